@@ -1,0 +1,146 @@
+//! The answer to the first question, in a sentence: is there an effect here, and how large?
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_probe::mode::Mode;
+use dimmer_probe::outcome::{Detail, Findings, Outcome};
+
+use crate::report::number::{count, grouped, length, time, time_interval};
+use crate::report::words::{absent, worst_gap};
+
+/// The page's heading and the sentences under it.
+pub(super) struct Headline {
+    pub(super) title: &'static str,
+    pub(super) sentences: Vec<String>,
+}
+
+/// One kernel and all that was found out about it, in order.
+pub(super) struct KernelFindings<'a> {
+    pub(super) name: &'a str,
+    pub(super) class: InstructionClass,
+    pub(super) outcomes: Vec<&'a Outcome>,
+}
+
+impl KernelFindings<'_> {
+    /// Whether any mode saw an effect.
+    pub(super) fn has_effect(&self) -> bool {
+        self.outcomes.iter().any(|outcome| outcome.effect)
+    }
+}
+
+/// Outcomes by kernel, in order of first appearance.
+pub(super) fn by_kernel(findings: &Findings) -> Vec<KernelFindings<'_>> {
+    let mut kernels: Vec<KernelFindings<'_>> = Vec::new();
+    for outcome in &findings.outcomes {
+        match kernels.iter_mut().find(|kernel| kernel.name == outcome.kernel) {
+            Some(kernel) => kernel.outcomes.push(outcome),
+            None => kernels.push(KernelFindings {
+                name: &outcome.kernel,
+                class: outcome.class,
+                outcomes: vec![outcome],
+            }),
+        }
+    }
+    kernels
+}
+
+/// Sums up.
+pub(super) fn headline(findings: &Findings) -> Headline {
+    let kernels = by_kernel(findings);
+    let (with, without): (Vec<_>, Vec<_>) = kernels.iter().partition(|kernel| kernel.has_effect());
+    let wide = |kernel: &&KernelFindings<'_>| kernel.class >= InstructionClass::Light256;
+    let title = if kernels.is_empty() {
+        "Nothing was measured."
+    } else if with.iter().copied().any(|kernel| wide(&kernel)) {
+        "Wide-vector code slows this machine down."
+    } else if !with.is_empty() {
+        "Some code slows this machine down, but no wide-vector code does."
+    } else if without.iter().copied().any(|kernel| wide(&kernel)) {
+        "Wide-vector code costs nothing on this machine."
+    } else {
+        "The code that was measured costs nothing on this machine."
+    };
+    let mut sentences: Vec<String> =
+        [dearest(findings), recurring(findings), settled(findings)].into_iter().flatten().collect();
+    sentences.extend(tally(&with, &without));
+    if findings.interrupted {
+        sentences.push("The run was ended before all was done; what is here is complete.".to_owned());
+    }
+    Headline { title, sentences }
+}
+
+/// The isolated burst that costs most.
+fn dearest(findings: &Findings) -> Option<String> {
+    let bursts = findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
+        match &outcome.detail {
+            Detail::Episode(episode) if outcome.mode == Mode::Episode => Some((outcome, episode)),
+            _ => None,
+        }
+    });
+    let cost = |(_, episode): &(_, &dimmer_probe::outcome::Episode)| episode.extra_ns.estimate.median;
+    let (outcome, episode) = bursts.max_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+    let extra = &episode.extra_ns.estimate;
+    Some(format!(
+        "The dearest isolated burst, {} instructions of `{}`, costs the code after it {} {}.",
+        count(episode.burst_instructions),
+        outcome.kernel,
+        time(extra.median),
+        time_interval(extra)
+    ))
+}
+
+/// The kernel whose recurring bursts cost most.
+fn recurring(findings: &Findings) -> Option<String> {
+    let worst = findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
+        match &outcome.detail {
+            Detail::Recurrence(recurrence) => Some((outcome, recurrence, worst_gap(recurrence)?)),
+            _ => None,
+        }
+    });
+    let (outcome, recurrence, gap) =
+        worst.max_by(|a, b| a.2.slowdown_pct.median.total_cmp(&b.2.slowdown_pct.median))?;
+    let slowdown = format!("up to {} % slower", grouped(gap.slowdown_pct.median, 1));
+    Some(match recurrence.regime_change_us {
+        Some(change) => format!(
+            "Bursts of `{}` make the code between them {slowdown}; the regime changes when they \
+             are {} apart.",
+            outcome.kernel,
+            time(change.median * 1e3)
+        ),
+        None => format!("Recurring bursts of `{}` make the code between them {slowdown}.", outcome.kernel),
+    })
+}
+
+/// The lowest settled clock.
+fn settled(findings: &Findings) -> Option<String> {
+    let settled = findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
+        match &outcome.detail {
+            Detail::Downclock(downclock) => {
+                Some((outcome, downclock.settle_ns.as_ref()?, downclock.clock_ratio.estimate.median))
+            }
+            _ => None,
+        }
+    });
+    let (outcome, settle, ratio) = settled.min_by(|a, b| a.2.total_cmp(&b.2))?;
+    Some(format!(
+        "A long stretch of `{}` takes the clock {} % down within {}.",
+        outcome.kernel,
+        grouped((1.0 - ratio) * 100.0, 1),
+        time(settle.estimate.median)
+    ))
+}
+
+/// How many kernels have an effect, and what is known of the others.
+fn tally(with: &[&KernelFindings<'_>], without: &[&KernelFindings<'_>]) -> Option<String> {
+    let bounds = without.iter().flat_map(|kernel| &kernel.outcomes);
+    let bounds = bounds.filter(|outcome| outcome.mode != Mode::Levels).map(|outcome| outcome.bound_ns);
+    let bound = bounds.max_by(f64::total_cmp).map(absent);
+    let all = length(with.len() + without.len());
+    match (with.len(), without.len(), bound) {
+        (0, _, Some(bound)) => Some(format!("An effect of any of the {all} kernels measured is {bound}.")),
+        (some, 1.., Some(bound)) => {
+            Some(format!("{} of {all} kernels have an effect; that of the others is {bound}.", length(some)))
+        }
+        (some @ 1.., 0, _) => Some(format!("All {} kernels measured have an effect.", length(some))),
+        _ => None,
+    }
+}

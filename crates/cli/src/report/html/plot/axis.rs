@@ -1,0 +1,118 @@
+//! Axes: from values to places, with ticks at round numbers.
+//!
+//! A logarithmic axis places a value at its decimal logarithm, so that both kinds are linear to the
+//! plotting library.
+
+use std::ops::Range;
+
+use plotters::coord::combinators::{BindKeyPoints, WithKeyPoints};
+use plotters::coord::types::RangedCoordf64;
+
+/// One axis.
+pub(super) struct Axis {
+    /// Places at its ends.
+    pub(super) range: Range<f64>,
+    /// Places that get a label.
+    ticks: Vec<f64>,
+    logarithmic: bool,
+    format: Box<dyn Fn(f64) -> String>,
+}
+
+impl Axis {
+    /// An axis that holds at least `low..high`, with about five labels; `format` is given a value
+    /// and the decimals that tell one tick from the next.
+    pub(super) fn linear(
+        low: f64,
+        high: f64,
+        format: impl Fn(f64, usize) -> String + 'static,
+    ) -> Self {
+        let span = if high > low { high - low } else { low.abs().max(1.0) * 0.1 };
+        let step = round_step(span / 4.0);
+        let decimals = decimals_of(step);
+        let ticks = multiples(step, low, low + span);
+        Self {
+            range: low..low + span,
+            ticks,
+            logarithmic: false,
+            format: Box::new(move |value| format(value, decimals)),
+        }
+    }
+
+    /// An axis over positive values from `low` to `high`, with a label at every power of ten.
+    pub(super) fn logarithmic(
+        low: f64,
+        high: f64,
+        format: impl Fn(f64) -> String + 'static,
+    ) -> Self {
+        let (start, end) = (low.log10(), high.max(low * 1.1).log10());
+        let ticks = multiples(1.0, start, end);
+        Self { range: start..end, ticks, logarithmic: true, format: Box::new(format) }
+    }
+
+    /// Where a value is.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        let place = if self.logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value };
+        place.clamp(self.range.start, self.range.end)
+    }
+
+    /// What stands at a place.
+    pub(super) fn label(&self, place: f64) -> String {
+        (self.format)(if self.logarithmic { 10_f64.powf(place) } else { place })
+    }
+
+    /// For the plotting library.
+    pub(super) fn scaled(&self) -> WithKeyPoints<RangedCoordf64> {
+        self.range.clone().with_key_points(self.ticks.clone())
+    }
+}
+
+/// The next step of the series 1, 2, 5, 10 that is at least `step`.
+fn round_step(step: f64) -> f64 {
+    let power = 10_f64.powf(step.log10().floor());
+    let round = [1.0, 2.0, 5.0].into_iter().find(|round| round * power >= step * 0.999);
+    round.unwrap_or(10.0) * power
+}
+
+/// Decimals that tell multiples of `step` apart.
+fn decimals_of(step: f64) -> usize {
+    (0..6).find(|&decimals| step * 10_f64.powi(decimals) >= 0.999).map_or(6, |decimals| {
+        usize::try_from(decimals).unwrap_or(0)
+    })
+}
+
+/// All multiples of `step` in the range.
+fn multiples(step: f64, low: f64, high: f64) -> Vec<f64> {
+    let first = (low / step - 1e-9).ceil();
+    let within = |factor: &f64| factor * step <= high + step * 1e-9;
+    std::iter::successors(Some(first), |factor| Some(factor + 1.0))
+        .take_while(within)
+        .map(|factor| factor * step)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_told_apart() {
+        let axis = Axis::linear(0.93, 1.01, |value, decimals| format!("{value:.decimals$}"));
+        let labels: Vec<String> = axis.ticks.iter().map(|tick| axis.label(*tick)).collect();
+        assert_eq!(labels, ["0.94", "0.96", "0.98", "1.00"]);
+    }
+
+    #[test]
+    fn logarithmic_axis_labels_powers_of_ten() {
+        let axis = Axis::logarithmic(260.0, 4e6, |value| format!("{value:.0}"));
+        let labels: Vec<String> = axis.ticks.iter().map(|tick| axis.label(*tick)).collect();
+        assert_eq!(labels, ["1000", "10000", "100000", "1000000"]);
+        assert_eq!(axis.place(0.0), axis.range.start);
+    }
+
+    #[test]
+    fn axis_of_one_value_has_an_extent() {
+        let axis = Axis::linear(5.0, 5.0, |value, _| value.to_string());
+        assert!(axis.range.start < axis.range.end);
+        assert!(!axis.ticks.is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+//! Bins of a histogram.
+
+/// Equal bins from `low` on.
+pub(super) struct Bins {
+    pub(super) low: f64,
+    pub(super) width: f64,
+    pub(super) counts: Vec<usize>,
+}
+
+impl Bins {
+    /// Bins that hold the bulk of the values, which ascend; those far outside are left out.
+    pub(super) fn of(values: &[f64]) -> Self {
+        let at = |share: f64| quantile(values, share);
+        // Beyond three spreads, the bulk would be squeezed into a bar or two.
+        let reach = (at(0.99) - at(0.01)) * 3.0;
+        let low = at(0.0).max(at(0.01) - reach);
+        let high = at(1.0).min(at(0.99) + reach);
+        let number = number_of_bins(values.len());
+        // All values alike still make a bar with a width.
+        let span = if high > low { high - low } else { low.abs().max(1.0) * 0.01 };
+        let width = span / number as f64;
+        let mut bins = Self { low, width, counts: vec![0; number] };
+        for value in values.iter().filter(|value| (low..=high).contains(*value)) {
+            let index = (1..number).rfind(|index| bins.edge(*index) <= *value).unwrap_or(0);
+            bins.counts[index] += 1;
+        }
+        bins
+    }
+
+    /// The lower edge of a bin.
+    pub(super) fn edge(&self, index: usize) -> f64 {
+        self.low + self.width * index as f64
+    }
+
+    /// The upper edge of the last bin.
+    pub(super) fn end(&self) -> f64 {
+        self.edge(self.counts.len())
+    }
+}
+
+/// About the square root of the number of values, as far as bars can be told apart.
+fn number_of_bins(values: usize) -> usize {
+    values.isqrt().clamp(8, 40)
+}
+
+/// The value below which a share of the values lies; 0 without values.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    dimmer_probe::stats::Samples::new(values.to_vec()).quantile(share).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bins;
+
+    #[test]
+    fn every_value_near_the_bulk_is_counted_once() {
+        let values: Vec<f64> = (0..500).map(f64::from).collect();
+        assert_eq!(Bins::of(&values).counts.iter().sum::<usize>(), 500);
+    }
+
+    #[test]
+    fn far_outlier_does_not_squeeze_the_bulk() {
+        let mut values: Vec<f64> = (0..500).map(f64::from).collect();
+        values.push(1e9);
+        let bins = Bins::of(&values);
+        assert_eq!(bins.counts.iter().sum::<usize>(), 500);
+        assert!(bins.end() < 2500.0);
+    }
+
+    #[test]
+    fn equal_values_make_one_bar() {
+        let bins = Bins::of(&[7.0; 100]);
+        assert_eq!(bins.counts.iter().max(), Some(&100));
+        assert!(bins.width > 0.0);
+    }
+}

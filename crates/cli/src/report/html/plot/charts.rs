@@ -1,0 +1,314 @@
+//! The plots themselves, each with its data as rows for a table.
+
+use dimmer_probe::outcome::{CurvePoint, Gap, Instructions, Quantity, Recurrence};
+use dimmer_probe::stats::Estimate;
+use maud::Markup;
+use plotters::prelude::*;
+
+use super::axis::Axis;
+use super::bins::Bins;
+use super::{DrawError, LINE, Panel, SCALE, STALL, draw, mark, panel};
+use crate::report::number::{TimeUnit, count, grouped, length, percent, time};
+
+/// A plot, what it shows, and its data.
+pub(in crate::report::html) struct Figure {
+    pub(in crate::report::html) caption: String,
+    pub(in crate::report::html) plot: Markup,
+    pub(in crate::report::html) header: Vec<String>,
+    pub(in crate::report::html) rows: Vec<Vec<String>>,
+}
+
+fn titles(header: &[&str]) -> Vec<String> {
+    header.iter().map(ToString::to_string).collect()
+}
+
+fn three(estimate: &Estimate, decimals: usize) -> [String; 3] {
+    let (low, high) = estimate.ci95;
+    [estimate.median, low, high].map(|value| grouped(value, decimals))
+}
+
+/// A line with the band of its interval.
+fn banded(
+    panel: &mut Panel<'_, '_>,
+    points: &[(f64, Estimate)],
+    place: impl Fn(f64) -> f64,
+    colour: RGBColor,
+) -> Result<(), DrawError> {
+    let upper = points.iter().map(|(x, y)| (*x, place(y.ci95.1)));
+    let lower = points.iter().rev().map(|(x, y)| (*x, place(y.ci95.0)));
+    panel.draw_series([Polygon::new(
+        upper.chain(lower).collect::<Vec<_>>(),
+        colour.mix(0.22).filled(),
+    )])?;
+    let line = points.iter().map(|(x, y)| (*x, place(y.median)));
+    panel.draw_series([PathElement::new(line.collect::<Vec<_>>(), colour.stroke_width(2 * SCALE))])?;
+    Ok(())
+}
+
+/// Bars from zero: shares of stalls.
+fn bars(panel: &mut Panel<'_, '_>, points: impl Iterator<Item = (f64, f64)>) -> Result<(), DrawError> {
+    let bars = points.filter(|(_, share)| *share > 0.0).map(|(x, share)| {
+        PathElement::new(vec![(x, 0.0), (x, share)], STALL.stroke_width(3 * SCALE))
+    });
+    panel.draw_series(bars)?;
+    Ok(())
+}
+
+fn percent_axis(low: f64, high: f64) -> Axis {
+    Axis::linear(low, high, |ratio, decimals| {
+        format!("{} %", grouped(ratio * 100.0, decimals.saturating_sub(2)))
+    })
+}
+
+/// The ends of all intervals, some room around them.
+fn extent<'a>(estimates: impl Iterator<Item = &'a Estimate>) -> (f64, f64) {
+    let (low, high) = estimates.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), estimate| {
+        (low.min(estimate.ci95.0), high.max(estimate.ci95.1))
+    });
+    let room = (high - low) * 0.06;
+    (low - room, high + room)
+}
+
+/// Clock and stalls over time; `None` without points.
+pub(in crate::report::html) fn clock(
+    points: &[CurvePoint],
+    since: &str,
+    marks: &[(&str, &Quantity)],
+) -> Result<Option<Figure>, DrawError> {
+    let points: Vec<&CurvePoint> = points.iter().filter(|point| point.at_ns > 0.0).collect();
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return Ok(None) };
+    let x = Axis::logarithmic(first.at_ns, last.at_ns, time);
+    let (low, high) = extent(points.iter().map(|point| &point.clock_ratio));
+    // A clock that does not move shall look as if it did not.
+    let y = percent_axis(low.min(0.98), high.max(1.01));
+    let stalls = percent_axis(0.0, 1.0);
+    let label = format!("Clock over nominal and share of stalls against time {since}");
+    let curve: Vec<(f64, Estimate)> =
+        points.iter().map(|point| (x.place(point.at_ns), point.clock_ratio)).collect();
+    let plot = draw(300, &label, |area| {
+        let (above, below) = area.split_vertically(190 * SCALE);
+        let mut upper = panel(&above, "clock, of nominal", &x, &y, None)?;
+        banded(&mut upper, &curve, |ratio| y.place(ratio), LINE)?;
+        for (label, quantity) in marks {
+            let estimate = &quantity.estimate;
+            let label = format!("{label} {}", time(estimate.median));
+            mark(&mut upper, &x, estimate.median, estimate.ci95, &label)?;
+        }
+        let x_title = format!("time {since}");
+        let mut lower = panel(&below, "repetitions with a stall", &x, &stalls, Some(&x_title))?;
+        bars(&mut lower, points.iter().map(|point| (x.place(point.at_ns), point.stall_share)))
+    })?;
+    let row = |point: &&CurvePoint| {
+        let mut row = vec![time(point.at_ns)];
+        row.extend(three(&point.clock_ratio.scaled(100.0), 2));
+        row.push(grouped(point.stall_share * 100.0, 1));
+        row
+    };
+    Ok(Some(Figure {
+        caption: format!("The clock {since}, with its 95 % interval, and where the core stalls."),
+        plot,
+        header: titles(&["time", "clock, %", "low", "high", "stalls, %"]),
+        rows: points.iter().map(row).collect(),
+    }))
+}
+
+/// What a quantity is counted in.
+#[derive(Clone, Copy)]
+pub(in crate::report::html) enum Scale {
+    /// Nanoseconds.
+    Time,
+    /// Whole numbers.
+    Count,
+}
+
+impl Scale {
+    /// The unit for values about `median`.
+    fn unit(self, median: f64) -> TimeUnit {
+        match self {
+            Self::Time => TimeUnit::of(median),
+            Self::Count => TimeUnit { ns: 1.0, sign: "" },
+        }
+    }
+
+    fn text(self, value: f64) -> String {
+        match self {
+            Self::Time => time(value),
+            Self::Count => count(value),
+        }
+    }
+}
+
+/// How often each value occurs, with the median and its interval.
+pub(in crate::report::html) fn histogram(
+    name: &str,
+    quantity: &Quantity,
+    scale: Scale,
+) -> Result<Figure, DrawError> {
+    let unit = scale.unit(quantity.estimate.median);
+    let values: Vec<f64> = quantity.samples.values().iter().map(|value| value / unit.ns).collect();
+    let bins = Bins::of(&values);
+    let tallest = bins.counts.iter().max().copied().unwrap_or(0);
+    let sign = unit.sign;
+    let x = Axis::linear(bins.low, bins.end(), |value, decimals| grouped(value, decimals));
+    let y = Axis::linear(0.0, tallest as f64 * 1.25, |value, _| grouped(value, 0));
+    let estimate = quantity.estimate.scaled(1.0 / unit.ns);
+    let label = format!("Histogram of {name} over {} repetitions", values.len());
+    let plot = draw(230, &label, |area| {
+        let x_title = if sign.is_empty() { name.to_owned() } else { format!("{name}, {sign}") };
+        let mut panel = panel(area, "repetitions", &x, &y, Some(&x_title))?;
+        let bars = bins.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        panel.draw_series(bars.map(|(index, count)| {
+            let edges = (bins.edge(index), bins.edge(index + 1));
+            let gap = (edges.1 - edges.0) * 0.08;
+            let ends = [(edges.0 + gap, 0.0), (edges.1 - gap, *count as f64)];
+            Rectangle::new(ends, LINE.mix(0.75).filled())
+        }))?;
+        let note = format!("median {}", scale.text(quantity.estimate.median));
+        mark(&mut panel, &x, estimate.median, estimate.ci95, &note)
+    })?;
+    let outside = values.len() - bins.counts.iter().sum::<usize>();
+    let mut caption = format!("How {name} is distributed over {} repetitions.", length(values.len()));
+    if outside > 0 {
+        caption.push_str(&format!(
+            " {} lie outside, from {} to {}.",
+            length(outside),
+            scale.text(values.first().map_or(0.0, |value| value * unit.ns)),
+            scale.text(values.last().map_or(0.0, |value| value * unit.ns))
+        ));
+    }
+    let row = |(index, count): (usize, &usize)| {
+        let decimals = unit.decimals(bins.width);
+        vec![
+            grouped(bins.edge(index), decimals),
+            grouped(bins.edge(index + 1), decimals),
+            length(*count),
+        ]
+    };
+    let titled = |word: &str| {
+        if sign.is_empty() { word.to_owned() } else { format!("{word}, {sign}") }
+    };
+    Ok(Figure {
+        caption,
+        plot,
+        header: vec![titled("from"), titled("to"), "repetitions".to_owned()],
+        rows: bins.counts.iter().enumerate().map(row).collect(),
+    })
+}
+
+/// What recurring bursts cost at each gap; `None` without gaps.
+pub(in crate::report::html) fn recurrence(
+    recurrence: &Recurrence,
+) -> Result<Option<Figure>, DrawError> {
+    let gaps = &recurrence.gaps;
+    let (Some(first), Some(last)) = (gaps.first(), gaps.last()) else { return Ok(None) };
+    let x = Axis::logarithmic(first.gap_us * 1e3, last.gap_us * 1e3, time);
+    let place = |gap_us: f64| x.place(gap_us * 1e3);
+    let (low, high) = extent(gaps.iter().map(|gap| &gap.slowdown_pct));
+    let slowdown = Axis::linear(low.min(0.0), high.max(1.0), |value, decimals| {
+        format!("{} %", grouped(value, decimals))
+    });
+    let stalls = percent_axis(0.0, 1.0);
+    let longest = extent(gaps.iter().map(|gap| &gap.burst_ns)).1;
+    let burst = Axis::linear(0.0, longest * 1.1, move |value, _| time(value));
+    let curve = |of: fn(&Gap) -> Estimate| -> Vec<(f64, Estimate)> {
+        gaps.iter().map(|gap| (place(gap.gap_us), of(gap))).collect()
+    };
+    let change = recurrence.regime_change_us.map(|change| change.scaled(1e3));
+    let label = "Slow-down of the code between bursts, share of gaps with a stall and duration of a \
+                 burst against the gap between bursts";
+    let plot = draw(430, label, |area| {
+        let (top, rest) = area.split_vertically(165 * SCALE);
+        let (middle, bottom) = rest.split_vertically(110 * SCALE);
+        let mut upper = panel(&top, "code between bursts slower by", &x, &slowdown, None)?;
+        banded(&mut upper, &curve(|gap| gap.slowdown_pct), |value| slowdown.place(value), LINE)?;
+        let mut centre = panel(&middle, "gaps with a stall", &x, &stalls, None)?;
+        bars(&mut centre, gaps.iter().map(|gap| (place(gap.gap_us), gap.stall_share)))?;
+        let mut lower = panel(&bottom, "a burst takes", &x, &burst, Some("gap between bursts"))?;
+        banded(&mut lower, &curve(|gap| gap.burst_ns), |value| burst.place(value), LINE)?;
+        if let Some(change) = change {
+            let note = format!("regime changes, {}", time(change.median));
+            mark(&mut upper, &x, change.median, change.ci95, &note)?;
+            mark(&mut centre, &x, change.median, change.ci95, "")?;
+            mark(&mut lower, &x, change.median, change.ci95, "")?;
+        }
+        Ok(())
+    })?;
+    let row = |gap: &Gap| {
+        let mut row = vec![time(gap.gap_us * 1e3)];
+        row.extend(three(&gap.slowdown_pct, 2));
+        row.push(percent(gap.stall_share));
+        row.push(time(gap.burst_ns.median));
+        row.push(percent(gap.clock_ratio));
+        row
+    };
+    Ok(Some(Figure {
+        caption: "What bursts cost the code between them, by how far they are apart.".to_owned(),
+        plot,
+        header: titles(&["gap", "slower, %", "low", "high", "stalls", "burst", "clock at its end"]),
+        rows: gaps.iter().map(row).collect(),
+    }))
+}
+
+/// The share of bursts with an effect, by their length; `None` without bursts.
+pub(in crate::report::html) fn response(
+    instructions: &Instructions,
+) -> Result<Option<Figure>, DrawError> {
+    let response = &instructions.response;
+    let (Some(first), Some(last)) = (response.first(), response.last()) else { return Ok(None) };
+    let x = Axis::logarithmic(f64::from(first.0.max(1)), f64::from(last.0), |number| count(number));
+    let y = percent_axis(0.0, 1.0);
+    let points: Vec<(f64, f64)> = response
+        .iter()
+        .map(|(number, share, _)| (x.place(f64::from(*number)), y.place(*share)))
+        .collect();
+    let label = "Share of bursts that have an effect against the number of instructions in a burst";
+    let plot = draw(230, label, |area| {
+        let x_title = "instructions in the burst";
+        let mut panel = panel(area, "bursts with an effect", &x, &y, Some(x_title))?;
+        panel.draw_series([PathElement::new(points.clone(), LINE.stroke_width(2 * SCALE))])?;
+        panel.draw_series(points.iter().map(|point| Circle::new(*point, 4 * SCALE, LINE.filled())))?;
+        if let Some(median) = instructions.median {
+            let note = format!("half, {}", count(median.median));
+            mark(&mut panel, &x, median.median, median.ci95, &note)?;
+        }
+        Ok(())
+    })?;
+    let row = |(number, share, bursts): &(u32, f64, usize)| {
+        vec![count(*number), percent(*share), length(*bursts)]
+    };
+    Ok(Some(Figure {
+        caption: "How many instructions it takes.".to_owned(),
+        plot,
+        header: titles(&["instructions", "with an effect", "bursts"]),
+        rows: response.iter().map(row).collect(),
+    }))
+}
+
+/// Throughput of the kernel against time or against instructions executed; `None` without points.
+pub(in crate::report::html) fn throughput(
+    points: &[(f64, f64)],
+    scale: Scale,
+) -> Result<Option<Figure>, DrawError> {
+    let points: Vec<(f64, f64)> = points.iter().copied().filter(|point| point.0 > 0.0).collect();
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return Ok(None) };
+    let x = Axis::logarithmic(first.0, last.0, move |value| scale.text(value));
+    let highest = points.iter().map(|point| point.1).fold(0.0, f64::max);
+    let y = Axis::linear(0.0, highest * 1.1, |value, decimals| grouped(value, decimals));
+    let (x_title, since) = match scale {
+        Scale::Time => ("time since the first instruction", "time"),
+        Scale::Count => ("instructions executed", "instructions"),
+    };
+    let label = format!("Instructions of the kernel per cycle against {x_title}");
+    let plot = draw(230, &label, |area| {
+        let mut panel = panel(area, "kernel instructions per cycle", &x, &y, Some(x_title))?;
+        let line = points.iter().map(|(at, per_cycle)| (x.place(*at), y.place(*per_cycle)));
+        panel.draw_series([PathElement::new(line.collect::<Vec<_>>(), LINE.stroke_width(2 * SCALE))])?;
+        Ok(())
+    })?;
+    Ok(Some(Figure {
+        caption: "Throughput of the code itself, from its first instruction on.".to_owned(),
+        plot,
+        header: titles(&[since, "per cycle"]),
+        rows: points.iter().map(|(at, rate)| vec![scale.text(*at), grouped(*rate, 3)]).collect(),
+    }))
+}

@@ -1,0 +1,132 @@
+//! Plots as inline SVG, drawn by `plotters`.
+//!
+//! Coordinates are drawn at [`SCALE`] times their size on the page, because the backend rounds them
+//! to whole units. Colours are fixed names for roles; the style sheet maps them to what suits a
+//! light or a dark page, and sets the fonts.
+
+mod axis;
+mod bins;
+mod charts;
+
+use maud::{Markup, PreEscaped, html};
+use plotters::coord::Shift;
+use plotters::coord::combinators::WithKeyPoints;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use axis::Axis;
+pub(super) use charts::{Figure, Scale, clock, histogram, recurrence, response, throughput};
+
+/// Text and axes.
+const INK: RGBColor = RGBColor(0x5A, 0x60, 0x66);
+/// Lines of the grid.
+const GRID: RGBColor = RGBColor(0xDD, 0xDF, 0xE1);
+/// What was measured.
+const LINE: RGBColor = RGBColor(0x2B, 0x5C, 0x8A);
+/// Stalls.
+const STALL: RGBColor = RGBColor(0xB4, 0x5F, 0x06);
+/// Derived numbers: medians, changes of regime.
+const MARK: RGBColor = RGBColor(0x8A, 0x2F, 0x4F);
+
+/// Drawn units per unit of the page.
+const SCALE: u32 = 3;
+/// Width of every plot, in units of the page.
+const WIDTH: u32 = 480;
+/// Height of the text, in drawn units.
+const TEXT: i32 = 14 * SCALE.cast_signed();
+
+/// Failure to draw; the backend writes into memory, so there is none to expect.
+pub(super) type DrawError = DrawingAreaErrorKind<std::io::Error>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Scaled = WithKeyPoints<RangedCoordf64>;
+type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scaled, Scaled>>;
+
+/// Draws one plot of some height (in units of the page) and describes it as `label`.
+fn draw(
+    height: u32,
+    label: &str,
+    paint: impl FnOnce(&Area<'_>) -> Result<(), DrawError>,
+) -> Result<Markup, DrawError> {
+    let (width, height) = (WIDTH * SCALE, height * SCALE);
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
+        paint(&area)?;
+        area.present()?;
+    }
+    // The element itself is ours, for its role and because it must not have a fixed size.
+    let inside = svg.split_once('>').map_or("", |(_, rest)| rest);
+    let inside = inside.trim_end().trim_end_matches("</svg>");
+    Ok(html! {
+        svg.plot viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(label) {
+            title { (label) }
+            (PreEscaped(inside))
+        }
+    })
+}
+
+fn text(colour: RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
+    // The backend divides sizes by 1.24.
+    let font = ("sans-serif", f64::from(TEXT) * 1.24).into_font();
+    TextStyle::from(font).color(&colour).pos(Pos::new(horizontal, vertical))
+}
+
+/// Axes with a title above. Only the lowest of several panels says what its x-axis is.
+fn panel<'a, 'b>(
+    area: &'a Area<'b>,
+    title: &str,
+    x: &Axis,
+    y: &Axis,
+    x_title: Option<&str>,
+) -> Result<Panel<'a, 'b>, DrawError> {
+    const LEFT: i32 = 58 * SCALE.cast_signed();
+    const RIGHT: i32 = 14 * SCALE.cast_signed();
+    let line = TEXT * 3 / 2;
+    let (width, height) = area.dim_in_pixel();
+    let right = width.cast_signed() - RIGHT;
+    area.draw_text(title, &text(INK, HPos::Left, VPos::Top), (LEFT, TEXT / 3))?;
+    if let Some(x_title) = x_title {
+        let bottom = height.cast_signed() - TEXT / 4;
+        area.draw_text(x_title, &text(INK, HPos::Right, VPos::Bottom), (right, bottom))?;
+    }
+    let labels = if x_title.is_some() { line } else { 0 };
+    let mut panel = ChartBuilder::on(area)
+        .margin_top(line + TEXT / 2)
+        .margin_right(RIGHT)
+        .margin_bottom(if x_title.is_some() { line } else { TEXT / 2 })
+        .x_label_area_size(labels)
+        .y_label_area_size(LEFT)
+        .build_cartesian_2d(x.scaled(), y.scaled())?;
+    panel
+        .configure_mesh()
+        .bold_line_style(GRID.stroke_width(SCALE))
+        .light_line_style(TRANSPARENT)
+        .axis_style(GRID.stroke_width(SCALE))
+        .label_style(text(INK, HPos::Center, VPos::Center))
+        .x_label_formatter(&|place| x.label(*place))
+        .y_label_formatter(&|place| y.label(*place))
+        .set_all_tick_mark_size(SCALE * 3)
+        .draw()?;
+    Ok(panel)
+}
+
+/// A vertical line over the band of its interval, with a text beside it at the top.
+fn mark(
+    panel: &mut Panel<'_, '_>,
+    x: &Axis,
+    at: f64,
+    interval: (f64, f64),
+    label: &str,
+) -> Result<(), DrawError> {
+    let y = panel.y_range();
+    let left_half = x.place(at) < (x.range.start + x.range.end) / 2.0;
+    let band = [(x.place(interval.0), y.start), (x.place(interval.1), y.end)];
+    panel.draw_series([Rectangle::new(band, MARK.mix(0.2).filled())])?;
+    let line = vec![(x.place(at), y.start), (x.place(at), y.end)];
+    panel.draw_series([PathElement::new(line, MARK.stroke_width(SCALE + SCALE / 2))])?;
+    let (side, gap) = if left_half { (HPos::Left, TEXT / 3) } else { (HPos::Right, -TEXT / 3) };
+    let note = Text::new(label.to_owned(), (gap, TEXT / 4), text(MARK, side, VPos::Top));
+    panel.draw_series([EmptyElement::at((x.place(at), y.end)) + note])?;
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Measured numbers for people: digits in groups of three, a unit that fits, the interval beside.
+//!
+//! Spaces inside a number and before its unit are U+00A0, so that no line breaks there.
+
+use dimmer_probe::stats::Estimate;
+
+/// The space that does not break.
+pub(super) const SPACE: char = '\u{a0}';
+
+/// A unit of time: how many nanoseconds it has, and its sign.
+#[derive(Clone, Copy)]
+pub(super) struct TimeUnit {
+    pub(super) ns: f64,
+    pub(super) sign: &'static str,
+}
+
+impl TimeUnit {
+    /// The unit in which `ns` nanoseconds have at most four digits before the point.
+    pub(super) fn of(ns: f64) -> Self {
+        match ns.abs() {
+            below if below < 9_999.5 => Self { ns: 1.0, sign: "ns" },
+            below if below < 9_999_500.0 => Self { ns: 1e3, sign: "µs" },
+            _ => Self { ns: 1e6, sign: "ms" },
+        }
+    }
+
+    /// Digits after the point for `value`, given in this unit: three digits in all, none of them
+    /// a fraction of a nanosecond from 10 ns on.
+    pub(super) fn decimals(self, value: f64) -> usize {
+        let finest: usize = if self.ns > 1.0 { 2 } else { 1 };
+        match value.abs() {
+            below if below < 9.995 => finest,
+            below if below < 99.95 => finest - 1,
+            _ => 0,
+        }
+    }
+}
+
+/// `value` with digits in groups of three; a value that is not finite is "unlimited".
+pub(super) fn grouped(value: f64, decimals: usize) -> String {
+    if !value.is_finite() {
+        return "unlimited".to_owned();
+    }
+    let text = format!("{:.decimals$}", value.abs());
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let mut number = String::new();
+    if value < 0.0 && text.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
+        number.push('−');
+    }
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+            number.push(SPACE);
+        }
+        number.push(digit);
+    }
+    if !fraction.is_empty() {
+        number.push('.');
+        number.push_str(fraction);
+    }
+    number
+}
+
+/// A whole number, in groups of three.
+pub(super) fn count(value: impl Into<f64>) -> String {
+    grouped(value.into(), 0)
+}
+
+/// How many things there are, for numbers no list exceeds.
+pub(super) fn length(value: usize) -> String {
+    grouped(value as f64, 0)
+}
+
+/// A time in the unit that fits: `1 640 ns`, `24.6 µs`.
+pub(super) fn time(ns: f64) -> String {
+    if !ns.is_finite() {
+        return grouped(ns, 0);
+    }
+    let unit = TimeUnit::of(ns);
+    let value = ns / unit.ns;
+    format!("{}{SPACE}{}", grouped(value, unit.decimals(value)), unit.sign)
+}
+
+/// The interval of a time, in the unit of its median and without naming it: `[1 580, 1 700]`.
+pub(super) fn time_interval(ns: &Estimate) -> String {
+    let unit = TimeUnit::of(ns.median);
+    let decimals = unit.decimals(ns.median / unit.ns);
+    interval(&ns.scaled(1.0 / unit.ns), decimals)
+}
+
+/// A ratio as a percentage: `94.0 %`.
+pub(super) fn percent(ratio: f64) -> String {
+    format!("{}{SPACE}%", grouped(ratio * 100.0, 1))
+}
+
+/// The interval of a ratio in percent: `[93.8, 94.1]`.
+pub(super) fn percent_interval(ratio: &Estimate) -> String {
+    interval(&ratio.scaled(100.0), 1)
+}
+
+/// The ends of an interval with so many digits after the point.
+pub(super) fn interval(estimate: &Estimate, decimals: usize) -> String {
+    let (low, high) = estimate.ci95;
+    format!("[{},{SPACE}{}]", grouped(low, decimals), grouped(high, decimals))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        assert_eq!(text.replace(SPACE, " "), expected);
+    }
+
+    #[test]
+    fn unit_fits_the_size() {
+        check(&time(3.21), "3.2 ns");
+        check(&time(38.4), "38 ns");
+        check(&time(1640.2), "1 640 ns");
+        check(&time(9_999.7), "10.0 µs");
+        check(&time(24_590.0), "24.6 µs");
+        check(&time(674_000.0), "674 µs");
+        check(&time(12_340_000.0), "12.3 ms");
+    }
+
+    #[test]
+    fn interval_keeps_the_unit_of_the_median() {
+        let settle = Estimate { median: 12_000.0, ci95: (9_100.0, 14_000.0) };
+        check(&time_interval(&settle), "[9.1, 14.0]");
+    }
+
+    #[test]
+    fn zero_has_no_sign_and_a_missing_bound_no_digits() {
+        check(&time(-0.01), "0.0 ns");
+        check(&time(-12.0), "−12 ns");
+        check(&time(f64::INFINITY), "unlimited");
+        check(&percent(0.94), "94.0 %");
+    }
+}

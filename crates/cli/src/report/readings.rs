@@ -1,0 +1,173 @@
+//! The labelled numbers of an outcome: the columns of the terminal table and the figures of a card.
+
+use dimmer_probe::mode::Mode;
+use dimmer_probe::outcome::{
+    Detail, Downclock, Episode, Instructions, Levels, Outcome, Quantity, Recurrence, Throttle,
+    Throttling,
+};
+use dimmer_probe::stats::Estimate;
+
+use super::number::{count, grouped, interval, percent, percent_interval, time, time_interval};
+use super::words::{absent, worst_gap};
+
+/// One labelled number.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Reading {
+    /// What it is, in a word or three.
+    pub(super) label: &'static str,
+    /// The number with its unit; `None` where there is none.
+    pub(super) value: Option<String>,
+    /// Its 95 % interval, without the unit; `None` where there is none.
+    pub(super) interval: Option<String>,
+    /// Whether it belongs into a table that has little room.
+    pub(super) brief: bool,
+}
+
+impl Reading {
+    fn new(label: &'static str, value: Option<String>) -> Self {
+        Self { label, value, interval: None, brief: true }
+    }
+
+    fn time(label: &'static str, ns: Option<&Quantity>) -> Self {
+        let estimate = ns.map(|ns| &ns.estimate);
+        Self {
+            interval: estimate.map(time_interval),
+            ..Self::new(label, estimate.map(|estimate| time(estimate.median)))
+        }
+    }
+
+    fn percent(label: &'static str, ratio: Option<&Estimate>) -> Self {
+        Self {
+            interval: ratio.map(percent_interval),
+            ..Self::new(label, ratio.map(|ratio| percent(ratio.median)))
+        }
+    }
+
+    fn number(label: &'static str, number: Option<&Estimate>, decimals: usize) -> Self {
+        Self {
+            interval: number.map(|number| interval(number, decimals)),
+            ..Self::new(label, number.map(|number| grouped(number.median, decimals)))
+        }
+    }
+
+    fn detail(self) -> Self {
+        Self { brief: false, ..self }
+    }
+}
+
+/// The numbers of one outcome; the labels depend on the mode alone. The first is the verdict: where
+/// there is no effect it says so, and numbers that only describe an effect are missing.
+pub(super) fn readings(outcome: &Outcome) -> Vec<Reading> {
+    let mut readings = match &outcome.detail {
+        Detail::Episode(episode) => of_episode(episode, outcome.mode),
+        Detail::Downclock(downclock) => of_downclock(downclock),
+        Detail::Throttle(throttle) => of_throttle(throttle),
+        Detail::Instructions(instructions) => of_instructions(instructions),
+        Detail::Recurrence(recurrence) => of_recurrence(recurrence),
+        Detail::Levels(levels) => return of_levels(levels),
+    };
+    if !outcome.effect {
+        for reading in readings.iter_mut().filter(|reading| reading.brief) {
+            (reading.value, reading.interval) = (None, None);
+        }
+        if let Some(verdict) = readings.first_mut() {
+            verdict.value = Some(absent(outcome.bound_ns));
+        }
+    }
+    readings
+}
+
+fn of_throttling(throttling: Option<&Throttling>) -> [Reading; 2] {
+    [
+        Reading::time("throttled for", throttling.map(|throttling| &throttling.throttled_ns)),
+        Reading::percent(
+            "throughput then",
+            throttling.map(|throttling| &throttling.throttle_factor),
+        ),
+    ]
+}
+
+fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
+    let extra = Reading::time("cost after it", Some(&episode.extra_ns));
+    let delay = Reading::time("nominal after", episode.release_delay_ns.as_ref());
+    // The long burst of an upclock is there to see the delay; an episode's is there for its cost.
+    let (first, second) = if mode == Mode::Upclock { (delay, extra) } else { (extra, delay) };
+    let mut readings = vec![
+        first,
+        second,
+        Reading::percent("clock after it", Some(&episode.clock_ratio_after.estimate)),
+        Reading::time("stall", episode.release_stall_ns.as_ref()),
+    ];
+    readings.extend(of_throttling(episode.throttling.as_ref()));
+    readings.extend([
+        Reading::percent("issue after it", Some(&episode.issue_ratio_after.estimate)).detail(),
+        Reading::new("burst", Some(count(episode.burst_instructions) + " instructions")).detail(),
+        Reading::time("burst takes", Some(&episode.burst_ns)).detail(),
+    ]);
+    readings
+}
+
+fn of_downclock(downclock: &Downclock) -> Vec<Reading> {
+    let mut readings = vec![
+        Reading::time("settled after", downclock.settle_ns.as_ref()),
+        Reading::percent("settled clock", Some(&downclock.clock_ratio.estimate)),
+        Reading::time("stall", downclock.stall_ns.as_ref()),
+    ];
+    readings.extend(of_throttling(downclock.throttling.as_ref()));
+    let per_cycle = Some(&downclock.instructions_per_cycle.estimate);
+    readings.extend([
+        Reading::number("per cycle", per_cycle, 3).detail(),
+        Reading::new("watched for", Some(time(downclock.observed_ns))).detail(),
+    ]);
+    readings
+}
+
+fn of_throttle(throttle: &Throttle) -> Vec<Reading> {
+    let instructions = throttle.pre_throttle_instructions.as_ref();
+    let mut readings = vec![
+        Reading::time("begins after", throttle.pre_throttle_ns.as_ref()),
+        Reading::number("instructions", instructions.map(|before| &before.estimate), 0),
+    ];
+    readings.extend(of_throttling(throttle.throttling.as_ref()));
+    readings
+}
+
+fn of_instructions(instructions: &Instructions) -> Vec<Reading> {
+    let number = |quantile: Option<&(f64, f64)>| {
+        quantile.map(|(share, number)| format!("{} ({})", count(*number), percent(*share)))
+    };
+    vec![
+        Reading::number("half need", instructions.median.as_ref(), 0),
+        Reading::new("few suffice", number(instructions.quantiles.first())),
+        Reading::new("most suffice", number(instructions.quantiles.last())),
+    ]
+}
+
+fn of_recurrence(recurrence: &Recurrence) -> Vec<Reading> {
+    let worst = worst_gap(recurrence);
+    let percentage = |estimate: &Estimate| estimate.scaled(0.01);
+    let change = recurrence.regime_change_us.map(|change| change.scaled(1e3));
+    vec![
+        Reading::percent(
+            "slows by up to",
+            worst.map(|gap| percentage(&gap.slowdown_pct)).as_ref(),
+        ),
+        Reading::new("at a gap of", worst.map(|gap| time(gap.gap_us * 1e3))),
+        Reading {
+            interval: change.as_ref().map(time_interval),
+            ..Reading::new("regime changes at", change.map(|change| time(change.median)))
+        },
+        Reading::new("burst", Some(count(recurrence.burst_instructions) + " instructions"))
+            .detail(),
+    ]
+}
+
+fn of_levels(levels: &Levels) -> Vec<Reading> {
+    let ghz = Reading::number("clock", Some(&levels.clock_ghz), 3);
+    vec![
+        Reading { value: ghz.value.map(|value| value + "\u{a0}GHz"), ..ghz },
+        Reading::percent("of scalar clock", Some(&levels.clock_ratio)),
+        Reading::new("active CPUs", Some(levels.active.to_string())),
+        Reading::number("per cycle", Some(&levels.instructions_per_cycle), 3),
+    ]
+}

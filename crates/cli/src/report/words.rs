@@ -1,0 +1,314 @@
+//! What an outcome says, in sentences: the verdict with its numbers, and what it means to a user.
+//!
+//! Kernel names stand between backticks, for whoever prints them in another face.
+
+use dimmer_probe::mode::Mode;
+use dimmer_probe::outcome::{
+    Detail, Downclock, Episode, Gap, Instructions, Levels, Outcome, Recurrence, Throttle,
+    Throttling,
+};
+use dimmer_probe::stats::Estimate;
+
+use super::number::{count, grouped, percent, percent_interval, time, time_interval};
+
+/// The mode as a title, and what it asks.
+pub(super) fn title(mode: Mode) -> (&'static str, &'static str) {
+    match mode {
+        Mode::Downclock => ("Downclock", "from the first instruction to the settled clock"),
+        Mode::Upclock => ("Upclock", "from the end of a long burst back to the nominal clock"),
+        Mode::Throttle => ("Throttle", "from the first instruction to throttled execution"),
+        Mode::Instructions => ("Instructions", "how many it takes to cause an effect"),
+        Mode::Episode => ("Episode", "what one isolated burst costs the code after it"),
+        Mode::Recurrence => ("Recurrence", "bursts at regular gaps"),
+        Mode::Levels => ("Levels", "settled clock by number of active CPUs"),
+    }
+}
+
+/// `absent, below 38 ns`.
+pub(super) fn absent(bound_ns: f64) -> String {
+    format!("absent, below {}", time(bound_ns))
+}
+
+/// The gap at which bursts cost the scalar code most.
+pub(super) fn worst_gap(recurrence: &Recurrence) -> Option<&Gap> {
+    let slowdown = |gap: &&Gap| gap.slowdown_pct.median;
+    recurrence.gaps.iter().max_by(|a, b| slowdown(a).total_cmp(&slowdown(b)))
+}
+
+/// What was found, in one or more sentences.
+pub(super) fn verdict(outcome: &Outcome) -> String {
+    let found = match &outcome.detail {
+        Detail::Levels(levels) => return levels_verdict(levels),
+        _ if !outcome.effect => {
+            return format!(
+                "Absent, below {}: nothing larger was seen within {} after the code.",
+                time(outcome.bound_ns),
+                time(outcome.horizon_ns)
+            );
+        }
+        Detail::Episode(episode) => episode_verdict(episode),
+        Detail::Downclock(downclock) => downclock_verdict(downclock),
+        Detail::Throttle(throttle) => throttle_verdict(throttle),
+        Detail::Instructions(instructions) => instructions_verdict(instructions),
+        Detail::Recurrence(recurrence) => recurrence_verdict(recurrence),
+    };
+    found.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// What that means to somebody who has such code.
+pub(super) fn advice(outcome: &Outcome) -> String {
+    match &outcome.detail {
+        Detail::Levels(levels) => levels_advice(levels),
+        Detail::Downclock(downclock) if !outcome.effect => format!(
+            "The clock stays through {} of it: long stretches run at full speed.",
+            time(downclock.observed_ns)
+        ),
+        Detail::Throttle(_) if !outcome.effect => {
+            "It runs at its full throughput from the first instruction on.".to_owned()
+        }
+        Detail::Instructions(_) if !outcome.effect => {
+            "No number of instructions that was tried causes anything.".to_owned()
+        }
+        Detail::Recurrence(_) if !outcome.effect => {
+            "However often it recurs, the code between is as fast as ever: leave it.".to_owned()
+        }
+        Detail::Episode(_) if !outcome.effect => {
+            "It costs nothing to what runs after it here: leave it as it is.".to_owned()
+        }
+        Detail::Episode(episode) => episode_advice(outcome, episode),
+        Detail::Downclock(downclock) => format!(
+            "A long stretch pays off if its width saves more than the clock loses: it must do at \
+             least {} times the work of scalar code per cycle.",
+            break_even(downclock.clock_ratio.estimate.median)
+        ),
+        Detail::Throttle(throttle) => throttle_advice(throttle),
+        Detail::Instructions(instructions) => instructions_advice(instructions),
+        Detail::Recurrence(recurrence) => recurrence_advice(recurrence),
+    }
+}
+
+fn with_interval(ns: &Estimate) -> String {
+    format!("{} {}", time(ns.median), time_interval(ns))
+}
+
+fn percent_with_interval(ratio: &Estimate) -> String {
+    format!("{} {}", percent(ratio.median), percent_interval(ratio))
+}
+
+/// How much more work per cycle makes up for a lower clock.
+fn break_even(clock_ratio: f64) -> String {
+    grouped(1.0 / clock_ratio, 2)
+}
+
+fn throttling_verdict(throttling: Option<&Throttling>) -> Option<String> {
+    let Throttling { throttled_ns, throttle_factor } = throttling?;
+    Some(format!(
+        "Its own execution is throttled for {}, at {} of the settled throughput.",
+        with_interval(&throttled_ns.estimate),
+        percent(throttle_factor.median)
+    ))
+}
+
+fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
+    let clock = &episode.clock_ratio_after.estimate;
+    let issue = &episode.issue_ratio_after.estimate;
+    let delay = episode.release_delay_ns.as_ref().map(|delay| with_interval(&delay.estimate));
+    let mut after = format!("Right after it the clock stands at {} of nominal", percent(clock.median));
+    if let Some(delay) = delay {
+        after.push_str(&format!(" and is back after {delay}"));
+    }
+    if let Some(stall) = &episode.release_stall_ns {
+        after.push_str(&format!(", with a stall of {}", with_interval(&stall.estimate)));
+    }
+    after.push('.');
+    vec![
+        Some(format!(
+            "One burst of {} instructions ({}) costs the code after it {}.",
+            count(episode.burst_instructions),
+            time(episode.burst_ns.estimate.median),
+            with_interval(&episode.extra_ns.estimate)
+        )),
+        Some(after),
+        // Only a difference that its interval confirms is put into words.
+        (issue.ci95.1 < 0.99).then(|| {
+            format!("The core issues only {} of the usual instructions per cycle.", percent(issue.median))
+        }),
+        throttling_verdict(episode.throttling.as_ref()),
+        neighbours_verdict(episode),
+    ]
+}
+
+fn neighbours_verdict(episode: &Episode) -> Option<String> {
+    if episode.neighbours.is_empty() {
+        return None;
+    }
+    let hit: Vec<String> = episode
+        .neighbours
+        .iter()
+        .filter(|neighbour| neighbour.effect)
+        .map(|neighbour| {
+            format!("CPU {} loses {}", neighbour.cpu, with_interval(&neighbour.extra_ns.estimate))
+        })
+        .collect();
+    Some(match hit.as_slice() {
+        [] => "Scalar code on the other CPUs watched is not touched.".to_owned(),
+        _ => format!("Elsewhere, {}.", hit.join(", ")),
+    })
+}
+
+fn episode_advice(outcome: &Outcome, episode: &Episode) -> String {
+    if episode.extra_ns.estimate.ci95.0 <= 0.0 {
+        return format!(
+            "What the code after it loses is too little to tell from nothing: at most {}.",
+            time(outcome.bound_ns)
+        );
+    }
+    let cost = time(episode.extra_ns.estimate.median);
+    match &episode.release_delay_ns {
+        Some(delay) if outcome.mode == Mode::Upclock => format!(
+            "Whatever runs on this core in the {} after such code runs at the lower clock.",
+            time(delay.estimate.median)
+        ),
+        _ => format!(
+            "A burst of this kind pays off only where it saves more than {cost} over narrower \
+             code; short and rare ones are better narrowed or moved."
+        ),
+    }
+}
+
+fn downclock_verdict(downclock: &Downclock) -> Vec<Option<String>> {
+    let clock = percent_with_interval(&downclock.clock_ratio.estimate);
+    let levels = downclock.steps.len();
+    vec![
+        Some(match &downclock.settle_ns {
+            Some(settle) => format!(
+                "The clock settles {} after the first instruction, at {clock} of nominal.",
+                with_interval(&settle.estimate)
+            ),
+            None => format!("The clock stays, at {clock} of nominal."),
+        }),
+        (levels > 2).then(|| format!("It visits {levels} levels on the way, the first included.")),
+        downclock
+            .stall_ns
+            .as_ref()
+            .map(|stall| format!("The core stalls for {}.", with_interval(&stall.estimate))),
+        throttling_verdict(downclock.throttling.as_ref()),
+    ]
+}
+
+fn throttle_verdict(throttle: &Throttle) -> Vec<Option<String>> {
+    let instructions = throttle.pre_throttle_instructions.as_ref().map(|instructions| {
+        let estimate = &instructions.estimate;
+        format!(", {} instructions on", count(estimate.median))
+    });
+    vec![
+        throttle.pre_throttle_ns.as_ref().map(|delay| {
+            format!(
+                "Throttled execution begins {} after the first instruction{}.",
+                with_interval(&delay.estimate),
+                instructions.unwrap_or_default()
+            )
+        }),
+        throttling_verdict(throttle.throttling.as_ref()),
+    ]
+}
+
+fn throttle_advice(throttle: &Throttle) -> String {
+    match &throttle.pre_throttle_instructions {
+        Some(before) if before.estimate.median >= 2.0 => format!(
+            "Bursts of fewer than {} instructions are over before they are throttled.",
+            count(before.estimate.median)
+        ),
+        _ => "No burst is too short to be throttled.".to_owned(),
+    }
+}
+
+fn instructions_verdict(instructions: &Instructions) -> Vec<Option<String>> {
+    let spread = match instructions.quantiles.as_slice() {
+        [(few, low), .., (many, high)] => Some(format!(
+            "{} of the bursts have it from {} instructions on, {} from {}.",
+            percent(*few),
+            count(*low),
+            percent(*many),
+            count(*high)
+        )),
+        _ => None,
+    };
+    vec![
+        instructions.median.map(|median| {
+            format!(
+                "Half of the bursts have an effect from {} [{}, {}] instructions on.",
+                count(median.median),
+                count(median.ci95.0),
+                count(median.ci95.1)
+            )
+        }),
+        spread,
+    ]
+}
+
+fn instructions_advice(instructions: &Instructions) -> String {
+    match instructions.quantiles.first() {
+        Some((share, few)) if *few >= 2.0 => format!(
+            "Fewer than {} instructions go unpunished in all but {} of the cases.",
+            count(*few),
+            percent(*share)
+        ),
+        _ => "A single instruction is enough: there is no harmless amount.".to_owned(),
+    }
+}
+
+fn recurrence_verdict(recurrence: &Recurrence) -> Vec<Option<String>> {
+    let worst = worst_gap(recurrence).map(|gap| {
+        format!(
+            "Bursts of {} instructions make the scalar code between them up to {} % {} slower, at \
+             gaps of {}.",
+            count(recurrence.burst_instructions),
+            grouped(gap.slowdown_pct.median, 1),
+            super::number::interval(&gap.slowdown_pct, 1),
+            time(gap.gap_us * 1e3)
+        )
+    });
+    let change = match recurrence.regime_change_us.map(|change| change.scaled(1e3)) {
+        Some(change) => {
+            let regime = recurrence.regime.trim_end_matches('.');
+            let colon = if regime.is_empty() { "" } else { ": " };
+            format!("At gaps of {} the regime changes{colon}{regime}.", with_interval(&change))
+        }
+        None => "All gaps behave alike.".to_owned(),
+    };
+    vec![worst, Some(change)]
+}
+
+fn recurrence_advice(recurrence: &Recurrence) -> String {
+    match recurrence.regime_change_us {
+        Some(change) => format!(
+            "Keep such bursts more than {} apart, or gather them on a core of their own: closer \
+             ones work under the other regime all the time.",
+            time(change.ci95.1 * 1e3)
+        ),
+        None => "The fewer such bursts, the less is lost; no particular gap is to be avoided.".to_owned(),
+    }
+}
+
+fn levels_verdict(levels: &Levels) -> String {
+    format!(
+        "With {} CPU{} active the clock settles at {} GHz {}, {} of that of scalar code.",
+        levels.active,
+        if levels.active == 1 { "" } else { "s" },
+        grouped(levels.clock_ghz.median, 3),
+        super::number::interval(&levels.clock_ghz, 3),
+        percent_with_interval(&levels.clock_ratio)
+    )
+}
+
+fn levels_advice(levels: &Levels) -> String {
+    if levels.clock_ratio.ci95.1 < 1.0 {
+        format!(
+            "Lasting use needs {} times the work of scalar code per cycle to break even.",
+            break_even(levels.clock_ratio.median)
+        )
+    } else {
+        "Lasting use keeps the clock of scalar code.".to_owned()
+    }
+}

@@ -1,0 +1,109 @@
+//! Pins the calling thread to one hardware thread, and lets it go again.
+
+use std::io;
+use std::marker::PhantomData;
+
+use dimmer_processor::units::CpuId;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::root::{Root, format_cpu_list};
+use crate::topology;
+
+/// Why a thread cannot be pinned. It runs where it ran before.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AffinityError {
+    /// The machine has no such hardware thread.
+    #[error("cpu {cpu} does not exist, allowed are {}", format_cpu_list(allowed))]
+    NoSuchCpu {
+        /// The one asked for.
+        cpu: CpuId,
+        /// Those this thread may run on.
+        allowed: Vec<CpuId>,
+    },
+    /// The hardware thread is there but takes no work.
+    #[error("cpu {cpu} is offline, allowed are {}", format_cpu_list(allowed))]
+    Offline {
+        /// The one asked for.
+        cpu: CpuId,
+        /// Those this thread may run on.
+        allowed: Vec<CpuId>,
+    },
+    /// A cpuset, a container or `taskset` keeps this thread away from it.
+    #[error("cpu {cpu} is not allowed for this process, allowed are {}", format_cpu_list(allowed))]
+    NotAllowed {
+        /// The one asked for.
+        cpu: CpuId,
+        /// Those this thread may run on.
+        allowed: Vec<CpuId>,
+    },
+    /// The kernel refused for another reason.
+    #[error("cannot set the affinity of this thread")]
+    System(#[source] io::Error),
+}
+
+/// The hardware threads that the calling thread may run on, ascending.
+///
+/// # Errors
+/// [`AffinityError::System`].
+pub fn allowed() -> Result<Vec<CpuId>, AffinityError> {
+    let set = sched_getaffinity(None).map_err(|error| AffinityError::System(error.into()))?;
+    Ok(members(&set))
+}
+
+/// Checks that the calling thread may run on `cpu`, without moving it.
+///
+/// # Errors
+/// [`AffinityError`], naming those it may run on.
+pub fn check(root: &Root, cpu: CpuId) -> Result<(), AffinityError> {
+    let allowed = allowed()?;
+    if allowed.contains(&cpu) {
+        return Ok(());
+    }
+    let unknown_or =
+        |listed: Result<Vec<CpuId>, _>| listed.map_or(true, |list| list.contains(&cpu));
+    Err(if !unknown_or(topology::present(root)) {
+        AffinityError::NoSuchCpu { cpu, allowed }
+    } else if !unknown_or(topology::online(root)) {
+        AffinityError::Offline { cpu, allowed }
+    } else {
+        AffinityError::NotAllowed { cpu, allowed }
+    })
+}
+
+/// The calling thread runs on one hardware thread for as long as this lives.
+#[derive(Debug)]
+pub struct Pinned {
+    before: CpuSet,
+    // Dropping must happen in the pinned thread.
+    not_send: PhantomData<*const ()>,
+}
+
+/// Pins the calling thread to `cpu` until the result is dropped.
+///
+/// # Errors
+/// [`AffinityError`], naming the hardware threads that it may run on.
+pub fn pin(root: &Root, cpu: CpuId) -> Result<Pinned, AffinityError> {
+    check(root, cpu)?;
+    let before = sched_getaffinity(None).map_err(|error| AffinityError::System(error.into()))?;
+    let mut wanted = CpuSet::new();
+    // `check` has found the number in a set of the same size, so it fits.
+    if let Ok(index) = usize::try_from(cpu.index()) {
+        wanted.set(index);
+    }
+    sched_setaffinity(None, &wanted).map_err(|error| AffinityError::System(error.into()))?;
+    Ok(Pinned { before, not_send: PhantomData })
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // Where the old set has gone meanwhile, the thread stays where it is: nothing better can
+        // be done, and it is no error of the measurement that has ended.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+fn members(set: &CpuSet) -> Vec<CpuId> {
+    let indices = (0..CpuSet::MAX_CPU).filter(|index| set.is_set(*index));
+    indices.filter_map(|index| u32::try_from(index).ok().map(CpuId::new)).collect()
+}

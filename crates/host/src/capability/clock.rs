@@ -1,0 +1,295 @@
+//! The clock and the power: model-specific registers, cpufreq and its drivers, turbo, RAPL.
+
+use super::{Area, Capability, Context, Subject};
+use crate::cpufreq::{self, POLICIES, Policy};
+use crate::cpuid::Feature;
+use crate::root::{RootError, format_cpu_list};
+use crate::turbo::Turbo;
+
+const MSR: Subject = Subject {
+    id: "msr",
+    title: "model-specific registers (msr)",
+    area: Area::Clock,
+    enables: "APERF and MPERF, P-states and licences set from user mode",
+};
+const MSR_SAFE: Subject = Subject {
+    id: "msr-safe",
+    title: "model-specific registers (msr-safe)",
+    area: Area::Clock,
+    enables: "the same for ordinary users, limited to an allow list",
+};
+const CPUFREQ: Subject = Subject {
+    id: "cpufreq",
+    title: "frequency policies (cpufreq)",
+    area: Area::Clock,
+    enables: "boost, avxfreq: frequencies set through the kernel",
+};
+const INTEL_PSTATE: Subject = Subject {
+    id: "intel-pstate",
+    title: "driver intel_pstate",
+    area: Area::Clock,
+    enables: "frequency limits in percent; the switch for turbo",
+};
+const AMD_PSTATE: Subject = Subject {
+    id: "amd-pstate",
+    title: "driver amd_pstate",
+    area: Area::Clock,
+    enables: "frequency limits and preferences through CPPC",
+};
+const HWP: Subject = Subject {
+    id: "hwp",
+    title: "hardware-managed frequencies (HWP, CPPC)",
+    area: Area::Clock,
+    enables: "a preference per core instead of a frequency",
+};
+const TURBO: Subject = Subject {
+    id: "turbo",
+    title: "turbo switch",
+    area: Area::Clock,
+    enables: "probe: measurements without turbo's ups and downs",
+};
+const RAPL: Subject = Subject {
+    id: "rapl",
+    title: "energy counters (RAPL)",
+    area: Area::Clock,
+    enables: "energy beside time in every comparison",
+};
+
+pub(super) fn survey(context: &Context) -> Vec<Capability> {
+    vec![
+        msr(context),
+        msr_safe(context),
+        cpufreq(context),
+        intel_pstate(context),
+        amd_pstate(context),
+        hwp(context),
+        turbo(context),
+        rapl(context),
+    ]
+}
+
+/// The remedy for whatever only bare metal has.
+const BARE_METAL: &str = "only the host can: use bare metal where it matters; measuring by timing \
+                          works here";
+
+/// IA32_TIME_STAMP_COUNTER: every x86-64 processor has it, and reading it changes nothing.
+const TSC_MSR: u64 = 0x10;
+
+fn msr(context: &Context) -> Capability {
+    let cpu = context.machine.topology.cpus.iter().find(|cpu| cpu.online);
+    let cpu = cpu.map_or(0, |cpu| cpu.id.index());
+    let path = format!("/dev/cpu/{cpu}/msr");
+    if !context.root.exists(&path) {
+        return MSR.unavailable(
+            format!("no {path}: the kernel has no msr driver loaded"),
+            "as root: modprobe msr",
+        );
+    }
+    if !context.root.is_readable(&path) {
+        return MSR.unavailable(
+            format!("no permission to read {path}"),
+            "run as root, or give read permission on /dev/cpu/*/msr and CAP_SYS_RAWIO",
+        );
+    }
+    let mut value = [0; 8];
+    match context.root.read_at(&path, TSC_MSR, &mut value) {
+        Ok(()) if context.root.is_writable(&path) => {
+            MSR.available(format!("{path} readable, opens for writing"))
+        }
+        Ok(()) => MSR.available(format!("{path} readable, not writable")),
+        Err(error) => MSR.unavailable(
+            format!("{path} does not answer: {}", reason(&error)),
+            "a hypervisor or the kernel's lockdown may refuse registers: try bare metal",
+        ),
+    }
+}
+
+fn msr_safe(context: &Context) -> Capability {
+    let lists = ["/dev/cpu/msr_allowlist", "/dev/cpu/msr_whitelist"];
+    let Some(list) = lists.into_iter().find(|path| context.root.exists(path)) else {
+        return MSR_SAFE.unavailable(
+            "no /dev/cpu/msr_allowlist: the module msr-safe is not loaded",
+            "have the administrator load msr-safe with an allow list",
+        );
+    };
+    let device = "/dev/cpu/0/msr_safe";
+    if context.root.is_readable(device) {
+        MSR_SAFE.available(format!("{device} readable, limited by {list}"))
+    } else {
+        MSR_SAFE.unavailable(
+            format!("no permission to read {device}"),
+            "have the administrator give this user's group access to /dev/cpu/*/msr_safe",
+        )
+    }
+}
+
+fn cpufreq(context: &Context) -> Capability {
+    let policies = cpufreq::policies(context.root);
+    if policies.is_empty() {
+        let why = format!("no policy under {POLICIES}");
+        return if context.is_virtual() {
+            CPUFREQ.unavailable(why, BARE_METAL)
+        } else {
+            CPUFREQ.unavailable(
+                why,
+                "load a driver: intel_pstate, amd_pstate or acpi-cpufreq; enable P-states in the \
+                 firmware",
+            )
+        };
+    }
+    // Machines have hundreds of equal policies and a few kinds of them.
+    let mut kinds: Vec<(String, Vec<&Policy>)> = Vec::new();
+    for policy in &policies {
+        let kind = describe(policy);
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, members)) => members.push(policy),
+            None => kinds.push((kind, vec![policy])),
+        }
+    }
+    let details: Vec<String> = kinds
+        .into_iter()
+        .map(|(kind, members)| {
+            let mut cpus: Vec<_> =
+                members.iter().flat_map(|policy| policy.cpus.iter().copied()).collect();
+            cpus.sort_unstable();
+            format!("cpu {}: {kind}", format_cpu_list(&cpus))
+        })
+        .collect();
+    CPUFREQ.available(details.join("; "))
+}
+
+fn describe(policy: &Policy) -> String {
+    let unknown = || "unknown".to_owned();
+    let range =
+        |range: Option<_>| range.map_or_else(unknown, |(low, high): (_, _)| mhz_range(low, high));
+    format!(
+        "{}, governor {}, hardware {}, allowed {}, {}",
+        policy.driver.clone().unwrap_or_else(unknown),
+        policy.governor.clone().unwrap_or_else(unknown),
+        range(policy.hardware),
+        range(policy.allowed),
+        if policy.writable { "writable" } else { "read-only for this user" },
+    )
+}
+
+fn mhz_range(
+    low: dimmer_processor::units::KiloHertz,
+    high: dimmer_processor::units::KiloHertz,
+) -> String {
+    format!("{}-{} MHz", low.khz() / 1000, high.khz() / 1000)
+}
+
+fn intel_pstate(context: &Context) -> Capability {
+    if !context.is_intel() {
+        return INTEL_PSTATE.not_applicable("no Intel processor");
+    }
+    pstate(
+        context,
+        &INTEL_PSTATE,
+        "intel_pstate",
+        "remove intel_pstate=disable from the kernel's \
+        command line",
+    )
+}
+
+fn amd_pstate(context: &Context) -> Capability {
+    if !context.is_amd() {
+        return AMD_PSTATE.not_applicable("no AMD processor");
+    }
+    pstate(
+        context,
+        &AMD_PSTATE,
+        "amd_pstate",
+        "use Linux 6.5 or later, enable CPPC in the \
+        firmware, and boot with amd_pstate=active",
+    )
+}
+
+fn pstate(context: &Context, subject: &Subject, driver: &str, remedy: &str) -> Capability {
+    let status = format!("/sys/devices/system/cpu/{driver}/status");
+    match context.root.text(&status) {
+        Ok(mode) if mode == "active" || mode == "passive" || mode == "guided" => {
+            subject.available(format!("mode {mode}"))
+        }
+        Ok(mode) => subject.unavailable(format!("{status} is `{mode}`"), remedy),
+        Err(_) if context.is_virtual() => subject.unavailable(format!("no {status}"), BARE_METAL),
+        Err(_) => subject.unavailable(format!("no {status}"), remedy),
+    }
+}
+
+fn hwp(context: &Context) -> Capability {
+    let name = if context.cpuid.has(Feature::Hwp) {
+        "HWP"
+    } else if context.cpuid.has(Feature::Cppc) {
+        "CPPC"
+    } else if context.is_virtual() {
+        return HWP.not_applicable("the processor, as the hypervisor shows it, has none");
+    } else {
+        return HWP.not_applicable("the processor has none");
+    };
+    let preference = format!("{POLICIES}/policy0/energy_performance_preference");
+    match context.root.text(&preference) {
+        Ok(preference) => HWP.available(format!("{name}, preference of policy0: {preference}")),
+        Err(_) if context.root.exists("/sys/devices/system/cpu/cpu0/acpi_cppc") => {
+            HWP.available(format!("{name}, abilities in cpu*/acpi_cppc, no preference offered"))
+        }
+        Err(_) if context.is_virtual() => {
+            HWP.unavailable(format!("{name} in CPUID, but no {preference}"), BARE_METAL)
+        }
+        Err(_) => HWP.unavailable(
+            format!("{name} in CPUID, but no {preference}"),
+            "use the driver intel_pstate or amd_pstate in active mode",
+        ),
+    }
+}
+
+fn turbo(context: &Context) -> Capability {
+    let switch = match Turbo::find(context.root) {
+        Ok(switch) => switch,
+        Err(missing) => return TURBO.unavailable(missing.why, missing.remedy),
+    };
+    let file = switch.files().first().cloned().unwrap_or_default();
+    match switch.is_on(context.root) {
+        Ok(on) if switch.is_writable(context.root) => {
+            TURBO.available(format!("{file}, turbo is {}", if on { "on" } else { "off" }))
+        }
+        Ok(_) => TURBO.unavailable(format!("no permission to write {file}"), "run as root"),
+        Err(error) => TURBO.unavailable(reason(&error), "run as root"),
+    }
+}
+
+fn rapl(context: &Context) -> Capability {
+    let directory = "/sys/class/powercap";
+    let names = context.root.list(directory).unwrap_or_default();
+    // Packages are intel-rapl:0, their parts intel-rapl:0:0; AMD processors use the same names.
+    let zones: Vec<String> =
+        names.into_iter().filter(|name| name.starts_with("intel-rapl:")).collect();
+    let Some(first) = zones.first() else {
+        let why = format!("no intel-rapl zone under {directory}");
+        return if context.is_virtual() {
+            RAPL.unavailable(why, BARE_METAL)
+        } else {
+            RAPL.unavailable(why, "as root: modprobe intel_rapl_msr")
+        };
+    };
+    let energy = format!("{directory}/{first}/energy_uj");
+    if !context.root.is_readable(&energy) {
+        return RAPL.unavailable(
+            format!("no permission to read {energy}"),
+            "run as root, or as root: chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj",
+        );
+    }
+    let label = |zone: &String| {
+        context.root.text(&format!("{directory}/{zone}/name")).unwrap_or_else(|_| zone.clone())
+    };
+    let labels: Vec<String> = zones.iter().map(label).collect();
+    RAPL.available(labels.join(", "))
+}
+
+/// The cause of an error in one line, without the file that the caller names itself.
+fn reason(error: &RootError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,223 @@
+//! Where threads may run, and how: allowed hardware threads, cpusets, sched_ext, real time.
+
+use dimmer_processor::units::CpuId;
+
+use super::{Area, Capability, Context, Subject};
+use crate::privilege::LinuxCapability;
+use crate::root::format_cpu_list;
+
+const ALLOWED: Subject = Subject {
+    id: "allowed-cpus",
+    title: "hardware threads for this process",
+    area: Area::Placement,
+    enables: "probe and workers pinned to cores; two cores at least for offload and migrate",
+};
+const SMT: Subject = Subject {
+    id: "smt",
+    title: "SMT siblings visible",
+    area: Area::Placement,
+    enables: "what wide code costs the sibling thread; workers kept off each other's core",
+};
+const CPUSET_V2: Subject = Subject {
+    id: "cpuset-v2",
+    title: "cpusets (cgroup v2)",
+    area: Area::Placement,
+    enables: "offload, specialise: cores dedicated to wide code",
+};
+const CPUSET_V1: Subject = Subject {
+    id: "cpuset-v1",
+    title: "cpusets (cgroup v1)",
+    area: Area::Placement,
+    enables: "the same on machines with the old hierarchy",
+};
+const SCHED_EXT: Subject = Subject {
+    id: "sched-ext",
+    title: "loadable schedulers (sched_ext)",
+    area: Area::Placement,
+    enables: "specialise: core specialisation inside the kernel",
+};
+const REAL_TIME: Subject = Subject {
+    id: "real-time",
+    title: "real-time scheduling",
+    area: Area::Placement,
+    enables: "probe: measurements that ordinary work does not preempt",
+};
+
+pub(super) fn survey(context: &Context) -> Vec<Capability> {
+    vec![
+        allowed(context),
+        smt(context),
+        cpuset_v2(context),
+        cpuset_v1(context),
+        sched_ext(context),
+        real_time(context),
+    ]
+}
+
+fn allowed(context: &Context) -> Capability {
+    let allowed = &context.machine.allowed;
+    if allowed.is_empty() {
+        return ALLOWED.unavailable(
+            "no Cpus_allowed_list in /proc/self/status",
+            "mount /proc; pinning is tried all the same",
+        );
+    }
+    let cpus = &context.machine.topology.cpus;
+    let offline: Vec<CpuId> = cpus.iter().filter(|cpu| !cpu.online).map(|cpu| cpu.id).collect();
+    let mut detail =
+        format!("{} of {} present: {}", allowed.len(), cpus.len(), format_cpu_list(allowed));
+    if !offline.is_empty() {
+        detail.push_str(&format!("; offline: {}", format_cpu_list(&offline)));
+    }
+    ALLOWED.available(detail)
+}
+
+fn smt(context: &Context) -> Capability {
+    let topology = &context.machine.topology;
+    let online = topology.cpus.iter().filter(|cpu| cpu.online).count();
+    let cores = topology.online_cores();
+    if online > cores {
+        return SMT.available(format!("{online} hardware threads on {cores} cores"));
+    }
+    if context.is_virtual() {
+        return SMT.unavailable(
+            "the hypervisor shows one thread per core; whether another guest runs on the sibling \
+             cannot be seen",
+            "use bare metal or a dedicated host where the sibling matters",
+        );
+    }
+    match context.root.text("/sys/devices/system/cpu/smt/control").as_deref() {
+        Ok("off") => SMT.unavailable(
+            "SMT is switched off",
+            "as root: echo on > /sys/devices/system/cpu/smt/control",
+        ),
+        Ok("forceoff") => {
+            SMT.unavailable("SMT is switched off for good", "boot without nosmt=force")
+        }
+        _ => SMT.not_applicable("one thread per core"),
+    }
+}
+
+fn cpuset_v2(context: &Context) -> Capability {
+    let root = context.root;
+    let Some(mount) = mounts(context).into_iter().find(|mount| mount.kind == "cgroup2") else {
+        return CPUSET_V2.unavailable(
+            "no cgroup2 in /proc/self/mounts",
+            "as root: mount -t cgroup2 none /sys/fs/cgroup",
+        );
+    };
+    let listed = |file: &str| {
+        let controllers = root.text(file).unwrap_or_default();
+        controllers.split_whitespace().any(|name| name == "cpuset")
+    };
+    if !listed(&format!("{}/cgroup.controllers", mount.point)) {
+        return CPUSET_V2.unavailable(
+            format!("no cpuset in {}/cgroup.controllers", mount.point),
+            "the controller is taken by cgroup v1 or missing in the kernel: boot with \
+             systemd.unified_cgroup_hierarchy=1",
+        );
+    }
+    let own = own_group(context, "").unwrap_or_default();
+    let group = format!("{}/{}", mount.point, own.trim_matches('/'));
+    let group = group.trim_end_matches('/');
+    if !root.is_writable(&format!("{group}/cgroup.procs")) {
+        return CPUSET_V2.unavailable(
+            format!("no permission to write {group}/cgroup.procs"),
+            "run as root, or under systemd-run --user --scope -p Delegate=cpuset",
+        );
+    }
+    if !listed(&format!("{group}/cgroup.controllers")) {
+        return CPUSET_V2.unavailable(
+            format!("cpuset is not delegated to {group}"),
+            "run as root, or under systemd-run --user --scope -p Delegate=cpuset",
+        );
+    }
+    CPUSET_V2.available(format!("{group}, writable"))
+}
+
+fn cpuset_v1(context: &Context) -> Capability {
+    let mount = mounts(context).into_iter().find(|mount| {
+        mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "cpuset")
+    });
+    let Some(mount) = mount else {
+        return CPUSET_V1.not_applicable("no cgroup v1 hierarchy with cpuset is mounted");
+    };
+    let own = own_group(context, "cpuset").unwrap_or_default();
+    let group = format!("{}/{}", mount.point, own.trim_matches('/'));
+    let group = group.trim_end_matches('/');
+    if context.root.is_writable(&format!("{group}/tasks")) {
+        CPUSET_V1.available(format!("{group}, writable"))
+    } else {
+        CPUSET_V1.unavailable(format!("no permission to write {group}/tasks"), "run as root")
+    }
+}
+
+/// A mounted file system, as `/proc/self/mounts` tells it.
+struct Mount {
+    point: String,
+    kind: String,
+    options: String,
+}
+
+fn mounts(context: &Context) -> Vec<Mount> {
+    let text = context.root.text("/proc/self/mounts").unwrap_or_default();
+    let mount = |line: &str| {
+        let mut fields = line.split(' ').skip(1).map(str::to_owned);
+        Some(Mount { point: fields.next()?, kind: fields.next()?, options: fields.next()? })
+    };
+    text.lines().filter_map(mount).collect()
+}
+
+/// The control group of this process in the hierarchy of `controller`; v2 has the empty name.
+fn own_group(context: &Context, controller: &str) -> Option<String> {
+    let text = context.root.text("/proc/self/cgroup").ok()?;
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let controllers = fields.next()?;
+        let path = fields.next()?;
+        controllers.split(',').any(|name| name == controller).then(|| path.to_owned())
+    })
+}
+
+fn sched_ext(context: &Context) -> Capability {
+    let directory = "/sys/kernel/sched_ext";
+    if !context.root.exists(directory) {
+        return SCHED_EXT.unavailable(
+            format!("no {directory}: the kernel is built without it"),
+            "use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT",
+        );
+    }
+    let permitted = [LinuxCapability::Bpf, LinuxCapability::Perfmon]
+        .into_iter()
+        .all(|capability| context.privileges.has_or_admin(capability));
+    if !permitted {
+        return SCHED_EXT
+            .unavailable("loading a scheduler needs CAP_BPF and CAP_PERFMON", "run as root");
+    }
+    let state = context.root.text(&format!("{directory}/state"));
+    let loaded = context.root.text(&format!("{directory}/root/ops"));
+    SCHED_EXT.available(match (state, loaded) {
+        (_, Ok(name)) => format!("loaded now: {name}"),
+        (Ok(state), Err(_)) => state,
+        (Err(_), Err(_)) => "state unknown".to_owned(),
+    })
+}
+
+fn real_time(context: &Context) -> Capability {
+    let by = if context.privileges.has(LinuxCapability::SysNice) {
+        "by CAP_SYS_NICE".to_owned()
+    } else if context.privileges.real_time_priority > 0 {
+        format!("up to priority {}", context.privileges.real_time_priority)
+    } else {
+        return REAL_TIME.unavailable(
+            "no CAP_SYS_NICE, and the limit is 0 (ulimit -r)",
+            "run as root, or raise rtprio in /etc/security/limits.conf",
+        );
+    };
+    let share = match context.root.integer("/proc/sys/kernel/sched_rt_runtime_us") {
+        Ok(-1) => ", without a limit of time",
+        Ok(_) => ", a share of every second is kept for others",
+        Err(_) => "",
+    };
+    REAL_TIME.available(format!("{by}{share}"))
+}

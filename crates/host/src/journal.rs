@@ -1,0 +1,290 @@
+//! Every change to the machine, written down before it is made, so that it can always be undone:
+//! when the [`Journal`] is dropped, or by [`restore()`] after a crash.
+//!
+//! One file per journal, `/run/dimmer/journal.<process>.<number>`:
+//!
+//! ```text
+//! v1 <TAB> path <TAB> value before <TAB> value written <LF>        one line per write
+//! ```
+//!
+//! | moment of a crash            | what is on disk    | what [`restore()`] does                     |
+//! |------------------------------|--------------------|-------------------------------------------|
+//! | while the line is written    | line without LF    | skips it: the change had not been made    |
+//! | before the change            | whole line         | finds the value before: nothing to do     |
+//! | after the change             | whole line         | finds the value written: writes it back   |
+//! | after that, somebody else's  | whole line         | finds a third value: leaves it, says so   |
+//! | while undoing                | all lines          | as above, path by path                    |
+//!
+//! A process holds an exclusive lock (`flock`) on its journal for as long as it lives. The kernel
+//! lets go of it however the process ends, so a journal that can be locked belongs to nobody:
+//! process numbers that were used again cannot deceive, and it works under any root. A second
+//! lock, `/run/dimmer/lock`, is held for each single change or restoration, so that two processes
+//! never change the same file at the same time: the second is told who was first.
+
+mod record;
+mod restore;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{FlockOperation, flock};
+
+use self::record::Record;
+pub use self::restore::{Damaged, Failed, Left, LiveJournal, OfLive, Report, Restored, restore};
+use crate::root::{Root, RootError};
+
+/// Where journals lie.
+pub const DIRECTORY: &str = "/run/dimmer";
+const LOCK: &str = "/run/dimmer/lock";
+const PREFIX: &str = "journal.";
+
+/// Why the machine was not changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The journal cannot be written, so nothing was changed. Running as root helps.
+    #[error("cannot use the journal of changes")]
+    Journal(#[source] RootError),
+    /// The value before cannot be read. Nothing was changed.
+    #[error("cannot read what is to be changed")]
+    Before(#[source] RootError),
+    /// The kernel refused the new value.
+    #[error("cannot change the machine")]
+    Change(#[source] RootError),
+    /// The kernel took the write and did nothing.
+    #[error("wrote `{written}` to {path}, which still holds `{found}`")]
+    NotTaken {
+        /// The file, as the kernel names it.
+        path: String,
+        /// What was written.
+        written: String,
+        /// What it held before and holds now.
+        found: String,
+    },
+    /// Another process of Dimmer has changed this file. Nothing was changed: wait for it, or, if it
+    /// has crashed, restore first.
+    #[error("process {process} has changed {path} and not yet restored it")]
+    Busy {
+        /// The file, as the kernel names it.
+        path: String,
+        /// The process.
+        process: u32,
+    },
+}
+
+/// The changes of this process, undone when this is dropped.
+#[derive(Debug)]
+pub struct Journal {
+    root: Root,
+    /// The journal's path and its locked file; none before the first change.
+    file: Option<(String, File)>,
+    records: Vec<Record>,
+}
+
+impl Journal {
+    /// A journal for changes under `root`. What crashed processes left changed is restored first,
+    /// lest it be taken for the state to come back to.
+    ///
+    /// Creates no file: that waits for the first change.
+    ///
+    /// # Errors
+    /// [`JournalError::Journal`]: there are journals, and this process may not read them.
+    pub fn open(root: &Root) -> Result<(Self, Report), JournalError> {
+        let report = restore(root, OfLive::Leave)?;
+        Ok((Self { root: root.clone(), file: None, records: Vec::new() }, report))
+    }
+
+    /// The root under which this journal changes.
+    #[must_use]
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Writes `new` into the file `path`, after it is on record what the file held. Does nothing
+    /// if the file holds that already.
+    ///
+    /// # Errors
+    /// [`JournalError`]. Whatever was changed until then stays on record and will be undone.
+    pub fn change(&mut self, path: &str, new: &str) -> Result<(), JournalError> {
+        let _lock = lock(&self.root).map_err(JournalError::Journal)?;
+        self.refuse_if_busy(path)?;
+        let before = self.root.text(path).map_err(JournalError::Before)?;
+        if before == new {
+            return Ok(());
+        }
+        self.record(path, &before, new).map_err(JournalError::Journal)?;
+        self.root.write(path, new).map_err(JournalError::Change)?;
+
+        let after = self.root.text(path).map_err(JournalError::Change)?;
+        if after == before {
+            let (path, written) = (path.to_owned(), new.to_owned());
+            return Err(JournalError::NotTaken { path, written, found: after });
+        }
+        if after != new {
+            // The kernel rounds some values. What it made of ours is ours too.
+            self.record(path, &before, &after).map_err(JournalError::Journal)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes all changes, latest first, and removes the journal if nothing failed.
+    ///
+    /// # Errors
+    /// [`JournalError::Journal`]: the lock or the journal is out of reach; [`restore()`] will find
+    /// the journal.
+    pub fn undo(mut self) -> Result<Report, JournalError> {
+        self.undo_all()
+    }
+
+    fn undo_all(&mut self) -> Result<Report, JournalError> {
+        let mut report = Report::default();
+        let records = std::mem::take(&mut self.records);
+        let Some((path, _file)) = self.file.take() else { return Ok(report) };
+        let _lock = lock(&self.root).map_err(JournalError::Journal)?;
+        restore::undo(&self.root, &records, &mut report);
+        if report.failed.is_empty() {
+            self.root.remove(&path).map_err(JournalError::Journal)?;
+        }
+        Ok(report)
+    }
+
+    /// Appends a record and waits until it is on disk.
+    fn record(&mut self, path: &str, before: &str, new: &str) -> Result<(), RootError> {
+        let record = Record::new(path, before, new);
+        let (journal, mut file) = match self.file.take() {
+            Some(open) => open,
+            None => create(&self.root)?,
+        };
+        let end = file.metadata().map(|meta| meta.len());
+        let append = |file: &mut File| -> io::Result<()> {
+            file.write_all(record.line().as_bytes())?;
+            file.sync_data()
+        };
+        let appended = append(&mut file);
+        if appended.is_err()
+            && let Ok(end) = end
+        {
+            // A half line must not spoil the next one. Where even this fails the disk is beyond
+            // help, and a spoilt line is reported as damaged when restoring.
+            let _ = file.set_len(end);
+        }
+        let appended = appended.map_err(|source| self.root.write_error(&journal, source));
+        self.file = Some((journal, file));
+        self.records.push(record);
+        appended
+    }
+
+    fn refuse_if_busy(&self, path: &str) -> Result<(), JournalError> {
+        let own = self.file.as_ref().map(|(name, _)| name.as_str());
+        for name in journals(&self.root) {
+            if own == Some(name.as_str()) {
+                continue;
+            }
+            let text = self.root.text_whole(&name).unwrap_or_default();
+            if record::parse(&text).0.iter().any(|record| record.path == path) {
+                let process = process(&name).unwrap_or(0);
+                return Err(JournalError::Busy { path: path.to_owned(), process });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // What fails here stays in the journal for `restore`; nobody is left to be told.
+        let _ = self.undo_all();
+    }
+}
+
+/// Changes that are on record and not undone, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The process that made them.
+    pub process: u32,
+    /// What has become of it.
+    pub owner: Owner,
+    /// The files on record, as the kernel names them; none if this process may not look.
+    pub paths: Vec<String>,
+}
+
+/// What has become of the process that a journal belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// It lives, and will undo its changes.
+    Lives,
+    /// It is gone: [`restore()`] undoes its changes.
+    Gone,
+    /// This process may not look.
+    Hidden,
+}
+
+/// What is on record and not undone. Changes nothing.
+#[must_use]
+pub fn pending(root: &Root) -> Vec<Pending> {
+    let describe = |name: String| {
+        let process = process(&name)?;
+        let (Ok(file), Ok(text)) = (root.open_for_append(&name), root.text_whole(&name)) else {
+            return Some(Pending { process, owner: Owner::Hidden, paths: Vec::new() });
+        };
+        // Shared, so that two who look do not take each other for the owner.
+        let gone = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+        let (records, _) = record::parse(&text);
+        let mut paths: Vec<String> = records.into_iter().map(|record| record.path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        Some(Pending { process, owner: if gone { Owner::Gone } else { Owner::Lives }, paths })
+    };
+    journals(root).into_iter().filter_map(describe).collect()
+}
+
+/// Creates a journal of this process and locks it. The caller holds the directory's lock, so
+/// nobody sees the file before it is locked.
+fn create(root: &Root) -> Result<(String, File), RootError> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let process = std::process::id();
+    loop {
+        // Relaxed: only the number's being new matters.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = format!("{DIRECTORY}/{PREFIX}{process}.{number}");
+        match root.create_new(&path) {
+            Ok(file) => {
+                flock(&file, FlockOperation::LockExclusive)
+                    .map_err(|error| root.write_error(&path, error.into()))?;
+                return Ok((path, file));
+            }
+            // Left by a crashed process with this number, in this or another PID namespace.
+            Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits for the lock of the directory; it is held until the file is dropped.
+fn lock(root: &Root) -> Result<File, RootError> {
+    root.create_directory(DIRECTORY)?;
+    let file = root.open_for_append(LOCK)?;
+    match flock(&file, FlockOperation::LockExclusive) {
+        Ok(()) => Ok(file),
+        Err(error) => Err(root.write_error(LOCK, error.into())),
+    }
+}
+
+/// Whether nobody else holds `file`; if so it is locked until it is dropped.
+fn try_lock(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// The paths of all journals, sorted.
+fn journals(root: &Root) -> Vec<String> {
+    let names = root.list(DIRECTORY).unwrap_or_default();
+    let journals = names.into_iter().filter(|name| process(name).is_some());
+    journals.map(|name| format!("{DIRECTORY}/{name}")).collect()
+}
+
+/// The process whose journal has this name or path.
+fn process(name: &str) -> Option<u32> {
+    let name = name.rsplit('/').next()?;
+    name.strip_prefix(PREFIX)?.split_once('.')?.0.parse().ok()
+}

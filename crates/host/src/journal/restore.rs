@@ -1,0 +1,186 @@
+//! Putting back what journals say, and telling what became of it.
+
+use super::record::{self, Record};
+use super::{JournalError, journals, lock, process, try_lock};
+use crate::root::{Root, RootError};
+
+/// What became of the changes on record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Put back.
+    pub restored: Vec<Restored>,
+    /// Left alone, because somebody else has changed it since.
+    pub left: Vec<Left>,
+    /// Could not be put back. The journal is kept, for another try with more permission.
+    pub failed: Vec<Failed>,
+    /// Journals of living processes, not touched.
+    pub live: Vec<LiveJournal>,
+    /// Lines of journals that cannot be read, and journals of other versions.
+    pub damaged: Vec<Damaged>,
+}
+
+/// A file that was put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The file, as the kernel names it.
+    pub path: String,
+    /// What Dimmer had made of it.
+    pub from: String,
+    /// What it holds again.
+    pub to: String,
+}
+
+/// A file that somebody else has changed since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The file, as the kernel names it.
+    pub path: String,
+    /// What it held before Dimmer changed it.
+    pub before: String,
+    /// What it holds now, which Dimmer has not written.
+    pub found: String,
+}
+
+/// A file that could not be put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The file, as the kernel names it.
+    pub path: String,
+    /// What it should hold.
+    pub wanted: String,
+    /// Why it does not.
+    pub why: String,
+}
+
+/// The journal of a living process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveJournal {
+    /// The process.
+    pub process: u32,
+    /// The journal's file, as under the root.
+    pub journal: String,
+}
+
+/// A line of a journal that is no record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// The journal's file, as under the root. It is kept.
+    pub journal: String,
+    /// The line, counted from 1.
+    pub line: usize,
+}
+
+/// What to do about journals of living processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfLive {
+    /// Leave them: their processes will undo them.
+    Leave,
+    /// Undo them too, under their processes' feet.
+    Restore,
+}
+
+impl Report {
+    /// Whether there was nothing on record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether everything that was on record is as it was before.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.failed.is_empty() && self.damaged.is_empty()
+    }
+}
+
+/// Undoes what processes that no longer live have left changed under `root`.
+///
+/// # Errors
+/// [`JournalError::Journal`]: there are journals, and this process may not read or lock them.
+pub fn restore(root: &Root, of_live: OfLive) -> Result<Report, JournalError> {
+    let mut report = Report::default();
+    // Without journals there is nothing to lock, and no permission needed.
+    if journals(root).is_empty() {
+        return Ok(report);
+    }
+    let _lock = lock(root).map_err(JournalError::Journal)?;
+    for journal in journals(root) {
+        restore_one(root, &journal, of_live, &mut report).map_err(JournalError::Journal)?;
+    }
+    Ok(report)
+}
+
+fn restore_one(
+    root: &Root,
+    journal: &str,
+    of_live: OfLive,
+    report: &mut Report,
+) -> Result<(), RootError> {
+    let file = root.open_for_append(journal)?;
+    if !try_lock(&file) && of_live == OfLive::Leave {
+        let process = process(journal).unwrap_or(0);
+        report.live.push(LiveJournal { process, journal: journal.to_owned() });
+        return Ok(());
+    }
+    let (records, damaged) = record::parse(&root.text_whole(journal)?);
+    let failed_before = report.failed.len();
+    undo(root, &records, report);
+    let keep = !damaged.is_empty() || report.failed.len() > failed_before;
+    let damaged = damaged.into_iter().map(|line| Damaged { journal: journal.to_owned(), line });
+    report.damaged.extend(damaged);
+    if keep { Ok(()) } else { root.remove(journal) }
+}
+
+/// Puts back the files in `records`, the one changed last first.
+///
+/// A file comes back to what it held before its first record, if it holds what any of its records
+/// has written. Doing it twice is doing it once.
+pub(super) fn undo(root: &Root, records: &[Record], report: &mut Report) {
+    let mut paths: Vec<&str> = Vec::new();
+    for record in records.iter().rev() {
+        if !paths.contains(&record.path.as_str()) {
+            paths.push(&record.path);
+        }
+    }
+    for path in paths {
+        let of_path: Vec<&Record> = records.iter().filter(|record| record.path == path).collect();
+        undo_path(root, path, &of_path, report);
+    }
+}
+
+fn undo_path(root: &Root, path: &str, records: &[&Record], report: &mut Report) {
+    let Some(first) = records.first() else { return };
+    let (path, before) = (path.to_owned(), first.before.clone());
+    let found = match root.text(&path) {
+        Ok(found) => found,
+        Err(error) => {
+            report.failed.push(Failed { path, wanted: before, why: explain(&error) });
+            return;
+        }
+    };
+    if found == before {
+        return;
+    }
+    if !records.iter().any(|record| record.written == found) {
+        report.left.push(Left { path, before, found });
+        return;
+    }
+    match root.write(&path, &before).and_then(|()| root.text(&path)) {
+        Ok(now) if now == before => {
+            report.restored.push(Restored { path, from: found, to: before });
+        }
+        Ok(now) => {
+            let why = format!("the kernel took the write, and the file holds `{now}`");
+            report.failed.push(Failed { path, wanted: before, why });
+        }
+        Err(error) => report.failed.push(Failed { path, wanted: before, why: explain(&error) }),
+    }
+}
+
+/// The error and its source in one line: here it becomes data.
+fn explain(error: &RootError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

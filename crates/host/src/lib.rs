@@ -1,0 +1,35 @@
+//! The Linux machine Dimmer stands on: what it is, what it can do, and how to change it so that
+//! it is always changed back.
+//!
+//! Everything that is a file is read and written under an injectable [`root::Root`], so that a
+//! test, or `dimmer --root`, can put a made-up machine there. Nothing here decides or measures.
+//!
+//! * what the machine is: [`cpuid`], [`topology`], [`machine`];
+//! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
+//! * what one thread can ask of it: [`affinity`], [`realtime`], [`memory`], [`tile`], [`perf`];
+//! * what disturbed a measurement: [`steal`], [`usage`];
+//! * how to change it: [`turbo`], always through the [`journal`], undone on an [`interrupt`] too.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("dimmer-host speaks to Linux on x86-64 only");
+
+pub mod affinity;
+pub mod capability;
+pub mod cpufreq;
+pub mod cpuid;
+pub mod events;
+pub mod interrupt;
+pub mod journal;
+pub mod machine;
+pub mod memory;
+pub mod microarchitecture;
+pub mod perf;
+pub mod privilege;
+pub mod realtime;
+pub mod root;
+pub mod steal;
+pub mod tile;
+pub mod topology;
+pub mod turbo;
+pub mod unavailable;
+pub mod usage;

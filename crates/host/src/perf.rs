@@ -1,0 +1,162 @@
+//! Counts performance events of the calling thread, in user mode, with the kernel's perf.
+//!
+//! A thin layer over `perf-event2`, which is safe all the way down: it adds Dimmer's events and
+//! turns "not here" and "not permitted" into [`Unavailable`]. `perf-event-open-sys2` alone would
+//! mean writing its group handling again, with `unsafe`.
+
+use std::fmt;
+use std::io;
+
+use dimmer_processor::units::Nanos;
+use perf_event::events::{Hardware, Raw};
+use perf_event::{Builder, Counter, Group};
+
+use crate::events::PmuEvent;
+use crate::root::Root;
+use crate::unavailable::Unavailable;
+
+/// The kernel's switch for who may count what.
+pub const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+
+/// Something to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Countable {
+    /// Core cycles, at whatever clock the core runs.
+    Cycles,
+    /// Cycles of the reference clock while the core was not halted.
+    ReferenceCycles,
+    /// Instructions retired.
+    Instructions,
+    /// A documented event of this microarchitecture.
+    Event(PmuEvent),
+}
+
+impl Countable {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Cycles => "cycles",
+            Self::ReferenceCycles => "ref-cycles",
+            Self::Instructions => "instructions",
+            Self::Event(event) => event.name,
+        }
+    }
+
+    fn builder(&self) -> Builder<'static> {
+        // Builder's defaults are what is wanted: this thread, on whichever core it runs, user
+        // mode only, stopped until started.
+        match self {
+            Self::Cycles => Builder::new(Hardware::CPU_CYCLES),
+            Self::ReferenceCycles => Builder::new(Hardware::REF_CPU_CYCLES),
+            Self::Instructions => Builder::new(Hardware::INSTRUCTIONS),
+            Self::Event(event) => Builder::new(Raw::new(event.config())),
+        }
+    }
+}
+
+/// A group of counters of the thread that opened it, counting all at the same time or not at all.
+pub struct Counters {
+    group: Group,
+    members: Vec<Counter>,
+    countables: Vec<Countable>,
+}
+
+/// What a group counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// One value per countable, in the order given to [`Counters::open`].
+    pub values: Vec<u64>,
+    /// How long the group was switched on.
+    pub enabled: Nanos,
+    /// How long it had the hardware; less than `enabled` means values are only a part.
+    pub running: Nanos,
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counters").field("countables", &self.countables).finish_non_exhaustive()
+    }
+}
+
+impl Counters {
+    /// Opens counters for `countables`, stopped and at zero. They are closed on drop.
+    ///
+    /// * `root`: only read to explain a refusal.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: not supported, not permitted, or more than the processor counts at once.
+    pub fn open(root: &Root, countables: &[Countable]) -> Result<Self, Unavailable> {
+        let refuse = |what: &str, error: &io::Error| refused(root, what, error);
+        let mut group = Group::new().map_err(|error| refuse("performance counters", &error))?;
+        let mut members = Vec::with_capacity(countables.len());
+        for countable in countables {
+            let member = group.add(&countable.builder());
+            members.push(member.map_err(|error| refuse(countable.name(), &error))?);
+        }
+        Ok(Self { group, members, countables: countables.to_vec() })
+    }
+
+    /// What is counted, in the order of the values.
+    #[must_use]
+    pub fn countables(&self) -> &[Countable] {
+        &self.countables
+    }
+
+    /// Sets the counts to zero and starts them. One system call each.
+    ///
+    /// # Errors
+    /// The kernel refused, which it does not do to a group that is open.
+    pub fn start(&mut self) -> io::Result<()> {
+        self.group.reset()?;
+        self.group.enable()
+    }
+
+    /// Stops counting. One system call.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn stop(&mut self) -> io::Result<()> {
+        self.group.disable()
+    }
+
+    /// The counts so far. One system call, and it allocates: not for a timed stretch.
+    ///
+    /// # Errors
+    /// The kernel refused: the group was never scheduled because another one is pinned.
+    pub fn read(&mut self) -> io::Result<Counted> {
+        let data = self.group.read()?;
+        let value = |member| data.get(member).map_or(0, |entry| entry.value());
+        let span = |time: Option<std::time::Duration>| {
+            Nanos::from_ns(time.and_then(|time| u64::try_from(time.as_nanos()).ok()).unwrap_or(0))
+        };
+        Ok(Counted {
+            values: self.members.iter().map(value).collect(),
+            enabled: span(data.time_enabled()),
+            running: span(data.time_running()),
+        })
+    }
+}
+
+fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable {
+    let (why, remedy) = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => (
+            format!(
+                "perf_event_open: {error}; {PARANOID} is {}",
+                root.text(PARANOID).unwrap_or_else(|_| "unreadable".to_owned())
+            ),
+            "as root: sysctl kernel.perf_event_paranoid=2, or give CAP_PERFMON; in a container, \
+             allow perf_event_open",
+        ),
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => (
+            format!("perf_event_open: {error}: this machine does not offer it"),
+            "needs bare metal, or a virtual machine with a PMU; Dimmer measures by timing instead",
+        ),
+        Some(libc::EINVAL | libc::ENOSPC) => (
+            format!("perf_event_open: {error}: more events than the processor counts at once"),
+            "count fewer events together",
+        ),
+        _ => (format!("perf_event_open: {error}"), "Dimmer measures by timing instead"),
+    };
+    Unavailable::new(what, why, remedy)
+}

@@ -1,0 +1,89 @@
+//! What this process may do, as `/proc/self` tells it.
+//!
+//! Read from files rather than asked by system calls, so that a made-up machine has made-up
+//! privileges too.
+
+use dimmer_processor::units::CpuId;
+
+use crate::root::{Root, RootError};
+
+/// A Linux capability that Dimmer can use; the value is its bit in `CapEff`.
+/// Source: Linux `include/uapi/linux/capability.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinuxCapability {
+    /// Lock memory beyond the limit.
+    IpcLock = 14,
+    /// Open `/dev/cpu/*/msr`.
+    SysRawio = 17,
+    /// Nearly everything, among it whatever `Perfmon` and `Bpf` allow.
+    SysAdmin = 21,
+    /// Real-time scheduling beyond the limit.
+    SysNice = 23,
+    /// Performance counters and probes beyond `perf_event_paranoid`.
+    Perfmon = 38,
+    /// Loading BPF programs.
+    Bpf = 39,
+}
+
+/// What this process may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Privileges {
+    effective: u64,
+    /// Highest real-time priority it may set; 0 for none.
+    pub real_time_priority: u64,
+    /// How much memory it may lock, in bytes; `u64::MAX` for unlimited.
+    pub locked_memory: u64,
+}
+
+impl Privileges {
+    /// Reads `/proc/self/status` and `/proc/self/limits`; what is not there is not allowed.
+    #[must_use]
+    pub fn read(root: &Root) -> Self {
+        let effective = status_field(root, "CapEff:")
+            .and_then(|value| u64::from_str_radix(&value, 16).ok())
+            .unwrap_or(0);
+        Self {
+            effective,
+            real_time_priority: soft_limit(root, "Max realtime priority").unwrap_or(0),
+            locked_memory: soft_limit(root, "Max locked memory").unwrap_or(0),
+        }
+    }
+
+    /// Whether `capability` is in effect.
+    #[must_use]
+    pub const fn has(&self, capability: LinuxCapability) -> bool {
+        self.effective & (1 << capability as u32) != 0
+    }
+
+    /// Whether `capability` or the all-embracing CAP_SYS_ADMIN is in effect.
+    #[must_use]
+    pub const fn has_or_admin(&self, capability: LinuxCapability) -> bool {
+        self.has(capability) || self.has(LinuxCapability::SysAdmin)
+    }
+}
+
+/// The hardware threads that the scheduler may put this process on, ascending.
+///
+/// # Errors
+/// [`RootError`]: `/proc/self/status` or its field is not there.
+pub fn allowed_cpus(root: &Root) -> Result<Vec<CpuId>, RootError> {
+    let text = root.text(STATUS)?;
+    let found = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    root.parse_cpu_list(STATUS, found.unwrap_or("(no Cpus_allowed_list)"))
+}
+
+const STATUS: &str = "/proc/self/status";
+
+fn status_field(root: &Root, name: &str) -> Option<String> {
+    let text = root.text(STATUS).ok()?;
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+}
+
+fn soft_limit(root: &Root, name: &str) -> Option<u64> {
+    let text = root.text("/proc/self/limits").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
+}

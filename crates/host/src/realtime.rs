@@ -1,0 +1,56 @@
+//! Runs the calling thread under real-time scheduling (SCHED_FIFO), so that ordinary work does
+//! not preempt a measurement.
+//!
+//! Unsafe because no crate that this one uses wraps `sched_setscheduler`.
+
+use std::io;
+use std::marker::PhantomData;
+
+use crate::unavailable::Unavailable;
+
+/// The calling thread is scheduled in real time for as long as this lives.
+#[derive(Debug)]
+pub struct RealTime {
+    before: libc::c_int,
+    // Dropping must happen in the same thread.
+    not_send: PhantomData<*const ()>,
+}
+
+/// Schedules the calling thread at the lowest real-time priority, which is above everything
+/// ordinary, until the result is dropped. Threads and programs that it starts are ordinary again.
+///
+/// A thread that spins for longer than `/proc/sys/kernel/sched_rt_runtime_us` of every second is
+/// stopped by the kernel for the rest of it: keep stretches short.
+///
+/// # Errors
+/// [`Unavailable`]: the limit or the control group does not allow it; nothing has changed.
+pub fn real_time() -> Result<RealTime, Unavailable> {
+    // SAFETY: the call takes no pointer; 0 means the calling thread.
+    let before = unsafe { libc::sched_getscheduler(0) };
+    set(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1).map_err(|error| {
+        Unavailable::new(
+            "real-time scheduling",
+            format!("sched_setscheduler: {error}"),
+            "raise `ulimit -r` to 1 or more, or run as root; without it, preempted stretches are \
+             recognised and left out",
+        )
+    })?;
+    Ok(RealTime { before: before.max(libc::SCHED_OTHER), not_send: PhantomData })
+}
+
+impl Drop for RealTime {
+    fn drop(&mut self) {
+        // Giving up real-time scheduling needs no permission.
+        let _ = set(self.before, 0);
+    }
+}
+
+fn set(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads one `sched_param` through the pointer, and `parameters` is one
+    // that lives until the call returns; 0 means the calling thread.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,106 @@
+//! The switch that takes away frequencies above the nominal one.
+//!
+//! Source: Linux `Documentation/admin-guide/pm/{intel_pstate,cpufreq}.rst`.
+
+use crate::cpufreq::POLICIES;
+use crate::journal::{Journal, JournalError};
+use crate::root::Root;
+use crate::unavailable::Unavailable;
+
+const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
+const GLOBAL_BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
+
+/// The switch this machine has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turbo {
+    /// The files to write.
+    files: Vec<String>,
+    /// What to write into them for "off".
+    off: &'static str,
+}
+
+/// Why turbo cannot be switched off.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TurboError {
+    /// There is no switch, or this process may not use it. Nothing has changed.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// Changing it failed. What has changed is in the journal and will be undone.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl Turbo {
+    /// The switch: `intel_pstate/no_turbo`, else `cpufreq/boost`, else the `boost` of each policy.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: there is none.
+    pub fn find(root: &Root) -> Result<Self, Unavailable> {
+        if root.exists(NO_TURBO) {
+            return Ok(Self { files: vec![NO_TURBO.to_owned()], off: "1" });
+        }
+        if root.exists(GLOBAL_BOOST) {
+            return Ok(Self { files: vec![GLOBAL_BOOST.to_owned()], off: "0" });
+        }
+        let policies = root.list(POLICIES).unwrap_or_default();
+        let files: Vec<String> = policies
+            .iter()
+            .map(|policy| format!("{POLICIES}/{policy}/boost"))
+            .filter(|file| root.exists(file))
+            .collect();
+        if files.is_empty() {
+            return Err(Unavailable::new(
+                "turbo switch",
+                format!("neither {NO_TURBO} nor {GLOBAL_BOOST} nor a policy's boost is there"),
+                "switch turbo off in the firmware; in a virtual machine only its host can",
+            ));
+        }
+        Ok(Self { files, off: "0" })
+    }
+
+    /// The files that make up the switch, as the kernel names them.
+    #[must_use]
+    pub fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// Whether turbo is on: for some policy at least.
+    ///
+    /// # Errors
+    /// [`crate::root::RootError`].
+    pub fn is_on(&self, root: &Root) -> Result<bool, crate::root::RootError> {
+        for file in &self.files {
+            if root.text(file)? != self.off {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether this process may throw the switch.
+    #[must_use]
+    pub fn is_writable(&self, root: &Root) -> bool {
+        self.files.iter().all(|file| root.is_writable(file))
+    }
+
+    /// Switches turbo off, where it is on, until `journal` is undone.
+    ///
+    /// # Errors
+    /// [`TurboError`].
+    pub fn off(journal: &mut Journal) -> Result<(), TurboError> {
+        let switch = Self::find(journal.root())?;
+        if !switch.is_writable(journal.root()) {
+            return Err(Unavailable::new(
+                "turbo switch",
+                format!("no permission to write {}", switch.files.join(", ")),
+                "run as root",
+            )
+            .into());
+        }
+        for file in &switch.files {
+            journal.change(file, switch.off)?;
+        }
+        Ok(())
+    }
+}

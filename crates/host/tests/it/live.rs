@@ -1,0 +1,118 @@
+//! The machine the tests run on, whatever it is and whoever runs them.
+
+use dimmer_host::capability::{State, Survey};
+use dimmer_host::cpuid::{Cpuid, Feature};
+use dimmer_host::perf::{Countable, Counters};
+use dimmer_host::root::Root;
+use dimmer_host::usage::ThreadUsage;
+use dimmer_host::{memory, realtime, steal, tile};
+
+/// Prints why a test cannot say anything here. Shown by `cargo test -- --nocapture`.
+#[expect(clippy::print_stdout, reason = "the reason must reach whoever runs the tests")]
+fn skipped(reason: &impl std::fmt::Display) {
+    println!("SKIPPED: {reason}");
+}
+
+#[test]
+fn surveys_this_machine() {
+    let root = Root::live();
+    let cpuid = Cpuid::of(&root).expect("the instruction");
+    let survey = Survey::take(&root, &cpuid);
+    assert!(!survey.machine.identity.vendor.is_empty());
+    assert!(!survey.machine.allowed.is_empty());
+    for capability in &survey.capabilities {
+        let State::Unavailable(missing) = &capability.state else { continue };
+        assert!(!missing.why.is_empty() && !missing.remedy.is_empty(), "{}", capability.id);
+    }
+}
+
+#[test]
+fn gives_every_capability_an_id_of_its_own() {
+    let survey = Survey::take(&Root::live(), &Cpuid::instruction());
+    let mut ids: Vec<&str> = survey.capabilities.iter().map(|capability| capability.id).collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all);
+}
+
+#[test]
+fn agrees_with_the_standard_library_about_features() {
+    let cpuid = Cpuid::instruction();
+    assert_eq!(cpuid.usable(Feature::Avx2), is_x86_feature_detected!("avx2"));
+    assert_eq!(cpuid.usable(Feature::Fma), is_x86_feature_detected!("fma"));
+    assert_eq!(cpuid.usable(Feature::Avx512f), is_x86_feature_detected!("avx512f"));
+    assert_eq!(cpuid.usable(Feature::Avx512ifma), is_x86_feature_detected!("avx512ifma"));
+    assert_eq!(cpuid.usable(Feature::Avx512vnni), is_x86_feature_detected!("avx512vnni"));
+    assert_eq!(cpuid.usable(Feature::Avx512bf16), is_x86_feature_detected!("avx512bf16"));
+    assert_eq!(cpuid.usable(Feature::Gfni), is_x86_feature_detected!("gfni"));
+}
+
+#[test]
+fn counts_the_page_faults_of_this_thread() {
+    let before = ThreadUsage::read();
+    // Memory fresh from the kernel faults on first touch, whatever the allocator keeps.
+    let mut fresh = vec![0_u8; 8 << 20];
+    for page in fresh.chunks_mut(4096) {
+        page[0] = 1;
+    }
+    let since = ThreadUsage::read().since(before);
+    assert!(since.minor_faults + since.major_faults > 0, "{since:?}");
+    assert_eq!(fresh[4096], 1);
+}
+
+#[test]
+fn reads_stolen_time_of_each_hardware_thread() {
+    match steal::stolen(&Root::live()) {
+        Ok(stolen) => assert!(!stolen.is_empty()),
+        Err(error) => skipped(&error),
+    }
+}
+
+#[test]
+fn counts_cycles_or_says_why_not() {
+    let root = Root::live();
+    match Counters::open(&root, &[Countable::Cycles, Countable::Instructions]) {
+        Ok(mut counters) => {
+            counters.start().expect("started");
+            let sum: u64 = (0..100_000_u64).map(std::hint::black_box).sum();
+            counters.stop().expect("stopped");
+            assert!(sum > 0);
+            let counted = counters.read().expect("read");
+            assert_eq!(counted.values.len(), 2);
+            assert!(counted.running <= counted.enabled);
+            // On a machine where others hold the counters they may never have run.
+            if counted.running.ns() > 0 {
+                assert!(counted.values[1] >= 100_000, "{counted:?}");
+            }
+        }
+        Err(missing) => {
+            assert!(missing.why.starts_with("perf_event_open: "), "{missing}");
+            skipped(&missing);
+        }
+    }
+}
+
+#[test]
+fn schedules_in_real_time_or_says_why_not() {
+    // A thread of its own, so that no other test runs under it.
+    let tried = std::thread::spawn(|| realtime::real_time().map(drop)).join().expect("no panic");
+    if let Err(missing) = tried {
+        assert!(missing.why.starts_with("sched_setscheduler: "), "{missing}");
+        skipped(&missing);
+    }
+}
+
+#[test]
+fn locks_pages_or_says_why_not() {
+    if let Err(missing) = memory::lock_pages().map(drop) {
+        assert!(missing.why.starts_with("mlockall: "), "{missing}");
+        skipped(&missing);
+    }
+}
+
+#[test]
+fn permits_tiles_just_where_the_kernel_has_them() {
+    // The kernel hands them out where the processor has them and Linux is new enough.
+    assert_eq!(tile::permit().is_ok(), tile::kernel_supports());
+}

@@ -1,0 +1,86 @@
+//! Switching turbo off by each of its switches, and back.
+
+use dimmer_host::journal::Journal;
+use dimmer_host::root::Root;
+use dimmer_host::turbo::{Turbo, TurboError};
+
+use crate::fixture::Machine;
+
+#[track_caller]
+fn check(machine: &str, files: &[(&str, &str)]) {
+    let machine = Machine::new(machine);
+    let root = &machine.root;
+    let content = |root: &Root| -> Vec<String> {
+        files.iter().map(|(file, _)| root.text(file).expect("a file")).collect()
+    };
+    let before = content(root);
+    let switch = Turbo::find(root).expect("a switch");
+    assert!(switch.is_on(root).expect("readable"));
+
+    let (mut journal, _) = Journal::open(root).expect("a journal");
+    Turbo::off(&mut journal).expect("off");
+    let wanted: Vec<&str> = files.iter().map(|(_, off)| *off).collect();
+    assert_eq!(content(root), wanted);
+    assert!(!switch.is_on(root).expect("readable"));
+
+    drop(journal);
+    assert_eq!(content(root), before);
+}
+
+#[test]
+fn uses_the_switch_of_intel_pstate_first() {
+    check(
+        "//- /sys/devices/system/cpu/intel_pstate/no_turbo\n0\n\
+         //- /sys/devices/system/cpu/cpufreq/boost\n1\n",
+        &[
+            ("/sys/devices/system/cpu/intel_pstate/no_turbo", "1"),
+            ("/sys/devices/system/cpu/cpufreq/boost", "1"),
+        ],
+    );
+}
+
+#[test]
+fn uses_the_switch_for_all_policies() {
+    check(
+        "//- /sys/devices/system/cpu/cpufreq/boost\n1\n",
+        &[("/sys/devices/system/cpu/cpufreq/boost", "0")],
+    );
+}
+
+#[test]
+fn uses_the_switch_of_each_policy() {
+    check(
+        "//- /sys/devices/system/cpu/cpufreq/policy0/boost\n1\n\
+         //- /sys/devices/system/cpu/cpufreq/policy1/boost\n0\n\
+         //- /sys/devices/system/cpu/cpufreq/policy2/boost\n1\n",
+        &[
+            ("/sys/devices/system/cpu/cpufreq/policy0/boost", "0"),
+            ("/sys/devices/system/cpu/cpufreq/policy1/boost", "0"),
+            ("/sys/devices/system/cpu/cpufreq/policy2/boost", "0"),
+        ],
+    );
+}
+
+#[track_caller]
+fn refuses(machine: &str, why: &str) {
+    let machine = Machine::new(machine);
+    let (mut journal, _) = Journal::open(&machine.root).expect("a journal");
+    match Turbo::off(&mut journal) {
+        Err(TurboError::Unavailable(missing)) => assert!(missing.why.contains(why), "{missing}"),
+        other => panic!("expected a refusal, found {other:?}"),
+    }
+    assert!(!machine.root.exists("/run/dimmer"), "nothing is written for a refusal");
+}
+
+#[test]
+fn says_that_there_is_no_switch() {
+    refuses("//- /proc/stat\n", "neither");
+}
+
+#[test]
+fn says_that_the_switch_may_not_be_thrown() {
+    refuses(
+        "//- /sys/devices/system/cpu/intel_pstate/no_turbo mode=0444\n0\n",
+        "no permission to write",
+    );
+}

@@ -1,0 +1,244 @@
+//! The instruction templates of the kernels, in assembly, and what each is declared to be.
+//!
+//! A template is a short run of one instruction over different registers (`unrolled`) or over the
+//! same ones (`dependent`). It lies in read-only data and is never executed in place:
+//! [`crate::silicon`] copies it as often as a burst asks for, which is how the AVXFREQ thesis
+//! built its code areas (paper 000 §3.2.4). A test decodes every template and compares it with
+//! its declaration.
+//!
+//! # Registers
+//!
+//! | register | use |
+//! |---|---|
+//! | vector register 0 | source of every instruction, loaded before a burst |
+//! | vector registers 1 and up | destinations: to 31 for 512-bit (as in the thesis), to 15 otherwise, so that narrower kernels keep their VEX encoding and run without AVX-512 |
+//! | `tmm6`, `tmm7` | tile sources; `tmm0` to `tmm5` are destinations |
+//! | `r15` | address of the operands in memory |
+//! | `rax rdx rsi rdi r8..r11` | general-purpose templates |
+//! | `rcx` | loop counter of whoever runs the copies; no template touches it |
+
+use std::arch::global_asm;
+
+use dimmer_processor::class::InstructionClass::{
+    Heavy128, Heavy256, Heavy512, Light256, Light512, Scalar, Tile,
+};
+
+use super::Dependency::{Dependent, Unrolled};
+use super::Feature::{
+    self, AmxBf16, AmxInt8, AmxTile, Avx2, Avx512bw, Avx512dq, Avx512f, Avx512ifma, Avx512vl, Fma,
+};
+use super::Template;
+
+/// Emits one template between two symbols, in a module named `$name` that holds its bounds.
+macro_rules! emit {
+    ($name:ident, $symbol:expr, $body:expr) => {
+        pub(super) mod $name {
+            super::global_asm!(
+                ".pushsection .rodata.dimmer_kernels,\"a\",@progbits",
+                // Global, because the code that names them may be compiled apart from them.
+                concat!(".globl dimmer_kernel_", $symbol, "_begin"),
+                concat!(".globl dimmer_kernel_", $symbol, "_end"),
+                concat!("dimmer_kernel_", $symbol, "_begin:"),
+                $body,
+                concat!("dimmer_kernel_", $symbol, "_end:"),
+                ".popsection"
+            );
+            unsafe extern "C" {
+                #[link_name = concat!("dimmer_kernel_", $symbol, "_begin")]
+                static BEGIN: u8;
+                #[link_name = concat!("dimmer_kernel_", $symbol, "_end")]
+                static END: u8;
+            }
+
+            /// The bytes between the two symbols.
+            pub(in crate::kernel::catalogue) fn bytes() -> &'static [u8] {
+                let (begin, end) = (&raw const BEGIN, &raw const END);
+                // SAFETY: both symbols come from the one assembly block above: they bound an
+                // initialised stretch of read-only data, `end` not before `begin`.
+                let length = unsafe { end.offset_from_unsigned(begin) };
+                // SAFETY: as above; the stretch is never written and lives as long as the program.
+                unsafe { std::slice::from_raw_parts(begin, length) }
+            }
+        }
+    };
+}
+
+/// Emits the four templates of a three-operand vector instruction: 256 and 512 bit, unrolled and
+/// dependent.
+macro_rules! vector {
+    ($name:ident) => {
+        mod $name {
+            use super::global_asm;
+            emit!(
+                unrolled_256,
+                concat!(stringify!($name), "_256_unrolled"),
+                concat!(
+                    ".irp i,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n",
+                    stringify!($name),
+                    " ymm\\i, ymm0, ymm0\n.endr"
+                )
+            );
+            emit!(
+                dependent_256,
+                concat!(stringify!($name), "_256_dependent"),
+                concat!(stringify!($name), " ymm1, ymm1, ymm0")
+            );
+            emit!(
+                unrolled_512,
+                concat!(stringify!($name), "_512_unrolled"),
+                concat!(
+                    ".irp i,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,",
+                    "27,28,29,30,31\n",
+                    stringify!($name),
+                    " zmm\\i, zmm0, zmm0\n.endr"
+                )
+            );
+            emit!(
+                dependent_512,
+                concat!(stringify!($name), "_512_dependent"),
+                concat!(stringify!($name), " zmm1, zmm1, zmm0")
+            );
+        }
+    };
+}
+
+vector!(vfmaddsub132pd);
+vector!(vfmaddsub132ps);
+vector!(vmulpd);
+vector!(vmulps);
+vector!(vpmullq);
+vector!(vpackssdw);
+vector!(vpaddsw);
+vector!(vpmaddwd);
+vector!(vfmadd231pd);
+vector!(vpaddd);
+vector!(vpmadd52luq);
+
+emit!(
+    load_512,
+    "vfmadd231pd_512_load",
+    ".irp i,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+     vfmadd231pd zmm\\i, zmm0, zmmword ptr [r15 + 64*\\i]
+     .endr"
+);
+emit!(
+    fma_128,
+    "vfmadd231pd_128_unrolled",
+    ".irp i,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+     vfmadd231pd xmm\\i, xmm0, xmm0
+     .endr"
+);
+emit!(
+    fma_scalar,
+    "vfmadd231sd_scalar_unrolled",
+    ".irp i,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+     vfmadd231sd xmm\\i, xmm0, xmm0
+     .endr"
+);
+emit!(
+    add_scalar,
+    "add_scalar_unrolled",
+    "add rax, rax
+     add rdx, rdx
+     add rsi, rsi
+     add rdi, rdi
+     add r8, r8
+     add r9, r9
+     add r10, r10
+     add r11, r11"
+);
+emit!(
+    tile_bf16,
+    "tdpbf16ps_tile_unrolled",
+    ".irp i,0,1,2,3,4,5
+     tdpbf16ps tmm\\i, tmm6, tmm7
+     .endr"
+);
+emit!(
+    tile_int8,
+    "tdpbssd_tile_unrolled",
+    ".irp i,0,1,2,3,4,5
+     tdpbssd tmm\\i, tmm6, tmm7
+     .endr"
+);
+
+/// The four declarations that belong to a [`vector!`].
+macro_rules! declare {
+    ($list:ident, $name:ident, $class_256:expr, $needs_256:expr, $class_512:expr, $needs_512:expr) => {
+        $list.push(Template {
+            mnemonic: stringify!($name),
+            class: $class_256,
+            dependency: Unrolled,
+            loads: false,
+            needs: $needs_256,
+            bytes: $name::unrolled_256::bytes(),
+        });
+        $list.push(Template {
+            dependency: Dependent,
+            bytes: $name::dependent_256::bytes(),
+            ..$list[$list.len() - 1]
+        });
+        $list.push(Template {
+            class: $class_512,
+            needs: $needs_512,
+            dependency: Unrolled,
+            bytes: $name::unrolled_512::bytes(),
+            ..$list[$list.len() - 1]
+        });
+        $list.push(Template {
+            dependency: Dependent,
+            bytes: $name::dependent_512::bytes(),
+            ..$list[$list.len() - 1]
+        });
+    };
+}
+
+/// Every template, in the order in which kernels are listed.
+pub(super) fn templates() -> Vec<Template> {
+    const FMA: &[Feature] = &[Avx2, Fma];
+    const EVEX: &[Feature] = &[Avx512f];
+    const EVEX_BYTES: &[Feature] = &[Avx512f, Avx512bw];
+    let mut list = Vec::new();
+    // The eight instructions of paper 000 §3.3.2; its `vpmulldq` is spelt `vpmullq`.
+    declare!(list, vfmaddsub132pd, Heavy256, FMA, Heavy512, EVEX);
+    declare!(list, vfmaddsub132ps, Heavy256, FMA, Heavy512, EVEX);
+    declare!(list, vmulpd, Heavy256, &[Avx2], Heavy512, EVEX);
+    declare!(list, vmulps, Heavy256, &[Avx2], Heavy512, EVEX);
+    declare!(
+        list,
+        vpmullq,
+        Heavy256,
+        &[Avx512dq, Avx512vl],
+        Heavy512,
+        &[Avx512f, Avx512dq]
+    );
+    declare!(list, vpackssdw, Light256, &[Avx2], Light512, EVEX_BYTES);
+    declare!(list, vpaddsw, Light256, &[Avx2], Light512, EVEX_BYTES);
+    declare!(list, vpmaddwd, Heavy256, &[Avx2], Heavy512, EVEX_BYTES);
+    // Beyond the paper: the usual multiply-add, light integer code, and big-number arithmetic.
+    declare!(list, vfmadd231pd, Heavy256, FMA, Heavy512, EVEX);
+    declare!(list, vpaddd, Light256, &[Avx2], Light512, EVEX);
+    declare!(
+        list,
+        vpmadd52luq,
+        Heavy256,
+        &[Avx512ifma, Avx512vl],
+        Heavy512,
+        &[Avx512f, Avx512ifma]
+    );
+    let single = |mnemonic, class, loads, needs, bytes| Template {
+        mnemonic,
+        class,
+        dependency: Unrolled,
+        loads,
+        needs,
+        bytes,
+    };
+    list.push(single("vfmadd231pd", Heavy512, true, EVEX, load_512::bytes()));
+    list.push(single("vfmadd231pd", Heavy128, false, FMA, fma_128::bytes()));
+    list.push(single("vfmadd231sd", Scalar, false, FMA, fma_scalar::bytes()));
+    list.push(single("add", Scalar, false, &[], add_scalar::bytes()));
+    list.push(single("tdpbf16ps", Tile, false, &[AmxTile, AmxBf16], tile_bf16::bytes()));
+    list.push(single("tdpbssd", Tile, false, &[AmxTile, AmxInt8], tile_int8::bytes()));
+    list
+}

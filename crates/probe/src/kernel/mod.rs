@@ -1,0 +1,228 @@
+//! Kernels: the stretches of wide-vector code whose effect on the clock is measured.
+//!
+//! A [`Kernel`] is data: a name, an instruction class, what the processor must have, and the bytes
+//! of its instructions one by one. The instructions themselves are in [`catalogue`]; mixtures of
+//! two or more kernels by ratio come from [`find`]. Executing them is [`crate::silicon`]'s work.
+
+mod catalogue;
+mod mixture;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use dimmer_processor::class::InstructionClass;
+use iced_x86::{Decoder, DecoderOptions};
+
+/// Whether the instructions of a kernel wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dependency {
+    /// Each instruction has a destination of its own: throughput bound.
+    Unrolled,
+    /// Each instruction reads the result of the one before: latency bound. (The "non-unrolled"
+    /// code of paper 000 §3.3.2 used one register triple; only its multiply-adds depended on each
+    /// other. Here all do.)
+    Dependent,
+}
+
+/// State of the upper halves of the vector registers while a kernel runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Upper {
+    /// As compilers leave it: clean before, `vzeroupper` after.
+    Clean,
+    /// A 512-bit register was written long before and never cleaned (paper 000 §3.3.3).
+    Dirty,
+    /// As `Dirty`, but followed by `vzeroupper` at once: the control of that experiment.
+    Zeroed,
+}
+
+/// An instruction-set extension that a kernel needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are the architecture's own")]
+pub enum Feature {
+    Avx2,
+    Fma,
+    Avx512f,
+    Avx512dq,
+    Avx512bw,
+    Avx512vl,
+    Avx512ifma,
+    AmxTile,
+    AmxBf16,
+    AmxInt8,
+}
+
+impl Feature {
+    /// The name in `/proc/cpuinfo`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Avx2 => "avx2",
+            Self::Fma => "fma",
+            Self::Avx512f => "avx512f",
+            Self::Avx512dq => "avx512dq",
+            Self::Avx512bw => "avx512bw",
+            Self::Avx512vl => "avx512vl",
+            Self::Avx512ifma => "avx512ifma",
+            Self::AmxTile => "amx_tile",
+            Self::AmxBf16 => "amx_bf16",
+            Self::AmxInt8 => "amx_int8",
+        }
+    }
+}
+
+/// One template of the catalogue, as declared.
+#[derive(Clone, Copy, Debug)]
+struct Template {
+    mnemonic: &'static str,
+    class: InstructionClass,
+    dependency: Dependency,
+    /// Whether each instruction reads one operand from memory (first-level cache).
+    loads: bool,
+    needs: &'static [Feature],
+    bytes: &'static [u8],
+}
+
+/// A stretch of code to be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// `mnemonic-width-dependency[-load][-upper]`, or the names of a mixture with their shares.
+    pub name: String,
+    /// The class of its most demanding instruction.
+    pub class: InstructionClass,
+    /// Whether its instructions wait for each other.
+    pub dependency: Dependency,
+    /// The state of the upper register halves around it.
+    pub upper: Upper,
+    /// What the processor must have.
+    pub needs: Vec<Feature>,
+    /// One period of it: the encoded instructions in order. Copies follow each other.
+    pub instructions: Vec<Vec<u8>>,
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name)
+    }
+}
+
+/// A kernel that does not exist, or a mixture that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// No kernel has this name.
+    #[error("unknown kernel `{name}`, expected one of:\n  {}\nor a mixture such as `vfmadd231pd-512-unrolled:1+add-scalar-unrolled:15`", names().join("\n  "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// A part of a mixture has no share, or one that is not a whole number from 1 to 4096.
+    #[error("mixture `{mixture}`: part `{part}` needs a share from 1 to {max}, as in `{part}:3`", max = mixture::MAX_SHARE)]
+    Share {
+        /// The whole mixture.
+        mixture: String,
+        /// The part at fault.
+        part: String,
+    },
+}
+
+impl Kernel {
+    fn from_template(template: &Template, upper: Upper) -> Self {
+        let width = match template.class {
+            InstructionClass::Scalar => "scalar",
+            InstructionClass::Light128 | InstructionClass::Heavy128 => "128",
+            InstructionClass::Light256 | InstructionClass::Heavy256 => "256",
+            InstructionClass::Light512 | InstructionClass::Heavy512 => "512",
+            InstructionClass::Tile => "tile",
+        };
+        let dependency = match template.dependency {
+            Dependency::Unrolled => "unrolled",
+            Dependency::Dependent => "dependent",
+        };
+        let load = if template.loads { "-load" } else { "" };
+        let (suffix, dirties) = match upper {
+            Upper::Clean => ("", false),
+            Upper::Dirty => ("-dirty", true),
+            Upper::Zeroed => ("-zeroupper", true),
+        };
+        let mut needs = template.needs.to_vec();
+        if dirties {
+            needs.push(Feature::Avx512f);
+        }
+        Self {
+            name: format!("{}-{width}-{dependency}{load}{suffix}", template.mnemonic),
+            class: template.class,
+            dependency: template.dependency,
+            upper,
+            needs,
+            instructions: split(template.bytes),
+        }
+    }
+
+    /// Whether the kernel's registers are 256 bits or wider, so that it leaves upper halves dirty.
+    #[must_use]
+    pub fn is_wide(&self) -> bool {
+        self.class >= InstructionClass::Light256
+    }
+}
+
+/// Cuts a template into its instructions.
+fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut rest = bytes;
+    let decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    let mut instructions = Vec::new();
+    for instruction in decoder {
+        let (head, tail) = rest.split_at(instruction.len());
+        instructions.push(head.to_vec());
+        rest = tail;
+    }
+    instructions
+}
+
+/// Every kernel there is, mixtures apart.
+#[must_use]
+pub fn all() -> &'static [Kernel] {
+    static ALL: OnceLock<Vec<Kernel>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let templates = catalogue::templates();
+        let mut kernels: Vec<Kernel> =
+            templates.iter().map(|t| Kernel::from_template(t, Upper::Clean)).collect();
+        let heavy_256 = templates.iter().find(|t| {
+            t.mnemonic == "vfmadd231pd"
+                && t.class == InstructionClass::Heavy256
+                && t.dependency == Dependency::Unrolled
+        });
+        for upper in [Upper::Dirty, Upper::Zeroed] {
+            kernels.extend(heavy_256.map(|t| Kernel::from_template(t, upper)));
+        }
+        kernels
+    })
+}
+
+/// The names of all kernels.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    all().iter().map(|kernel| kernel.name.as_str()).collect()
+}
+
+/// The kernel of that name, or the mixture that `name` describes: `KERNEL:SHARE+KERNEL:SHARE...`,
+/// shares being numbers of instructions.
+///
+/// # Errors
+/// [`KernelError::Unknown`] with the accepted names; [`KernelError::Share`].
+pub fn find(name: &str) -> Result<Kernel, KernelError> {
+    if name.contains('+') {
+        return mixture::parse(name);
+    }
+    let known = all().iter().find(|kernel| kernel.name == name);
+    known.cloned().ok_or_else(|| KernelError::Unknown { name: name.to_owned() })
+}
+
+/// The kernel that stands in for a burst in baselines: scalar code of as many instructions.
+#[must_use]
+pub fn stand_in() -> Kernel {
+    const NAME: &str = "add-scalar-unrolled";
+    // A list without this name would fail the test below; an empty kernel would fail to run.
+    all().iter().find(|kernel| kernel.name == NAME).cloned().unwrap_or_else(|| all()[0].clone())
+}

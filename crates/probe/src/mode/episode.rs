@@ -1,0 +1,229 @@
+//! Everything one isolated burst costs: itself, the scalar code after it, and scalar code on other
+//! hardware threads. With a long burst this is the thesis's UPCLOCK mode (paper 000 §3.2.5).
+//!
+//! First a look: few repetitions with milliseconds (if need be, tenths of seconds) around the
+//! burst, to learn how long the effect lasts. Then the measurement, with a horizon to match, until
+//! the cost is known to 5 % or 15 ns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dimmer_processor::units::CpuId;
+
+use super::Mode;
+use super::ramp;
+use crate::epoch::{self, Epochs, Pair, Plan};
+use crate::lab::{Lab, ModeError};
+use crate::outcome::{Detail, Episode, Neighbour, Outcome, Quantity, Relation};
+use crate::program::Operands;
+use crate::response::{self, Response};
+use crate::stats::Samples;
+
+/// Scalar code around the burst in the first look [ns]. Skylake's 0.67 to 1.33 ms of hold
+/// (paper 000 §3.3.4) lie well within.
+const LOOK_NS: f64 = 3e6;
+
+/// The same where the first look saw no end [ns]: Zen 5 was seen to recover for more than 100 ms
+/// (Chips and Cheese, "Zen 5's AVX-512 Frequency Behavior", 2025).
+const LONG_LOOK_NS: f64 = 200e6;
+
+/// The same in a quick probe [ns].
+const QUICK_LONG_LOOK_NS: f64 = 30e6;
+
+/// Scalar code before a burst in the measurement, at least [ns].
+const LEAST_QUIET_NS: f64 = 1e6;
+
+/// How precise the cost is to be: relative, and absolute [ns].
+const PRECISION: (f64, f64) = (0.05, 15.0);
+
+/// Fewest repetitions of a measurement.
+const LEAST_REPETITIONS: usize = 40;
+
+/// Longest program [ns]; interrupts of the user are seen between programs.
+const PROGRAM_NS: f64 = 150e6;
+
+/// Measures an isolated burst of `instructions`; `mode` names the outcome.
+pub(crate) fn measure(
+    lab: &mut Lab<'_>,
+    mode: Mode,
+    instructions: u32,
+) -> Result<Outcome, ModeError> {
+    let look = look(lab, instructions, Operands::Loaded)?;
+    let plan = plan(lab, instructions, Operands::Loaded, &look);
+    let epochs = repeat(lab, &plan, None)?;
+    let response = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
+    let throttling = if response.effect || mode == Mode::Episode {
+        ramp::throttling(lab, instructions)?
+    } else {
+        None
+    };
+    let neighbours = neighbours(lab, &plan)?;
+    let after_ns = if response.effect { response.end_ns / 2.0 } else { 4_000.0 };
+    let after_ns = after_ns.max(2.0 * lab.calibration.pair_ns);
+    let clock = |pair: &Pair| pair.clock;
+    let issue = |pair: &Pair| pair.issue;
+    let bursts: Samples = epochs.bursts.iter().map(|epoch| epoch.burst_ns).collect();
+    let detail = Episode {
+        burst_instructions: instructions,
+        quiet_ns: plan.quiet as f64 * lab.calibration.pair_ns,
+        burst_ns: quantity(bursts),
+        extra_ns: quantity(response.extra_ns.clone()),
+        clock_ratio_after: quantity(response::ratio_after(&epochs, after_ns, clock)),
+        issue_ratio_after: quantity(response::ratio_after(&epochs, after_ns, issue)),
+        release_delay_ns: of_most(&response.release_ns, &epochs),
+        release_stall_ns: of_most(&response.stall_ns, &epochs),
+        throttling,
+        curve: look_and_measurement(&look.response, &response),
+        neighbours,
+    };
+    let bound_ns = detail.extra_ns.estimate.bound();
+    Ok(Outcome {
+        repetitions: epochs.len(),
+        disturbed_windows: epochs.disturbed(),
+        stolen_windows: epochs.stolen(),
+        preemptions: epochs.preemptions,
+        effect: response.effect,
+        bound_ns,
+        horizon_ns: response.horizon_ns,
+        ..lab.outcome(mode, Detail::Episode(detail))
+    })
+}
+
+/// What the first look saw.
+pub(crate) struct Look {
+    response: Response,
+    /// Scalar code that was enough to bring the nominal clock back [ns].
+    quiet_ns: f64,
+}
+
+/// Finds out how long the effect lasts.
+pub(crate) fn look(
+    lab: &mut Lab<'_>,
+    instructions: u32,
+    operands: Operands,
+) -> Result<Look, ModeError> {
+    let long_ns = if lab.is_quick() { QUICK_LONG_LOOK_NS } else { LONG_LOOK_NS };
+    let repetitions = if lab.is_quick() { 16 } else { 40 };
+    let first = look_around(lab, instructions, operands, LOOK_NS, repetitions)?;
+    if first.end_ns < LOOK_NS / 2.0 {
+        return Ok(Look { quiet_ns: LEAST_QUIET_NS.max(2.0 * first.end_ns), response: first });
+    }
+    let repetitions = if lab.is_quick() { 4 } else { 8 };
+    let second = look_around(lab, instructions, operands, long_ns, repetitions)?;
+    Ok(Look { quiet_ns: LOOK_NS.max(2.0 * second.end_ns).min(long_ns), response: second })
+}
+
+fn look_around(
+    lab: &mut Lab<'_>,
+    instructions: u32,
+    operands: Operands,
+    around_ns: f64,
+    repetitions: usize,
+) -> Result<Response, ModeError> {
+    let pairs = lab.calibration.pairs(around_ns);
+    let plan = Plan {
+        kernel: Arc::clone(&lab.kernel),
+        instructions,
+        operands,
+        quiet: pairs,
+        after: pairs,
+        batch: crate::stats::floor_index(PROGRAM_NS / (4.0 * around_ns)).clamp(1, repetitions),
+        neighbour: None,
+    };
+    let mut epochs = Epochs::default();
+    while epochs.len() + epochs.discarded < repetitions {
+        epoch::run(lab, &plan, &mut epochs)?;
+    }
+    Ok(response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines))
+}
+
+/// The measurement that fits what the look saw.
+pub(crate) fn plan(lab: &Lab<'_>, instructions: u32, operands: Operands, look: &Look) -> Plan {
+    let after_ns = response::LEAST_HORIZON_NS.max(2.0 * look.response.end_ns);
+    let period_ns = 2.0 * (look.quiet_ns + after_ns);
+    Plan {
+        kernel: Arc::clone(&lab.kernel),
+        instructions,
+        operands,
+        quiet: lab.calibration.pairs(look.quiet_ns),
+        after: lab.calibration.pairs(after_ns) + 1,
+        batch: crate::stats::floor_index(PROGRAM_NS / period_ns).clamp(1, 20),
+        neighbour: None,
+    }
+}
+
+/// Repeats until the cost is precise, the repetitions are used up, or the time is.
+fn repeat(
+    lab: &mut Lab<'_>,
+    plan: &Plan,
+    most: Option<usize>,
+) -> Result<Epochs, ModeError> {
+    let deadline = lab.deadline(Duration::from_millis(1100), Duration::from_secs(8));
+    let most = most.unwrap_or(lab.settings.repetitions).min(lab.settings.repetitions);
+    let mut epochs = Epochs::default();
+    loop {
+        let left = most.saturating_sub(epochs.len());
+        let batch = plan.batch.min(left.max(1));
+        epoch::run(lab, &Plan { batch, ..plan.clone() }, &mut epochs)?;
+        let all = epochs.len() + epochs.discarded >= most;
+        if all || epochs.len() >= 4 && deadline.is_over() {
+            return Ok(epochs);
+        }
+        if epochs.len() >= LEAST_REPETITIONS.min(most) && epochs.len() % 60 < batch {
+            let response = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
+            if is_precise(&response.extra_ns) {
+                return Ok(epochs);
+            }
+        }
+    }
+}
+
+fn is_precise(cost: &Samples) -> bool {
+    let precise = |estimate: crate::stats::Estimate| {
+        estimate.half_width() < (PRECISION.0 * estimate.median.abs()).max(PRECISION.1)
+    };
+    cost.estimate().is_some_and(precise)
+}
+
+/// What the burst costs scalar code on one other core and on the sibling.
+fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeError> {
+    let siblings = lab.target.siblings(lab.cpu);
+    let cpus = lab.target.cpus().to_vec();
+    let other = cpus.into_iter().find(|cpu| *cpu != lab.cpu && !siblings.contains(cpu));
+    let watched = other.map(|cpu| (cpu, Relation::OtherCore)).into_iter();
+    let watched: Vec<(CpuId, Relation)> = watched
+        .chain(siblings.first().map(|&cpu| (cpu, Relation::Sibling)))
+        .collect();
+    let most = if lab.is_quick() { 60 } else { 200 };
+    let mut found = Vec::new();
+    for (cpu, relation) in watched {
+        let plan = Plan { neighbour: Some(cpu), ..plan.clone() };
+        let epochs = repeat(lab, &plan, Some(most))?;
+        let (bursts, baselines) = (&epochs.neighbour_bursts, &epochs.neighbour_baselines);
+        let response = response::analyse(lab.calibration, bursts, baselines);
+        if let Some(extra_ns) = Quantity::new(response.extra_ns) {
+            found.push(Neighbour { cpu, relation, extra_ns, effect: response.effect });
+        }
+    }
+    Ok(found)
+}
+
+/// A quantity of which there is a sample in every repetition.
+fn quantity(samples: Samples) -> Quantity {
+    let nothing = crate::stats::Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
+    let estimate = samples.estimate().unwrap_or(nothing);
+    Quantity { estimate, samples }
+}
+
+/// A quantity that at least half of the repetitions have.
+fn of_most(samples: &Samples, epochs: &Epochs) -> Option<Quantity> {
+    (2 * samples.len() >= epochs.len()).then(|| Quantity::new(samples.clone())).flatten()
+}
+
+/// The measurement's curve, continued by the look's beyond its horizon.
+fn look_and_measurement(look: &Response, measured: &Response) -> Vec<crate::outcome::CurvePoint> {
+    let near = measured.bins.iter().map(response::Bin::point);
+    let reach = measured.bins.last().map_or(0.0, |bin| bin.at_ns);
+    let far = look.bins.iter().filter(|bin| bin.at_ns > reach).map(response::Bin::point);
+    near.chain(far).collect()
+}

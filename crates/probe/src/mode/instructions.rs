@@ -1,0 +1,185 @@
+//! How many instructions it takes to cause the effect: the thesis's REQUIRED_INSTRUCTIONS mode
+//! (paper 000 §3.2.5).
+//!
+//! The thesis added one instruction at a time until the licence changed, a thousand times over.
+//! Here every count is tried a number of times, and each repetition is told an effect or none by
+//! its cost: the share of bursts with an effect, as a function of the count, is the distribution
+//! of the number required. Bursts have bare operands: not one vector instruction more than counted.
+
+use std::sync::Arc;
+
+use super::Mode;
+use super::episode;
+use crate::epoch::{self, Epochs, Plan};
+use crate::lab::{Lab, ModeError};
+use crate::outcome::{Detail, Instructions, Outcome};
+use crate::program::Operands;
+use crate::response;
+use crate::stats::Estimate;
+
+/// The longest burst tried. 256-bit multiply-adds need up to 30 845 on Skylake-X (paper 000 §3.3.3).
+const LONGEST: u32 = 65_536;
+
+/// Measures the distribution of the number required.
+pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
+    let look = episode::look(lab, LONGEST, Operands::Bare)?;
+    let mut plan = episode::plan(lab, LONGEST, Operands::Bare, &look);
+    let repetitions = if lab.is_quick() { 20 } else { 100 };
+    let repetitions = repetitions.min(lab.settings.repetitions);
+    plan.batch = plan.batch.min(repetitions);
+    let saturated = repeat(lab, &plan, repetitions)?;
+    let full = response::analyse(lab.calibration, &saturated.bursts, &saturated.baselines);
+    let mut detail =
+        Instructions { response: Vec::new(), quantiles: Vec::new(), median: None };
+    let mut totals = Totals::default();
+    totals.add(&saturated);
+    if full.effect {
+        let cost = full.extra_ns.quantile(0.5).unwrap_or(0.0);
+        let mut share_at = |lab: &mut Lab<'_>, count: u32| -> Result<(u32, f64, usize), ModeError> {
+            let plan = Plan { kernel: Arc::clone(&plan.kernel), instructions: count, ..plan.clone() };
+            let epochs = repeat(lab, &plan, repetitions)?;
+            totals.add(&epochs);
+            let seen = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
+            let hits = seen.extra_ns.values().iter().filter(|extra| **extra > cost / 2.0).count();
+            Ok((count, hits as f64 / seen.extra_ns.len().max(1) as f64, epochs.len()))
+        };
+        let mut response = Vec::new();
+        let mut count = 1;
+        while count <= LONGEST {
+            let point = share_at(lab, count)?;
+            response.push(point);
+            if point.1 > 0.98 && (response.len() > 1 || count == 1) {
+                break;
+            }
+            count = count.saturating_mul(2);
+        }
+        for _ in 0..if lab.is_quick() { 3 } else { 8 } {
+            let Some(between) = widest_step(&response) else { break };
+            response.push(share_at(lab, between)?);
+            response.sort_unstable_by_key(|point| point.0);
+        }
+        detail = distribution(response);
+    }
+    Ok(Outcome {
+        repetitions,
+        disturbed_windows: totals.disturbed,
+        stolen_windows: totals.stolen,
+        preemptions: totals.preemptions,
+        effect: full.effect,
+        bound_ns: full.extra_ns.estimate().map_or(f64::NAN, |extra| extra.bound()),
+        horizon_ns: full.horizon_ns,
+        ..lab.outcome(Mode::Instructions, Detail::Instructions(detail))
+    })
+}
+
+fn repeat(lab: &mut Lab<'_>, plan: &Plan, repetitions: usize) -> Result<Epochs, ModeError> {
+    let mut epochs = Epochs::default();
+    while epochs.len() + epochs.discarded < repetitions {
+        epoch::run(lab, plan, &mut epochs)?;
+    }
+    Ok(epochs)
+}
+
+/// What happened over all counts.
+#[derive(Debug, Default)]
+struct Totals {
+    disturbed: usize,
+    stolen: usize,
+    preemptions: u64,
+}
+
+impl Totals {
+    fn add(&mut self, epochs: &Epochs) {
+        self.disturbed += epochs.disturbed();
+        self.stolen += epochs.stolen();
+        self.preemptions += epochs.preemptions;
+    }
+}
+
+/// Where the next count tells most: in the middle of the largest step of the share, if that is
+/// more than a quarter and there is a number in between.
+fn widest_step(response: &[(u32, f64, usize)]) -> Option<u32> {
+    let steps = response.windows(2).map(|pair| (pair[1].1 - pair[0].1, pair[0].0, pair[1].0));
+    let open = steps.filter(|(step, low, high)| *step > 0.25 && high - low > 1);
+    let widest = open.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let middle = (f64::from(widest.1) * f64::from(widest.2)).sqrt();
+    let middle = crate::lab::floor_u32(middle + 0.5);
+    Some(middle.clamp(widest.1 + 1, widest.2 - 1))
+}
+
+/// Quantiles of the number required from the share at each count, which is made monotone first
+/// (pooling adjacent violators).
+fn distribution(response: Vec<(u32, f64, usize)>) -> Instructions {
+    let monotone = monotone(&response);
+    let at = |share: f64| -> Option<f64> {
+        let index = monotone.iter().position(|point| point.1 >= share)?;
+        let (count, reached) = monotone[index];
+        let (below, before) = index.checked_sub(1).map_or((count, 0.0), |i| monotone[i]);
+        // Linear in the logarithm of the count, as the counts are spaced.
+        let part = if reached > before { (share - before) / (reached - before) } else { 1.0 };
+        Some((below.ln() + (count.ln() - below.ln()) * part.clamp(0.0, 1.0)).exp())
+    };
+    let quantiles = [0.05, 0.25, 0.5, 0.75, 0.95];
+    let quantiles = quantiles.into_iter().filter_map(|share| Some((share, at(share)?))).collect();
+    let median = at(0.5).map(|median| {
+        // The share at the median is binomial: its error is half a standard deviation of the
+        // sample, carried back through the curve.
+        let n = response.iter().map(|point| point.2).min().unwrap_or(1).max(1) as f64;
+        let error = 1.96 * 0.5 / n.sqrt();
+        let ends = (at((0.5 - error).max(0.0)), at((0.5 + error).min(1.0)));
+        Estimate { median, ci95: (ends.0.unwrap_or(median), ends.1.unwrap_or(median)) }
+    });
+    Instructions { response, quantiles, median }
+}
+
+fn monotone(response: &[(u32, f64, usize)]) -> Vec<(f64, f64)> {
+    // Each block: counts it spans, mean share, weight.
+    let mut blocks: Vec<(Vec<u32>, f64, f64)> = Vec::new();
+    for (count, share, repetitions) in response {
+        blocks.push((vec![*count], *share, *repetitions as f64));
+        while let [.., before, last] = blocks.as_slice()
+            && before.1 > last.1
+        {
+            let weight = before.2 + last.2;
+            let share = (before.1 * before.2 + last.1 * last.2) / weight;
+            let counts = before.0.iter().chain(&last.0).copied().collect();
+            blocks.truncate(blocks.len() - 2);
+            blocks.push((counts, share, weight));
+        }
+    }
+    let points = blocks.into_iter().flat_map(|(counts, share, _)| {
+        counts.into_iter().map(move |count| (f64::from(count), share))
+    });
+    points.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distribution_of_a_sharp_threshold() {
+        let found = distribution(vec![(1, 0.0, 50), (9, 0.0, 50), (10, 1.0, 50), (16, 1.0, 50)]);
+        let median = found.median.unwrap();
+        assert!((9.0..=10.0).contains(&median.median), "{median:?}");
+        assert!((9.0..=10.0).contains(&median.ci95.0) && median.ci95.1 <= 10.0);
+    }
+
+    #[test]
+    fn one_instruction_is_found_as_one() {
+        let found = distribution(vec![(1, 1.0, 50)]);
+        assert_eq!(found.median.unwrap().median, 1.0);
+    }
+
+    #[test]
+    fn violators_are_pooled() {
+        let points = monotone(&[(1, 0.0, 10), (2, 0.6, 10), (4, 0.4, 10), (8, 1.0, 10)]);
+        assert_eq!(points, [(1.0, 0.0), (2.0, 0.5), (4.0, 0.5), (8.0, 1.0)]);
+    }
+
+    #[test]
+    fn no_response_has_no_quantiles() {
+        let found = distribution(vec![(1, 0.0, 50), (2, 0.02, 50)]);
+        assert!(found.median.is_none() && found.quantiles.is_empty());
+    }
+}

@@ -1,0 +1,258 @@
+//! Executable memory: routines assembled from kernel templates.
+//!
+//! The area is writable or executable, never both. It may lie on huge pages (paper 000 §3.2.4
+//! suspected instruction-cache misses at page borders and left huge pages as future work).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ptr::NonNull;
+
+use iced_x86::IcedError;
+use iced_x86::code_asm::{
+    CodeAssembler, eax, ecx, edx, esi, ptr, qword_ptr, r8, r9, r10, r11, r15, rax, rcx, rdi, rdx, rsi,
+    tmm6, tmm7, xmm0, ymm0, ymmword_ptr, zmm0, zmmword_ptr,
+};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+
+use dimmer_processor::class::InstructionClass;
+
+use super::operands;
+use crate::kernel::{Kernel, Upper};
+use crate::program::{Operands, Work};
+use crate::target::TargetError;
+
+/// Size of the area: one huge page.
+const AREA: usize = 2 << 20;
+
+/// Longest burst that is laid out without a loop [instructions].
+const STRAIGHT: usize = 1024;
+
+/// Instructions in the body of a looping burst, rounded up to whole template periods.
+const BODY: usize = 992;
+
+/// An area of executable memory and the routines in it.
+#[derive(Debug)]
+pub(super) struct CodeArea {
+    memory: NonNull<u8>,
+    used: usize,
+    bursts: BTreeMap<(String, u32, Operands), usize>,
+    fixed: Fixed,
+}
+
+/// Offsets of the routines that every program may use.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fixed {
+    clock: usize,
+    unit: usize,
+    issue: usize,
+    dirty: usize,
+    zeroed: usize,
+}
+
+// SAFETY: the area is plain memory owned by this value; no thread-local state hangs on it.
+unsafe impl Send for CodeArea {}
+
+impl CodeArea {
+    /// An area with the routines that do not depend on a kernel.
+    pub(super) fn new(huge_pages: bool) -> Result<Self, TargetError> {
+        let failed = |source: rustix::io::Errno| TargetError::Memory {
+            what: "executable memory",
+            source: io::Error::from(source),
+        };
+        // Twice the size, so that an aligned huge page lies within.
+        let flags = MapFlags::PRIVATE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+        let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * AREA, protection, flags) };
+        let base = mapped.map_err(failed)?.cast::<u8>();
+        let skip = base.align_offset(AREA);
+        // SAFETY: `skip` is below AREA, so AREA bytes from there lie within the mapping of 2 * AREA.
+        let aligned = unsafe { base.add(skip) };
+        let memory = NonNull::new(aligned).ok_or_else(|| failed(rustix::io::Errno::NOMEM))?;
+        if huge_pages {
+            // SAFETY: the range is the mapping made above; the advice changes no content.
+            unsafe { madvise(memory.as_ptr().cast(), AREA, Advice::LinuxHugepage) }
+                .map_err(failed)?;
+        }
+        // SAFETY: AREA bytes from `memory` are mapped and writable; writing now faults the pages in.
+        unsafe { memory.as_ptr().write_bytes(0xcc, AREA) };
+        let mut area =
+            Self { memory, used: 0, bursts: BTreeMap::new(), fixed: Fixed::default() };
+        area.fixed = Fixed {
+            clock: area.add("clock", clock)?,
+            unit: area.add("unit", unit)?,
+            issue: area.add("issue", issue)?,
+            dirty: area.add("dirty", |a| a.vmovupd(zmm0, zmmword_ptr(r15)).and_then(|()| a.ret()))?,
+            zeroed: area.add("zeroed", |a| {
+                a.vmovupd(zmm0, zmmword_ptr(r15))?;
+                a.vzeroupper()?;
+                a.ret()
+            })?,
+        };
+        Ok(area)
+    }
+
+    /// The routine for `work` and the iterations to call it with; assembled at first use.
+    pub(super) fn routine(&mut self, work: &Work) -> Result<(*const u8, u64), TargetError> {
+        let (offset, iterations) = match work {
+            Work::Clock { links } => (self.fixed.clock, links / Work::CLOCK_STEP),
+            Work::Unit { links } => (self.fixed.unit, links / Work::CLOCK_STEP),
+            Work::Issue { instructions } => (self.fixed.issue, instructions / Work::ISSUE_STEP),
+            Work::TouchUpper { clean: false } => (self.fixed.dirty, 0),
+            Work::TouchUpper { clean: true } => (self.fixed.zeroed, 0),
+            Work::Burst { kernel, instructions, operands } => {
+                (self.burst(kernel, *instructions, *operands)?, 0)
+            }
+        };
+        // SAFETY: every offset was returned by `add` and lies within the area.
+        let routine = unsafe { self.memory.as_ptr().add(offset) };
+        Ok((routine.cast_const(), u64::from(iterations.max(1))))
+    }
+
+    /// Whether another `bytes` fit without forgetting routines.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.used > AREA / 2
+    }
+
+    fn burst(&mut self, kernel: &Kernel, count: u32, operands: Operands) -> Result<usize, TargetError> {
+        let key = (kernel.name.clone(), count, operands);
+        if let Some(&offset) = self.bursts.get(&key) {
+            return Ok(offset);
+        }
+        let offset = self.add(&kernel.name, |a| assemble_burst(a, kernel, count, operands))?;
+        self.bursts.insert(key, offset);
+        Ok(offset)
+    }
+
+    /// Assembles one routine behind the others and returns its offset.
+    fn add(
+        &mut self,
+        name: &str,
+        write: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
+    ) -> Result<usize, TargetError> {
+        let refused = |why: String| TargetError::Assembly { kernel: name.to_owned(), why };
+        let offset = self.used.next_multiple_of(64);
+        let mut assembler = CodeAssembler::new(64).map_err(|e| refused(e.to_string()))?;
+        write(&mut assembler).map_err(|e| refused(e.to_string()))?;
+        let address = self.memory.as_ptr().addr() + offset;
+        let code = assembler.assemble(address as u64).map_err(|e| refused(e.to_string()))?;
+        if offset + code.len() > AREA {
+            return Err(refused(format!("{} bytes of code do not fit", code.len())));
+        }
+        self.protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
+        // SAFETY: `offset + code.len()` is within the area (checked above), which is writable now
+        // and which no program executes: programs run only while `self` is borrowed elsewhere.
+        unsafe {
+            std::ptr::copy_nonoverlapping(code.as_ptr(), self.memory.as_ptr().add(offset), code.len());
+        }
+        self.protect(MprotectFlags::READ | MprotectFlags::EXEC)?;
+        self.used = offset + code.len();
+        Ok(offset)
+    }
+
+    fn protect(&self, flags: MprotectFlags) -> Result<(), TargetError> {
+        // SAFETY: the range is this area's own mapping, and nothing is borrowed from it.
+        unsafe { mprotect(self.memory.as_ptr().cast(), AREA, flags) }.map_err(|source| {
+            TargetError::Memory { what: "executable memory", source: io::Error::from(source) }
+        })
+    }
+}
+
+impl Drop for CodeArea {
+    fn drop(&mut self) {
+        // SAFETY: the range lies within the mapping made in `new`; all routines end with `self`.
+        // An error would leak address space, nothing else.
+        let _ = unsafe { munmap(self.memory.as_ptr().cast(), AREA) };
+    }
+}
+
+fn clock(a: &mut CodeAssembler) -> Result<(), IcedError> {
+    let mut again = a.create_label();
+    a.set_label(&mut again)?;
+    for _ in 0..Work::CLOCK_STEP {
+        a.imul_2(eax, eax)?;
+    }
+    a.dec(rcx)?;
+    a.jne(again)?;
+    a.ret()
+}
+
+fn unit(a: &mut CodeAssembler) -> Result<(), IcedError> {
+    let mut again = a.create_label();
+    a.set_label(&mut again)?;
+    for _ in 0..Work::CLOCK_STEP {
+        a.add(eax, edx)?;
+    }
+    a.dec(rcx)?;
+    a.jne(again)?;
+    a.ret()
+}
+
+fn issue(a: &mut CodeAssembler) -> Result<(), IcedError> {
+    let mut again = a.create_label();
+    a.set_label(&mut again)?;
+    for _ in 0..Work::ISSUE_STEP / 8 {
+        for register in [rax, rdx, rsi, rdi, r8, r9, r10, r11] {
+            a.add(register, register)?;
+        }
+    }
+    a.dec(rcx)?;
+    a.jne(again)?;
+    a.ret()
+}
+
+/// Operands, `count` instructions, clean-up.
+fn assemble_burst(
+    a: &mut CodeAssembler,
+    kernel: &Kernel,
+    count: u32,
+    operands: Operands,
+) -> Result<(), IcedError> {
+    let tile = kernel.class == InstructionClass::Tile;
+    if tile {
+        a.ldtilecfg(ptr(r15 + operands::TILE_CONFIG))?;
+    }
+    if operands == Operands::Loaded {
+        match kernel.class {
+            InstructionClass::Tile => {
+                a.mov(esi, 64)?;
+                a.tileloadd(tmm6, ptr(r15 + rsi))?;
+                a.tileloadd(tmm7, ptr(r15 + rsi))?;
+            }
+            // With dirty uppers the register was loaded long before, and is to stay as it is.
+            _ if kernel.upper != Upper::Clean => {}
+            InstructionClass::Light512 | InstructionClass::Heavy512 => {
+                a.vmovupd(zmm0, zmmword_ptr(r15))?;
+            }
+            InstructionClass::Light256 | InstructionClass::Heavy256 => {
+                a.vmovupd(ymm0, ymmword_ptr(r15))?;
+            }
+            _ => a.movq(xmm0, qword_ptr(r15))?,
+        }
+    }
+    let code = &kernel.instructions;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let mut straight = count;
+    if count > STRAIGHT {
+        let periods = BODY.div_ceil(code.len());
+        let body = periods * code.len();
+        straight = count % body;
+        a.mov(ecx, u32::try_from(count / body).unwrap_or(u32::MAX))?;
+        let mut again = a.create_label();
+        a.set_label(&mut again)?;
+        for instruction in code.iter().cycle().take(body) {
+            a.db(instruction)?;
+        }
+        a.dec(rcx)?;
+        a.jne(again)?;
+    }
+    for instruction in code.iter().cycle().take(straight) {
+        a.db(instruction)?;
+    }
+    if tile {
+        a.tilerelease()?;
+    } else if kernel.is_wide() && kernel.upper != Upper::Dirty {
+        a.vzeroupper()?;
+    }
+    a.ret()
+}

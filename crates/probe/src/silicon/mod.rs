@@ -1,0 +1,138 @@
+//! The machine itself: pinned threads that execute programs.
+//!
+//! One thread a CPU, started at first use, asleep between programs. A program runs from memory
+//! prepared beforehand: the buffer of stamps has been written once, so that no page fault falls
+//! into the timed stretch; faults that fall there all the same are counted.
+
+mod code;
+mod drive;
+mod operands;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
+
+use dimmer_processor::topology::Topology;
+use dimmer_processor::units::{CpuId, KiloHertz, TscFrequency};
+
+use self::code::CodeArea;
+use self::worker::{Order, Worker};
+use crate::kernel::Kernel;
+use crate::program::Trace;
+use crate::target::{Job, Target, TargetError};
+
+/// What the machine as a target must be told.
+#[derive(Clone, Debug)]
+pub struct SiliconConfig {
+    /// The CPUs that may be used; the caller has checked that they are online and allowed.
+    pub cpus: Vec<CpuId>,
+    /// Who is whose sibling.
+    pub topology: Topology,
+    /// Instruction-set extensions that processor and system both provide, as `/proc/cpuinfo`
+    /// names them.
+    pub features: Vec<String>,
+    /// Whether code lies on huge pages.
+    pub huge_pages: bool,
+}
+
+/// The processor this program runs on.
+#[derive(Debug)]
+pub struct Silicon {
+    config: SiliconConfig,
+    tsc: TscFrequency,
+    code: CodeArea,
+    workers: BTreeMap<CpuId, Worker>,
+    spare: Vec<Trace>,
+}
+
+impl Silicon {
+    /// Prepares memory and compares the time-stamp counter with the system's clock for 50 ms.
+    ///
+    /// # Errors
+    /// [`TargetError::Memory`]; [`TargetError::NoClock`] if the counter stands still.
+    pub fn new(config: SiliconConfig) -> Result<Self, TargetError> {
+        let code = CodeArea::new(config.huge_pages)?;
+        let tsc = measure_tsc()?;
+        Ok(Self { config, tsc, code, workers: BTreeMap::new(), spare: Vec::new() })
+    }
+
+    fn worker(&mut self, cpu: CpuId) -> Result<&Worker, TargetError> {
+        if !self.workers.contains_key(&cpu) {
+            let worker = Worker::start(cpu)?;
+            self.workers.insert(cpu, worker);
+        }
+        self.workers.get(&cpu).ok_or(TargetError::ThreadGone { cpu })
+    }
+}
+
+impl Target for Silicon {
+    fn tsc(&self) -> TscFrequency {
+        self.tsc
+    }
+
+    fn cpus(&self) -> &[CpuId] {
+        &self.config.cpus
+    }
+
+    fn siblings(&self, cpu: CpuId) -> Vec<CpuId> {
+        let mut siblings = self.config.topology.siblings(cpu);
+        siblings.retain(|sibling| self.config.cpus.contains(sibling));
+        siblings
+    }
+
+    fn lacks(&self, kernel: &Kernel) -> Option<String> {
+        let has = |name: &str| self.config.features.iter().any(|feature| feature == name);
+        let missing: Vec<&str> =
+            kernel.needs.iter().map(|f| f.name()).filter(|name| !has(name)).collect();
+        (!missing.is_empty()).then(|| {
+            format!("the processor or the system does not provide {}", missing.join(", "))
+        })
+    }
+
+    fn run(&mut self, jobs: &[Job<'_>]) -> Result<Vec<Trace>, TargetError> {
+        if self.code.is_nearly_full() {
+            self.code = CodeArea::new(self.config.huge_pages)?;
+        }
+        let start = Arc::new(AtomicUsize::new(jobs.len()));
+        let mut orders = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let trace = self.spare.pop().unwrap_or_default();
+            orders.push(Order::prepare(job.program, &mut self.code, trace, Arc::clone(&start))?);
+        }
+        // All threads exist before the first order goes out, so that none waits for a thread that
+        // cannot be started.
+        for job in jobs {
+            self.worker(job.cpu)?;
+        }
+        for (job, order) in jobs.iter().zip(orders) {
+            self.worker(job.cpu)?.send(order)?;
+        }
+        jobs.iter().map(|job| self.worker(job.cpu)?.receive()).collect()
+    }
+}
+
+impl Silicon {
+    /// Takes traces back for reuse, so that the next run need not fault new memory in.
+    pub fn recycle(&mut self, traces: Vec<Trace>) {
+        self.spare.extend(traces);
+        self.spare.truncate(self.config.cpus.len());
+    }
+}
+
+/// Counts ticks against the system's monotonic clock.
+fn measure_tsc() -> Result<TscFrequency, TargetError> {
+    let (start, first) = (Instant::now(), worker::ticks_now());
+    std::thread::sleep(Duration::from_millis(50));
+    let (elapsed, last) = (start.elapsed(), worker::ticks_now());
+    let ticks = last.saturating_sub(first);
+    let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let khz = u128::from(ticks) * 1_000_000 / u128::from(nanos);
+    let khz = KiloHertz::from_khz(u64::try_from(khz).unwrap_or(0));
+    TscFrequency::new(khz)
+        .ok_or_else(|| TargetError::NoClock { why: "the time-stamp counter stands still".to_owned() })
+}

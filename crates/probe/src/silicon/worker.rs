@@ -1,0 +1,163 @@
+//! One pinned thread that executes programs, and the orders it takes.
+
+use std::arch::x86_64::__rdtscp;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use dimmer_host::affinity;
+use dimmer_host::root::Root;
+use dimmer_host::usage::ThreadUsage;
+use dimmer_processor::units::CpuId;
+
+use super::code::CodeArea;
+use super::drive::{RawGroup, RawStep, dimmer_probe_drive};
+use super::operands::OperandPage;
+use crate::program::{Program, Stamp, Trace};
+use crate::target::TargetError;
+
+/// A program made ready: addresses of routines, room for the stamps.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// Where `groups` point into; never touched after `groups` is made.
+    _steps: Vec<RawStep>,
+    groups: Vec<RawGroup>,
+    windows: usize,
+    trace: Trace,
+    /// How many threads have yet to arrive before all begin.
+    start: Arc<AtomicUsize>,
+}
+
+// SAFETY: the raw pointers point into `_steps`, which moves with the order without moving its
+// heap block, and at routines in a `CodeArea` that `Silicon::run` keeps until all traces are back.
+unsafe impl Send for Order {}
+
+impl Order {
+    /// Looks the routines up and writes the stamps' buffer once, so that it is in memory.
+    pub(super) fn prepare(
+        program: &Program,
+        code: &mut CodeArea,
+        mut trace: Trace,
+        start: Arc<AtomicUsize>,
+    ) -> Result<Self, TargetError> {
+        let mut steps = Vec::new();
+        let mut spans = Vec::new();
+        for group in program.groups() {
+            let first = steps.len();
+            for work in &group.works {
+                let (routine, iterations) = code.routine(work)?;
+                steps.push(RawStep { routine, iterations });
+            }
+            spans.push((first..steps.len(), group.times));
+        }
+        let groups = spans.into_iter().map(|(span, times)| {
+            let range = steps[span].as_ptr_range();
+            RawGroup { first: range.start, end: range.end, times: times as u64 }
+        });
+        let groups = groups.collect();
+        trace.stamps.clear();
+        trace.stamps.resize(program.windows() + 1, Stamp::default());
+        Ok(Self { _steps: steps, groups, windows: program.windows(), trace, start })
+    }
+
+    /// Executes the program on this thread.
+    fn execute(mut self, operands: &OperandPage) -> Trace {
+        let before = ThreadUsage::read();
+        // Ordering: AcqRel makes the last arrival see all others' preparations; the loop's Acquire
+        // pairs with the other threads' decrements.
+        self.start.fetch_sub(1, Ordering::AcqRel);
+        while self.start.load(Ordering::Acquire) > 0 {
+            std::hint::spin_loop();
+        }
+        let groups = self.groups.as_ptr_range();
+        let stamps = self.trace.stamps.as_mut_ptr();
+        // SAFETY: the contract at the head of `drive.rs`:
+        // - `groups` and the steps they point at are owned by `self` and not empty groups;
+        // - routines lie in a live code area, assembled by `CodeArea` to the same contract;
+        // - `stamps` has room for `windows + 1` entries, as `prepare` made it.
+        let end = unsafe {
+            dimmer_probe_drive(groups.start, groups.end, stamps, operands.as_ptr())
+        };
+        let after = ThreadUsage::read();
+        debug_assert_eq!(end, stamps.wrapping_add(self.windows + 1));
+        self.trace.page_faults = (after.minor_faults + after.major_faults)
+            .saturating_sub(before.minor_faults + before.major_faults);
+        self.trace.preemptions =
+            after.involuntary_switches.saturating_sub(before.involuntary_switches);
+        self.trace
+    }
+}
+
+/// A pinned thread.
+#[derive(Debug)]
+pub(super) struct Worker {
+    cpu: CpuId,
+    orders: Option<Sender<Order>>,
+    traces: Receiver<Trace>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts the thread and waits until it is pinned.
+    pub(super) fn start(cpu: CpuId) -> Result<Self, TargetError> {
+        let (orders, inbox) = channel::<Order>();
+        let (outbox, traces) = channel();
+        let (ready, pinned) = channel();
+        let body = move || {
+            // Held until the thread ends.
+            let _pinned = match affinity::pin(&Root::live(), cpu) {
+                Ok(pinned) => pinned,
+                Err(error) => {
+                    // The receiver waits for exactly this message.
+                    let _ = ready.send(Err(error));
+                    return;
+                }
+            };
+            if ready.send(Ok(())).is_err() {
+                return;
+            }
+            let operands = OperandPage::new();
+            for order in inbox {
+                if outbox.send(order.execute(&operands)).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("probe-{cpu}")).spawn(body);
+        let thread = thread
+            .map_err(|source| TargetError::Memory { what: "a measuring thread", source })?;
+        let pinned = pinned.recv().map_err(|_| TargetError::ThreadGone { cpu })?;
+        pinned.map_err(|error| TargetError::Cpu { cpu, why: error.to_string() })?;
+        Ok(Self { cpu, orders: Some(orders), traces, thread: Some(thread) })
+    }
+
+    /// Hands the thread a program.
+    pub(super) fn send(&self, order: Order) -> Result<(), TargetError> {
+        let gone = TargetError::ThreadGone { cpu: self.cpu };
+        self.orders.as_ref().and_then(|orders| orders.send(order).ok()).ok_or(gone)
+    }
+
+    /// Waits for the trace of the program.
+    pub(super) fn receive(&self) -> Result<Trace, TargetError> {
+        self.traces.recv().map_err(|_| TargetError::ThreadGone { cpu: self.cpu })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has already said so; there is nothing left to free.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The time-stamp counter, now.
+pub(super) fn ticks_now() -> u64 {
+    let mut cpu = 0;
+    // SAFETY: every processor that runs 64-bit Linux with an invariant counter has RDTSCP; the
+    // pointer is to a live local.
+    unsafe { __rdtscp(&raw mut cpu) }
+}

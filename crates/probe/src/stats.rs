@@ -1,0 +1,194 @@
+//! The statistics of a measurement: medians with intervals, quantiles, trimmed means.
+//!
+//! Intervals are distribution-free: the ranks of a binomial distribution, approximated by the
+//! normal one, which is exact enough from 20 samples on (David and Nagaraja, "Order Statistics",
+//! 3rd edition, §7.1). Below that the whole range is given.
+
+/// A measured quantity: the median of its samples and where the true median lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The median.
+    pub median: f64,
+    /// The interval that holds the true median with 95 % probability: low end, high end.
+    pub ci95: (f64, f64),
+}
+
+impl Estimate {
+    /// Half the width of the interval.
+    #[must_use]
+    pub fn half_width(&self) -> f64 {
+        (self.ci95.1 - self.ci95.0) / 2.0
+    }
+
+    /// The farthest that the true median may lie from zero.
+    #[must_use]
+    pub fn bound(&self) -> f64 {
+        self.ci95.0.abs().max(self.ci95.1.abs())
+    }
+
+    /// The same quantity in another unit.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        let ends = (self.ci95.0 * factor, self.ci95.1 * factor);
+        let ci95 = if factor < 0.0 { (ends.1, ends.0) } else { ends };
+        Self { median: self.median * factor, ci95 }
+    }
+}
+
+/// Samples of one quantity, in ascending order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples(Vec<f64>);
+
+impl Samples {
+    /// Sorts `values`; those that are not finite are left out.
+    #[must_use]
+    pub fn new(mut values: Vec<f64>) -> Self {
+        values.retain(|value| value.is_finite());
+        values.sort_unstable_by(f64::total_cmp);
+        Self(values)
+    }
+
+    /// The values, ascending.
+    #[must_use]
+    pub fn values(&self) -> &[f64] {
+        &self.0
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value below which a share of `q` (0 to 1) of the samples lies, between samples by
+    /// linear interpolation; `None` without samples.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let last = self.0.len().checked_sub(1)?;
+        let position = q.clamp(0.0, 1.0) * last as f64;
+        let below = floor_index(position).min(last);
+        let above = (below + 1).min(last);
+        let part = position - below as f64;
+        Some(self.0[below] + (self.0[above] - self.0[below]) * part)
+    }
+
+    /// Median with its 95 % interval; `None` without samples.
+    #[must_use]
+    pub fn estimate(&self) -> Option<Estimate> {
+        Some(Estimate { median: self.quantile(0.5)?, ci95: self.interval(1.96)? })
+    }
+
+    /// The interval of the median at `z` standard deviations.
+    #[must_use]
+    pub fn interval(&self, z: f64) -> Option<(f64, f64)> {
+        let n = self.0.len();
+        let last = n.checked_sub(1)?;
+        let half = z * (n as f64).sqrt() / 2.0;
+        let centre = n as f64 / 2.0;
+        let low = floor_index(centre - half);
+        let high = floor_index(centre + half).min(last);
+        Some((self.0[low], self.0[high]))
+    }
+
+    /// The mean of what is left when a share of `trim` (0 to 0.5) is cut off at both ends; `None`
+    /// without samples. For time stamps in coarse steps, which a median would round to a step.
+    #[must_use]
+    pub fn trimmed_mean(&self, trim: f64) -> Option<f64> {
+        let n = self.0.len();
+        let cut = floor_index(trim.clamp(0.0, 0.5) * n as f64).min(n.checked_sub(1)? / 2);
+        let kept = &self.0[cut..n - cut];
+        Some(kept.iter().sum::<f64>() / kept.len() as f64)
+    }
+
+    /// Mean and standard error of the samples without their outermost 5 % at both ends, spread by
+    /// Winsor's rule (Tukey and McLaughlin 1963); `None` below 4 samples.
+    #[must_use]
+    pub fn centre(&self) -> Option<(f64, f64)> {
+        const TRIM: f64 = 0.05;
+        let n = self.0.len();
+        if n < 4 {
+            return None;
+        }
+        let cut = floor_index((TRIM * n as f64).ceil()).min((n - 1) / 2);
+        let (low, high) = (self.0[cut], self.0[n - 1 - cut]);
+        let mean = self.trimmed_mean(TRIM)?;
+        let winsorized: Vec<f64> = self.0.iter().map(|v| v.clamp(low, high)).collect();
+        let centre = winsorized.iter().sum::<f64>() / n as f64;
+        let variance =
+            winsorized.iter().map(|v| (v - centre).powi(2)).sum::<f64>() / (n - 1) as f64;
+        Some((mean, (variance / n as f64).sqrt() / (1.0 - 2.0 * TRIM)))
+    }
+}
+
+impl FromIterator<f64> for Samples {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        Self::new(values.into_iter().collect())
+    }
+}
+
+/// The index at or below a position; 0 for negative positions.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and positions are lengths of vectors"
+)]
+pub(crate) fn floor_index(position: f64) -> usize {
+    position.max(0.0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_and_interval_of_a_ramp() {
+        let samples: Samples = (0..101).map(f64::from).collect();
+        let estimate = samples.estimate().unwrap();
+        assert_eq!(estimate.median, 50.0);
+        assert_eq!(estimate.ci95, (40.0, 60.0));
+    }
+
+    #[test]
+    fn few_samples_give_their_range() {
+        let samples = Samples::new(vec![3.0, 1.0, 2.0]);
+        assert_eq!(samples.estimate().unwrap().ci95, (1.0, 3.0));
+        assert_eq!(Samples::default().estimate(), None);
+    }
+
+    #[test]
+    fn interval_holds_the_true_median_about_95_times_in_100() {
+        // A fixed congruential sequence: the test is the same every time.
+        let mut state = 12345_u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        let mut held = 0;
+        for _ in 0..1000 {
+            let samples: Samples = (0..60).map(|_| uniform().powi(3)).collect();
+            let (low, high) = samples.estimate().unwrap().ci95;
+            held += u32::from(low <= 0.125 && 0.125 <= high);
+        }
+        assert!((925..=985).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn centre_ignores_outliers() {
+        let mut values: Vec<f64> = (0..100).map(|i| f64::from(i % 10)).collect();
+        values.push(1e9);
+        let (mean, error) = Samples::new(values).centre().unwrap();
+        assert!((mean - 4.5).abs() < 0.1, "{mean}");
+        assert!((0.2..0.4).contains(&error), "{error}");
+    }
+
+    #[test]
+    fn values_that_are_not_finite_are_left_out() {
+        assert_eq!(Samples::new(vec![f64::NAN, 1.0, f64::INFINITY]).values(), [1.0]);
+    }
+}

@@ -1,0 +1,242 @@
+//! A made-up processor with known constants, as a target of programs.
+//!
+//! It executes windows in its own time: scalar work at the clock that its governor grants, bursts
+//! throttled while a licence is pending. On top come what makes real machines hard to measure:
+//! coarse time stamps, a little jitter, interrupts (flagged) and stolen time (not flagged).
+
+use dimmer_probe::kernel::Kernel;
+use dimmer_probe::program::{Stamp, Trace, Work};
+use dimmer_probe::target::{Job, Target, TargetError};
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::units::{CpuId, KiloHertz, TscFrequency};
+
+/// The constants that a probe is to find. Times in ns.
+#[derive(Clone, Copy, Debug)]
+pub struct Governor {
+    /// The least demanding class that asks for a licence.
+    pub from: InstructionClass,
+    /// Instructions of that class that it takes.
+    pub instructions: u32,
+    /// Slow-down of kernel code while the licence is pending; 1 is none.
+    pub throttle: f64,
+    /// How long it is pending.
+    pub pending: f64,
+    /// The stall when it is granted.
+    pub grant_stall: f64,
+    /// Clock with the licence over nominal.
+    pub ratio: f64,
+    /// How long it is held after the last instruction.
+    pub hold: f64,
+    /// The stall when it is given back.
+    pub release_stall: f64,
+    /// Bursts at gaps below this keep the licence; 0: no memory.
+    pub memory: f64,
+}
+
+/// A licence's state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Licence {
+    None,
+    /// Until when.
+    Pending(f64),
+    /// Released when.
+    Held(f64),
+}
+
+/// The made-up processor.
+pub struct Fake {
+    pub governor: Option<Governor>,
+    /// Step of the time-stamp counter [ns].
+    pub step: f64,
+    /// Mean time between interrupts, and between stolen stretches [ns]; infinite: none.
+    pub disturbances: f64,
+    /// Core cycles of a multiplication; 3.5 makes the instrument refuse.
+    pub multiplication: f64,
+    cpus: Vec<CpuId>,
+    random: u64,
+    now: f64,
+    licence: Licence,
+    seen: u32,
+    last_wide: f64,
+}
+
+const GHZ: f64 = 4.0;
+
+impl Fake {
+    pub fn new(governor: Option<Governor>) -> Self {
+        Self {
+            governor,
+            step: 0.4,
+            disturbances: 2e6,
+            multiplication: 3.0,
+            cpus: vec![CpuId::new(0)],
+            random: 0x1234_5678_9abc_def1,
+            now: 1000.0,
+            licence: Licence::None,
+            seen: 0,
+            last_wide: -1e12,
+        }
+    }
+
+    fn uniform(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Moves to `now`, changing the licence on the way; time that stalls take is added.
+    fn settle_licence(&mut self) {
+        let Some(governor) = self.governor else { return };
+        match self.licence {
+            Licence::Pending(until) if self.now >= until => {
+                self.now += governor.grant_stall;
+                self.licence = Licence::Held(self.last_wide + governor.hold);
+                self.settle_licence();
+            }
+            Licence::Held(until) if self.now >= until => {
+                self.now += governor.release_stall;
+                self.licence = Licence::None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Scalar work of `ns` at the nominal clock.
+    fn scalar(&mut self, mut ns: f64) {
+        while ns > 1e-9 {
+            self.settle_licence();
+            let ratio = match (self.licence, self.governor) {
+                (Licence::Held(_), Some(governor)) => governor.ratio,
+                _ => 1.0,
+            };
+            let change = match self.licence {
+                Licence::None => f64::INFINITY,
+                Licence::Pending(until) | Licence::Held(until) => until - self.now,
+            };
+            let taken = (ns / ratio).min(change.max(1e-6));
+            self.now += taken;
+            ns -= taken * ratio;
+        }
+        self.settle_licence();
+    }
+
+    fn burst(&mut self, kernel: &Kernel, count: u32) {
+        let per_cycle = if kernel.class == InstructionClass::Scalar { 4.0 } else { 2.0 };
+        let Some(governor) = self.governor.filter(|g| kernel.class >= g.from) else {
+            self.scalar(f64::from(count) / per_cycle / GHZ);
+            return;
+        };
+        if self.now - self.last_wide > 2.0 * governor.hold.max(governor.memory) {
+            self.seen = 0;
+        }
+        let recurring = self.now - self.last_wide < governor.memory;
+        for _ in 0..count {
+            self.settle_licence();
+            self.seen = self.seen.saturating_add(1);
+            if self.licence == Licence::None && self.seen >= governor.instructions {
+                self.licence = Licence::Pending(self.now + governor.pending);
+            }
+            let slow = match self.licence {
+                Licence::None => 1.0,
+                Licence::Pending(_) => governor.throttle,
+                Licence::Held(_) => 1.0 / governor.ratio,
+            };
+            self.now += slow / per_cycle / GHZ;
+            self.last_wide = self.now;
+            if let Licence::Held(_) = self.licence {
+                self.licence = Licence::Held(self.now + governor.hold);
+            }
+        }
+        if recurring && self.licence != Licence::None {
+            self.licence = Licence::Held(self.now + governor.memory.max(governor.hold));
+        }
+    }
+
+    fn execute(&mut self, work: &Work) {
+        match work {
+            Work::Clock { links } => self.scalar(f64::from(*links) * self.multiplication / GHZ),
+            Work::Unit { links } => self.scalar(f64::from(*links) / GHZ),
+            Work::Issue { instructions } => self.scalar(f64::from(*instructions) / 4.0 / GHZ),
+            Work::Burst { kernel, instructions, .. } => self.burst(kernel, *instructions),
+            Work::TouchUpper { .. } => self.scalar(1.0),
+        }
+    }
+}
+
+impl Target for Fake {
+    fn tsc(&self) -> TscFrequency {
+        TscFrequency::new(KiloHertz::from_mhz(2500)).unwrap()
+    }
+
+    fn cpus(&self) -> &[CpuId] {
+        &self.cpus
+    }
+
+    fn siblings(&self, _: CpuId) -> Vec<CpuId> {
+        Vec::new()
+    }
+
+    fn lacks(&self, kernel: &Kernel) -> Option<String> {
+        (kernel.class == InstructionClass::Tile).then(|| "the made-up processor has none".to_owned())
+    }
+
+    fn run(&mut self, jobs: &[Job<'_>]) -> Result<Vec<Trace>, TargetError> {
+        assert_eq!(jobs.len(), 1, "the made-up processor has one CPU");
+        let mut stamps = Vec::new();
+        let mut interrupted = false;
+        let stamp = |now: f64, step: f64, interrupted: bool| {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
+            let ticks = ((now / step).floor() * step * 2.5).round() as u64;
+            Stamp::from_bits(ticks | if interrupted { Stamp::INTERRUPTED } else { 0 })
+        };
+        for group in jobs[0].program.groups() {
+            for _ in 0..group.times {
+                for work in &group.works {
+                    stamps.push(stamp(self.now, self.step, interrupted));
+                    interrupted = false;
+                    let begin = self.now;
+                    let overhead = 8.0 + self.uniform() * 2.0;
+                    self.scalar(overhead);
+                    self.execute(work);
+                    let share = (self.now - begin) / self.disturbances;
+                    if self.uniform() < share {
+                        self.now += 2000.0 + 3000.0 * self.uniform();
+                        interrupted = true;
+                    }
+                    if self.uniform() < share {
+                        self.now += 1000.0 + 20_000.0 * self.uniform();
+                    }
+                }
+            }
+        }
+        stamps.push(stamp(self.now, self.step, interrupted));
+        Ok(vec![Trace { stamps, page_faults: 0, preemptions: 0 }])
+    }
+}
+
+/// The Xeon 6 kind: microseconds of throttling and hold, a stall at the end, and a memory.
+pub const XEON_6: Governor = Governor {
+    from: InstructionClass::Heavy512,
+    instructions: 30,
+    throttle: 4.0,
+    pending: 300.0,
+    grant_stall: 0.0,
+    ratio: 0.94,
+    hold: 2500.0,
+    release_stall: 1400.0,
+    memory: 240_000.0,
+};
+
+/// The Skylake kind: tens of microseconds down, two thirds of a millisecond of hold.
+pub const SKYLAKE: Governor = Governor {
+    from: InstructionClass::Light512,
+    instructions: 1,
+    throttle: 4.0,
+    pending: 14_600.0,
+    grant_stall: 10_000.0,
+    ratio: 3.4 / 4.3,
+    hold: 670_000.0,
+    release_stall: 10_000.0,
+    memory: 0.0,
+};

@@ -1,0 +1,286 @@
+//! What each mode finds on a processor whose constants are known.
+
+use dimmer_probe::kernel;
+use dimmer_probe::lab::{Effort, Observer, Settings};
+use dimmer_probe::mode::Mode;
+use dimmer_probe::outcome::{Detail, Findings, Outcome};
+use dimmer_probe::session::{self, Plan};
+use dimmer_probe::target::TargetError;
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::units::CpuId;
+
+use crate::fake::{Fake, Governor, SKYLAKE, XEON_6};
+
+struct Silent {
+    stop_after: usize,
+    begun: usize,
+}
+
+impl Observer for Silent {
+    fn begins(&mut self, _: &str, done: f64) {
+        assert!((0.0..=1.0).contains(&done));
+        self.begun += 1;
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.begun > self.stop_after
+    }
+}
+
+const HEAVY: &str = "vfmadd231pd-512-unrolled";
+const NARROW: &str = "vfmadd231pd-256-unrolled";
+
+fn plan(modes: &[Mode], kernels: &[&str], burst: u32) -> Plan {
+    Plan {
+        modes: modes.to_vec(),
+        kernels: kernels.iter().map(|name| kernel::find(name).unwrap()).collect(),
+        cpu: CpuId::new(0),
+        settings: Settings { effort: Effort::Quick, repetitions: 200, burst, threads: 1, load: None },
+        only_where_effect: false,
+    }
+}
+
+fn probe(fake: &mut Fake, modes: &[Mode], kernels: &[&str]) -> Findings {
+    let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
+    session::run(fake, &plan(modes, kernels, 800), &mut observer).unwrap()
+}
+
+#[track_caller]
+fn one(governor: Option<Governor>, mode: Mode, kernel: &str) -> Outcome {
+    let mut findings = probe(&mut Fake::new(governor), &[mode], &[kernel]);
+    assert_eq!(findings.outcomes.len(), 1);
+    findings.outcomes.remove(0)
+}
+
+/// Whether `found` is within `tolerance` (relative) of what was put there.
+#[track_caller]
+fn close(what: &str, found: f64, expected: f64, tolerance: f64) {
+    assert!(
+        (found / expected - 1.0).abs() < tolerance,
+        "{what}: found {found:.4}, put there {expected:.4}"
+    );
+}
+
+#[test]
+fn calibration_finds_the_instrument() {
+    let findings = probe(&mut Fake::new(None), &[], &[]);
+    let instrument = findings.instrument;
+    assert_eq!(instrument.multiplication_cycles, 3);
+    close("clock", instrument.nominal_ghz, 4.0, 0.002);
+    close("issue", instrument.issue_per_cycle, 4.0, 0.01);
+    close("resolution", instrument.resolution_ns, 0.4, 0.01);
+    close("overhead", instrument.overhead_ns, 9.0, 0.1);
+}
+
+#[test]
+fn coarse_stamps_are_recognised() {
+    let mut fake = Fake::new(None);
+    fake.step = 10.0;
+    let instrument = probe(&mut fake, &[], &[]).instrument;
+    close("resolution", instrument.resolution_ns, 10.0, 0.01);
+    close("clock", instrument.nominal_ghz, 4.0, 0.002);
+}
+
+#[test]
+fn refuses_a_clock_that_makes_no_sense() {
+    let mut fake = Fake::new(None);
+    fake.multiplication = 3.5;
+    let plan = plan(&[], &[], 800);
+    let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
+    let error = session::run(&mut fake, &plan, &mut observer).unwrap_err();
+    assert!(matches!(error, TargetError::NoClock { .. }), "{error}");
+    assert!(error.to_string().contains("3.50 cycles"), "{error}");
+}
+
+#[track_caller]
+fn check_absent(step: f64, kernel: &str, governor: Option<Governor>) {
+    let mut fake = Fake::new(governor);
+    fake.step = step;
+    let outcome = probe(&mut fake, &[Mode::Episode], &[kernel]).outcomes.remove(0);
+    let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(!outcome.effect, "{:?}", episode.extra_ns.estimate);
+    assert!(outcome.bound_ns < 100.0, "{}", outcome.bound_ns);
+    let (low, high) = episode.extra_ns.estimate.ci95;
+    assert!(low <= outcome.bound_ns && high <= outcome.bound_ns);
+    assert!(episode.release_delay_ns.is_none() && episode.release_stall_ns.is_none());
+    assert!(episode.throttling.is_none());
+}
+
+#[test]
+fn episode_finds_nothing_where_nothing_is() {
+    check_absent(0.4, HEAVY, None);
+}
+
+#[test]
+fn episode_finds_nothing_with_coarse_stamps_either() {
+    check_absent(10.0, HEAVY, None);
+}
+
+#[test]
+fn episode_finds_nothing_for_code_below_the_governors_class() {
+    check_absent(0.4, NARROW, Some(XEON_6));
+}
+
+#[track_caller]
+fn check_xeon_6_episode(step: f64) {
+    let mut fake = Fake::new(Some(XEON_6));
+    fake.step = step;
+    let outcome = probe(&mut fake, &[Mode::Episode], &[HEAVY]).outcomes.remove(0);
+    let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(outcome.effect);
+    let slow = XEON_6.hold * (1.0 - XEON_6.ratio);
+    close("cost", episode.extra_ns.estimate.median, XEON_6.release_stall + slow, 0.05);
+    let delay = episode.release_delay_ns.as_ref().unwrap().estimate.median;
+    close("release delay", delay, XEON_6.hold, 0.08);
+    let stall = episode.release_stall_ns.as_ref().unwrap().estimate.median;
+    close("release stall", stall, XEON_6.release_stall, 0.08);
+    close("clock", episode.clock_ratio_after.estimate.median, XEON_6.ratio, 0.01);
+    let throttling = episode.throttling.as_ref().unwrap();
+    close("throttled time", throttling.throttled_ns.estimate.median, XEON_6.pending, 0.4);
+    close("throttle factor", throttling.throttle_factor.median, 0.25, 0.1);
+}
+
+#[test]
+fn episode_finds_the_xeon_6_kind() {
+    check_xeon_6_episode(0.4);
+}
+
+#[test]
+fn episode_finds_the_xeon_6_kind_with_coarse_stamps() {
+    check_xeon_6_episode(10.0);
+}
+
+#[test]
+fn episode_finds_the_skylake_kind() {
+    // 800 multiply-adds are over before the licence comes, so all that the code after them sees of
+    // it is a halt, the lowered clock for the hold, and another halt.
+    let outcome = one(Some(SKYLAKE), Mode::Episode, HEAVY);
+    let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(outcome.effect);
+    let lowered = SKYLAKE.hold - SKYLAKE.pending - SKYLAKE.grant_stall;
+    let cost = lowered * (1.0 - SKYLAKE.ratio) + SKYLAKE.grant_stall + SKYLAKE.release_stall;
+    close("cost", episode.extra_ns.estimate.median, cost, 0.1);
+    let delay = episode.release_delay_ns.as_ref().unwrap().estimate.median;
+    close("release delay", delay, SKYLAKE.hold, 0.03);
+    close("clock", episode.clock_ratio_after.estimate.median, SKYLAKE.ratio, 0.02);
+}
+
+#[test]
+fn upclock_finds_the_hold() {
+    let outcome = one(Some(SKYLAKE), Mode::Upclock, HEAVY);
+    let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
+    let delay = episode.release_delay_ns.as_ref().unwrap().estimate.median;
+    close("release delay", delay, SKYLAKE.hold, 0.03);
+    let stall = episode.release_stall_ns.as_ref().unwrap().estimate.median;
+    close("release stall", stall, SKYLAKE.release_stall, 0.1);
+}
+
+#[test]
+fn downclock_finds_throttling_and_the_settled_clock() {
+    let outcome = one(Some(SKYLAKE), Mode::Downclock, HEAVY);
+    let Detail::Downclock(downclock) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(outcome.effect);
+    close("clock", downclock.clock_ratio.estimate.median, SKYLAKE.ratio, 0.01);
+    close("throughput", downclock.instructions_per_cycle.estimate.median, 2.0, 0.02);
+    let throttling = downclock.throttling.as_ref().unwrap();
+    close("throttled time", throttling.throttled_ns.estimate.median, SKYLAKE.pending, 0.1);
+    let settle = downclock.settle_ns.as_ref().unwrap().estimate.median;
+    close("settle time", settle, SKYLAKE.pending + SKYLAKE.grant_stall, 0.15);
+    assert_eq!(downclock.steps.len(), 2, "{:?}", downclock.steps);
+}
+
+#[test]
+fn downclock_finds_nothing_where_nothing_is() {
+    let outcome = one(None, Mode::Downclock, HEAVY);
+    let Detail::Downclock(downclock) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(!outcome.effect);
+    assert!(downclock.settle_ns.is_none() && downclock.throttling.is_none());
+    close("clock", downclock.clock_ratio.estimate.median, 1.0, 0.003);
+}
+
+#[test]
+fn throttle_finds_when_throttling_begins() {
+    let late = Governor { instructions: 400, ..SKYLAKE };
+    let outcome = one(Some(late), Mode::Throttle, HEAVY);
+    let Detail::Throttle(throttle) = &outcome.detail else { panic!("{outcome:?}") };
+    let count = throttle.pre_throttle_instructions.as_ref().unwrap().estimate.median;
+    close("instructions before throttling", count, 400.0, 0.45);
+    let outcome = one(Some(SKYLAKE), Mode::Throttle, HEAVY);
+    let Detail::Throttle(throttle) = &outcome.detail else { panic!("{outcome:?}") };
+    let count = throttle.pre_throttle_instructions.as_ref().unwrap().estimate.median;
+    assert!(count <= 1.0, "{count}");
+}
+
+#[test]
+fn instructions_finds_the_number_required() {
+    for required in [1, 40] {
+        let governor = Governor { instructions: required, ..XEON_6 };
+        let outcome = one(Some(governor), Mode::Instructions, HEAVY);
+        let Detail::Instructions(found) = &outcome.detail else { panic!("{outcome:?}") };
+        close("instructions", found.median.unwrap().median, f64::from(required), 0.2);
+    }
+}
+
+#[test]
+fn recurrence_finds_the_memory() {
+    let outcome = one(Some(XEON_6), Mode::Recurrence, HEAVY);
+    let Detail::Recurrence(recurrence) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(outcome.effect);
+    let change = recurrence.regime_change_us.unwrap();
+    close("regime change", change.median, XEON_6.memory / 1000.0, 0.05);
+    let at = |gap_us: f64| {
+        recurrence.gaps.iter().min_by(|a, b| {
+            (a.gap_us - gap_us).abs().total_cmp(&(b.gap_us - gap_us).abs())
+        })
+    };
+    // Kept: slower all the time, and no stalls.
+    let kept = at(30.0).unwrap();
+    close("slow-down while kept", kept.slowdown_pct.median, 100.0 / 0.94 - 100.0, 0.1);
+    assert!(kept.stall_share < 0.1, "{kept:?}");
+    // Given back: isolated episodes, each with its stall.
+    let isolated = at(1000.0).unwrap();
+    assert!(isolated.stall_share > 0.8, "{isolated:?}");
+    assert!(isolated.slowdown_pct.median < 0.5, "{isolated:?}");
+}
+
+#[test]
+fn recurrence_finds_nothing_where_nothing_is() {
+    let outcome = one(None, Mode::Recurrence, HEAVY);
+    let Detail::Recurrence(recurrence) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(!outcome.effect, "{:?}", recurrence.gaps);
+    assert!(recurrence.regime_change_us.is_none());
+}
+
+#[test]
+fn levels_finds_the_settled_clock() {
+    let outcome = one(Some(SKYLAKE), Mode::Levels, HEAVY);
+    let Detail::Levels(levels) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(outcome.effect);
+    close("clock", levels.clock_ghz.median, 4.0 * SKYLAKE.ratio, 0.01);
+    close("ratio", levels.clock_ratio.median, SKYLAKE.ratio, 0.01);
+    close("throughput", levels.instructions_per_cycle.median, 2.0, 0.02);
+    assert_eq!(levels.active, 1);
+}
+
+#[test]
+fn same_processor_same_findings() {
+    let run = || format!("{:?}", probe(&mut Fake::new(Some(XEON_6)), &[Mode::Throttle], &[HEAVY]));
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn lacking_kernels_are_skipped_with_the_reason() {
+    let findings = probe(&mut Fake::new(None), &[Mode::Throttle], &["tdpbssd-tile-unrolled"]);
+    assert!(findings.outcomes.is_empty());
+    assert_eq!(findings.skipped[0].reason, "the made-up processor has none");
+}
+
+#[test]
+fn stop_returns_what_is_complete() {
+    let plan = plan(&[Mode::Throttle], &[HEAVY, NARROW], 800);
+    let mut observer = Silent { stop_after: 2, begun: 0 };
+    let findings = session::run(&mut Fake::new(None), &plan, &mut observer).unwrap();
+    assert!(findings.interrupted);
+    assert_eq!(findings.outcomes.len(), 1);
+    assert_eq!(findings.outcomes[0].class, InstructionClass::Heavy512);
+}

@@ -1,0 +1,173 @@
+//! Quantities as types: a number and its unit travel together.
+//!
+//! Each type holds one private integer. Constructors and getters name the unit, and nothing
+//! converts silently: there is no `From<u64>`. Instants and spans differ, and so do identifiers
+//! of different things.
+
+use std::fmt;
+
+/// Declares a quantity: an integer newtype whose constructor and getter name the unit.
+macro_rules! quantity {
+    ($(#[$doc:meta])* $name:ident($repr:ty), $from:ident, $get:ident, $suffix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name($repr);
+
+        impl $name {
+            #[doc = concat!("The quantity of `value` ", $suffix, ".")]
+            #[must_use]
+            pub const fn $from(value: $repr) -> Self {
+                Self(value)
+            }
+
+            #[doc = concat!("The value in ", $suffix, ".")]
+            #[must_use]
+            pub const fn $get(self) -> $repr {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{} {}", self.0, $suffix)
+            }
+        }
+    };
+}
+
+/// Declares an identifier: an integer newtype without arithmetic.
+macro_rules! identifier {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The identifier numbered `index`.
+            #[must_use]
+            pub const fn new(index: u32) -> Self {
+                Self(index)
+            }
+
+            /// The number, as the kernel or the model writes it.
+            #[must_use]
+            pub const fn index(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+quantity!(
+    /// A frequency. 1 kHz resolves every P-state and every measured clock that matters here.
+    KiloHertz(u64), from_khz, khz, "kHz"
+);
+quantity!(
+    /// A span of wall-clock time.
+    Nanos(u64), from_ns, ns, "ns"
+);
+quantity!(
+    /// A span counted by the time-stamp counter; a [`TscFrequency`] turns it into time.
+    TscTicks(u64), from_ticks, ticks, "TSC ticks"
+);
+quantity!(
+    /// Power.
+    MilliWatts(u64), from_mw, mw, "mW"
+);
+quantity!(
+    /// Electrical potential.
+    MilliVolts(u64), from_mv, mv, "mV"
+);
+quantity!(
+    /// A size in memory.
+    KibiBytes(u64), from_kib, kib, "KiB"
+);
+
+identifier!(
+    /// A hardware thread, numbered as Linux numbers it.
+    CpuId
+);
+identifier!(
+    /// A physical core, numbered from 0 over the whole machine, in the order of its first
+    /// hardware thread.
+    CoreId
+);
+identifier!(
+    /// A package (socket), as firmware numbers it.
+    PackageId
+);
+identifier!(
+    /// A NUMA node, as the kernel numbers it.
+    NodeId
+);
+identifier!(
+    /// A licence level: 0 is the unrestricted clock, each higher one a lower cap.
+    LicenceLevel
+);
+
+impl KiloHertz {
+    /// The frequency of `mhz` MHz.
+    #[must_use]
+    pub const fn from_mhz(mhz: u64) -> Self {
+        Self(mhz * 1000)
+    }
+
+    /// The value in GHz, for reading by people and for ratios.
+    #[must_use]
+    pub fn ghz(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
+impl Nanos {
+    /// The span of `us` microseconds.
+    #[must_use]
+    pub const fn from_us(us: u64) -> Self {
+        Self(us * 1000)
+    }
+
+    /// The span of `ms` milliseconds.
+    #[must_use]
+    pub const fn from_ms(ms: u64) -> Self {
+        Self(ms * 1_000_000)
+    }
+
+    /// The value in microseconds, for reading by people.
+    #[must_use]
+    pub fn us(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+}
+
+/// How fast the time-stamp counter of a machine counts: the one way from ticks to time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TscFrequency {
+    /// Ticks per nanosecond, that is, GHz. Finite and above zero.
+    ghz: f64,
+}
+
+impl TscFrequency {
+    /// The counter that counts `khz`; `None` for zero.
+    #[must_use]
+    pub fn new(khz: KiloHertz) -> Option<Self> {
+        (khz.khz() > 0).then(|| Self { ghz: khz.ghz() })
+    }
+
+    /// Ticks per nanosecond.
+    #[must_use]
+    pub const fn ghz(self) -> f64 {
+        self.ghz
+    }
+
+    /// The time that `ticks` took [ns], not rounded.
+    #[must_use]
+    pub fn ns(self, ticks: TscTicks) -> f64 {
+        ticks.ticks() as f64 / self.ghz
+    }
+}

@@ -1,0 +1,213 @@
+//! The dependency policy of `deny.toml`, as far as it can be checked without network: licences,
+//! sources, duplicates, and advisories where this machine has a database of them.
+//!
+//! The lists are read from `deny.toml`, so that cargo-deny and this command agree. That a version
+//! was yanked is known to the registry only and not checked here.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use cargo_metadata::Package;
+use serde::Deserialize;
+use spdx::{Expression, Licensee, ParseMode};
+
+use crate::tree::{self, Problem};
+
+/// The part of `deny.toml` that is checked here.
+#[derive(Debug, Deserialize)]
+struct Policy {
+    licenses: Licenses,
+    sources: Sources,
+}
+
+#[derive(Debug, Deserialize)]
+struct Licenses {
+    allow: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Sources {
+    allow_registry: Vec<String>,
+}
+
+/// Checks what `Cargo.lock` names against `deny.toml`.
+///
+/// # Errors
+/// When something breaks the policy, or the lock file does not match the manifests.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    if !root.join("Cargo.lock").exists() {
+        bail!("Cargo.lock is missing: it is committed, so that everybody builds the same");
+    }
+    let policy = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
+    let metadata = tree::metadata(root, &["--locked"])?;
+    let packages: Vec<&Package> = metadata
+        .packages
+        .iter()
+        .filter(|package| !metadata.workspace_members.contains(&package.id))
+        .collect();
+    let policy: Policy = toml::from_str(&policy).context("cannot read deny.toml")?;
+    let problems = check(&policy, &packages)?;
+    for (name, versions) in duplicates(&packages) {
+        println!("note: {name} in {} versions: {}", versions.len(), versions.join(", "));
+    }
+    println!("{} foreign crates checked against deny.toml", packages.len());
+    advisories(root)?;
+    tree::none_of(&problems)
+}
+
+fn check(policy: &Policy, packages: &[&Package]) -> Result<Vec<Problem>> {
+    let allowed = policy
+        .licenses
+        .allow
+        .iter()
+        .map(|name| Licensee::parse(name).with_context(|| format!("deny.toml: licence {name}")))
+        .collect::<Result<Vec<_>>>()?;
+    let mut problems = Vec::new();
+    for package in packages {
+        let place = format!("{} {}", package.name, package.version);
+        if let Some(what) = wrong_licence(package.license.as_deref(), &allowed) {
+            problems.push(Problem::new(&place, what));
+        }
+        let source = package.source.as_ref().map_or("a path", |source| source.repr.as_str());
+        let registry = source.strip_prefix("registry+").unwrap_or_default();
+        if !policy.sources.allow_registry.iter().any(|allowed| allowed == registry) {
+            problems.push(Problem::new(&place, format!("comes from {source}, not crates.io")));
+        }
+    }
+    Ok(problems)
+}
+
+/// What is wrong with a licence expression, if anything.
+fn wrong_licence(licence: Option<&str>, allowed: &[Licensee]) -> Option<String> {
+    let Some(text) = licence else { return Some("states no licence".to_owned()) };
+    // Crates older than the SPDX rule write `MIT/Apache-2.0`, which the lax mode reads as OR.
+    match Expression::parse_mode(text, ParseMode::LAX) {
+        Err(error) => Some(format!("licence `{text}` cannot be read: {}", error.reason)),
+        Ok(expression) => {
+            let is_allowed = expression
+                .evaluate(|needed| allowed.iter().any(|licensee| licensee.satisfies(needed)));
+            (!is_allowed).then(|| format!("licence `{text}` is not allowed by deny.toml"))
+        }
+    }
+}
+
+fn duplicates(packages: &[&Package]) -> BTreeMap<String, Vec<String>> {
+    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in packages {
+        versions.entry(package.name.to_string()).or_default().push(package.version.to_string());
+    }
+    versions.retain(|_, versions| versions.len() > 1);
+    versions
+}
+
+/// A tool that knows advisories: its Cargo command, and where it keeps its database below
+/// `$CARGO_HOME`.
+const ADVISORY_TOOLS: [(&[&str], &str); 2] = [
+    (&["deny", "--offline", "check", "advisories"], "advisory-dbs"),
+    (&["audit", "--no-fetch"], "advisory-db"),
+];
+
+/// Checks advisories with the first tool that this machine has together with a database.
+fn advisories(root: &Path) -> Result<()> {
+    for (arguments, database) in ADVISORY_TOOLS {
+        if !cargo_home().join(database).is_dir() || !has_command(arguments[0]) {
+            continue;
+        }
+        let status = cargo().args(arguments).current_dir(root).status()?;
+        if !status.success() {
+            bail!("`cargo {}` found advisories or failed", arguments.join(" "));
+        }
+        return Ok(());
+    }
+    println!("SKIPPED: advisories (no advisory database on this machine)");
+    Ok(())
+}
+
+fn cargo_home() -> PathBuf {
+    let default = || env::home_dir().unwrap_or_default().join(".cargo");
+    env::var_os("CARGO_HOME").map_or_else(default, PathBuf::from)
+}
+
+/// The Cargo that runs this program.
+pub(crate) fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Whether Cargo has the command `name`, such as `clippy` or `deny`.
+pub(crate) fn has_command(name: &str) -> bool {
+    cargo()
+        .args([name, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::fixture;
+
+    #[track_caller]
+    fn check_licence(licence: Option<&str>, expected: Option<&str>) {
+        let allowed = ["MIT", "Apache-2.0 WITH LLVM-exception"]
+            .map(|name| Licensee::parse(name).expect("a licence"));
+        assert_eq!(wrong_licence(licence, &allowed).as_deref(), expected);
+    }
+
+    #[test]
+    fn accepts_expressions_that_the_list_satisfies() {
+        check_licence(Some("MIT OR GPL-3.0-only"), None);
+        check_licence(Some("MIT/Apache-2.0"), None);
+        check_licence(Some("MIT AND Apache-2.0 WITH LLVM-exception"), None);
+    }
+
+    #[test]
+    fn refuses_expressions_that_the_list_does_not_satisfy() {
+        check_licence(None, Some("states no licence"));
+        check_licence(
+            Some("MIT AND GPL-3.0-only"),
+            Some("licence `MIT AND GPL-3.0-only` is not allowed by deny.toml"),
+        );
+        check_licence(Some("Apache-2.0"), Some("licence `Apache-2.0` is not allowed by deny.toml"));
+        check_licence(
+            Some("Beerware-ish"),
+            Some("licence `Beerware-ish` cannot be read: unknown term"),
+        );
+    }
+
+    #[test]
+    fn refuses_what_does_not_come_from_the_registry() {
+        let tree = fixture::tree(
+            "//- Cargo.toml\n[workspace]\nresolver = \"3\"\nmembers = [\"ours\"]\n\
+             exclude = [\"theirs\"]\n\
+             //- ours/src/lib.rs\n//- ours/Cargo.toml\n[package]\nname = \"ours\"\n\
+             [dependencies.theirs]\npath = \"../theirs\"\n\
+             //- theirs/src/lib.rs\n//- theirs/Cargo.toml\n[package]\nname = \"theirs\"\n\
+             license = \"GPL-3.0-only\"\n",
+        );
+        let metadata = tree::metadata(tree.path(), &["--offline"]).expect("metadata");
+        let policy: Policy = toml::from_str(
+            "licenses.allow = [\"MIT\"]\nsources.allow-registry = [\"https://example.org\"]\n",
+        )
+        .expect("a policy");
+        let theirs: Vec<&Package> =
+            metadata.packages.iter().filter(|package| package.name == "theirs").collect();
+        assert_eq!(
+            check(&policy, &theirs).expect("known licences"),
+            [
+                Problem::new("theirs 0.0.0", "licence `GPL-3.0-only` is not allowed by deny.toml"),
+                Problem::new("theirs 0.0.0", "comes from a path, not crates.io"),
+            ]
+        );
+        assert_eq!(
+            duplicates(&[theirs[0], theirs[0]]),
+            BTreeMap::from([("theirs".to_owned(), vec!["0.0.0".to_owned(), "0.0.0".to_owned()])])
+        );
+    }
+}

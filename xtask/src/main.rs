@@ -1,0 +1,51 @@
+//! What checks the project itself, run as `cargo xtask`.
+//!
+//! Nothing of Dimmer lives here. `ci` is the one command that decides whether a change is fit; the
+//! other commands are parts of it that are quick enough to run while working.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "xtask is a command: standard output is where it reports"
+)]
+
+mod ci;
+mod dependencies;
+mod test_log;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  ci            everything a change must pass; what `make test` and CI run
+  tidy          the rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check
+  dependencies  licences, sources, duplicates and advisories of what Cargo.lock names
+";
+
+fn main() -> ExitCode {
+    let root = &tree::root();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["ci"] => ci::run(root),
+        ["tidy"] => tidy::run(root),
+        ["dependencies"] => dependencies::run(root),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

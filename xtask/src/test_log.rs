@@ -1,0 +1,135 @@
+//! Counts what `cargo test -- --show-output` reports, over all test binaries.
+//!
+//! The test harness knows no test that finds at run time that it cannot run. Such a test prints
+//! `SKIPPED: reason` and passes; here it is counted as skipped, not as passed.
+
+/// The tests of all binaries that a log shows.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Tests that ran and held.
+    pub(crate) passed: usize,
+    /// Tests that did not hold.
+    pub(crate) failed: usize,
+    /// Tests that said they could not run, with their reasons, and documentation tests left out.
+    pub(crate) skipped: usize,
+    /// One line `TEST: REASON` for each test that said it could not run.
+    pub(crate) reasons: Vec<String>,
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// Reads a log line by line.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    counts: Counts,
+    in_successes: bool,
+    test: Option<String>,
+    skipped_in_binary: usize,
+}
+
+impl Reader {
+    /// Takes in the next line of the log.
+    pub(crate) fn line(&mut self, line: &str) {
+        let section = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" ----"));
+        if line == "successes:" || line == "failures:" {
+            self.in_successes = line == "successes:";
+            self.test = None;
+        } else if let Some(name) = section.and_then(|section| section.strip_suffix(" stdout")) {
+            self.test = self.in_successes.then(|| name.to_owned());
+        } else if let Some(reason) = line.trim_start().strip_prefix("SKIPPED:") {
+            // A test that gives several reasons is still one test.
+            if let Some(test) = self.test.take() {
+                self.skipped_in_binary += 1;
+                self.counts.reasons.push(format!("{test}: {}", reason.trim()));
+            }
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            let count = |what: &str| count_before(result, what);
+            self.counts.passed += count("passed").saturating_sub(self.skipped_in_binary);
+            self.counts.failed += count("failed");
+            self.counts.skipped += count("ignored") + self.skipped_in_binary;
+            self.in_successes = false;
+            self.test = None;
+            self.skipped_in_binary = 0;
+        }
+    }
+
+    /// What the log amounts to.
+    pub(crate) fn finish(self) -> Counts {
+        self.counts
+    }
+}
+
+/// The number before the word `what` in `ok. 3 passed; 0 failed; ...`.
+fn count_before(result: &str, what: &str) -> usize {
+    let words: Vec<&str> = result.split([' ', ';']).collect();
+    let position = words.iter().position(|word| *word == what);
+    position
+        .and_then(|position| words.get(position.checked_sub(1)?)?.parse().ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(log: &str, expected: &str, reasons: &[&str]) {
+        let mut reader = Reader::default();
+        log.lines().for_each(|line| reader.line(line));
+        let counts = reader.finish();
+        assert_eq!(counts.to_string(), expected);
+        assert_eq!(counts.reasons, reasons);
+    }
+
+    const ONE_BINARY: &str = "\
+running 3 tests
+test a ... ok
+test b ... ok
+test c ... ok
+
+successes:
+
+---- a stdout ----
+SKIPPED: no AVX-512 here
+SKIPPED: nor AMX
+
+---- b stdout ----
+all is well
+
+successes:
+    a
+    b
+    c
+
+test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+
+    #[test]
+    fn counts_a_skipped_test_once_and_not_as_passed() {
+        check(ONE_BINARY, "2 passed, 0 failed, 2 skipped", &["a: no AVX-512 here"]);
+    }
+
+    #[test]
+    fn sums_over_binaries() {
+        let second = ONE_BINARY.replace("SKIPPED", "note");
+        check(
+            &format!("{ONE_BINARY}\n{second}"),
+            "5 passed, 0 failed, 3 skipped",
+            &["a: no AVX-512 here"],
+        );
+    }
+
+    #[test]
+    fn a_failed_test_is_not_skipped() {
+        check(
+            "failures:\n\n---- a stdout ----\nSKIPPED: in part\nthread 'a' panicked\n\n\
+             test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n",
+            "0 passed, 1 failed, 0 skipped",
+            &[],
+        );
+    }
+}

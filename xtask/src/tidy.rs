@@ -1,0 +1,41 @@
+//! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
+//!
+//! [`sources`] reads the Rust files, [`edges`] what depends on what, [`documents`] what is written
+//! about it. What the compiler or clippy can check is left to them. Each rule has a test that
+//! shows it failing on a made-up tree: a checker that never fails checks nothing.
+
+mod documents;
+mod edges;
+mod sources;
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::tree::{self, Problem};
+
+/// Checks the tree at `root` and prints what is wrong with it.
+///
+/// # Errors
+/// When a rule is broken, or the tree cannot be read.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    tree::none_of(&problems(root)?)
+}
+
+fn problems(root: &Path) -> Result<Vec<Problem>> {
+    let metadata = tree::metadata(root, &["--locked"])?;
+    let mut problems = sources::check(&tree::rust_files(root)?);
+    problems.extend(edges::check(&metadata)?);
+    problems.extend(documents::check(root, &metadata)?);
+    Ok(problems)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tree;
+
+    #[test]
+    fn this_repository_keeps_its_rules() {
+        assert_eq!(super::problems(&tree::root()).expect("a readable tree"), []);
+    }
+}
