@@ -270,19 +270,18 @@ fn cost(epoch: &Epoch, horizon: usize, release: Option<&Release>) -> f64 {
         .sum()
 }
 
-/// Mean of a ratio over the pairs right after the burst, up to `until_ns`, less the baseline's:
-/// one value a repetition, 1 being nominal.
+/// A ratio over the pairs right after the burst, up to `until_ns`, against the baseline's: one
+/// value a repetition, 1 being nominal.
 pub(crate) fn ratio_after(
     epochs: &Epochs,
     until_ns: f64,
     ratio: fn(&crate::epoch::Pair) -> f64,
 ) -> Samples {
-    let mean = |epoch: &Epoch| {
+    let middle = |epoch: &Epoch| {
         let near = epoch.pairs.iter().take_while(|pair| pair.at_ns < until_ns);
         let near = near.filter(|pair| pair.disturbance == Disturbance::None);
-        let (sum, count) = near.fold((0.0, 0.0), |(s, n), pair| (s + ratio(pair), n + 1.0));
-        sum / count
+        near.map(ratio).collect::<Samples>().trimmed_mean(0.1).unwrap_or(f64::NAN)
     };
     let both = epochs.bursts.iter().zip(&epochs.baselines);
-    both.map(|(burst, baseline)| mean(baseline) / mean(burst)).collect()
+    both.map(|(burst, baseline)| middle(baseline) / middle(burst)).collect()
 }

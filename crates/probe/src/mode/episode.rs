@@ -33,6 +33,9 @@ const QUICK_LONG_LOOK_NS: f64 = 30e6;
 /// Scalar code before a burst in the measurement, at least [ns].
 const LEAST_QUIET_NS: f64 = 1e6;
 
+/// How long "right after the burst" is where nothing tells [ns].
+const NO_RELEASE_NS: f64 = 4000.0;
+
 /// How precise the cost is to be: relative, and absolute [ns].
 const PRECISION: (f64, f64) = (0.05, 15.0);
 
@@ -58,7 +61,7 @@ pub(crate) fn measure(
         None
     };
     let neighbours = neighbours(lab, &plan)?;
-    let after_ns = if response.effect { response.end_ns / 2.0 } else { 4_000.0 };
+    let after_ns = response.release_ns.quantile(0.5).unwrap_or(NO_RELEASE_NS);
     let after_ns = after_ns.max(2.0 * lab.calibration.pair_ns);
     let clock = |pair: &Pair| pair.clock;
     let issue = |pair: &Pair| pair.issue;

@@ -16,15 +16,17 @@ use crate::program::{Program, Trace, Work};
 use crate::response::edges;
 use crate::stats::{Estimate, Samples, floor_index};
 
-/// Settled length of a fine window [ns].
-const FINE_NS: f64 = 100.0;
+/// Settled length of a fine window [ns]: a few times what a time stamp costs.
+const FINE_NS: f64 = 40.0;
 
-/// Fine windows at both ends.
-const FINE_WINDOWS: usize = 100;
+/// Fine windows at both ends: 2 us, 8 us if throttled to a quarter. They have no clock windows
+/// between them, so they must be over before the clock settles.
+const FINE_WINDOWS: usize = 40;
 
-/// Settled length of a coarse window [ns]: some seven times the clock window beside it, so that
-/// the kernel's density stays what it is.
-const COARSE_NS: f64 = 1000.0;
+/// Settled length of a coarse window [ns]: twice the clock window beside it, so that a kernel of
+/// two instructions a cycle stays well above the one in two cycles that licences are said to ask
+/// for (paper 003 §2).
+const COARSE_NS: f64 = 500.0;
 
 /// Scalar code before the stretch [ns]: the licence of the one before is given back.
 const QUIET_NS: f64 = 3e6;
@@ -45,15 +47,27 @@ const SMALLEST_STEP: f64 = 0.004;
 struct Stretch {
     /// Fine windows at the begin: (begin [ns], duration over the settled one); NaN if interrupted.
     fine: Vec<(f64, f64)>,
-    /// Coarse windows: begin [ns], duration over the settled one, clock over nominal; NaN if
-    /// interrupted.
-    coarse: Vec<(f64, f64, f64)>,
+    /// Coarse windows of the kernel and the clock windows after them.
+    coarse: Vec<Coarse>,
     /// Durations of a stall in the clock windows: (begin [ns], stall [ns]).
     stalls: Vec<(f64, f64)>,
     /// Settled clock over nominal.
     clock_ratio: f64,
     /// Settled kernel instructions per core cycle.
     instructions_per_cycle: f64,
+}
+
+/// A coarse window of the kernel and the clock window after it; NaN if interrupted.
+#[derive(Clone, Copy, Debug)]
+struct Coarse {
+    /// Begin [ns after the kernel's first instruction].
+    at_ns: f64,
+    /// Duration over the settled one, less 1.
+    slowness: f64,
+    /// Begin of the clock window [ns].
+    clock_at_ns: f64,
+    /// Clock over nominal.
+    clock: f64,
 }
 
 /// Sizes of the windows.
@@ -86,7 +100,7 @@ pub(crate) fn downclock(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let observed_ns = if lab.is_quick() { 1e6 } else { 60e6 };
     let repetitions = if lab.is_quick() { 24 } else { 60 };
     let (stretches, trace_facts) =
-        stretches(lab, FINE_NS, observed_ns, repetitions.min(lab.settings.repetitions))?;
+        stretches(lab, (FINE_NS, FINE_WINDOWS), observed_ns, repetitions.min(lab.settings.repetitions))?;
     let curve = curve(lab, &stretches);
     let settled: Samples = stretches.iter().map(|stretch| stretch.clock_ratio).collect();
     let settled_ratio = settled.quantile(0.5).unwrap_or(1.0);
@@ -138,9 +152,12 @@ pub(crate) fn downclock(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
 pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     /// Settled length of the finest windows [ns]: as short as a stamp allows.
     const FINEST_NS: f64 = 20.0;
+    /// How many of them: 8 us, time for 25 000 instructions.
+    const FINEST_WINDOWS: usize = 400;
     let repetitions = if lab.is_quick() { 60 } else { 400 };
     let repetitions = repetitions.min(lab.settings.repetitions);
-    let (stretches, facts) = stretches(lab, FINEST_NS, 200_000.0, repetitions)?;
+    let finest = (FINEST_NS, FINEST_WINDOWS);
+    let (stretches, facts) = stretches(lab, finest, 200_000.0, repetitions)?;
     let per_window = rate(lab)? * FINEST_NS;
     let throttling = throttling_of(&stretches);
     let (means, _) = mean_slowness(&stretches);
@@ -174,7 +191,7 @@ pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         preemptions: facts.preemptions,
         effect: detail.throttling.is_some(),
         bound_ns: detail.throttling.as_ref().map_or(FINEST_NS, |t| t.throttled_ns.estimate.bound()),
-        horizon_ns: FINEST_NS * FINE_WINDOWS as f64,
+        horizon_ns: FINEST_NS * FINEST_WINDOWS as f64,
         ..lab.outcome(Mode::Throttle, Detail::Throttle(detail))
     })
 }
@@ -185,11 +202,12 @@ pub(crate) fn throttling(
     instructions: u32,
 ) -> Result<Option<Throttling>, ModeError> {
     let repetitions = if lab.is_quick() { 30 } else { 100 };
-    let (mut stretches, _) = stretches(lab, FINE_NS, 200_000.0, repetitions)?;
+    let (mut stretches, _) = stretches(lab, (FINE_NS, FINE_WINDOWS), 200_000.0, repetitions)?;
     // Only what lies within the burst counts as its throttling.
     let windows = f64::from(instructions) / (rate(lab)? * FINE_NS);
     for stretch in &mut stretches {
-        stretch.fine.truncate(floor_index(windows.ceil()).max(2));
+        stretch.fine.truncate(floor_index(windows.ceil()).max(3));
+        stretch.coarse.clear();
     }
     Ok(throttling_of(&stretches))
 }
@@ -203,7 +221,7 @@ struct Facts {
 
 fn stretches(
     lab: &mut Lab<'_>,
-    fine_ns: f64,
+    (fine_ns, fine_windows): (f64, usize),
     observed_ns: f64,
     repetitions: usize,
 ) -> Result<(Vec<Stretch>, Facts), ModeError> {
@@ -214,7 +232,7 @@ fn stretches(
         coarse: floor_u32((rate * COARSE_NS).max(1.0)),
         coarse_windows: floor_index(observed_ns / window_ns).max(40),
         quiet_pairs: lab.calibration.pairs(QUIET_NS),
-        fine_windows: FINE_WINDOWS,
+        fine_windows,
     };
     let deadline = lab.deadline(Duration::from_millis(700), Duration::from_secs(10));
     let mut program = Program::default();
@@ -261,8 +279,9 @@ fn reduce(
     let fine_settled = midmean(&mut (end..end + shape.fine_windows))?;
     let zero = trace.stamps[begin].ticks();
     let at = |window: usize| lab.calibration.ns(trace.stamps[window].ticks().saturating_sub(zero));
-    let slowness = |window: usize, settled: f64| ns(window) / settled - 1.0;
     let overhead = lab.calibration.instrument.overhead_ns;
+    let slowness =
+        |window: usize, settled: f64| (ns(window) - overhead) / (settled - overhead) - 1.0;
     let clock_ratio = (nominal - overhead) / (clock_settled - overhead);
     let settled_ghz = lab.calibration.instrument.nominal_ghz * clock_ratio;
     let mut stretch = Stretch {
@@ -280,7 +299,12 @@ fn reduce(
             stretch.stalls.push((at(window + 1), clock - clock_settled));
         }
         let ratio = if stalled { f64::NAN } else { (nominal - overhead) / (clock - overhead) };
-        stretch.coarse.push((at(window), slowness(window, coarse_settled), ratio));
+        stretch.coarse.push(Coarse {
+            at_ns: at(window),
+            slowness: slowness(window, coarse_settled),
+            clock_at_ns: at(window + 1),
+            clock: ratio,
+        });
     }
     Some(stretch)
 }
@@ -295,18 +319,17 @@ fn mean_slowness(stretches: &[Stretch]) -> (Vec<f64>, Vec<f64>) {
     (0..windows).map(centre).unzip()
 }
 
-/// The slowness of throttled windows: the mean of those that are slower than half the slowest.
-/// The first window is not judged: it also fetches the code.
+/// The slowness of throttled windows: the median of those that are slow. (A stall makes one
+/// window slower by far; it does not count more than another.) The first window is not judged: it
+/// also fetches the code.
 fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
     let (means, errors) = mean_slowness(stretches);
     let slow = |index: &usize| {
         means[*index] > THROTTLED && means[*index] > STANDS_OUT * errors[*index]
     };
-    let slowest = (1..means.len()).filter(slow).map(|index| means[index]).fold(0.0, f64::max);
-    let throttled: Vec<f64> =
-        (1..means.len()).filter(slow).map(|i| means[i]).filter(|m| *m > slowest / 2.0).collect();
+    let throttled: Samples = (1..means.len()).filter(slow).map(|index| means[index]).collect();
     // Two windows at least: one alone is an accident of code placement.
-    (throttled.len() >= 2).then(|| throttled.iter().sum::<f64>() / throttled.len() as f64)
+    throttled.quantile(0.5).filter(|_| throttled.len() >= 2)
 }
 
 fn throttling_of(stretches: &[Stretch]) -> Option<Throttling> {
@@ -314,14 +337,19 @@ fn throttling_of(stretches: &[Stretch]) -> Option<Throttling> {
     let end = |stretch: &Stretch| {
         // The change point between `level` and 0, as in the release of a licence.
         let (mut sum, mut best, mut end) = (0.0, 0.0, 0.0);
-        let coarse = stretch.coarse.iter().map(|window| (window.0, window.1));
+        let coarse = stretch.coarse.iter().map(|window| (window.at_ns, window.slowness));
         let windows = stretch.fine.iter().copied().chain(coarse).filter(|w| w.1.is_finite());
         let windows: Vec<(f64, f64)> = windows.collect();
         for (index, window) in windows.iter().enumerate() {
-            sum += 2.0 * window.1.min(2.0 * level) * level - level * level;
+            // A window with a stall in it says nothing about throttling.
+            if window.1 < 4.0 * level {
+                sum += 2.0 * window.1 * level - level * level;
+            }
             if sum > best {
                 best = sum;
-                end = windows.get(index + 1).map_or(window.0, |next| next.0);
+                // The last window ends about its own length after its begin.
+                let length = index.checked_sub(1).map_or(0.0, |before| window.0 - windows[before].0);
+                end = windows.get(index + 1).map_or(window.0 + length, |next| next.0);
             }
         }
         end
@@ -331,7 +359,8 @@ fn throttling_of(stretches: &[Stretch]) -> Option<Throttling> {
         .map(|stretch| {
             let slow = stretch.fine.iter().skip(1).map(|window| window.1);
             let slow: Samples = slow.filter(|slowness| *slowness > level / 2.0).collect();
-            1.0 / (1.0 + slow.quantile(0.5).unwrap_or(f64::NAN))
+            // Slowness is in time; throttled code still runs at the nominal clock.
+            stretch.clock_ratio / (1.0 + slow.quantile(0.5).unwrap_or(f64::NAN))
         })
         .collect();
     Some(Throttling {
@@ -351,10 +380,10 @@ fn curve(lab: &Lab<'_>, stretches: &[Stretch]) -> Vec<CurvePoint> {
     let window_ns = COARSE_NS + lab.calibration.clock_ns;
     let point = |first: usize, end: usize| {
         let mean = |stretch: &Stretch| {
-            let clocks: Samples = stretch.coarse[first..end].iter().map(|w| w.2).collect();
+            let clocks: Samples = stretch.coarse[first..end].iter().map(|w| w.clock).collect();
             clocks.trimmed_mean(0.1).unwrap_or(f64::NAN)
         };
-        let at: Samples = stretches.iter().map(|stretch| stretch.coarse[first].0).collect();
+        let at: Samples = stretches.iter().map(|stretch| stretch.coarse[first].at_ns).collect();
         let (mean, error) =
             stretches.iter().map(mean).collect::<Samples>().centre().unwrap_or((1.0, 1.0));
         let until = (end - first) as f64 * window_ns;
@@ -388,8 +417,8 @@ fn throughput(stretches: &[Stretch]) -> Vec<(f64, f64)> {
     }
     for edge in edges(coarse).windows(2) {
         let windows = || stretches.iter().flat_map(|stretch| &stretch.coarse[edge[0]..edge[1]]);
-        let at = median(&mut windows().map(|window| window.0));
-        let slow = median(&mut windows().map(|window| window.1));
+        let at = median(&mut windows().map(|window| window.at_ns));
+        let slow = median(&mut windows().map(|window| window.slowness));
         points.extend(at.zip(slow).map(|(at, slow)| (at, settled / (1.0 + slow))));
     }
     points
@@ -423,13 +452,13 @@ fn settle_time(stretch: &Stretch, settled: f64) -> Option<f64> {
     if drop < SMALLEST_STEP {
         return None;
     }
-    let windows: Vec<_> = stretch.coarse.iter().filter(|window| window.2.is_finite()).collect();
+    let windows: Vec<_> = stretch.coarse.iter().filter(|window| window.clock.is_finite()).collect();
     for (index, window) in windows.iter().enumerate() {
         // Near the nominal clock counts for, near the settled one against.
-        sum += (window.2 - settled) / drop * 2.0 - 1.0;
+        sum += (window.clock - settled) / drop * 2.0 - 1.0;
         if sum > best {
             best = sum;
-            at = windows.get(index + 1).map_or(window.0, |next| next.0);
+            at = windows.get(index + 1).map_or(window.at_ns, |next| next.clock_at_ns);
         }
     }
     Some(at)

@@ -31,6 +31,10 @@ const PROGRAM_NS: f64 = 6e6;
 /// The clock at the end of a gap counts as lowered below this.
 const LOWERED: f64 = 0.996;
 
+/// How much longer than at the shortest gap a burst must take to count as throttled anew. After a
+/// long gap it also has to fetch its code again, which was seen to cost up to half its time.
+const THROTTLED: f64 = 2.0;
+
 /// How close the bisection brackets the change: ratio of its two ends.
 const BRACKET: f64 = 1.03;
 
@@ -38,6 +42,8 @@ const BRACKET: f64 = 1.03;
 #[derive(Clone, Debug)]
 struct Observed {
     gap: Gap,
+    /// Whether scalar work is slower at this gap.
+    has_effect: bool,
     disturbed: usize,
     stolen: usize,
     preemptions: u64,
@@ -53,7 +59,9 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
         observed.push(observe(lab, instructions, gap_us)?);
     }
     let signal = Signal::of(&observed);
-    let mut bracket = signal.as_ref().and_then(|signal| signal.bracket(&observed));
+    let effect = observed.iter().any(|one| one.has_effect);
+    let mut bracket =
+        signal.as_ref().filter(|_| effect).and_then(|signal| signal.bracket(&observed));
     while let (Some(signal), Some((low, high))) = (&signal, bracket) {
         if high / low < BRACKET || deadline.is_over() {
             break;
@@ -66,13 +74,10 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
     observed.sort_by(|a, b| a.gap.gap_us.total_cmp(&b.gap.gap_us));
     let gaps: Vec<Gap> = observed.iter().map(|one| one.gap).collect();
     let cost_ns = |gap: &Gap, slowdown_pct: f64| slowdown_pct / 100.0 * gap.gap_us * 1000.0;
-    let effect = gaps.iter().any(has_effect);
     let near = gaps.iter().filter(|gap| gap.gap_us <= 1000.0);
     let bound_ns =
         near.map(|gap| cost_ns(gap, gap.slowdown_pct.bound())).fold(f64::INFINITY, f64::min);
-    let regime_change_us = bracket
-        .filter(|_| effect)
-        .map(|(low, high)| Estimate { median: (low * high).sqrt(), ci95: (low, high) });
+    let regime_change_us = bracket.map(|(low, high)| Estimate { median: (low * high).sqrt(), ci95: (low, high) });
     let detail = Recurrence {
         burst_instructions: instructions,
         regime: match (&signal, regime_change_us) {
@@ -92,12 +97,6 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
         horizon_ns: gaps_us.last().copied().unwrap_or(0.0) * 1000.0,
         ..lab.outcome(Mode::Recurrence, Detail::Recurrence(detail))
     })
-}
-
-/// Whether scalar work is slower at this gap: the whole interval, and by more than code placement
-/// may do.
-fn has_effect(gap: &Gap) -> bool {
-    gap.slowdown_pct.ci95.0 > 0.0 && gap.slowdown_pct.median > (1.0 / LOWERED - 1.0) * 100.0
 }
 
 /// What tells one regime from the other.
@@ -126,7 +125,7 @@ impl Signal {
         }
         let (warm, cold) = (first.burst_ns.median, last.burst_ns.median);
         let apart = first.burst_ns.ci95.1 < last.burst_ns.ci95.0;
-        (apart && cold > 1.25 * warm).then(|| Self::Burst { threshold: (warm * cold).sqrt() })
+        (apart && cold > THROTTLED * warm).then(|| Self::Burst { threshold: (warm * cold).sqrt() })
     }
 
     /// Whether the licence is kept over this gap.
@@ -158,63 +157,108 @@ impl Signal {
     }
 }
 
-/// Measures one gap, bursts and baselines in turn.
+/// Measures one gap: baseline, bursts, bursts, baseline, so that drift cancels.
 fn observe(lab: &mut Lab<'_>, instructions: u32, gap_us: f64) -> Result<Observed, ModeError> {
     let repetitions = match (lab.is_quick(), gap_us > 1500.0) {
-        (true, true) => 3,
-        (true, false) => 6,
-        (false, true) if gap_us > 20_000.0 => 4,
-        (false, true) => 8,
-        (false, false) => 20,
+        (true, true) => 4,
+        (true, false) => 8,
+        (false, true) if gap_us > 20_000.0 => 5,
+        (false, true) => 10,
+        (false, false) => 30,
     };
     let pairs = lab.calibration.pairs(gap_us * 1000.0).max(2);
-    let most = if lab.is_quick() { 4 } else { 6 };
-    let cycles = floor_index(PROGRAM_NS / (gap_us * 1000.0)).clamp(most, 400);
+    let least = if lab.is_quick() { 4 } else { 6 };
+    let cycles = floor_index(PROGRAM_NS / (gap_us * 1000.0)).clamp(least, 1500);
     let settle = cycles / 3;
     let stand_in = Arc::new(kernel::stand_in());
     let wide = Arc::clone(&lab.kernel);
     let mut program = Program::default();
-    let mut series = |kernel: &Arc<Kernel>| {
+    let mut series = |kernel: &Arc<Kernel>, cycles: usize| {
         let mut works = vec![Work::burst(kernel, instructions)];
         works.extend(std::iter::repeat_n(lab.calibration.pair(), pairs).flatten());
         program.push(&works, cycles)
     };
-    let (baseline, burst) = (series(&stand_in), series(&wide));
-    let expected_ns = 2.5 * cycles as f64 * pairs as f64 * lab.calibration.pair_ns;
-    let mut slowdowns = Vec::new();
-    let (mut shares, mut ratios, mut bursts) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut disturbed, mut stolen, mut preemptions) = (0, 0, 0);
+    let before = series(&stand_in, cycles);
+    let bursts = series(&wide, 2 * cycles);
+    let after = series(&stand_in, cycles);
+    let expected_ns = 5.0 * cycles as f64 * pairs as f64 * lab.calibration.pair_ns;
+    let (mut slowdowns, mut ratios, mut burst_times) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut base_stalls, mut own_stalls) = (Stalls::default(), Stalls::default());
+    let (mut disturbed, mut preemptions) = (0, 0);
     for _ in 0..repetitions {
         let (trace, _) = lab.run(&program, None, expected_ns)?;
-        let cut = |first: usize| Series::cut(lab, &trace, first, pairs, settle..cycles);
-        let (base, own) = (cut(baseline), cut(burst));
-        disturbed += base.disturbed + own.disturbed;
-        stolen += base.stalls;
         preemptions += trace.preemptions;
-        let stalled = own.stall_share - base.stall_share;
-        let stall_ns = own.stalls_ns.quantile(0.5).unwrap_or(0.0);
-        let per_gap = base.pair_ns * pairs as f64;
-        let slowdown = own.pair_ns / base.pair_ns - 1.0 + stalled.max(0.0) * stall_ns / per_gap;
-        slowdowns.push(slowdown * 100.0);
-        shares.push(stalled);
-        ratios.push(base.clock_end_ns / own.clock_end_ns);
-        bursts.extend(own.bursts_ns);
+        let cut = |first, range| Series::cut(lab, &trace, first, pairs, range);
+        let base = [cut(before, settle..cycles), cut(after, settle..cycles)];
+        let own = cut(bursts, settle..2 * cycles);
+        disturbed += own.disturbed + base.iter().map(|series| series.disturbed).sum::<usize>();
+        let base_pair_ns = (base[0].pair_ns + base[1].pair_ns) / 2.0;
+        let base_clock_ns = (base[0].clock_end_ns + base[1].clock_end_ns) / 2.0;
+        slowdowns.push((own.pair_ns / base_pair_ns - 1.0) * 100.0);
+        ratios.push(base_clock_ns / own.clock_end_ns);
+        base.into_iter().for_each(|series| base_stalls.add(series.stalls));
+        own_stalls.add(own.stalls);
+        burst_times.extend(own.bursts_ns);
     }
+    let gap_us = pairs as f64 * lab.calibration.pair_ns / 1000.0;
+    let (stall_share, stall_ns) = own_stalls.beyond(&base_stalls);
+    let stalls_pct = stall_share * stall_ns / (gap_us * 1000.0) * 100.0;
     let nothing = Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
-    let estimate = |values: Vec<f64>| Samples::new(values).estimate().unwrap_or(nothing);
+    let estimate = |values: Samples| values.estimate().unwrap_or(nothing);
+    let slowdowns: Samples = slowdowns.into_iter().map(|pct| pct + stalls_pct).collect();
+    // The whole must stand out by far more than its error, and by more than code placement does.
+    let stands_out = slowdowns.centre().is_some_and(|(mean, error)| mean > 4.5 * error);
+    let is_slow = stands_out
+        && slowdowns.quantile(0.5).is_some_and(|pct| pct > (1.0 / LOWERED - 1.0) * 100.0);
     Ok(Observed {
         gap: Gap {
-            gap_us: pairs as f64 * lab.calibration.pair_ns / 1000.0,
+            gap_us,
             slowdown_pct: estimate(slowdowns),
-            stall_share: Samples::new(shares).quantile(0.5).unwrap_or(0.0).max(0.0),
-            burst_ns: estimate(bursts),
+            stall_share,
+            burst_ns: estimate(burst_times.into_iter().collect()),
             clock_ratio: Samples::new(ratios).quantile(0.5).unwrap_or(f64::NAN),
         },
+        has_effect: is_slow || stall_share > 0.0,
         disturbed,
-        stolen,
+        stolen: base_stalls.lengths_ns.len(),
         preemptions,
         repetitions,
     })
+}
+
+/// Stalls in gaps.
+#[derive(Debug, Default)]
+struct Stalls {
+    /// Gaps that had one.
+    stalled: usize,
+    /// Gaps in all.
+    gaps: usize,
+    lengths_ns: Vec<f64>,
+}
+
+impl Stalls {
+    fn add(&mut self, other: Self) {
+        self.stalled += other.stalled;
+        self.gaps += other.gaps;
+        self.lengths_ns.extend(other.lengths_ns);
+    }
+
+    /// Share of gaps with a stall of their own, and the stalls' length [ns]; chance stalls, whose
+    /// share is that of `baseline`, may fall into the same gaps. Zeros where the difference may be chance (4.5 binomial errors) or is rare (less than
+    /// one gap in twenty).
+    fn beyond(&self, baseline: &Self) -> (f64, f64) {
+        // Half a count more on either side keeps the errors of none and of all above zero.
+        let share = |s: &Self| (s.stalled as f64 + 0.5) / (s.gaps as f64 + 1.0);
+        let variance = |s: &Self| share(s) * (1.0 - share(s)) / (s.gaps as f64 + 1.0);
+        let error = (variance(self) + variance(baseline)).sqrt();
+        let beyond = share(self) - share(baseline);
+        if beyond < 0.05 || beyond < 4.5 * error {
+            return (0.0, 0.0);
+        }
+        let lengths: Samples = self.lengths_ns.iter().copied().collect();
+        let own = (beyond / (1.0 - share(baseline))).min(1.0);
+        (own, lengths.quantile(0.5).unwrap_or(0.0))
+    }
 }
 
 /// Bursts and gaps of one half of a program.
@@ -224,13 +268,9 @@ struct Series {
     pair_ns: f64,
     /// Mean time of the clock windows at the end of the gaps [ns].
     clock_end_ns: f64,
-    /// Share of gaps with a stall.
-    stall_share: f64,
-    /// Their lengths [ns].
-    stalls_ns: Samples,
+    stalls: Stalls,
     bursts_ns: Vec<f64>,
     disturbed: usize,
-    stalls: usize,
 }
 
 impl Series {
@@ -279,9 +319,7 @@ impl Series {
         Self {
             pair_ns: sum / count,
             clock_end_ns: end_sum / end_count,
-            stall_share: stalled_gaps as f64 / n_gaps.max(1) as f64,
-            stalls: stalls_ns.len(),
-            stalls_ns: Samples::new(stalls_ns),
+            stalls: Stalls { stalled: stalled_gaps, gaps: n_gaps, lengths_ns: stalls_ns },
             bursts_ns,
             disturbed,
         }

@@ -12,25 +12,25 @@ use dimmer_processor::units::{CpuId, KiloHertz, TscFrequency};
 
 /// The constants that a probe is to find. Times in ns.
 #[derive(Clone, Copy, Debug)]
-pub struct Governor {
+pub(crate) struct Governor {
     /// The least demanding class that asks for a licence.
-    pub from: InstructionClass,
+    pub(crate) from: InstructionClass,
     /// Instructions of that class that it takes.
-    pub instructions: u32,
+    pub(crate) instructions: u32,
     /// Slow-down of kernel code while the licence is pending; 1 is none.
-    pub throttle: f64,
+    pub(crate) throttle: f64,
     /// How long it is pending.
-    pub pending: f64,
+    pub(crate) pending: f64,
     /// The stall when it is granted.
-    pub grant_stall: f64,
+    pub(crate) grant_stall: f64,
     /// Clock with the licence over nominal.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
     /// How long it is held after the last instruction.
-    pub hold: f64,
+    pub(crate) hold: f64,
     /// The stall when it is given back.
-    pub release_stall: f64,
+    pub(crate) release_stall: f64,
     /// Bursts at gaps below this keep the licence; 0: no memory.
-    pub memory: f64,
+    pub(crate) memory: f64,
 }
 
 /// A licence's state.
@@ -44,26 +44,28 @@ enum Licence {
 }
 
 /// The made-up processor.
-pub struct Fake {
-    pub governor: Option<Governor>,
+pub(crate) struct Fake {
+    pub(crate) governor: Option<Governor>,
     /// Step of the time-stamp counter [ns].
-    pub step: f64,
+    pub(crate) step: f64,
     /// Mean time between interrupts, and between stolen stretches [ns]; infinite: none.
-    pub disturbances: f64,
+    pub(crate) disturbances: f64,
     /// Core cycles of a multiplication; 3.5 makes the instrument refuse.
-    pub multiplication: f64,
+    pub(crate) multiplication: f64,
     cpus: Vec<CpuId>,
     random: u64,
     now: f64,
     licence: Licence,
     seen: u32,
     last_wide: f64,
+    /// How long the licence is held after the last instruction, as things are.
+    keep: f64,
 }
 
 const GHZ: f64 = 4.0;
 
 impl Fake {
-    pub fn new(governor: Option<Governor>) -> Self {
+    pub(crate) fn new(governor: Option<Governor>) -> Self {
         Self {
             governor,
             step: 0.4,
@@ -75,6 +77,7 @@ impl Fake {
             licence: Licence::None,
             seen: 0,
             last_wide: -1e12,
+            keep: 0.0,
         }
     }
 
@@ -91,7 +94,7 @@ impl Fake {
         match self.licence {
             Licence::Pending(until) if self.now >= until => {
                 self.now += governor.grant_stall;
-                self.licence = Licence::Held(self.last_wide + governor.hold);
+                self.licence = Licence::Held(self.last_wide + self.keep);
                 self.settle_licence();
             }
             Licence::Held(until) if self.now >= until => {
@@ -131,6 +134,7 @@ impl Fake {
             self.seen = 0;
         }
         let recurring = self.now - self.last_wide < governor.memory;
+        self.keep = if recurring { governor.memory.max(governor.hold) } else { governor.hold };
         for _ in 0..count {
             self.settle_licence();
             self.seen = self.seen.saturating_add(1);
@@ -145,11 +149,8 @@ impl Fake {
             self.now += slow / per_cycle / GHZ;
             self.last_wide = self.now;
             if let Licence::Held(_) = self.licence {
-                self.licence = Licence::Held(self.now + governor.hold);
+                self.licence = Licence::Held(self.now + self.keep);
             }
-        }
-        if recurring && self.licence != Licence::None {
-            self.licence = Licence::Held(self.now + governor.memory.max(governor.hold));
         }
     }
 
@@ -216,11 +217,11 @@ impl Target for Fake {
 }
 
 /// The Xeon 6 kind: microseconds of throttling and hold, a stall at the end, and a memory.
-pub const XEON_6: Governor = Governor {
+pub(crate) const XEON_6: Governor = Governor {
     from: InstructionClass::Heavy512,
     instructions: 30,
     throttle: 4.0,
-    pending: 300.0,
+    pending: 600.0,
     grant_stall: 0.0,
     ratio: 0.94,
     hold: 2500.0,
@@ -229,7 +230,7 @@ pub const XEON_6: Governor = Governor {
 };
 
 /// The Skylake kind: tens of microseconds down, two thirds of a millisecond of hold.
-pub const SKYLAKE: Governor = Governor {
+pub(crate) const SKYLAKE: Governor = Governor {
     from: InstructionClass::Light512,
     instructions: 1,
     throttle: 4.0,

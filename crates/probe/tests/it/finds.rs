@@ -121,7 +121,6 @@ fn episode_finds_nothing_for_code_below_the_governors_class() {
     check_absent(0.4, NARROW, Some(XEON_6));
 }
 
-#[track_caller]
 fn check_xeon_6_episode(step: f64) {
     let mut fake = Fake::new(Some(XEON_6));
     fake.step = step;
@@ -136,7 +135,8 @@ fn check_xeon_6_episode(step: f64) {
     close("release stall", stall, XEON_6.release_stall, 0.08);
     close("clock", episode.clock_ratio_after.estimate.median, XEON_6.ratio, 0.01);
     let throttling = episode.throttling.as_ref().unwrap();
-    close("throttled time", throttling.throttled_ns.estimate.median, XEON_6.pending, 0.4);
+    // The burst is over before the licence comes: all of it but its first instructions.
+    close("throttled time", throttling.throttled_ns.estimate.median, 400.0, 0.25);
     close("throttle factor", throttling.throttle_factor.median, 0.25, 0.1);
 }
 
@@ -183,7 +183,8 @@ fn downclock_finds_throttling_and_the_settled_clock() {
     close("clock", downclock.clock_ratio.estimate.median, SKYLAKE.ratio, 0.01);
     close("throughput", downclock.instructions_per_cycle.estimate.median, 2.0, 0.02);
     let throttling = downclock.throttling.as_ref().unwrap();
-    close("throttled time", throttling.throttled_ns.estimate.median, SKYLAKE.pending, 0.1);
+    // A throttled coarse window is 2 us long, and the last one also holds the halt.
+    close("throttled time", throttling.throttled_ns.estimate.median, SKYLAKE.pending, 0.15);
     let settle = downclock.settle_ns.as_ref().unwrap().estimate.median;
     close("settle time", settle, SKYLAKE.pending + SKYLAKE.grant_stall, 0.15);
     assert_eq!(downclock.steps.len(), 2, "{:?}", downclock.steps);
@@ -227,7 +228,8 @@ fn recurrence_finds_the_memory() {
     let Detail::Recurrence(recurrence) = &outcome.detail else { panic!("{outcome:?}") };
     assert!(outcome.effect);
     let change = recurrence.regime_change_us.unwrap();
-    close("regime change", change.median, XEON_6.memory / 1000.0, 0.05);
+    // Gaps are told by the scalar work in them, which takes longer while the licence is kept.
+    close("regime change", change.median, XEON_6.memory / 1000.0 * XEON_6.ratio, 0.03);
     let at = |gap_us: f64| {
         recurrence.gaps.iter().min_by(|a, b| {
             (a.gap_us - gap_us).abs().total_cmp(&(b.gap_us - gap_us).abs())
