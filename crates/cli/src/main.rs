@@ -1,2 +1,53 @@
-//! The `dimmer` command: arguments in, tables, JSON and reports out. Decides and measures nothing.
-fn main() {}
+//! The `dimmer` command: arguments in; tables, JSON and reports out. Decides and measures nothing.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks through both")]
+
+mod args;
+mod doctor;
+mod model;
+mod output;
+mod probe;
+mod report;
+mod restore;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use dimmer_host::root::Root;
+
+use crate::args::{Arguments, Command};
+
+/// Exit status for input that cannot be used; the same that clap gives.
+const BAD_INPUT: u8 = 2;
+
+/// The user asked for something that does not exist or cannot be: exit status 2, not 1.
+#[derive(Debug)]
+struct BadInput(String);
+
+impl std::fmt::Display for BadInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for BadInput {}
+
+/// An error of the user's input, from anything that has words.
+fn bad_input(error: impl ToString) -> anyhow::Error {
+    BadInput(error.to_string()).into()
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let root = arguments.root.map_or_else(Root::live, Root::new);
+    let result = match &arguments.command {
+        Command::Doctor(arguments) => doctor::run(&root, arguments),
+        Command::Probe(arguments) => probe::run(&root, arguments),
+        Command::Model(arguments) => model::run(arguments),
+        Command::Restore(arguments) => restore::run(&root, arguments),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(if error.is::<BadInput>() { BAD_INPUT } else { 1 })
+    })
+}

@@ -18,7 +18,7 @@ use crate::target::{Job, Load, Target, TargetError};
 pub enum Effort {
     /// Less than 20 s in all: short horizons, few repetitions.
     Quick,
-    /// Up to some minutes: horizons to 200 ms, repetitions until the result is precise.
+    /// Some minutes: horizons to 200 ms, repetitions until the result is precise.
     Full,
 }
 
@@ -50,8 +50,6 @@ pub struct Settings {
     pub effort: Effort,
     /// At most so many repetitions of a burst. The AVXFREQ thesis took 1000.
     pub repetitions: usize,
-    /// Instructions in a burst.
-    pub burst: u32,
     /// CPUs that run the measured program in step, the measured one included.
     pub threads: usize,
     /// Load on all other CPUs (pre-throttling).
@@ -66,6 +64,8 @@ pub(crate) struct Lab<'a> {
     pub(crate) observer: &'a dyn Observer,
     pub(crate) cpu: CpuId,
     pub(crate) kernel: Arc<Kernel>,
+    /// Time that this mode and kernel may take, the least they need apart.
+    pub(crate) allowance: Duration,
 }
 
 impl Lab<'_> {
@@ -74,9 +74,10 @@ impl Lab<'_> {
         self.settings.effort == Effort::Quick
     }
 
-    /// A clock that has run out after `quick` or `full`, whichever applies.
-    pub(crate) fn deadline(&self, quick: Duration, full: Duration) -> Deadline {
-        Deadline { end: Instant::now() + if self.is_quick() { quick } else { full } }
+    /// A clock that runs out after a share (0 to 1) of what this mode may take, and after `most`
+    /// in any case.
+    pub(crate) fn deadline(&self, share: f64, most: Duration) -> Deadline {
+        Deadline { end: Instant::now() + self.allowance.mul_f64(share).min(most) }
     }
 
     /// CPUs beside the measured one that run the same program.

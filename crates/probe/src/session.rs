@@ -1,6 +1,7 @@
 //! A whole probe: which modes on which kernels, in what order, with one calibration.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dimmer_processor::units::CpuId;
 
@@ -11,20 +12,48 @@ use crate::mode::{Mode, episode, instructions, levels, ramp, recurrence};
 use crate::outcome::{Detail, Findings, Outcome, Skipped};
 use crate::target::{Target, TargetError};
 
+/// One measurement.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The question.
+    pub mode: Mode,
+    /// The code.
+    pub kernel: Kernel,
+    /// Instructions in a burst; only `episode` and `recurrence` ask.
+    pub burst: u32,
+}
+
 /// What a probe is to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Modes, in the order in which they are run on each kernel.
-    pub modes: Vec<Mode>,
-    /// Kernels.
-    pub kernels: Vec<Kernel>,
+    /// What to measure, in order.
+    pub items: Vec<Item>,
     /// The CPU to measure.
     pub cpu: CpuId,
     /// How.
     pub settings: Settings,
-    /// Whether recurrence and instruction counts, which take longest, are measured only for
-    /// kernels that were seen to have an effect by another mode of this plan.
+    /// How long all of it may take. Items share what is left evenly; each takes the least time
+    /// that it needs in any case.
+    pub budget: Duration,
+    /// Whether modes that ask about an effect (upclock, recurrence, instructions) are left out for
+    /// kernels of which no other mode of this plan has seen one.
     pub only_where_effect: bool,
+}
+
+impl Plan {
+    /// Every mode on every kernel, mode by mode, and every burst in the modes that ask for one.
+    #[must_use]
+    pub fn cross(modes: &[Mode], kernels: &[Kernel], bursts: &[u32]) -> Vec<Item> {
+        let mut items = Vec::new();
+        for &mode in modes {
+            let bursts = if mode.has_bursts() { bursts } else { &bursts[..bursts.len().min(1)] };
+            for kernel in kernels {
+                let of = |&burst| Item { mode, kernel: kernel.clone(), burst };
+                items.extend(bursts.iter().map(of));
+            }
+        }
+        items
+    }
 }
 
 /// Calibrates the instrument and measures everything in the plan.
@@ -38,6 +67,7 @@ pub fn run(
     plan: &Plan,
     observer: &mut dyn Observer,
 ) -> Result<Findings, TargetError> {
+    let begin = Instant::now();
     observer.begins("calibrating", 0.0);
     let calibration = Calibration::take(target, plan.cpu)?;
     let mut findings = Findings {
@@ -47,45 +77,40 @@ pub fn run(
         skipped: Vec::new(),
         interrupted: false,
     };
-    let mut kernels = Vec::new();
-    for kernel in &plan.kernels {
-        match target.lacks(kernel) {
-            None => kernels.push(Arc::new(kernel.clone())),
-            Some(reason) => {
-                let kernel = kernel.name.clone();
-                findings.skipped.push(Skipped { mode: None, kernel, reason });
+    for (index, Item { mode, kernel, burst }) in plan.items.iter().enumerate() {
+        if let Some(reason) = target.lacks(kernel) {
+            let skipped = Skipped { mode: None, kernel: kernel.name.clone(), reason };
+            if !findings.skipped.contains(&skipped) {
+                findings.skipped.push(skipped);
             }
+            continue;
         }
-    }
-    let total = (kernels.len() * plan.modes.len()).max(1) as f64;
-    let mut behind = 0.0;
-    for &mode in &plan.modes {
-        for kernel in &kernels {
-            observer.begins(&format!("{mode} {kernel}"), behind / total);
-            behind += 1.0;
-            let costly = matches!(mode, Mode::Recurrence | Mode::Instructions);
-            if plan.only_where_effect && costly && !saw_effect(&findings, &kernel.name) {
-                let reason = "no effect of this kernel was seen by the other modes".to_owned();
-                let kernel = kernel.name.clone();
-                findings.skipped.push(Skipped { mode: Some(mode), kernel, reason });
-                continue;
+        let asks_about_effect =
+            matches!(mode, Mode::Upclock | Mode::Recurrence | Mode::Instructions);
+        if plan.only_where_effect && asks_about_effect && !saw_effect(&findings, &kernel.name) {
+            let reason = "no effect of this kernel was seen by the other modes".to_owned();
+            let kernel = kernel.name.clone();
+            findings.skipped.push(Skipped { mode: Some(*mode), kernel, reason });
+            continue;
+        }
+        observer.begins(&format!("{mode} {kernel}"), index as f64 / plan.items.len() as f64);
+        let left = u32::try_from(plan.items.len() - index).unwrap_or(u32::MAX);
+        let mut lab = Lab {
+            target: &mut *target,
+            calibration: &calibration,
+            settings: &plan.settings,
+            observer: &*observer,
+            cpu: plan.cpu,
+            kernel: Arc::new(kernel.clone()),
+            allowance: plan.budget.saturating_sub(begin.elapsed()) / left,
+        };
+        match measure(&mut lab, *mode, *burst, &findings) {
+            Ok(outcomes) => findings.outcomes.extend(outcomes),
+            Err(ModeError::Interrupted) => {
+                findings.interrupted = true;
+                break;
             }
-            let mut lab = Lab {
-                target: &mut *target,
-                calibration: &calibration,
-                settings: &plan.settings,
-                observer: &*observer,
-                cpu: plan.cpu,
-                kernel: Arc::clone(kernel),
-            };
-            match measure(&mut lab, mode, &findings) {
-                Ok(outcomes) => findings.outcomes.extend(outcomes),
-                Err(ModeError::Interrupted) => {
-                    findings.interrupted = true;
-                    return Ok(findings);
-                }
-                Err(ModeError::Target(error)) => return Err(error),
-            }
+            Err(ModeError::Target(error)) => return Err(error),
         }
     }
     Ok(findings)
@@ -94,9 +119,9 @@ pub fn run(
 fn measure(
     lab: &mut Lab<'_>,
     mode: Mode,
+    burst: u32,
     findings: &Findings,
 ) -> Result<Vec<Outcome>, ModeError> {
-    let burst = lab.settings.burst;
     let one = match mode {
         Mode::Downclock => ramp::downclock(lab)?,
         Mode::Upclock => {

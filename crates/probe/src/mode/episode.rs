@@ -53,7 +53,7 @@ pub(crate) fn measure(
 ) -> Result<Outcome, ModeError> {
     let look = look(lab, instructions, Operands::Loaded)?;
     let plan = plan(lab, instructions, Operands::Loaded, &look);
-    let epochs = repeat(lab, &plan, None)?;
+    let epochs = repeat(lab, &plan, 0.5, lab.settings.repetitions)?;
     let response = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
     let throttling = if response.effect || mode == Mode::Episode {
         ramp::throttling(lab, instructions)?
@@ -155,14 +155,16 @@ pub(crate) fn plan(lab: &Lab<'_>, instructions: u32, operands: Operands, look: &
     }
 }
 
-/// Repeats until the cost is precise, the repetitions are used up, or the time is.
+/// Repeats until the cost is precise, `most` repetitions are done, or this share of the time is
+/// used up.
 fn repeat(
     lab: &mut Lab<'_>,
     plan: &Plan,
-    most: Option<usize>,
+    share: f64,
+    most: usize,
 ) -> Result<Epochs, ModeError> {
-    let deadline = lab.deadline(Duration::from_millis(1100), Duration::from_secs(8));
-    let most = most.unwrap_or(lab.settings.repetitions).min(lab.settings.repetitions);
+    let deadline = lab.deadline(share, Duration::from_secs(20));
+    let most = most.min(lab.settings.repetitions);
     let mut epochs = Epochs::default();
     loop {
         let left = most.saturating_sub(epochs.len());
@@ -201,7 +203,7 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
     let mut found = Vec::new();
     for (cpu, relation) in watched {
         let plan = Plan { neighbour: Some(cpu), ..plan.clone() };
-        let epochs = repeat(lab, &plan, Some(most))?;
+        let epochs = repeat(lab, &plan, 0.2, most)?;
         let (bursts, baselines) = (&epochs.neighbour_bursts, &epochs.neighbour_baselines);
         let response = response::analyse(lab.calibration, bursts, baselines);
         if let Some(extra_ns) = Quantity::new(response.extra_ns) {

@@ -53,6 +53,12 @@ impl Mode {
             Self::Levels => "levels",
         }
     }
+
+    /// Whether the mode runs bursts of a length that the caller chooses.
+    #[must_use]
+    pub const fn has_bursts(self) -> bool {
+        matches!(self, Self::Episode | Self::Recurrence)
+    }
 }
 
 impl fmt::Display for Mode {

@@ -13,6 +13,7 @@ use crate::kernel::{self, Kernel};
 use crate::lab::{Lab, ModeError};
 use crate::outcome::{Detail, Gap, Outcome, Recurrence};
 use crate::program::{Program, Trace, Work};
+use crate::response::SMALLEST_COST_NS;
 use crate::stats::{Estimate, Samples, floor_index};
 
 /// Gaps of a full sweep [us].
@@ -53,7 +54,7 @@ struct Observed {
 /// Measures bursts of `instructions` at all gaps.
 pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, ModeError> {
     let gaps_us: &[f64] = if lab.is_quick() { &QUICK_GAPS_US } else { &GAPS_US };
-    let deadline = lab.deadline(Duration::from_secs(5), Duration::from_secs(60));
+    let deadline = lab.deadline(1.0, Duration::from_secs(90));
     let mut observed = Vec::new();
     for &gap_us in gaps_us {
         observed.push(observe(lab, instructions, gap_us)?);
@@ -185,7 +186,12 @@ fn observe(lab: &mut Lab<'_>, instructions: u32, gap_us: f64) -> Result<Observed
     let (mut slowdowns, mut ratios, mut burst_times) = (Vec::new(), Vec::new(), Vec::new());
     let (mut base_stalls, mut own_stalls) = (Stalls::default(), Stalls::default());
     let (mut disturbed, mut preemptions) = (0, 0);
-    for _ in 0..repetitions {
+    // A fair share of the time for each gap; four repetitions in any case.
+    let deadline = lab.deadline(0.06, Duration::from_secs(20));
+    for repetition in 0..repetitions {
+        if repetition >= 4 && deadline.is_over() {
+            break;
+        }
         let (trace, _) = lab.run(&program, None, expected_ns)?;
         preemptions += trace.preemptions;
         let cut = |first, range| Series::cut(lab, &trace, first, pairs, range);
@@ -205,11 +211,15 @@ fn observe(lab: &mut Lab<'_>, instructions: u32, gap_us: f64) -> Result<Observed
     let stalls_pct = stall_share * stall_ns / (gap_us * 1000.0) * 100.0;
     let nothing = Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
     let estimate = |values: Samples| values.estimate().unwrap_or(nothing);
+    let slowdown_count = slowdowns.len();
     let slowdowns: Samples = slowdowns.into_iter().map(|pct| pct + stalls_pct).collect();
-    // The whole must stand out by far more than its error, and by more than code placement does.
+    // Slower by far more than the error, by more than a clock step is at least, and by more than
+    // a change of code costs.
     let stands_out = slowdowns.centre().is_some_and(|(mean, error)| mean > 4.5 * error);
     let is_slow = stands_out
-        && slowdowns.quantile(0.5).is_some_and(|pct| pct > (1.0 / LOWERED - 1.0) * 100.0);
+        && slowdowns.quantile(0.5).is_some_and(|pct| {
+            pct > (1.0 / LOWERED - 1.0) * 100.0 && pct / 100.0 * gap_us * 1000.0 > SMALLEST_COST_NS
+        });
     Ok(Observed {
         gap: Gap {
             gap_us,
@@ -222,7 +232,7 @@ fn observe(lab: &mut Lab<'_>, instructions: u32, gap_us: f64) -> Result<Observed
         disturbed,
         stolen: base_stalls.lengths_ns.len(),
         preemptions,
-        repetitions,
+        repetitions: slowdown_count,
     })
 }
 

@@ -1,5 +1,7 @@
 //! What each mode finds on a processor whose constants are known.
 
+use std::time::Duration;
+
 use dimmer_probe::kernel;
 use dimmer_probe::lab::{Effort, Observer, Settings};
 use dimmer_probe::mode::Mode;
@@ -30,19 +32,23 @@ impl Observer for Silent {
 const HEAVY: &str = "vfmadd231pd-512-unrolled";
 const NARROW: &str = "vfmadd231pd-256-unrolled";
 
-fn plan(modes: &[Mode], kernels: &[&str], burst: u32) -> Plan {
+fn plan(modes: &[Mode], kernels: &[&str]) -> Plan {
     Plan {
-        modes: modes.to_vec(),
-        kernels: kernels.iter().map(|name| kernel::find(name).unwrap()).collect(),
+        items: Plan::cross(
+            modes,
+            &kernels.iter().map(|name| kernel::find(name).unwrap()).collect::<Vec<_>>(),
+            &[800],
+        ),
+        budget: Duration::from_secs(3600),
         cpu: CpuId::new(0),
-        settings: Settings { effort: Effort::Quick, repetitions: 200, burst, threads: 1, load: None },
+        settings: Settings { effort: Effort::Quick, repetitions: 200, threads: 1, load: None },
         only_where_effect: false,
     }
 }
 
 fn probe(fake: &mut Fake, modes: &[Mode], kernels: &[&str]) -> Findings {
     let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
-    session::run(fake, &plan(modes, kernels, 800), &mut observer).unwrap()
+    session::run(fake, &plan(modes, kernels), &mut observer).unwrap()
 }
 
 #[track_caller]
@@ -85,7 +91,7 @@ fn coarse_stamps_are_recognised() {
 fn refuses_a_clock_that_makes_no_sense() {
     let mut fake = Fake::new(None);
     fake.multiplication = 3.5;
-    let plan = plan(&[], &[], 800);
+    let plan = plan(&[], &[]);
     let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
     let error = session::run(&mut fake, &plan, &mut observer).unwrap_err();
     assert!(matches!(error, TargetError::NoClock { .. }), "{error}");
@@ -279,7 +285,7 @@ fn lacking_kernels_are_skipped_with_the_reason() {
 
 #[test]
 fn stop_returns_what_is_complete() {
-    let plan = plan(&[Mode::Throttle], &[HEAVY, NARROW], 800);
+    let plan = plan(&[Mode::Throttle], &[HEAVY, NARROW]);
     let mut observer = Silent { stop_after: 2, begun: 0 };
     let findings = session::run(&mut Fake::new(None), &plan, &mut observer).unwrap();
     assert!(findings.interrupted);

@@ -1,0 +1,151 @@
+//! What can be said on the command line; the help texts are the reference.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Makes mixed workloads run at the frequency and on the core that each phase of their code
+/// deserves.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    /// A directory to read and change instead of the machine itself, laid out like `/`.
+    #[arg(long, value_name = "DIR", global = true, hide_short_help = true)]
+    pub(crate) root: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Tells what this machine can do, what that enables, and how to get what is missing.
+    Doctor(Doctor),
+    /// Measures what wide-vector code costs on this machine; needs no privilege.
+    Probe(Probe),
+    /// Lists, shows and checks processor models.
+    Model(Model),
+    /// Undoes changes to the machine that a killed run left behind.
+    Restore(Restore),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Prints JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What other cores do while one is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PreThrottle {
+    /// Nothing.
+    None,
+    /// Scalar code.
+    Scalar,
+    /// The kernel under test.
+    Vector,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer probe --quick --report report.html
+  dimmer probe --mode episode --kernel vfmadd231pd-512-unrolled,vpaddd-512-unrolled --json -
+  dimmer probe --mode recurrence --kernel vfmadd231pd-512-unrolled
+  dimmer probe --mode downclock --kernel 'vfmadd231pd-512-unrolled:1+add-scalar-unrolled:15'
+  dimmer probe --list")]
+pub(crate) struct Probe {
+    /// Takes less than 20 s: few kernels, short horizons.
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Modes: downclock, upclock, throttle, instructions, episode, recurrence, levels [default:
+    /// all that tell something about a kernel].
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',')]
+    pub(crate) mode: Vec<String>,
+
+    /// Kernels, or mixtures such as `vfmadd231pd-512-unrolled:1+add-scalar-unrolled:15`, a share
+    /// of instructions each; `--list` names them [default: all, six of them with `--quick`].
+    #[arg(long, value_name = "KERNEL,...", value_delimiter = ',')]
+    pub(crate) kernel: Vec<String>,
+
+    /// Lists the kernels, and why those are missing that this machine cannot run.
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// The CPU to measure [default: the last one allowed, which interrupts visit least].
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<u32>,
+
+    /// How many CPUs run the measured code in step.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) threads: usize,
+
+    /// What the other CPUs do meanwhile.
+    #[arg(long, value_name = "LOAD", value_enum, default_value_t = PreThrottle::None)]
+    pub(crate) pre_throttle: PreThrottle,
+
+    /// Instructions in a burst, for the modes episode and recurrence [default: 800; a full probe
+    /// also sweeps from 1 to 4 million].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    pub(crate) burst: Vec<u32>,
+
+    /// At most so many repetitions; fewer where the result is precise before.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(4..=100_000))]
+    pub(crate) repetitions: u32,
+
+    /// Switches turbo frequencies off for the run; undone at its end, on signals, and by `dimmer
+    /// restore` after a crash.
+    #[arg(long)]
+    pub(crate) turbo_off: bool,
+
+    /// Puts the measured code on huge pages.
+    #[arg(long)]
+    pub(crate) huge_pages: bool,
+
+    /// Writes the results as JSON; `-`: to standard output, without the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Writes raw series as CSV, one file each.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// Writes a report as one HTML file that needs no network.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Writes a processor model of this machine from what was measured.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) emit_model: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Model {
+    #[command(subcommand)]
+    pub(crate) action: ModelAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelAction {
+    /// Lists the models that come with Dimmer.
+    List,
+    /// Shows a model, by name or file.
+    Show {
+        /// The name of a model that comes with Dimmer, or a file.
+        model: String,
+    },
+    /// Checks a model file and prints every problem with its line.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Restore {
+    /// Also undoes changes of runs that are still alive.
+    #[arg(long)]
+    pub(crate) force: bool,
+}

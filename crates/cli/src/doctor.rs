@@ -1,0 +1,230 @@
+//! `dimmer doctor`: the survey of the machine, for people and for programs.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use dimmer_host::capability::{Area, Capability, State, Survey};
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::journal;
+use dimmer_host::root::Root;
+use serde::Serialize;
+
+use crate::args::Doctor;
+use crate::output;
+
+pub(crate) fn run(root: &Root, arguments: &Doctor) -> anyhow::Result<ExitCode> {
+    let cpuid = Cpuid::of(root).context("cannot tell what processor this is")?;
+    let survey = Survey::take(root, &cpuid);
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&Document::of(&survey))?);
+    } else {
+        print!("{}", text(&survey, output::width()));
+        let pending = journal::pending(root);
+        if !pending.is_empty() {
+            println!(
+                "\nA run that was killed has left this machine changed: `dimmer restore` undoes it."
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The survey in plain words, `width` columns wide.
+fn text(survey: &Survey, width: usize) -> String {
+    let mut lines = machine_lines(survey);
+    let total = survey.capabilities.len();
+    let available = survey.capabilities.iter().filter(|c| c.is_available()).count();
+    for area in Area::ALL {
+        lines.push(String::new());
+        lines.push(area.name().to_owned());
+        for capability in survey.capabilities.iter().filter(|c| c.area == area) {
+            lines.extend(capability_lines(capability, width));
+        }
+    }
+    lines.push(String::new());
+    lines.push(format!("{available} of {total} capabilities are available here."));
+    lines.join("\n") + "\n"
+}
+
+fn machine_lines(survey: &Survey) -> Vec<String> {
+    let machine = &survey.machine;
+    let identity = &machine.identity;
+    let topology = &machine.topology;
+    let online = topology.cpus.iter().filter(|cpu| cpu.online).count();
+    let tsc = match machine.tsc.frequency {
+        Some((frequency, source)) => format!("{:.3} GHz by {}", frequency.ghz(), source.name()),
+        None => "of unknown frequency".to_owned(),
+    };
+    vec![
+        format!(
+            "{} ({}, family {} model {} stepping {})",
+            identity.brand,
+            identity.microarchitecture,
+            identity.family,
+            identity.model,
+            identity.stepping
+        ),
+        format!(
+            "{online} CPUs online on {} cores, {} usable by this process; {}; kernel {}",
+            topology.online_cores(),
+            machine.allowed.len(),
+            machine.hypervisor.as_deref().map_or("no hypervisor seen".to_owned(), |name| {
+                format!("virtual machine under {name}")
+            }),
+            machine.kernel_release.as_deref().unwrap_or("unknown"),
+        ),
+        format!(
+            "time-stamp counter {tsc}, {}",
+            if machine.tsc.invariant { "invariant" } else { "NOT invariant" }
+        ),
+    ]
+}
+
+fn capability_lines(capability: &Capability, width: usize) -> Vec<String> {
+    const INDENT: &str = "                              ";
+    let (mark, words) = match &capability.state {
+        State::Available { detail } => ("yes", detail.clone()),
+        State::Unavailable(unavailable) => {
+            ("no ", format!("{}; to get it: {}", unavailable.why, unavailable.remedy))
+        }
+        State::NotApplicable { why } => ("-  ", why.clone()),
+    };
+    let mut words = words;
+    if !capability.enables.is_empty() {
+        words = format!("{words} [for {}]", capability.enables);
+    }
+    let first = format!("  {mark} {:<24}", capability.title);
+    let options = textwrap::Options::new(width).initial_indent(&first).subsequent_indent(INDENT);
+    textwrap::wrap(&words, options).into_iter().map(std::borrow::Cow::into_owned).collect()
+}
+
+/// `dimmer/doctor/1`; see `docs/doctor-json.md`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    machine: MachineDocument<'a>,
+    capabilities: Vec<CapabilityDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct MachineDocument<'a> {
+    vendor: &'a str,
+    brand: &'a str,
+    microarchitecture: String,
+    family: u8,
+    model: u8,
+    stepping: u8,
+    microcode: Option<&'a str>,
+    hypervisor: Option<&'a str>,
+    kernel_release: Option<&'a str>,
+    packages: usize,
+    cores_online: usize,
+    cpus: Vec<CpuDocument>,
+    allowed_cpus: Vec<u32>,
+    tsc_invariant: bool,
+    tsc_khz: Option<u64>,
+    tsc_source: Option<&'static str>,
+    clocksource: Option<&'a str>,
+    features: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct CpuDocument {
+    cpu: u32,
+    core: u32,
+    package: u32,
+    node: Option<u32>,
+    kind: &'static str,
+    online: bool,
+    siblings: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct CapabilityDocument<'a> {
+    id: &'static str,
+    title: &'static str,
+    area: &'static str,
+    state: &'static str,
+    detail: Option<&'a str>,
+    why: Option<&'a str>,
+    remedy: Option<&'a str>,
+    enables: &'static str,
+}
+
+impl<'a> Document<'a> {
+    fn of(survey: &'a Survey) -> Self {
+        Self {
+            schema: "dimmer/doctor/1",
+            machine: MachineDocument::of(survey),
+            capabilities: survey.capabilities.iter().map(CapabilityDocument::of).collect(),
+        }
+    }
+}
+
+impl<'a> MachineDocument<'a> {
+    fn of(survey: &'a Survey) -> Self {
+        let machine = &survey.machine;
+        let topology = &machine.topology;
+        let mut packages: Vec<u32> = topology.cpus.iter().map(|cpu| cpu.package.index()).collect();
+        packages.sort_unstable();
+        packages.dedup();
+        let cpus = topology.cpus.iter().map(|cpu| CpuDocument {
+            cpu: cpu.id.index(),
+            core: cpu.core.index(),
+            package: cpu.package.index(),
+            node: cpu.node.map(|node| node.index()),
+            kind: match cpu.kind {
+                dimmer_processor::topology::CoreKind::Uniform => "uniform",
+                dimmer_processor::topology::CoreKind::Performance => "performance",
+                dimmer_processor::topology::CoreKind::Efficiency => "efficiency",
+            },
+            online: cpu.online,
+            siblings: topology.siblings(cpu.id).into_iter().map(|id| id.index()).collect(),
+        });
+        Self {
+            vendor: &machine.identity.vendor,
+            brand: &machine.identity.brand,
+            microarchitecture: machine.identity.microarchitecture.to_string(),
+            family: machine.identity.family,
+            model: machine.identity.model,
+            stepping: machine.identity.stepping,
+            microcode: machine.microcode.as_deref(),
+            hypervisor: machine.hypervisor.as_deref(),
+            kernel_release: machine.kernel_release.as_deref(),
+            packages: packages.len(),
+            cores_online: topology.online_cores(),
+            cpus: cpus.collect(),
+            allowed_cpus: machine.allowed.iter().map(|cpu| cpu.index()).collect(),
+            tsc_invariant: machine.tsc.invariant,
+            tsc_khz: machine.tsc.frequency.map(|(frequency, _)| frequency.khz()),
+            tsc_source: machine.tsc.frequency.map(|(_, source)| source.name()),
+            clocksource: machine.tsc.clocksource.as_deref(),
+            features: machine.features.iter().map(|feature| feature.name()).collect(),
+        }
+    }
+}
+
+impl<'a> CapabilityDocument<'a> {
+    fn of(capability: &'a Capability) -> Self {
+        let (state, detail, why, remedy) = match &capability.state {
+            State::Available { detail } => ("available", Some(detail.as_str()), None, None),
+            State::Unavailable(unavailable) => (
+                "unavailable",
+                None,
+                Some(unavailable.why.as_str()),
+                Some(unavailable.remedy.as_str()),
+            ),
+            State::NotApplicable { why } => ("not-applicable", None, Some(why.as_str()), None),
+        };
+        Self {
+            id: capability.id,
+            title: capability.title,
+            area: capability.area.name(),
+            state,
+            detail,
+            why,
+            remedy,
+            enables: capability.enables,
+        }
+    }
+}

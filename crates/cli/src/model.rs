@@ -1,0 +1,1 @@
+//! placeholder until the processor crate reads models

@@ -1,0 +1,75 @@
+//! Where output goes: the terminal's width, and files that are known to be writable before
+//! anything is measured.
+
+use std::fs::{File, OpenOptions};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+/// Columns of a page that is no terminal.
+const PAGE: u16 = 100;
+
+/// Columns to write to standard output.
+pub(crate) fn width() -> usize {
+    let (_, columns) = console_size().unwrap_or((0, PAGE));
+    usize::from(columns.clamp(60, 140))
+}
+
+/// Whether colour may be used on standard output.
+pub(crate) fn colour() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stdout().is_terminal() && !refused
+}
+
+fn console_size() -> Option<(u16, u16)> {
+    console::Term::stdout().size_checked()
+}
+
+/// A file that can be written, found out by opening it.
+#[derive(Debug)]
+pub(crate) struct Output {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Output {
+    /// Opens `path` for writing without touching what is in it; `-` is standard output.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = if path == Path::new("-") {
+            None
+        } else {
+            let opened = OpenOptions::new().create(true).append(true).open(path);
+            Some(opened.with_context(|| format!("cannot write {}", path.display()))?)
+        };
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Whether this is standard output.
+    pub(crate) fn is_standard(&self) -> bool {
+        self.file.is_none()
+    }
+
+    /// Replaces what the file holds.
+    pub(crate) fn write(mut self, text: &str) -> anyhow::Result<()> {
+        let written = match &mut self.file {
+            None => std::io::stdout().write_all(text.as_bytes()),
+            Some(file) => file.set_len(0).and_then(|()| file.write_all(text.as_bytes())),
+        };
+        written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+/// A directory that files can be made in.
+pub(crate) fn directory(path: &Path) -> anyhow::Result<()> {
+    let made = std::fs::create_dir_all(path);
+    made.with_context(|| format!("cannot make directory {}", path.display()))?;
+    let probe = tempfile_in(path);
+    probe.with_context(|| format!("cannot write into directory {}", path.display()))
+}
+
+fn tempfile_in(path: &Path) -> std::io::Result<()> {
+    let probe = path.join(format!(".dimmer-{}", std::process::id()));
+    File::create(&probe)?;
+    std::fs::remove_file(probe)
+}

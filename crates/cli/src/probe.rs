@@ -1,0 +1,302 @@
+//! `dimmer probe`: from arguments to a plan, from findings to files.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use dimmer_host::affinity;
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::interrupt::Interrupt;
+use dimmer_host::journal::Journal;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::{Root, format_cpu_list};
+use dimmer_host::tile;
+use dimmer_host::turbo::Turbo;
+use dimmer_probe::kernel::{self, Kernel};
+use dimmer_probe::lab::{Effort, Observer, Settings};
+use dimmer_probe::mode::Mode;
+use dimmer_probe::outcome::Findings;
+use dimmer_probe::session::{self, Item, Plan};
+use dimmer_probe::silicon::{Silicon, SiliconConfig};
+use dimmer_probe::target::Load;
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::units::CpuId;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{PreThrottle, Probe};
+use crate::output::{self, Output};
+use crate::report::{self, MachineDescription};
+use crate::{bad_input, restore};
+
+/// What a quick probe measures: each class once, the light and narrow ones as controls.
+const REPRESENTATIVES: [&str; 6] = [
+    "vfmadd231pd-512-unrolled",
+    "vfmadd231pd-512-unrolled-load",
+    "vpaddd-512-unrolled",
+    "vfmadd231pd-256-unrolled",
+    "tdpbf16ps-tile-unrolled",
+    "vfmadd231sd-scalar-unrolled",
+];
+
+/// What a quick probe asks of each kernel.
+const QUICK_MODES: [Mode; 3] = [Mode::Episode, Mode::Downclock, Mode::Recurrence];
+
+/// Instructions in a burst where nothing else is said: what one short call of a vectorised library
+/// function executes.
+const BURST: u32 = 800;
+
+/// Bursts from one instruction to about a millisecond, beside [`BURST`].
+const SWEEP: [u32; 5] = [1, 31, 10_000, 200_000, 4_000_000];
+
+/// Time for a quick probe, of which calibration and the least repetitions may need more.
+const QUICK_BUDGET: Duration = Duration::from_secs(13);
+
+/// Time for a full probe.
+const FULL_BUDGET: Duration = Duration::from_secs(420);
+
+pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
+    let begin = jiff::Zoned::now();
+    // Code runs on the real processor, whatever root the files are read under.
+    let machine = Machine::read(&Root::live(), &Cpuid::instruction());
+    if arguments.list {
+        list(&machine);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let plan = plan(&machine, arguments)?;
+    let outputs = Outputs::open(arguments)?;
+    if !machine.tsc.invariant {
+        anyhow::bail!(
+            "cannot measure by timing here: the time-stamp counter of this machine is not \
+             invariant, so it tells no time (CPUID leaf 0x80000007, bit 8 of edx)"
+        );
+    }
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let journal = if arguments.turbo_off { Some(turbo_off(root)?) } else { None };
+    let mut silicon = Silicon::new(SiliconConfig {
+        cpus: usable(&machine, plan.cpu),
+        topology: machine.topology.clone(),
+        features: features(&machine, &plan),
+        huge_pages: arguments.huge_pages,
+    })?;
+    let mut progress = Progress::new(interrupt.clone());
+    let findings = session::run(&mut silicon, &plan, &mut progress);
+    progress.bar.finish_and_clear();
+    if let Some(journal) = journal {
+        let undone = journal.undo().context("cannot switch turbo back on")?;
+        eprint!("{}", restore::words(&undone));
+    }
+    let findings = findings?;
+    outputs.write(&findings, &description(&machine, &begin))?;
+    Ok(match interrupt.exit_status() {
+        Some(status) => {
+            eprintln!("interrupted: what is complete has been written");
+            ExitCode::from(status)
+        }
+        None => ExitCode::SUCCESS,
+    })
+}
+
+/// Everything the user asked for, checked.
+fn plan(machine: &Machine, arguments: &Probe) -> anyhow::Result<Plan> {
+    let modes: Vec<Mode> = parsed(&arguments.mode)?;
+    let kernels = arguments.kernel.iter().map(|name| kernel::find(name).map_err(bad_input));
+    let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>()?;
+    let default_cpu = machine.allowed.last().copied().unwrap_or(CpuId::new(0));
+    let cpu = arguments.cpu.map_or(default_cpu, CpuId::new);
+    affinity::check(&Root::live(), cpu).map_err(bad_input)?;
+    let usable = machine.allowed.len().max(1);
+    if !(1..=usable).contains(&arguments.threads) {
+        return Err(bad_input(format!(
+            "--threads {}: this process may use {usable} CPUs ({}), so 1 to {usable}",
+            arguments.threads,
+            format_cpu_list(&machine.allowed),
+        )));
+    }
+    let explicit = !modes.is_empty();
+    Ok(Plan {
+        items: items(&modes, &kernels, &arguments.burst, arguments.quick),
+        cpu,
+        settings: Settings {
+            effort: if arguments.quick { Effort::Quick } else { Effort::Full },
+            repetitions: usize::try_from(arguments.repetitions).unwrap_or(usize::MAX),
+            threads: arguments.threads,
+            load: match arguments.pre_throttle {
+                PreThrottle::None => None,
+                PreThrottle::Scalar => Some(Load::Scalar),
+                PreThrottle::Vector => Some(Load::Vector),
+            },
+        },
+        budget: if arguments.quick { QUICK_BUDGET } else { FULL_BUDGET },
+        only_where_effect: !explicit,
+    })
+}
+
+fn parsed<T: std::str::FromStr<Err: ToString>>(names: &[String]) -> anyhow::Result<Vec<T>> {
+    names.iter().map(|name| name.parse().map_err(bad_input)).collect()
+}
+
+/// Modes, kernels and bursts asked for; what is not said is chosen so that the time is enough: all
+/// kernels in the modes that look for an effect, a few in those that examine it.
+fn items(modes: &[Mode], kernels: &[Kernel], bursts: &[u32], quick: bool) -> Vec<Item> {
+    let named = |names: &[&str]| -> Vec<Kernel> {
+        names.iter().filter_map(|name| kernel::find(name).ok()).collect()
+    };
+    let representatives = named(&REPRESENTATIVES);
+    let burst = if bursts.is_empty() { &[BURST] } else { bursts };
+    match (modes.is_empty(), kernels.is_empty()) {
+        (false, false) => Plan::cross(modes, kernels, burst),
+        (false, true) if quick => Plan::cross(modes, &representatives, burst),
+        (false, true) => Plan::cross(modes, kernel::all(), burst),
+        (true, false) if quick => Plan::cross(&QUICK_MODES, kernels, burst),
+        (true, false) => Plan::cross(&Mode::ALL, kernels, burst),
+        (true, true) if quick => Plan::cross(&QUICK_MODES, &representatives, burst),
+        (true, true) => {
+            let find = [Mode::Episode, Mode::Downclock, Mode::Throttle];
+            let examine = [Mode::Upclock, Mode::Instructions, Mode::Recurrence, Mode::Levels];
+            let sweep = if bursts.is_empty() { &SWEEP } else { bursts };
+            let swept = [Mode::Episode, Mode::Recurrence];
+            let mut items = Plan::cross(&find, kernel::all(), burst);
+            items.extend(Plan::cross(&examine, &representatives, burst));
+            items.extend(Plan::cross(&swept, &representatives[..1], sweep));
+            items
+        }
+    }
+}
+
+/// The CPUs that may run code, the measured one first.
+fn usable(machine: &Machine, cpu: CpuId) -> Vec<CpuId> {
+    let others = machine.allowed.iter().copied().filter(|other| *other != cpu);
+    std::iter::once(cpu).chain(others).collect()
+}
+
+/// Extensions that code may use; AMX only where the kernel permits it to this process.
+fn features(machine: &Machine, plan: &Plan) -> Vec<String> {
+    let tiles = plan.items.iter().any(|item| item.kernel.class == InstructionClass::Tile);
+    let permitted = tiles && tile::permit().is_ok();
+    let names = machine.features.iter().map(|feature| feature.name().to_owned());
+    names.filter(|name| permitted || !name.starts_with("amx")).collect()
+}
+
+fn turbo_off(root: &Root) -> anyhow::Result<Journal> {
+    let (mut journal, leftovers) = Journal::open(root).context("cannot open the journal")?;
+    eprint!("{}", restore::words(&leftovers));
+    Turbo::off(&mut journal).context("cannot switch turbo off")?;
+    Ok(journal)
+}
+
+fn list(machine: &Machine) {
+    let has = |name: &str| machine.features.iter().any(|feature| feature.name() == name);
+    for kernel in kernel::all() {
+        let missing: Vec<&str> =
+            kernel.needs.iter().map(|feature| feature.name()).filter(|name| !has(name)).collect();
+        let note = if missing.is_empty() {
+            String::new()
+        } else {
+            format!("not here: no {}", missing.join(", "))
+        };
+        println!("{:<34} {:<10} {note}", kernel.name, kernel.class.name());
+    }
+}
+
+/// The machine in the words of the report.
+fn description(machine: &Machine, begin: &jiff::Zoned) -> MachineDescription {
+    MachineDescription {
+        vendor: machine.identity.vendor.clone(),
+        brand: machine.identity.brand.clone(),
+        microarchitecture: machine.identity.microarchitecture.to_string(),
+        microcode: machine.microcode.clone(),
+        hypervisor: machine.hypervisor.clone(),
+        kernel: machine.kernel_release.clone(),
+        cpus: machine.allowed.len(),
+        time: begin.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// Where results go, opened before anything is measured.
+struct Outputs<'a> {
+    arguments: &'a Probe,
+    json: Option<Output>,
+    report: Option<Output>,
+    model: Option<Output>,
+}
+
+impl<'a> Outputs<'a> {
+    fn open(arguments: &'a Probe) -> anyhow::Result<Self> {
+        let open = |path: &Option<std::path::PathBuf>| path.as_deref().map(Output::open).transpose();
+        if let Some(path) = &arguments.csv {
+            output::directory(path)?;
+        }
+        Ok(Self {
+            arguments,
+            json: open(&arguments.json)?,
+            report: open(&arguments.report)?,
+            model: open(&arguments.emit_model)?,
+        })
+    }
+
+    fn write(self, findings: &Findings, machine: &MachineDescription) -> anyhow::Result<()> {
+        let quiet = [&self.json, &self.report, &self.model];
+        let quiet = quiet.into_iter().flatten().any(Output::is_standard);
+        if !quiet {
+            print!("{}", report::table::render(findings, table_width(), output::colour()));
+        }
+        let mut written = Vec::new();
+        let mut note = |path: &Option<std::path::PathBuf>| {
+            written.extend(path.iter().filter(|path| path.as_os_str() != "-").cloned());
+        };
+        if let Some(file) = self.json {
+            file.write(&(report::json::render(findings, machine)? + "\n"))?;
+            note(&self.arguments.json);
+        }
+        if let Some(path) = &self.arguments.csv {
+            report::csv::write(path, findings)?;
+            note(&self.arguments.csv);
+        }
+        if let Some(file) = self.report {
+            file.write(&report::html::render(findings, machine)?)?;
+            note(&self.arguments.report);
+        }
+        if !quiet {
+            for path in written {
+                println!("wrote {}", path.display());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn table_width() -> u16 {
+    u16::try_from(output::width()).unwrap_or(u16::MAX)
+}
+
+/// The progress bar, on standard error.
+struct Progress {
+    bar: ProgressBar,
+    interrupt: Interrupt,
+}
+
+impl Progress {
+    fn new(interrupt: Interrupt) -> Self {
+        let bar = ProgressBar::new(1000);
+        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed}  {msg}");
+        if let Ok(style) = style {
+            bar.set_style(style.progress_chars("━╸ "));
+        }
+        Self { bar, interrupt }
+    }
+}
+
+impl Observer for Progress {
+    fn begins(&mut self, what: &str, done: f64) {
+        let thousandths = (done * 1000.0).round();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
+        self.bar.set_position(thousandths as u64);
+        self.bar.set_message(what.to_owned());
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.interrupt.is_set()
+    }
+}

@@ -1,0 +1,51 @@
+//! `dimmer restore`: undoes what killed runs have left changed.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use dimmer_host::journal::{self, OfLive, Report};
+use dimmer_host::root::Root;
+
+use crate::args::Restore;
+
+pub(crate) fn run(root: &Root, arguments: &Restore) -> anyhow::Result<ExitCode> {
+    let of_live = if arguments.force { OfLive::Restore } else { OfLive::Leave };
+    let report = journal::restore(root, of_live).context("cannot restore the machine")?;
+    if report.is_empty() {
+        println!("Nothing to restore: no run has left this machine changed.");
+    }
+    print!("{}", words(&report));
+    Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The report, a line each.
+pub(crate) fn words(report: &Report) -> String {
+    use std::fmt::Write as _;
+
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for change in &report.restored {
+        let _ = writeln!(text, "restored {}: {} -> {}", change.path, change.from, change.to);
+    }
+    for change in &report.left {
+        let _ = writeln!(
+            text,
+            "left {} at {}: somebody has changed it since (it was {} before the run)",
+            change.path, change.found, change.before
+        );
+    }
+    for change in &report.failed {
+        let _ = writeln!(text, "cannot set {} to {}: {}", change.path, change.wanted, change.why);
+    }
+    for run in &report.live {
+        let _ = writeln!(
+            text,
+            "left the changes of process {}, which is still running ({}); --force undoes them",
+            run.process, run.journal
+        );
+    }
+    for damaged in &report.damaged {
+        let _ = writeln!(text, "cannot read {}: {}", damaged.journal, damaged.line);
+    }
+    text
+}

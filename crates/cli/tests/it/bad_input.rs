@@ -1,0 +1,57 @@
+//! Input that cannot be used: exit status 2, and what would be accepted.
+
+use crate::{dimmer, stderr};
+
+#[track_caller]
+fn check(arguments: &[&str], status: i32, says: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let output = dimmer(directory.path(), arguments);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(status), "{message}");
+    for part in says {
+        assert!(message.contains(part), "`{part}` is not in:\n{message}");
+    }
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn unknown_kernel_lists_the_accepted_ones() {
+    let says = ["unknown kernel `nonsense`", "vfmadd231pd-512-unrolled", "tdpbssd-tile-unrolled"];
+    check(&["probe", "--mode", "episode", "--kernel", "nonsense"], 2, &says);
+}
+
+#[test]
+fn unknown_mode_lists_the_accepted_ones() {
+    check(&["probe", "--mode", "sideways"], 2, &["unknown mode `sideways`", "episode, recurrence"]);
+}
+
+#[test]
+fn cpu_that_does_not_exist_lists_the_allowed_ones() {
+    check(&["probe", "--cpu", "9999"], 2, &["9999", "0"]);
+}
+
+#[test]
+fn too_many_threads_says_how_many_there_are() {
+    check(&["probe", "--threads", "100000"], 2, &["--threads 100000", "1 to "]);
+}
+
+#[test]
+fn share_of_a_mixture_that_is_missing_is_named() {
+    let mixture = "vfmadd231pd-512-unrolled+add-scalar-unrolled:3";
+    check(&["probe", "--kernel", mixture], 2, &["vfmadd231pd-512-unrolled", "share from 1 to"]);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_found_before_measuring() {
+    let begin = std::time::Instant::now();
+    for option in ["--json", "--report", "--csv", "--emit-model"] {
+        check(&["probe", option, "/proc/no/such/place"], 1, &["/proc/no/such/place"]);
+    }
+    // Even a quick probe measures for seconds: none of the four did.
+    assert!(begin.elapsed().as_secs() < 4);
+}
+
+#[test]
+fn commands_are_listed_without_any() {
+    check(&[], 2, &["doctor", "probe", "model", "restore"]);
+}

@@ -1,0 +1,27 @@
+//! The real binary in a directory of its own: what it prints, where, and how it ends.
+
+mod bad_input;
+mod doctor;
+mod restore;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `dimmer` with arguments, run in `directory`.
+fn dimmer(directory: &Path, arguments: &[&str]) -> Output {
+    command(directory, arguments).output().unwrap()
+}
+
+fn command(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dimmer"));
+    command.current_dir(directory).args(arguments);
+    command
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
