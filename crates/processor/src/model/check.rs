@@ -1,0 +1,87 @@
+//! What no processor can be: checks across the values of a model.
+
+use std::ops::Range;
+
+use super::read::Reader;
+use super::{Clock, Level, Model, Sourced};
+
+impl Reader<'_> {
+    /// Lowest, base and highest clock in this order.
+    pub(super) fn check_clock(&mut self, clock: &Clock, at: &Range<usize>) {
+        let of = |value: &Option<Sourced<u64>>| value.as_ref().map(|sourced| sourced.value);
+        let order = [
+            ("min_mhz", of(&clock.min_mhz)),
+            ("base_mhz", of(&clock.base_mhz)),
+            ("max_mhz", of(&clock.max_mhz)),
+        ];
+        let known: Vec<(&str, u64)> =
+            order.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+        for pair in known.windows(2) {
+            let ((low, low_mhz), (high, high_mhz)) = (pair[0], pair[1]);
+            if low_mhz > high_mhz {
+                let message = format!("`{low}` ({low_mhz}) is above `{high}` ({high_mhz})");
+                self.problem(at, message);
+            }
+        }
+    }
+
+    /// Bins fall with active cores and with the level; ratios fall with the level.
+    pub(super) fn check_levels(&mut self, levels: &[Level]) {
+        let places = self.level_places.clone();
+        for (level, at) in levels.iter().zip(&places) {
+            for pair in level.bins.windows(2) {
+                let name = &level.name;
+                if pair[1].cores <= pair[0].cores {
+                    let message = format!("level `{name}`: `bins` must be in order of `cores`");
+                    self.problem(at, message);
+                }
+                if pair[1].mhz.value > pair[0].mhz.value {
+                    let message = format!(
+                        "level `{name}`: {} MHz with {} cores is more than {} MHz with {}",
+                        pair[1].mhz.value, pair[1].cores, pair[0].mhz.value, pair[0].cores
+                    );
+                    self.problem(at, message);
+                }
+            }
+        }
+        for (pair, at) in levels.windows(2).zip(places.iter().skip(1)) {
+            let (lower, higher) = (&pair[0], &pair[1]);
+            for bin in &higher.bins {
+                let Some(mhz) = lower.mhz(bin.cores).filter(|mhz| bin.mhz.value > *mhz) else {
+                    continue;
+                };
+                let message = format!(
+                    "level `{}` has {} MHz with {} cores, more than `{}` with {mhz}: levels come \
+                     in order of falling clock",
+                    higher.name, bin.mhz.value, bin.cores, lower.name
+                );
+                self.problem(at, message);
+            }
+            let ratio = |level: &Level| level.clock_ratio.as_ref().map_or(1.0, |r| r.value);
+            if higher.clock_ratio.is_some() && ratio(higher) > ratio(lower) {
+                let message = format!(
+                    "level `{}` has a higher `clock_ratio` than `{}`",
+                    higher.name, lower.name
+                );
+                self.problem(at, message);
+            }
+        }
+    }
+
+    /// Every level but the first is asked for by some rule.
+    pub(super) fn check_rules(&mut self, model: &Model) {
+        let asked = |index: usize| {
+            model.rules.iter().any(|rule| usize::try_from(rule.level.value.index()) == Ok(index))
+        };
+        for (index, level) in model.levels.iter().enumerate().skip(1) {
+            if !asked(index) {
+                let message = format!(
+                    "no `[[rule]]` asks for level `{}`: nothing would reach it",
+                    level.name
+                );
+                let at = self.level_places.get(index).cloned().unwrap_or_default();
+                self.problem(&at, message);
+            }
+        }
+    }
+}

@@ -1,0 +1,615 @@
+//! Reading a model: TOML text to checked types, with every problem named by file, line and key.
+
+use std::ops::Range;
+use std::path::{Path as FilePath, PathBuf};
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    Bin, CState, Clock, Cluster, Domain, Identity, Level, Model, Move, PState, Path, Power,
+    Release, Request, Rule, Shape, Sourced, Transition, Upper,
+};
+use crate::class::InstructionClass;
+use crate::units::LicenceLevel;
+
+/// The version of the format.
+pub(super) const SCHEMA: &str = "dimmer/model/1";
+
+/// Every table of the format and its keys, in the order in which they are written.
+pub const KEYS: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "schema",
+            "name",
+            "vendor",
+            "microarchitecture",
+            "note",
+            "topology",
+            "cluster",
+            "clock",
+            "level",
+            "rule",
+            "request",
+            "release",
+            "pstate",
+            "power",
+            "transition",
+            "cstate",
+            "move",
+        ],
+    ),
+    ("topology", &["packages", "cores", "threads_per_core", "l2_kib", "l3_kib"]),
+    ("cluster", &["name", "cores", "max_mhz", "capacity_ratio"]),
+    ("clock", &["domain", "tsc_mhz", "min_mhz", "base_mhz", "max_mhz", "tdp_mw"]),
+    ("level", &["name", "bins", "clock_ratio", "issue_ratio"]),
+    ("level.bins", &["cores", "mhz"]),
+    (
+        "rule",
+        &[
+            "class",
+            "upper",
+            "level",
+            "instructions",
+            "instructions_log_sd",
+            "density_per_cycle",
+            "grant_ns",
+        ],
+    ),
+    ("request", &["throttle_factor", "throttled_ns", "stall_ns", "slot_ns", "path"]),
+    ("release", &["hold_ns", "extended_share", "extended_ns", "stall_ns", "recurrence_ns"]),
+    ("pstate", &["name", "mhz", "mv"]),
+    ("power", &["load", "pstate", "package_mw"]),
+    ("transition", &["from", "to", "request_ns", "total_ns"]),
+    ("cstate", &["name", "exit_ns", "residency_ns"]),
+    ("move", &["kind", "ns"]),
+    ("a value", &["value", "source", "guess", "ci95"]),
+];
+
+/// One thing that is wrong with a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+/// A file that is no model. It is refused as a whole; nothing of it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelError {
+    /// The file.
+    pub path: PathBuf,
+    /// Everything that is wrong with it, by line.
+    pub problems: Vec<Problem>,
+}
+
+impl std::fmt::Display for ModelError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lines = self.problems.iter();
+        let lines: Vec<String> =
+            lines.map(|p| format!("{}:{}: {}", self.path.display(), p.line, p.message)).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for ModelError {}
+
+impl Model {
+    /// Reads a model.
+    ///
+    /// * `path`: only named in errors.
+    /// * `text`: the content of the file.
+    ///
+    /// # Errors
+    /// [`ModelError`] with every problem: unknown keys, values of the wrong kind or without a
+    /// source, and processors that cannot be.
+    pub fn parse(path: &FilePath, text: &str) -> Result<Self, ModelError> {
+        let refused = |problems| ModelError { path: path.to_owned(), problems };
+        let document = DeTable::parse(text).map_err(|error| {
+            let line = line_of(text, error.span().map_or(0, |span| span.start));
+            let message = error.message().lines().next().unwrap_or_default().to_owned();
+            refused(vec![Problem { line, message }])
+        })?;
+        let mut reader =
+            Reader { text, problems: Vec::new(), levels: Vec::new(), level_places: Vec::new() };
+        let top = Section { name: "", table: document.get_ref(), span: 0..0 };
+        let model = reader.model(&top);
+        let mut problems = reader.problems;
+        problems.sort_by_key(|problem| problem.line);
+        match model {
+            Some(model) if problems.is_empty() => Ok(model),
+            _ => Err(refused(problems)),
+        }
+    }
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
+type Table<'t> = DeTable<'t>;
+type Value<'t> = Spanned<DeValue<'t>>;
+
+/// A table under its name in [`KEYS`].
+struct Section<'a, 't> {
+    name: &'static str,
+    table: &'a Table<'t>,
+    span: Range<usize>,
+}
+
+/// Collects problems on the way.
+pub(super) struct Reader<'a> {
+    text: &'a str,
+    problems: Vec<Problem>,
+    levels: Vec<String>,
+    /// Where each level of the model stands.
+    pub(super) level_places: Vec<Range<usize>>,
+}
+
+impl Reader<'_> {
+    /// Notes a problem at a place in the text.
+    pub(super) fn problem(&mut self, at: &Range<usize>, message: impl Into<String>) {
+        let line = line_of(self.text, at.start);
+        self.problems.push(Problem { line, message: message.into() });
+    }
+
+    fn model(&mut self, top: &Section<'_, '_>) -> Option<Model> {
+        self.keys(top);
+        let schema = self.text_of(top, "schema", true);
+        if schema.as_deref().is_some_and(|schema| schema != SCHEMA) {
+            self.problem(&top.at("schema"), format!("`schema`: expected \"{SCHEMA}\""));
+        }
+        let identity = Identity {
+            name: self.text_of(top, "name", true)?,
+            vendor: self.text_of(top, "vendor", true)?,
+            microarchitecture: self.text_of(top, "microarchitecture", true)?,
+            note: self.text_of(top, "note", false),
+        };
+        let mut model = Model::new(identity);
+        if let Some(table) = self.table(top, "topology", "topology") {
+            model.shape = Shape {
+                packages: self.sourced(&table, "packages", positive),
+                cores: self.sourced(&table, "cores", positive),
+                threads_per_core: self.sourced(&table, "threads_per_core", positive),
+                l2_kib: self.sourced(&table, "l2_kib", positive),
+                l3_kib: self.sourced(&table, "l3_kib", positive),
+            };
+        }
+        if let Some(table) = self.table(top, "clock", "clock") {
+            model.clock = Clock {
+                domain: self.sourced(&table, "domain", word(&DOMAINS)),
+                tsc_mhz: self.sourced(&table, "tsc_mhz", positive),
+                min_mhz: self.sourced(&table, "min_mhz", positive),
+                base_mhz: self.sourced(&table, "base_mhz", positive),
+                max_mhz: self.sourced(&table, "max_mhz", positive),
+                tdp_mw: self.sourced(&table, "tdp_mw", positive),
+            };
+            self.check_clock(&model.clock, &table.span);
+        }
+        for table in self.tables(top, "cluster", "cluster") {
+            let cluster = self.cluster(&table);
+            model.clusters.extend(cluster);
+        }
+        self.read_levels(top, &mut model);
+        let rules = self.tables(top, "rule", "rule");
+        let written = rules.len();
+        for table in rules {
+            let rule = self.rule(&table);
+            model.rules.extend(rule);
+        }
+        // A rule that cannot be read may be the one that a level needs.
+        if model.rules.len() == written {
+            self.check_rules(&model);
+        }
+        self.read_changes(top, &mut model);
+        self.read_points(top, &mut model);
+        Some(model)
+    }
+
+    fn cluster(&mut self, table: &Section<'_, '_>) -> Option<Cluster> {
+        let name = self.text_of(table, "name", true);
+        let cores = self.required(table, "cores", positive);
+        Some(Cluster {
+            max_mhz: self.sourced(table, "max_mhz", positive),
+            capacity_ratio: self.sourced(table, "capacity_ratio", share_above_zero),
+            name: name?,
+            cores: cores?,
+        })
+    }
+
+    fn read_levels(&mut self, top: &Section<'_, '_>, model: &mut Model) {
+        let tables = self.tables(top, "level", "level");
+        if tables.is_empty() {
+            self.problem(
+                &top.span,
+                "no `[[level]]`: a processor has at least the unrestricted one",
+            );
+            return;
+        }
+        model.levels.clear();
+        for table in tables {
+            let Some(name) = self.text_of(&table, "name", true) else { continue };
+            if self.levels.contains(&name) {
+                self.problem(&table.at("name"), format!("level `{name}` stands twice"));
+            }
+            self.levels.push(name.clone());
+            let mut level = Level::named(&name);
+            level.clock_ratio = self.sourced(&table, "clock_ratio", share_above_zero);
+            level.issue_ratio = self.sourced(&table, "issue_ratio", share_above_zero);
+            for bin in self.tables(&table, "bins", "level.bins") {
+                let cores = self.plain(&bin, "cores", positive);
+                let mhz = self.required(&bin, "mhz", positive);
+                level.bins.extend(cores.zip(mhz).map(|(cores, mhz)| Bin { cores, mhz }));
+            }
+            self.level_places.push(table.span.clone());
+            model.levels.push(level);
+        }
+        self.check_levels(&model.levels);
+    }
+
+    fn rule(&mut self, table: &Section<'_, '_>) -> Option<Rule> {
+        let class = self.text_of(table, "class", true).and_then(|name| {
+            let class = InstructionClass::from_str(&name);
+            class.map_err(|error| self.problem(&table.at("class"), error.to_string())).ok()
+        });
+        let upper = match self.text_of(table, "upper", false).as_deref() {
+            None | Some("any") => Upper::Any,
+            Some("dirty") => Upper::Dirty,
+            Some(other) => {
+                let message = format!("`upper`: found \"{other}\", expected \"any\" or \"dirty\"");
+                self.problem(&table.at("upper"), message);
+                Upper::Any
+            }
+        };
+        let levels = self.levels.clone();
+        let level = self.required(table, "level", move |value| {
+            let name = value.as_str().unwrap_or_default();
+            let index = levels.iter().position(|level| level == name);
+            let index = index.and_then(|index| u32::try_from(index).ok());
+            index.map(LicenceLevel::new).ok_or_else(|| format!("one of {}", levels.join(", ")))
+        });
+        Some(Rule {
+            upper,
+            instructions: self.sourced(table, "instructions", positive),
+            instructions_log_sd: self.sourced(table, "instructions_log_sd", not_negative),
+            density_per_cycle: self.sourced(table, "density_per_cycle", not_negative),
+            grant_ns: self.sourced(table, "grant_ns", whole),
+            class: class?,
+            level: level?,
+        })
+    }
+
+    fn read_changes(&mut self, top: &Section<'_, '_>, model: &mut Model) {
+        if let Some(table) = self.table(top, "request", "request") {
+            model.request = Request {
+                throttle_factor: self.sourced(&table, "throttle_factor", share_above_zero),
+                throttled_ns: self.sourced(&table, "throttled_ns", whole),
+                stall_ns: self.sourced(&table, "stall_ns", whole),
+                slot_ns: self.sourced(&table, "slot_ns", positive),
+                path: self.sourced(&table, "path", word(&PATHS)),
+            };
+        }
+        if let Some(table) = self.table(top, "release", "release") {
+            model.release = Release {
+                hold_ns: self.sourced(&table, "hold_ns", whole),
+                extended_share: self.sourced(&table, "extended_share", share),
+                extended_ns: self.sourced(&table, "extended_ns", whole),
+                stall_ns: self.sourced(&table, "stall_ns", whole),
+                recurrence_ns: self.sourced(&table, "recurrence_ns", whole),
+            };
+            let of = |value: &Option<Sourced<u64>>| value.as_ref().map(|sourced| sourced.value);
+            let release = &model.release;
+            if of(&release.extended_ns).zip(of(&release.hold_ns)).is_some_and(|(e, h)| e < h) {
+                self.problem(&table.at("extended_ns"), "`extended_ns` is below `hold_ns`");
+            }
+        }
+    }
+
+    fn read_points(&mut self, top: &Section<'_, '_>, model: &mut Model) {
+        for table in self.tables(top, "pstate", "pstate") {
+            let (name, mhz) =
+                (self.text_of(&table, "name", true), self.required(&table, "mhz", positive));
+            let mv = self.sourced(&table, "mv", positive);
+            model.pstates.extend(name.zip(mhz).map(|(name, mhz)| PState { name, mhz, mv }));
+        }
+        let names: Vec<String> = model.pstates.iter().map(|state| state.name.clone()).collect();
+        for table in self.tables(top, "power", "power") {
+            let load = self.text_of(&table, "load", true);
+            let pstate = self.named(&table, "pstate", &names);
+            let package_mw = self.required(&table, "package_mw", positive);
+            if let (Some(load), Some(pstate), Some(package_mw)) = (load, pstate, package_mw) {
+                model.power.push(Power { load, pstate, package_mw });
+            }
+        }
+        for table in self.tables(top, "transition", "transition") {
+            let (from, to) = (self.named(&table, "from", &names), self.named(&table, "to", &names));
+            let request_ns = self.sourced(&table, "request_ns", whole);
+            let total_ns = self.sourced(&table, "total_ns", whole);
+            let ends = from.zip(to);
+            model.transitions.extend(ends.map(|(from, to)| Transition {
+                from,
+                to,
+                request_ns,
+                total_ns,
+            }));
+        }
+        for table in self.tables(top, "cstate", "cstate") {
+            let name = self.text_of(&table, "name", true);
+            let exit_ns = self.required(&table, "exit_ns", whole);
+            let residency_ns = self.sourced(&table, "residency_ns", whole);
+            let both = name.zip(exit_ns);
+            model.cstates.extend(both.map(|(name, exit_ns)| CState {
+                name,
+                exit_ns,
+                residency_ns,
+            }));
+        }
+        let kinds: Vec<String> = Move::KINDS.map(str::to_owned).to_vec();
+        for table in self.tables(top, "move", "move") {
+            let kind = self.named(&table, "kind", &kinds);
+            let ns = self.required(&table, "ns", whole);
+            model.moves.extend(kind.zip(ns).map(|(kind, ns)| Move { kind, ns }));
+        }
+    }
+
+    /// A text that must be one of `names`.
+    fn named(&mut self, table: &Section<'_, '_>, key: &str, names: &[String]) -> Option<String> {
+        let found = self.text_of(table, key, true)?;
+        if names.contains(&found) {
+            return Some(found);
+        }
+        let accepted =
+            if names.is_empty() { "none is defined".to_owned() } else { names.join(", ") };
+        self.problem(&table.at(key), format!("`{key}`: found \"{found}\", expected: {accepted}"));
+        None
+    }
+
+    /// Notes keys that do not belong.
+    fn keys(&mut self, section: &Section<'_, '_>) {
+        let list = KEYS.iter().find(|(name, _)| *name == section.name);
+        let accepted = list.map_or(&[][..], |(_, keys)| *keys);
+        for key in section.table.keys() {
+            let name = key.get_ref();
+            if accepted.contains(&name.as_ref()) {
+                continue;
+            }
+            let place = match section.name {
+                "" => String::new(),
+                name => format!(" in `{name}`"),
+            };
+            let hint = unit_hint(name, accepted);
+            let message = format!(
+                "unknown key `{name}`{place}{hint}, expected one of {}",
+                accepted.join(", ")
+            );
+            self.problem(&key.span(), message);
+        }
+    }
+
+    fn text_of(&mut self, section: &Section<'_, '_>, key: &str, needed: bool) -> Option<String> {
+        match section.table.get(key) {
+            Some(value) => match value.get_ref().as_str() {
+                Some(text) if !text.trim().is_empty() => Some(text.to_owned()),
+                _ => {
+                    self.problem(&value.span(), format!("`{key}`: expected a text"));
+                    None
+                }
+            },
+            None => {
+                if needed {
+                    self.missing(section, key);
+                }
+                None
+            }
+        }
+    }
+
+    fn missing(&mut self, section: &Section<'_, '_>, key: &str) {
+        let of = if section.name.is_empty() { "the model" } else { section.name };
+        self.problem(&section.span, format!("`{key}` is missing in {of}"));
+    }
+
+    fn table<'s, 't>(
+        &mut self,
+        section: &'s Section<'_, 't>,
+        key: &str,
+        name: &'static str,
+    ) -> Option<Section<'s, 't>> {
+        let value = section.table.get(key)?;
+        self.as_table(value, name)
+    }
+
+    fn as_table<'s, 't>(
+        &mut self,
+        value: &'s Value<'t>,
+        name: &'static str,
+    ) -> Option<Section<'s, 't>> {
+        let DeValue::Table(table) = value.get_ref() else {
+            self.problem(&value.span(), format!("`{name}`: expected a table"));
+            return None;
+        };
+        let section = Section { name, table, span: value.span() };
+        self.keys(&section);
+        Some(section)
+    }
+
+    fn tables<'s, 't>(
+        &mut self,
+        section: &'s Section<'_, 't>,
+        key: &str,
+        name: &'static str,
+    ) -> Vec<Section<'s, 't>> {
+        match section.table.get(key).map(|value| (value.get_ref(), value.span())) {
+            None => Vec::new(),
+            Some((DeValue::Array(values), _)) => {
+                values.iter().filter_map(|value| self.as_table(value, name)).collect()
+            }
+            Some((_, span)) => {
+                self.problem(&span, format!("`{key}`: expected `[[{key}]]`, a list of tables"));
+                Vec::new()
+            }
+        }
+    }
+
+    /// A number without a source, that is part of another value's place.
+    fn plain<T>(&mut self, section: &Section<'_, '_>, key: &str, read: Accept<T>) -> Option<T> {
+        let Some(value) = section.table.get(key) else {
+            self.missing(section, key);
+            return None;
+        };
+        read(value.get_ref())
+            .map_err(|expected| {
+                self.problem(&value.span(), format!("`{key}`: expected {expected}"))
+            })
+            .ok()
+    }
+
+    fn required<T>(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &str,
+        read: impl Fn(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<Sourced<T>> {
+        if !section.table.contains_key(key) {
+            self.missing(section, key);
+        }
+        self.sourced(section, key, read)
+    }
+
+    /// `key = { value = ..., source = "...", guess = true, ci95 = [low, high] }`.
+    fn sourced<T>(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &str,
+        read: impl Fn(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<Sourced<T>> {
+        let value = section.table.get(key)?;
+        let span = value.span();
+        let DeValue::Table(table) = value.get_ref() else {
+            let message = format!("`{key}`: expected {{ value = ..., source = \"...\" }}");
+            self.problem(&span, message);
+            return None;
+        };
+        let inner = Section { name: "a value", table, span: span.clone() };
+        self.keys(&inner);
+        let source = self.text_of(&inner, "source", false);
+        if source.is_none() {
+            self.problem(
+                &span,
+                format!("`{key}` has no `source`: where does the value come from?"),
+            );
+        }
+        let guess = match table.get("guess").map(|value| (value.get_ref(), value.span())) {
+            None => false,
+            Some((DeValue::Boolean(guess), _)) => *guess,
+            Some((_, span)) => {
+                self.problem(&span, "`guess`: expected true or false");
+                false
+            }
+        };
+        let accept = |reader: &mut Self, value: &Value<'_>| {
+            let found = read(value.get_ref());
+            let refused =
+                |expected| reader.problem(&value.span(), format!("`{key}`: expected {expected}"));
+            found.map_err(refused).ok()
+        };
+        let ci95 = match table.get("ci95").map(|value| (value.get_ref(), value.span())) {
+            None => None,
+            Some((DeValue::Array(ends), _)) if ends.len() == 2 => {
+                let ends: Vec<T> = ends.iter().filter_map(|end| accept(self, end)).collect();
+                let mut ends = ends.into_iter();
+                ends.next().zip(ends.next())
+            }
+            Some((_, span)) => {
+                self.problem(&span, "`ci95`: expected [low, high]");
+                None
+            }
+        };
+        let Some(value) = table.get("value") else {
+            self.problem(&span, format!("`{key}` has no `value`"));
+            return None;
+        };
+        let value = accept(self, value)?;
+        Some(Sourced { value, source: source?, guess, ci95 })
+    }
+}
+
+impl Section<'_, '_> {
+    /// Where a key's value stands; the whole section where there is none.
+    fn at(&self, key: &str) -> Range<usize> {
+        self.table.get(key).map_or(self.span.clone(), Spanned::span)
+    }
+}
+
+/// `hold_us` where `hold_ns` is accepted: the same quantity in another unit.
+fn unit_hint(found: &str, accepted: &[&str]) -> String {
+    let stem = |key: &str| key.rsplit_once('_').map(|(stem, _)| stem.to_owned());
+    let same = accepted.iter().find(|key| stem(key).is_some() && stem(key) == stem(found));
+    same.map(|key| format!(" (the unit is part of the key: `{key}`)")).unwrap_or_default()
+}
+
+/// Reads one value or says what it expects.
+type Accept<T> = fn(&DeValue<'_>) -> Result<T, String>;
+
+const DOMAINS: [(&str, Domain); 3] =
+    [("core", Domain::Core), ("cluster", Domain::Cluster), ("package", Domain::Package)];
+
+const PATHS: [(&str, Path); 2] = [("in-turn", Path::InTurn), ("directly", Path::Directly)];
+
+fn word<T: Copy>(
+    words: &'static [(&'static str, T)],
+) -> impl Fn(&DeValue<'_>) -> Result<T, String> {
+    move |value| {
+        let found = value.as_str().unwrap_or_default();
+        let known = words.iter().find(|(word, _)| *word == found);
+        let accepted = || {
+            let words: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+            words.join(" or ")
+        };
+        known.map(|(_, meaning)| *meaning).ok_or_else(accepted)
+    }
+}
+
+fn integer(value: &DeValue<'_>) -> Option<i128> {
+    match value {
+        DeValue::Integer(integer) => {
+            i128::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
+        }
+        _ => None,
+    }
+}
+
+fn float(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Float(float) => float.as_str().replace('_', "").parse().ok(),
+        _ => integer(value).map(|integer| integer as f64),
+    }
+    .filter(|value: &f64| value.is_finite())
+}
+
+fn positive<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    let found = integer(value).filter(|value| *value > 0);
+    found.and_then(|value| T::try_from(value).ok()).ok_or_else(|| "a whole number above 0".into())
+}
+
+fn whole(value: &DeValue<'_>) -> Result<u64, String> {
+    let found = integer(value).and_then(|value| u64::try_from(value).ok());
+    found.ok_or_else(|| "a whole number, 0 or above".into())
+}
+
+fn not_negative(value: &DeValue<'_>) -> Result<f64, String> {
+    float(value).filter(|value| *value >= 0.0).ok_or_else(|| "a number, 0 or above".into())
+}
+
+fn share(value: &DeValue<'_>) -> Result<f64, String> {
+    let found = float(value).filter(|value| (0.0..=1.0).contains(value));
+    found.ok_or_else(|| "a share from 0 to 1".into())
+}
+
+fn share_above_zero(value: &DeValue<'_>) -> Result<f64, String> {
+    let found = float(value).filter(|value| *value > 0.0 && *value <= 1.0);
+    found.ok_or_else(|| "a ratio above 0, at most 1".into())
+}

@@ -1,0 +1,222 @@
+//! Models that read, and models that do not.
+
+use std::path::Path as FilePath;
+
+use super::*;
+
+/// A small model, line by line; line 1 is `schema`.
+const GOOD: &str = r#"schema = "dimmer/model/1"
+name = "Test"
+vendor = "GenuineIntel"
+microarchitecture = "Made up"
+
+[clock]
+domain = { value = "core", source = "s" }
+min_mhz = { value = 1200, source = "s" }
+base_mhz = { value = 3100, source = "s" }
+max_mhz = { value = 4300, source = "s", guess = true }
+
+[[level]]
+name = "L0"
+[[level.bins]]
+cores = 2
+mhz = { value = 4300, source = "s" }
+[[level.bins]]
+cores = 4
+mhz = { value = 4000, source = "s" }
+
+[[level]]
+name = "L1"
+clock_ratio = { value = 0.79, ci95 = [0.78, 0.8], source = "s" }
+[[level.bins]]
+cores = 4
+mhz = { value = 3400, source = "s" }
+
+[[rule]]
+class = "heavy-512"
+level = { value = "L1", source = "s" }
+instructions = { value = 1, source = "s" }
+
+[release]
+hold_ns = { value = 670_000, source = "s" }
+"#;
+
+fn parse(text: &str) -> Result<Model, ModelError> {
+    Model::parse(FilePath::new("m.toml"), text)
+}
+
+/// Replaces `what` by `with` in the good model; the error must be exactly `expected`.
+#[track_caller]
+fn check(what: &str, with: &str, expected: &str) {
+    assert!(GOOD.contains(what), "{what}");
+    let error = parse(&GOOD.replacen(what, with, 1)).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn reads_a_good_model() {
+    let model = parse(GOOD).unwrap();
+    assert_eq!(model.levels[0].mhz(1), Some(4300));
+    assert_eq!(model.levels[0].mhz(3), Some(4000));
+    assert_eq!(model.levels[0].mhz(5), None);
+    assert_eq!(model.level_of(InstructionClass::Heavy512, Upper::Any).index(), 1);
+    assert_eq!(model.level_of(InstructionClass::Heavy256, Upper::Any).index(), 0);
+    assert!(model.clock.max_mhz.unwrap().guess);
+}
+
+#[test]
+fn a_missing_value_is_named_to_who_needs_it() {
+    let model = parse(GOOD).unwrap();
+    let hold = model.release.hold_ns.as_ref();
+    assert_eq!(model.require(hold, "release.hold_ns", "the governor"), Ok(&670_000));
+    let stall = model.release.stall_ns.as_ref();
+    let error = model.require(stall, "release.stall_ns", "the governor").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the model of Test does not say `release.stall_ns`, which the governor needs"
+    );
+}
+
+#[test]
+fn written_models_read_back_unchanged() {
+    let model = parse(GOOD).unwrap();
+    assert_eq!(parse(&model.to_toml()).unwrap(), model);
+    let mut odd = model;
+    odd.identity.note = Some("a \"quoted\" \\ note\nof two lines".to_owned());
+    assert_eq!(parse(&odd.to_toml()).unwrap(), odd);
+}
+
+#[test]
+fn builtin_models_read_and_write_back() {
+    for (name, text) in BUILTIN {
+        let model = Model::parse(FilePath::new(name), text).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(parse(&model.to_toml()).unwrap(), model, "{name}");
+    }
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_accepted_ones() {
+    check(
+        "hold_ns = { value = 670_000, source = \"s\" }",
+        "bold_ns = { value = 670_000, source = \"s\" }",
+        "m.toml:34: unknown key `bold_ns` in `release`, expected one of hold_ns, extended_share, \
+         extended_ns, stall_ns, recurrence_ns",
+    );
+}
+
+#[test]
+fn wrong_units_are_told_the_right_one() {
+    check(
+        "hold_ns",
+        "hold_us",
+        "m.toml:34: unknown key `hold_us` in `release` (the unit is part of the key: `hold_ns`), \
+         expected one of hold_ns, extended_share, extended_ns, stall_ns, recurrence_ns",
+    );
+}
+
+#[test]
+fn values_without_a_source_are_refused() {
+    check(
+        "value = 1200, source = \"s\"",
+        "value = 1200",
+        "m.toml:8: `min_mhz` has no `source`: where does the value come from?",
+    );
+    check(
+        "{ value = 1200, source = \"s\" }",
+        "1200",
+        "m.toml:8: `min_mhz`: expected { value = ..., source = \"...\" }",
+    );
+}
+
+#[test]
+fn values_that_cannot_be_are_refused() {
+    check("670_000", "-5", "m.toml:34: `hold_ns`: expected a whole number, 0 or above");
+    check("670_000", "0.5", "m.toml:34: `hold_ns`: expected a whole number, 0 or above");
+    check("0.79,", "nan,", "m.toml:23: `clock_ratio`: expected a ratio above 0, at most 1");
+    check("0.79,", "1.2,", "m.toml:23: `clock_ratio`: expected a ratio above 0, at most 1");
+    check(
+        "\"heavy-512\"",
+        "\"heavy-1024\"",
+        "m.toml:29: unknown instruction class `heavy-1024`, expected one of scalar, light-128, \
+         heavy-128, light-256, heavy-256, light-512, heavy-512, tile",
+    );
+    check(
+        "value = \"core\"",
+        "value = \"chip\"",
+        "m.toml:7: `domain`: expected \"core\" or \"cluster\" or \"package\"",
+    );
+}
+
+#[test]
+fn impossible_clocks_are_refused() {
+    check("value = 1200", "value = 3200", "m.toml:6: `min_mhz` (3200) is above `base_mhz` (3100)");
+    check(
+        "cores = 4\nmhz = { value = 4000",
+        "cores = 4\nmhz = { value = 4400",
+        "m.toml:12: level `L0`: 4400 MHz with 4 cores is more than 4300 MHz with 2",
+    );
+    check(
+        "value = 3400",
+        "value = 4100",
+        "m.toml:21: level `L1` has 4100 MHz with 4 cores, more than `L0` with 4000: levels come in \
+         order of falling clock",
+    );
+}
+
+#[test]
+fn empty_clusters_are_refused() {
+    check(
+        "[release]",
+        "[[cluster]]\nname = \"P\"\ncores = { value = 0, source = \"s\" }\n[release]",
+        "m.toml:35: `cores`: expected a whole number above 0",
+    );
+}
+
+#[test]
+fn levels_that_nothing_asks_for_are_refused() {
+    check(
+        "value = \"L1\"",
+        "value = \"L0\"",
+        "m.toml:21: no `[[rule]]` asks for level `L1`: nothing would reach it",
+    );
+    check("value = \"L1\"", "value = \"L7\"", "m.toml:30: `level`: expected one of L0, L1");
+}
+
+#[test]
+fn every_problem_is_reported_in_order_of_lines() {
+    let text = GOOD.replace("value = 1200", "value = 0").replace("670_000", "\"long\"");
+    let lines: Vec<usize> = parse(&text).unwrap_err().problems.iter().map(|p| p.line).collect();
+    assert_eq!(lines, [8, 34]);
+}
+
+#[test]
+fn text_that_is_no_toml_is_refused_with_its_line() {
+    let error = parse("schema = \"dimmer/model/1\"\nname = \n").unwrap_err();
+    assert_eq!(error.problems[0].line, 2);
+    assert!(parse("").is_err());
+}
+
+#[test]
+fn damaged_models_are_refused_without_a_panic() {
+    // Every prefix, and every single byte replaced by a few others.
+    for end in (0..GOOD.len()).filter(|end| GOOD.is_char_boundary(*end)) {
+        let _ = parse(&GOOD[..end]);
+    }
+    for index in 0..GOOD.len() {
+        for replacement in ["", "0", "-", "\"", "[", "=", "\n", "é"] {
+            let mut text = GOOD.to_owned();
+            text.replace_range(index..=index, replacement);
+            let _ = parse(&text);
+        }
+    }
+}
+
+#[test]
+fn the_format_is_documented() {
+    let text = include_str!("../../../../docs/model.md");
+    for (table, keys) in KEYS {
+        for key in *keys {
+            assert!(text.contains(&format!("`{key}`")), "docs/model.md lacks `{key}` of {table}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Writing a model as TOML that [`Model::parse`] reads back unchanged.
+
+use std::fmt::{Display, Write as _};
+
+use super::{Domain, Level, Model, Path, Rule, Sourced, Upper};
+use crate::units::LicenceLevel;
+
+impl Model {
+    /// The model as a file: what it has, in the order of `docs/model.md`.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let mut out = Writer(String::from("#:schema dimmer/model/1, see docs/model.md\n\n"));
+        out.text("schema", super::read::SCHEMA);
+        out.text("name", &self.identity.name);
+        out.text("vendor", &self.identity.vendor);
+        out.text("microarchitecture", &self.identity.microarchitecture);
+        if let Some(note) = &self.identity.note {
+            out.text("note", note);
+        }
+        let shape = &self.shape;
+        out.section("[topology]", |out| {
+            out.sourced("packages", shape.packages.as_ref());
+            out.sourced("cores", shape.cores.as_ref());
+            out.sourced("threads_per_core", shape.threads_per_core.as_ref());
+            out.sourced("l2_kib", shape.l2_kib.as_ref());
+            out.sourced("l3_kib", shape.l3_kib.as_ref());
+        });
+        for cluster in &self.clusters {
+            out.section("[[cluster]]", |out| {
+                out.text("name", &cluster.name);
+                out.sourced("cores", Some(&cluster.cores));
+                out.sourced("max_mhz", cluster.max_mhz.as_ref());
+                out.sourced("capacity_ratio", cluster.capacity_ratio.as_ref());
+            });
+        }
+        let clock = &self.clock;
+        out.section("[clock]", |out| {
+            out.sourced_as("domain", clock.domain.as_ref(), |domain: &Domain| quoted(domain));
+            out.sourced("tsc_mhz", clock.tsc_mhz.as_ref());
+            out.sourced("min_mhz", clock.min_mhz.as_ref());
+            out.sourced("base_mhz", clock.base_mhz.as_ref());
+            out.sourced("max_mhz", clock.max_mhz.as_ref());
+            out.sourced("tdp_mw", clock.tdp_mw.as_ref());
+        });
+        for level in &self.levels {
+            out.section("[[level]]", |out| out.level(level));
+        }
+        for rule in &self.rules {
+            out.section("[[rule]]", |out| out.rule(rule, &self.levels));
+        }
+        self.write_changes(&mut out);
+        self.write_points(&mut out);
+        out.0
+    }
+
+    fn write_changes(&self, out: &mut Writer) {
+        let request = &self.request;
+        out.section("[request]", |out| {
+            out.sourced("throttle_factor", request.throttle_factor.as_ref());
+            out.sourced("throttled_ns", request.throttled_ns.as_ref());
+            out.sourced("stall_ns", request.stall_ns.as_ref());
+            out.sourced("slot_ns", request.slot_ns.as_ref());
+            out.sourced_as("path", request.path.as_ref(), |path| match path {
+                Path::InTurn => quoted(&"in-turn"),
+                Path::Directly => quoted(&"directly"),
+            });
+        });
+        let release = &self.release;
+        out.section("[release]", |out| {
+            out.sourced("hold_ns", release.hold_ns.as_ref());
+            out.sourced("extended_share", release.extended_share.as_ref());
+            out.sourced("extended_ns", release.extended_ns.as_ref());
+            out.sourced("stall_ns", release.stall_ns.as_ref());
+            out.sourced("recurrence_ns", release.recurrence_ns.as_ref());
+        });
+    }
+
+    fn write_points(&self, out: &mut Writer) {
+        for state in &self.pstates {
+            out.section("[[pstate]]", |out| {
+                out.text("name", &state.name);
+                out.sourced("mhz", Some(&state.mhz));
+                out.sourced("mv", state.mv.as_ref());
+            });
+        }
+        for power in &self.power {
+            out.section("[[power]]", |out| {
+                out.text("load", &power.load);
+                out.text("pstate", &power.pstate);
+                out.sourced("package_mw", Some(&power.package_mw));
+            });
+        }
+        for transition in &self.transitions {
+            out.section("[[transition]]", |out| {
+                out.text("from", &transition.from);
+                out.text("to", &transition.to);
+                out.sourced("request_ns", transition.request_ns.as_ref());
+                out.sourced("total_ns", transition.total_ns.as_ref());
+            });
+        }
+        for state in &self.cstates {
+            out.section("[[cstate]]", |out| {
+                out.text("name", &state.name);
+                out.sourced("exit_ns", Some(&state.exit_ns));
+                out.sourced("residency_ns", state.residency_ns.as_ref());
+            });
+        }
+        for one in &self.moves {
+            out.section("[[move]]", |out| {
+                out.text("kind", &one.kind);
+                out.sourced("ns", Some(&one.ns));
+            });
+        }
+    }
+}
+
+/// TOML under construction. Writing to a string cannot fail.
+struct Writer(String);
+
+impl Writer {
+    /// A table, left out where nothing is in it.
+    fn section(&mut self, header: &str, write: impl FnOnce(&mut Self)) {
+        let before = self.0.len();
+        let _ = writeln!(self.0, "\n{header}");
+        let begin = self.0.len();
+        write(self);
+        if self.0.len() == begin {
+            self.0.truncate(before);
+        }
+    }
+
+    fn text(&mut self, key: &str, text: &str) {
+        let _ = writeln!(self.0, "{key} = {}", quoted(&text));
+    }
+
+    fn sourced<T: std::fmt::Debug>(&mut self, key: &str, value: Option<&Sourced<T>>) {
+        // `Debug` keeps the point of a float, so that 1.0 stays one.
+        self.sourced_as(key, value, |value| format!("{value:?}"));
+    }
+
+    fn sourced_as<T>(
+        &mut self,
+        key: &str,
+        sourced: Option<&Sourced<T>>,
+        show: impl Fn(&T) -> String,
+    ) {
+        let Some(sourced) = sourced else { return };
+        let mut text = format!("value = {}", show(&sourced.value));
+        if let Some((low, high)) = &sourced.ci95 {
+            let _ = write!(text, ", ci95 = [{}, {}]", show(low), show(high));
+        }
+        if sourced.guess {
+            text.push_str(", guess = true");
+        }
+        let _ = writeln!(self.0, "{key} = {{ {text}, source = {} }}", quoted(&sourced.source));
+    }
+
+    fn level(&mut self, level: &Level) {
+        self.text("name", &level.name);
+        self.sourced("clock_ratio", level.clock_ratio.as_ref());
+        self.sourced("issue_ratio", level.issue_ratio.as_ref());
+        for bin in &level.bins {
+            self.section("[[level.bins]]", |out| {
+                let _ = writeln!(out.0, "cores = {}", bin.cores);
+                out.sourced("mhz", Some(&bin.mhz));
+            });
+        }
+    }
+
+    fn rule(&mut self, rule: &Rule, levels: &[Level]) {
+        self.text("class", rule.class.name());
+        if rule.upper == Upper::Dirty {
+            self.text("upper", "dirty");
+        }
+        self.sourced_as("level", Some(&rule.level), |level: &LicenceLevel| {
+            let index = usize::try_from(level.index()).ok();
+            let level = index.and_then(|index| levels.get(index));
+            quoted(&level.map_or("", |level| &level.name))
+        });
+        self.sourced("instructions", rule.instructions.as_ref());
+        self.sourced("instructions_log_sd", rule.instructions_log_sd.as_ref());
+        self.sourced("density_per_cycle", rule.density_per_cycle.as_ref());
+        self.sourced("grant_ns", rule.grant_ns.as_ref());
+    }
+}
+
+/// A text as TOML writes it, on one line.
+fn quoted(text: &impl Display) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.to_string().chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
