@@ -1,5 +1,6 @@
 //! `dimmer probe`: from arguments to a plan, from findings to files.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use dimmer_probe::session::{self, Item, Plan};
 use dimmer_probe::silicon::{Silicon, SiliconConfig};
 use dimmer_probe::target::Load;
 use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::{Identity, Model, Shape, Sourced};
 use dimmer_processor::units::CpuId;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -86,7 +88,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         eprint!("{}", restore::words(&undone));
     }
     let findings = findings?;
-    outputs.write(&findings, &description(&machine, &begin))?;
+    outputs.write(&findings, &machine, &description(&machine, &begin))?;
     Ok(match interrupt.exit_status() {
         Some(status) => {
             eprintln!("interrupted: what is complete has been written");
@@ -236,7 +238,12 @@ impl<'a> Outputs<'a> {
         })
     }
 
-    fn write(self, findings: &Findings, machine: &MachineDescription) -> anyhow::Result<()> {
+    fn write(
+        self,
+        findings: &Findings,
+        host: &Machine,
+        machine: &MachineDescription,
+    ) -> anyhow::Result<()> {
         let quiet = [&self.json, &self.report, &self.model];
         let quiet = quiet.into_iter().flatten().any(Output::is_standard);
         if !quiet {
@@ -258,6 +265,10 @@ impl<'a> Outputs<'a> {
             file.write(&report::html::render(findings, machine)?)?;
             note(&self.arguments.report);
         }
+        if let Some(file) = self.model {
+            file.write(&model_of(findings, host, machine).to_toml())?;
+            note(&self.arguments.emit_model);
+        }
         if !quiet {
             for path in written {
                 println!("wrote {}", path.display());
@@ -265,6 +276,37 @@ impl<'a> Outputs<'a> {
         }
         Ok(())
     }
+}
+
+/// The processor model that the findings amount to.
+fn model_of(findings: &Findings, host: &Machine, machine: &MachineDescription) -> Model {
+    let count = |count: usize| {
+        let count = u32::try_from(count).ok().filter(|count| *count > 0)?;
+        Some(Sourced::new(count, "Linux: /sys/devices/system/cpu"))
+    };
+    let topology = &host.topology;
+    let packages: BTreeSet<_> = topology.cpus.iter().map(|cpu| cpu.package).collect();
+    let cores = topology.online_cores() / packages.len().max(1);
+    let siblings = topology.cpus.iter().map(|cpu| 1 + topology.siblings(cpu.id).len()).max();
+    let virtual_machine = machine.hypervisor.as_ref().map_or(String::new(), |name| {
+        format!(" in a virtual machine under {name}, which may hide cores and siblings")
+    });
+    let identity = Identity {
+        name: machine.brand.clone(),
+        vendor: machine.vendor.clone(),
+        microarchitecture: machine.microarchitecture.clone(),
+        note: Some(format!(
+            "Measured by dimmer {} on {}{virtual_machine}.",
+            machine.version, machine.time
+        )),
+    };
+    let shape = Shape {
+        packages: count(packages.len()),
+        cores: count(cores),
+        threads_per_core: count(siblings.unwrap_or(0)),
+        ..Shape::default()
+    };
+    dimmer_probe::model::of(findings, identity, shape)
 }
 
 fn table_width() -> u16 {

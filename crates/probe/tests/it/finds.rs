@@ -5,10 +5,12 @@ use std::time::Duration;
 use dimmer_probe::kernel;
 use dimmer_probe::lab::{Effort, Observer, Settings};
 use dimmer_probe::mode::Mode;
+use dimmer_probe::model;
 use dimmer_probe::outcome::{Detail, Findings, Outcome};
 use dimmer_probe::session::{self, Plan};
 use dimmer_probe::target::TargetError;
 use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::{Identity, Model, Shape, Sourced, Upper};
 use dimmer_processor::units::CpuId;
 
 use crate::fake::{Fake, Governor, SKYLAKE, XEON_6};
@@ -291,4 +293,26 @@ fn stop_returns_what_is_complete() {
     assert!(findings.interrupted);
     assert_eq!(findings.outcomes.len(), 1);
     assert_eq!(findings.outcomes[0].class, InstructionClass::Heavy512);
+}
+
+#[test]
+fn findings_become_a_model_that_reads_back() {
+    let modes = [Mode::Episode, Mode::Downclock, Mode::Recurrence];
+    let findings = probe(&mut Fake::new(Some(XEON_6)), &modes, &[HEAVY, NARROW]);
+    let identity = Identity {
+        name: "Made up".to_owned(),
+        vendor: "Nobody".to_owned(),
+        microarchitecture: "None".to_owned(),
+        note: None,
+    };
+    let model = model::of(&findings, identity, Shape::default());
+    let read = Model::parse(std::path::Path::new("m.toml"), &model.to_toml()).unwrap();
+    assert_eq!(read, model);
+    assert_eq!(model.level_of(InstructionClass::Heavy512, Upper::Any).index(), 1);
+    assert_eq!(model.level_of(InstructionClass::Heavy256, Upper::Any).index(), 0);
+    let value = |value: &Option<Sourced<u64>>| value.as_ref().unwrap().value as f64;
+    close("hold", value(&model.release.hold_ns), XEON_6.hold, 0.1);
+    close("stall", value(&model.release.stall_ns), XEON_6.release_stall, 0.1);
+    close("memory", value(&model.release.recurrence_ns), XEON_6.memory * XEON_6.ratio, 0.03);
+    close("ratio", model.levels[1].clock_ratio.as_ref().unwrap().value, XEON_6.ratio, 0.01);
 }

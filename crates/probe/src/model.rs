@@ -1,0 +1,200 @@
+//! What was found, as a processor model: every value with its measurement as source.
+//!
+//! A class of instructions gets a level of its own where its clock differs from the others'. What
+//! was not measured stays absent, and a class without an effect keeps the first level, with the
+//! bound that the measurement allows in its source.
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::{Bin, Identity, Level, Model, Rule, Shape, Sourced, Upper};
+use dimmer_processor::units::LicenceLevel;
+
+use crate::mode::Mode;
+use crate::outcome::{Detail, Findings, Outcome, Throttling};
+use crate::stats::{Estimate, floor_index};
+
+/// Clocks closer than this are the same level.
+const SAME_LEVEL: f64 = 0.005;
+
+/// The model of the processor that gave these findings.
+#[must_use]
+pub fn of(findings: &Findings, identity: Identity, shape: Shape) -> Model {
+    let mut model = Model::new(identity);
+    model.shape = shape;
+    model.clock.tsc_mhz = Some(Sourced::new(
+        whole(findings.tsc_ghz * 1000.0),
+        "dimmer probe: time-stamp counter against the system's clock",
+    ));
+    let nominal_mhz = whole(findings.instrument.nominal_ghz * 1000.0);
+    let source = "dimmer probe: multiplication chain, scalar code on one CPU, as the machine ran";
+    model.levels[0].bins.push(Bin { cores: 1, mhz: Sourced::new(nominal_mhz, source) });
+    let classes = classes(findings);
+    add_levels(&mut model, &classes);
+    let heaviest = classes.iter().filter_map(|class| class.clock.as_ref()).map(|c| c.1);
+    if let Some(heaviest) = heaviest.max_by_key(|outcome| outcome.class) {
+        let kernel = &heaviest.kernel;
+        add_request(&mut model, findings, kernel);
+        add_release(&mut model, findings, kernel);
+    }
+    model
+}
+
+/// What was found of one class.
+struct Class<'a> {
+    class: InstructionClass,
+    upper: Upper,
+    /// The clock that its code settles at over nominal, and what measured it; `None` without an
+    /// effect.
+    clock: Option<(Estimate, &'a Outcome)>,
+    /// The measurement that saw no effect, or the one that saw it.
+    evidence: &'a Outcome,
+    instructions: Option<Estimate>,
+}
+
+fn classes(findings: &Findings) -> Vec<Class<'_>> {
+    let mut classes: Vec<Class<'_>> = Vec::new();
+    for class in InstructionClass::ALL {
+        for upper in [Upper::Any, Upper::Dirty] {
+            let of_class = |outcome: &&Outcome| {
+                outcome.class == class
+                    && outcome.kernel.ends_with("-dirty") == (upper == Upper::Dirty)
+                    && !outcome.kernel.contains('+')
+            };
+            let outcomes: Vec<&Outcome> = findings.outcomes.iter().filter(of_class).collect();
+            let Some(first) = outcomes.first() else { continue };
+            let with_effect = outcomes.iter().filter(|outcome| outcome.effect);
+            let clocks = with_effect.filter_map(|outcome| Some((clock_of(outcome)?, *outcome)));
+            let clock = clocks.min_by(|a, b| a.0.median.total_cmp(&b.0.median));
+            let evidence = clock.as_ref().map_or(*first, |(_, outcome)| *outcome);
+            let instructions = outcomes.iter().find_map(|outcome| match &outcome.detail {
+                Detail::Instructions(found) if outcome.effect => found.median,
+                _ => None,
+            });
+            classes.push(Class { class, upper, clock, evidence, instructions });
+        }
+    }
+    classes
+}
+
+/// The clock over nominal that an outcome tells.
+fn clock_of(outcome: &Outcome) -> Option<Estimate> {
+    match &outcome.detail {
+        Detail::Downclock(found) => Some(found.clock_ratio.estimate),
+        Detail::Episode(found) => Some(found.clock_ratio_after.estimate),
+        Detail::Levels(found) if found.active == 1 => Some(found.clock_ratio),
+        _ => None,
+    }
+}
+
+fn source(outcome: &Outcome) -> String {
+    let Outcome { mode, kernel, repetitions, .. } = outcome;
+    format!("dimmer probe: {mode} of {kernel}, {repetitions} repetitions")
+}
+
+fn add_levels(model: &mut Model, classes: &[Class<'_>]) {
+    let mut clocks: Vec<&(Estimate, &Outcome)> =
+        classes.iter().filter_map(|class| class.clock.as_ref()).collect();
+    clocks.sort_by(|a, b| b.0.median.total_cmp(&a.0.median));
+    for (estimate, outcome) in clocks {
+        let lowest = model.levels.last().and_then(|level| level.clock_ratio.as_ref());
+        // The first level's ratio is 1, but a level with an effect is never the first.
+        if lowest.is_none_or(|lowest| lowest.value - estimate.median > SAME_LEVEL) {
+            let ratio = Sourced::new(estimate.median.min(1.0), source(outcome))
+                .with_interval(estimate.ci95.0.min(1.0), estimate.ci95.1.min(1.0));
+            let name = format!("L{}", model.levels.len());
+            model.levels.push(Level { clock_ratio: Some(ratio), ..Level::named(&name) });
+        }
+    }
+    for class in classes {
+        let index = class.clock.as_ref().map_or(0, |(estimate, _)| level_of(model, estimate));
+        let source = if class.clock.is_some() {
+            source(class.evidence)
+        } else {
+            let bound = class.evidence.bound_ns;
+            format!("{}: no effect above {bound:.0} ns", source(class.evidence))
+        };
+        model.rules.push(Rule {
+            class: class.class,
+            upper: class.upper,
+            level: Sourced::new(LicenceLevel::new(index), source),
+            instructions: class.instructions.map(|found| {
+                let source = format!("dimmer probe: instructions, {} class", class.class);
+                Sourced::new(whole(found.median).max(1), source)
+                    .with_interval(whole(found.ci95.0).max(1), whole(found.ci95.1).max(1))
+            }),
+            instructions_log_sd: None,
+            density_per_cycle: None,
+            grant_ns: None,
+        });
+    }
+}
+
+/// The level whose ratio is closest.
+fn level_of(model: &Model, estimate: &Estimate) -> u32 {
+    let distance = |level: &Level| {
+        level.clock_ratio.as_ref().map_or(f64::INFINITY, |r| (r.value - estimate.median).abs())
+    };
+    let closest = (0..model.levels.len())
+        .min_by(|a, b| distance(&model.levels[*a]).total_cmp(&distance(&model.levels[*b])));
+    closest.and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
+}
+
+fn add_request(model: &mut Model, findings: &Findings, kernel: &str) {
+    let of_kernel = || findings.outcomes.iter().filter(|outcome| outcome.kernel == kernel);
+    let throttling = |outcome: &Outcome| -> Option<Throttling> {
+        match &outcome.detail {
+            Detail::Downclock(found) => found.throttling.clone(),
+            Detail::Episode(found) => found.throttling.clone(),
+            Detail::Throttle(found) => found.throttling.clone(),
+            _ => None,
+        }
+    };
+    if let Some((outcome, found)) = of_kernel().find_map(|o| Some((o, throttling(o)?))) {
+        let factor = found.throttle_factor;
+        let ratio = |value: f64| value.clamp(f64::MIN_POSITIVE, 1.0);
+        model.request.throttle_factor = Some(
+            Sourced::new(ratio(factor.median), source(outcome))
+                .with_interval(ratio(factor.ci95.0), ratio(factor.ci95.1)),
+        );
+        model.request.throttled_ns = Some(time(found.throttled_ns.estimate, outcome));
+    }
+    let stall = of_kernel().find_map(|outcome| match &outcome.detail {
+        Detail::Downclock(found) => found.stall_ns.as_ref().map(|s| time(s.estimate, outcome)),
+        _ => None,
+    });
+    model.request.stall_ns = stall;
+}
+
+fn add_release(model: &mut Model, findings: &Findings, kernel: &str) {
+    let of_mode = |mode: Mode| {
+        let of_kernel = |o: &&Outcome| o.kernel == kernel && o.mode == mode && o.effect;
+        findings.outcomes.iter().find(of_kernel)
+    };
+    // An isolated burst, or a settled stretch where no burst was measured.
+    let episode = of_mode(Mode::Episode).or_else(|| of_mode(Mode::Upclock));
+    if let Some((outcome, Detail::Episode(found))) = episode.map(|o| (o, &o.detail)) {
+        let of = |quantity: &Option<crate::outcome::Quantity>| {
+            quantity.as_ref().map(|quantity| time(quantity.estimate, outcome))
+        };
+        model.release.hold_ns = of(&found.release_delay_ns);
+        model.release.stall_ns = of(&found.release_stall_ns);
+    }
+    let recurrence = of_mode(Mode::Recurrence);
+    if let Some((outcome, Detail::Recurrence(found))) = recurrence.map(|o| (o, &o.detail)) {
+        let hold_ns = model.release.hold_ns.as_ref().map_or(0, |hold| hold.value);
+        let change = found.regime_change_us.map(|change| change.scaled(1000.0));
+        // A regime that ends where the hold does is the hold, no memory.
+        model.release.recurrence_ns = change
+            .map(|change| time(change, outcome))
+            .filter(|change| change.value > hold_ns.saturating_mul(2));
+    }
+}
+
+fn time(estimate: Estimate, outcome: &Outcome) -> Sourced<u64> {
+    Sourced::new(whole(estimate.median), source(outcome))
+        .with_interval(whole(estimate.ci95.0), whole(estimate.ci95.1))
+}
+
+/// A rounded count; 0 for negative numbers.
+fn whole(value: f64) -> u64 {
+    u64::try_from(floor_index(value + 0.5)).unwrap_or(u64::MAX)
+}
