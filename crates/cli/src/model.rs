@@ -50,8 +50,8 @@ fn read(name: &str) -> anyhow::Result<Model> {
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Model> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Model::parse(path, &text).map_err(bad_input)
 }
 
@@ -60,7 +60,8 @@ fn summary(model: &Model) -> String {
     let mut out = String::new();
     let identity = &model.identity;
     // Writing to a string cannot fail, here and below.
-    let _ = writeln!(out, "{} ({}, {})", identity.name, identity.vendor, identity.microarchitecture);
+    let _ =
+        writeln!(out, "{} ({}, {})", identity.name, identity.vendor, identity.microarchitecture);
     if let Some(note) = &identity.note {
         let _ = writeln!(out, "{note}");
     }
@@ -74,7 +75,11 @@ fn summary(model: &Model) -> String {
     lines.value("third-level cache", shape.l3_kib.as_ref(), " KiB");
     for cluster in &model.clusters {
         lines.value(&format!("cores of cluster {}", cluster.name), Some(&cluster.cores), "");
-        lines.value(&format!("clock of cluster {}", cluster.name), cluster.max_mhz.as_ref(), " MHz");
+        lines.value(
+            &format!("clock of cluster {}", cluster.name),
+            cluster.max_mhz.as_ref(),
+            " MHz",
+        );
     }
     let clock = &model.clock;
     lines.head("Clock");
@@ -97,7 +102,12 @@ fn summary(model: &Model) -> String {
         let dirty = if rule.upper == Upper::Dirty { " with dirty upper halves" } else { "" };
         let index = usize::try_from(rule.level.value.index()).unwrap_or(usize::MAX);
         let name = model.levels.get(index).map_or("", |level| &level.name);
-        let level = Sourced { value: name, source: rule.level.source.clone(), guess: rule.level.guess, ci95: None };
+        let level = Sourced {
+            value: name,
+            source: rule.level.source.clone(),
+            guess: rule.level.guess,
+            ci95: None,
+        };
         lines.value(&format!("{}{dirty} asks for", rule.class), Some(&level), "");
         lines.value("  after", rule.instructions.as_ref(), " instructions");
         lines.value("  at a density above", rule.density_per_cycle.as_ref(), " a cycle");

@@ -226,7 +226,8 @@ struct Outputs<'a> {
 
 impl<'a> Outputs<'a> {
     fn open(arguments: &'a Probe) -> anyhow::Result<Self> {
-        let open = |path: &Option<std::path::PathBuf>| path.as_deref().map(Output::open).transpose();
+        let open =
+            |path: &Option<std::path::PathBuf>| path.as_deref().map(Output::open).transpose();
         if let Some(path) = &arguments.csv {
             output::directory(path)?;
         }

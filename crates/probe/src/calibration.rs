@@ -7,10 +7,10 @@ use crate::program::{Program, Trace, Work};
 use crate::stats::Samples;
 use crate::target::{Job, Target, TargetError};
 
-/// Nominal length of the clock window in a pair [ns].
+/// Nominal length of the clock window in a pair (ns).
 const CLOCK_WINDOW_NS: f64 = 250.0;
 
-/// Nominal length of the issue window in a pair [ns]. Pairs of these two are the probe's 0.4 us
+/// Nominal length of the issue window in a pair (ns). Pairs of these two are the probe's 0.4 us
 /// resolution: short against the microseconds that licences are held, long against the steps of
 /// coarse time-stamp counters (10 ns on Zen 5).
 const ISSUE_WINDOW_NS: f64 = 150.0;
@@ -30,15 +30,15 @@ pub struct Calibration {
     pub tsc: TscFrequency,
     /// Core cycles per multiplication of a clock chain.
     pub link_cycles: u32,
-    /// Time of one link at the nominal clock [ns].
+    /// Time of one link at the nominal clock (ns).
     pub link_ns: f64,
     /// The clock window of a pair.
     pub clock: Work,
     /// The issue window of a pair.
     pub issue: Work,
-    /// Nominal time of the clock window [ns], stamp included.
+    /// Nominal time of the clock window (ns), stamp included.
     pub clock_ns: f64,
-    /// Nominal time of a pair [ns], stamps included.
+    /// Nominal time of a pair (ns), stamps included.
     pub pair_ns: f64,
     /// What the report shows of it.
     pub instrument: Instrument,
@@ -113,8 +113,7 @@ impl Calibration {
         let trace = run_one(target, cpu, &program)?;
         let windows = program.windows();
         this.clock_ns = midmean(&tsc_samples(tsc, &trace, (0..windows).step_by(2)))?;
-        this.pair_ns =
-            this.clock_ns + midmean(&tsc_samples(tsc, &trace, (1..windows).step_by(2)))?;
+        this.pair_ns = this.clock_ns + midmean(&tsc_samples(tsc, &trace, (1..windows).step_by(2)))?;
         this.instrument.window_ns = this.pair_ns;
         Ok(this)
     }
@@ -131,7 +130,7 @@ impl Calibration {
         crate::stats::floor_index(ns / self.pair_ns).max(1)
     }
 
-    /// Ticks as time [ns].
+    /// Ticks as time (ns).
     #[must_use]
     pub fn ns(&self, ticks: u64) -> f64 {
         self.tsc.ns(TscTicks::from_ticks(ticks))
@@ -148,12 +147,8 @@ pub(crate) fn run_one(
     traces.pop().ok_or(TargetError::ThreadGone { cpu })
 }
 
-/// Durations of undisturbed windows [ns].
-fn tsc_samples(
-    tsc: TscFrequency,
-    trace: &Trace,
-    windows: impl Iterator<Item = usize>,
-) -> Samples {
+/// Durations of undisturbed windows (ns).
+fn tsc_samples(tsc: TscFrequency, trace: &Trace, windows: impl Iterator<Item = usize>) -> Samples {
     let undisturbed = windows.filter(|&window| !trace.interrupted(window));
     undisturbed.map(|window| tsc.ns(TscTicks::from_ticks(trace.ticks(window)))).collect()
 }
@@ -177,7 +172,7 @@ fn whole(value: f64) -> Option<u32> {
     (1..=20).find(|&n| (value / f64::from(n) - 1.0).abs() < LATENCY_TOLERANCE)
 }
 
-/// The smallest distance between two durations [ns]: the counter's step.
+/// The smallest distance between two durations (ns): the counter's step.
 fn resolution(samples: &Samples, tsc: TscFrequency) -> f64 {
     let tick = 1.0 / tsc.ghz();
     let steps = samples.values().windows(2).map(|pair| pair[1] - pair[0]);

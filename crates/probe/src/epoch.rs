@@ -17,7 +17,7 @@ use crate::lab::{Lab, ModeError};
 use crate::program::{Operands, Program, Trace, Work};
 use crate::stats::{Samples, floor_index};
 
-/// How many pairs right before the burst are its reference, at most [40 us].
+/// How many pairs right before the burst are its reference, at most (40 us).
 const REFERENCE_PAIRS: usize = 100;
 
 /// What one epoch is made of.
@@ -42,9 +42,9 @@ pub(crate) struct Plan {
 /// One pair of windows after a burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
-    /// Begin, after the burst's end [ns].
+    /// Begin, after the burst's end (ns).
     pub(crate) at_ns: f64,
-    /// Time beyond the reference [ns].
+    /// Time beyond the reference (ns).
     pub(crate) excess_ns: f64,
     /// Duration of the clock window over its reference.
     pub(crate) clock: f64,
@@ -68,13 +68,13 @@ pub(crate) enum Disturbance {
 /// One burst, or baseline, and the scalar code after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Epoch {
-    /// Duration of the burst [ns].
+    /// Duration of the burst (ns).
     pub(crate) burst_ns: f64,
     /// Whether the burst was interrupted.
     pub(crate) burst_interrupted: bool,
     /// The pairs after it, in order.
     pub(crate) pairs: Vec<Pair>,
-    /// Duration of a pair before the burst [ns].
+    /// Duration of a pair before the burst (ns).
     pub(crate) reference_ns: f64,
 }
 
@@ -216,13 +216,14 @@ fn own_epoch(calibration: &Calibration, trace: &Trace, place: &Place, plan: &Pla
     let reference = plan.quiet.min(REFERENCE_PAIRS);
     let before = place.burst - 2 * reference..place.burst;
     let end = trace.stamps[place.burst + 1].ticks();
-    let mut epoch = epoch(calibration, trace, before, place.after..place.after + 2 * plan.after, end);
+    let mut epoch =
+        epoch(calibration, trace, before, place.after..place.after + 2 * plan.after, end);
     epoch.burst_ns = calibration.ns(trace.ticks(place.burst));
     epoch.burst_interrupted = trace.interrupted(place.burst);
     epoch
 }
 
-/// The pairs of another hardware thread around `burst` [ticks]; `None` if its trace does not reach
+/// The pairs of another hardware thread around `burst` (ticks); `None` if its trace does not reach
 /// far enough.
 fn watched_epoch(
     calibration: &Calibration,
@@ -275,7 +276,7 @@ fn epoch(
     Epoch { burst_ns: 0.0, burst_interrupted: false, pairs: pairs.collect(), reference_ns }
 }
 
-/// Mean duration of windows that nothing disturbed [ns]. A mean, not a median: a median would
+/// Mean duration of windows that nothing disturbed (ns). A mean, not a median: a median would
 /// round to a step of the counter.
 fn reference(
     calibration: &Calibration,
@@ -283,8 +284,7 @@ fn reference(
     windows: impl Iterator<Item = usize>,
 ) -> f64 {
     let undisturbed = windows.filter(|&window| !trace.interrupted(window));
-    let samples: Samples =
-        undisturbed.map(|window| calibration.ns(trace.ticks(window))).collect();
+    let samples: Samples = undisturbed.map(|window| calibration.ns(trace.ticks(window))).collect();
     let typical = samples.quantile(0.5).unwrap_or(f64::NAN);
     let (mut sum, mut count) = (0.0, 0.0);
     for value in samples.values().iter().filter(|value| **value < 1.5 * typical) {

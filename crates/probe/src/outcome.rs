@@ -29,15 +29,15 @@ pub struct Findings {
 pub struct Instrument {
     /// Core cycles of one 32-bit multiplication, as found by comparison with additions.
     pub multiplication_cycles: u32,
-    /// Clock of the undisturbed core [GHz].
+    /// Clock of the undisturbed core (GHz).
     pub nominal_ghz: f64,
     /// Independent additions per cycle: the issue width that scalar code reaches.
     pub issue_per_cycle: f64,
-    /// Smallest step of the time-stamp counter [ns].
+    /// Smallest step of the time-stamp counter (ns).
     pub resolution_ns: f64,
-    /// What reading a time stamp adds to a window [ns].
+    /// What reading a time stamp adds to a window (ns).
     pub overhead_ns: f64,
-    /// Length of one window of scalar code, chain and independent additions together [ns].
+    /// Length of one window of scalar code, chain and independent additions together (ns).
     pub window_ns: f64,
 }
 
@@ -77,9 +77,9 @@ pub struct Outcome {
     /// Whether there is an effect at all.
     pub effect: bool,
     /// The largest cost that an effect may have and stay unseen here, or the largest that this one
-    /// has, both at 95 % [ns].
+    /// has, both at 95 % (ns).
     pub bound_ns: f64,
-    /// How long after the burst was looked at for that bound [ns].
+    /// How long after the burst was looked at for that bound (ns).
     pub horizon_ns: f64,
     /// What the mode measures.
     pub detail: Detail,
@@ -124,20 +124,20 @@ impl Quantity {
 pub struct Episode {
     /// Instructions in the burst.
     pub burst_instructions: u32,
-    /// Scalar code before each burst [ns].
+    /// Scalar code before each burst (ns).
     pub quiet_ns: f64,
-    /// Duration of the burst [ns].
+    /// Duration of the burst (ns).
     pub burst_ns: Quantity,
-    /// Total cost to the scalar code after it [ns].
+    /// Total cost to the scalar code after it (ns).
     pub extra_ns: Quantity,
     /// Clock right after the burst over the nominal one.
     pub clock_ratio_after: Quantity,
     /// Independent instructions per cycle right after the burst over the nominal number: below 1
     /// where issue is throttled rather than the clock.
     pub issue_ratio_after: Quantity,
-    /// Time from the end of the burst to the nominal clock [ns]; `None` without an effect.
+    /// Time from the end of the burst to the nominal clock (ns); `None` without an effect.
     pub release_delay_ns: Option<Quantity>,
-    /// The stall at the return to the nominal clock [ns]; `None` if fewer than half of the
+    /// The stall at the return to the nominal clock (ns); `None` if fewer than half of the
     /// repetitions have one.
     pub release_stall_ns: Option<Quantity>,
     /// How the burst itself was throttled; `None` if it was not.
@@ -151,7 +151,7 @@ pub struct Episode {
 /// Throttled execution at the begin of a stretch of vector code.
 #[derive(Clone, Debug)]
 pub struct Throttling {
-    /// How long [ns].
+    /// How long (ns).
     pub throttled_ns: Quantity,
     /// Throughput per cycle meanwhile over the settled one; 1 is not throttled.
     pub throttle_factor: Estimate,
@@ -160,7 +160,7 @@ pub struct Throttling {
 /// Clock and issue at one time, against the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePoint {
-    /// Middle of the time bin, after the burst's end or the kernel's begin [ns].
+    /// Middle of the time bin, after the burst's end or the kernel's begin (ns).
     pub at_ns: f64,
     /// Clock over nominal: mean and its 95 % interval.
     pub clock_ratio: Estimate,
@@ -184,7 +184,7 @@ pub struct Neighbour {
     pub cpu: CpuId,
     /// Which kind.
     pub relation: Relation,
-    /// What the episode cost it [ns].
+    /// What the episode cost it (ns).
     pub extra_ns: Quantity,
     /// Whether that is an effect.
     pub effect: bool,
@@ -193,7 +193,7 @@ pub struct Neighbour {
 /// A step of the clock in a long stretch of vector code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// When the step begins, after the kernel's first instruction [ns].
+    /// When the step begins, after the kernel's first instruction (ns).
     pub at_ns: f64,
     /// Clock over nominal from here on.
     pub clock_ratio: f64,
@@ -204,11 +204,11 @@ pub struct Step {
 /// A long stretch of the kernel.
 #[derive(Clone, Debug)]
 pub struct Downclock {
-    /// How long it was run [ns].
+    /// How long it was run (ns).
     pub observed_ns: f64,
-    /// Time from the first instruction to the settled clock [ns]; `None` if the clock stays.
+    /// Time from the first instruction to the settled clock (ns); `None` if the clock stays.
     pub settle_ns: Option<Quantity>,
-    /// Stall on the way there [ns]; `None` if fewer than half of the repetitions have one.
+    /// Stall on the way there (ns); `None` if fewer than half of the repetitions have one.
     pub stall_ns: Option<Quantity>,
     /// Settled clock over nominal.
     pub clock_ratio: Quantity,
@@ -220,14 +220,14 @@ pub struct Downclock {
     pub steps: Vec<Step>,
     /// Clock over time.
     pub curve: Vec<CurvePoint>,
-    /// Throughput over time: middle of the bin [ns], kernel instructions per cycle.
+    /// Throughput over time: middle of the bin (ns), kernel instructions per cycle.
     pub throughput: Vec<(f64, f64)>,
 }
 
 /// The begin of the kernel, before throttling.
 #[derive(Clone, Debug)]
 pub struct Throttle {
-    /// Time before throttled execution begins [ns]; `None` if nothing is throttled.
+    /// Time before throttled execution begins (ns); `None` if nothing is throttled.
     pub pre_throttle_ns: Option<Quantity>,
     /// Instructions executed before that; `None` if nothing is throttled.
     pub pre_throttle_instructions: Option<Quantity>,
@@ -255,7 +255,7 @@ pub struct Recurrence {
     pub burst_instructions: u32,
     /// One entry per gap, ascending.
     pub gaps: Vec<Gap>,
-    /// The gap at which the regime changes [us]; the interval is the last bracket of the
+    /// The gap at which the regime changes (us); the interval is the last bracket of the
     /// bisection. `None` if all gaps behave alike.
     pub regime_change_us: Option<Estimate>,
     /// What changes there, in words.
@@ -265,13 +265,13 @@ pub struct Recurrence {
 /// Bursts at one gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gap {
-    /// Scalar work between two bursts, as long as it takes undisturbed [us].
+    /// Scalar work between two bursts, as long as it takes undisturbed (us).
     pub gap_us: f64,
-    /// How much longer the scalar work takes [%].
+    /// How much longer the scalar work takes (%).
     pub slowdown_pct: Estimate,
     /// Share of gaps with a stall, above the baseline's.
     pub stall_share: f64,
-    /// Duration of a burst [ns].
+    /// Duration of a burst (ns).
     pub burst_ns: Estimate,
     /// Clock at the end of the gap over nominal.
     pub clock_ratio: f64,
@@ -282,7 +282,7 @@ pub struct Gap {
 pub struct Levels {
     /// CPUs that ran the kernel.
     pub active: usize,
-    /// Settled clock [GHz].
+    /// Settled clock (GHz).
     pub clock_ghz: Estimate,
     /// Settled clock over that of scalar code on as many CPUs.
     pub clock_ratio: Estimate,

@@ -170,7 +170,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// How long window `index` took [TSC ticks].
+    /// How long window `index` took (TSC ticks).
     #[must_use]
     pub fn ticks(&self, index: usize) -> u64 {
         self.stamps[index + 1].ticks().saturating_sub(self.stamps[index].ticks())

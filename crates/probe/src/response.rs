@@ -4,7 +4,7 @@
 //! # How
 //!
 //! 1. Pairs are gathered in bins that grow with time after the burst. In each bin, burst and
-//!    baseline are compared repetition by repetition; [`Curve`] holds mean and error of the
+//!    baseline are compared repetition by repetition; a [`Bin`] holds mean and error of the
 //!    difference. The effect ends with the last bin that stands out.
 //! 2. The cost of a repetition is the sum of excess up to twice that time, less its baseline's.
 //! 3. The release of a repetition is the change point that best separates pairs at the plateau's
@@ -26,15 +26,15 @@ const STANDS_OUT: f64 = 4.5;
 /// at 10 GHz; below it, differences of code placement show.
 const SMALLEST_SLOWDOWN: f64 = 0.004;
 
-/// The smallest cost that counts as an effect of the clock [ns]. A wide burst and its stand-in
+/// The smallest cost that counts as an effect of the clock (ns). A wide burst and its stand-in
 /// leave branch predictors and front end in different states; on Zen 5 that was seen to cost the
 /// code after it up to 6 ns, less than two mispredicted branches.
 pub(crate) const SMALLEST_COST_NS: f64 = 20.0;
 
-/// How many pairs around the release may hold its stall [4 us].
+/// How many pairs around the release may hold its stall (4 us).
 const STALL_REACH: usize = 10;
 
-/// The least time after a burst that is looked at [ns].
+/// The least time after a burst that is looked at (ns).
 pub(crate) const LEAST_HORIZON_NS: f64 = 20_000.0;
 
 /// One bin of the superposed epochs.
@@ -44,7 +44,7 @@ pub(crate) struct Bin {
     pub(crate) first: usize,
     /// One past the last pair.
     pub(crate) end: usize,
-    /// Middle [ns after the burst].
+    /// Middle (ns after the burst).
     pub(crate) at_ns: f64,
     /// Relative slow-down against the baseline: mean and standard error.
     pub(crate) slowdown: (f64, f64),
@@ -141,20 +141,24 @@ pub(crate) struct Response {
     pub(crate) bins: Vec<Bin>,
     /// Whether the burst did anything.
     pub(crate) effect: bool,
-    /// How long after the burst was looked at [ns].
+    /// How long after the burst was looked at (ns).
     pub(crate) horizon_ns: f64,
-    /// When the last trace of the effect was seen [ns]; 0 without an effect.
+    /// When the last trace of the effect was seen (ns); 0 without an effect.
     pub(crate) end_ns: f64,
-    /// Cost of each repetition, less its baseline's [ns].
+    /// Cost of each repetition, less its baseline's (ns).
     pub(crate) extra_ns: Samples,
-    /// Release of each repetition that has one [ns after the burst].
+    /// Release of each repetition that has one (ns after the burst).
     pub(crate) release_ns: Samples,
-    /// Stall of each repetition that has one [ns].
+    /// Stall of each repetition that has one (ns).
     pub(crate) stall_ns: Samples,
 }
 
 /// Analyses the epochs of one hardware thread.
-pub(crate) fn analyse(calibration: &Calibration, bursts: &[Epoch], baselines: &[Epoch]) -> Response {
+pub(crate) fn analyse(
+    calibration: &Calibration,
+    bursts: &[Epoch],
+    baselines: &[Epoch],
+) -> Response {
     let bins = bins(calibration, bursts, baselines);
     let end = end_of_effect(&bins);
     let least = calibration.pairs(LEAST_HORIZON_NS);
@@ -212,9 +216,9 @@ fn plateau(bins: &[Bin], end: usize) -> f64 {
 /// The return to the nominal clock in one repetition.
 #[derive(Clone, Debug)]
 struct Release {
-    /// When [ns after the burst].
+    /// When (ns after the burst).
     at_ns: f64,
-    /// The stall next to it, beyond the time of the pairs it fell into [ns]; 0 if there is none.
+    /// The stall next to it, beyond the time of the pairs it fell into (ns); 0 if there is none.
     stall_ns: f64,
     /// The pairs whose stalls belong to it.
     reach: (usize, usize),
@@ -262,7 +266,7 @@ fn change_point(epoch: &Epoch, pairs: usize, plateau: f64) -> usize {
     change
 }
 
-/// The excess of the first `horizon` pairs, with the stalls of the release only [ns].
+/// The excess of the first `horizon` pairs, with the stalls of the release only (ns).
 fn cost(epoch: &Epoch, horizon: usize, release: Option<&Release>) -> f64 {
     let counts = |index: usize| release.is_some_and(|r| (r.reach.0..r.reach.1).contains(&index));
     let pairs = epoch.pairs.iter().take(horizon).enumerate();

@@ -55,9 +55,9 @@ pub struct Shape {
     pub cores: Option<Sourced<u32>>,
     /// Hardware threads of a core.
     pub threads_per_core: Option<Sourced<u32>>,
-    /// Second-level cache of a core, or of the cores that share one [KiB].
+    /// Second-level cache of a core, or of the cores that share one (KiB).
     pub l2_kib: Option<Sourced<u64>>,
-    /// Third-level cache of a package, or of the cores that share one [KiB].
+    /// Third-level cache of a package, or of the cores that share one (KiB).
     pub l3_kib: Option<Sourced<u64>>,
 }
 
@@ -68,7 +68,7 @@ pub struct Cluster {
     pub name: String,
     /// How many cores it has; at least one.
     pub cores: Sourced<u32>,
-    /// Its highest clock [MHz].
+    /// Its highest clock (MHz).
     pub max_mhz: Option<Sourced<u64>>,
     /// Work per cycle, the fastest cluster's being 1.
     pub capacity_ratio: Option<Sourced<f64>>,
@@ -90,15 +90,15 @@ pub enum Domain {
 pub struct Clock {
     /// Who shares a clock.
     pub domain: Option<Sourced<Domain>>,
-    /// The time-stamp counter [MHz].
+    /// The time-stamp counter (MHz).
     pub tsc_mhz: Option<Sourced<u64>>,
-    /// The lowest clock [MHz].
+    /// The lowest clock (MHz).
     pub min_mhz: Option<Sourced<u64>>,
-    /// The clock that is guaranteed [MHz].
+    /// The clock that is guaranteed (MHz).
     pub base_mhz: Option<Sourced<u64>>,
-    /// The highest clock of one core [MHz].
+    /// The highest clock of one core (MHz).
     pub max_mhz: Option<Sourced<u64>>,
-    /// Rated power of a package [mW].
+    /// Rated power of a package (mW).
     pub tdp_mw: Option<Sourced<u64>>,
 }
 
@@ -107,7 +107,7 @@ pub struct Clock {
 pub struct Bin {
     /// Up to so many active cores.
     pub cores: u32,
-    /// The clock [MHz].
+    /// The clock (MHz).
     pub mhz: Sourced<u64>,
 }
 
@@ -148,7 +148,7 @@ pub struct Rule {
     pub instructions_log_sd: Option<Sourced<f64>>,
     /// Instructions per cycle below which it does not.
     pub density_per_cycle: Option<Sourced<f64>>,
-    /// Median time from the first instruction to the level [ns].
+    /// Median time from the first instruction to the level (ns).
     pub grant_ns: Option<Sourced<u64>>,
 }
 
@@ -166,11 +166,11 @@ pub enum Path {
 pub struct Request {
     /// Throughput of wide code meanwhile, 1 being unthrottled.
     pub throttle_factor: Option<Sourced<f64>>,
-    /// How long that lasts [ns].
+    /// How long that lasts (ns).
     pub throttled_ns: Option<Sourced<u64>>,
-    /// How long the core stands still at the change [ns].
+    /// How long the core stands still at the change (ns).
     pub stall_ns: Option<Sourced<u64>>,
-    /// The power-control unit serves wishes in slots of this length [ns].
+    /// The power-control unit serves wishes in slots of this length (ns).
     pub slot_ns: Option<Sourced<u64>>,
     /// Levels in between.
     pub path: Option<Sourced<Path>>,
@@ -179,15 +179,15 @@ pub struct Request {
 /// From the last wide instruction back to the nominal clock.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Release {
-    /// How long the level is held after an isolated burst [ns].
+    /// How long the level is held after an isolated burst (ns).
     pub hold_ns: Option<Sourced<u64>>,
     /// Share of releases that take longer.
     pub extended_share: Option<Sourced<f64>>,
-    /// How long those take at most, evenly spread from `hold_ns` [ns].
+    /// How long those take at most, evenly spread from `hold_ns` (ns).
     pub extended_ns: Option<Sourced<u64>>,
-    /// How long the core stands still at the change [ns].
+    /// How long the core stands still at the change (ns).
     pub stall_ns: Option<Sourced<u64>>,
-    /// While bursts recur at gaps below this, the level is not given back at all [ns].
+    /// While bursts recur at gaps below this, the level is not given back at all (ns).
     pub recurrence_ns: Option<Sourced<u64>>,
 }
 
@@ -196,9 +196,9 @@ pub struct Release {
 pub struct PState {
     /// Its name: `P2`.
     pub name: String,
-    /// The clock [MHz].
+    /// The clock (MHz).
     pub mhz: Sourced<u64>,
-    /// The voltage [mV].
+    /// The voltage (mV).
     pub mv: Option<Sourced<u64>>,
 }
 
@@ -209,7 +209,7 @@ pub struct Power {
     pub load: String,
     /// The P-state of the cores that run it.
     pub pstate: String,
-    /// Power of the package [mW].
+    /// Power of the package (mW).
     pub package_mw: Sourced<u64>,
 }
 
@@ -220,9 +220,9 @@ pub struct Transition {
     pub from: String,
     /// To which.
     pub to: String,
-    /// How long the request keeps the core [ns].
+    /// How long the request keeps the core (ns).
     pub request_ns: Option<Sourced<u64>>,
-    /// From the request to the new clock [ns].
+    /// From the request to the new clock (ns).
     pub total_ns: Option<Sourced<u64>>,
 }
 
@@ -231,9 +231,9 @@ pub struct Transition {
 pub struct CState {
     /// Its name: `C6`.
     pub name: String,
-    /// Time to wake up [ns].
+    /// Time to wake up (ns).
     pub exit_ns: Sourced<u64>,
-    /// Stay from which it pays [ns].
+    /// Stay from which it pays (ns).
     pub residency_ns: Option<Sourced<u64>>,
 }
 
@@ -242,7 +242,7 @@ pub struct CState {
 pub struct Move {
     /// What moves, from where to where: one of [`Move::KINDS`].
     pub kind: String,
-    /// One way [ns].
+    /// One way (ns).
     pub ns: Sourced<u64>,
 }
 
@@ -355,7 +355,7 @@ impl Level {
         Self { name: name.to_owned(), bins: Vec::new(), clock_ratio: None, issue_ratio: None }
     }
 
-    /// The highest clock with `active` cores [MHz]; `None` where the model does not say.
+    /// The highest clock with `active` cores (MHz); `None` where the model does not say.
     #[must_use]
     pub fn mhz(&self, active: u32) -> Option<u64> {
         self.bins.iter().find(|bin| active <= bin.cores).map(|bin| bin.mhz.value)

@@ -165,7 +165,7 @@ impl TscFrequency {
         self.ghz
     }
 
-    /// The time that `ticks` took [ns], not rounded.
+    /// The time that `ticks` took (ns), not rounded.
     #[must_use]
     pub fn ns(self, ticks: TscTicks) -> f64 {
         ticks.ticks() as f64 / self.ghz

@@ -14,7 +14,7 @@ use dimmer_probe::outcome::{
 use dimmer_probe::stats::Estimate;
 
 /// What every row begins with.
-const KEY: [&str; 3] = ["kernel", "cpu", "threads"];
+const KEY: [&str; 4] = ["kernel", "cpu", "threads", "burst_instructions"];
 
 /// Names of kernels are cut to this length in file names, of which Linux takes 255 bytes.
 const LONGEST_NAME: usize = 200;
@@ -38,7 +38,7 @@ pub(crate) fn write(directory: &Path, findings: &Findings) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The files being written, by name: outcomes that differ in CPU or threads only share one.
+/// The files being written, by name: outcomes of one mode and kernel share one.
 struct Tables<'a> {
     directory: &'a Path,
     files: BTreeMap<String, csv::Writer<File>>,
@@ -55,7 +55,12 @@ impl Tables<'_> {
         let name = file_name(outcome, series);
         let path = self.directory.join(&name);
         let context = || format!("cannot write {}", path.display());
-        let key = [outcome.kernel.clone(), outcome.cpu.to_string(), outcome.threads.to_string()];
+        let key = [
+            outcome.kernel.clone(),
+            outcome.cpu.to_string(),
+            outcome.threads.to_string(),
+            burst_instructions(&outcome.detail).map_or_else(String::new, |n| n.to_string()),
+        ];
         let mut rows = rows.into_iter().peekable();
         if rows.peek().is_none() {
             return Ok(());
@@ -72,6 +77,15 @@ impl Tables<'_> {
             file.write_record(key.iter().chain(&row)).with_context(context)?;
         }
         Ok(())
+    }
+}
+
+/// How long the bursts were; `None` for modes that have no bursts of one length.
+fn burst_instructions(detail: &Detail) -> Option<u32> {
+    match detail {
+        Detail::Episode(episode) => Some(episode.burst_instructions),
+        Detail::Recurrence(recurrence) => Some(recurrence.burst_instructions),
+        _ => None,
     }
 }
 
@@ -159,7 +173,10 @@ fn quantities(detail: &Detail) -> Vec<(&'static str, Option<&Quantity>)> {
             ("throttled_ns", throttled_ns(downclock.throttling.as_ref())),
         ],
         Detail::Throttle(Throttle {
-            pre_throttle_ns, pre_throttle_instructions, throttling, ..
+            pre_throttle_ns,
+            pre_throttle_instructions,
+            throttling,
+            ..
         }) => vec![
             ("pre_throttle_ns", pre_throttle_ns.as_ref()),
             ("pre_throttle_instructions", pre_throttle_instructions.as_ref()),
@@ -198,7 +215,7 @@ fn write_samples(tables: &mut Tables<'_>, outcome: &Outcome) -> anyhow::Result<(
             let at = neighbour.cpu.to_string();
             let samples = neighbour.extra_ns.samples.values();
             let row = |value: &f64| vec![at.clone(), "extra_ns".to_owned(), value.to_string()];
-            rows.extend(samples.map(row));
+            rows.extend(samples.iter().map(row));
         }
     }
     tables.append(outcome, "samples", &["observed_cpu", "quantity", "value"], rows)

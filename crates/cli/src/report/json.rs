@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::MachineDescription;
 
-/// The findings as JSON text, indented, with a line feed at the end.
+/// The findings as JSON text, indented.
 ///
 /// # Errors
 /// Never for the types here; `serde_json`'s interface allows for it.
@@ -30,7 +30,7 @@ pub(crate) fn render(
         skipped: findings.skipped.iter().map(SkippedEntry::from).collect(),
         interrupted: findings.interrupted,
     };
-    Ok(serde_json::to_string_pretty(&report)? + "\n")
+    serde_json::to_string_pretty(&report)
 }
 
 /// Six significant digits: more than any interval here is worth.
@@ -340,7 +340,7 @@ enum DetailEntry<'a> {
     Recurrence {
         burst_instructions: u32,
         regime_change_us: Option<EstimateEntry>,
-        regime: Option<&'a str>,
+        regime: &'a str,
         gaps: Vec<GapEntry>,
     },
     Levels {
@@ -429,7 +429,7 @@ impl<'a> From<&'a Detail> for DetailEntry<'a> {
             Detail::Recurrence(recurrence) => Self::Recurrence {
                 burst_instructions: recurrence.burst_instructions,
                 regime_change_us: recurrence.regime_change_us.map(EstimateEntry::from),
-                regime: Some(recurrence.regime.as_str()).filter(|regime| !regime.is_empty()),
+                regime: &recurrence.regime,
                 gaps: recurrence
                     .gaps
                     .iter()

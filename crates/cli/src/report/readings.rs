@@ -19,13 +19,24 @@ pub(super) struct Reading {
     pub(super) value: Option<String>,
     /// Its 95 % interval, without the unit; `None` where there is none.
     pub(super) interval: Option<String>,
-    /// Whether it belongs into a table that has little room.
-    pub(super) brief: bool,
+    /// When it is worth a place.
+    pub(super) role: Role,
+}
+
+/// When a reading is worth a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It describes an effect: shown everywhere, but missing where there is none.
+    Effect,
+    /// It tells what was asked: shown everywhere.
+    Question,
+    /// It is shown only where there is room.
+    Detail,
 }
 
 impl Reading {
     fn new(label: &'static str, value: Option<String>) -> Self {
-        Self { label, value, interval: None, brief: true }
+        Self { label, value, interval: None, role: Role::Effect }
     }
 
     fn time(label: &'static str, ns: Option<&Quantity>) -> Self {
@@ -50,8 +61,12 @@ impl Reading {
         }
     }
 
-    fn detail(self) -> Self {
-        Self { brief: false, ..self }
+    fn role(self, role: Role) -> Self {
+        Self { role, ..self }
+    }
+
+    fn burst(instructions: u32) -> Self {
+        Self::new("instructions", Some(count(instructions))).role(Role::Question)
     }
 }
 
@@ -67,7 +82,7 @@ pub(super) fn readings(outcome: &Outcome) -> Vec<Reading> {
         Detail::Levels(levels) => return of_levels(levels),
     };
     if !outcome.effect {
-        for reading in readings.iter_mut().filter(|reading| reading.brief) {
+        for reading in readings.iter_mut().filter(|reading| reading.role == Role::Effect) {
             (reading.value, reading.interval) = (None, None);
         }
         if let Some(verdict) = readings.first_mut() {
@@ -100,9 +115,10 @@ fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
     ];
     readings.extend(of_throttling(episode.throttling.as_ref()));
     readings.extend([
-        Reading::percent("issue after it", Some(&episode.issue_ratio_after.estimate)).detail(),
-        Reading::new("burst", Some(count(episode.burst_instructions) + " instructions")).detail(),
-        Reading::time("burst takes", Some(&episode.burst_ns)).detail(),
+        Reading::burst(episode.burst_instructions),
+        Reading::percent("issue after it", Some(&episode.issue_ratio_after.estimate))
+            .role(Role::Detail),
+        Reading::time("burst takes", Some(&episode.burst_ns)).role(Role::Detail),
     ]);
     readings
 }
@@ -116,8 +132,8 @@ fn of_downclock(downclock: &Downclock) -> Vec<Reading> {
     readings.extend(of_throttling(downclock.throttling.as_ref()));
     let per_cycle = Some(&downclock.instructions_per_cycle.estimate);
     readings.extend([
-        Reading::number("per cycle", per_cycle, 3).detail(),
-        Reading::new("watched for", Some(time(downclock.observed_ns))).detail(),
+        Reading::number("per cycle", per_cycle, 3).role(Role::Detail),
+        Reading::new("watched for", Some(time(downclock.observed_ns))).role(Role::Detail),
     ]);
     readings
 }
@@ -126,7 +142,7 @@ fn of_throttle(throttle: &Throttle) -> Vec<Reading> {
     let instructions = throttle.pre_throttle_instructions.as_ref();
     let mut readings = vec![
         Reading::time("begins after", throttle.pre_throttle_ns.as_ref()),
-        Reading::number("instructions", instructions.map(|before| &before.estimate), 0),
+        Reading::number("after instructions", instructions.map(|before| &before.estimate), 0),
     ];
     readings.extend(of_throttling(throttle.throttling.as_ref()));
     readings
@@ -148,17 +164,13 @@ fn of_recurrence(recurrence: &Recurrence) -> Vec<Reading> {
     let percentage = |estimate: &Estimate| estimate.scaled(0.01);
     let change = recurrence.regime_change_us.map(|change| change.scaled(1e3));
     vec![
-        Reading::percent(
-            "slows by up to",
-            worst.map(|gap| percentage(&gap.slowdown_pct)).as_ref(),
-        ),
+        Reading::percent("slows by up to", worst.map(|gap| percentage(&gap.slowdown_pct)).as_ref()),
         Reading::new("at a gap of", worst.map(|gap| time(gap.gap_us * 1e3))),
         Reading {
             interval: change.as_ref().map(time_interval),
             ..Reading::new("regime changes at", change.map(|change| time(change.median)))
         },
-        Reading::new("burst", Some(count(recurrence.burst_instructions) + " instructions"))
-            .detail(),
+        Reading::burst(recurrence.burst_instructions),
     ]
 }
 

@@ -5,7 +5,7 @@ use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{Findings, Outcome};
 
 use super::number::{SPACE, length};
-use super::readings::{Reading, readings};
+use super::readings::{Reading, Role, readings};
 use super::words;
 
 /// The findings as text of at most `width` columns where words allow, with a line feed at the end.
@@ -15,6 +15,7 @@ use super::words;
 pub(crate) fn render(findings: &Findings, width: u16, colour: bool) -> String {
     let mut text = String::new();
     let mut modes: Vec<Mode> = findings.outcomes.iter().map(|outcome| outcome.mode).collect();
+    modes.sort_unstable();
     modes.dedup();
     for mode in modes {
         let of_mode: Vec<&Outcome> =
@@ -55,8 +56,8 @@ fn table_of(outcomes: &[&Outcome], width: u16, colour: bool) -> String {
     let rows: Vec<(&Outcome, Vec<Reading>)> = outcomes
         .iter()
         .map(|outcome| {
-            let brief = readings(outcome).into_iter().filter(|reading| reading.brief);
-            (*outcome, brief.collect())
+            let brief = readings(outcome).into_iter();
+            (*outcome, brief.filter(|reading| reading.role != Role::Detail).collect())
         })
         .collect();
     let labels: Vec<&str> =

@@ -26,6 +26,9 @@ pub(super) fn title(mode: Mode) -> (&'static str, &'static str) {
 
 /// `absent, below 38 ns`.
 pub(super) fn absent(bound_ns: f64) -> String {
+    if !bound_ns.is_finite() {
+        return "absent, but without a bound".to_owned();
+    }
     format!("absent, below {}", time(bound_ns))
 }
 
@@ -40,11 +43,11 @@ pub(super) fn verdict(outcome: &Outcome) -> String {
     let found = match &outcome.detail {
         Detail::Levels(levels) => return levels_verdict(levels),
         _ if !outcome.effect => {
-            return format!(
-                "Absent, below {}: nothing larger was seen within {} after the code.",
-                time(outcome.bound_ns),
+            return capitalised(&format!(
+                "{}: nothing larger was seen within {}.",
+                absent(outcome.bound_ns),
                 time(outcome.horizon_ns)
-            );
+            ));
         }
         Detail::Episode(episode) => episode_verdict(episode),
         Detail::Downclock(downclock) => downclock_verdict(downclock),
@@ -87,6 +90,12 @@ pub(super) fn advice(outcome: &Outcome) -> String {
     }
 }
 
+fn capitalised(sentence: &str) -> String {
+    let mut characters = sentence.chars();
+    let first = characters.next().map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + characters.as_str()
+}
+
 fn with_interval(ns: &Estimate) -> String {
     format!("{} {}", time(ns.median), time_interval(ns))
 }
@@ -113,7 +122,8 @@ fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
     let clock = &episode.clock_ratio_after.estimate;
     let issue = &episode.issue_ratio_after.estimate;
     let delay = episode.release_delay_ns.as_ref().map(|delay| with_interval(&delay.estimate));
-    let mut after = format!("Right after it the clock stands at {} of nominal", percent(clock.median));
+    let mut after =
+        format!("Right after it the clock stands at {} of nominal", percent(clock.median));
     if let Some(delay) = delay {
         after.push_str(&format!(" and is back after {delay}"));
     }
@@ -131,7 +141,10 @@ fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
         Some(after),
         // Only a difference that its interval confirms is put into words.
         (issue.ci95.1 < 0.99).then(|| {
-            format!("The core issues only {} of the usual instructions per cycle.", percent(issue.median))
+            format!(
+                "The core issues only {} of the usual instructions per cycle.",
+                percent(issue.median)
+            )
         }),
         throttling_verdict(episode.throttling.as_ref()),
         neighbours_verdict(episode),
@@ -287,7 +300,8 @@ fn recurrence_advice(recurrence: &Recurrence) -> String {
              ones work under the other regime all the time.",
             time(change.ci95.1 * 1e3)
         ),
-        None => "The fewer such bursts, the less is lost; no particular gap is to be avoided.".to_owned(),
+        None => "The fewer such bursts, the less is lost; no particular gap is to be avoided."
+            .to_owned(),
     }
 }
 

@@ -25,11 +25,8 @@ fn switch(root: &Path) -> String {
 /// Starts a probe with turbo off and waits until it is.
 fn probe_with_turbo_off(root: &Path) -> Option<Child> {
     let arguments = ["--root", root.to_str().unwrap(), "probe", "--turbo-off", "--mode", "episode"];
-    let mut probe = command(root, &arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut probe =
+        command(root, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let patience = Instant::now() + Duration::from_secs(60);
     while switch(root) == "0" && Instant::now() < patience {
         if let Some(status) = probe.try_wait().unwrap() {
@@ -53,7 +50,9 @@ fn a_killed_run_is_undone_by_restore() {
     assert_eq!(switch(root.path()), "1");
     let output = dimmer(root.path(), &["--root", root.path().to_str().unwrap(), "restore"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).contains("restored /sys/devices/system/cpu/intel_pstate/no_turbo: 1 -> 0"));
+    assert!(
+        stdout(&output).contains("restored /sys/devices/system/cpu/intel_pstate/no_turbo: 1 -> 0")
+    );
     assert_eq!(switch(root.path()), "0");
     let again = dimmer(root.path(), &["--root", root.path().to_str().unwrap(), "restore"]);
     assert!(stdout(&again).contains("Nothing to restore"));
@@ -63,7 +62,8 @@ fn a_killed_run_is_undone_by_restore() {
 fn an_interrupted_run_undoes_its_change_and_exits_130() {
     let root = made_up_machine();
     let Some(probe) = probe_with_turbo_off(root.path()) else { return };
-    let killed = std::process::Command::new("kill").args(["-INT", &probe.id().to_string()]).status();
+    let killed =
+        std::process::Command::new("kill").args(["-INT", &probe.id().to_string()]).status();
     assert!(killed.unwrap().success());
     let output = probe.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));

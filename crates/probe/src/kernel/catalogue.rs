@@ -164,33 +164,23 @@ emit!(
 
 /// The four declarations that belong to a [`vector!`].
 macro_rules! declare {
-    ($list:ident, $name:ident, $class_256:expr, $needs_256:expr, $class_512:expr, $needs_512:expr) => {
-        $list.push(Template {
+    ($name:ident, $class_256:expr, $needs_256:expr, $class_512:expr, $needs_512:expr) => {{
+        let template = |class, dependency, needs, bytes| Template {
             mnemonic: stringify!($name),
-            class: $class_256,
-            dependency: Unrolled,
+            class,
+            dependency,
             loads: false,
-            needs: $needs_256,
-            bytes: $name::unrolled_256::bytes(),
-        });
-        $list.push(Template {
-            dependency: Dependent,
-            bytes: $name::dependent_256::bytes(),
-            ..$list[$list.len() - 1]
-        });
-        $list.push(Template {
-            class: $class_512,
-            needs: $needs_512,
-            dependency: Unrolled,
-            bytes: $name::unrolled_512::bytes(),
-            ..$list[$list.len() - 1]
-        });
-        $list.push(Template {
-            dependency: Dependent,
-            bytes: $name::dependent_512::bytes(),
-            ..$list[$list.len() - 1]
-        });
-    };
+            needs,
+            bytes,
+        };
+        let (narrow, wide): (&'static [Feature], &'static [Feature]) = ($needs_256, $needs_512);
+        [
+            template($class_256, Unrolled, narrow, $name::unrolled_256::bytes()),
+            template($class_256, Dependent, narrow, $name::dependent_256::bytes()),
+            template($class_512, Unrolled, wide, $name::unrolled_512::bytes()),
+            template($class_512, Dependent, wide, $name::dependent_512::bytes()),
+        ]
+    }};
 }
 
 /// Every template, in the order in which kernels are listed.
@@ -198,34 +188,22 @@ pub(super) fn templates() -> Vec<Template> {
     const FMA: &[Feature] = &[Avx2, Fma];
     const EVEX: &[Feature] = &[Avx512f];
     const EVEX_BYTES: &[Feature] = &[Avx512f, Avx512bw];
-    let mut list = Vec::new();
-    // The eight instructions of paper 000 §3.3.2; its `vpmulldq` is spelt `vpmullq`.
-    declare!(list, vfmaddsub132pd, Heavy256, FMA, Heavy512, EVEX);
-    declare!(list, vfmaddsub132ps, Heavy256, FMA, Heavy512, EVEX);
-    declare!(list, vmulpd, Heavy256, &[Avx2], Heavy512, EVEX);
-    declare!(list, vmulps, Heavy256, &[Avx2], Heavy512, EVEX);
-    declare!(
-        list,
-        vpmullq,
-        Heavy256,
-        &[Avx512dq, Avx512vl],
-        Heavy512,
-        &[Avx512f, Avx512dq]
-    );
-    declare!(list, vpackssdw, Light256, &[Avx2], Light512, EVEX_BYTES);
-    declare!(list, vpaddsw, Light256, &[Avx2], Light512, EVEX_BYTES);
-    declare!(list, vpmaddwd, Heavy256, &[Avx2], Heavy512, EVEX_BYTES);
-    // Beyond the paper: the usual multiply-add, light integer code, and big-number arithmetic.
-    declare!(list, vfmadd231pd, Heavy256, FMA, Heavy512, EVEX);
-    declare!(list, vpaddd, Light256, &[Avx2], Light512, EVEX);
-    declare!(
-        list,
-        vpmadd52luq,
-        Heavy256,
-        &[Avx512ifma, Avx512vl],
-        Heavy512,
-        &[Avx512f, Avx512ifma]
-    );
+    let mut list = [
+        // The eight instructions of paper 000 §3.3.2; its `vpmulldq` is spelt `vpmullq`.
+        declare!(vfmaddsub132pd, Heavy256, FMA, Heavy512, EVEX),
+        declare!(vfmaddsub132ps, Heavy256, FMA, Heavy512, EVEX),
+        declare!(vmulpd, Heavy256, &[Avx2], Heavy512, EVEX),
+        declare!(vmulps, Heavy256, &[Avx2], Heavy512, EVEX),
+        declare!(vpmullq, Heavy256, &[Avx512dq, Avx512vl], Heavy512, &[Avx512f, Avx512dq]),
+        declare!(vpackssdw, Light256, &[Avx2], Light512, EVEX_BYTES),
+        declare!(vpaddsw, Light256, &[Avx2], Light512, EVEX_BYTES),
+        declare!(vpmaddwd, Heavy256, &[Avx2], Heavy512, EVEX_BYTES),
+        // Beyond the paper: the usual multiply-add, light integer code, big-number arithmetic.
+        declare!(vfmadd231pd, Heavy256, FMA, Heavy512, EVEX),
+        declare!(vpaddd, Light256, &[Avx2], Light512, EVEX),
+        declare!(vpmadd52luq, Heavy256, &[Avx512ifma, Avx512vl], Heavy512, &[Avx512f, Avx512ifma]),
+    ]
+    .concat();
     let single = |mnemonic, class, loads, needs, bytes| Template {
         mnemonic,
         class,
@@ -234,11 +212,13 @@ pub(super) fn templates() -> Vec<Template> {
         needs,
         bytes,
     };
-    list.push(single("vfmadd231pd", Heavy512, true, EVEX, load_512::bytes()));
-    list.push(single("vfmadd231pd", Heavy128, false, FMA, fma_128::bytes()));
-    list.push(single("vfmadd231sd", Scalar, false, FMA, fma_scalar::bytes()));
-    list.push(single("add", Scalar, false, &[], add_scalar::bytes()));
-    list.push(single("tdpbf16ps", Tile, false, &[AmxTile, AmxBf16], tile_bf16::bytes()));
-    list.push(single("tdpbssd", Tile, false, &[AmxTile, AmxInt8], tile_int8::bytes()));
+    list.extend([
+        single("vfmadd231pd", Heavy512, true, EVEX, load_512::bytes()),
+        single("vfmadd231pd", Heavy128, false, FMA, fma_128::bytes()),
+        single("vfmadd231sd", Scalar, false, FMA, fma_scalar::bytes()),
+        single("add", Scalar, false, &[], add_scalar::bytes()),
+        single("tdpbf16ps", Tile, false, &[AmxTile, AmxBf16], tile_bf16::bytes()),
+        single("tdpbssd", Tile, false, &[AmxTile, AmxInt8], tile_int8::bytes()),
+    ]);
     list
 }

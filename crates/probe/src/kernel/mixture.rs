@@ -42,9 +42,8 @@ fn interleave(parts: &[(Kernel, usize)]) -> Vec<Vec<u8>> {
     for slot in 1..=total {
         // The lag is share * slot / total - taken, kept in whole numbers; the first part wins ties.
         let lag = |i: usize| parts[i].1 * slot + total - taken[i] * total;
-        let next = (0..parts.len()).rev().max_by_key(|&i| {
-            if taken[i] < parts[i].1 { lag(i) } else { 0 }
-        });
+        let next =
+            (0..parts.len()).rev().max_by_key(|&i| if taken[i] < parts[i].1 { lag(i) } else { 0 });
         let next = next.unwrap_or(0);
         let code = &parts[next].0.instructions;
         period.push(code[taken[next] % code.len()].clone());

@@ -1,7 +1,7 @@
 //! Kernels: the stretches of wide-vector code whose effect on the clock is measured.
 //!
 //! A [`Kernel`] is data: a name, an instruction class, what the processor must have, and the bytes
-//! of its instructions one by one. The instructions themselves are in [`catalogue`]; mixtures of
+//! of its instructions one by one. The instructions themselves are in `catalogue.rs`; mixtures of
 //! two or more kernels by ratio come from [`find`]. Executing them is [`crate::silicon`]'s work.
 
 mod catalogue;

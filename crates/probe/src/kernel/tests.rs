@@ -71,9 +71,12 @@ fn declarations_match_the_decoded_bytes() {
 
 #[test]
 fn kernels_keep_to_their_registers() {
-    let kept = [Register::RCX, Register::RBX, Register::RBP, Register::RSP]
-        .into_iter()
-        .chain([Register::R12, Register::R13, Register::R14, Register::R15]);
+    let kept = [Register::RCX, Register::RBX, Register::RBP, Register::RSP].into_iter().chain([
+        Register::R12,
+        Register::R13,
+        Register::R14,
+        Register::R15,
+    ]);
     let kept: Vec<Register> = kept.collect();
     let mut factory = InstructionInfoFactory::new();
     for kernel in all() {
@@ -100,7 +103,13 @@ fn narrow_kernels_need_no_avx512() {
 #[test]
 fn the_papers_instructions_are_all_there() {
     let paper = [
-        "vfmaddsub132pd", "vfmaddsub132ps", "vmulpd", "vmulps", "vpmullq", "vpackssdw", "vpaddsw",
+        "vfmaddsub132pd",
+        "vfmaddsub132ps",
+        "vmulpd",
+        "vmulps",
+        "vpmullq",
+        "vpackssdw",
+        "vpaddsw",
         "vpmaddwd",
     ];
     for mnemonic in paper {
@@ -137,7 +146,9 @@ fn mixture_spreads_its_parts() {
 
 #[test]
 fn mixture_refuses_bad_shares() {
-    for bad in ["add-scalar-unrolled+vmulpd-256-unrolled:2", "add-scalar-unrolled:0+vmulpd-256-unrolled:2"] {
+    for bad in
+        ["add-scalar-unrolled+vmulpd-256-unrolled:2", "add-scalar-unrolled:0+vmulpd-256-unrolled:2"]
+    {
         let error = find(bad).unwrap_err();
         assert!(matches!(error, KernelError::Share { .. }), "{error}");
     }

@@ -19,30 +19,30 @@ use crate::program::Operands;
 use crate::response::{self, Response};
 use crate::stats::Samples;
 
-/// Scalar code around the burst in the first look [ns]. Skylake's 0.67 to 1.33 ms of hold
+/// Scalar code around the burst in the first look (ns). Skylake's 0.67 to 1.33 ms of hold
 /// (paper 000 §3.3.4) lie well within.
 const LOOK_NS: f64 = 3e6;
 
-/// The same where the first look saw no end [ns]: Zen 5 was seen to recover for more than 100 ms
+/// The same where the first look saw no end (ns): Zen 5 was seen to recover for more than 100 ms
 /// (Chips and Cheese, "Zen 5's AVX-512 Frequency Behavior", 2025).
 const LONG_LOOK_NS: f64 = 200e6;
 
-/// The same in a quick probe [ns].
+/// The same in a quick probe (ns).
 const QUICK_LONG_LOOK_NS: f64 = 30e6;
 
-/// Scalar code before a burst in the measurement, at least [ns].
+/// Scalar code before a burst in the measurement, at least (ns).
 const LEAST_QUIET_NS: f64 = 1e6;
 
-/// How long "right after the burst" is where nothing tells [ns].
+/// How long "right after the burst" is where nothing tells (ns).
 const NO_RELEASE_NS: f64 = 4000.0;
 
-/// How precise the cost is to be: relative, and absolute [ns].
+/// How precise the cost is to be: relative, and absolute (ns).
 const PRECISION: (f64, f64) = (0.05, 15.0);
 
 /// Fewest repetitions of a measurement.
 const LEAST_REPETITIONS: usize = 40;
 
-/// Longest program [ns]; interrupts of the user are seen between programs.
+/// Longest program (ns); interrupts of the user are seen between programs.
 const PROGRAM_NS: f64 = 150e6;
 
 /// Measures an isolated burst of `instructions`; `mode` names the outcome.
@@ -95,7 +95,7 @@ pub(crate) fn measure(
 /// What the first look saw.
 pub(crate) struct Look {
     response: Response,
-    /// Scalar code that was enough to bring the nominal clock back [ns].
+    /// Scalar code that was enough to bring the nominal clock back (ns).
     quiet_ns: f64,
 }
 
@@ -157,12 +157,7 @@ pub(crate) fn plan(lab: &Lab<'_>, instructions: u32, operands: Operands, look: &
 
 /// Repeats until the cost is precise, `most` repetitions are done, or this share of the time is
 /// used up.
-fn repeat(
-    lab: &mut Lab<'_>,
-    plan: &Plan,
-    share: f64,
-    most: usize,
-) -> Result<Epochs, ModeError> {
+fn repeat(lab: &mut Lab<'_>, plan: &Plan, share: f64, most: usize) -> Result<Epochs, ModeError> {
     let deadline = lab.deadline(share, Duration::from_secs(20));
     let most = most.min(lab.settings.repetitions);
     let mut epochs = Epochs::default();
@@ -196,9 +191,8 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
     let cpus = lab.target.cpus().to_vec();
     let other = cpus.into_iter().find(|cpu| *cpu != lab.cpu && !siblings.contains(cpu));
     let watched = other.map(|cpu| (cpu, Relation::OtherCore)).into_iter();
-    let watched: Vec<(CpuId, Relation)> = watched
-        .chain(siblings.first().map(|&cpu| (cpu, Relation::Sibling)))
-        .collect();
+    let watched: Vec<(CpuId, Relation)> =
+        watched.chain(siblings.first().map(|&cpu| (cpu, Relation::Sibling))).collect();
     let most = if lab.is_quick() { 60 } else { 200 };
     let mut found = Vec::new();
     for (cpu, relation) in watched {

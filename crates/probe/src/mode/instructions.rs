@@ -29,14 +29,16 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     plan.batch = plan.batch.min(repetitions);
     let saturated = repeat(lab, &plan, repetitions)?;
     let full = response::analyse(lab.calibration, &saturated.bursts, &saturated.baselines);
-    let mut detail =
-        Instructions { response: Vec::new(), quantiles: Vec::new(), median: None };
+    let mut detail = Instructions { response: Vec::new(), quantiles: Vec::new(), median: None };
     let mut totals = Totals::default();
     totals.add(&saturated);
     if full.effect {
         let cost = full.extra_ns.quantile(0.5).unwrap_or(0.0);
-        let mut share_at = |lab: &mut Lab<'_>, count: u32| -> Result<(u32, f64, usize), ModeError> {
-            let plan = Plan { kernel: Arc::clone(&plan.kernel), instructions: count, ..plan.clone() };
+        let mut share_at = |lab: &mut Lab<'_>,
+                            count: u32|
+         -> Result<(u32, f64, usize), ModeError> {
+            let plan =
+                Plan { kernel: Arc::clone(&plan.kernel), instructions: count, ..plan.clone() };
             let epochs = repeat(lab, &plan, repetitions)?;
             totals.add(&epochs);
             let seen = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);

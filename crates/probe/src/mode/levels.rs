@@ -8,7 +8,7 @@ use crate::program::{Program, Trace, Work};
 use crate::stats::{Estimate, Samples, floor_index};
 use crate::target::Job;
 
-/// Length of a kernel window [ns]; beside each stands a clock window.
+/// Length of a kernel window (ns); beside each stands a clock window.
 const WINDOW_NS: f64 = 2000.0;
 
 /// Measures the kernel on 1, 2, 4 ... and all usable CPUs; one outcome each.
@@ -35,8 +35,7 @@ fn on(lab: &mut Lab<'_>, active: usize) -> Result<Outcome, ModeError> {
     ));
     let narrow = program(stand_in, &clock, windows);
     let first = lab.target.cpus().iter().position(|cpu| *cpu == lab.cpu).unwrap_or(0);
-    let cpus: Vec<_> =
-        lab.target.cpus().iter().copied().cycle().skip(first).take(active).collect();
+    let cpus: Vec<_> = lab.target.cpus().iter().copied().cycle().skip(first).take(active).collect();
     let (mut ratios, mut clocks, mut per_cycle) = (Vec::new(), Vec::new(), Vec::new());
     let (mut disturbed, mut preemptions) = (0, 0);
     for _ in 0..repetitions {
@@ -94,7 +93,7 @@ fn program(work: Work, clock: &Work, windows: usize) -> Program {
     program
 }
 
-/// Mean duration of the kernel (`parity` 0) or clock windows (1) in the second half [ns].
+/// Mean duration of the kernel (`parity` 0) or clock windows (1) in the second half (ns).
 fn settled(lab: &Lab<'_>, trace: &Trace, windows: usize, parity: usize) -> Option<f64> {
     let half = (windows..2 * windows).filter(|window| window % 2 == parity);
     let undisturbed = half.filter(|&window| !trace.interrupted(window));

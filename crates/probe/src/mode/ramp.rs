@@ -16,19 +16,19 @@ use crate::program::{Program, Trace, Work};
 use crate::response::edges;
 use crate::stats::{Estimate, Samples, floor_index};
 
-/// Settled length of a fine window [ns]: a few times what a time stamp costs.
+/// Settled length of a fine window (ns): a few times what a time stamp costs.
 const FINE_NS: f64 = 40.0;
 
 /// Fine windows at both ends: 2 us, 8 us if throttled to a quarter. They have no clock windows
 /// between them, so they must be over before the clock settles.
 const FINE_WINDOWS: usize = 40;
 
-/// Settled length of a coarse window [ns]: twice the clock window beside it, so that a kernel of
+/// Settled length of a coarse window (ns): twice the clock window beside it, so that a kernel of
 /// two instructions a cycle stays well above the one in two cycles that licences are said to ask
 /// for (paper 003 §2).
 const COARSE_NS: f64 = 500.0;
 
-/// Scalar code before the stretch [ns]: the licence of the one before is given back.
+/// Scalar code before the stretch (ns): the licence of the one before is given back.
 const QUIET_NS: f64 = 3e6;
 
 /// How much slower than settled a window must be to count as throttled: a dispatch rate of three
@@ -48,11 +48,11 @@ const SMALLEST_STEP: f64 = 0.004;
 /// One stretch of the kernel, reduced to numbers.
 #[derive(Clone, Debug)]
 struct Stretch {
-    /// Fine windows at the begin: (begin [ns], duration over the settled one); NaN if interrupted.
+    /// Fine windows at the begin: (begin (ns), duration over the settled one); NaN if interrupted.
     fine: Vec<(f64, f64)>,
     /// Coarse windows of the kernel and the clock windows after them.
     coarse: Vec<Coarse>,
-    /// Durations of a stall in the clock windows: (begin [ns], stall [ns]).
+    /// Durations of a stall in the clock windows: (begin (ns), stall (ns)).
     stalls: Vec<(f64, f64)>,
     /// Settled clock over nominal.
     clock_ratio: f64,
@@ -63,11 +63,11 @@ struct Stretch {
 /// A coarse window of the kernel and the clock window after it; NaN if interrupted.
 #[derive(Clone, Copy, Debug)]
 struct Coarse {
-    /// Begin [ns after the kernel's first instruction].
+    /// Begin (ns after the kernel's first instruction).
     at_ns: f64,
     /// Duration over the settled one, less 1.
     slowness: f64,
-    /// Begin of the clock window [ns].
+    /// Begin of the clock window (ns).
     clock_at_ns: f64,
     /// Clock over nominal.
     clock: f64,
@@ -92,8 +92,7 @@ pub(crate) fn rate(lab: &mut Lab<'_>) -> Result<f64, ModeError> {
     let (trace, _) = lab.run(&program, None, 1e6)?;
     let half = first + 50..program.windows();
     let windows = half.filter(|&window| !trace.interrupted(window));
-    let samples: Samples =
-        windows.map(|window| lab.calibration.ns(trace.ticks(window))).collect();
+    let samples: Samples = windows.map(|window| lab.calibration.ns(trace.ticks(window))).collect();
     let ns = samples.quantile(0.5).unwrap_or(f64::from(PROBE)).max(1.0);
     Ok(f64::from(PROBE) / ns)
 }
@@ -102,8 +101,12 @@ pub(crate) fn rate(lab: &mut Lab<'_>) -> Result<f64, ModeError> {
 pub(crate) fn downclock(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let observed_ns = if lab.is_quick() { 1e6 } else { 60e6 };
     let repetitions = if lab.is_quick() { 24 } else { 60 };
-    let (stretches, trace_facts) =
-        stretches(lab, (FINE_NS, FINE_WINDOWS), observed_ns, repetitions.min(lab.settings.repetitions))?;
+    let (stretches, trace_facts) = stretches(
+        lab,
+        (FINE_NS, FINE_WINDOWS),
+        observed_ns,
+        repetitions.min(lab.settings.repetitions),
+    )?;
     let curve = curve(lab, &stretches);
     let settled: Samples = stretches.iter().map(|stretch| stretch.clock_ratio).collect();
     let settled_ratio = settled.quantile(0.5).unwrap_or(1.0);
@@ -153,7 +156,7 @@ pub(crate) fn downclock(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
 
 /// The PRE_THROTTLE_TIME mode.
 pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
-    /// Settled length of the finest windows [ns]: as short as a stamp allows.
+    /// Settled length of the finest windows (ns): as short as a stamp allows.
     const FINEST_NS: f64 = 20.0;
     /// How many of them: 8 us, time for 25 000 instructions.
     const FINEST_WINDOWS: usize = 400;
@@ -168,8 +171,10 @@ pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let starts: Vec<(f64, f64)> = level
         .map(|level| {
             let first = |stretch: &Stretch| {
-                let slow = |index: usize| stretch.fine.get(index).is_some_and(|w| w.1 > level / 2.0);
-                let index = (0..stretch.fine.len()).find(|&index| slow(index) && slow(index + 1))?;
+                let slow =
+                    |index: usize| stretch.fine.get(index).is_some_and(|w| w.1 > level / 2.0);
+                let index =
+                    (0..stretch.fine.len()).find(|&index| slow(index) && slow(index + 1))?;
                 Some((stretch.fine[index].0, index as f64 * per_window))
             };
             stretches.iter().filter_map(first).collect()
@@ -242,7 +247,8 @@ fn stretches(
     let [clock, issue] = lab.calibration.pair();
     let quiet = program.push(&[issue, clock.clone()], shape.quiet_pairs);
     let begin = program.push(&[Work::burst(&lab.kernel, shape.fine)], shape.fine_windows);
-    let middle = program.push(&[Work::burst(&lab.kernel, shape.coarse), clock], shape.coarse_windows);
+    let middle =
+        program.push(&[Work::burst(&lab.kernel, shape.coarse), clock], shape.coarse_windows);
     let end = program.push(&[Work::burst(&lab.kernel, shape.fine)], shape.fine_windows);
     let mut found = Vec::new();
     let mut facts = Facts::default();
@@ -276,8 +282,7 @@ fn reduce(
     // The last 100 clock windows before the stretch: the nominal clock.
     let nominal = midmean(&mut (quiet + 1..begin).step_by(2).rev().take(100))?;
     let last_quarter = shape.coarse_windows / 4;
-    let clock_settled =
-        midmean(&mut (middle + 1..end).step_by(2).rev().take(last_quarter))?;
+    let clock_settled = midmean(&mut (middle + 1..end).step_by(2).rev().take(last_quarter))?;
     let coarse_settled = midmean(&mut (middle..end).step_by(2).rev().take(last_quarter))?;
     let fine_settled = midmean(&mut (end..end + shape.fine_windows))?;
     let zero = trace.stamps[begin].ticks();
@@ -327,9 +332,8 @@ fn mean_slowness(stretches: &[Stretch]) -> (Vec<f64>, Vec<f64>) {
 /// also fetches the code.
 fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
     let (means, errors) = mean_slowness(stretches);
-    let slow = |index: &usize| {
-        means[*index] > THROTTLED && means[*index] > STANDS_OUT * errors[*index]
-    };
+    let slow =
+        |index: &usize| means[*index] > THROTTLED && means[*index] > STANDS_OUT * errors[*index];
     let throttled: Samples = (1..means.len()).filter(slow).map(|index| means[index]).collect();
     // Two windows at least: one alone is an accident of code placement.
     throttled.quantile(0.5).filter(|_| throttled.len() >= 2)
@@ -351,7 +355,8 @@ fn throttling_of(stretches: &[Stretch]) -> Option<Throttling> {
             if sum > best {
                 best = sum;
                 // The last window ends about its own length after its begin.
-                let length = index.checked_sub(1).map_or(0.0, |before| window.0 - windows[before].0);
+                let length =
+                    index.checked_sub(1).map_or(0.0, |before| window.0 - windows[before].0);
                 end = windows.get(index + 1).map_or(window.0 + length, |next| next.0);
             }
         }
@@ -473,7 +478,7 @@ fn nothing_undisturbed() -> ModeError {
     })
 }
 
-/// A stretch of the kernel long enough to reach the settled clock [instructions].
+/// A stretch of the kernel long enough to reach the settled clock (instructions).
 pub(crate) fn settled_burst(lab: &mut Lab<'_>, settle_ns: f64) -> Result<u32, ModeError> {
     Ok(floor_u32(rate(lab)? * settle_ns.max(100_000.0) * 2.0))
 }

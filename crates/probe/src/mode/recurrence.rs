@@ -16,17 +16,17 @@ use crate::program::{Program, Trace, Work};
 use crate::response::SMALLEST_COST_NS;
 use crate::stats::{Estimate, Samples, floor_index};
 
-/// Gaps of a full sweep [us].
+/// Gaps of a full sweep (us).
 const GAPS_US: [f64; 16] = [
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 400.0, 700.0, 1000.0, 2000.0, 5000.0, 10_000.0,
     30_000.0, 100_000.0,
 ];
 
-/// Gaps of a quick sweep [us].
+/// Gaps of a quick sweep (us).
 const QUICK_GAPS_US: [f64; 10] =
     [1.0, 3.0, 10.0, 30.0, 100.0, 200.0, 400.0, 1000.0, 2000.0, 4000.0];
 
-/// Scalar work in one program, if cycles are short [ns].
+/// Scalar work in one program, if cycles are short (ns).
 const PROGRAM_NS: f64 = 6e6;
 
 /// The clock at the end of a gap counts as lowered below this.
@@ -78,7 +78,8 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
     let near = gaps.iter().filter(|gap| gap.gap_us <= 1000.0);
     let bound_ns =
         near.map(|gap| cost_ns(gap, gap.slowdown_pct.bound())).fold(f64::INFINITY, f64::min);
-    let regime_change_us = bracket.map(|(low, high)| Estimate { median: (low * high).sqrt(), ci95: (low, high) });
+    let regime_change_us =
+        bracket.map(|(low, high)| Estimate { median: (low * high).sqrt(), ci95: (low, high) });
     let detail = Recurrence {
         burst_instructions: instructions,
         regime: match (&signal, regime_change_us) {
@@ -108,7 +109,7 @@ enum Signal {
         /// Half way between the two.
         threshold: f64,
     },
-    /// The burst's duration [ns]: throttled when the licence was given back.
+    /// The burst's duration (ns): throttled when the licence was given back.
     Burst {
         /// Half way between the two, logarithmically.
         threshold: f64,
@@ -253,7 +254,7 @@ impl Stalls {
         self.lengths_ns.extend(other.lengths_ns);
     }
 
-    /// Share of gaps with a stall of their own, and the stalls' length [ns]; chance stalls, whose
+    /// Share of gaps with a stall of their own, and the stalls' length (ns); chance stalls, whose
     /// share is that of `baseline`, may fall into the same gaps. Zeros where the difference may be chance (4.5 binomial errors) or is rare (less than
     /// one gap in twenty).
     fn beyond(&self, baseline: &Self) -> (f64, f64) {
@@ -274,9 +275,9 @@ impl Stalls {
 /// Bursts and gaps of one half of a program.
 #[derive(Debug)]
 struct Series {
-    /// Mean time of an undisturbed pair [ns].
+    /// Mean time of an undisturbed pair (ns).
     pair_ns: f64,
-    /// Mean time of the clock windows at the end of the gaps [ns].
+    /// Mean time of the clock windows at the end of the gaps (ns).
     clock_end_ns: f64,
     stalls: Stalls,
     bursts_ns: Vec<f64>,

@@ -9,10 +9,12 @@ use std::ptr::NonNull;
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::{
-    CodeAssembler, eax, ecx, edx, esi, ptr, qword_ptr, r8, r9, r10, r11, r15, rax, rcx, rdi, rdx, rsi,
-    tmm6, tmm7, xmm0, ymm0, ymmword_ptr, zmm0, zmmword_ptr,
+    CodeAssembler, eax, ecx, edx, esi, ptr, qword_ptr, r8, r9, r10, r11, r15, rax, rcx, rdi, rdx,
+    rsi, tmm6, tmm7, xmm0, ymm0, ymmword_ptr, zmm0, zmmword_ptr,
 };
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+};
 
 use dimmer_processor::class::InstructionClass;
 
@@ -24,7 +26,7 @@ use crate::target::TargetError;
 /// Size of the area: one huge page.
 const AREA: usize = 2 << 20;
 
-/// Longest burst that is laid out without a loop [instructions].
+/// Longest burst that is laid out without a loop (instructions).
 const STRAIGHT: usize = 1024;
 
 /// Instructions in the body of a looping burst, rounded up to whole template periods.
@@ -76,13 +78,13 @@ impl CodeArea {
         }
         // SAFETY: AREA bytes from `memory` are mapped and writable; writing now faults the pages in.
         unsafe { memory.as_ptr().write_bytes(0xcc, AREA) };
-        let mut area =
-            Self { memory, used: 0, bursts: BTreeMap::new(), fixed: Fixed::default() };
+        let mut area = Self { memory, used: 0, bursts: BTreeMap::new(), fixed: Fixed::default() };
         area.fixed = Fixed {
             clock: area.add("clock", clock)?,
             unit: area.add("unit", unit)?,
             issue: area.add("issue", issue)?,
-            dirty: area.add("dirty", |a| a.vmovupd(zmm0, zmmword_ptr(r15)).and_then(|()| a.ret()))?,
+            dirty: area
+                .add("dirty", |a| a.vmovupd(zmm0, zmmword_ptr(r15)).and_then(|()| a.ret()))?,
             zeroed: area.add("zeroed", |a| {
                 a.vmovupd(zmm0, zmmword_ptr(r15))?;
                 a.vzeroupper()?;
@@ -114,7 +116,12 @@ impl CodeArea {
         self.used > AREA / 2
     }
 
-    fn burst(&mut self, kernel: &Kernel, count: u32, operands: Operands) -> Result<usize, TargetError> {
+    fn burst(
+        &mut self,
+        kernel: &Kernel,
+        count: u32,
+        operands: Operands,
+    ) -> Result<usize, TargetError> {
         let key = (kernel.name.clone(), count, operands);
         if let Some(&offset) = self.bursts.get(&key) {
             return Ok(offset);
@@ -140,11 +147,12 @@ impl CodeArea {
             return Err(refused(format!("{} bytes of code do not fit", code.len())));
         }
         self.protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
-        // SAFETY: `offset + code.len()` is within the area (checked above), which is writable now
-        // and which no program executes: programs run only while `self` is borrowed elsewhere.
-        unsafe {
-            std::ptr::copy_nonoverlapping(code.as_ptr(), self.memory.as_ptr().add(offset), code.len());
-        }
+        // SAFETY: `offset` is within the area (checked above).
+        let place = unsafe { self.memory.as_ptr().add(offset) };
+        // SAFETY: `code.len()` bytes from `place` are within the area (checked above), which is
+        // writable now and which no program executes: programs run only while `Silicon` is
+        // borrowed by `run`, and this is called before.
+        unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), place, code.len()) };
         self.protect(MprotectFlags::READ | MprotectFlags::EXEC)?;
         self.used = offset + code.len();
         Ok(offset)

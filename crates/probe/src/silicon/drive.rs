@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_loop_holds_no_system_call() {
-        let begin = dimmer_probe_drive as *const () as *const u8;
+        let begin = (dimmer_probe_drive as *const ()).cast::<u8>();
         let end = &raw const dimmer_probe_drive_end;
         // SAFETY: both symbols bound the one assembly block above.
         let length = unsafe { end.offset_from_unsigned(begin) };
@@ -159,7 +159,8 @@ mod tests {
         let code = unsafe { std::slice::from_raw_parts(begin, length) };
         let mut counted = 0;
         for instruction in Decoder::new(64, code, DecoderOptions::NONE) {
-            let forbidden = [Mnemonic::Syscall, Mnemonic::Sysenter, Mnemonic::Int, Mnemonic::INVALID];
+            let forbidden =
+                [Mnemonic::Syscall, Mnemonic::Sysenter, Mnemonic::Int, Mnemonic::INVALID];
             assert!(!forbidden.contains(&instruction.mnemonic()), "{instruction:?}");
             counted += u32::from(instruction.mnemonic() == Mnemonic::Rdtsc);
         }

@@ -13,6 +13,7 @@ mod worker;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -62,11 +63,10 @@ impl Silicon {
     }
 
     fn worker(&mut self, cpu: CpuId) -> Result<&Worker, TargetError> {
-        if !self.workers.contains_key(&cpu) {
-            let worker = Worker::start(cpu)?;
-            self.workers.insert(cpu, worker);
+        match self.workers.entry(cpu) {
+            Entry::Occupied(worker) => Ok(worker.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(Worker::start(cpu)?)),
         }
-        self.workers.get(&cpu).ok_or(TargetError::ThreadGone { cpu })
     }
 }
 
@@ -89,9 +89,8 @@ impl Target for Silicon {
         let has = |name: &str| self.config.features.iter().any(|feature| feature == name);
         let missing: Vec<&str> =
             kernel.needs.iter().map(|f| f.name()).filter(|name| !has(name)).collect();
-        (!missing.is_empty()).then(|| {
-            format!("the processor or the system does not provide {}", missing.join(", "))
-        })
+        (!missing.is_empty())
+            .then(|| format!("the processor or the system does not provide {}", missing.join(", ")))
     }
 
     fn run(&mut self, jobs: &[Job<'_>]) -> Result<Vec<Trace>, TargetError> {
@@ -133,6 +132,7 @@ fn measure_tsc() -> Result<TscFrequency, TargetError> {
     let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1);
     let khz = u128::from(ticks) * 1_000_000 / u128::from(nanos);
     let khz = KiloHertz::from_khz(u64::try_from(khz).unwrap_or(0));
-    TscFrequency::new(khz)
-        .ok_or_else(|| TargetError::NoClock { why: "the time-stamp counter stands still".to_owned() })
+    TscFrequency::new(khz).ok_or_else(|| TargetError::NoClock {
+        why: "the time-stamp counter stands still".to_owned(),
+    })
 }

@@ -76,9 +76,8 @@ impl Order {
         // - `groups` and the steps they point at are owned by `self` and not empty groups;
         // - routines lie in a live code area, assembled by `CodeArea` to the same contract;
         // - `stamps` has room for `windows + 1` entries, as `prepare` made it.
-        let end = unsafe {
-            dimmer_probe_drive(groups.start, groups.end, stamps, operands.as_ptr())
-        };
+        let end =
+            unsafe { dimmer_probe_drive(groups.start, groups.end, stamps, operands.as_ptr()) };
         let after = ThreadUsage::read();
         debug_assert_eq!(end, stamps.wrapping_add(self.windows + 1));
         self.trace.page_faults = (after.minor_faults + after.major_faults)
@@ -125,8 +124,8 @@ impl Worker {
             }
         };
         let thread = std::thread::Builder::new().name(format!("probe-{cpu}")).spawn(body);
-        let thread = thread
-            .map_err(|source| TargetError::Memory { what: "a measuring thread", source })?;
+        let thread =
+            thread.map_err(|source| TargetError::Memory { what: "a measuring thread", source })?;
         let pinned = pinned.recv().map_err(|_| TargetError::ThreadGone { cpu })?;
         pinned.map_err(|error| TargetError::Cpu { cpu, why: error.to_string() })?;
         Ok(Self { cpu, orders: Some(orders), traces, thread: Some(thread) })

@@ -179,7 +179,8 @@ impl Target for Fake {
     }
 
     fn lacks(&self, kernel: &Kernel) -> Option<String> {
-        (kernel.class == InstructionClass::Tile).then(|| "the made-up processor has none".to_owned())
+        (kernel.class == InstructionClass::Tile)
+            .then(|| "the made-up processor has none".to_owned())
     }
 
     fn run(&mut self, jobs: &[Job<'_>]) -> Result<Vec<Trace>, TargetError> {

@@ -239,9 +239,10 @@ fn recurrence_finds_the_memory() {
     // Gaps are told by the scalar work in them, which takes longer while the licence is kept.
     close("regime change", change.median, XEON_6.memory / 1000.0 * XEON_6.ratio, 0.03);
     let at = |gap_us: f64| {
-        recurrence.gaps.iter().min_by(|a, b| {
-            (a.gap_us - gap_us).abs().total_cmp(&(b.gap_us - gap_us).abs())
-        })
+        recurrence
+            .gaps
+            .iter()
+            .min_by(|a, b| (a.gap_us - gap_us).abs().total_cmp(&(b.gap_us - gap_us).abs()))
     };
     // Kept: slower all the time, and no stalls.
     let kept = at(30.0).unwrap();

@@ -76,7 +76,8 @@ fn every_kernel_that_the_processor_has_runs() {
         }
         let kernel = Arc::new(kernel.clone());
         let mut program = Program::default();
-        program.push(&[Work::TouchUpper { clean: true }], usize::from(features.contains(&"avx512f")));
+        program
+            .push(&[Work::TouchUpper { clean: true }], usize::from(features.contains(&"avx512f")));
         for count in [1, 31, 1024, 1025, 5000] {
             program.push(&[Work::burst(&kernel, count)], 2);
         }

@@ -1,8 +1,9 @@
 //! The answer to the first question, in a sentence: is there an effect here, and how large?
 
-use dimmer_processor::class::InstructionClass;
 use dimmer_probe::mode::Mode;
-use dimmer_probe::outcome::{Detail, Findings, Outcome};
+use dimmer_probe::outcome::{Detail, Episode, Findings, Outcome};
+use dimmer_probe::stats::Estimate;
+use dimmer_processor::class::InstructionClass;
 
 use crate::report::number::{count, grouped, length, time, time_interval};
 use crate::report::words::{absent, worst_gap};
@@ -20,7 +21,35 @@ pub(super) struct KernelFindings<'a> {
     pub(super) outcomes: Vec<&'a Outcome>,
 }
 
-impl KernelFindings<'_> {
+impl<'a> KernelFindings<'a> {
+    /// All outcomes but settled levels, which have a section of their own.
+    pub(super) fn transitions(&self) -> impl Iterator<Item = &'a Outcome> {
+        self.outcomes.iter().copied().filter(|outcome| outcome.mode != Mode::Levels)
+    }
+
+    /// The outcome of a mode that stands for it where there is room for one: the first with an
+    /// effect, else the first.
+    pub(super) fn shown(&self, mode: Mode) -> Option<&'a Outcome> {
+        let mut of_mode = self.outcomes.iter().copied().filter(|outcome| outcome.mode == mode);
+        let first = of_mode.next()?;
+        if first.effect { Some(first) } else { of_mode.find(|o| o.effect).or(Some(first)) }
+    }
+
+    /// What isolated bursts of each length cost, ascending by instructions.
+    pub(super) fn episodes(&self) -> Vec<(u32, Estimate)> {
+        let of_mode = self.outcomes.iter().filter(|outcome| outcome.mode == Mode::Episode);
+        let mut costs: Vec<(u32, Estimate)> = of_mode
+            .filter_map(|outcome| match &outcome.detail {
+                Detail::Episode(episode) => {
+                    Some((episode.burst_instructions, episode.extra_ns.estimate))
+                }
+                _ => None,
+            })
+            .collect();
+        costs.sort_unstable_by_key(|cost| cost.0);
+        costs
+    }
+
     /// Whether any mode saw an effect.
     pub(super) fn has_effect(&self) -> bool {
         self.outcomes.iter().any(|outcome| outcome.effect)
@@ -63,7 +92,8 @@ pub(super) fn headline(findings: &Findings) -> Headline {
         [dearest(findings), recurring(findings), settled(findings)].into_iter().flatten().collect();
     sentences.extend(tally(&with, &without));
     if findings.interrupted {
-        sentences.push("The run was ended before all was done; what is here is complete.".to_owned());
+        sentences
+            .push("The run was ended before all was done; what is here is complete.".to_owned());
     }
     Headline { title, sentences }
 }
@@ -76,7 +106,7 @@ fn dearest(findings: &Findings) -> Option<String> {
             _ => None,
         }
     });
-    let cost = |(_, episode): &(_, &dimmer_probe::outcome::Episode)| episode.extra_ns.estimate.median;
+    let cost = |(_, episode): &(_, &Episode)| episode.extra_ns.estimate.median;
     let (outcome, episode) = bursts.max_by(|a, b| cost(a).total_cmp(&cost(b)))?;
     let extra = &episode.extra_ns.estimate;
     Some(format!(
@@ -106,7 +136,10 @@ fn recurring(findings: &Findings) -> Option<String> {
             outcome.kernel,
             time(change.median * 1e3)
         ),
-        None => format!("Recurring bursts of `{}` make the code between them {slowdown}.", outcome.kernel),
+        None => format!(
+            "Recurring bursts of `{}` make the code between them {slowdown}.",
+            outcome.kernel
+        ),
     })
 }
 
@@ -114,9 +147,11 @@ fn recurring(findings: &Findings) -> Option<String> {
 fn settled(findings: &Findings) -> Option<String> {
     let settled = findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
         match &outcome.detail {
-            Detail::Downclock(downclock) => {
-                Some((outcome, downclock.settle_ns.as_ref()?, downclock.clock_ratio.estimate.median))
-            }
+            Detail::Downclock(downclock) => Some((
+                outcome,
+                downclock.settle_ns.as_ref()?,
+                downclock.clock_ratio.estimate.median,
+            )),
             _ => None,
         }
     });
@@ -132,15 +167,23 @@ fn settled(findings: &Findings) -> Option<String> {
 /// How many kernels have an effect, and what is known of the others.
 fn tally(with: &[&KernelFindings<'_>], without: &[&KernelFindings<'_>]) -> Option<String> {
     let bounds = without.iter().flat_map(|kernel| &kernel.outcomes);
-    let bounds = bounds.filter(|outcome| outcome.mode != Mode::Levels).map(|outcome| outcome.bound_ns);
+    let bounds = bounds
+        .filter(|outcome| outcome.mode != Mode::Levels)
+        .map(|outcome| outcome.bound_ns)
+        .filter(|bound| bound.is_finite());
     let bound = bounds.max_by(f64::total_cmp).map(absent);
     let all = length(with.len() + without.len());
     match (with.len(), without.len(), bound) {
-        (0, _, Some(bound)) => Some(format!("An effect of any of the {all} kernels measured is {bound}.")),
-        (some, 1.., Some(bound)) => {
-            Some(format!("{} of {all} kernels have an effect; that of the others is {bound}.", length(some)))
+        (0, _, Some(bound)) => {
+            Some(format!("An effect of any of the {all} kernels measured is {bound}."))
         }
-        (some @ 1.., 0, _) => Some(format!("All {} kernels measured have an effect.", length(some))),
+        (some, 1.., Some(bound)) => Some(format!(
+            "{} of {all} kernels have an effect; that of the others is {bound}.",
+            length(some)
+        )),
+        (some @ 1.., 0, _) => {
+            Some(format!("All {} kernels measured have an effect.", length(some)))
+        }
         _ => None,
     }
 }

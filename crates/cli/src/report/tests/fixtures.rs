@@ -40,7 +40,11 @@ pub(super) fn xeon_6() -> Fixture {
         outcomes.push(without_effect(kernel, class, Mode::Episode, 38.0));
     }
     outcomes.extend([xeon_6_recurrence(), xeon_6_throttle(), xeon_6_instructions()]);
-    outcomes.extend(levels(HEAVY_512, InstructionClass::Heavy512, &[(1, 3.61, 0.94), (2, 3.60, 0.938)]));
+    outcomes.extend(levels(
+        HEAVY_512,
+        InstructionClass::Heavy512,
+        &[(1, 3.61, 0.94), (2, 3.60, 0.938)],
+    ));
     outcomes.extend(levels(
         "vfmadd231pd-256-unrolled",
         InstructionClass::Heavy256,
@@ -91,12 +95,36 @@ pub(super) fn skylake() -> Fixture {
     upclock.release_stall_ns = quantity(10_200.0, 700.0, 1000, 7);
     upclock.curve = step_curve(&[(0.0, 0.79), (674_000.0, 1.0)], 4e6, 1.0, Some(674_000.0));
     let outcomes = vec![
-        outcome(Mode::Downclock, HEAVY_512, InstructionClass::Heavy512, true, 26_000.0, Detail::Downclock(downclock)),
-        outcome(Mode::Upclock, HEAVY_512, InstructionClass::Heavy512, true, 121_000.0, Detail::Episode(upclock)),
-        without_effect("vfmadd231pd-256-dependent", InstructionClass::Heavy256, Mode::Upclock, 210.0),
+        outcome(
+            Mode::Downclock,
+            HEAVY_512,
+            InstructionClass::Heavy512,
+            true,
+            26_000.0,
+            Detail::Downclock(downclock),
+        ),
+        outcome(
+            Mode::Upclock,
+            HEAVY_512,
+            InstructionClass::Heavy512,
+            true,
+            121_000.0,
+            Detail::Episode(upclock),
+        ),
+        without_effect(
+            "vfmadd231pd-256-dependent",
+            InstructionClass::Heavy256,
+            Mode::Upclock,
+            210.0,
+        ),
     ];
     Fixture {
-        machine: machine("GenuineIntel", "Intel(R) Core(TM) i9-7940X CPU @ 3.10GHz", "Skylake-SP", None),
+        machine: machine(
+            "GenuineIntel",
+            "Intel(R) Core(TM) i9-7940X CPU @ 3.10GHz",
+            "Skylake-SP",
+            None,
+        ),
         findings: Findings {
             tsc_ghz: 3.1,
             instrument: instrument(3, 4.3),
@@ -130,10 +158,17 @@ pub(super) fn zen_5() -> Fixture {
         burst_instructions: 800,
         gaps: gaps.collect(),
         regime_change_us: None,
-        regime: String::new(),
+        regime: "all gaps behave alike".to_owned(),
     };
     let detail = Detail::Recurrence(recurrence);
-    outcomes.push(outcome(Mode::Recurrence, HEAVY_512, InstructionClass::Heavy512, false, 44.0, detail));
+    outcomes.push(outcome(
+        Mode::Recurrence,
+        HEAVY_512,
+        InstructionClass::Heavy512,
+        false,
+        44.0,
+        detail,
+    ));
     let skipped = ["tdpbf16ps-tile-unrolled", "tdpbssd-tile-unrolled"].map(|kernel| Skipped {
         mode: None,
         kernel: kernel.to_owned(),
@@ -280,7 +315,18 @@ fn xeon_6_throttle() -> Outcome {
         pre_throttle_instructions: quantity(34.0, 6.0, 400, 22),
         throttling: throttling(1480.0, 0.25),
         throughput: logarithmic(1.0, 4096.0, 25)
-            .map(|n| (n, if n < 34.0 { 1.9 } else if n < 800.0 { 0.5 } else { 2.0 }))
+            .map(|n| {
+                (
+                    n,
+                    if n < 34.0 {
+                        1.9
+                    } else if n < 800.0 {
+                        0.5
+                    } else {
+                        2.0
+                    },
+                )
+            })
             .collect(),
     };
     let detail = Detail::Throttle(throttle);
@@ -339,7 +385,8 @@ fn step_curve(
         .map(|at_ns| CurvePoint {
             at_ns,
             clock_ratio: around(level(at_ns), 0.003),
-            stall_share: stall_ns.map_or(0.0, |stall| 0.8 * (-((at_ns / stall).ln() * 6.0).powi(2)).exp()),
+            stall_share: stall_ns
+                .map_or(0.0, |stall| 0.8 * (-((at_ns / stall).ln() * 6.0).powi(2)).exp()),
         })
         .collect()
 }
@@ -365,7 +412,8 @@ fn some(quantity: Option<Quantity>) -> Quantity {
 fn samples(centre: f64, spread: f64, number: usize, seed: u64) -> Vec<f64> {
     let mut state = seed;
     let mut uniform = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 11) as f64 / (1_u64 << 53) as f64
     };
     iter::repeat_with(|| {

@@ -1,21 +1,19 @@
-//! Axes: from values to places, with ticks at round numbers.
-//!
-//! A logarithmic axis places a value at its decimal logarithm, so that both kinds are linear to the
-//! plotting library.
+//! Axes: from values to places, linear or logarithmic, with ticks at round numbers.
 
 use std::ops::Range;
+use std::rc::Rc;
 
-use plotters::coord::combinators::{BindKeyPoints, WithKeyPoints};
-use plotters::coord::types::RangedCoordf64;
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
 /// One axis.
+#[derive(Clone)]
 pub(super) struct Axis {
-    /// Places at its ends.
-    pub(super) range: Range<f64>,
-    /// Places that get a label.
+    /// Its ends: values, or their decimal logarithms.
+    range: Range<f64>,
+    /// Values that get a label.
     ticks: Vec<f64>,
     logarithmic: bool,
-    format: Box<dyn Fn(f64) -> String>,
+    format: Rc<dyn Fn(f64) -> String>,
 }
 
 impl Axis {
@@ -34,7 +32,7 @@ impl Axis {
             range: low..low + span,
             ticks,
             logarithmic: false,
-            format: Box::new(move |value| format(value, decimals)),
+            format: Rc::new(move |value| format(value, decimals)),
         }
     }
 
@@ -45,24 +43,52 @@ impl Axis {
         format: impl Fn(f64) -> String + 'static,
     ) -> Self {
         let (start, end) = (low.log10(), high.max(low * 1.1).log10());
-        let ticks = multiples(1.0, start, end);
-        Self { range: start..end, ticks, logarithmic: true, format: Box::new(format) }
+        let ticks = multiples(1.0, start, end).into_iter().map(|power| 10_f64.powf(power)).collect();
+        Self { range: start..end, ticks, logarithmic: true, format: Rc::new(format) }
     }
 
-    /// Where a value is.
+    /// Where a value is, from 0 to 1; values beyond an end are at that end.
     pub(super) fn place(&self, value: f64) -> f64 {
-        let place = if self.logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value };
-        place.clamp(self.range.start, self.range.end)
+        let value = if self.logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value };
+        let Range { start, end } = self.range;
+        ((value - start) / (end - start)).clamp(0.0, 1.0)
     }
 
-    /// What stands at a place.
-    pub(super) fn label(&self, place: f64) -> String {
-        (self.format)(if self.logarithmic { 10_f64.powf(place) } else { place })
+    /// The values at the ends.
+    pub(super) fn ends(&self) -> Range<f64> {
+        let value = |end: f64| if self.logarithmic { 10_f64.powf(end) } else { end };
+        value(self.range.start)..value(self.range.end)
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (first, last): (i32, i32)) -> i32 {
+        let pixel = f64::from(first) + f64::from(last - first) * self.place(*value);
+        #[expect(clippy::cast_possible_truncation, reason = "between two numbers that fit")]
+        let pixel = pixel.round() as i32;
+        pixel
     }
 
-    /// For the plotting library.
-    pub(super) fn scaled(&self) -> WithKeyPoints<RangedCoordf64> {
-        self.range.clone().with_key_points(self.ticks.clone())
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        // Lines between the labelled ones are not drawn.
+        if hint.weight().allow_light_points() { Vec::new() } else { self.ticks.clone() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.ends()
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format(value: &f64) -> String {
+        value.to_string()
+    }
+
+    fn format_ext(&self, value: &f64) -> String {
+        (self.format)(*value)
     }
 }
 
@@ -75,9 +101,9 @@ fn round_step(step: f64) -> f64 {
 
 /// Decimals that tell multiples of `step` apart.
 fn decimals_of(step: f64) -> usize {
-    (0..6).find(|&decimals| step * 10_f64.powi(decimals) >= 0.999).map_or(6, |decimals| {
-        usize::try_from(decimals).unwrap_or(0)
-    })
+    (0..6)
+        .find(|&decimals| step * 10_f64.powi(decimals) >= 0.999)
+        .map_or(6, |decimals| usize::try_from(decimals).unwrap_or(0))
 }
 
 /// All multiples of `step` in the range.
@@ -97,16 +123,16 @@ mod tests {
     #[test]
     fn ticks_are_round_and_told_apart() {
         let axis = Axis::linear(0.93, 1.01, |value, decimals| format!("{value:.decimals$}"));
-        let labels: Vec<String> = axis.ticks.iter().map(|tick| axis.label(*tick)).collect();
+        let labels: Vec<String> = axis.ticks.iter().map(|tick| axis.format_ext(tick)).collect();
         assert_eq!(labels, ["0.94", "0.96", "0.98", "1.00"]);
     }
 
     #[test]
     fn logarithmic_axis_labels_powers_of_ten() {
         let axis = Axis::logarithmic(260.0, 4e6, |value| format!("{value:.0}"));
-        let labels: Vec<String> = axis.ticks.iter().map(|tick| axis.label(*tick)).collect();
+        let labels: Vec<String> = axis.ticks.iter().map(|tick| axis.format_ext(tick)).collect();
         assert_eq!(labels, ["1000", "10000", "100000", "1000000"]);
-        assert_eq!(axis.place(0.0), axis.range.start);
+        assert_eq!(axis.place(0.0), 0.0);
     }
 
     #[test]

@@ -31,22 +31,27 @@ fn three(estimate: &Estimate, decimals: usize) -> [String; 3] {
 fn banded(
     panel: &mut Panel<'_, '_>,
     points: &[(f64, Estimate)],
-    place: impl Fn(f64) -> f64,
     colour: RGBColor,
 ) -> Result<(), DrawError> {
-    let upper = points.iter().map(|(x, y)| (*x, place(y.ci95.1)));
-    let lower = points.iter().rev().map(|(x, y)| (*x, place(y.ci95.0)));
+    let upper = points.iter().map(|(x, y)| (*x, y.ci95.1));
+    let lower = points.iter().rev().map(|(x, y)| (*x, y.ci95.0));
     panel.draw_series([Polygon::new(
         upper.chain(lower).collect::<Vec<_>>(),
         colour.mix(0.22).filled(),
     )])?;
-    let line = points.iter().map(|(x, y)| (*x, place(y.median)));
-    panel.draw_series([PathElement::new(line.collect::<Vec<_>>(), colour.stroke_width(2 * SCALE))])?;
+    let line = points.iter().map(|(x, y)| (*x, y.median));
+    panel.draw_series([PathElement::new(
+        line.collect::<Vec<_>>(),
+        colour.stroke_width(2 * SCALE),
+    )])?;
     Ok(())
 }
 
 /// Bars from zero: shares of stalls.
-fn bars(panel: &mut Panel<'_, '_>, points: impl Iterator<Item = (f64, f64)>) -> Result<(), DrawError> {
+fn bars(
+    panel: &mut Panel<'_, '_>,
+    points: impl Iterator<Item = (f64, f64)>,
+) -> Result<(), DrawError> {
     let bars = points.filter(|(_, share)| *share > 0.0).map(|(x, share)| {
         PathElement::new(vec![(x, 0.0), (x, share)], STALL.stroke_width(3 * SCALE))
     });
@@ -62,9 +67,10 @@ fn percent_axis(low: f64, high: f64) -> Axis {
 
 /// The ends of all intervals, some room around them.
 fn extent<'a>(estimates: impl Iterator<Item = &'a Estimate>) -> (f64, f64) {
-    let (low, high) = estimates.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), estimate| {
-        (low.min(estimate.ci95.0), high.max(estimate.ci95.1))
-    });
+    let (low, high) = estimates
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), estimate| {
+            (low.min(estimate.ci95.0), high.max(estimate.ci95.1))
+        });
     let room = (high - low) * 0.06;
     (low - room, high + room)
 }
@@ -84,19 +90,19 @@ pub(in crate::report::html) fn clock(
     let stalls = percent_axis(0.0, 1.0);
     let label = format!("Clock over nominal and share of stalls against time {since}");
     let curve: Vec<(f64, Estimate)> =
-        points.iter().map(|point| (x.place(point.at_ns), point.clock_ratio)).collect();
+        points.iter().map(|point| (point.at_ns, point.clock_ratio)).collect();
     let plot = draw(300, &label, |area| {
         let (above, below) = area.split_vertically(190 * SCALE);
         let mut upper = panel(&above, "clock, of nominal", &x, &y, None)?;
-        banded(&mut upper, &curve, |ratio| y.place(ratio), LINE)?;
+        banded(&mut upper, &curve, LINE)?;
         for (label, quantity) in marks {
             let estimate = &quantity.estimate;
             let label = format!("{label} {}", time(estimate.median));
-            mark(&mut upper, &x, estimate.median, estimate.ci95, &label)?;
+            mark(&mut upper, estimate.median, estimate.ci95, &label)?;
         }
         let x_title = format!("time {since}");
         let mut lower = panel(&below, "repetitions with a stall", &x, &stalls, Some(&x_title))?;
-        bars(&mut lower, points.iter().map(|point| (x.place(point.at_ns), point.stall_share)))
+        bars(&mut lower, points.iter().map(|point| (point.at_ns, point.stall_share)))
     })?;
     let row = |point: &&CurvePoint| {
         let mut row = vec![time(point.at_ns)];
@@ -164,10 +170,11 @@ pub(in crate::report::html) fn histogram(
             Rectangle::new(ends, LINE.mix(0.75).filled())
         }))?;
         let note = format!("median {}", scale.text(quantity.estimate.median));
-        mark(&mut panel, &x, estimate.median, estimate.ci95, &note)
+        mark(&mut panel, estimate.median, estimate.ci95, &note)
     })?;
     let outside = values.len() - bins.counts.iter().sum::<usize>();
-    let mut caption = format!("How {name} is distributed over {} repetitions.", length(values.len()));
+    let mut caption =
+        format!("How {name} is distributed over {} repetitions.", length(values.len()));
     if outside > 0 {
         caption.push_str(&format!(
             " {} lie outside, from {} to {}.",
@@ -202,7 +209,6 @@ pub(in crate::report::html) fn recurrence(
     let gaps = &recurrence.gaps;
     let (Some(first), Some(last)) = (gaps.first(), gaps.last()) else { return Ok(None) };
     let x = Axis::logarithmic(first.gap_us * 1e3, last.gap_us * 1e3, time);
-    let place = |gap_us: f64| x.place(gap_us * 1e3);
     let (low, high) = extent(gaps.iter().map(|gap| &gap.slowdown_pct));
     let slowdown = Axis::linear(low.min(0.0), high.max(1.0), |value, decimals| {
         format!("{} %", grouped(value, decimals))
@@ -211,7 +217,7 @@ pub(in crate::report::html) fn recurrence(
     let longest = extent(gaps.iter().map(|gap| &gap.burst_ns)).1;
     let burst = Axis::linear(0.0, longest * 1.1, move |value, _| time(value));
     let curve = |of: fn(&Gap) -> Estimate| -> Vec<(f64, Estimate)> {
-        gaps.iter().map(|gap| (place(gap.gap_us), of(gap))).collect()
+        gaps.iter().map(|gap| (gap.gap_us * 1e3, of(gap))).collect()
     };
     let change = recurrence.regime_change_us.map(|change| change.scaled(1e3));
     let label = "Slow-down of the code between bursts, share of gaps with a stall and duration of a \
@@ -220,16 +226,16 @@ pub(in crate::report::html) fn recurrence(
         let (top, rest) = area.split_vertically(165 * SCALE);
         let (middle, bottom) = rest.split_vertically(110 * SCALE);
         let mut upper = panel(&top, "code between bursts slower by", &x, &slowdown, None)?;
-        banded(&mut upper, &curve(|gap| gap.slowdown_pct), |value| slowdown.place(value), LINE)?;
+        banded(&mut upper, &curve(|gap| gap.slowdown_pct), LINE)?;
         let mut centre = panel(&middle, "gaps with a stall", &x, &stalls, None)?;
-        bars(&mut centre, gaps.iter().map(|gap| (place(gap.gap_us), gap.stall_share)))?;
+        bars(&mut centre, gaps.iter().map(|gap| (gap.gap_us * 1e3, gap.stall_share)))?;
         let mut lower = panel(&bottom, "a burst takes", &x, &burst, Some("gap between bursts"))?;
-        banded(&mut lower, &curve(|gap| gap.burst_ns), |value| burst.place(value), LINE)?;
+        banded(&mut lower, &curve(|gap| gap.burst_ns), LINE)?;
         if let Some(change) = change {
             let note = format!("regime changes, {}", time(change.median));
-            mark(&mut upper, &x, change.median, change.ci95, &note)?;
-            mark(&mut centre, &x, change.median, change.ci95, "")?;
-            mark(&mut lower, &x, change.median, change.ci95, "")?;
+            mark(&mut upper, change.median, change.ci95, &note)?;
+            mark(&mut centre, change.median, change.ci95, "")?;
+            mark(&mut lower, change.median, change.ci95, "")?;
         }
         Ok(())
     })?;
@@ -259,17 +265,19 @@ pub(in crate::report::html) fn response(
     let y = percent_axis(0.0, 1.0);
     let points: Vec<(f64, f64)> = response
         .iter()
-        .map(|(number, share, _)| (x.place(f64::from(*number)), y.place(*share)))
+        .map(|(number, share, _)| (f64::from(*number), *share))
         .collect();
     let label = "Share of bursts that have an effect against the number of instructions in a burst";
     let plot = draw(230, label, |area| {
         let x_title = "instructions in the burst";
         let mut panel = panel(area, "bursts with an effect", &x, &y, Some(x_title))?;
         panel.draw_series([PathElement::new(points.clone(), LINE.stroke_width(2 * SCALE))])?;
-        panel.draw_series(points.iter().map(|point| Circle::new(*point, 4 * SCALE, LINE.filled())))?;
+        panel.draw_series(
+            points.iter().map(|point| Circle::new(*point, 4 * SCALE, LINE.filled())),
+        )?;
         if let Some(median) = instructions.median {
             let note = format!("half, {}", count(median.median));
-            mark(&mut panel, &x, median.median, median.ci95, &note)?;
+            mark(&mut panel, median.median, median.ci95, &note)?;
         }
         Ok(())
     })?;
@@ -301,8 +309,11 @@ pub(in crate::report::html) fn throughput(
     let label = format!("Instructions of the kernel per cycle against {x_title}");
     let plot = draw(230, &label, |area| {
         let mut panel = panel(area, "kernel instructions per cycle", &x, &y, Some(x_title))?;
-        let line = points.iter().map(|(at, per_cycle)| (x.place(*at), y.place(*per_cycle)));
-        panel.draw_series([PathElement::new(line.collect::<Vec<_>>(), LINE.stroke_width(2 * SCALE))])?;
+        let line = points.iter().map(|(at, per_cycle)| (*at, *per_cycle));
+        panel.draw_series([PathElement::new(
+            line.collect::<Vec<_>>(),
+            LINE.stroke_width(2 * SCALE),
+        )])?;
         Ok(())
     })?;
     Ok(Some(Figure {
@@ -310,5 +321,36 @@ pub(in crate::report::html) fn throughput(
         plot,
         header: titles(&[since, "per cycle"]),
         rows: points.iter().map(|(at, rate)| vec![scale.text(*at), grouped(*rate, 3)]).collect(),
+    }))
+}
+
+/// What one isolated burst costs, by its length; `None` below three lengths.
+pub(in crate::report::html) fn sweep(
+    costs: &[(u32, Estimate)],
+) -> Result<Option<Figure>, DrawError> {
+    let [first, _, .., last] = costs else { return Ok(None) };
+    let x = Axis::logarithmic(f64::from(first.0.max(1)), f64::from(last.0), |number| count(number));
+    let (low, high) = extent(costs.iter().map(|(_, cost)| cost));
+    let y = Axis::linear(low.min(0.0), high, |value, _| time(value));
+    let points: Vec<(f64, Estimate)> =
+        costs.iter().map(|(number, cost)| (f64::from(*number), *cost)).collect();
+    let label = "Cost of one isolated burst to the code after it against its instructions";
+    let plot = draw(230, label, |area| {
+        let x_title = "instructions in the burst";
+        let mut panel = panel(area, "cost after the burst", &x, &y, Some(x_title))?;
+        banded(&mut panel, &points, LINE)?;
+        let dots =
+            points.iter().map(|(x, cost)| Circle::new((*x, cost.median), 4 * SCALE, LINE.filled()));
+        panel.draw_series(dots)?;
+        Ok(())
+    })?;
+    let row = |(number, cost): &(u32, Estimate)| {
+        vec![count(*number), time(cost.median), time(cost.ci95.0), time(cost.ci95.1)]
+    };
+    Ok(Some(Figure {
+        caption: "What one isolated burst costs the code after it, by its length.".to_owned(),
+        plot,
+        header: titles(&["instructions", "cost", "low", "high"]),
+        rows: costs.iter().map(row).collect(),
     }))
 }

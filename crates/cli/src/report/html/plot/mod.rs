@@ -10,13 +10,11 @@ mod charts;
 
 use maud::{Markup, PreEscaped, html};
 use plotters::coord::Shift;
-use plotters::coord::combinators::WithKeyPoints;
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use axis::Axis;
-pub(super) use charts::{Figure, Scale, clock, histogram, recurrence, response, throughput};
+pub(super) use charts::{Figure, Scale, clock, histogram, recurrence, response, sweep, throughput};
 
 /// Text and axes.
 const INK: RGBColor = RGBColor(0x5A, 0x60, 0x66);
@@ -39,8 +37,7 @@ const TEXT: i32 = 14 * SCALE.cast_signed();
 /// Failure to draw; the backend writes into memory, so there is none to expect.
 pub(super) type DrawError = DrawingAreaErrorKind<std::io::Error>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Scaled = WithKeyPoints<RangedCoordf64>;
-type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scaled, Scaled>>;
+type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
 /// Draws one plot of some height (in units of the page) and describes it as `label`.
 fn draw(
@@ -69,7 +66,7 @@ fn draw(
 fn text(colour: RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
     // The backend divides sizes by 1.24.
     let font = ("sans-serif", f64::from(TEXT) * 1.24).into_font();
-    TextStyle::from(font).color(&colour).pos(Pos::new(horizontal, vertical))
+    font.color(&colour).pos(Pos::new(horizontal, vertical))
 }
 
 /// Axes with a title above. Only the lowest of several panels says what its x-axis is.
@@ -97,15 +94,13 @@ fn panel<'a, 'b>(
         .margin_bottom(if x_title.is_some() { line } else { TEXT / 2 })
         .x_label_area_size(labels)
         .y_label_area_size(LEFT)
-        .build_cartesian_2d(x.scaled(), y.scaled())?;
+        .build_cartesian_2d(x.clone(), y.clone())?;
     panel
         .configure_mesh()
         .bold_line_style(GRID.stroke_width(SCALE))
         .light_line_style(TRANSPARENT)
         .axis_style(GRID.stroke_width(SCALE))
         .label_style(text(INK, HPos::Center, VPos::Center))
-        .x_label_formatter(&|place| x.label(*place))
-        .y_label_formatter(&|place| y.label(*place))
         .set_all_tick_mark_size(SCALE * 3)
         .draw()?;
     Ok(panel)
@@ -114,19 +109,21 @@ fn panel<'a, 'b>(
 /// A vertical line over the band of its interval, with a text beside it at the top.
 fn mark(
     panel: &mut Panel<'_, '_>,
-    x: &Axis,
     at: f64,
     interval: (f64, f64),
     label: &str,
 ) -> Result<(), DrawError> {
-    let y = panel.y_range();
-    let left_half = x.place(at) < (x.range.start + x.range.end) / 2.0;
-    let band = [(x.place(interval.0), y.start), (x.place(interval.1), y.end)];
+    let (left_half, bottom, top) = {
+        let axes = panel.as_coord_spec();
+        let y = axes.y_spec().ends();
+        (axes.x_spec().place(at) < 0.5, y.start, y.end)
+    };
+    let band = [(interval.0, bottom), (interval.1, top)];
     panel.draw_series([Rectangle::new(band, MARK.mix(0.2).filled())])?;
-    let line = vec![(x.place(at), y.start), (x.place(at), y.end)];
+    let line = vec![(at, bottom), (at, top)];
     panel.draw_series([PathElement::new(line, MARK.stroke_width(SCALE + SCALE / 2))])?;
     let (side, gap) = if left_half { (HPos::Left, TEXT / 3) } else { (HPos::Right, -TEXT / 3) };
     let note = Text::new(label.to_owned(), (gap, TEXT / 4), text(MARK, side, VPos::Top));
-    panel.draw_series([EmptyElement::at((x.place(at), y.end)) + note])?;
+    panel.draw_series([EmptyElement::at((at, top)) + note])?;
     Ok(())
 }

@@ -1,0 +1,284 @@
+//! One self-contained page: what this machine does with wide-vector code, in words and plots.
+//!
+//! Nothing is fetched and nothing is executed: the style sheet and the plots are in the page, and
+//! what can be unfolded is `<details>`.
+
+mod finding;
+mod headline;
+mod levels;
+mod plot;
+
+use anyhow::Context;
+use dimmer_probe::mode::Mode;
+use dimmer_probe::outcome::{Findings, Instrument, Outcome};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::MachineDescription;
+use super::number::{grouped, length, time};
+use super::readings::readings;
+use super::words;
+use headline::{KernelFindings, by_kernel, headline};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The findings as an HTML page.
+///
+/// # Errors
+/// If a plot cannot be drawn, which happens in memory and has no cause to fail.
+pub(crate) fn render(findings: &Findings, machine: &MachineDescription) -> anyhow::Result<String> {
+    let kernels = by_kernel(findings);
+    let (with, without): (Vec<_>, Vec<_>) =
+        kernels.iter().partition(|kernel| kernel.transitions().any(|outcome| outcome.effect));
+    let headline = headline(findings);
+    let mut sections = Vec::new();
+    for kernel in with {
+        let section = finding::kernel(kernel);
+        sections
+            .push(section.with_context(|| format!("cannot draw the plots of {}", kernel.name))?);
+    }
+    let without: Vec<Markup> = without
+        .into_iter()
+        .filter(|kernel| kernel.transitions().next().is_some())
+        .map(finding::absent)
+        .collect::<Result<_, _>>()?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Dimmer probe: " (machine.brand) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    p.kicker { "Dimmer probe · " (machine.brand) }
+                    h1 { (headline.title) }
+                    @for sentence in &headline.sentences { p.lede { (prose(sentence)) } }
+                }
+                main {
+                    (facts(findings, machine))
+                    (overview(&kernels))
+                    @for section in &sections { (section) }
+                    @if !without.is_empty() {
+                        section {
+                            h2 { "Without an effect" }
+                            p { "What was looked for and not found, and how large it could be at most." }
+                            div.quiet { @for kernel in &without { (kernel) } }
+                        }
+                    }
+                    (levels::section(&kernels))
+                    (skipped(findings))
+                    (method(&findings.instrument))
+                    (quality(findings))
+                }
+                footer { p { "dimmer " (machine.version) " · " (machine.time) } }
+            }
+        }
+    };
+    Ok(page.into_string())
+}
+
+/// Text in which names stand between backticks.
+fn prose(text: &str) -> Markup {
+    html! {
+        @for (index, part) in text.split('`').enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
+fn facts(findings: &Findings, machine: &MachineDescription) -> Markup {
+    let unknown = || "not told".to_owned();
+    let hypervisor = machine.hypervisor.clone().unwrap_or_else(|| "none seen".to_owned());
+    let facts = [
+        ("Processor", format!("{} ({})", machine.brand, machine.vendor)),
+        ("Microarchitecture", machine.microarchitecture.clone()),
+        ("Hypervisor", hypervisor),
+        ("Kernel", machine.kernel.clone().unwrap_or_else(unknown)),
+        ("Microcode", machine.microcode.clone().unwrap_or_else(unknown)),
+        ("CPUs in use", length(machine.cpus)),
+        ("Nominal clock", format!("{} GHz", grouped(findings.instrument.nominal_ghz, 3))),
+        ("Time-stamp counter", format!("{} GHz", grouped(findings.tsc_ghz, 3))),
+    ];
+    html! {
+        section {
+            h2 { "The machine" }
+            dl.facts {
+                @for (term, value) in &facts { div { dt { (term) } dd { (value) } } }
+            }
+            p.command { code { (machine.command) } }
+        }
+    }
+}
+
+/// Every kernel in one line: the first reading of each mode.
+fn overview(kernels: &[KernelFindings<'_>]) -> Markup {
+    let measured =
+        |mode: &Mode| kernels.iter().any(|kernel| kernel.outcomes.iter().any(|o| o.mode == *mode));
+    let modes: Vec<Mode> = Mode::ALL.into_iter().filter(measured).collect();
+    if modes.is_empty() {
+        return html! {};
+    }
+    let first = |mode: Mode| {
+        let of_mode = kernels.iter().flat_map(|kernel| kernel.shown(mode)).next();
+        of_mode.and_then(|outcome| readings(outcome).into_iter().next())
+    };
+    html! {
+        section {
+            h2 { "At a glance" }
+            div.scroll tabindex="0" {
+                table.glance {
+                    thead {
+                        tr {
+                            th scope="col" { "Kernel" }
+                            @for mode in &modes {
+                                th scope="col" {
+                                    (words::title(*mode).0)
+                                    @if let Some(reading) = first(*mode) {
+                                        span.label { (reading.label) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for kernel in kernels {
+                            tr {
+                                th scope="row" {
+                                    code { (kernel.name) }
+                                    span.label { (kernel.class) }
+                                }
+                                @for mode in &modes { (glance(kernel.shown(*mode))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn glance(outcome: Option<&Outcome>) -> Markup {
+    let Some(outcome) = outcome else { return html! { td.none { "–" } } };
+    let reading = readings(outcome).into_iter().next();
+    let class = if outcome.effect { "effect" } else { "absent" };
+    html! {
+        td class=(class) {
+            @if let Some(reading) = reading {
+                (reading.value.unwrap_or_default())
+                @if let Some(interval) = reading.interval { span.interval { (interval) } }
+            }
+        }
+    }
+}
+
+fn skipped(findings: &Findings) -> Markup {
+    if findings.skipped.is_empty() {
+        return html! {};
+    }
+    html! {
+        section {
+            h2 { "Skipped" }
+            ul.skipped {
+                @for skipped in &findings.skipped {
+                    li {
+                        code { (skipped.kernel) }
+                        @if let Some(mode) = skipped.mode { " in mode " (mode) }
+                        ": " (skipped.reason) "."
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn method(instrument: &Instrument) -> Markup {
+    html! {
+        section {
+            h2 { "How it was measured" }
+            p {
+                "By timing alone, which needs no privilege and works inside virtual machines. A \
+                 chain of multiplications takes a known number of core cycles ("
+                (instrument.multiplication_cycles) " each, found by comparison with additions), so \
+                 its duration on the time-stamp counter is the clock; independent additions beside \
+                 it show throttled issue. Bursts of the code in question alternate with scalar \
+                 stand-ins that take about as long, so that drift cancels. All repetitions are laid \
+                 over each other at the end of the burst."
+            }
+            p {
+                "Numbers are medians; brackets hold the 95 % interval of the median. “Absent, below \
+                 X” means that the interval of the cost holds zero or comes too near to it, and ends \
+                 below X."
+            }
+            dl.facts {
+                div { dt { "Window of scalar code" } dd { (time(instrument.window_ns)) } }
+                div { dt { "Reading a time stamp" } dd { (time(instrument.overhead_ns)) } }
+                div { dt { "Resolution" } dd { (time(instrument.resolution_ns)) } }
+                div { dt { "Additions per cycle" } dd { (grouped(instrument.issue_per_cycle, 2)) } }
+            }
+        }
+    }
+}
+
+/// How good each measurement was.
+fn quality(findings: &Findings) -> Markup {
+    if findings.outcomes.is_empty() {
+        return html! {};
+    }
+    let header = [
+        "kernel",
+        "mode",
+        "CPU",
+        "threads",
+        "repetitions",
+        "left out",
+        "stolen",
+        "preempted",
+        "bound",
+        "watched for",
+    ];
+    let row = |outcome: &Outcome| {
+        vec![
+            outcome.kernel.clone(),
+            outcome.mode.to_string(),
+            outcome.cpu.to_string(),
+            outcome.threads.to_string(),
+            length(outcome.repetitions),
+            length(outcome.disturbed_windows),
+            length(outcome.stolen_windows),
+            outcome.preemptions.to_string(),
+            time(outcome.bound_ns),
+            time(outcome.horizon_ns),
+        ]
+    };
+    let rows: Vec<Vec<String>> = findings.outcomes.iter().map(row).collect();
+    html! {
+        section {
+            h2 { "How good it is" }
+            p {
+                "Windows into which an interrupt fell are left out and counted; so are stolen ones, \
+                 which took more than twice their time without an interrupt of this system."
+            }
+            (unfold("All measurements", &header.map(str::to_owned), &rows))
+        }
+    }
+}
+
+/// A table that is shown when asked for.
+fn unfold(summary: &str, header: &[String], rows: &[Vec<String>]) -> Markup {
+    html! {
+        details {
+            summary { (summary) }
+            div.scroll tabindex="0" {
+                table {
+                    thead { tr { @for title in header { th scope="col" { (title) } } } }
+                    tbody {
+                        @for row in rows { tr { @for cell in row { td { (cell) } } } }
+                    }
+                }
+            }
+        }
+    }
+}
