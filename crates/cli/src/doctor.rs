@@ -1,5 +1,6 @@
 //! `dimmer doctor`: the survey of the machine, for people and for programs.
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,6 +12,9 @@ use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::output;
+
+/// Where the words of a capability begin.
+const INDENT: &str = "      ";
 
 pub(crate) fn run(root: &Root, arguments: &Doctor) -> anyhow::Result<ExitCode> {
     let cpuid = Cpuid::of(root).context("cannot tell what processor this is")?;
@@ -80,22 +84,22 @@ fn machine_lines(survey: &Survey) -> Vec<String> {
     ]
 }
 
+/// A line with the verdict, and what is known below it.
 fn capability_lines(capability: &Capability, width: usize) -> Vec<String> {
-    const INDENT: &str = "                              ";
     let (mark, words) = match &capability.state {
         State::Available { detail } => ("yes", detail.clone()),
         State::Unavailable(unavailable) => {
-            ("no ", format!("{}; to get it: {}", unavailable.why, unavailable.remedy))
+            ("no ", format!("{}. To get it: {}", unavailable.why, unavailable.remedy))
         }
         State::NotApplicable { why } => ("-  ", why.clone()),
     };
-    let mut words = words;
-    if !capability.enables.is_empty() {
-        words = format!("{words} [for {}]", capability.enables);
-    }
-    let first = format!("  {mark} {:<24}", capability.title);
-    let options = textwrap::Options::new(width).initial_indent(&first).subsequent_indent(INDENT);
-    textwrap::wrap(&words, options).into_iter().map(std::borrow::Cow::into_owned).collect()
+    let head = format!("  {mark} {} (for {})", capability.title, capability.enables);
+    let wrap = |text: &str, first| {
+        let options = textwrap::Options::new(width).initial_indent(first).subsequent_indent(INDENT);
+        let lines = textwrap::wrap(text, options).into_iter().map(Cow::into_owned);
+        lines.collect::<Vec<String>>()
+    };
+    [wrap(&head, ""), wrap(&words, INDENT)].concat()
 }
 
 /// `dimmer/doctor/1`; see `docs/doctor-json.md`.

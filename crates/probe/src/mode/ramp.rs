@@ -36,6 +36,10 @@ const QUIET_NS: f64 = 3e6;
 /// 69 to 83 % (Chips and Cheese 2025, Zen 5).
 const THROTTLED: f64 = 0.10;
 
+/// Time at the begin that is not judged (ns): after the quiet the kernel's code has to be fetched
+/// and decoded again, which was seen to slow the first 240 ns on Zen 5.
+const COLD_NS: f64 = 250.0;
+
 /// Most time for the stretches of one mode.
 const LONGEST: Duration = Duration::from_secs(20);
 
@@ -123,7 +127,8 @@ pub(crate) fn downclock(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         .map(|s| s.stalls.iter().filter(|(at, _)| *at < until).map(|(_, ns)| ns).sum::<f64>())
         .filter(|stall| lowered && *stall > 0.0)
         .collect();
-    let throttling = throttling_of(&stretches);
+    let level = throttled_level(&stretches);
+    let throttling = level.and_then(|level| throttling_at(level, &stretches));
     let ratio = Quantity::new(settled);
     let per_cycle = Quantity::new(stretches.iter().map(|s| s.instructions_per_cycle).collect());
     let (Some(clock_ratio), Some(instructions_per_cycle)) = (ratio, per_cycle) else {
@@ -165,9 +170,8 @@ pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let finest = (FINEST_NS, FINEST_WINDOWS);
     let (stretches, facts) = stretches(lab, finest, 200_000.0, repetitions)?;
     let per_window = rate(lab)? * FINEST_NS;
-    let throttling = throttling_of(&stretches);
-    let (means, _) = mean_slowness(&stretches);
     let level = throttled_level(&stretches);
+    let throttling = level.and_then(|level| throttling_at(level, &stretches));
     let starts: Vec<(f64, f64)> = level
         .map(|level| {
             let first = |stretch: &Stretch| {
@@ -183,10 +187,10 @@ pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let detail = Throttle {
         pre_throttle_ns: Quantity::new(starts.iter().map(|start| start.0).collect()),
         pre_throttle_instructions: Quantity::new(starts.iter().map(|start| start.1).collect()),
-        throughput: means
-            .iter()
+        throughput: mean_slowness(&stretches)
+            .into_iter()
             .enumerate()
-            .map(|(index, slowness)| {
+            .map(|(index, (slowness, _))| {
                 let settled = settled_per_cycle(&stretches);
                 (index as f64 * per_window, settled / (1.0 + slowness))
             })
@@ -211,13 +215,14 @@ pub(crate) fn throttling(
 ) -> Result<Option<Throttling>, ModeError> {
     let repetitions = if lab.is_quick() { 30 } else { 100 };
     let (mut stretches, _) = stretches(lab, (FINE_NS, FINE_WINDOWS), 200_000.0, repetitions)?;
+    let Some(level) = throttled_level(&stretches) else { return Ok(None) };
     // Only what lies within the burst counts as its throttling.
     let windows = f64::from(instructions) / (rate(lab)? * FINE_NS);
     for stretch in &mut stretches {
         stretch.fine.truncate(floor_index(windows.ceil()).max(3));
         stretch.coarse.clear();
     }
-    Ok(throttling_of(&stretches))
+    Ok(throttling_at(level, &stretches))
 }
 
 /// What happened while the stretches ran.
@@ -318,29 +323,31 @@ fn reduce(
 }
 
 /// Mean slowness of each fine window over the stretches, and its standard error.
-fn mean_slowness(stretches: &[Stretch]) -> (Vec<f64>, Vec<f64>) {
+fn mean_slowness(stretches: &[Stretch]) -> Vec<(f64, f64)> {
     let windows = stretches.iter().map(|stretch| stretch.fine.len()).min().unwrap_or(0);
     let centre = |index: usize| {
         let samples: Samples = stretches.iter().map(|stretch| stretch.fine[index].1).collect();
         samples.centre().unwrap_or((0.0, f64::INFINITY))
     };
-    (0..windows).map(centre).unzip()
+    (0..windows).map(centre).collect()
 }
 
 /// The slowness of throttled windows: the median of those that are slow. (A stall makes one
-/// window slower by far; it does not count more than another.) The first window is not judged: it
-/// also fetches the code.
+/// window slower by far; it does not count more than another.) `None`: nothing is throttled.
 fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
-    let (means, errors) = mean_slowness(stretches);
-    let slow =
-        |index: &usize| means[*index] > THROTTLED && means[*index] > STANDS_OUT * errors[*index];
-    let throttled: Samples = (1..means.len()).filter(slow).map(|index| means[index]).collect();
+    let begins = |index: usize| -> Samples { stretches.iter().map(|s| s.fine[index].0).collect() };
+    let slow = |(index, (mean, error)): (usize, (f64, f64))| {
+        let warm = begins(index).quantile(0.5).is_some_and(|begin| begin > COLD_NS);
+        (warm && mean > THROTTLED && mean > STANDS_OUT * error).then_some(mean)
+    };
+    let throttled: Samples =
+        mean_slowness(stretches).into_iter().enumerate().filter_map(slow).collect();
     // Two windows at least: one alone is an accident of code placement.
     throttled.quantile(0.5).filter(|_| throttled.len() >= 2)
 }
 
-fn throttling_of(stretches: &[Stretch]) -> Option<Throttling> {
-    let level = throttled_level(stretches)?;
+/// How these stretches are throttled, given the slowness of throttled windows.
+fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttling> {
     let end = |stretch: &Stretch| {
         // The change point between `level` and 0, as in the release of a licence.
         let (mut sum, mut best, mut end) = (0.0, 0.0, 0.0);
