@@ -75,7 +75,7 @@ pub struct Cluster {
 }
 
 /// The cores that have one clock between them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Domain {
     /// Each core has its own.
     Core,
@@ -105,7 +105,9 @@ pub struct Clock {
 /// The highest clock with a number of cores active.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bin {
-    /// Up to so many active cores.
+    /// From so many active cores on; numbers between two bins are unknown.
+    pub from_cores: u32,
+    /// Up to so many.
     pub cores: u32,
     /// The clock (MHz).
     pub mhz: Sourced<u64>,
@@ -153,7 +155,7 @@ pub struct Rule {
 }
 
 /// Whether levels in between are visited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Path {
     /// One after the other.
     InTurn,
@@ -168,6 +170,8 @@ pub struct Request {
     pub throttle_factor: Option<Sourced<f64>>,
     /// How long that lasts (ns).
     pub throttled_ns: Option<Sourced<u64>>,
+    /// How long the voltage alone changes, for code that keeps its clock but wants more (ns).
+    pub voltage_ns: Option<Sourced<u64>>,
     /// How long the core stands still at the change (ns).
     pub stall_ns: Option<Sourced<u64>>,
     /// The power-control unit serves wishes in slots of this length (ns).
@@ -243,7 +247,7 @@ pub struct Move {
     /// What moves, from where to where: one of [`Move::KINDS`].
     pub kind: String,
     /// One way (ns).
-    pub ns: Sourced<u64>,
+    pub ns: Sourced<f64>,
 }
 
 impl Move {
@@ -358,7 +362,8 @@ impl Level {
     /// The highest clock with `active` cores (MHz); `None` where the model does not say.
     #[must_use]
     pub fn mhz(&self, active: u32) -> Option<u64> {
-        self.bins.iter().find(|bin| active <= bin.cores).map(|bin| bin.mhz.value)
+        let holds = |bin: &&Bin| (bin.from_cores..=bin.cores).contains(&active);
+        self.bins.iter().find(holds).map(|bin| bin.mhz.value)
     }
 }
 

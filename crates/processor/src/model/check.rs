@@ -30,33 +30,40 @@ impl Reader<'_> {
         let places = self.level_places.clone();
         for (level, at) in levels.iter().zip(&places) {
             for pair in level.bins.windows(2) {
-                let name = &level.name;
-                if pair[1].cores <= pair[0].cores {
-                    let message = format!("level `{name}`: `bins` must be in order of `cores`");
-                    self.problem(at, message);
-                }
                 if pair[1].mhz.value > pair[0].mhz.value {
                     let message = format!(
-                        "level `{name}`: {} MHz with {} cores is more than {} MHz with {}",
-                        pair[1].mhz.value, pair[1].cores, pair[0].mhz.value, pair[0].cores
+                        "level `{}`: {} MHz with {} cores is more than {} MHz with {}",
+                        level.name,
+                        pair[1].mhz.value,
+                        pair[1].cores,
+                        pair[0].mhz.value,
+                        pair[0].cores
                     );
                     self.problem(at, message);
                 }
             }
         }
+        for (index, (higher, at)) in levels.iter().zip(&places).enumerate() {
+            for lower in &levels[..index] {
+                for bin in &higher.bins {
+                    // Where the lower level's clock is not known for as many cores, it is at most
+                    // that of its fastest bin for fewer.
+                    let fewer = lower.bins.iter().filter(|other| other.from_cores <= bin.cores);
+                    let fastest = fewer.map(|other| other.mhz.value).max();
+                    let Some(limit) = lower.mhz(bin.cores).or(fastest) else { continue };
+                    if bin.mhz.value > limit {
+                        let message = format!(
+                            "level `{}` has {} MHz with {} cores, more than `{}` with {limit}: \
+                             levels come in order of falling clock",
+                            higher.name, bin.mhz.value, bin.cores, lower.name
+                        );
+                        self.problem(at, message);
+                    }
+                }
+            }
+        }
         for (pair, at) in levels.windows(2).zip(places.iter().skip(1)) {
             let (lower, higher) = (&pair[0], &pair[1]);
-            for bin in &higher.bins {
-                let Some(mhz) = lower.mhz(bin.cores).filter(|mhz| bin.mhz.value > *mhz) else {
-                    continue;
-                };
-                let message = format!(
-                    "level `{}` has {} MHz with {} cores, more than `{}` with {mhz}: levels come \
-                     in order of falling clock",
-                    higher.name, bin.mhz.value, bin.cores, lower.name
-                );
-                self.problem(at, message);
-            }
             let ratio = |level: &Level| level.clock_ratio.as_ref().map_or(1.0, |r| r.value);
             if higher.clock_ratio.is_some() && ratio(higher) > ratio(lower) {
                 let message = format!(

@@ -45,7 +45,7 @@ pub const KEYS: &[(&str, &[&str])] = &[
     ("cluster", &["name", "cores", "max_mhz", "capacity_ratio"]),
     ("clock", &["domain", "tsc_mhz", "min_mhz", "base_mhz", "max_mhz", "tdp_mw"]),
     ("level", &["name", "bins", "clock_ratio", "issue_ratio"]),
-    ("level.bins", &["cores", "mhz"]),
+    ("level.bins", &["from_cores", "cores", "mhz"]),
     (
         "rule",
         &[
@@ -58,7 +58,7 @@ pub const KEYS: &[(&str, &[&str])] = &[
             "grant_ns",
         ],
     ),
-    ("request", &["throttle_factor", "throttled_ns", "stall_ns", "slot_ns", "path"]),
+    ("request", &["throttle_factor", "throttled_ns", "voltage_ns", "stall_ns", "slot_ns", "path"]),
     ("release", &["hold_ns", "extended_share", "extended_ns", "stall_ns", "recurrence_ns"]),
     ("pstate", &["name", "mhz", "mv"]),
     ("power", &["load", "pstate", "package_mw"]),
@@ -242,7 +242,23 @@ impl Reader<'_> {
             for bin in self.tables(&table, "bins", "level.bins") {
                 let cores = self.plain(&bin, "cores", positive);
                 let mhz = self.required(&bin, "mhz", positive);
-                level.bins.extend(cores.zip(mhz).map(|(cores, mhz)| Bin { cores, mhz }));
+                let next = level.bins.last().map_or(1, |bin| bin.cores + 1);
+                let from_cores = if bin.table.contains_key("from_cores") {
+                    self.plain(&bin, "from_cores", positive)
+                } else {
+                    Some(next)
+                };
+                if let (Some(from_cores), Some(cores), Some(mhz)) = (from_cores, cores, mhz) {
+                    if from_cores < next || cores < from_cores {
+                        let message = format!(
+                            "level `{name}`: {from_cores} to {cores} cores do not follow the bins \
+                             before, which end at {}",
+                            next - 1
+                        );
+                        self.problem(&bin.span, message);
+                    }
+                    level.bins.push(Bin { from_cores, cores, mhz });
+                }
             }
             self.level_places.push(table.span.clone());
             model.levels.push(level);
@@ -287,6 +303,7 @@ impl Reader<'_> {
             model.request = Request {
                 throttle_factor: self.sourced(&table, "throttle_factor", share_above_zero),
                 throttled_ns: self.sourced(&table, "throttled_ns", whole),
+                voltage_ns: self.sourced(&table, "voltage_ns", whole),
                 stall_ns: self.sourced(&table, "stall_ns", whole),
                 slot_ns: self.sourced(&table, "slot_ns", positive),
                 path: self.sourced(&table, "path", word(&PATHS)),
@@ -313,6 +330,10 @@ impl Reader<'_> {
             let (name, mhz) =
                 (self.text_of(&table, "name", true), self.required(&table, "mhz", positive));
             let mv = self.sourced(&table, "mv", positive);
+            let known = |state: &PState| Some(&state.name) == name.as_ref();
+            if model.pstates.iter().any(known) {
+                self.problem(&table.at("name"), "this P-state stands twice");
+            }
             model.pstates.extend(name.zip(mhz).map(|(name, mhz)| PState { name, mhz, mv }));
         }
         let names: Vec<String> = model.pstates.iter().map(|state| state.name.clone()).collect();
@@ -328,6 +349,10 @@ impl Reader<'_> {
             let (from, to) = (self.named(&table, "from", &names), self.named(&table, "to", &names));
             let request_ns = self.sourced(&table, "request_ns", whole);
             let total_ns = self.sourced(&table, "total_ns", whole);
+            let of = |value: &Option<Sourced<u64>>| value.as_ref().map(|sourced| sourced.value);
+            if of(&request_ns).zip(of(&total_ns)).is_some_and(|(request, total)| request > total) {
+                self.problem(&table.at("request_ns"), "`request_ns` is above `total_ns`");
+            }
             let ends = from.zip(to);
             model.transitions.extend(ends.map(|(from, to)| Transition {
                 from,
@@ -350,7 +375,7 @@ impl Reader<'_> {
         let kinds: Vec<String> = Move::KINDS.map(str::to_owned).to_vec();
         for table in self.tables(top, "move", "move") {
             let kind = self.named(&table, "kind", &kinds);
-            let ns = self.required(&table, "ns", whole);
+            let ns = self.required(&table, "ns", not_negative);
             model.moves.extend(kind.zip(ns).map(|(kind, ns)| Move { kind, ns }));
         }
     }
@@ -467,7 +492,7 @@ impl Reader<'_> {
             .ok()
     }
 
-    fn required<T>(
+    fn required<T: PartialOrd>(
         &mut self,
         section: &Section<'_, '_>,
         key: &str,
@@ -480,7 +505,7 @@ impl Reader<'_> {
     }
 
     /// `key = { value = ..., source = "...", guess = true, ci95 = [low, high] }`.
-    fn sourced<T>(
+    fn sourced<T: PartialOrd>(
         &mut self,
         section: &Section<'_, '_>,
         key: &str,
@@ -533,6 +558,9 @@ impl Reader<'_> {
             return None;
         };
         let value = accept(self, value)?;
+        if ci95.as_ref().is_some_and(|(low, high)| !(*low <= value && value <= *high)) {
+            self.problem(&span, format!("`{key}`: `value` does not lie within `ci95`"));
+        }
         Some(Sourced { value, source: source?, guess, ci95 })
     }
 }

@@ -9,7 +9,8 @@ impl Model {
     /// The model as a file: what it has, in the order of `docs/model.md`.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let mut out = Writer(String::from("#:schema dimmer/model/1, see docs/model.md\n\n"));
+        let mut out =
+            Writer(String::from("# A processor model; docs/model.md describes the format.\n\n"));
         out.text("schema", super::read::SCHEMA);
         out.text("name", &self.identity.name);
         out.text("vendor", &self.identity.vendor);
@@ -58,6 +59,7 @@ impl Model {
         out.section("[request]", |out| {
             out.sourced("throttle_factor", request.throttle_factor.as_ref());
             out.sourced("throttled_ns", request.throttled_ns.as_ref());
+            out.sourced("voltage_ns", request.voltage_ns.as_ref());
             out.sourced("stall_ns", request.stall_ns.as_ref());
             out.sourced("slot_ns", request.slot_ns.as_ref());
             out.sourced_as("path", request.path.as_ref(), |path| match path {
@@ -161,7 +163,7 @@ impl Writer {
         self.sourced("issue_ratio", level.issue_ratio.as_ref());
         for bin in &level.bins {
             self.section("[[level.bins]]", |out| {
-                let _ = writeln!(out.0, "cores = {}", bin.cores);
+                let _ = writeln!(out.0, "from_cores = {}\ncores = {}", bin.from_cores, bin.cores);
                 out.sourced("mhz", Some(&bin.mhz));
             });
         }
