@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 use dimmer_host::affinity;
 use dimmer_host::cpuid::Cpuid;
+use dimmer_host::events::{self, Counts};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::journal::Journal;
 use dimmer_host::machine::Machine;
+use dimmer_host::perf::Countable;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_host::tile;
 use dimmer_host::turbo::Turbo;
@@ -79,6 +81,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         topology: machine.topology.clone(),
         features: features(&machine, &plan),
         huge_pages: arguments.huge_pages,
+        events: events(&machine),
     })?;
     let mut progress = Progress::new(interrupt.clone());
     let findings = session::run(&mut silicon, &plan, &mut progress);
@@ -177,6 +180,17 @@ fn features(machine: &Machine, plan: &Plan) -> Vec<String> {
     let permitted = tiles && tile::permit().is_ok();
     let names = machine.features.iter().map(|feature| feature.name().to_owned());
     names.filter(|name| permitted || !name.starts_with("amx")).collect()
+}
+
+/// Cycles, and what this microarchitecture counts of licences and throttling.
+fn events(machine: &Machine) -> Vec<Countable> {
+    let documented = events::documented(machine.identity.microarchitecture).unwrap_or_default();
+    let relevant = documented
+        .iter()
+        .filter(|event| matches!(event.counts, Counts::LicenceCycles(_) | Counts::ThrottledCycles));
+    std::iter::once(Countable::Cycles)
+        .chain(relevant.map(|event| Countable::Event(*event)))
+        .collect()
 }
 
 fn turbo_off(root: &Root) -> anyhow::Result<Journal> {

@@ -9,7 +9,7 @@ use crate::calibration::Calibration;
 use crate::kernel::Kernel;
 use crate::mode::Mode;
 use crate::outcome::{Detail, Outcome};
-use crate::program::{Program, Trace, Work};
+use crate::program::{Counts, Program, Trace, Work};
 use crate::stats::floor_index;
 use crate::target::{Job, Load, Target, TargetError};
 
@@ -66,6 +66,8 @@ pub(crate) struct Lab<'a> {
     pub(crate) kernel: Arc<Kernel>,
     /// Time that this mode and kernel may take, the least they need apart.
     pub(crate) allowance: Duration,
+    /// What performance counters have said so far.
+    pub(crate) counts: Option<Counts>,
 }
 
 impl Lab<'_> {
@@ -113,6 +115,10 @@ impl Lab<'_> {
         }
         let mut traces = self.target.run(&jobs)?.into_iter();
         let own = traces.next().ok_or(TargetError::ThreadGone { cpu: self.cpu })?;
+        match (&mut self.counts, &own.counts) {
+            (Some(counts), Some(later)) => counts.add(later),
+            (counts, later) => *counts = later.clone(),
+        }
         Ok((own, watch.and_then(|_| traces.next())))
     }
 
@@ -144,6 +150,7 @@ impl Lab<'_> {
             effect: false,
             bound_ns: 0.0,
             horizon_ns: 0.0,
+            counts: self.counts.clone(),
             detail,
         }
     }

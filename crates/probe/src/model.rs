@@ -26,7 +26,11 @@ pub fn of(findings: &Findings, identity: Identity, shape: Shape) -> Model {
     ));
     let nominal_mhz = whole(findings.instrument.nominal_ghz * 1000.0);
     let source = "dimmer probe: multiplication chain, scalar code on one CPU, as the machine ran";
-    model.levels[0].bins.push(Bin { from_cores: 1, cores: 1, mhz: Sourced::new(nominal_mhz, source) });
+    model.levels[0].bins.push(Bin {
+        from_cores: 1,
+        cores: 1,
+        mhz: Sourced::new(nominal_mhz, source),
+    });
     let classes = classes(findings);
     add_levels(&mut model, &classes);
     let heaviest = classes.iter().filter_map(|class| class.clock.as_ref()).map(|c| c.1);

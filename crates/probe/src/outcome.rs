@@ -7,6 +7,7 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::CpuId;
 
 use crate::mode::Mode;
+use crate::program::Counts;
 use crate::stats::{Estimate, Samples};
 
 /// Everything one probe run found.
@@ -81,6 +82,9 @@ pub struct Outcome {
     pub bound_ns: f64,
     /// How long after the burst was looked at for that bound (ns).
     pub horizon_ns: f64,
+    /// What performance counters said over the whole measurement, scalar code included, beside the
+    /// timing; `None` where this process may not count or the machine cannot.
+    pub counts: Option<Counts>,
     /// What the mode measures.
     pub detail: Detail,
 }

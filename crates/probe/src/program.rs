@@ -167,6 +167,33 @@ pub struct Trace {
     pub page_faults: u64,
     /// How often the kernel took the core away for another thread within the timed stretch.
     pub preemptions: u64,
+    /// What performance counters said, where there are any.
+    pub counts: Option<Counts>,
+}
+
+/// Performance events of a stretch, in user mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counts {
+    /// How long the counters ran (ns).
+    pub ns: f64,
+    /// Each event's name and number.
+    pub events: Vec<(&'static str, u64)>,
+}
+
+impl Counts {
+    /// Adds a later stretch of the same events.
+    pub fn add(&mut self, later: &Self) {
+        self.ns += later.ns;
+        for (event, later) in self.events.iter_mut().zip(&later.events) {
+            event.1 += later.1;
+        }
+    }
+
+    /// The number of one event; `None` if it was not counted.
+    #[must_use]
+    pub fn of(&self, event: &str) -> Option<u64> {
+        self.events.iter().find(|(name, _)| *name == event).map(|(_, number)| *number)
+    }
 }
 
 impl Trace {

@@ -103,6 +103,7 @@ pub fn run(
             cpu: plan.cpu,
             kernel: Arc::new(kernel.clone()),
             allowance: plan.budget.saturating_sub(begin.elapsed()) / left,
+            counts: None,
         };
         match measure(&mut lab, *mode, *burst, &findings) {
             Ok(outcomes) => findings.outcomes.extend(outcomes),

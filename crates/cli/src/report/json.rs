@@ -4,10 +4,13 @@
 //! Keys come in the order of the fields here and numbers with six significant digits, so that the
 //! same findings always give the same bytes.
 
+use std::collections::BTreeMap;
+
 use dimmer_probe::outcome::{
     CurvePoint, Detail, Findings, Instrument, Neighbour, Outcome, Quantity, Relation, Skipped,
     Throttling,
 };
+use dimmer_probe::program::Counts;
 use dimmer_probe::stats::Estimate;
 use serde::Serialize;
 
@@ -135,8 +138,28 @@ struct ResultEntry<'a> {
     disturbed_windows: usize,
     stolen_windows: usize,
     preemptions: u64,
+    pmu: Option<PmuEntry>,
     #[serde(flatten)]
     detail: DetailEntry<'a>,
+}
+
+/// What performance counters said beside the timing.
+#[derive(Serialize)]
+struct PmuEntry {
+    counted_ns: f64,
+    clock_ghz: Option<f64>,
+    events: BTreeMap<&'static str, u64>,
+}
+
+impl From<&Counts> for PmuEntry {
+    fn from(counts: &Counts) -> Self {
+        let cycles = counts.of("cycles").filter(|_| counts.ns > 0.0);
+        Self {
+            counted_ns: rounded(counts.ns),
+            clock_ghz: cycles.map(|cycles| rounded(cycles as f64 / counts.ns)),
+            events: counts.events.iter().copied().collect(),
+        }
+    }
 }
 
 impl<'a> From<&'a Outcome> for ResultEntry<'a> {
@@ -155,6 +178,7 @@ impl<'a> From<&'a Outcome> for ResultEntry<'a> {
             disturbed_windows: outcome.disturbed_windows,
             stolen_windows: outcome.stolen_windows,
             preemptions: outcome.preemptions,
+            pmu: outcome.counts.as_ref().map(PmuEntry::from),
             detail: (&outcome.detail).into(),
         }
     }

@@ -15,11 +15,11 @@ pub(super) struct TimeUnit {
 }
 
 impl TimeUnit {
-    /// The unit in which `ns` nanoseconds have at most four digits before the point.
+    /// The unit for a time: up to 10 us nanoseconds, as most effects last some thousands of them.
     pub(super) fn of(ns: f64) -> Self {
         match ns.abs() {
             below if below < 9_999.5 => Self { ns: 1.0, sign: "ns" },
-            below if below < 9_999_500.0 => Self { ns: 1e3, sign: "µs" },
+            below if below < 999_500.0 => Self { ns: 1e3, sign: "µs" },
             _ => Self { ns: 1e6, sign: "ms" },
         }
     }
@@ -80,11 +80,31 @@ pub(super) fn time(ns: f64) -> String {
     format!("{}{SPACE}{}", grouped(value, unit.decimals(value)), unit.sign)
 }
 
-/// The interval of a time, in the unit of its median and without naming it: `[1 580, 1 700]`.
-pub(super) fn time_interval(ns: &Estimate) -> String {
+/// A round time for an axis, as short as it can be: `500 ns`, `1.5 µs`, `100 ms`.
+pub(super) fn round_time(ns: f64) -> String {
+    // A power of ten that was computed is not quite one.
+    let unit = match ns.abs() {
+        below if below < 999.5 => TimeUnit { ns: 1.0, sign: "ns" },
+        below if below < 999_500.0 => TimeUnit { ns: 1e3, sign: "µs" },
+        _ => TimeUnit { ns: 1e6, sign: "ms" },
+    };
+    let value = (ns / unit.ns * 1e3).round() / 1e3;
+    // Adding zero makes a negative zero positive.
+    format!("{}{SPACE}{}", value + 0.0, unit.sign)
+}
+
+/// The median of a time and its interval, told apart where two digits after the point are enough:
+/// `1 640 ns`, `[1 580, 1 700]`.
+pub(super) fn time_estimate(ns: &Estimate) -> (String, String) {
+    if !ns.median.is_finite() {
+        return (time(ns.median), interval(ns, 0));
+    }
     let unit = TimeUnit::of(ns.median);
-    let decimals = unit.decimals(ns.median / unit.ns);
-    interval(&ns.scaled(1.0 / unit.ns), decimals)
+    let value = ns.scaled(1.0 / unit.ns);
+    let most = if unit.ns > 1.0 { 2 } else { 1 };
+    let decimals = telling(&value, unit.decimals(value.median), most);
+    let median = format!("{}{SPACE}{}", grouped(value.median, decimals), unit.sign);
+    (median, interval(&value, decimals))
 }
 
 /// A ratio as a percentage: `94.0 %`.
@@ -92,9 +112,18 @@ pub(super) fn percent(ratio: f64) -> String {
     format!("{}{SPACE}%", grouped(ratio * 100.0, 1))
 }
 
-/// The interval of a ratio in percent: `[93.8, 94.1]`.
-pub(super) fn percent_interval(ratio: &Estimate) -> String {
-    interval(&ratio.scaled(100.0), 1)
+/// The median of a ratio and its interval in percent: `94.0 %`, `[93.8, 94.1]`.
+pub(super) fn percent_estimate(ratio: &Estimate) -> (String, String) {
+    let value = ratio.scaled(100.0);
+    let decimals = telling(&value, 1, 2);
+    (format!("{}{SPACE}%", grouped(value.median, decimals)), interval(&value, decimals))
+}
+
+/// Digits after the point, from `least` to `most`, that tell the ends of an interval apart.
+fn telling(estimate: &Estimate, least: usize, most: usize) -> usize {
+    let (low, high) = estimate.ci95;
+    let apart = |decimals: &usize| grouped(low, *decimals) != grouped(high, *decimals);
+    (least..=most).find(apart).unwrap_or(least)
 }
 
 /// The ends of an interval with so many digits after the point.
@@ -120,13 +149,34 @@ mod tests {
         check(&time(9_999.7), "10.0 µs");
         check(&time(24_590.0), "24.6 µs");
         check(&time(674_000.0), "674 µs");
+        check(&time(1_333_000.0), "1.33 ms");
         check(&time(12_340_000.0), "12.3 ms");
+    }
+
+    #[test]
+    fn round_times_are_short() {
+        check(&round_time(-0.0), "0 ns");
+        check(&round_time(1e5), "100 µs");
+        check(&round_time(999.999_999_9), "1 µs");
+        check(&round_time(500.0), "500 ns");
+        check(&round_time(1500.0), "1.5 µs");
+        check(&round_time(1e8), "100 ms");
     }
 
     #[test]
     fn interval_keeps_the_unit_of_the_median() {
         let settle = Estimate { median: 12_000.0, ci95: (9_100.0, 14_000.0) };
-        check(&time_interval(&settle), "[9.1, 14.0]");
+        let (median, interval) = time_estimate(&settle);
+        check(&median, "12.0 µs");
+        check(&interval, "[9.1, 14.0]");
+    }
+
+    #[test]
+    fn narrow_interval_gets_the_digits_that_tell_its_ends_apart() {
+        let (median, interval) =
+            time_estimate(&Estimate { median: 117_980.0, ci95: (117_870.0, 118_020.0) });
+        check(&median, "118.0 µs");
+        check(&interval, "[117.9, 118.0]");
     }
 
     #[test]

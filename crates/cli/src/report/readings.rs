@@ -7,7 +7,7 @@ use dimmer_probe::outcome::{
 };
 use dimmer_probe::stats::Estimate;
 
-use super::number::{count, grouped, interval, percent, percent_interval, time, time_interval};
+use super::number::{count, grouped, interval, percent, percent_estimate, time, time_estimate};
 use super::words::{absent, worst_gap};
 
 /// One labelled number.
@@ -39,26 +39,23 @@ impl Reading {
         Self { label, value, interval: None, role: Role::Effect }
     }
 
+    fn estimate(label: &'static str, texts: Option<(String, String)>) -> Self {
+        let (value, interval) = texts.unzip();
+        Self { interval, ..Self::new(label, value) }
+    }
+
     fn time(label: &'static str, ns: Option<&Quantity>) -> Self {
-        let estimate = ns.map(|ns| &ns.estimate);
-        Self {
-            interval: estimate.map(time_interval),
-            ..Self::new(label, estimate.map(|estimate| time(estimate.median)))
-        }
+        Self::estimate(label, ns.map(|ns| time_estimate(&ns.estimate)))
     }
 
     fn percent(label: &'static str, ratio: Option<&Estimate>) -> Self {
-        Self {
-            interval: ratio.map(percent_interval),
-            ..Self::new(label, ratio.map(|ratio| percent(ratio.median)))
-        }
+        Self::estimate(label, ratio.map(percent_estimate))
     }
 
     fn number(label: &'static str, number: Option<&Estimate>, decimals: usize) -> Self {
-        Self {
-            interval: number.map(|number| interval(number, decimals)),
-            ..Self::new(label, number.map(|number| grouped(number.median, decimals)))
-        }
+        let texts =
+            |number: &Estimate| (grouped(number.median, decimals), interval(number, decimals));
+        Self::estimate(label, number.map(texts))
     }
 
     fn role(self, role: Role) -> Self {
@@ -66,7 +63,7 @@ impl Reading {
     }
 
     fn burst(instructions: u32) -> Self {
-        Self::new("instructions", Some(count(instructions))).role(Role::Question)
+        Self::new("burst", Some(count(instructions))).role(Role::Question)
     }
 }
 
@@ -94,29 +91,28 @@ pub(super) fn readings(outcome: &Outcome) -> Vec<Reading> {
 
 fn of_throttling(throttling: Option<&Throttling>) -> [Reading; 2] {
     [
-        Reading::time("throttled for", throttling.map(|throttling| &throttling.throttled_ns)),
-        Reading::percent(
-            "throughput then",
-            throttling.map(|throttling| &throttling.throttle_factor),
-        ),
+        Reading::time("throttled", throttling.map(|throttling| &throttling.throttled_ns)),
+        Reading::percent("at", throttling.map(|throttling| &throttling.throttle_factor)),
     ]
 }
 
 fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
-    let extra = Reading::time("cost after it", Some(&episode.extra_ns));
-    let delay = Reading::time("nominal after", episode.release_delay_ns.as_ref());
+    let extra = Reading::time("cost after", Some(&episode.extra_ns));
+    let delay = Reading::time("nominal in", episode.release_delay_ns.as_ref());
     // The long burst of an upclock is there to see the delay; an episode's is there for its cost.
     let (first, second) = if mode == Mode::Upclock { (delay, extra) } else { (extra, delay) };
     let mut readings = vec![
         first,
+        Reading::burst(episode.burst_instructions),
         second,
-        Reading::percent("clock after it", Some(&episode.clock_ratio_after.estimate)),
+        Reading::percent("clock after", Some(&episode.clock_ratio_after.estimate)),
         Reading::time("stall", episode.release_stall_ns.as_ref()),
     ];
-    readings.extend(of_throttling(episode.throttling.as_ref()));
+    let [throttled, factor] = of_throttling(episode.throttling.as_ref());
     readings.extend([
-        Reading::burst(episode.burst_instructions),
-        Reading::percent("issue after it", Some(&episode.issue_ratio_after.estimate))
+        throttled,
+        factor.role(Role::Detail),
+        Reading::percent("issue after", Some(&episode.issue_ratio_after.estimate))
             .role(Role::Detail),
         Reading::time("burst takes", Some(&episode.burst_ns)).role(Role::Detail),
     ]);
@@ -125,8 +121,8 @@ fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
 
 fn of_downclock(downclock: &Downclock) -> Vec<Reading> {
     let mut readings = vec![
-        Reading::time("settled after", downclock.settle_ns.as_ref()),
-        Reading::percent("settled clock", Some(&downclock.clock_ratio.estimate)),
+        Reading::time("settled in", downclock.settle_ns.as_ref()),
+        Reading::percent("at clock", Some(&downclock.clock_ratio.estimate)),
         Reading::time("stall", downclock.stall_ns.as_ref()),
     ];
     readings.extend(of_throttling(downclock.throttling.as_ref()));
@@ -165,12 +161,9 @@ fn of_recurrence(recurrence: &Recurrence) -> Vec<Reading> {
     let change = recurrence.regime_change_us.map(|change| change.scaled(1e3));
     vec![
         Reading::percent("slows by up to", worst.map(|gap| percentage(&gap.slowdown_pct)).as_ref()),
-        Reading::new("at a gap of", worst.map(|gap| time(gap.gap_us * 1e3))),
-        Reading {
-            interval: change.as_ref().map(time_interval),
-            ..Reading::new("regime changes at", change.map(|change| time(change.median)))
-        },
         Reading::burst(recurrence.burst_instructions),
+        Reading::new("at a gap of", worst.map(|gap| time(gap.gap_us * 1e3))),
+        Reading::estimate("regime changes", change.as_ref().map(time_estimate)),
     ]
 }
 

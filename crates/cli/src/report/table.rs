@@ -1,6 +1,8 @@
 //! The findings as a table in a terminal: grouped by mode, one line per kernel, in plain words.
 
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
+use comfy_table::{
+    Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Table, Width, presets,
+};
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{Findings, Outcome};
 
@@ -8,16 +10,21 @@ use super::number::{SPACE, length};
 use super::readings::{Reading, Role, readings};
 use super::words;
 
+/// How much room names of kernels have at least: little in a narrow window, where they are wrapped
+/// first, and as much as all but mixtures need in a wide one.
+const NAME_WIDTHS: (usize, usize) = (16, 29);
+
+/// Spaces after each column; `PADDING` is the same for the table.
+const GAP: usize = 2;
+const PADDING: (u16, u16) = (0, 2);
+
 /// The findings as text of at most `width` columns where words allow, with a line feed at the end.
 ///
 /// * `colour`: whether to write escape sequences; no where the text goes to no terminal or
 ///   `NO_COLOR` is set. Nothing is said by colour alone.
 pub(crate) fn render(findings: &Findings, width: u16, colour: bool) -> String {
     let mut text = String::new();
-    let mut modes: Vec<Mode> = findings.outcomes.iter().map(|outcome| outcome.mode).collect();
-    modes.sort_unstable();
-    modes.dedup();
-    for mode in modes {
+    for mode in words::modes(findings) {
         let of_mode: Vec<&Outcome> =
             findings.outcomes.iter().filter(|outcome| outcome.mode == mode).collect();
         let (title, question) = words::title(mode);
@@ -31,6 +38,9 @@ pub(crate) fn render(findings: &Findings, width: u16, colour: bool) -> String {
 }
 
 fn styled(mut table: Table, width: u16, colour: bool) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding(PADDING);
+    }
     table.set_width(width);
     if colour {
         table.enforce_styling();
@@ -68,6 +78,9 @@ fn table_of(outcomes: &[&Outcome], width: u16, colour: bool) -> String {
         .collect();
     let keep = |column: &usize| filled[*column];
 
+    // Where there are many columns, only the verdict has room for its interval.
+    let roomy = filled.iter().filter(|filled| **filled).count() <= 4;
+
     let mut table = plain_table();
     let header = |text: &str| Cell::new(text).add_attribute(Attribute::Dim);
     let shown = (0..labels.len()).filter(keep).map(|column| header(labels[column]));
@@ -77,8 +90,9 @@ fn table_of(outcomes: &[&Outcome], width: u16, colour: bool) -> String {
         for column in (0..row.len()).filter(keep) {
             let reading = &row[column];
             let mut content = reading.value.clone().unwrap_or_default();
-            // Only the verdict has room for its interval.
-            if let (0, Some(interval)) = (column, &reading.interval) {
+            if let Some(interval) = &reading.interval
+                && (column == 0 || roomy)
+            {
                 content.push(' ');
                 content.push_str(interval);
             }
@@ -90,6 +104,22 @@ fn table_of(outcomes: &[&Outcome], width: u16, colour: bool) -> String {
             });
         }
         table.add_row(cells);
+    }
+    // Columns may be wrapped between words, but no number is cut.
+    let pieces = |column: usize| {
+        let cells = table.column_cells_with_header_iter(column).flatten().map(Cell::content);
+        cells
+            .flat_map(|text| text.split(' ').map(|piece| piece.chars().count()).collect::<Vec<_>>())
+    };
+    let widest: Vec<usize> =
+        (0..=labels.len()).map(|column| pieces(column).max().unwrap_or(0)).collect();
+    // What the others do not need at least goes to the names.
+    let others: usize = widest[1..].iter().map(|width| width + GAP).sum();
+    let room = usize::from(width).saturating_sub(others + GAP).clamp(NAME_WIDTHS.0, NAME_WIDTHS.1);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        let least = if index == 0 { widest[0].min(room) } else { widest[index] };
+        let least = u16::try_from(least + GAP).unwrap_or(u16::MAX);
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
     }
     styled(table, width, colour)
 }

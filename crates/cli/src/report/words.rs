@@ -4,12 +4,12 @@
 
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{
-    Detail, Downclock, Episode, Gap, Instructions, Levels, Outcome, Recurrence, Throttle,
+    Detail, Downclock, Episode, Findings, Gap, Instructions, Levels, Outcome, Recurrence, Throttle,
     Throttling,
 };
 use dimmer_probe::stats::Estimate;
 
-use super::number::{count, grouped, percent, percent_interval, time, time_interval};
+use super::number::{count, grouped, interval, percent, percent_estimate, time, time_estimate};
 
 /// The mode as a title, and what it asks.
 pub(super) fn title(mode: Mode) -> (&'static str, &'static str) {
@@ -22,6 +22,17 @@ pub(super) fn title(mode: Mode) -> (&'static str, &'static str) {
         Mode::Recurrence => ("Recurrence", "bursts at regular gaps"),
         Mode::Levels => ("Levels", "settled clock by number of active CPUs"),
     }
+}
+
+/// The modes that were measured, in order of first appearance.
+pub(super) fn modes(findings: &Findings) -> Vec<Mode> {
+    let mut modes = Vec::new();
+    for outcome in &findings.outcomes {
+        if !modes.contains(&outcome.mode) {
+            modes.push(outcome.mode);
+        }
+    }
+    modes
 }
 
 /// `absent, below 38 ns`.
@@ -97,11 +108,13 @@ fn capitalised(sentence: &str) -> String {
 }
 
 fn with_interval(ns: &Estimate) -> String {
-    format!("{} {}", time(ns.median), time_interval(ns))
+    let (median, interval) = time_estimate(ns);
+    format!("{median} {interval}")
 }
 
 fn percent_with_interval(ratio: &Estimate) -> String {
-    format!("{} {}", percent(ratio.median), percent_interval(ratio))
+    let (median, interval) = percent_estimate(ratio);
+    format!("{median} {interval}")
 }
 
 /// How much more work per cycle makes up for a lower clock.
@@ -274,11 +287,10 @@ fn instructions_advice(instructions: &Instructions) -> String {
 fn recurrence_verdict(recurrence: &Recurrence) -> Vec<Option<String>> {
     let worst = worst_gap(recurrence).map(|gap| {
         format!(
-            "Bursts of {} instructions make the scalar code between them up to {} % {} slower, at \
-             gaps of {}.",
+            "Bursts of {} instructions make the scalar code between them up to {} slower, at gaps \
+             of {}.",
             count(recurrence.burst_instructions),
-            grouped(gap.slowdown_pct.median, 1),
-            super::number::interval(&gap.slowdown_pct, 1),
+            percent_with_interval(&gap.slowdown_pct.scaled(0.01)),
             time(gap.gap_us * 1e3)
         )
     });
@@ -311,7 +323,7 @@ fn levels_verdict(levels: &Levels) -> String {
         levels.active,
         if levels.active == 1 { "" } else { "s" },
         grouped(levels.clock_ghz.median, 3),
-        super::number::interval(&levels.clock_ghz, 3),
+        interval(&levels.clock_ghz, 3),
         percent_with_interval(&levels.clock_ratio)
     )
 }

@@ -22,7 +22,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Vec<Outcome>, ModeError> {
 
 fn on(lab: &mut Lab<'_>, active: usize) -> Result<Outcome, ModeError> {
     let length_ns = if lab.is_quick() { 25e6 } else { 200e6 };
-    let repetitions = if lab.is_quick() { 3 } else { 8 };
+    let repetitions = if lab.is_quick() { 4 } else { 10 };
     let rate = ramp::rate(lab)?;
     let count = floor_u32(rate * WINDOW_NS).max(1);
     let windows = floor_index(length_ns / (WINDOW_NS + lab.calibration.clock_ns)).max(8);
@@ -66,7 +66,11 @@ fn on(lab: &mut Lab<'_>, active: usize) -> Result<Outcome, ModeError> {
     }
     let nothing = Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
     let estimate = |values: Vec<f64>| Samples::new(values).estimate().unwrap_or(nothing);
-    let clock_ratio = estimate(ratios);
+    let ratios: Samples = ratios.into_iter().collect();
+    let lowered = ratios
+        .centre()
+        .is_some_and(|(mean, error)| 1.0 - mean > ramp::SMALLEST_STEP.max(4.5 * error));
+    let clock_ratio = ratios.estimate().unwrap_or(nothing);
     let detail = Levels {
         active,
         clock_ghz: estimate(clocks),
@@ -78,8 +82,7 @@ fn on(lab: &mut Lab<'_>, active: usize) -> Result<Outcome, ModeError> {
         repetitions,
         disturbed_windows: disturbed,
         preemptions,
-        // A step of the clock by less than this is noise of frequency scaling.
-        effect: clock_ratio.ci95.1 < 0.995,
+        effect: lowered,
         bound_ns: (1.0 - clock_ratio.ci95.0).max(0.0) * length_ns,
         horizon_ns: length_ns,
         ..lab.outcome(Mode::Levels, Detail::Levels(detail))

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
+use dimmer_host::perf::Countable;
 use dimmer_processor::topology::Topology;
 use dimmer_processor::units::{CpuId, KiloHertz, TscFrequency};
 
@@ -39,6 +40,9 @@ pub struct SiliconConfig {
     pub features: Vec<String>,
     /// Whether code lies on huge pages.
     pub huge_pages: bool,
+    /// Performance events to count beside, cycles first; if they cannot be counted together, only
+    /// the first is, and if that cannot, none.
+    pub events: Vec<Countable>,
 }
 
 /// The processor this program runs on.
@@ -65,7 +69,7 @@ impl Silicon {
     fn worker(&mut self, cpu: CpuId) -> Result<&Worker, TargetError> {
         match self.workers.entry(cpu) {
             Entry::Occupied(worker) => Ok(worker.into_mut()),
-            Entry::Vacant(place) => Ok(place.insert(Worker::start(cpu)?)),
+            Entry::Vacant(place) => Ok(place.insert(Worker::start(cpu, &self.config.events)?)),
         }
     }
 }

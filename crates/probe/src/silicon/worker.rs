@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use dimmer_host::affinity;
+use dimmer_host::perf::{Countable, Counters};
 use dimmer_host::root::Root;
 use dimmer_host::usage::ThreadUsage;
 use dimmer_processor::units::CpuId;
@@ -14,7 +15,7 @@ use dimmer_processor::units::CpuId;
 use super::code::CodeArea;
 use super::drive::{RawGroup, RawStep, dimmer_probe_drive};
 use super::operands::OperandPage;
-use crate::program::{Program, Stamp, Trace};
+use crate::program::{Counts, Program, Stamp, Trace};
 use crate::target::TargetError;
 
 /// A program made ready: addresses of routines, room for the stamps.
@@ -62,7 +63,8 @@ impl Order {
     }
 
     /// Executes the program on this thread.
-    fn execute(mut self, operands: &OperandPage) -> Trace {
+    fn execute(mut self, operands: &OperandPage, counters: Option<&mut Counters>) -> Trace {
+        let counters = counters.and_then(|counters| counters.start().is_ok().then_some(counters));
         let before = ThreadUsage::read();
         // Ordering: AcqRel makes the last arrival see all others' preparations; the loop's Acquire
         // pairs with the other threads' decrements.
@@ -78,6 +80,7 @@ impl Order {
         // - `stamps` has room for `windows + 1` entries, as `prepare` made it.
         let end =
             unsafe { dimmer_probe_drive(groups.start, groups.end, stamps, operands.as_ptr()) };
+        self.trace.counts = counters.and_then(counts);
         let after = ThreadUsage::read();
         debug_assert_eq!(end, stamps.wrapping_add(self.windows + 1));
         self.trace.page_faults = (after.minor_faults + after.major_faults)
@@ -86,6 +89,23 @@ impl Order {
             after.involuntary_switches.saturating_sub(before.involuntary_switches);
         self.trace
     }
+}
+
+/// What the counters say; `None` if they did not have the hardware all the time.
+fn counts(counters: &mut Counters) -> Option<Counts> {
+    counters.stop().ok()?;
+    let counted = counters.read().ok()?;
+    let complete = counted.running == counted.enabled;
+    let names = counters.countables().iter().map(Countable::name);
+    let events = names.zip(counted.values).collect();
+    complete.then_some(Counts { ns: counted.enabled.ns() as f64, events })
+}
+
+/// Counters of the calling thread: all of `events`, or the first, or none.
+fn open(events: &[Countable]) -> Option<Counters> {
+    let tries = [events, &events[..events.len().min(1)]];
+    let mut tries = tries.into_iter().filter(|events| !events.is_empty());
+    tries.find_map(|events| Counters::open(&Root::live(), events).ok())
 }
 
 /// A pinned thread.
@@ -99,7 +119,8 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts the thread and waits until it is pinned.
-    pub(super) fn start(cpu: CpuId) -> Result<Self, TargetError> {
+    pub(super) fn start(cpu: CpuId, events: &[Countable]) -> Result<Self, TargetError> {
+        let events = events.to_vec();
         let (orders, inbox) = channel::<Order>();
         let (outbox, traces) = channel();
         let (ready, pinned) = channel();
@@ -117,8 +138,9 @@ impl Worker {
                 return;
             }
             let operands = OperandPage::new();
+            let mut counters = open(&events);
             for order in inbox {
-                if outbox.send(order.execute(&operands)).is_err() {
+                if outbox.send(order.execute(&operands, counters.as_mut())).is_err() {
                     return;
                 }
             }

@@ -213,7 +213,7 @@ impl Target for Fake {
             }
         }
         stamps.push(stamp(self.now, self.step, interrupted));
-        Ok(vec![Trace { stamps, page_faults: 0, preemptions: 0 }])
+        Ok(vec![Trace { stamps, page_faults: 0, preemptions: 0, counts: None }])
     }
 }
 

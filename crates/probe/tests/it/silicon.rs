@@ -17,6 +17,7 @@ fn silicon(features: &[&str]) -> (Silicon, CpuId) {
         topology: Topology::default(),
         features: features.iter().map(ToString::to_string).collect(),
         huge_pages: false,
+        events: Vec::new(),
     });
     (silicon.unwrap(), cpu)
 }

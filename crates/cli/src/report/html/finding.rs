@@ -1,12 +1,13 @@
 //! Cards: one finding each, in plain words, with its plots.
 
 use dimmer_probe::outcome::{Detail, Downclock, Episode, Outcome, Quantity, Throttle, Throttling};
+use dimmer_probe::program::Counts;
 use maud::{Markup, html};
 
 use super::headline::KernelFindings;
 use super::plot::{self, DrawError, Figure, Scale};
 use super::{prose, unfold};
-use crate::report::number::{count, length};
+use crate::report::number::{count, grouped, length, time};
 use crate::report::readings::readings;
 use crate::report::words;
 
@@ -38,7 +39,7 @@ pub(super) fn absent(kernel: &KernelFindings<'_>) -> Result<Markup, DrawError> {
         evidence.extend(main_figure(outcome)?);
     }
     Ok(html! {
-        article.absent {
+        article.without {
             h3 { code { (kernel.name) } span.label { (kernel.class) } }
             @for outcome in kernel.transitions() {
                 p { b { (heading(outcome)) ". " } (words::verdict(outcome)) }
@@ -64,7 +65,7 @@ fn heading(outcome: &Outcome) -> String {
         Detail::Recurrence(recurrence) => recurrence.burst_instructions,
         _ => return title.to_owned(),
     };
-    format!("{title}, {}", count(burst))
+    format!("{title}, {} instructions", count(burst))
 }
 
 fn card(outcome: &Outcome) -> Result<Markup, DrawError> {
@@ -89,6 +90,7 @@ fn card(outcome: &Outcome) -> Result<Markup, DrawError> {
                     "; " (length(outcome.disturbed_windows)) " windows left out, "
                     (length(outcome.stolen_windows)) " stolen"
                 }
+                @if let Some(counts) = &outcome.counts { p.quality { (counted(counts)) } }
                 (unfold("Numbers", &header, &rows))
             }
             @if !figures.is_empty() {
@@ -96,6 +98,18 @@ fn card(outcome: &Outcome) -> Result<Markup, DrawError> {
             }
         }
     })
+}
+
+/// What performance counters said beside the timing.
+fn counted(counts: &Counts) -> String {
+    let cycles = counts.of("cycles").filter(|_| counts.ns > 0.0);
+    let clock = cycles.map(|cycles| {
+        let ghz = grouped(cycles as f64 / counts.ns, 3);
+        format!("Counters: {ghz} GHz over {}, scalar code included", time(counts.ns))
+    });
+    let others = counts.events.iter().filter(|(name, _)| *name != "cycles");
+    let others = others.map(|(name, number)| format!("{name} {}", grouped(*number as f64, 0)));
+    clock.into_iter().chain(others).collect::<Vec<_>>().join("; ")
 }
 
 fn figure(figure: &Figure) -> Markup {

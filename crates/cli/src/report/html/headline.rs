@@ -5,7 +5,7 @@ use dimmer_probe::outcome::{Detail, Episode, Findings, Outcome};
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
 
-use crate::report::number::{count, grouped, length, time, time_interval};
+use crate::report::number::{count, length, percent, time, time_estimate};
 use crate::report::words::{absent, worst_gap};
 
 /// The page's heading and the sentences under it.
@@ -88,8 +88,10 @@ pub(super) fn headline(findings: &Findings) -> Headline {
     } else {
         "The code that was measured costs nothing on this machine."
     };
-    let mut sentences: Vec<String> =
-        [dearest(findings), recurring(findings), settled(findings)].into_iter().flatten().collect();
+    let mut sentences: Vec<String> = [costliest, recurring, settled, released]
+        .into_iter()
+        .filter_map(|of| of(findings))
+        .collect();
     sentences.extend(tally(&with, &without));
     if findings.interrupted {
         sentences
@@ -99,7 +101,7 @@ pub(super) fn headline(findings: &Findings) -> Headline {
 }
 
 /// The isolated burst that costs most.
-fn dearest(findings: &Findings) -> Option<String> {
+fn costliest(findings: &Findings) -> Option<String> {
     let bursts = findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
         match &outcome.detail {
             Detail::Episode(episode) if outcome.mode == Mode::Episode => Some((outcome, episode)),
@@ -108,13 +110,12 @@ fn dearest(findings: &Findings) -> Option<String> {
     });
     let cost = |(_, episode): &(_, &Episode)| episode.extra_ns.estimate.median;
     let (outcome, episode) = bursts.max_by(|a, b| cost(a).total_cmp(&cost(b)))?;
-    let extra = &episode.extra_ns.estimate;
+    let (extra, interval) = time_estimate(&episode.extra_ns.estimate);
     Some(format!(
-        "The dearest isolated burst, {} instructions of `{}`, costs the code after it {} {}.",
+        "The costliest isolated burst, {} instructions of `{}`, costs the code after it {extra} \
+         {interval}.",
         count(episode.burst_instructions),
         outcome.kernel,
-        time(extra.median),
-        time_interval(extra)
     ))
 }
 
@@ -128,7 +129,7 @@ fn recurring(findings: &Findings) -> Option<String> {
     });
     let (outcome, recurrence, gap) =
         worst.max_by(|a, b| a.2.slowdown_pct.median.total_cmp(&b.2.slowdown_pct.median))?;
-    let slowdown = format!("up to {} % slower", grouped(gap.slowdown_pct.median, 1));
+    let slowdown = format!("up to {} slower", percent(gap.slowdown_pct.median / 100.0));
     Some(match recurrence.regime_change_us {
         Some(change) => format!(
             "Bursts of `{}` make the code between them {slowdown}; the regime changes when they \
@@ -157,10 +158,29 @@ fn settled(findings: &Findings) -> Option<String> {
     });
     let (outcome, settle, ratio) = settled.min_by(|a, b| a.2.total_cmp(&b.2))?;
     Some(format!(
-        "A long stretch of `{}` takes the clock {} % down within {}.",
+        "A long stretch of `{}` takes the clock {} down within {}.",
         outcome.kernel,
-        grouped((1.0 - ratio) * 100.0, 1),
+        percent(1.0 - ratio),
         time(settle.estimate.median)
+    ))
+}
+
+/// The longest time to the nominal clock after a long stretch.
+fn released(findings: &Findings) -> Option<String> {
+    let released =
+        findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
+            match &outcome.detail {
+                Detail::Episode(episode) if outcome.mode == Mode::Upclock => {
+                    Some((outcome, episode.release_delay_ns.as_ref()?.estimate))
+                }
+                _ => None,
+            }
+        });
+    let (outcome, delay) = released.max_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
+    let (delay, interval) = time_estimate(&delay);
+    Some(format!(
+        "After a long stretch of `{}` the nominal clock is back {delay} {interval} later.",
+        outcome.kernel
     ))
 }
 
@@ -171,19 +191,18 @@ fn tally(with: &[&KernelFindings<'_>], without: &[&KernelFindings<'_>]) -> Optio
         .filter(|outcome| outcome.mode != Mode::Levels)
         .map(|outcome| outcome.bound_ns)
         .filter(|bound| bound.is_finite());
-    let bound = bounds.max_by(f64::total_cmp).map(absent);
+    let bound = bounds.max_by(f64::total_cmp);
     let all = length(with.len() + without.len());
     match (with.len(), without.len(), bound) {
-        (0, _, Some(bound)) => {
-            Some(format!("An effect of any of the {all} kernels measured is {bound}."))
+        (0, 1.., Some(bound)) => {
+            Some(format!("In all {all} kernels measured an effect is {}.", absent(bound)))
         }
         (some, 1.., Some(bound)) => Some(format!(
-            "{} of {all} kernels have an effect; that of the others is {bound}.",
-            length(some)
+            "An effect was found in {} of {all} kernels; in the others it is {}.",
+            length(some),
+            absent(bound)
         )),
-        (some @ 1.., 0, _) => {
-            Some(format!("All {} kernels measured have an effect.", length(some)))
-        }
+        (some @ 1.., 0, _) => Some(format!("An effect was found in all {} kernels.", length(some))),
         _ => None,
     }
 }

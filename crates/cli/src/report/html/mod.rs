@@ -59,7 +59,7 @@ pub(crate) fn render(findings: &Findings, machine: &MachineDescription) -> anyho
                 }
                 main {
                     (facts(findings, machine))
-                    (overview(&kernels))
+                    (overview(findings, &kernels))
                     @for section in &sections { (section) }
                     @if !without.is_empty() {
                         section {
@@ -114,10 +114,8 @@ fn facts(findings: &Findings, machine: &MachineDescription) -> Markup {
 }
 
 /// Every kernel in one line: the first reading of each mode.
-fn overview(kernels: &[KernelFindings<'_>]) -> Markup {
-    let measured =
-        |mode: &Mode| kernels.iter().any(|kernel| kernel.outcomes.iter().any(|o| o.mode == *mode));
-    let modes: Vec<Mode> = Mode::ALL.into_iter().filter(measured).collect();
+fn overview(findings: &Findings, kernels: &[KernelFindings<'_>]) -> Markup {
+    let modes = words::modes(findings);
     if modes.is_empty() {
         return html! {};
     }

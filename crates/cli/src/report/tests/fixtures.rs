@@ -8,6 +8,7 @@ use dimmer_probe::outcome::{
     CurvePoint, Detail, Downclock, Episode, Findings, Gap, Instructions, Instrument, Levels,
     Neighbour, Outcome, Quantity, Recurrence, Relation, Skipped, Step, Throttle, Throttling,
 };
+use dimmer_probe::program::Counts;
 use dimmer_probe::stats::{Estimate, Samples};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::CpuId;
@@ -69,14 +70,14 @@ pub(super) fn xeon_6() -> Fixture {
 
 /// A Skylake-X as in paper 000 §3.3: 25 us down, two thirds of a millisecond up.
 pub(super) fn skylake() -> Fixture {
-    let curve = step_curve(&[(0.0, 0.65), (24_590.0, 0.79), (51_430.0, 0.65)], 1e6, 1.0, None);
+    let curve = step_curve(&[(0.0, 1.0), (24_590.0, 0.79), (51_430.0, 0.65)], 1e6, 1.0, None);
     let downclock = Downclock {
         observed_ns: 1e6,
-        settle_ns: quantity(24_590.0, 2_500.0, 1000, 1),
+        settle_ns: quantity(51_430.0, 4_100.0, 1000, 1),
         stall_ns: quantity(10_400.0, 900.0, 1000, 2),
-        clock_ratio: some(quantity(0.79, 0.001, 1000, 3)),
-        instructions_per_cycle: some(quantity(0.5, 0.002, 1000, 4)),
-        throttling: throttling(15_800.0, 0.26),
+        clock_ratio: some(quantity(0.65, 0.001, 1000, 3)),
+        instructions_per_cycle: some(quantity(1.6, 0.002, 1000, 4)),
+        throttling: throttling(24_500.0, 0.26),
         steps: vec![
             Step { at_ns: 0.0, clock_ratio: 1.0, instructions_per_cycle: 0.42 },
             Step { at_ns: 24_590.0, clock_ratio: 0.79, instructions_per_cycle: 1.0 },
@@ -94,15 +95,20 @@ pub(super) fn skylake() -> Fixture {
     upclock.release_delay_ns = Quantity::new(Samples::new(delays));
     upclock.release_stall_ns = quantity(10_200.0, 700.0, 1000, 7);
     upclock.curve = step_curve(&[(0.0, 0.79), (674_000.0, 1.0)], 4e6, 1.0, Some(674_000.0));
+    let mut ramp = outcome(
+        Mode::Downclock,
+        HEAVY_512,
+        InstructionClass::Heavy512,
+        true,
+        26_000.0,
+        Detail::Downclock(downclock),
+    );
+    ramp.counts = Some(Counts {
+        ns: 1.2e9,
+        events: vec![("cycles", 4_990_000_000), ("CORE_POWER.LVL2_TURBO_LICENSE", 2_310_000_000)],
+    });
     let outcomes = vec![
-        outcome(
-            Mode::Downclock,
-            HEAVY_512,
-            InstructionClass::Heavy512,
-            true,
-            26_000.0,
-            Detail::Downclock(downclock),
-        ),
+        ramp,
         outcome(
             Mode::Upclock,
             HEAVY_512,
@@ -238,6 +244,7 @@ fn outcome(
         effect,
         bound_ns,
         horizon_ns: 4e6,
+        counts: None,
         detail,
     }
 }
@@ -385,8 +392,11 @@ fn step_curve(
         .map(|at_ns| CurvePoint {
             at_ns,
             clock_ratio: around(level(at_ns), 0.003),
-            stall_share: stall_ns
-                .map_or(0.0, |stall| 0.8 * (-((at_ns / stall).ln() * 6.0).powi(2)).exp()),
+            stall_share: stall_ns.map_or(0.0, |stall| {
+                // Stalls lie about the release, in whole thousandths.
+                let distance = (at_ns / stall).ln() * 6.0;
+                (800.0 * (-distance * distance).exp()).round() / 1000.0
+            }),
         })
         .collect()
 }

@@ -43,7 +43,8 @@ impl Axis {
         format: impl Fn(f64) -> String + 'static,
     ) -> Self {
         let (start, end) = (low.log10(), high.max(low * 1.1).log10());
-        let ticks = multiples(1.0, start, end).into_iter().map(|power| 10_f64.powf(power)).collect();
+        let ticks =
+            multiples(1.0, start, end).into_iter().map(|power| 10_f64.powf(power)).collect();
         Self { range: start..end, ticks, logarithmic: true, format: Rc::new(format) }
     }
 

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use super::axis::Axis;
 use super::bins::Bins;
 use super::{DrawError, LINE, Panel, SCALE, STALL, draw, mark, panel};
-use crate::report::number::{TimeUnit, count, grouped, length, percent, time};
+use crate::report::number::{TimeUnit, count, grouped, length, percent, round_time, time};
 
 /// A plot, what it shows, and its data.
 pub(in crate::report::html) struct Figure {
@@ -75,6 +75,11 @@ fn extent<'a>(estimates: impl Iterator<Item = &'a Estimate>) -> (f64, f64) {
     (low - room, high + room)
 }
 
+/// The upper end of an axis that leaves room for the text of a mark.
+fn with_headroom(low: f64, high: f64) -> f64 {
+    high + (high - low).max(0.02) * 0.25
+}
+
 /// Clock and stalls over time; `None` without points.
 pub(in crate::report::html) fn clock(
     points: &[CurvePoint],
@@ -83,10 +88,10 @@ pub(in crate::report::html) fn clock(
 ) -> Result<Option<Figure>, DrawError> {
     let points: Vec<&CurvePoint> = points.iter().filter(|point| point.at_ns > 0.0).collect();
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Ok(None) };
-    let x = Axis::logarithmic(first.at_ns, last.at_ns, time);
+    let x = Axis::logarithmic(first.at_ns, last.at_ns, round_time);
     let (low, high) = extent(points.iter().map(|point| &point.clock_ratio));
     // A clock that does not move shall look as if it did not.
-    let y = percent_axis(low.min(0.98), high.max(1.01));
+    let y = percent_axis(low.min(0.98), with_headroom(low, high.max(1.0)));
     let stalls = percent_axis(0.0, 1.0);
     let label = format!("Clock over nominal and share of stalls against time {since}");
     let curve: Vec<(f64, Estimate)> =
@@ -136,6 +141,14 @@ impl Scale {
         }
     }
 
+    /// How values of an axis are written.
+    fn tick(self) -> fn(f64) -> String {
+        match self {
+            Self::Time => round_time,
+            Self::Count => |value| count(value),
+        }
+    }
+
     fn text(self, value: f64) -> String {
         match self {
             Self::Time => time(value),
@@ -155,8 +168,8 @@ pub(in crate::report::html) fn histogram(
     let bins = Bins::of(&values);
     let tallest = bins.counts.iter().max().copied().unwrap_or(0);
     let sign = unit.sign;
-    let x = Axis::linear(bins.low, bins.end(), |value, decimals| grouped(value, decimals));
-    let y = Axis::linear(0.0, tallest as f64 * 1.25, |value, _| grouped(value, 0));
+    let x = Axis::linear(bins.low, bins.end(), grouped);
+    let y = Axis::linear(0.0, with_headroom(0.0, tallest as f64), |value, _| grouped(value, 0));
     let estimate = quantity.estimate.scaled(1.0 / unit.ns);
     let label = format!("Histogram of {name} over {} repetitions", values.len());
     let plot = draw(230, &label, |area| {
@@ -208,14 +221,15 @@ pub(in crate::report::html) fn recurrence(
 ) -> Result<Option<Figure>, DrawError> {
     let gaps = &recurrence.gaps;
     let (Some(first), Some(last)) = (gaps.first(), gaps.last()) else { return Ok(None) };
-    let x = Axis::logarithmic(first.gap_us * 1e3, last.gap_us * 1e3, time);
+    let x = Axis::logarithmic(first.gap_us * 1e3, last.gap_us * 1e3, round_time);
     let (low, high) = extent(gaps.iter().map(|gap| &gap.slowdown_pct));
-    let slowdown = Axis::linear(low.min(0.0), high.max(1.0), |value, decimals| {
-        format!("{} %", grouped(value, decimals))
-    });
+    let slowdown =
+        Axis::linear(low.min(0.0), with_headroom(0.0, high.max(0.8)), |value, decimals| {
+            format!("{} %", grouped(value, decimals))
+        });
     let stalls = percent_axis(0.0, 1.0);
     let longest = extent(gaps.iter().map(|gap| &gap.burst_ns)).1;
-    let burst = Axis::linear(0.0, longest * 1.1, move |value, _| time(value));
+    let burst = Axis::linear(0.0, longest * 1.1, |value, _| round_time(value));
     let curve = |of: fn(&Gap) -> Estimate| -> Vec<(f64, Estimate)> {
         gaps.iter().map(|gap| (gap.gap_us * 1e3, of(gap))).collect()
     };
@@ -261,12 +275,10 @@ pub(in crate::report::html) fn response(
 ) -> Result<Option<Figure>, DrawError> {
     let response = &instructions.response;
     let (Some(first), Some(last)) = (response.first(), response.last()) else { return Ok(None) };
-    let x = Axis::logarithmic(f64::from(first.0.max(1)), f64::from(last.0), |number| count(number));
+    let x = Axis::logarithmic(f64::from(first.0.max(1)), f64::from(last.0), count);
     let y = percent_axis(0.0, 1.0);
-    let points: Vec<(f64, f64)> = response
-        .iter()
-        .map(|(number, share, _)| (f64::from(*number), *share))
-        .collect();
+    let points: Vec<(f64, f64)> =
+        response.iter().map(|(number, share, _)| (f64::from(*number), *share)).collect();
     let label = "Share of bursts that have an effect against the number of instructions in a burst";
     let plot = draw(230, label, |area| {
         let x_title = "instructions in the burst";
@@ -299,9 +311,9 @@ pub(in crate::report::html) fn throughput(
 ) -> Result<Option<Figure>, DrawError> {
     let points: Vec<(f64, f64)> = points.iter().copied().filter(|point| point.0 > 0.0).collect();
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Ok(None) };
-    let x = Axis::logarithmic(first.0, last.0, move |value| scale.text(value));
+    let x = Axis::logarithmic(first.0, last.0, scale.tick());
     let highest = points.iter().map(|point| point.1).fold(0.0, f64::max);
-    let y = Axis::linear(0.0, highest * 1.1, |value, decimals| grouped(value, decimals));
+    let y = Axis::linear(0.0, highest * 1.1, grouped);
     let (x_title, since) = match scale {
         Scale::Time => ("time since the first instruction", "time"),
         Scale::Count => ("instructions executed", "instructions"),
@@ -329,9 +341,9 @@ pub(in crate::report::html) fn sweep(
     costs: &[(u32, Estimate)],
 ) -> Result<Option<Figure>, DrawError> {
     let [first, _, .., last] = costs else { return Ok(None) };
-    let x = Axis::logarithmic(f64::from(first.0.max(1)), f64::from(last.0), |number| count(number));
+    let x = Axis::logarithmic(f64::from(first.0.max(1)), f64::from(last.0), count);
     let (low, high) = extent(costs.iter().map(|(_, cost)| cost));
-    let y = Axis::linear(low.min(0.0), high, |value, _| time(value));
+    let y = Axis::linear(low.min(0.0), high, |value, _| round_time(value));
     let points: Vec<(f64, Estimate)> =
         costs.iter().map(|(number, cost)| (f64::from(*number), *cost)).collect();
     let label = "Cost of one isolated burst to the code after it against its instructions";

@@ -30,7 +30,7 @@ const MARK: RGBColor = RGBColor(0x8A, 0x2F, 0x4F);
 /// Drawn units per unit of the page.
 const SCALE: u32 = 3;
 /// Width of every plot, in units of the page.
-const WIDTH: u32 = 480;
+const WIDTH: u32 = 430;
 /// Height of the text, in drawn units.
 const TEXT: i32 = 14 * SCALE.cast_signed();
 
@@ -77,8 +77,8 @@ fn panel<'a, 'b>(
     y: &Axis,
     x_title: Option<&str>,
 ) -> Result<Panel<'a, 'b>, DrawError> {
-    const LEFT: i32 = 58 * SCALE.cast_signed();
-    const RIGHT: i32 = 14 * SCALE.cast_signed();
+    const LEFT: i32 = 56 * SCALE.cast_signed();
+    const RIGHT: i32 = 26 * SCALE.cast_signed();
     let line = TEXT * 3 / 2;
     let (width, height) = area.dim_in_pixel();
     let right = width.cast_signed() - RIGHT;
