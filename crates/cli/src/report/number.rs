@@ -80,6 +80,19 @@ pub(super) fn time(ns: f64) -> String {
     format!("{}{SPACE}{}", grouped(value, unit.decimals(value)), unit.sign)
 }
 
+/// A time that something is below: rounded up, never down.
+pub(super) fn time_bound(ns: f64) -> String {
+    let unit = TimeUnit::of(ns);
+    let step = unit.ns / if unit.ns > 1.0 { 10.0 } else { 1.0 };
+    // At least one step: nothing is below zero.
+    time((ns / step).ceil().max(1.0) * step)
+}
+
+/// A ratio that something is below, in percent: rounded up, never down.
+pub(super) fn percent_bound(ratio: f64) -> String {
+    format!("{}{SPACE}%", grouped((ratio * 1e4).ceil().max(1.0) / 100.0, 2))
+}
+
 /// A round time for an axis, as short as it can be: `500 ns`, `1.5 µs`, `100 ms`.
 pub(super) fn round_time(ns: f64) -> String {
     // A power of ten that was computed is not quite one.
@@ -161,6 +174,15 @@ mod tests {
         check(&round_time(500.0), "500 ns");
         check(&round_time(1500.0), "1.5 µs");
         check(&round_time(1e8), "100 ms");
+    }
+
+    #[test]
+    fn bounds_are_rounded_up() {
+        check(&time_bound(30.1), "31 ns");
+        check(&time_bound(2e-10), "1.0 ns");
+        check(&time_bound(12_310.0), "12.4 µs");
+        check(&percent_bound(0.002_689_1), "0.27 %");
+        check(&percent_bound(0.0), "0.01 %");
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(super) fn readings(outcome: &Outcome) -> Vec<Reading> {
             (reading.value, reading.interval) = (None, None);
         }
         if let Some(verdict) = readings.first_mut() {
-            verdict.value = Some(absent(outcome.bound_ns));
+            verdict.value = Some(absent(outcome));
         }
     }
     readings
@@ -120,8 +120,10 @@ fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
 }
 
 fn of_downclock(downclock: &Downclock) -> Vec<Reading> {
+    let settled = Reading::time("settled in", downclock.settle_ns.as_ref());
+    let value = settled.value.clone().or_else(|| Some("clock stays".to_owned()));
     let mut readings = vec![
-        Reading::time("settled in", downclock.settle_ns.as_ref()),
+        Reading { value, ..settled },
         Reading::percent("at clock", Some(&downclock.clock_ratio.estimate)),
         Reading::time("stall", downclock.stall_ns.as_ref()),
     ];

@@ -9,7 +9,10 @@ use dimmer_probe::outcome::{
 };
 use dimmer_probe::stats::Estimate;
 
-use super::number::{count, grouped, interval, percent, percent_estimate, time, time_estimate};
+use super::number::{
+    count, grouped, interval, percent, percent_bound, percent_estimate, time, time_bound,
+    time_estimate,
+};
 
 /// The mode as a title, and what it asks.
 pub(super) fn title(mode: Mode) -> (&'static str, &'static str) {
@@ -35,12 +38,15 @@ pub(super) fn modes(findings: &Findings) -> Vec<Mode> {
     modes
 }
 
-/// `absent, below 38 ns`.
-pub(super) fn absent(bound_ns: f64) -> String {
-    if !bound_ns.is_finite() {
-        return "absent, but without a bound".to_owned();
+/// `absent, below 38 ns`; a lower clock is bounded as a share, `absent, below 0.27 %`.
+pub(super) fn absent(outcome: &Outcome) -> String {
+    match outcome.mode {
+        _ if !outcome.bound_ns.is_finite() => "absent, but without a bound".to_owned(),
+        Mode::Downclock | Mode::Levels if outcome.horizon_ns > 0.0 => {
+            format!("absent, below {}", percent_bound(outcome.bound_ns / outcome.horizon_ns))
+        }
+        _ => format!("absent, below {}", time_bound(outcome.bound_ns)),
     }
-    format!("absent, below {}", time(bound_ns))
 }
 
 /// The gap at which bursts cost the scalar code most.
@@ -56,7 +62,7 @@ pub(super) fn verdict(outcome: &Outcome) -> String {
         _ if !outcome.effect => {
             return capitalised(&format!(
                 "{}: nothing larger was seen within {}.",
-                absent(outcome.bound_ns),
+                absent(outcome),
                 time(outcome.horizon_ns)
             ));
         }
@@ -90,11 +96,7 @@ pub(super) fn advice(outcome: &Outcome) -> String {
             "It costs nothing to what runs after it here: leave it as it is.".to_owned()
         }
         Detail::Episode(episode) => episode_advice(outcome, episode),
-        Detail::Downclock(downclock) => format!(
-            "A long stretch pays off if its width saves more than the clock loses: it must do at \
-             least {} times the work of scalar code per cycle.",
-            break_even(downclock.clock_ratio.estimate.median)
-        ),
+        Detail::Downclock(downclock) => downclock_advice(downclock),
         Detail::Throttle(throttle) => throttle_advice(throttle),
         Detail::Instructions(instructions) => instructions_advice(instructions),
         Detail::Recurrence(recurrence) => recurrence_advice(recurrence),
@@ -211,7 +213,7 @@ fn downclock_verdict(downclock: &Downclock) -> Vec<Option<String>> {
                 "The clock settles {} after the first instruction, at {clock} of nominal.",
                 with_interval(&settle.estimate)
             ),
-            None => format!("The clock stays, at {clock} of nominal."),
+            None => format!("The clock stays at {clock} of nominal."),
         }),
         (levels > 2).then(|| format!("It visits {levels} levels on the way, the first included.")),
         downclock
@@ -220,6 +222,17 @@ fn downclock_verdict(downclock: &Downclock) -> Vec<Option<String>> {
             .map(|stall| format!("The core stalls for {}.", with_interval(&stall.estimate))),
         throttling_verdict(downclock.throttling.as_ref()),
     ]
+}
+
+fn downclock_advice(downclock: &Downclock) -> String {
+    if downclock.settle_ns.is_none() {
+        return "Long stretches keep the clock; only their begin is slower.".to_owned();
+    }
+    format!(
+        "A long stretch pays off if its width saves more than the clock loses: it must do at least \
+         {} times the work of scalar code per cycle.",
+        break_even(downclock.clock_ratio.estimate.median)
+    )
 }
 
 fn throttle_verdict(throttle: &Throttle) -> Vec<Option<String>> {

@@ -186,21 +186,19 @@ fn released(findings: &Findings) -> Option<String> {
 
 /// How many kernels have an effect, and what is known of the others.
 fn tally(with: &[&KernelFindings<'_>], without: &[&KernelFindings<'_>]) -> Option<String> {
-    let bounds = without.iter().flat_map(|kernel| &kernel.outcomes);
-    let bounds = bounds
-        .filter(|outcome| outcome.mode != Mode::Levels)
-        .map(|outcome| outcome.bound_ns)
-        .filter(|bound| bound.is_finite());
-    let bound = bounds.max_by(f64::total_cmp);
+    let outcomes = || without.iter().flat_map(|kernel| kernel.transitions());
+    let episodes = outcomes().filter(|outcome| outcome.mode == Mode::Episode);
+    // An episode's bound is a burst's; others are of longer stretches, and say less.
+    let largest = |a: &&Outcome, b: &&Outcome| a.bound_ns.total_cmp(&b.bound_ns);
+    let bound = episodes.max_by(largest).or_else(|| outcomes().max_by(largest)).map(absent);
     let all = length(with.len() + without.len());
     match (with.len(), without.len(), bound) {
         (0, 1.., Some(bound)) => {
-            Some(format!("In all {all} kernels measured an effect is {}.", absent(bound)))
+            Some(format!("In all {all} kernels measured an effect is {bound}."))
         }
         (some, 1.., Some(bound)) => Some(format!(
-            "An effect was found in {} of {all} kernels; in the others it is {}.",
-            length(some),
-            absent(bound)
+            "An effect was found in {} of {all} kernels; in the others it is {bound}.",
+            length(some)
         )),
         (some @ 1.., 0, _) => Some(format!("An effect was found in all {} kernels.", length(some))),
         _ => None,

@@ -88,23 +88,23 @@ fn machine_without_effects() {
         &zen_5(),
         100,
         expect![[r#"
-        Episode: what one isolated burst costs the code after it
-        kernel                    cost after           burst
-        vfmadd231pd-512-unrolled  absent, below 31 ns  800
-        vfmadd231pd-256-unrolled  absent, below 27 ns  800
-        vpaddd-512-unrolled       absent, below 29 ns  800
-        a<b>&"c"                  absent, below 30 ns  800
+            Episode: what one isolated burst costs the code after it
+            kernel                    cost after           burst
+            vfmadd231pd-512-unrolled  absent, below 31 ns  800
+            vfmadd231pd-256-unrolled  absent, below 27 ns  800
+            vpaddd-512-unrolled       absent, below 30 ns  800
+            a<b>&"c"                  absent, below 30 ns  800
 
-        Recurrence: bursts at regular gaps
-        kernel                    slows by up to       burst
-        vfmadd231pd-512-unrolled  absent, below 44 ns  800
+            Recurrence: bursts at regular gaps
+            kernel                    slows by up to       burst
+            vfmadd231pd-512-unrolled  absent, below 44 ns  800
 
-        Skipped
-        tdpbf16ps-tile-unrolled  all modes  the processor lacks amx_tile
-        tdpbssd-tile-unrolled    all modes  the processor lacks amx_tile
+            Skipped
+            tdpbf16ps-tile-unrolled  all modes  the processor lacks amx_tile
+            tdpbssd-tile-unrolled    all modes  the processor lacks amx_tile
 
-        2 000 repetitions in all; 35 windows left out after interrupts, 10 stolen, 0 preemptions.
-    "#]],
+            2 000 repetitions in all; 35 windows left out after interrupts, 10 stolen, 0 preemptions.
+        "#]],
     );
 }
 
