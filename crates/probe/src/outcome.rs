@@ -132,6 +132,10 @@ pub struct Episode {
     pub quiet_ns: f64,
     /// Duration of the burst (ns).
     pub burst_ns: Quantity,
+    /// Share of the bursts that cost anything, where there are two kinds of them: on a shared
+    /// machine the same burst may cost microseconds in one millisecond and nothing in the next.
+    /// The quantities below are of the bursts that do. `None`: all bursts are alike.
+    pub effect_share: Option<Estimate>,
     /// Total cost to the scalar code after it (ns).
     pub extra_ns: Quantity,
     /// Clock right after the burst over the nominal one.

@@ -12,6 +12,11 @@
 //!    relative excess and p the plateau (Page 1954, for two known means).
 //! 4. A stall belongs to the effect if it lies next to the release; others are time that somebody
 //!    else took, and are left out on both sides.
+//! 5. On a shared machine the same burst may cost microseconds in one millisecond and nothing in
+//!    the next: the clock may lie below the licence's limit already, or another tenant of the core
+//!    may hold the licence. A median over both would be a median of nothing. Where the repetitions
+//!    fall into two kinds, the share of those with the effect is told, and everything else is
+//!    measured on them alone (steps 1 to 4 again).
 
 use crate::calibration::Calibration;
 use crate::epoch::{Disturbance, Epoch, Epochs};
@@ -37,6 +42,13 @@ const STALL_REACH: usize = 10;
 /// The least time after a burst that is looked at (ns).
 pub(crate) const LEAST_HORIZON_NS: f64 = 20_000.0;
 
+/// How many deviations of the baselines' costs a repetition's cost must exceed to have the effect.
+const APART: f64 = 5.0;
+
+/// How many repetitions with the effect there must be, if none of the baselines looks like one:
+/// one half to this power is less than one in two thousand.
+const LEAST_WITH_EFFECT: usize = 11;
+
 /// One bin of the superposed epochs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bin {
@@ -52,6 +64,32 @@ pub(crate) struct Bin {
     pub(crate) stalls: (usize, usize),
     /// Repetitions compared.
     pub(crate) repetitions: usize,
+}
+
+/// In which repetitions the effect is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Presence {
+    /// The repetitions are of one kind.
+    Alike,
+    /// There may be two kinds; so far there are too few of one to tell.
+    Undecided,
+    /// There are two kinds.
+    Mixed {
+        /// The repetitions with the effect, ascending.
+        with: Vec<usize>,
+        /// Their share, without those that look like it by chance.
+        share: Estimate,
+    },
+}
+
+impl Presence {
+    /// The share of repetitions with the effect; `None` if they are not told apart.
+    pub(crate) fn share(&self) -> Option<Estimate> {
+        match self {
+            Self::Mixed { share, .. } => Some(*share),
+            Self::Alike | Self::Undecided => None,
+        }
+    }
 }
 
 impl Bin {
@@ -145,6 +183,8 @@ pub(crate) struct Response {
     pub(crate) horizon_ns: f64,
     /// When the last trace of the effect was seen (ns); 0 without an effect.
     pub(crate) end_ns: f64,
+    /// In which share of the repetitions the burst did something.
+    pub(crate) presence: Presence,
     /// Cost of each repetition, less its baseline's (ns).
     pub(crate) extra_ns: Samples,
     /// Release of each repetition that has one (ns after the burst).
@@ -159,14 +199,38 @@ pub(crate) fn analyse(
     bursts: &[Epoch],
     baselines: &[Epoch],
 ) -> Response {
+    let all = superpose(calibration, bursts, baselines);
+    let presence = presence(&all, bursts, baselines);
+    let Presence::Mixed { with, .. } = &presence else {
+        return Response { presence, ..all.response };
+    };
+    let of = |epochs: &[Epoch]| -> Vec<Epoch> {
+        with.iter().filter_map(|&index| epochs.get(index).cloned()).collect()
+    };
+    let those = superpose(calibration, &of(bursts), &of(baselines)).response;
+    if those.effect { Response { presence, ..those } } else { all.response }
+}
+
+/// Epochs laid over each other as if they were of one kind.
+struct Superposed {
+    response: Response,
+    /// Pairs that count for costs.
+    horizon: usize,
+    /// Level of the lowered clock: relative excess.
+    plateau: f64,
+}
+
+fn superpose(calibration: &Calibration, bursts: &[Epoch], baselines: &[Epoch]) -> Superposed {
     let bins = bins(calibration, bursts, baselines);
     let end = end_of_effect(&bins);
     let least = calibration.pairs(LEAST_HORIZON_NS);
     let available = bins.last().map_or(0, |bin| bin.end);
     let horizon = (2 * end).max(least).min(available);
     let plateau = plateau(&bins, end);
-    let releases: Vec<Option<Release>> =
-        bursts.iter().map(|burst| release(burst, horizon, plateau, end > 0)).collect();
+    let releases: Vec<Option<Release>> = bursts
+        .iter()
+        .map(|burst| if end > 0 { release(burst, horizon, plateau) } else { None })
+        .collect();
     let extra = bursts.iter().zip(baselines).zip(&releases).map(|((burst, baseline), release)| {
         cost(burst, horizon, release.as_ref()) - cost(baseline, horizon, None)
     });
@@ -178,15 +242,56 @@ pub(crate) fn analyse(
     let of = |value: fn(&Release) -> f64| -> Samples {
         releases.iter().flatten().map(value).filter(|value| *value > 0.0).collect()
     };
-    Response {
+    let response = Response {
         effect,
         horizon_ns: horizon as f64 * calibration.pair_ns,
         end_ns: end as f64 * calibration.pair_ns,
+        presence: Presence::Alike,
         release_ns: if effect { of(|release| release.at_ns) } else { Samples::default() },
         stall_ns: if effect { of(|release| release.stall_ns) } else { Samples::default() },
         extra_ns,
         bins,
+    };
+    Superposed { response, horizon, plateau }
+}
+
+/// Tells repetitions with the effect from those without, by what they cost. Bursts and baselines
+/// are looked at alike, each with its own release: as many bursts as baselines cost something by
+/// chance.
+fn presence(all: &Superposed, bursts: &[Epoch], baselines: &[Epoch]) -> Presence {
+    let costs = |epochs: &[Epoch]| -> Vec<f64> {
+        let own = |epoch: &Epoch| {
+            cost(epoch, all.horizon, release(epoch, all.horizon, all.plateau).as_ref())
+        };
+        epochs.iter().map(own).collect()
+    };
+    let (burst_costs, baseline_costs) = (costs(bursts), costs(baselines));
+    let quiet = Samples::new(baseline_costs.clone());
+    let Some(typical) = quiet.quantile(0.5) else { return Presence::Alike };
+    let away: Samples = quiet.values().iter().map(|cost| (cost - typical).abs()).collect();
+    // 1.4826 median deviations are a standard deviation of normal errors.
+    let deviation = 1.4826 * away.quantile(0.5).unwrap_or(f64::INFINITY);
+    let threshold = typical + (APART * deviation).max(SMALLEST_COST_NS);
+    let above = |costs: &[f64]| costs.iter().filter(|cost| **cost > threshold).count();
+    let (hits, chance) = (above(&burst_costs), above(&baseline_costs));
+    let with: Vec<usize> =
+        (0..burst_costs.len()).filter(|&index| burst_costs[index] > threshold).collect();
+    let middle = with.iter().map(|&index| burst_costs[index]).collect::<Samples>().quantile(0.5);
+    // Two kinds, not the tail of one: those above lie well above.
+    if middle.is_none_or(|middle| middle < typical + 2.0 * (threshold - typical)) {
+        return Presence::Alike;
     }
+    // A sign test: as many above in bursts as in baselines if there were no effect.
+    let (hits, chance, all) = (hits as f64, chance as f64, burst_costs.len().max(1) as f64);
+    if hits - chance < ((LEAST_WITH_EFFECT as f64) * (hits + chance)).sqrt() {
+        let could_be = hits - chance > 0.02 * all;
+        return if could_be { Presence::Undecided } else { Presence::Alike };
+    }
+    let share = (hits - chance) / all;
+    let variance = |count: f64| (count + 0.5) / (all + 1.0) * (1.0 - count / (all + 1.0)) / all;
+    let error = 1.96 * (variance(hits) + variance(chance)).sqrt();
+    let ends = ((share - error).max(0.0), (share + error).min(1.0));
+    Presence::Mixed { with, share: Estimate { median: share, ci95: ends } }
 }
 
 /// One past the last pair that shows the effect; 0 without one. A single bin that stands out alone
@@ -224,10 +329,7 @@ struct Release {
     reach: (usize, usize),
 }
 
-fn release(burst: &Epoch, horizon: usize, plateau: f64, effect: bool) -> Option<Release> {
-    if !effect {
-        return None;
-    }
+fn release(burst: &Epoch, horizon: usize, plateau: f64) -> Option<Release> {
     let pairs = &burst.pairs[..horizon.min(burst.pairs.len())];
     let change = if plateau > SMALLEST_SLOWDOWN {
         change_point(burst, pairs.len(), plateau)
@@ -280,9 +382,10 @@ fn cost(epoch: &Epoch, horizon: usize, release: Option<&Release>) -> f64 {
 }
 
 /// A ratio over the pairs right after the burst, up to `until_ns`, against the baseline's: one
-/// value a repetition, 1 being nominal.
+/// value for each repetition with the effect, 1 being nominal.
 pub(crate) fn ratio_after(
     epochs: &Epochs,
+    presence: &Presence,
     until_ns: f64,
     ratio: fn(&crate::epoch::Pair) -> f64,
 ) -> Samples {
@@ -291,6 +394,12 @@ pub(crate) fn ratio_after(
         let near = near.filter(|pair| pair.disturbance == Disturbance::None);
         near.map(ratio).collect::<Samples>().trimmed_mean(0.1).unwrap_or(f64::NAN)
     };
-    let both = epochs.bursts.iter().zip(&epochs.baselines);
-    both.map(|(burst, baseline)| middle(baseline) / middle(burst)).collect()
+    let both = epochs.bursts.iter().zip(&epochs.baselines).enumerate();
+    let counts = |index: &usize| match presence {
+        Presence::Mixed { with, .. } => with.binary_search(index).is_ok(),
+        Presence::Alike | Presence::Undecided => true,
+    };
+    both.filter(|(index, _)| counts(index))
+        .map(|(_, (burst, baseline))| middle(baseline) / middle(burst))
+        .collect()
 }

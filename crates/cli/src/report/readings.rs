@@ -105,6 +105,7 @@ fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
         first,
         Reading::burst(episode.burst_instructions),
         second,
+        Reading::percent("of bursts", episode.effect_share.as_ref()),
         Reading::percent("clock after", Some(&episode.clock_ratio_after.estimate)),
         Reading::time("stall", episode.release_stall_ns.as_ref()),
     ];

@@ -14,6 +14,9 @@ use super::number::{
     time_estimate,
 };
 
+/// From this share of the bursts on, the others are not worth a word.
+const ALMOST_ALL: f64 = 0.95;
+
 /// The mode as a title, and what it asks.
 pub(super) fn title(mode: Mode) -> (&'static str, &'static str) {
     match mode {
@@ -147,6 +150,14 @@ fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
     }
     after.push('.');
     vec![
+        episode.effect_share.filter(|share| share.median < ALMOST_ALL).map(|share| {
+            format!(
+                "Only {} of the bursts cost anything; the others found the clock low enough \
+                 already, or the licence held by somebody else on the core. What follows is of \
+                 those that do.",
+                percent_with_interval(&share)
+            )
+        }),
         Some(format!(
             "One burst of {} instructions ({}) costs the code after it {}.",
             count(episode.burst_instructions),

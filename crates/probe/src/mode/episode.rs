@@ -3,7 +3,8 @@
 //!
 //! First a look: few repetitions with milliseconds (if need be, tenths of seconds) around the
 //! burst, to learn how long the effect lasts. Then the measurement, with a horizon to match, until
-//! the cost is known to 5 % or 15 ns.
+//! the cost is known to 5 % or 15 ns. Where the first look missed an effect that outlasts the
+//! horizon, as it may if few bursts have it, the measurement is made again with a longer one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::epoch::{self, Epochs, Pair, Plan};
 use crate::lab::{Lab, ModeError};
 use crate::outcome::{Detail, Episode, Neighbour, Outcome, Quantity, Relation};
 use crate::program::Operands;
-use crate::response::{self, Response};
+use crate::response::{self, Presence, Response, ratio_after};
 use crate::stats::Samples;
 
 /// Scalar code around the burst in the first look (ns). Skylake's 0.67 to 1.33 ms of hold
@@ -51,10 +52,16 @@ pub(crate) fn measure(
     mode: Mode,
     instructions: u32,
 ) -> Result<Outcome, ModeError> {
-    let look = look(lab, instructions, Operands::Loaded)?;
-    let plan = plan(lab, instructions, Operands::Loaded, &look);
-    let epochs = repeat(lab, &plan, 0.5, lab.settings.repetitions)?;
-    let response = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
+    let mut look = look(lab, instructions, Operands::Loaded)?;
+    let mut plan = plan(lab, instructions, Operands::Loaded, &look);
+    let (mut epochs, mut response) = repeat(lab, &plan, 0.5, lab.settings.repetitions)?;
+    while response.effect && 1.5 * response.end_ns > response.horizon_ns && look.quiet_ns < LOOK_NS
+    {
+        look.response.end_ns = 4.0 * response.end_ns;
+        look.quiet_ns = LEAST_QUIET_NS.max(2.0 * look.response.end_ns);
+        plan = self::plan(lab, instructions, Operands::Loaded, &look);
+        (epochs, response) = repeat(lab, &plan, 0.5, lab.settings.repetitions)?;
+    }
     let throttling = if response.effect || mode == Mode::Episode {
         ramp::throttling(lab, instructions)?
     } else {
@@ -70,11 +77,12 @@ pub(crate) fn measure(
         burst_instructions: instructions,
         quiet_ns: plan.quiet as f64 * lab.calibration.pair_ns,
         burst_ns: quantity(bursts),
+        effect_share: response.presence.share(),
         extra_ns: quantity(response.extra_ns.clone()),
-        clock_ratio_after: quantity(response::ratio_after(&epochs, after_ns, clock)),
-        issue_ratio_after: quantity(response::ratio_after(&epochs, after_ns, issue)),
-        release_delay_ns: of_most(&response.release_ns, &epochs),
-        release_stall_ns: of_most(&response.stall_ns, &epochs),
+        clock_ratio_after: quantity(ratio_after(&epochs, &response.presence, after_ns, clock)),
+        issue_ratio_after: quantity(ratio_after(&epochs, &response.presence, after_ns, issue)),
+        release_delay_ns: of_most(&response.release_ns, &response),
+        release_stall_ns: of_most(&response.stall_ns, &response),
         throttling,
         curve: look_and_measurement(&look.response, &response),
         neighbours,
@@ -157,7 +165,12 @@ pub(crate) fn plan(lab: &Lab<'_>, instructions: u32, operands: Operands, look: &
 
 /// Repeats until the cost is precise, `most` repetitions are done, or this share of the time is
 /// used up.
-fn repeat(lab: &mut Lab<'_>, plan: &Plan, share: f64, most: usize) -> Result<Epochs, ModeError> {
+fn repeat(
+    lab: &mut Lab<'_>,
+    plan: &Plan,
+    share: f64,
+    most: usize,
+) -> Result<(Epochs, Response), ModeError> {
     let deadline = lab.deadline(share, Duration::from_secs(20));
     let most = most.min(lab.settings.repetitions);
     let mut epochs = Epochs::default();
@@ -165,24 +178,23 @@ fn repeat(lab: &mut Lab<'_>, plan: &Plan, share: f64, most: usize) -> Result<Epo
         let left = most.saturating_sub(epochs.len());
         let batch = plan.batch.min(left.max(1));
         epoch::run(lab, &Plan { batch, ..plan.clone() }, &mut epochs)?;
-        let all = epochs.len() + epochs.discarded >= most;
-        if all || epochs.len() >= 4 && deadline.is_over() {
-            return Ok(epochs);
-        }
-        if epochs.len() >= LEAST_REPETITIONS.min(most) && epochs.len() % 60 < batch {
+        let over = epochs.len() + epochs.discarded >= most || deadline.is_over();
+        let is_looked_at =
+            epochs.len() >= LEAST_REPETITIONS.min(most) && epochs.len() % 60 < batch;
+        if over && epochs.len() >= 4 || is_looked_at {
             let response = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
-            if is_precise(&response.extra_ns) {
-                return Ok(epochs);
+            if over || is_precise(&response) {
+                return Ok((epochs, response));
             }
         }
     }
 }
 
-fn is_precise(cost: &Samples) -> bool {
+fn is_precise(response: &Response) -> bool {
     let precise = |estimate: crate::stats::Estimate| {
         estimate.half_width() < (PRECISION.0 * estimate.median.abs()).max(PRECISION.1)
     };
-    cost.estimate().is_some_and(precise)
+    response.presence != Presence::Undecided && response.extra_ns.estimate().is_some_and(precise)
 }
 
 /// What the burst costs scalar code on one other core and on the sibling.
@@ -197,7 +209,7 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
     let mut found = Vec::new();
     for (cpu, relation) in watched {
         let plan = Plan { neighbour: Some(cpu), ..plan.clone() };
-        let epochs = repeat(lab, &plan, 0.2, most)?;
+        let (epochs, _) = repeat(lab, &plan, 0.2, most)?;
         let (bursts, baselines) = (&epochs.neighbour_bursts, &epochs.neighbour_baselines);
         let response = response::analyse(lab.calibration, bursts, baselines);
         if let Some(extra_ns) = Quantity::new(response.extra_ns) {
@@ -214,9 +226,9 @@ fn quantity(samples: Samples) -> Quantity {
     Quantity { estimate, samples }
 }
 
-/// A quantity that at least half of the repetitions have.
-fn of_most(samples: &Samples, epochs: &Epochs) -> Option<Quantity> {
-    (2 * samples.len() >= epochs.len()).then(|| Quantity::new(samples.clone())).flatten()
+/// A quantity that at least half of the repetitions with the effect have.
+fn of_most(samples: &Samples, response: &Response) -> Option<Quantity> {
+    (2 * samples.len() >= response.extra_ns.len()).then(|| Quantity::new(samples.clone())).flatten()
 }
 
 /// The measurement's curve, continued by the look's beyond its horizon.

@@ -52,6 +52,11 @@ pub(crate) struct Fake {
     pub(crate) disturbances: f64,
     /// Core cycles of a multiplication; 3.5 makes the instrument refuse.
     pub(crate) multiplication: f64,
+    /// Share of the time in which a licence lowers the clock and stalls the core; in the rest it
+    /// does neither, as if the clock were low enough already.
+    pub(crate) present: f64,
+    /// Whether the clock wanders, as that of a core whose neighbours have other work.
+    pub(crate) wanders: bool,
     cpus: Vec<CpuId>,
     random: u64,
     now: f64,
@@ -71,6 +76,8 @@ impl Fake {
             step: 0.4,
             disturbances: 2e6,
             multiplication: 3.0,
+            present: 1.0,
+            wanders: false,
             cpus: vec![CpuId::new(0)],
             random: 0x1234_5678_9abc_def1,
             now: 1000.0,
@@ -88,9 +95,27 @@ impl Fake {
         (self.random >> 11) as f64 / (1_u64 << 53) as f64
     }
 
+    /// A number from 0 to 1 that stays for `period` nanoseconds.
+    fn mood(&self, period: f64) -> f64 {
+        // The golden-ratio sequence: evenly spread, far from periodic.
+        ((self.now / period).floor() * 0.618_033_988_749_895).fract()
+    }
+
+    /// The governor as things are.
+    fn governor(&self) -> Option<Governor> {
+        let governor = self.governor?;
+        let idle = Governor { ratio: 1.0, grant_stall: 0.0, release_stall: 0.0, ..governor };
+        Some(if self.mood(23e6) < self.present { governor } else { idle })
+    }
+
+    /// The clock as things are, over nominal: one of three levels, 100 MHz apart.
+    fn clock(&self) -> f64 {
+        if self.wanders { 1.0 - 0.025 * (self.mood(11e6) * 3.0).floor() } else { 1.0 }
+    }
+
     /// Moves to `now`, changing the licence on the way; time that stalls take is added.
     fn settle_licence(&mut self) {
-        let Some(governor) = self.governor else { return };
+        let Some(governor) = self.governor() else { return };
         match self.licence {
             Licence::Pending(until) if self.now >= until => {
                 self.now += governor.grant_stall;
@@ -109,7 +134,7 @@ impl Fake {
     fn scalar(&mut self, mut ns: f64) {
         while ns > 1e-9 {
             self.settle_licence();
-            let ratio = match (self.licence, self.governor) {
+            let ratio = match (self.licence, self.governor()) {
                 (Licence::Held(_), Some(governor)) => governor.ratio,
                 _ => 1.0,
             };
@@ -117,6 +142,7 @@ impl Fake {
                 Licence::None => f64::INFINITY,
                 Licence::Pending(until) | Licence::Held(until) => until - self.now,
             };
+            let ratio = ratio * self.clock();
             let taken = (ns / ratio).min(change.max(1e-6));
             self.now += taken;
             ns -= taken * ratio;
@@ -126,7 +152,7 @@ impl Fake {
 
     fn burst(&mut self, kernel: &Kernel, count: u32) {
         let per_cycle = if kernel.class == InstructionClass::Scalar { 4.0 } else { 2.0 };
-        let Some(governor) = self.governor.filter(|g| kernel.class >= g.from) else {
+        let Some(governor) = self.governor().filter(|g| kernel.class >= g.from) else {
             self.scalar(f64::from(count) / per_cycle / GHZ);
             return;
         };
@@ -146,7 +172,7 @@ impl Fake {
                 Licence::Pending(_) => governor.throttle,
                 Licence::Held(_) => 1.0 / governor.ratio,
             };
-            self.now += slow / per_cycle / GHZ;
+            self.now += slow / per_cycle / GHZ / self.clock();
             self.last_wide = self.now;
             if let Licence::Held(_) = self.licence {
                 self.licence = Licence::Held(self.now + self.keep);

@@ -159,6 +159,32 @@ fn episode_finds_the_xeon_6_kind_with_coarse_stamps() {
 }
 
 #[test]
+fn episode_tells_bursts_with_the_effect_from_those_without() {
+    let mut fake = Fake::new(Some(XEON_6));
+    (fake.present, fake.wanders) = (0.3, true);
+    let outcome = probe(&mut fake, &[Mode::Episode], &[HEAVY]).outcomes.remove(0);
+    let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(outcome.effect);
+    let share = episode.effect_share.unwrap();
+    assert!((0.15..0.45).contains(&share.median), "{share:?}");
+    let slow = XEON_6.hold * (1.0 - XEON_6.ratio);
+    close("cost", episode.extra_ns.estimate.median, XEON_6.release_stall + slow, 0.06);
+    let delay = episode.release_delay_ns.as_ref().unwrap().estimate.median;
+    close("release delay", delay, XEON_6.hold, 0.1);
+    close("clock", episode.clock_ratio_after.estimate.median, XEON_6.ratio, 0.01);
+}
+
+#[test]
+fn episode_finds_nothing_where_only_the_clock_wanders() {
+    let mut fake = Fake::new(None);
+    fake.wanders = true;
+    let outcome = probe(&mut fake, &[Mode::Episode], &[HEAVY]).outcomes.remove(0);
+    let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(!outcome.effect && episode.effect_share.is_none(), "{outcome:?}");
+    assert!(outcome.bound_ns < 100.0, "{}", outcome.bound_ns);
+}
+
+#[test]
 fn episode_finds_the_skylake_kind() {
     // 800 multiply-adds are over before the licence comes, so all that the code after them sees of
     // it is a halt, the lowered clock for the hold, and another halt.

@@ -260,6 +260,7 @@ fn episode(burst_instructions: u32, burst_ns: f64, extra_ns: f64, clock_ratio: f
         burst_instructions,
         quiet_ns: 5e6,
         burst_ns: some(quantity(burst_ns, burst_ns * 0.04, 400, 11)),
+        effect_share: None,
         extra_ns: some(quantity(extra_ns, 300.0, 400, 12)),
         clock_ratio_after: some(quantity(clock_ratio, 0.01, 400, 13)),
         issue_ratio_after: some(quantity(1.0, 0.01, 400, 14)),
