@@ -263,8 +263,9 @@ pub struct Recurrence {
     pub burst_instructions: u32,
     /// One entry per gap, ascending.
     pub gaps: Vec<Gap>,
-    /// The gap at which the regime changes (us); the interval is the last bracket of the
-    /// bisection. `None` if all gaps behave alike.
+    /// The gap at which the regime changes (us), by bisection; the interval reaches from the
+    /// longest gap that is surely on one side to the shortest that surely is on the other. `None`
+    /// if all gaps behave alike.
     pub regime_change_us: Option<Estimate>,
     /// What changes there, in words.
     pub regime: String,
@@ -281,6 +282,11 @@ pub struct Gap {
     pub stall_share: f64,
     /// Duration of a burst (ns).
     pub burst_ns: Estimate,
+    /// Share of the bursts that ran at full speed, because the licence was kept over the gap;
+    /// `None` if isolated bursts are not throttled, so that it cannot be told.
+    pub kept_share: Option<f64>,
+    /// How long bursts recur before the first is kept (ms); `None` if none is.
+    pub kept_after_ms: Option<f64>,
     /// Clock at the end of the gap over nominal.
     pub clock_ratio: f64,
 }

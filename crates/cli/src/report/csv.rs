@@ -123,6 +123,7 @@ fn write_outcome(tables: &mut Tables<'_>, outcome: &Outcome) -> anyhow::Result<(
                 row.extend(estimate(&gap.slowdown_pct));
                 row.push(gap.stall_share.to_string());
                 row.extend(estimate(&gap.burst_ns));
+                row.extend([gap.kept_share, gap.kept_after_ms].map(or_empty));
                 row.push(gap.clock_ratio.to_string());
                 row
             });
@@ -135,6 +136,8 @@ fn write_outcome(tables: &mut Tables<'_>, outcome: &Outcome) -> anyhow::Result<(
                 "burst_ns",
                 "burst_ns_low",
                 "burst_ns_high",
+                "kept_share",
+                "kept_after_ms",
                 "clock_ratio",
             ];
             tables.append(outcome, "gaps", &header, rows)
@@ -252,6 +255,11 @@ fn write_downclock(
 
 fn texts(values: &[f64]) -> Vec<String> {
     values.iter().map(f64::to_string).collect()
+}
+
+/// A number, or nothing where there is none.
+fn or_empty(value: Option<f64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// The median and the ends of its interval.

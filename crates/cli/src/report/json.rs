@@ -317,6 +317,8 @@ struct GapEntry {
     slowdown_pct: EstimateEntry,
     stall_share: f64,
     burst_ns: EstimateEntry,
+    kept_share: Option<f64>,
+    kept_after_ms: Option<f64>,
     clock_ratio: f64,
 }
 
@@ -464,6 +466,8 @@ impl<'a> From<&'a Detail> for DetailEntry<'a> {
                         slowdown_pct: gap.slowdown_pct.into(),
                         stall_share: rounded(gap.stall_share),
                         burst_ns: gap.burst_ns.into(),
+                        kept_share: gap.kept_share.map(rounded),
+                        kept_after_ms: gap.kept_after_ms.map(rounded),
                         clock_ratio: rounded(gap.clock_ratio),
                     })
                     .collect(),

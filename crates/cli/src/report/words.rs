@@ -52,9 +52,9 @@ pub(super) fn absent(outcome: &Outcome) -> String {
     }
 }
 
-/// The gap at which bursts cost the scalar code most.
+/// The gap at which bursts surely cost the scalar code most.
 pub(super) fn worst_gap(recurrence: &Recurrence) -> Option<&Gap> {
-    let slowdown = |gap: &&Gap| gap.slowdown_pct.median;
+    let slowdown = |gap: &&Gap| gap.slowdown_pct.ci95.0;
     recurrence.gaps.iter().max_by(|a, b| slowdown(a).total_cmp(&slowdown(b)))
 }
 
@@ -326,7 +326,21 @@ fn recurrence_verdict(recurrence: &Recurrence) -> Vec<Option<String>> {
         }
         None => "All gaps behave alike.".to_owned(),
     };
-    vec![worst, Some(change)]
+    vec![worst, Some(change), kept_verdict(recurrence)]
+}
+
+/// How long bursts must recur until the licence is kept, at the longest gap over which it is.
+fn kept_verdict(recurrence: &Recurrence) -> Option<String> {
+    let kept = |gap: &&Gap| gap.kept_after_ms.is_some();
+    let gap = recurrence.gaps.iter().rev().find(kept)?;
+    let after = gap.kept_after_ms.filter(|after| *after >= 0.1)?;
+    Some(format!(
+        "At gaps of {} the licence is kept once bursts have recurred for {}, then over {} of the \
+         gaps.",
+        time(gap.gap_us * 1e3),
+        time(after * 1e6),
+        percent(gap.kept_share?)
+    ))
 }
 
 fn recurrence_advice(recurrence: &Recurrence) -> String {

@@ -104,7 +104,7 @@ pub(crate) fn measure(
 pub(crate) struct Look {
     response: Response,
     /// Scalar code that was enough to bring the nominal clock back (ns).
-    quiet_ns: f64,
+    pub(crate) quiet_ns: f64,
 }
 
 /// Finds out how long the effect lasts.
@@ -179,8 +179,7 @@ fn repeat(
         let batch = plan.batch.min(left.max(1));
         epoch::run(lab, &Plan { batch, ..plan.clone() }, &mut epochs)?;
         let over = epochs.len() + epochs.discarded >= most || deadline.is_over();
-        let is_looked_at =
-            epochs.len() >= LEAST_REPETITIONS.min(most) && epochs.len() % 60 < batch;
+        let is_looked_at = epochs.len() >= LEAST_REPETITIONS.min(most) && epochs.len() % 60 < batch;
         if over && epochs.len() >= 4 || is_looked_at {
             let response = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
             if over || is_precise(&response) {

@@ -2,17 +2,22 @@
 //!
 //! A governor with a memory may keep a licence while bursts recur, and give it back between them
 //! only from some gap on. At every gap the scalar work between bursts is compared with the same
-//! work between scalar stand-ins. Where clock or burst time change from one kind to the other is
-//! then narrowed down by bisection.
+//! work between scalar stand-ins. Where bursts are no longer kept at full speed (or, if bursts do
+//! not show it, where the clock is no longer lowered until the next burst) is then narrowed down
+//! by bisection.
+//!
+//! The memory has to be filled: on Emerald Rapids bursts are throttled one by one for the first 2
+//! to 8 ms of recurrence, then kept, with relapses. So a series runs for a while before it counts,
+//! and the time until the first burst is kept is an outcome of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Mode;
+use super::{Mode, episode, ramp};
 use crate::kernel::{self, Kernel};
 use crate::lab::{Lab, ModeError};
 use crate::outcome::{Detail, Gap, Outcome, Recurrence};
-use crate::program::{Program, Trace, Work};
+use crate::program::{Operands, Program, Trace, Work};
 use crate::response::SMALLEST_COST_NS;
 use crate::stats::{Estimate, Samples, floor_index};
 
@@ -26,15 +31,34 @@ const GAPS_US: [f64; 16] = [
 const QUICK_GAPS_US: [f64; 10] =
     [1.0, 3.0, 10.0, 30.0, 100.0, 200.0, 400.0, 1000.0, 2000.0, 4000.0];
 
-/// Scalar work in one program, if cycles are short (ns).
-const PROGRAM_NS: f64 = 6e6;
+/// How long bursts recur before they count (ns): the longest wait for a first burst at full speed
+/// was 7.6 ms, on Emerald Rapids, at gaps of 200 us.
+const LEARNING_NS: f64 = 12e6;
+
+/// Scalar work that is measured in one series (ns): several times the milliseconds between relapses.
+const MEASURED_NS: f64 = 10e6;
+
+/// The same in a quick probe (ns).
+const QUICK_MEASURED_NS: f64 = 4e6;
+
+/// Gaps above this get few repetitions (us).
+const LONG_GAP_US: f64 = 1500.0;
+
+/// Most time for one gap, if four repetitions do not take longer.
+const LONGEST: Duration = Duration::from_secs(3);
+
+/// How precise the slow-down is to be: standard error (%).
+const PRECISION_PCT: f64 = 0.15;
 
 /// The clock at the end of a gap counts as lowered below this.
 const LOWERED: f64 = 0.996;
 
-/// How much longer than at the shortest gap a burst must take to count as throttled anew. After a
-/// long gap it also has to fetch its code again, which was seen to cost up to half its time.
+/// How much longer than at full speed an isolated burst must take to count as throttled. Fetching
+/// its code again was seen to cost up to half its time.
 const THROTTLED: f64 = 2.0;
+
+/// From this share of bursts at full speed on, a gap counts as kept.
+const KEPT: f64 = 0.1;
 
 /// How close the bisection brackets the change: ratio of its two ends.
 const BRACKET: f64 = 1.03;
@@ -43,6 +67,8 @@ const BRACKET: f64 = 1.03;
 #[derive(Clone, Debug)]
 struct Observed {
     gap: Gap,
+    /// Standard error of the share of bursts that are kept.
+    kept_error: f64,
     /// Whether scalar work is slower at this gap.
     has_effect: bool,
     disturbed: usize,
@@ -55,19 +81,27 @@ struct Observed {
 pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, ModeError> {
     let gaps_us: &[f64] = if lab.is_quick() { &QUICK_GAPS_US } else { &GAPS_US };
     let deadline = lab.deadline(1.0, Duration::from_secs(90));
+    let burst = Burst {
+        instructions,
+        settle_ns: episode::look(lab, instructions, Operands::Loaded)?.quiet_ns,
+        full_speed_ns: f64::from(instructions) / ramp::rate(lab)?,
+    };
     let mut observed = Vec::new();
     for &gap_us in gaps_us {
-        observed.push(observe(lab, instructions, gap_us)?);
+        observed.push(observe(lab, burst, gap_us)?);
     }
     let signal = Signal::of(&observed);
-    let effect = observed.iter().any(|one| one.has_effect);
+    let is_throttled_anew = matches!(signal, Some(Signal::Bursts));
+    let effect = is_throttled_anew || observed.iter().any(|one| one.has_effect);
     let mut bracket =
         signal.as_ref().filter(|_| effect).and_then(|signal| signal.bracket(&observed));
     while let (Some(signal), Some((low, high))) = (&signal, bracket) {
-        if high / low < BRACKET || deadline.is_over() {
+        // Gaps are whole pairs: closer than one and a half there is nothing between.
+        let is_close = (high - low) * 1000.0 < 1.5 * lab.calibration.pair_ns;
+        if high / low < BRACKET || is_close || deadline.is_over() {
             break;
         }
-        let middle = observe(lab, instructions, (low * high).sqrt())?;
+        let middle = observe(lab, burst, (low * high).sqrt())?;
         let at = middle.gap.gap_us;
         bracket = Some(if signal.is_kept(&middle.gap) { (at, high) } else { (low, at) });
         observed.push(middle);
@@ -78,8 +112,10 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
     let near = gaps.iter().filter(|gap| gap.gap_us <= 1000.0);
     let bound_ns =
         near.map(|gap| cost_ns(gap, gap.slowdown_pct.bound())).fold(f64::INFINITY, f64::min);
-    let regime_change_us =
-        bracket.map(|(low, high)| Estimate { median: (low * high).sqrt(), ci95: (low, high) });
+    let regime_change_us = bracket.map(|(low, high)| {
+        let sure = signal.as_ref().map_or((low, high), |signal| signal.sure(&observed));
+        Estimate { median: (low * high).sqrt(), ci95: (sure.0.min(low), sure.1.max(high)) }
+    });
     let detail = Recurrence {
         burst_instructions: instructions,
         regime: match (&signal, regime_change_us) {
@@ -104,37 +140,36 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
 /// What tells one regime from the other.
 #[derive(Clone, Copy, Debug)]
 enum Signal {
+    /// Bursts at full speed: the licence was kept since the last one.
+    Bursts,
     /// The clock just before the next burst: lowered while the licence is kept.
     Clock {
         /// Half way between the two.
-        threshold: f64,
-    },
-    /// The burst's duration (ns): throttled when the licence was given back.
-    Burst {
-        /// Half way between the two, logarithmically.
         threshold: f64,
     },
 }
 
 impl Signal {
     /// The signal that differs between the shortest and the longest gaps; `None` if none does.
+    /// Bursts come first: their times differ by factors, and do not wander with the clock.
     fn of(observed: &[Observed]) -> Option<Self> {
         let (first, last) = (&observed.first()?.gap, &observed.last()?.gap);
-        // The shortest gaps may be too short for the clock to show; the lowest of all counts.
-        let lowest = observed.iter().map(|one| one.gap.clock_ratio).fold(f64::INFINITY, f64::min);
-        if lowest < LOWERED && last.clock_ratio > LOWERED && last.clock_ratio - lowest > 0.004 {
-            return Some(Self::Clock { threshold: (lowest + last.clock_ratio) / 2.0 });
+        if Self::Bursts.is_kept(first) && !Self::Bursts.is_kept(last) {
+            return Some(Self::Bursts);
         }
-        let (warm, cold) = (first.burst_ns.median, last.burst_ns.median);
-        let apart = first.burst_ns.ci95.1 < last.burst_ns.ci95.0;
-        (apart && cold > THROTTLED * warm).then(|| Self::Burst { threshold: (warm * cold).sqrt() })
+        // The shortest gaps may be too short for the clock to show; the lowest of all counts.
+        let slow = observed.iter().filter(|one| one.has_effect);
+        let lowest = slow.map(|one| one.gap.clock_ratio).fold(f64::INFINITY, f64::min);
+        let lowered = lowest < LOWERED && last.clock_ratio > LOWERED;
+        (lowered && last.clock_ratio - lowest > 0.004)
+            .then(|| Self::Clock { threshold: (lowest + last.clock_ratio) / 2.0 })
     }
 
     /// Whether the licence is kept over this gap.
     fn is_kept(self, gap: &Gap) -> bool {
         match self {
+            Self::Bursts => gap.kept_share.is_some_and(|share| share >= KEPT),
             Self::Clock { threshold } => gap.clock_ratio < threshold,
-            Self::Burst { threshold } => gap.burst_ns.median < threshold,
         }
     }
 
@@ -146,32 +181,58 @@ impl Signal {
         Some((observed[kept].gap.gap_us, next.gap.gap_us))
     }
 
+    /// The longest gap that is surely kept and the shortest, beyond all that may be, that surely is
+    /// not: near the change a licence is kept in some series and not in others.
+    fn sure(self, ascending: &[Observed]) -> (f64, f64) {
+        let side = |one: &Observed, sign: f64| {
+            let share = one.gap.kept_share.map(|share| share + sign * 1.96 * one.kept_error);
+            self.is_kept(&Gap { kept_share: share, ..one.gap })
+        };
+        let low = ascending.iter().rfind(|one| side(one, -1.0));
+        let may_be = ascending.iter().rposition(|one| side(one, 1.0));
+        let high = may_be.and_then(|index| ascending.get(index + 1));
+        (low.map_or(f64::INFINITY, |one| one.gap.gap_us), high.map_or(0.0, |one| one.gap.gap_us))
+    }
+
     fn words(self) -> &'static str {
         match self {
+            Self::Bursts => {
+                "below this gap the licence is kept, and bursts run at full speed; above it each \
+                 is throttled anew"
+            }
             Self::Clock { .. } => {
                 "below this gap the lowered clock lasts until the next burst; above it the \
                  nominal clock returns in between"
-            }
-            Self::Burst { .. } => {
-                "below this gap bursts run at full speed; above it each is throttled anew"
             }
         }
     }
 }
 
-/// Measures one gap: baseline, bursts, bursts, baseline, so that drift cancels.
-fn observe(lab: &mut Lab<'_>, instructions: u32, gap_us: f64) -> Result<Observed, ModeError> {
-    let repetitions = match (lab.is_quick(), gap_us > 1500.0) {
-        (true, true) => 4,
-        (true, false) => 8,
-        (false, true) if gap_us > 20_000.0 => 5,
-        (false, true) => 10,
-        (false, false) => 30,
+/// What recurs.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    instructions: u32,
+    /// Time in which every trace of bursts is gone (ns).
+    settle_ns: f64,
+    /// How long it takes at full speed (ns).
+    full_speed_ns: f64,
+}
+
+/// Measures one gap: baseline, bursts, bursts, baseline, so that drift cancels; until the slow-down
+/// is precise or its time is used up.
+fn observe(lab: &mut Lab<'_>, burst: Burst, gap_us: f64) -> Result<Observed, ModeError> {
+    let (least, most) = match (lab.is_quick(), gap_us > LONG_GAP_US) {
+        (true, true) => (4, 4),
+        (true, false) => (8, 20),
+        (false, true) => (5, 10),
+        (false, false) => (30, lab.settings.repetitions.max(30)),
     };
+    let instructions = burst.instructions;
     let pairs = lab.calibration.pairs(gap_us * 1000.0).max(2);
-    let least = if lab.is_quick() { 4 } else { 6 };
-    let cycles = floor_index(PROGRAM_NS / (gap_us * 1000.0)).clamp(least, 1500);
-    let settle = cycles / 3;
+    let gaps_in = |ns: f64| floor_index(ns / (gap_us * 1000.0)).max(2);
+    let measured = gaps_in(if lab.is_quick() { QUICK_MEASURED_NS } else { MEASURED_NS });
+    let (settle, learn) = (gaps_in(burst.settle_ns), gaps_in(LEARNING_NS));
+    let (base_cycles, cycles) = (settle + measured, learn + 2 * measured);
     let stand_in = Arc::new(kernel::stand_in());
     let wide = Arc::clone(&lab.kernel);
     let mut program = Program::default();
@@ -180,24 +241,31 @@ fn observe(lab: &mut Lab<'_>, instructions: u32, gap_us: f64) -> Result<Observed
         works.extend(std::iter::repeat_n(lab.calibration.pair(), pairs).flatten());
         program.push(&works, cycles)
     };
-    let before = series(&stand_in, cycles);
-    let bursts = series(&wide, 2 * cycles);
-    let after = series(&stand_in, cycles);
-    let expected_ns = 5.0 * cycles as f64 * pairs as f64 * lab.calibration.pair_ns;
-    let (mut slowdowns, mut ratios, mut burst_times) = (Vec::new(), Vec::new(), Vec::new());
+    let before = series(&stand_in, base_cycles);
+    let bursts = series(&wide, cycles);
+    let after = series(&stand_in, base_cycles);
+    let expected_ns = (2 * base_cycles + cycles) as f64 * pairs as f64 * lab.calibration.pair_ns;
+    let (mut slowdowns, mut ratios) = (Vec::new(), Vec::new());
+    let mut timed = Vec::new();
     let (mut base_stalls, mut own_stalls) = (Stalls::default(), Stalls::default());
     let (mut disturbed, mut preemptions) = (0, 0);
     // A fair share of the time for each gap; four repetitions in any case.
-    let deadline = lab.deadline(0.06, Duration::from_secs(20));
-    for repetition in 0..repetitions {
-        if repetition >= 4 && deadline.is_over() {
+    let deadline = lab.deadline(0.04, LONGEST);
+    for repetition in 0..most {
+        let is_precise = || {
+            let centre = Samples::new(slowdowns.clone()).centre();
+            centre.is_some_and(|(_, error)| error < PRECISION_PCT)
+        };
+        if repetition >= 4 && deadline.is_over() || repetition >= least && is_precise() {
             break;
         }
         let (trace, _) = lab.run(&program, None, expected_ns)?;
         preemptions += trace.preemptions;
         let cut = |first, range| Series::cut(lab, &trace, first, pairs, range);
-        let base = [cut(before, settle..cycles), cut(after, settle..cycles)];
-        let own = cut(bursts, settle..2 * cycles);
+        let base = [before, after].map(|first| cut(first, settle..base_cycles));
+        let own = cut(bursts, learn..cycles);
+        let all = (0..cycles).map(|cycle| bursts + cycle * (1 + 2 * pairs));
+        timed.push(all.map(|window| Timed::of(lab, &trace, bursts, window)).collect::<Vec<_>>());
         disturbed += own.disturbed + base.iter().map(|series| series.disturbed).sum::<usize>();
         let base_pair_ns = (base[0].pair_ns + base[1].pair_ns) / 2.0;
         let base_clock_ns = (base[0].clock_end_ns + base[1].clock_end_ns) / 2.0;
@@ -205,9 +273,9 @@ fn observe(lab: &mut Lab<'_>, instructions: u32, gap_us: f64) -> Result<Observed
         ratios.push(base_clock_ns / own.clock_end_ns);
         base.into_iter().for_each(|series| base_stalls.add(series.stalls));
         own_stalls.add(own.stalls);
-        burst_times.extend(own.bursts_ns);
     }
     let gap_us = pairs as f64 * lab.calibration.pair_ns / 1000.0;
+    let keeping = Keeping::of(&timed, learn, burst.full_speed_ns);
     let (stall_share, stall_ns) = own_stalls.beyond(&base_stalls);
     let stalls_pct = stall_share * stall_ns / (gap_us * 1000.0) * 100.0;
     let nothing = Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
@@ -224,17 +292,86 @@ fn observe(lab: &mut Lab<'_>, instructions: u32, gap_us: f64) -> Result<Observed
     Ok(Observed {
         gap: Gap {
             gap_us,
-            slowdown_pct: estimate(slowdowns),
+            slowdown_pct: mean(&slowdowns).unwrap_or(nothing),
             stall_share,
-            burst_ns: estimate(burst_times.into_iter().collect()),
-            clock_ratio: Samples::new(ratios).quantile(0.5).unwrap_or(f64::NAN),
+            burst_ns: estimate(
+                timed.iter().flat_map(|one| &one[learn..]).map(|burst| burst.ns).collect(),
+            ),
+            kept_share: keeping.map(|keeping| keeping.share.0),
+            kept_after_ms: keeping.and_then(|keeping| keeping.after_ns).map(|ns| ns / 1e6),
+            clock_ratio: Samples::new(ratios).trimmed_mean(0.05).unwrap_or(f64::NAN),
         },
+        kept_error: keeping.map_or(0.0, |keeping| keeping.share.1),
         has_effect: is_slow || stall_share > 0.0,
         disturbed,
         stolen: base_stalls.lengths_ns.len(),
         preemptions,
         repetitions: slowdown_count,
     })
+}
+
+/// One burst of a series.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    /// Begin, after the first burst of the series (ns).
+    at_ns: f64,
+    /// Duration without the time stamp's (ns); NaN if interrupted.
+    ns: f64,
+}
+
+impl Timed {
+    fn of(lab: &Lab<'_>, trace: &Trace, first: usize, window: usize) -> Self {
+        let since = trace.stamps[window].ticks().saturating_sub(trace.stamps[first].ticks());
+        let ns = lab.calibration.ns(trace.ticks(window)) - lab.calibration.instrument.overhead_ns;
+        Self {
+            at_ns: lab.calibration.ns(since),
+            ns: if trace.interrupted(window) { f64::NAN } else { ns },
+        }
+    }
+}
+
+/// Which bursts ran at full speed, because the licence was kept since the one before.
+#[derive(Clone, Copy, Debug)]
+struct Keeping {
+    /// Their share once the memory is filled, and its standard error.
+    share: (f64, f64),
+    /// Median time from the first burst of a series to the first of them (ns); `None` if most
+    /// series have none.
+    after_ns: Option<f64>,
+}
+
+impl Keeping {
+    /// Tells them by their time: nearer to full speed than to the first burst of a series, which is
+    /// isolated. `None` if that one is not throttled.
+    fn of(series: &[Vec<Timed>], learn: usize, full_speed_ns: f64) -> Option<Self> {
+        let isolated: Samples = series.iter().filter_map(|one| Some(one.first()?.ns)).collect();
+        let isolated_ns = isolated.quantile(0.5)?;
+        if isolated_ns < THROTTLED * full_speed_ns {
+            return None;
+        }
+        let threshold = (full_speed_ns * isolated_ns).sqrt();
+        let share = |one: &Vec<Timed>| {
+            let times = || one[learn..].iter().map(|burst| burst.ns).filter(|ns| ns.is_finite());
+            times().filter(|ns| *ns < threshold).count() as f64 / times().count() as f64
+        };
+        // Bursts of one series are kept together or not at all: series are what is independent.
+        let shares: Vec<f64> = series.iter().map(share).filter(|share| share.is_finite()).collect();
+        let n = shares.len() as f64;
+        let mean = shares.iter().sum::<f64>() / n;
+        let variance = shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let first = |one: &Vec<Timed>| Some(one.iter().find(|burst| burst.ns < threshold)?.at_ns);
+        let firsts: Samples = series.iter().filter_map(first).collect();
+        let most = 2 * firsts.len() >= series.len() && mean >= KEPT;
+        let after_ns = firsts.quantile(0.5).filter(|_| most);
+        Some(Self { share: (mean, (variance / n).sqrt()), after_ns })
+    }
+}
+
+/// Mean and its interval: where the clock wanders, single slow-downs are of several kinds, and the
+/// median jumps between them.
+fn mean(samples: &Samples) -> Option<Estimate> {
+    let (mean, error) = samples.centre()?;
+    Some(Estimate { median: mean, ci95: (mean - 1.96 * error, mean + 1.96 * error) })
 }
 
 /// Stalls in gaps.
@@ -280,7 +417,6 @@ struct Series {
     /// Mean time of the clock windows at the end of the gaps (ns).
     clock_end_ns: f64,
     stalls: Stalls,
-    bursts_ns: Vec<f64>,
     disturbed: usize,
 }
 
@@ -297,14 +433,11 @@ impl Series {
         let typical = lab.calibration.pair_ns;
         let (mut sum, mut count) = (0.0, 0.0);
         let (mut end_sum, mut end_count) = (0.0, 0.0);
-        let (mut stalls_ns, mut bursts_ns) = (Vec::new(), Vec::new());
+        let mut stalls_ns = Vec::new();
         let (mut disturbed, mut stalled_gaps) = (0, 0);
         let n_gaps = cycles.len();
         for cycle in cycles {
             let burst = first + cycle * width;
-            if !trace.interrupted(burst) {
-                bursts_ns.push(ns(burst));
-            }
             let mut stalled = false;
             for pair in 0..pairs {
                 let window = burst + 1 + 2 * pair;
@@ -331,7 +464,6 @@ impl Series {
             pair_ns: sum / count,
             clock_end_ns: end_sum / end_count,
             stalls: Stalls { stalled: stalled_gaps, gaps: n_gaps, lengths_ns: stalls_ns },
-            bursts_ns,
             disturbed,
         }
     }

@@ -31,6 +31,8 @@ pub(crate) struct Governor {
     pub(crate) release_stall: f64,
     /// Bursts at gaps below this keep the licence; 0: no memory.
     pub(crate) memory: f64,
+    /// For how long they must have recurred before.
+    pub(crate) learns: f64,
 }
 
 /// A licence's state.
@@ -63,6 +65,8 @@ pub(crate) struct Fake {
     licence: Licence,
     seen: u32,
     last_wide: f64,
+    /// Since when bursts recur.
+    recurring_since: f64,
     /// How long the licence is held after the last instruction, as things are.
     keep: f64,
 }
@@ -84,6 +88,7 @@ impl Fake {
             licence: Licence::None,
             seen: 0,
             last_wide: -1e12,
+            recurring_since: -1e12,
             keep: 0.0,
         }
     }
@@ -159,7 +164,10 @@ impl Fake {
         if self.now - self.last_wide > 2.0 * governor.hold.max(governor.memory) {
             self.seen = 0;
         }
-        let recurring = self.now - self.last_wide < governor.memory;
+        if self.now - self.last_wide >= governor.memory {
+            self.recurring_since = self.now;
+        }
+        let recurring = self.now - self.recurring_since > governor.learns;
         self.keep = if recurring { governor.memory.max(governor.hold) } else { governor.hold };
         for _ in 0..count {
             self.settle_licence();
@@ -254,6 +262,7 @@ pub(crate) const XEON_6: Governor = Governor {
     hold: 2500.0,
     release_stall: 1400.0,
     memory: 240_000.0,
+    learns: 5e6,
 };
 
 /// The Skylake kind: tens of microseconds down, two thirds of a millisecond of hold.
@@ -267,4 +276,5 @@ pub(crate) const SKYLAKE: Governor = Governor {
     hold: 670_000.0,
     release_stall: 10_000.0,
     memory: 0.0,
+    learns: 0.0,
 };

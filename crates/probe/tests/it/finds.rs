@@ -274,9 +274,12 @@ fn recurrence_finds_the_memory() {
     let kept = at(30.0).unwrap();
     close("slow-down while kept", kept.slowdown_pct.median, 100.0 / 0.94 - 100.0, 0.1);
     assert!(kept.stall_share < 0.1, "{kept:?}");
+    assert!(kept.kept_share.is_some_and(|share| share > 0.95), "{kept:?}");
+    close("time to learn", kept.kept_after_ms.unwrap(), XEON_6.learns / 1e6, 0.05);
     // Given back: isolated episodes, each with its stall.
     let isolated = at(1000.0).unwrap();
     assert!(isolated.stall_share > 0.8, "{isolated:?}");
+    assert_eq!((isolated.kept_share, isolated.kept_after_ms), (Some(0.0), None));
     assert!(isolated.slowdown_pct.median < 0.5, "{isolated:?}");
 }
 

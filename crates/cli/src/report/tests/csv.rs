@@ -79,10 +79,10 @@ fn headers_carry_units_and_rows_their_kernel() {
         directory,
         &format!("recurrence-{kernel}-gaps.csv"),
         expect![[r#"
-        kernel,cpu,threads,burst_instructions,gap_us,slowdown_pct,slowdown_pct_low,slowdown_pct_high,stall_share,burst_ns,burst_ns_low,burst_ns_high,clock_ratio
-        vfmadd231pd-512-unrolled,1,1,800,1,6.1,6,6.199999999999999,0.01,412,403,421,0.94
-        vfmadd231pd-512-unrolled,1,1,800,1.5848931924611136,6.1,6,6.199999999999999,0.01,412,403,421,0.94
-    "#]],
+            kernel,cpu,threads,burst_instructions,gap_us,slowdown_pct,slowdown_pct_low,slowdown_pct_high,stall_share,burst_ns,burst_ns_low,burst_ns_high,kept_share,kept_after_ms,clock_ratio
+            vfmadd231pd-512-unrolled,1,1,800,1,6.1,6,6.199999999999999,0.01,412,403,421,1,3.2,0.94
+            vfmadd231pd-512-unrolled,1,1,800,1.5848931924611136,6.1,6,6.199999999999999,0.01,412,403,421,1,3.2,0.94
+        "#]],
     );
     check(
         directory,

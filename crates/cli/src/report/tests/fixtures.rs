@@ -158,6 +158,8 @@ pub(super) fn zen_5() -> Fixture {
         slowdown_pct: around(0.01, 0.04),
         stall_share: 0.0,
         burst_ns: around(98.0, 1.0),
+        kept_share: None,
+        kept_after_ms: None,
         clock_ratio: 1.0,
     });
     let recurrence = Recurrence {
@@ -303,6 +305,8 @@ fn xeon_6_recurrence() -> Outcome {
             slowdown_pct: around(slowdown, 0.1),
             stall_share: if isolated { 0.97 } else { 0.01 },
             burst_ns: if isolated { around(1510.0, 40.0) } else { around(412.0, 9.0) },
+            kept_share: Some(if isolated { 0.0 } else { 1.0 }),
+            kept_after_ms: (!isolated).then_some(3.2),
             clock_ratio: if isolated { 1.0 } else { 0.94 },
         }
     });
