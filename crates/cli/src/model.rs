@@ -124,6 +124,7 @@ fn summary(model: &Model) -> String {
     lines.value("then at most for", release.extended_ns.as_ref(), " ns");
     lines.value("stall at the release", release.stall_ns.as_ref(), " ns");
     lines.value("kept while gaps are below", release.recurrence_ns.as_ref(), " ns");
+    lines.value("  after recurring for", release.recurrence_after_ns.as_ref(), " ns");
     lines.head("Operating points");
     for state in &model.pstates {
         lines.value(&state.name, Some(&state.mhz), " MHz");

@@ -12,8 +12,11 @@ use crate::mode::Mode;
 use crate::outcome::{Detail, Findings, Outcome, Throttling};
 use crate::stats::{Estimate, floor_index};
 
-/// Clocks closer than this are the same level.
-const SAME_LEVEL: f64 = 0.005;
+/// Clocks closer than this are the same level: half a step of 100 MHz at 5 GHz.
+const SAME_LEVEL: f64 = 0.01;
+
+/// Half the interval of a clock that is good enough to tell levels by.
+const PRECISE: f64 = 0.01;
 
 /// The model of the processor that gave these findings.
 #[must_use]
@@ -67,7 +70,7 @@ fn classes(findings: &Findings) -> Vec<Class<'_>> {
             let Some(first) = outcomes.first() else { continue };
             let with_effect = outcomes.iter().filter(|outcome| outcome.effect);
             let clocks = with_effect.filter_map(|outcome| Some((clock_of(outcome)?, *outcome)));
-            let clock = clocks.min_by(|a, b| a.0.median.total_cmp(&b.0.median));
+            let clock = lowest(clocks.collect());
             let evidence = clock.as_ref().map_or(*first, |(_, outcome)| *outcome);
             let instructions = outcomes.iter().find_map(|outcome| match &outcome.detail {
                 Detail::Instructions(found) if outcome.effect => found.median,
@@ -79,10 +82,19 @@ fn classes(findings: &Findings) -> Vec<Class<'_>> {
     classes
 }
 
+/// The lowest clock of those that are precise; where none is, the most precise.
+fn lowest<'a>(mut clocks: Vec<(Estimate, &'a Outcome)>) -> Option<(Estimate, &'a Outcome)> {
+    clocks.sort_by(|a, b| a.0.half_width().total_cmp(&b.0.half_width()));
+    let precise = clocks.iter().take_while(|(clock, _)| clock.half_width() < PRECISE).count();
+    clocks.truncate(precise.max(1));
+    clocks.into_iter().min_by(|a, b| a.0.median.total_cmp(&b.0.median))
+}
+
 /// The clock over nominal that an outcome tells.
 fn clock_of(outcome: &Outcome) -> Option<Estimate> {
     match &outcome.detail {
-        Detail::Downclock(found) => Some(found.clock_ratio.estimate),
+        // Without a settled clock it is throttling that the effect is.
+        Detail::Downclock(found) => found.settle_ns.is_some().then_some(found.clock_ratio.estimate),
         Detail::Episode(found) => Some(found.clock_ratio_after.estimate),
         Detail::Levels(found) if found.active == 1 => Some(found.clock_ratio),
         _ => None,
@@ -190,6 +202,14 @@ fn add_release(model: &mut Model, findings: &Findings, kernel: &str) {
         model.release.recurrence_ns = change
             .map(|change| time(change, outcome))
             .filter(|change| change.value > hold_ns.saturating_mul(2));
+        // Well below the change; close to it chance delays the first.
+        let change_us = found.regime_change_us.map_or(0.0, |change| change.median);
+        let mut well_below = found.gaps.iter().rev().filter(|gap| 2.0 * gap.gap_us < change_us);
+        let gap = well_below.find_map(|gap| Some((gap.gap_us, gap.kept_after_ms?)));
+        let after = gap.filter(|_| model.release.recurrence_ns.is_some()).map(|(gap_us, ms)| {
+            Sourced::new(whole(ms * 1e6), format!("{} at gaps of {gap_us:.0} us", source(outcome)))
+        });
+        model.release.recurrence_after_ns = after;
     }
 }
 

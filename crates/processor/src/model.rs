@@ -6,6 +6,7 @@
 
 mod builtin;
 mod check;
+mod keys;
 mod read;
 mod write;
 
@@ -18,7 +19,8 @@ use crate::class::InstructionClass;
 use crate::units::LicenceLevel;
 
 pub use self::builtin::{BUILTIN, builtin};
-pub use self::read::{KEYS, ModelError, Problem};
+pub use self::keys::KEYS;
+pub use self::read::{ModelError, Problem};
 
 /// A value and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -193,6 +195,8 @@ pub struct Release {
     pub stall_ns: Option<Sourced<u64>>,
     /// While bursts recur at gaps below this, the level is not given back at all (ns).
     pub recurrence_ns: Option<Sourced<u64>>,
+    /// For how long bursts must have recurred before that (ns).
+    pub recurrence_after_ns: Option<Sourced<u64>>,
 }
 
 /// An operating point.

@@ -344,5 +344,7 @@ fn findings_become_a_model_that_reads_back() {
     close("hold", value(&model.release.hold_ns), XEON_6.hold, 0.1);
     close("stall", value(&model.release.stall_ns), XEON_6.release_stall, 0.1);
     close("memory", value(&model.release.recurrence_ns), XEON_6.memory * XEON_6.ratio, 0.03);
+    let after = value(&model.release.recurrence_after_ns);
+    close("time to learn", after, XEON_6.learns, 0.1);
     close("ratio", model.levels[1].clock_ratio.as_ref().unwrap().value, XEON_6.ratio, 0.01);
 }

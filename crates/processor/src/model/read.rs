@@ -7,66 +7,13 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::keys::{KEYS, SCHEMA};
 use super::{
     Bin, CState, Clock, Cluster, Domain, Identity, Level, Model, Move, PState, Path, Power,
     Release, Request, Rule, Shape, Sourced, Transition, Upper,
 };
 use crate::class::InstructionClass;
 use crate::units::LicenceLevel;
-
-/// The version of the format.
-pub(super) const SCHEMA: &str = "dimmer/model/1";
-
-/// Every table of the format and its keys, in the order in which they are written.
-pub const KEYS: &[(&str, &[&str])] = &[
-    (
-        "",
-        &[
-            "schema",
-            "name",
-            "vendor",
-            "microarchitecture",
-            "note",
-            "topology",
-            "cluster",
-            "clock",
-            "level",
-            "rule",
-            "request",
-            "release",
-            "pstate",
-            "power",
-            "transition",
-            "cstate",
-            "move",
-        ],
-    ),
-    ("topology", &["packages", "cores", "threads_per_core", "l2_kib", "l3_kib"]),
-    ("cluster", &["name", "cores", "max_mhz", "capacity_ratio"]),
-    ("clock", &["domain", "tsc_mhz", "min_mhz", "base_mhz", "max_mhz", "tdp_mw"]),
-    ("level", &["name", "bins", "clock_ratio", "issue_ratio"]),
-    ("level.bins", &["from_cores", "cores", "mhz"]),
-    (
-        "rule",
-        &[
-            "class",
-            "upper",
-            "level",
-            "instructions",
-            "instructions_log_sd",
-            "density_per_cycle",
-            "grant_ns",
-        ],
-    ),
-    ("request", &["throttle_factor", "throttled_ns", "voltage_ns", "stall_ns", "slot_ns", "path"]),
-    ("release", &["hold_ns", "extended_share", "extended_ns", "stall_ns", "recurrence_ns"]),
-    ("pstate", &["name", "mhz", "mv"]),
-    ("power", &["load", "pstate", "package_mw"]),
-    ("transition", &["from", "to", "request_ns", "total_ns"]),
-    ("cstate", &["name", "exit_ns", "residency_ns"]),
-    ("move", &["kind", "ns"]),
-    ("a value", &["value", "source", "guess", "ci95"]),
-];
 
 /// One thing that is wrong with a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -316,6 +263,7 @@ impl Reader<'_> {
                 extended_ns: self.sourced(&table, "extended_ns", whole),
                 stall_ns: self.sourced(&table, "stall_ns", whole),
                 recurrence_ns: self.sourced(&table, "recurrence_ns", whole),
+                recurrence_after_ns: self.sourced(&table, "recurrence_after_ns", whole),
             };
             let of = |value: &Option<Sourced<u64>>| value.as_ref().map(|sourced| sourced.value);
             let release = &model.release;

@@ -11,7 +11,7 @@ impl Model {
     pub fn to_toml(&self) -> String {
         let mut out =
             Writer(String::from("# A processor model; docs/model.md describes the format.\n\n"));
-        out.text("schema", super::read::SCHEMA);
+        out.text("schema", super::keys::SCHEMA);
         out.text("name", &self.identity.name);
         out.text("vendor", &self.identity.vendor);
         out.text("microarchitecture", &self.identity.microarchitecture);
@@ -74,6 +74,7 @@ impl Model {
             out.sourced("extended_ns", release.extended_ns.as_ref());
             out.sourced("stall_ns", release.stall_ns.as_ref());
             out.sourced("recurrence_ns", release.recurrence_ns.as_ref());
+            out.sourced("recurrence_after_ns", release.recurrence_after_ns.as_ref());
         });
     }
 

@@ -1,0 +1,65 @@
+//! The keys of the format: what a model file may say, and in which order it is written.
+
+/// The version of the format.
+pub(super) const SCHEMA: &str = "dimmer/model/1";
+
+/// Every table of the format and its keys, in the order in which they are written.
+pub const KEYS: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "schema",
+            "name",
+            "vendor",
+            "microarchitecture",
+            "note",
+            "topology",
+            "cluster",
+            "clock",
+            "level",
+            "rule",
+            "request",
+            "release",
+            "pstate",
+            "power",
+            "transition",
+            "cstate",
+            "move",
+        ],
+    ),
+    ("topology", &["packages", "cores", "threads_per_core", "l2_kib", "l3_kib"]),
+    ("cluster", &["name", "cores", "max_mhz", "capacity_ratio"]),
+    ("clock", &["domain", "tsc_mhz", "min_mhz", "base_mhz", "max_mhz", "tdp_mw"]),
+    ("level", &["name", "bins", "clock_ratio", "issue_ratio"]),
+    ("level.bins", &["from_cores", "cores", "mhz"]),
+    (
+        "rule",
+        &[
+            "class",
+            "upper",
+            "level",
+            "instructions",
+            "instructions_log_sd",
+            "density_per_cycle",
+            "grant_ns",
+        ],
+    ),
+    ("request", &["throttle_factor", "throttled_ns", "voltage_ns", "stall_ns", "slot_ns", "path"]),
+    (
+        "release",
+        &[
+            "hold_ns",
+            "extended_share",
+            "extended_ns",
+            "stall_ns",
+            "recurrence_ns",
+            "recurrence_after_ns",
+        ],
+    ),
+    ("pstate", &["name", "mhz", "mv"]),
+    ("power", &["load", "pstate", "package_mw"]),
+    ("transition", &["from", "to", "request_ns", "total_ns"]),
+    ("cstate", &["name", "exit_ns", "residency_ns"]),
+    ("move", &["kind", "ns"]),
+    ("a value", &["value", "source", "guess", "ci95"]),
+];
