@@ -92,6 +92,17 @@ impl Presence {
     }
 }
 
+impl Response {
+    /// What each epoch costs, bursts and baselines alike: each with the stall of its own release, if
+    /// it seems to have one (ns).
+    pub(crate) fn costs(&self, epochs: &[Epoch]) -> Vec<f64> {
+        let own = |epoch: &Epoch| {
+            cost(epoch, self.horizon, release(epoch, self.horizon, self.plateau).as_ref())
+        };
+        epochs.iter().map(own).collect()
+    }
+}
+
 impl Bin {
     fn is_slow(&self) -> bool {
         let (mean, error) = self.slowdown;
@@ -181,6 +192,10 @@ pub(crate) struct Response {
     pub(crate) effect: bool,
     /// How long after the burst was looked at (ns).
     pub(crate) horizon_ns: f64,
+    /// Pairs that count for costs.
+    horizon: usize,
+    /// Level of the lowered clock: relative excess.
+    plateau: f64,
     /// When the last trace of the effect was seen (ns); 0 without an effect.
     pub(crate) end_ns: f64,
     /// In which share of the repetitions the burst did something.
@@ -202,25 +217,17 @@ pub(crate) fn analyse(
     let all = superpose(calibration, bursts, baselines);
     let presence = presence(&all, bursts, baselines);
     let Presence::Mixed { with, .. } = &presence else {
-        return Response { presence, ..all.response };
+        return Response { presence, ..all };
     };
     let of = |epochs: &[Epoch]| -> Vec<Epoch> {
         with.iter().filter_map(|&index| epochs.get(index).cloned()).collect()
     };
-    let those = superpose(calibration, &of(bursts), &of(baselines)).response;
-    if those.effect { Response { presence, ..those } } else { all.response }
+    let those = superpose(calibration, &of(bursts), &of(baselines));
+    if those.effect { Response { presence, ..those } } else { all }
 }
 
 /// Epochs laid over each other as if they were of one kind.
-struct Superposed {
-    response: Response,
-    /// Pairs that count for costs.
-    horizon: usize,
-    /// Level of the lowered clock: relative excess.
-    plateau: f64,
-}
-
-fn superpose(calibration: &Calibration, bursts: &[Epoch], baselines: &[Epoch]) -> Superposed {
+fn superpose(calibration: &Calibration, bursts: &[Epoch], baselines: &[Epoch]) -> Response {
     let bins = bins(calibration, bursts, baselines);
     let end = end_of_effect(&bins);
     let least = calibration.pairs(LEAST_HORIZON_NS);
@@ -242,8 +249,10 @@ fn superpose(calibration: &Calibration, bursts: &[Epoch], baselines: &[Epoch]) -
     let of = |value: fn(&Release) -> f64| -> Samples {
         releases.iter().flatten().map(value).filter(|value| *value > 0.0).collect()
     };
-    let response = Response {
+    Response {
         effect,
+        horizon,
+        plateau,
         horizon_ns: horizon as f64 * calibration.pair_ns,
         end_ns: end as f64 * calibration.pair_ns,
         presence: Presence::Alike,
@@ -251,21 +260,14 @@ fn superpose(calibration: &Calibration, bursts: &[Epoch], baselines: &[Epoch]) -
         stall_ns: if effect { of(|release| release.stall_ns) } else { Samples::default() },
         extra_ns,
         bins,
-    };
-    Superposed { response, horizon, plateau }
+    }
 }
 
 /// Tells repetitions with the effect from those without, by what they cost. Bursts and baselines
 /// are looked at alike, each with its own release: as many bursts as baselines cost something by
 /// chance.
-fn presence(all: &Superposed, bursts: &[Epoch], baselines: &[Epoch]) -> Presence {
-    let costs = |epochs: &[Epoch]| -> Vec<f64> {
-        let own = |epoch: &Epoch| {
-            cost(epoch, all.horizon, release(epoch, all.horizon, all.plateau).as_ref())
-        };
-        epochs.iter().map(own).collect()
-    };
-    let (burst_costs, baseline_costs) = (costs(bursts), costs(baselines));
+fn presence(all: &Response, bursts: &[Epoch], baselines: &[Epoch]) -> Presence {
+    let (burst_costs, baseline_costs) = (all.costs(bursts), all.costs(baselines));
     let quiet = Samples::new(baseline_costs.clone());
     let Some(typical) = quiet.quantile(0.5) else { return Presence::Alike };
     let away: Samples = quiet.values().iter().map(|cost| (cost - typical).abs()).collect();

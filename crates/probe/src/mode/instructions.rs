@@ -6,19 +6,30 @@
 //! its cost: the share of bursts with an effect, as a function of the count, is the distribution
 //! of the number required. Bursts have bare operands: not one vector instruction more than counted.
 
-use std::sync::Arc;
-
 use super::Mode;
 use super::episode;
 use crate::epoch::{self, Epochs, Plan};
 use crate::lab::{Lab, ModeError};
 use crate::outcome::{Detail, Instructions, Outcome};
 use crate::program::Operands;
-use crate::response;
+use crate::response::{self, Response};
 use crate::stats::Estimate;
+
+/// From this share on, a count suffices always.
+const SATURATED: f64 = 0.98;
+
+/// The same where shares are quotients of two counts, and so less exact.
+const NEARLY: f64 = 0.85;
 
 /// The longest burst tried. 256-bit multiply-adds need up to 30 845 on Skylake-X (paper 000 §3.3.3).
 const LONGEST: u32 = 65_536;
+
+/// Repetitions at one count, relative to the usual number, at most: where few bursts have the effect
+/// at all, it takes more to see any.
+const MOST_ROUNDS: usize = 5;
+
+/// How many of the longest bursts must have had the effect beside each count.
+const LEAST_REFERENCE: usize = 20;
 
 /// Measures the distribution of the number required.
 pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
@@ -33,31 +44,26 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let mut totals = Totals::default();
     totals.add(&saturated);
     if full.effect {
-        let cost = full.extra_ns.quantile(0.5).unwrap_or(0.0);
-        let mut share_at = |lab: &mut Lab<'_>,
-                            count: u32|
-         -> Result<(u32, f64, usize), ModeError> {
-            let plan =
-                Plan { kernel: Arc::clone(&plan.kernel), instructions: count, ..plan.clone() };
-            let epochs = repeat(lab, &plan, repetitions)?;
-            totals.add(&epochs);
-            let seen = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
-            let hits = seen.extra_ns.values().iter().filter(|extra| **extra > cost / 2.0).count();
-            Ok((count, hits as f64 / seen.extra_ns.len().max(1) as f64, epochs.len()))
+        let sweep = Sweep {
+            plan: plan.clone(),
+            repetitions,
+            is_mixed: full.presence.share().is_some_and(|share| share.median < SATURATED),
+            full: full.clone(),
         };
         let mut response = Vec::new();
         let mut count = 1;
         while count <= LONGEST {
-            let point = share_at(lab, count)?;
+            let point = sweep.share_at(lab, count, &mut totals)?;
             response.push(point);
-            if point.1 > 0.98 && (response.len() > 1 || count == 1) {
+            let enough = if sweep.is_mixed { NEARLY } else { SATURATED };
+            if point.1 > enough && (response.len() > 1 || count == 1) {
                 break;
             }
             count = count.saturating_mul(2);
         }
         for _ in 0..if lab.is_quick() { 3 } else { 8 } {
             let Some(between) = widest_step(&response) else { break };
-            response.push(share_at(lab, between)?);
+            response.push(sweep.share_at(lab, between, &mut totals)?);
             response.sort_unstable_by_key(|point| point.0);
         }
         detail = distribution(response);
@@ -72,6 +78,57 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         horizon_ns: full.horizon_ns,
         ..lab.outcome(Mode::Instructions, Detail::Instructions(detail))
     })
+}
+
+/// How counts are tried.
+struct Sweep {
+    /// Of the longest burst.
+    plan: Plan,
+    repetitions: usize,
+    /// What the longest burst does.
+    full: Response,
+    /// Whether the longest bursts have the effect in some milliseconds and not in others, so that
+    /// each count must be compared with them.
+    is_mixed: bool,
+}
+
+impl Sweep {
+    /// Bursts of `count` instructions: the count, the share with an effect, and of how many. Where
+    /// even the longest bursts have it only at times, both are run in turn, and the share is of
+    /// those that can have it.
+    fn share_at(
+        &self,
+        lab: &mut Lab<'_>,
+        count: u32,
+        totals: &mut Totals,
+    ) -> Result<(u32, f64, usize), ModeError> {
+        let short = Plan { instructions: count, ..self.plan.clone() };
+        if !self.is_mixed {
+            let epochs = repeat(lab, &short, self.repetitions)?;
+            totals.add(&epochs);
+            let all = epochs.len();
+            return Ok((count, self.hits(&epochs) as f64 / all.max(1) as f64, all));
+        }
+        let (mut tried, mut reference) = (Epochs::default(), Epochs::default());
+        let most = MOST_ROUNDS * self.repetitions;
+        while tried.len() < self.repetitions || self.hits(&reference) < LEAST_REFERENCE {
+            epoch::run(lab, &short, &mut tried)?;
+            epoch::run(lab, &self.plan, &mut reference)?;
+            if tried.len() + tried.discarded >= most {
+                break;
+            }
+        }
+        totals.add(&tried);
+        totals.add(&reference);
+        let of = self.hits(&reference);
+        Ok((count, (self.hits(&tried) as f64 / of.max(1) as f64).min(1.0), of))
+    }
+
+    /// How many bursts cost more than half of what an effect costs.
+    fn hits(&self, epochs: &Epochs) -> usize {
+        let half = self.full.extra_ns.quantile(0.5).unwrap_or(f64::INFINITY) / 2.0;
+        self.full.costs(&epochs.bursts).iter().filter(|cost| **cost > half).count()
+    }
 }
 
 fn repeat(lab: &mut Lab<'_>, plan: &Plan, repetitions: usize) -> Result<Epochs, ModeError> {
