@@ -124,6 +124,15 @@ impl Calibration {
         [self.clock.clone(), self.issue.clone()]
     }
 
+    /// The clock that a clock window of this duration shows (GHz), the time stamp's share taken
+    /// off. Of now, whatever the clock was during the calibration.
+    #[must_use]
+    pub fn ghz(&self, clock_window_ns: f64) -> f64 {
+        let Work::Clock { links } = self.clock else { return f64::NAN };
+        f64::from(links) * f64::from(self.link_cycles)
+            / (clock_window_ns - self.instrument.overhead_ns)
+    }
+
     /// How many pairs take `ns`, at least one.
     #[must_use]
     pub fn pairs(&self, ns: f64) -> usize {

@@ -209,13 +209,27 @@ pub struct Step {
     pub instructions_per_cycle: f64,
 }
 
+/// The lowest clock of a stretch that goes on at a higher one.
+#[derive(Clone, Debug)]
+pub struct Lowest {
+    /// Time from the first instruction to it (ns).
+    pub after_ns: Quantity,
+    /// Clock over nominal.
+    pub clock_ratio: Quantity,
+}
+
 /// A long stretch of the kernel.
 #[derive(Clone, Debug)]
 pub struct Downclock {
     /// How long it was run (ns).
     pub observed_ns: f64,
+    /// Share of the stretches whose clock is lowered at all, where there are two kinds of them, as
+    /// for [`Episode::effect_share`]. Everything below but throttling is of those.
+    pub effect_share: Option<Estimate>,
     /// Time from the first instruction to the settled clock (ns); `None` if the clock stays.
     pub settle_ns: Option<Quantity>,
+    /// The lowest clock on the way; `None` if that is the settled one.
+    pub lowest: Option<Lowest>,
     /// Stall on the way there (ns); `None` if fewer than half of the repetitions have one.
     pub stall_ns: Option<Quantity>,
     /// Settled clock over nominal.

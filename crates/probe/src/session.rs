@@ -8,7 +8,7 @@ use dimmer_processor::units::CpuId;
 use crate::calibration::Calibration;
 use crate::kernel::Kernel;
 use crate::lab::{Lab, ModeError, Observer, Settings};
-use crate::mode::{Mode, episode, instructions, levels, ramp, recurrence};
+use crate::mode::{Mode, downclock, episode, instructions, levels, ramp, recurrence};
 use crate::outcome::{Detail, Findings, Outcome, Skipped};
 use crate::target::{Target, TargetError};
 
@@ -124,7 +124,7 @@ fn measure(
     findings: &Findings,
 ) -> Result<Vec<Outcome>, ModeError> {
     let one = match mode {
-        Mode::Downclock => ramp::downclock(lab)?,
+        Mode::Downclock => downclock::measure(lab)?,
         Mode::Upclock => {
             let settle_ns = settle_ns(findings, &lab.kernel.name);
             let settled = ramp::settled_burst(lab, settle_ns)?;

@@ -170,6 +170,8 @@ fn quantities(detail: &Detail) -> Vec<(&'static str, Option<&Quantity>)> {
         Detail::Episode(episode) => episode_quantities(episode),
         Detail::Downclock(downclock) => vec![
             ("settle_ns", downclock.settle_ns.as_ref()),
+            ("lowest_after_ns", downclock.lowest.as_ref().map(|low| &low.after_ns)),
+            ("lowest_ratio", downclock.lowest.as_ref().map(|low| &low.clock_ratio)),
             ("stall_ns", downclock.stall_ns.as_ref()),
             ("clock_ratio", Some(&downclock.clock_ratio)),
             ("instructions_per_cycle", Some(&downclock.instructions_per_cycle)),

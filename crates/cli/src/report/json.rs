@@ -342,7 +342,10 @@ enum DetailEntry<'a> {
     },
     Downclock {
         observed_ns: f64,
+        effect_share: Option<EstimateEntry>,
         settle_ns: Option<QuantityEntry>,
+        lowest_after_ns: Option<QuantityEntry>,
+        lowest_ratio: Option<QuantityEntry>,
         stall_ns: Option<QuantityEntry>,
         clock_ratio: QuantityEntry,
         instructions_per_cycle: QuantityEntry,
@@ -397,7 +400,10 @@ impl<'a> From<&'a Detail> for DetailEntry<'a> {
             },
             Detail::Downclock(downclock) => Self::Downclock {
                 observed_ns: rounded(downclock.observed_ns),
+                effect_share: downclock.effect_share.map(EstimateEntry::from),
                 settle_ns: optional(downclock.settle_ns.as_ref()),
+                lowest_after_ns: optional(downclock.lowest.as_ref().map(|low| &low.after_ns)),
+                lowest_ratio: optional(downclock.lowest.as_ref().map(|low| &low.clock_ratio)),
                 stall_ns: optional(downclock.stall_ns.as_ref()),
                 clock_ratio: (&downclock.clock_ratio).into(),
                 instructions_per_cycle: (&downclock.instructions_per_cycle).into(),

@@ -121,11 +121,15 @@ fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
 }
 
 fn of_downclock(downclock: &Downclock) -> Vec<Reading> {
+    let lowest = downclock.lowest.as_ref();
     let settled = Reading::time("settled in", downclock.settle_ns.as_ref());
     let value = settled.value.clone().or_else(|| Some("clock stays".to_owned()));
     let mut readings = vec![
         Reading { value, ..settled },
         Reading::percent("at clock", Some(&downclock.clock_ratio.estimate)),
+        Reading::percent("lowest", lowest.map(|lowest| &lowest.clock_ratio.estimate)),
+        Reading::time("lowest in", lowest.map(|lowest| &lowest.after_ns)),
+        Reading::percent("of stretches", downclock.effect_share.as_ref()),
         Reading::time("stall", downclock.stall_ns.as_ref()),
     ];
     readings.extend(of_throttling(downclock.throttling.as_ref()));

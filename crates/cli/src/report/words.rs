@@ -226,6 +226,19 @@ fn downclock_verdict(downclock: &Downclock) -> Vec<Option<String>> {
             ),
             None => format!("The clock stays at {clock} of nominal."),
         }),
+        downclock.lowest.as_ref().map(|lowest| {
+            format!(
+                "Before that it stands at {}, from {} after the first instruction on.",
+                percent_with_interval(&lowest.clock_ratio.estimate),
+                time(lowest.after_ns.estimate.median)
+            )
+        }),
+        downclock.effect_share.filter(|share| share.median < ALMOST_ALL).map(|share| {
+            format!(
+                "That is so in {} of the stretches; in the others the clock stays.",
+                percent_with_interval(&share)
+            )
+        }),
         (levels > 2).then(|| format!("It visits {levels} levels on the way, the first included.")),
         downclock
             .stall_ns

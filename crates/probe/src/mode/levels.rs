@@ -1,7 +1,7 @@
 //! The settled state: clock and throughput of a kernel, by the number of CPUs that run it.
 
 use super::Mode;
-use super::ramp;
+use super::{downclock, ramp};
 use crate::lab::{Lab, ModeError, floor_u32};
 use crate::outcome::{Detail, Levels, Outcome};
 use crate::program::{Program, Trace, Work};
@@ -56,8 +56,7 @@ fn on(lab: &mut Lab<'_>, active: usize) -> Result<Outcome, ModeError> {
             let (Some(narrow_ns), Some(wide_ns)) = (clock_ns(narrow), clock_ns(wide)) else {
                 continue;
             };
-            let nominal_ns = lab.calibration.clock_ns - overhead;
-            let ghz = lab.calibration.instrument.nominal_ghz * nominal_ns / wide_ns;
+            let ghz = lab.calibration.ghz(wide_ns + overhead);
             ratios.push(narrow_ns / wide_ns);
             clocks.push(ghz);
             let kernel_ns = settled(lab, wide, windows, 0);
@@ -69,7 +68,7 @@ fn on(lab: &mut Lab<'_>, active: usize) -> Result<Outcome, ModeError> {
     let ratios: Samples = ratios.into_iter().collect();
     let lowered = ratios
         .centre()
-        .is_some_and(|(mean, error)| 1.0 - mean > ramp::SMALLEST_STEP.max(4.5 * error));
+        .is_some_and(|(mean, error)| 1.0 - mean > downclock::SMALLEST_STEP.max(4.5 * error));
     let clock_ratio = ratios.estimate().unwrap_or(nothing);
     let detail = Levels {
         active,

@@ -1,5 +1,6 @@
 //! Modes: the questions that the probe asks.
 
+pub(crate) mod downclock;
 pub(crate) mod episode;
 pub(crate) mod instructions;
 pub(crate) mod levels;

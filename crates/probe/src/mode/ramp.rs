@@ -1,5 +1,6 @@
-//! A long stretch of the kernel, from its first instruction on: the thesis's DOWNCLOCK and
-//! PRE_THROTTLE_TIME modes (paper 000 §3.2.5), and how a burst is throttled.
+//! Long stretches of a kernel, from its first instruction on; how they begin: the thesis's
+//! PRE_THROTTLE_TIME mode (paper 000 §3.2.5), and how a burst is throttled. Where their clock goes
+//! is the business of `downclock`.
 //!
 //! The stretch begins with fine windows of kernel code only, goes on with coarse ones in turn with
 //! clock windows, and ends with fine ones again: the settled reference of those at its begin. So
@@ -9,24 +10,21 @@ use std::time::Duration;
 
 use super::Mode;
 use crate::lab::{Lab, ModeError, floor_u32};
-use crate::outcome::{
-    CurvePoint, Detail, Downclock, Outcome, Quantity, Step, Throttle, Throttling,
-};
+use crate::outcome::{Detail, Outcome, Quantity, Throttle, Throttling};
 use crate::program::{Program, Trace, Work};
-use crate::response::edges;
-use crate::stats::{Estimate, Samples, floor_index};
+use crate::stats::{Samples, floor_index};
 
 /// Settled length of a fine window (ns): a few times what a time stamp costs.
-const FINE_NS: f64 = 40.0;
+pub(super) const FINE_NS: f64 = 40.0;
 
 /// Fine windows at both ends: 2 us, 8 us if throttled to a quarter. They have no clock windows
 /// between them, so they must be over before the clock settles.
-const FINE_WINDOWS: usize = 40;
+pub(super) const FINE_WINDOWS: usize = 40;
 
 /// Settled length of a coarse window (ns): twice the clock window beside it, so that a kernel of
 /// two instructions a cycle stays well above the one in two cycles that licences are said to ask
 /// for (paper 003 §2).
-const COARSE_NS: f64 = 500.0;
+pub(super) const COARSE_NS: f64 = 500.0;
 
 /// Scalar code before the stretch (ns): the licence of the one before is given back.
 const QUIET_NS: f64 = 3e6;
@@ -44,39 +42,34 @@ const COLD_NS: f64 = 250.0;
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// Standard errors by which a step of the clock or of throughput must stand out.
-const STANDS_OUT: f64 = 4.5;
-
-/// The smallest step of the settled clock that counts. Licences come in bins of 100 MHz, some 2 %
-/// of the clock; within the tens of milliseconds of a stretch it drifts by nearly 1 % on shared
-/// machines.
-pub(crate) const SMALLEST_STEP: f64 = 0.01;
+pub(super) const STANDS_OUT: f64 = 4.5;
 
 /// One stretch of the kernel, reduced to numbers.
 #[derive(Clone, Debug)]
-struct Stretch {
+pub(super) struct Stretch {
     /// Fine windows at the begin: (begin (ns), duration over the settled one); NaN if interrupted.
-    fine: Vec<(f64, f64)>,
+    pub(super) fine: Vec<(f64, f64)>,
     /// Coarse windows of the kernel and the clock windows after them.
-    coarse: Vec<Coarse>,
+    pub(super) coarse: Vec<Coarse>,
     /// Durations of a stall in the clock windows: (begin (ns), stall (ns)).
-    stalls: Vec<(f64, f64)>,
+    pub(super) stalls: Vec<(f64, f64)>,
     /// Settled clock over nominal.
-    clock_ratio: f64,
+    pub(super) clock_ratio: f64,
     /// Settled kernel instructions per core cycle.
-    instructions_per_cycle: f64,
+    pub(super) instructions_per_cycle: f64,
 }
 
 /// A coarse window of the kernel and the clock window after it; NaN if interrupted.
 #[derive(Clone, Copy, Debug)]
-struct Coarse {
+pub(super) struct Coarse {
     /// Begin (ns after the kernel's first instruction).
-    at_ns: f64,
+    pub(super) at_ns: f64,
     /// Duration over the settled one, less 1.
-    slowness: f64,
+    pub(super) slowness: f64,
     /// Begin of the clock window (ns).
-    clock_at_ns: f64,
+    pub(super) clock_at_ns: f64,
     /// Clock over nominal.
-    clock: f64,
+    pub(super) clock: f64,
 }
 
 /// Sizes of the windows.
@@ -101,69 +94,6 @@ pub(crate) fn rate(lab: &mut Lab<'_>) -> Result<f64, ModeError> {
     let samples: Samples = windows.map(|window| lab.calibration.ns(trace.ticks(window))).collect();
     let ns = samples.quantile(0.5).unwrap_or(f64::from(PROBE)).max(1.0);
     Ok(f64::from(PROBE) / ns)
-}
-
-/// The DOWNCLOCK mode.
-pub(crate) fn downclock(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
-    let observed_ns = if lab.is_quick() { 1e6 } else { 60e6 };
-    let repetitions = if lab.is_quick() { 24 } else { 60 };
-    let (stretches, trace_facts) = stretches(
-        lab,
-        (FINE_NS, FINE_WINDOWS),
-        observed_ns,
-        repetitions.min(lab.settings.repetitions),
-    )?;
-    let curve = curve(lab, &stretches);
-    let settled: Samples = stretches.iter().map(|stretch| stretch.clock_ratio).collect();
-    let settled_ratio = settled.quantile(0.5).unwrap_or(1.0);
-    let lowered = settled
-        .centre()
-        .is_some_and(|(mean, error)| 1.0 - mean > SMALLEST_STEP.max(STANDS_OUT * error));
-    let mut steps = steps(&curve, &stretches);
-    if !lowered {
-        steps.truncate(1);
-    }
-    let settle: Samples = if lowered {
-        stretches.iter().filter_map(|stretch| settle_time(stretch, settled_ratio)).collect()
-    } else {
-        Samples::default()
-    };
-    let until = settle.quantile(0.95).unwrap_or(0.0) + 10_000.0;
-    let stalls: Samples = stretches
-        .iter()
-        .map(|s| s.stalls.iter().filter(|(at, _)| *at < until).map(|(_, ns)| ns).sum::<f64>())
-        .filter(|stall| lowered && *stall > 0.0)
-        .collect();
-    let level = throttled_level(&stretches);
-    let throttling = level.and_then(|level| throttling_at(level, &stretches));
-    let ratio = Quantity::new(settled);
-    let per_cycle = Quantity::new(stretches.iter().map(|s| s.instructions_per_cycle).collect());
-    let (Some(clock_ratio), Some(instructions_per_cycle)) = (ratio, per_cycle) else {
-        return Err(nothing_undisturbed());
-    };
-    let effect = lowered || throttling.is_some();
-    let (low, high) = clock_ratio.estimate.ci95;
-    let detail = Downclock {
-        observed_ns,
-        settle_ns: Quantity::new(settle),
-        stall_ns: (2 * stalls.len() >= stretches.len()).then(|| Quantity::new(stalls)).flatten(),
-        throughput: throughput(&stretches),
-        clock_ratio,
-        instructions_per_cycle,
-        throttling,
-        steps,
-        curve,
-    };
-    Ok(Outcome {
-        repetitions: stretches.len(),
-        disturbed_windows: trace_facts.disturbed,
-        preemptions: trace_facts.preemptions,
-        effect,
-        // What the stretch loses at most to another clock.
-        bound_ns: (1.0 - low).abs().max((1.0 - high).abs()) * observed_ns,
-        horizon_ns: observed_ns,
-        ..lab.outcome(Mode::Downclock, Detail::Downclock(detail))
-    })
 }
 
 /// The PRE_THROTTLE_TIME mode.
@@ -233,12 +163,19 @@ pub(crate) fn throttling(
 
 /// What happened while the stretches ran.
 #[derive(Clone, Copy, Debug, Default)]
-struct Facts {
-    disturbed: usize,
-    preemptions: u64,
+pub(super) struct Facts {
+    pub(super) disturbed: usize,
+    pub(super) preemptions: u64,
 }
 
-fn stretches(
+impl Facts {
+    pub(super) fn add(&mut self, other: Self) {
+        self.disturbed += other.disturbed;
+        self.preemptions += other.preemptions;
+    }
+}
+
+pub(super) fn stretches(
     lab: &mut Lab<'_>,
     (fine_ns, fine_windows): (f64, usize),
     observed_ns: f64,
@@ -302,14 +239,15 @@ fn reduce(
     let slowness =
         |window: usize, settled: f64| (ns(window) - overhead) / (settled - overhead) - 1.0;
     let clock_ratio = (nominal - overhead) / (clock_settled - overhead);
-    let settled_ghz = lab.calibration.instrument.nominal_ghz * clock_ratio;
+    let settled_ghz = lab.calibration.ghz(clock_settled);
     let mut stretch = Stretch {
         fine: (begin..middle).map(|window| (at(window), slowness(window, fine_settled))).collect(),
         coarse: Vec::with_capacity(shape.coarse_windows),
         stalls: Vec::new(),
         clock_ratio,
-        instructions_per_cycle: f64::from(shape.coarse)
-            / ((coarse_settled - overhead) * settled_ghz),
+        // The difference of two windows: what beginning and ending one costs cancels.
+        instructions_per_cycle: f64::from(shape.coarse - shape.fine)
+            / ((coarse_settled - fine_settled) * settled_ghz),
     };
     for window in (middle..end).step_by(2) {
         let clock = ns(window + 1);
@@ -340,7 +278,7 @@ fn mean_slowness(stretches: &[Stretch]) -> Vec<(f64, f64)> {
 
 /// The slowness of throttled windows: the median of those that are slow. (A stall makes one
 /// window slower by far; it does not count more than another.) `None`: nothing is throttled.
-fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
+pub(super) fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
     let begins = |index: usize| -> Samples { stretches.iter().map(|s| s.fine[index].0).collect() };
     let slow = |(index, (mean, error)): (usize, (f64, f64))| {
         let warm = begins(index).quantile(0.5).is_some_and(|begin| begin > COLD_NS);
@@ -353,7 +291,7 @@ fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
 }
 
 /// How these stretches are throttled, given the slowness of throttled windows.
-fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttling> {
+pub(super) fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttling> {
     let end = |stretch: &Stretch| {
         // The change point between `level` and 0, as in the release of a licence.
         let (mut sum, mut best, mut end) = (0.0, 0.0, 0.0);
@@ -391,102 +329,12 @@ fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttling> {
     beyond_cold.then_some(Throttling { throttled_ns, throttle_factor })
 }
 
-fn settled_per_cycle(stretches: &[Stretch]) -> f64 {
+pub(super) fn settled_per_cycle(stretches: &[Stretch]) -> f64 {
     let samples: Samples = stretches.iter().map(|s| s.instructions_per_cycle).collect();
     samples.quantile(0.5).unwrap_or(f64::NAN)
 }
 
-/// Clock over time, in bins that grow.
-fn curve(lab: &Lab<'_>, stretches: &[Stretch]) -> Vec<CurvePoint> {
-    let windows = stretches.iter().map(|stretch| stretch.coarse.len()).min().unwrap_or(0);
-    let window_ns = COARSE_NS + lab.calibration.clock_ns;
-    let point = |first: usize, end: usize| {
-        let mean = |stretch: &Stretch| {
-            let clocks: Samples = stretch.coarse[first..end].iter().map(|w| w.clock).collect();
-            clocks.trimmed_mean(0.1).unwrap_or(f64::NAN)
-        };
-        let at: Samples = stretches.iter().map(|stretch| stretch.coarse[first].at_ns).collect();
-        let (mean, error) =
-            stretches.iter().map(mean).collect::<Samples>().centre().unwrap_or((1.0, 1.0));
-        let until = (end - first) as f64 * window_ns;
-        let begin = at.quantile(0.5).unwrap_or(0.0);
-        let stalled = stretches.iter().filter(|stretch| {
-            stretch.stalls.iter().any(|(at, _)| (begin..begin + until).contains(at))
-        });
-        CurvePoint {
-            at_ns: begin + until / 2.0,
-            clock_ratio: Estimate {
-                median: mean,
-                ci95: (mean - 1.96 * error, mean + 1.96 * error),
-            },
-            stall_share: stalled.count() as f64 / stretches.len() as f64,
-        }
-    };
-    edges(windows).windows(2).map(|edge| point(edge[0], edge[1])).collect()
-}
-
-/// Throughput over time: fine windows at the begin, bins of coarse ones after.
-fn throughput(stretches: &[Stretch]) -> Vec<(f64, f64)> {
-    let settled = settled_per_cycle(stretches);
-    let fine = stretches.iter().map(|stretch| stretch.fine.len()).min().unwrap_or(0);
-    let coarse = stretches.iter().map(|stretch| stretch.coarse.len()).min().unwrap_or(0);
-    let median = |values: &mut dyn Iterator<Item = f64>| values.collect::<Samples>().quantile(0.5);
-    let mut points = Vec::new();
-    for index in 0..fine {
-        let at = median(&mut stretches.iter().map(|stretch| stretch.fine[index].0));
-        let slow = median(&mut stretches.iter().map(|stretch| stretch.fine[index].1));
-        points.extend(at.zip(slow).map(|(at, slow)| (at, settled / (1.0 + slow))));
-    }
-    for edge in edges(coarse).windows(2) {
-        let windows = || stretches.iter().flat_map(|stretch| &stretch.coarse[edge[0]..edge[1]]);
-        let at = median(&mut windows().map(|window| window.at_ns));
-        let slow = median(&mut windows().map(|window| window.slowness));
-        points.extend(at.zip(slow).map(|(at, slow)| (at, settled / (1.0 + slow))));
-    }
-    points
-}
-
-/// The levels of the clock in order: a new one begins where a point of the curve and the next
-/// differ from the level so far.
-fn steps(curve: &[CurvePoint], stretches: &[Stretch]) -> Vec<Step> {
-    let per_cycle = settled_per_cycle(stretches);
-    let step = |at_ns, clock_ratio| Step { at_ns, clock_ratio, instructions_per_cycle: per_cycle };
-    let mut steps = vec![step(0.0, 1.0)];
-    let mut level = 1.0;
-    for pair in curve.windows(2) {
-        let differs = |point: &CurvePoint| {
-            let error = point.clock_ratio.half_width() / 1.96;
-            let away = (point.clock_ratio.median - level).abs();
-            away > SMALLEST_STEP && away > STANDS_OUT * error
-        };
-        if differs(&pair[0]) && differs(&pair[1]) {
-            level = pair[1].clock_ratio.median;
-            steps.push(step(pair[0].at_ns, level));
-        }
-    }
-    steps
-}
-
-/// When the clock of one stretch reaches the settled level: the change point between the two.
-fn settle_time(stretch: &Stretch, settled: f64) -> Option<f64> {
-    let (mut sum, mut best, mut at) = (0.0, 0.0, 0.0);
-    let drop = 1.0 - settled;
-    if drop < SMALLEST_STEP {
-        return None;
-    }
-    let windows: Vec<_> = stretch.coarse.iter().filter(|window| window.clock.is_finite()).collect();
-    for (index, window) in windows.iter().enumerate() {
-        // Near the nominal clock counts for, near the settled one against.
-        sum += (window.clock - settled) / drop * 2.0 - 1.0;
-        if sum > best {
-            best = sum;
-            at = windows.get(index + 1).map_or(window.at_ns, |next| next.clock_at_ns);
-        }
-    }
-    Some(at)
-}
-
-fn nothing_undisturbed() -> ModeError {
+pub(super) fn nothing_undisturbed() -> ModeError {
     ModeError::Target(crate::target::TargetError::NoClock {
         why: "every stretch of the kernel was disturbed by interrupts".to_owned(),
     })

@@ -73,6 +73,8 @@ pub(super) fn skylake() -> Fixture {
     let curve = step_curve(&[(0.0, 1.0), (24_590.0, 0.79), (51_430.0, 0.65)], 1e6, 1.0, None);
     let downclock = Downclock {
         observed_ns: 1e6,
+        effect_share: None,
+        lowest: None,
         settle_ns: quantity(51_430.0, 4_100.0, 1000, 1),
         stall_ns: quantity(10_400.0, 900.0, 1000, 2),
         clock_ratio: some(quantity(0.65, 0.001, 1000, 3)),
