@@ -83,7 +83,7 @@ fn classes(findings: &Findings) -> Vec<Class<'_>> {
 }
 
 /// The lowest clock of those that are precise; where none is, the most precise.
-fn lowest<'a>(mut clocks: Vec<(Estimate, &'a Outcome)>) -> Option<(Estimate, &'a Outcome)> {
+fn lowest(mut clocks: Vec<(Estimate, &Outcome)>) -> Option<(Estimate, &Outcome)> {
     clocks.sort_by(|a, b| a.0.half_width().total_cmp(&b.0.half_width()));
     let precise = clocks.iter().take_while(|(clock, _)| clock.half_width() < PRECISE).count();
     clocks.truncate(precise.max(1));
@@ -93,8 +93,13 @@ fn lowest<'a>(mut clocks: Vec<(Estimate, &'a Outcome)>) -> Option<(Estimate, &'a
 /// The clock over nominal that an outcome tells.
 fn clock_of(outcome: &Outcome) -> Option<Estimate> {
     match &outcome.detail {
-        // Without a settled clock it is throttling that the effect is.
-        Detail::Downclock(found) => found.settle_ns.is_some().then_some(found.clock_ratio.estimate),
+        // The licence's clock is the lowest; without a settled one it is throttling that the
+        // effect is.
+        Detail::Downclock(found) => {
+            let lowest = found.lowest.as_ref().map(|lowest| lowest.clock_ratio.estimate);
+            let settled = found.settle_ns.as_ref().map(|_| found.clock_ratio.estimate);
+            lowest.or(settled)
+        }
         Detail::Episode(found) => Some(found.clock_ratio_after.estimate),
         Detail::Levels(found) if found.active == 1 => Some(found.clock_ratio),
         _ => None,
@@ -114,8 +119,7 @@ fn add_levels(model: &mut Model, classes: &[Class<'_>]) {
         let lowest = model.levels.last().and_then(|level| level.clock_ratio.as_ref());
         // The first level's ratio is 1, but a level with an effect is never the first.
         if lowest.is_none_or(|lowest| lowest.value - estimate.median > SAME_LEVEL) {
-            let ratio = Sourced::new(estimate.median.min(1.0), source(outcome))
-                .with_interval(estimate.ci95.0.min(1.0), estimate.ci95.1.min(1.0));
+            let ratio = ratio(estimate, outcome);
             let name = format!("L{}", model.levels.len());
             model.levels.push(Level { clock_ratio: Some(ratio), ..Level::named(&name) });
         }
@@ -165,12 +169,7 @@ fn add_request(model: &mut Model, findings: &Findings, kernel: &str) {
         }
     };
     if let Some((outcome, found)) = of_kernel().find_map(|o| Some((o, throttling(o)?))) {
-        let factor = found.throttle_factor;
-        let ratio = |value: f64| value.clamp(f64::MIN_POSITIVE, 1.0);
-        model.request.throttle_factor = Some(
-            Sourced::new(ratio(factor.median), source(outcome))
-                .with_interval(ratio(factor.ci95.0), ratio(factor.ci95.1)),
-        );
+        model.request.throttle_factor = Some(ratio(&found.throttle_factor, outcome));
         model.request.throttled_ns = Some(time(found.throttled_ns.estimate, outcome));
     }
     let stall = of_kernel().find_map(|outcome| match &outcome.detail {
@@ -216,6 +215,13 @@ fn add_release(model: &mut Model, findings: &Findings, kernel: &str) {
 fn time(estimate: Estimate, outcome: &Outcome) -> Sourced<u64> {
     Sourced::new(whole(estimate.median), source(outcome))
         .with_interval(whole(estimate.ci95.0), whole(estimate.ci95.1))
+}
+
+/// A ratio, to four digits, as no measurement gives more; above 0, at most 1.
+fn ratio(estimate: &Estimate, outcome: &Outcome) -> Sourced<f64> {
+    let rounded = |value: f64| ((value * 1e4).round() / 1e4).clamp(1e-4, 1.0);
+    Sourced::new(rounded(estimate.median), source(outcome))
+        .with_interval(rounded(estimate.ci95.0), rounded(estimate.ci95.1))
 }
 
 /// A rounded count; 0 for negative numbers.

@@ -1,7 +1,10 @@
 //! The real binary in a directory of its own: what it prints, where, and how it ends.
 
+#![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
+
 mod bad_input;
 mod doctor;
+mod model;
 mod restore;
 
 use std::path::Path;

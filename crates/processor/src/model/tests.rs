@@ -220,32 +220,3 @@ fn the_format_is_documented() {
         }
     }
 }
-
-#[test]
-fn every_file_of_the_folder_is_built_in_and_reads() {
-    // Asked for at run time: the tests may run elsewhere than they were built.
-    let Some(manifest) = std::env::var_os("CARGO_MANIFEST_DIR") else {
-        println!("SKIPPED: not run by cargo, so the folder of the models is not known");
-        return;
-    };
-    let folder = FilePath::new(&manifest).join("../../models");
-    let mut files: Vec<(String, String)> = std::fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .map(|path| {
-            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            (name, std::fs::read_to_string(path).unwrap())
-        })
-        .collect();
-    files.sort();
-    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-    let builtin_names: Vec<&str> = BUILTIN.iter().map(|(name, _)| *name).collect();
-    assert_eq!(builtin_names, names);
-    for (name, text) in &files {
-        let path = format!("models/{name}.toml");
-        let model = Model::parse(FilePath::new(&path), text).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(builtin(name), Some(text.as_str()));
-        // What is written from it reads as the same model again.
-        assert_eq!(Model::parse(FilePath::new(&path), &model.to_toml()).unwrap(), model);
-    }
-}
