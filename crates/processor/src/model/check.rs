@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::read::Reader;
-use super::{Clock, Level, Model, Sourced};
+use super::{Clock, Domain, Level, Model, Sourced};
 
 impl Reader<'_> {
     /// Lowest, base and highest clock in this order.
@@ -20,6 +20,29 @@ impl Reader<'_> {
             let ((low, low_mhz), (high, high_mhz)) = (pair[0], pair[1]);
             if low_mhz > high_mhz {
                 let message = format!("`{low}` ({low_mhz}) is above `{high}` ({high_mhz})");
+                self.problem(at, message);
+            }
+        }
+    }
+
+    /// A clock that a cluster shares needs clusters.
+    pub(super) fn check_domain(&mut self, model: &Model, at: &Range<usize>) {
+        let domain = model.clock.domain.as_ref().map(|domain| domain.value);
+        if domain == Some(Domain::Cluster) && model.clusters.is_empty() {
+            self.problem(at, "`domain` is \"cluster\", but there is no `[[cluster]]`");
+        }
+    }
+
+    /// No more cores are active than there are.
+    pub(super) fn check_cores(&mut self, model: &Model) {
+        let Some(cores) = model.shape.cores.as_ref().map(|cores| cores.value) else { return };
+        let places = self.level_places.clone();
+        for (level, at) in model.levels.iter().zip(&places) {
+            if let Some(bin) = level.bins.iter().find(|bin| bin.cores > cores) {
+                let message = format!(
+                    "level `{}`: {} active cores, but `topology.cores` is {cores}",
+                    level.name, bin.cores
+                );
                 self.problem(at, message);
             }
         }

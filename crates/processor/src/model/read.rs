@@ -66,10 +66,7 @@ impl Model {
         let model = reader.model(&top);
         let mut problems = reader.problems;
         problems.sort_by_key(|problem| problem.line);
-        match model {
-            Some(model) if problems.is_empty() => Ok(model),
-            _ => Err(refused(problems)),
-        }
+        if problems.is_empty() { Ok(model) } else { Err(refused(problems)) }
     }
 }
 
@@ -103,16 +100,17 @@ impl Reader<'_> {
         self.problems.push(Problem { line, message: message.into() });
     }
 
-    fn model(&mut self, top: &Section<'_, '_>) -> Option<Model> {
+    fn model(&mut self, top: &Section<'_, '_>) -> Model {
         self.keys(top);
         let schema = self.text_of(top, "schema", true);
         if schema.as_deref().is_some_and(|schema| schema != SCHEMA) {
             self.problem(&top.at("schema"), format!("`schema`: expected \"{SCHEMA}\""));
         }
+        // A name that is missing is a problem already; what else there is is to be told as well.
         let identity = Identity {
-            name: self.text_of(top, "name", true)?,
-            vendor: self.text_of(top, "vendor", true)?,
-            microarchitecture: self.text_of(top, "microarchitecture", true)?,
+            name: self.text_of(top, "name", true).unwrap_or_default(),
+            vendor: self.text_of(top, "vendor", true).unwrap_or_default(),
+            microarchitecture: self.text_of(top, "microarchitecture", true).unwrap_or_default(),
             note: self.text_of(top, "note", false),
         };
         let mut model = Model::new(identity);
@@ -140,7 +138,9 @@ impl Reader<'_> {
             let cluster = self.cluster(&table);
             model.clusters.extend(cluster);
         }
+        self.check_domain(&model, &top.at("clock"));
         self.read_levels(top, &mut model);
+        self.check_cores(&model);
         let rules = self.tables(top, "rule", "rule");
         let written = rules.len();
         for table in rules {
@@ -153,7 +153,7 @@ impl Reader<'_> {
         }
         self.read_changes(top, &mut model);
         self.read_points(top, &mut model);
-        Some(model)
+        model
     }
 
     fn cluster(&mut self, table: &Section<'_, '_>) -> Option<Cluster> {

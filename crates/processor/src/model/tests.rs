@@ -95,6 +95,29 @@ fn builtin_models_read_and_write_back() {
 }
 
 #[test]
+fn cores_and_clusters_must_fit_what_speaks_of_them() {
+    check(
+        "domain = { value = \"core\", source = \"s\" }",
+        "domain = { value = \"cluster\", source = \"s\" }",
+        "m.toml:6: `domain` is \"cluster\", but there is no `[[cluster]]`",
+    );
+    check(
+        "[clock]",
+        "[topology]\ncores = { value = 3, source = \"s\" }\n[clock]",
+        "m.toml:14: level `L0`: 4 active cores, but `topology.cores` is 3\n\
+         m.toml:23: level `L1`: 4 active cores, but `topology.cores` is 3",
+    );
+}
+
+#[test]
+fn a_missing_name_hides_no_other_problem() {
+    let error = parse("schema = \"dimmer/model/1\"\nvendor = \"V\"\n").unwrap_err().to_string();
+    for part in ["`name`", "`microarchitecture`", "no `[[level]]`"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn unknown_keys_are_refused_with_the_accepted_ones() {
     check(
         "hold_ns = { value = 670_000, source = \"s\" }",
