@@ -32,8 +32,8 @@ pub struct Plan {
     pub cpu: CpuId,
     /// How.
     pub settings: Settings,
-    /// How long all of it may take. Items share what is left evenly; each takes the least time
-    /// that it needs in any case.
+    /// How long all of it may take. Items share what is left by what they usually take; each takes
+    /// the least time that it needs in any case.
     pub budget: Duration,
     /// Whether modes that ask about an effect (upclock, recurrence, instructions) are left out for
     /// kernels of which no other mode of this plan has seen one.
@@ -94,7 +94,8 @@ pub fn run(
             continue;
         }
         observer.begins(&format!("{mode} {kernel}"), index as f64 / plan.items.len() as f64);
-        let left = u32::try_from(plan.items.len() - index).unwrap_or(u32::MAX);
+        let weights = plan.items[index..].iter().map(|item| weight(item.mode)).sum::<f64>();
+        let left = plan.budget.saturating_sub(begin.elapsed());
         let mut lab = Lab {
             target: &mut *target,
             calibration: &calibration,
@@ -102,7 +103,7 @@ pub fn run(
             observer: &*observer,
             cpu: plan.cpu,
             kernel: Arc::new(kernel.clone()),
-            allowance: plan.budget.saturating_sub(begin.elapsed()) / left,
+            allowance: left.mul_f64(weight(*mode) / weights),
             counts: None,
         };
         match measure(&mut lab, *mode, *burst, &findings) {
@@ -115,6 +116,11 @@ pub fn run(
         }
     }
     Ok(findings)
+}
+
+/// How much of the time a mode takes, relative to the others: a recurrence is twenty measurements.
+fn weight(mode: Mode) -> f64 {
+    if mode == Mode::Recurrence { 8.0 } else { 1.0 }
 }
 
 fn measure(

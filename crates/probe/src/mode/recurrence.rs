@@ -44,7 +44,10 @@ const QUICK_MEASURED_NS: f64 = 4e6;
 /// Gaps above this get few repetitions (us).
 const LONG_GAP_US: f64 = 1500.0;
 
-/// Most time for one gap, if four repetitions do not take longer.
+/// Gaps above this get fewest (us).
+const VERY_LONG_GAP_US: f64 = 20_000.0;
+
+/// Most time for one gap, if the fewest repetitions do not take longer.
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// How precise the slow-down is to be: standard error (%).
@@ -224,13 +227,14 @@ fn observe(lab: &mut Lab<'_>, burst: Burst, gap_us: f64) -> Result<Observed, Mod
     let (least, most) = match (lab.is_quick(), gap_us > LONG_GAP_US) {
         (true, true) => (4, 4),
         (true, false) => (8, 20),
-        (false, true) => (5, 10),
+        (false, true) if gap_us > VERY_LONG_GAP_US => (2, 5),
+        (false, true) => (4, 10),
         (false, false) => (30, lab.settings.repetitions.max(30)),
     };
     let instructions = burst.instructions;
     let pairs = lab.calibration.pairs(gap_us * 1000.0).max(2);
-    let gaps_in = |ns: f64| floor_index(ns / (gap_us * 1000.0)).max(2);
-    let measured = gaps_in(if lab.is_quick() { QUICK_MEASURED_NS } else { MEASURED_NS });
+    let gaps_in = |ns: f64| floor_index((ns / (gap_us * 1000.0)).ceil());
+    let measured = gaps_in(if lab.is_quick() { QUICK_MEASURED_NS } else { MEASURED_NS }).max(2);
     let (settle, learn) = (gaps_in(burst.settle_ns), gaps_in(LEARNING_NS));
     let (base_cycles, cycles) = (settle + measured, learn + 2 * measured);
     let stand_in = Arc::new(kernel::stand_in());
@@ -249,14 +253,14 @@ fn observe(lab: &mut Lab<'_>, burst: Burst, gap_us: f64) -> Result<Observed, Mod
     let mut timed = Vec::new();
     let (mut base_stalls, mut own_stalls) = (Stalls::default(), Stalls::default());
     let (mut disturbed, mut preemptions) = (0, 0);
-    // A fair share of the time for each gap; four repetitions in any case.
+    // A fair share of the time for each gap; a few repetitions in any case.
     let deadline = lab.deadline(0.04, LONGEST);
     for repetition in 0..most {
         let is_precise = || {
             let centre = Samples::new(slowdowns.clone()).centre();
             centre.is_some_and(|(_, error)| error < PRECISION_PCT)
         };
-        if repetition >= 4 && deadline.is_over() || repetition >= least && is_precise() {
+        if repetition >= least.min(4) && deadline.is_over() || repetition >= least && is_precise() {
             break;
         }
         let (trace, _) = lab.run(&program, None, expected_ns)?;
@@ -370,7 +374,7 @@ impl Keeping {
 /// Mean and its interval: where the clock wanders, single slow-downs are of several kinds, and the
 /// median jumps between them.
 fn mean(samples: &Samples) -> Option<Estimate> {
-    let (mean, error) = samples.centre()?;
+    let Some((mean, error)) = samples.centre() else { return samples.estimate() };
     Some(Estimate { median: mean, ci95: (mean - 1.96 * error, mean + 1.96 * error) })
 }
 
