@@ -36,11 +36,12 @@ pub fn of(findings: &Findings, identity: Identity, shape: Shape) -> Model {
     });
     let classes = classes(findings);
     add_levels(&mut model, &classes);
-    let heaviest = classes.iter().filter_map(|class| class.clock.as_ref()).map(|c| c.1);
-    if let Some(heaviest) = heaviest.max_by_key(|outcome| outcome.class) {
-        let kernel = &heaviest.kernel;
-        add_request(&mut model, findings, kernel);
-        add_release(&mut model, findings, kernel);
+    let with_effect = classes.iter().filter(|class| class.clock.is_some());
+    if let Some(heaviest) = with_effect.max_by_key(|class| class.class) {
+        let of_class = |outcome: &&Outcome| is_of(outcome, heaviest.class, heaviest.upper);
+        let outcomes: Vec<&Outcome> = findings.outcomes.iter().filter(of_class).collect();
+        add_request(&mut model, &outcomes);
+        add_release(&mut model, &outcomes);
     }
     model
 }
@@ -61,11 +62,7 @@ fn classes(findings: &Findings) -> Vec<Class<'_>> {
     let mut classes: Vec<Class<'_>> = Vec::new();
     for class in InstructionClass::ALL {
         for upper in [Upper::Any, Upper::Dirty] {
-            let of_class = |outcome: &&Outcome| {
-                outcome.class == class
-                    && outcome.kernel.ends_with("-dirty") == (upper == Upper::Dirty)
-                    && !outcome.kernel.contains('+')
-            };
+            let of_class = |outcome: &&Outcome| is_of(outcome, class, upper);
             let outcomes: Vec<&Outcome> = findings.outcomes.iter().filter(of_class).collect();
             let Some(first) = outcomes.first() else { continue };
             let with_effect = outcomes.iter().filter(|outcome| outcome.effect);
@@ -80,6 +77,13 @@ fn classes(findings: &Findings) -> Vec<Class<'_>> {
         }
     }
     classes
+}
+
+/// Whether an outcome speaks of this class, and not of a mixture.
+fn is_of(outcome: &Outcome, class: InstructionClass, upper: Upper) -> bool {
+    outcome.class == class
+        && outcome.kernel.ends_with("-dirty") == (upper == Upper::Dirty)
+        && !outcome.kernel.contains('+')
 }
 
 /// The lowest clock of those that are precise; where none is, the most precise.
@@ -158,8 +162,8 @@ fn level_of(model: &Model, estimate: &Estimate) -> u32 {
     closest.and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
 }
 
-fn add_request(model: &mut Model, findings: &Findings, kernel: &str) {
-    let of_kernel = || findings.outcomes.iter().filter(|outcome| outcome.kernel == kernel);
+/// What the outcomes of one class tell of how its level is got.
+fn add_request(model: &mut Model, outcomes: &[&Outcome]) {
     let throttling = |outcome: &Outcome| -> Option<Throttling> {
         match &outcome.detail {
             Detail::Downclock(found) => found.throttling.clone(),
@@ -168,22 +172,20 @@ fn add_request(model: &mut Model, findings: &Findings, kernel: &str) {
             _ => None,
         }
     };
-    if let Some((outcome, found)) = of_kernel().find_map(|o| Some((o, throttling(o)?))) {
+    if let Some((outcome, found)) = outcomes.iter().find_map(|o| Some((o, throttling(o)?))) {
         model.request.throttle_factor = Some(ratio(&found.throttle_factor, outcome));
         model.request.throttled_ns = Some(time(found.throttled_ns.estimate, outcome));
     }
-    let stall = of_kernel().find_map(|outcome| match &outcome.detail {
+    let stall = outcomes.iter().find_map(|outcome| match &outcome.detail {
         Detail::Downclock(found) => found.stall_ns.as_ref().map(|s| time(s.estimate, outcome)),
         _ => None,
     });
     model.request.stall_ns = stall;
 }
 
-fn add_release(model: &mut Model, findings: &Findings, kernel: &str) {
-    let of_mode = |mode: Mode| {
-        let of_kernel = |o: &&Outcome| o.kernel == kernel && o.mode == mode && o.effect;
-        findings.outcomes.iter().find(of_kernel)
-    };
+/// What the outcomes of one class tell of how its level is given back.
+fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
+    let of_mode = |mode: Mode| outcomes.iter().find(|o| o.mode == mode && o.effect);
     // An isolated burst, or a settled stretch where no burst was measured.
     let episode = of_mode(Mode::Episode).or_else(|| of_mode(Mode::Upclock));
     if let Some((outcome, Detail::Episode(found))) = episode.map(|o| (o, &o.detail)) {

@@ -24,7 +24,7 @@ const NEAR_NS: f64 = 1e6;
 const FAR_NS: f64 = 60e6;
 
 /// Repetitions of the latter, at most.
-const FAR_REPETITIONS: usize = 30;
+const FAR_REPETITIONS: usize = 12;
 
 /// The smallest step of the settled clock that counts. Licences come in bins of 100 MHz, some 2 %
 /// of the clock; within the tens of milliseconds of a stretch it drifts by nearly 1 % on shared

@@ -204,7 +204,7 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
     let watched = other.map(|cpu| (cpu, Relation::OtherCore)).into_iter();
     let watched: Vec<(CpuId, Relation)> =
         watched.chain(siblings.first().map(|&cpu| (cpu, Relation::Sibling))).collect();
-    let most = if lab.is_quick() { 60 } else { 200 };
+    let most = if lab.is_quick() { 60 } else { 100 };
     let mut found = Vec::new();
     for (cpu, relation) in watched {
         let plan = Plan { neighbour: Some(cpu), ..plan.clone() };

@@ -21,7 +21,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Vec<Outcome>, ModeError> {
 }
 
 fn on(lab: &mut Lab<'_>, active: usize) -> Result<Outcome, ModeError> {
-    let length_ns = if lab.is_quick() { 25e6 } else { 200e6 };
+    let length_ns = if lab.is_quick() { 25e6 } else { 100e6 };
     let repetitions = if lab.is_quick() { 4 } else { 10 };
     let rate = ramp::rate(lab)?;
     let count = floor_u32(rate * WINDOW_NS).max(1);

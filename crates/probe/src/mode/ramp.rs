@@ -100,7 +100,7 @@ pub(crate) fn rate(lab: &mut Lab<'_>) -> Result<f64, ModeError> {
 pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     /// How many windows: 8 us, time for tens of thousands of instructions.
     const FINE_WINDOWS: usize = 200;
-    let repetitions = if lab.is_quick() { 60 } else { 400 };
+    let repetitions = if lab.is_quick() { 60 } else { 150 };
     let repetitions = repetitions.min(lab.settings.repetitions);
     let fine = (FINE_NS, FINE_WINDOWS);
     let (stretches, facts) = stretches(lab, fine, 200_000.0, repetitions)?;
