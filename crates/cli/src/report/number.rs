@@ -70,6 +70,11 @@ pub(super) fn length(value: usize) -> String {
     grouped(value as f64, 0)
 }
 
+/// So many of something: `1 window`, `12 800 windows`.
+pub(super) fn counted(number: usize, noun: &str) -> String {
+    format!("{} {noun}{}", length(number), if number == 1 { "" } else { "s" })
+}
+
 /// A time in the unit that fits: `1 640 ns`, `24.6 µs`.
 pub(super) fn time(ns: f64) -> String {
     if !ns.is_finite() {
@@ -199,6 +204,12 @@ mod tests {
             time_estimate(&Estimate { median: 117_980.0, ci95: (117_870.0, 118_020.0) });
         check(&median, "118.0 µs");
         check(&interval, "[117.9, 118.0]");
+    }
+
+    #[test]
+    fn one_is_singular() {
+        check(&counted(1, "window"), "1 window");
+        check(&counted(12_800, "window"), "12 800 windows");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use dimmer_probe::outcome::{
 use dimmer_probe::stats::Estimate;
 
 use super::number::{count, grouped, interval, percent, percent_estimate, time, time_estimate};
-use super::words::{absent, worst_gap};
+use super::words::{absent, dip, worst_gap};
 
 /// One labelled number.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,7 +123,8 @@ fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
 fn of_downclock(downclock: &Downclock) -> Vec<Reading> {
     let lowest = downclock.lowest.as_ref();
     let settled = Reading::time("settled in", downclock.settle_ns.as_ref());
-    let value = settled.value.clone().or_else(|| Some("clock stays".to_owned()));
+    let without = if dip(downclock).is_some() { "clock returns" } else { "clock stays" };
+    let value = settled.value.clone().or_else(|| Some(without.to_owned()));
     let mut readings = vec![
         Reading { value, ..settled },
         Reading::percent("at clock", Some(&downclock.clock_ratio.estimate)),
@@ -170,7 +171,7 @@ fn of_recurrence(recurrence: &Recurrence) -> Vec<Reading> {
         Reading::percent("slows by up to", worst.map(|gap| percentage(&gap.slowdown_pct)).as_ref()),
         Reading::burst(recurrence.burst_instructions),
         Reading::new("at a gap of", worst.map(|gap| time(gap.gap_us * 1e3))),
-        Reading::estimate("regime changes", change.as_ref().map(time_estimate)),
+        Reading::estimate("changes at", change.as_ref().map(time_estimate)),
     ]
 }
 

@@ -6,7 +6,7 @@ use comfy_table::{
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{Findings, Outcome};
 
-use super::number::{SPACE, length};
+use super::number::{SPACE, counted, grouped, length};
 use super::readings::{Reading, Role, readings};
 use super::words;
 
@@ -14,9 +14,8 @@ use super::words;
 /// first, and as much as all but mixtures need in a wide one.
 const NAME_WIDTHS: (usize, usize) = (16, 29);
 
-/// Spaces after each column; `PADDING` is the same for the table.
-const GAP: usize = 2;
-const PADDING: (u16, u16) = (0, 2);
+/// Spaces between columns.
+const GAP: u16 = 2;
 
 /// The findings as text of at most `width` columns where words allow, with a line feed at the end.
 ///
@@ -38,8 +37,9 @@ pub(crate) fn render(findings: &Findings, width: u16, colour: bool) -> String {
 }
 
 fn styled(mut table: Table, width: u16, colour: bool) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding(PADDING);
+    let gaps = table.column_count().saturating_sub(1);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if index < gaps { GAP } else { 0 }));
     }
     table.set_width(width);
     if colour {
@@ -62,66 +62,95 @@ fn plain_table() -> Table {
     table
 }
 
-fn table_of(outcomes: &[&Outcome], width: u16, colour: bool) -> String {
-    let rows: Vec<(&Outcome, Vec<Reading>)> = outcomes
-        .iter()
-        .map(|outcome| {
-            let brief = readings(outcome).into_iter();
-            (*outcome, brief.filter(|reading| reading.role != Role::Detail).collect())
-        })
-        .collect();
-    let labels: Vec<&str> =
-        rows.first().map(|(_, row)| row.iter().map(|r| r.label).collect()).unwrap_or_default();
-    // A column that no kernel fills says nothing.
-    let filled: Vec<bool> = (0..labels.len())
-        .map(|column| rows.iter().any(|(_, row)| row[column].value.is_some()))
-        .collect();
-    let keep = |column: &usize| filled[*column];
-
-    // Where there are many columns, only the verdict has room for its interval.
-    let roomy = filled.iter().filter(|filled| **filled).count() <= 4;
-
-    let mut table = plain_table();
-    let header = |text: &str| Cell::new(text).add_attribute(Attribute::Dim);
-    let shown = (0..labels.len()).filter(keep).map(|column| header(labels[column]));
-    table.set_header(std::iter::once(header("kernel")).chain(shown).collect::<Vec<_>>());
-    for (outcome, row) in &rows {
-        let mut cells = vec![Cell::new(&outcome.kernel)];
-        for column in (0..row.len()).filter(keep) {
-            let reading = &row[column];
-            let mut content = reading.value.clone().unwrap_or_default();
-            if let Some(interval) = &reading.interval
-                && (column == 0 || roomy)
-            {
-                content.push(' ');
-                content.push_str(interval);
-            }
-            let cell = Cell::new(content);
-            cells.push(match (column, outcome.effect) {
-                (0, true) => cell.fg(Color::Yellow),
-                (0, false) => cell.fg(Color::Green),
-                _ => cell,
-            });
-        }
-        table.add_row(cells);
-    }
-    // Columns may be wrapped between words, but no number is cut.
-    let pieces = |column: usize| {
-        let cells = table.column_cells_with_header_iter(column).flatten().map(Cell::content);
-        cells
-            .flat_map(|text| text.split(' ').map(|piece| piece.chars().count()).collect::<Vec<_>>())
+/// Text of cells: the header, then one row per kernel, whose name comes first.
+fn cells_of(outcomes: &[&Outcome]) -> Vec<Vec<String>> {
+    let brief = |outcome: &&Outcome| -> Vec<Reading> {
+        readings(outcome).into_iter().filter(|reading| reading.role != Role::Detail).collect()
     };
-    let widest: Vec<usize> =
-        (0..=labels.len()).map(|column| pieces(column).max().unwrap_or(0)).collect();
-    // What the others do not need at least goes to the names.
-    let others: usize = widest[1..].iter().map(|width| width + GAP).sum();
-    let room = usize::from(width).saturating_sub(others + GAP).clamp(NAME_WIDTHS.0, NAME_WIDTHS.1);
+    let rows: Vec<Vec<Reading>> = outcomes.iter().map(brief).collect();
+    let labels: Vec<&str> =
+        rows.first().map(|row| row.iter().map(|r| r.label).collect()).unwrap_or_default();
+    // A column that no kernel fills says nothing.
+    let filled: Vec<usize> = (0..labels.len())
+        .filter(|column| rows.iter().any(|row| row[*column].value.is_some()))
+        .collect();
+    // Where there are many columns, only the verdict has room for its interval.
+    let roomy = filled.len() <= 4;
+
+    let header = filled.iter().map(|column| labels[*column].to_owned());
+    let mut cells = vec![std::iter::once("kernel".to_owned()).chain(header).collect::<Vec<_>>()];
+    for (outcome, row) in outcomes.iter().zip(&rows) {
+        let texts = filled.iter().map(|&column| {
+            let value = row[column].value.clone().unwrap_or_default();
+            match &row[column].interval {
+                Some(interval) if column == 0 || roomy => format!("{value} {interval}"),
+                _ => value,
+            }
+        });
+        cells.push(std::iter::once(outcome.kernel.clone()).chain(texts).collect());
+    }
+    cells
+}
+
+fn table_of(outcomes: &[&Outcome], width: u16, colour: bool) -> String {
+    let cells = cells_of(outcomes);
+    let least = least_widths(&cells, usize::from(width));
+    let mut table = plain_table();
+    let header = |text: &String| Cell::new(text).add_attribute(Attribute::Dim);
+    table.set_header(cells[0].iter().map(header).collect::<Vec<_>>());
+    for (outcome, row) in outcomes.iter().zip(&cells[1..]) {
+        let colour = if outcome.effect { Color::Yellow } else { Color::Green };
+        let cell = |(column, text): (usize, &String)| match column {
+            0 => Cell::new(wrapped(text, least[0])),
+            1 => Cell::new(text).fg(colour),
+            _ => Cell::new(text),
+        };
+        table.add_row(row.iter().enumerate().map(cell).collect::<Vec<_>>());
+    }
     for (index, column) in table.column_iter_mut().enumerate() {
-        let least = if index == 0 { widest[0].min(room) } else { widest[index] };
-        let least = u16::try_from(least + GAP).unwrap_or(u16::MAX);
+        let gap = if index + 1 < least.len() { usize::from(GAP) } else { 0 };
+        let least = u16::try_from(least[index] + gap).unwrap_or(u16::MAX);
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
     }
     styled(table, width, colour)
+}
+
+/// What each column needs: columns may be wrapped between words, but no number is cut. What the
+/// others do not need at least goes to the names.
+fn least_widths(cells: &[Vec<String>], width: usize) -> Vec<usize> {
+    let characters = |text: &str| text.chars().count();
+    let widest = |column: usize, of: &dyn Fn(&str) -> usize| {
+        cells.iter().map(|row| of(&row[column])).max().unwrap_or(0)
+    };
+    let longest_word = |text: &str| text.split(' ').map(characters).max().unwrap_or(0);
+    let columns = 1..cells[0].len();
+    let gaps = usize::from(GAP) * columns.len();
+    let mut least: Vec<usize> =
+        columns.clone().map(|column| widest(column, &longest_word)).collect();
+    let name = widest(0, &characters);
+    let unwrapped: usize = columns.map(|column| widest(column, &characters)).sum();
+    let room = if name + gaps + unwrapped <= width {
+        name
+    } else {
+        let others: usize = least.iter().sum();
+        width.saturating_sub(gaps + others).clamp(NAME_WIDTHS.0, NAME_WIDTHS.1).min(name)
+    };
+    least.insert(0, room);
+    least
+}
+
+/// A kernel's name in lines of at most `width` characters, broken after its separators.
+fn wrapped(name: &str, width: usize) -> String {
+    let mut lines = vec![String::new()];
+    for piece in name.split_inclusive(['-', '+', ':']) {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() || line.chars().count() + piece.len() <= width => {
+                line.push_str(piece);
+            }
+            _ => lines.push(piece.to_owned()),
+        }
+    }
+    lines.join("\n")
 }
 
 fn skipped(findings: &Findings, width: u16, colour: bool) -> String {
@@ -129,23 +158,23 @@ fn skipped(findings: &Findings, width: u16, colour: bool) -> String {
         return String::new();
     }
     let mut table = plain_table();
-    for skipped in &findings.skipped {
-        let mode = skipped.mode.map_or("all modes", Mode::name);
-        table.add_row([skipped.kernel.as_str(), mode, &skipped.reason]);
+    for group in words::skipped(findings) {
+        let mode = group.mode.map_or("all modes", Mode::name);
+        table.add_row([group.kernels.replace('`', "").as_str(), mode, group.reason]);
     }
     format!("Skipped\n{}\n", styled(table, width, colour))
 }
 
 /// One line on how good the measurement was.
 fn quality(findings: &Findings) -> String {
-    let sum = |of: fn(&Outcome) -> usize| length(findings.outcomes.iter().map(of).sum());
+    let sum = |of: fn(&Outcome) -> usize| findings.outcomes.iter().map(of).sum::<usize>();
     let preemptions: u64 = findings.outcomes.iter().map(|outcome| outcome.preemptions).sum();
     let mut text = format!(
-        "{} repetitions in all; {} windows left out after interrupts, {} stolen, {preemptions} \
-         preemptions.\n",
-        sum(|outcome| outcome.repetitions),
-        sum(|outcome| outcome.disturbed_windows),
-        sum(|outcome| outcome.stolen_windows),
+        "{} in all; {} left out after interrupts, {} stolen; preempted {} times.\n",
+        counted(sum(|outcome| outcome.repetitions), "repetition"),
+        counted(sum(|outcome| outcome.disturbed_windows), "window"),
+        length(sum(|outcome| outcome.stolen_windows)),
+        grouped(preemptions as f64, 0),
     );
     if findings.interrupted {
         text.push_str("Ended before all was done; what is above is complete.\n");

@@ -4,18 +4,24 @@
 
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{
-    Detail, Downclock, Episode, Findings, Gap, Instructions, Levels, Outcome, Recurrence, Throttle,
-    Throttling,
+    CurvePoint, Detail, Downclock, Episode, Findings, Gap, Instructions, Levels, Outcome,
+    Recurrence, Throttle, Throttling,
 };
 use dimmer_probe::stats::Estimate;
 
 use super::number::{
-    count, grouped, interval, percent, percent_bound, percent_estimate, time, time_bound,
-    time_estimate,
+    count, counted, grouped, interval, length, percent, percent_bound, percent_estimate, time,
+    time_bound, time_estimate,
 };
 
 /// From this share of the bursts on, the others are not worth a word.
 const ALMOST_ALL: f64 = 0.95;
+
+/// Below this clock over nominal, a point of a curve is surely lowered.
+const LOWERED: f64 = 0.99;
+
+/// How many kernels of a group are named, if it has more than one more.
+const NAMED: usize = 2;
 
 /// The mode as a title, and what it asks.
 pub(super) fn title(mode: Mode) -> (&'static str, &'static str) {
@@ -52,10 +58,72 @@ pub(super) fn absent(outcome: &Outcome) -> String {
     }
 }
 
-/// The gap at which bursts surely cost the scalar code most.
+/// Kernels that were left out of the same mode for the same reason.
+pub(super) struct SkippedGroup<'a> {
+    /// `None`: all modes.
+    pub(super) mode: Option<Mode>,
+    pub(super) reason: &'a str,
+    /// Their names, the last ones perhaps only counted: `` `a`, `b` and 3 more``.
+    pub(super) kernels: String,
+}
+
+/// What was skipped, by mode and reason, in order of first appearance.
+pub(super) fn skipped(findings: &Findings) -> Vec<SkippedGroup<'_>> {
+    let mut groups: Vec<(Option<Mode>, &str, Vec<&str>)> = Vec::new();
+    for skipped in &findings.skipped {
+        let same = |group: &&mut (Option<Mode>, &str, Vec<&str>)| {
+            (group.0, group.1) == (skipped.mode, skipped.reason.as_str())
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.2.push(&skipped.kernel),
+            None => groups.push((skipped.mode, &skipped.reason, vec![&skipped.kernel])),
+        }
+    }
+    let group = |(mode, reason, kernels): (_, _, Vec<&str>)| SkippedGroup {
+        mode,
+        reason,
+        kernels: listed(&kernels),
+    };
+    groups.into_iter().map(group).collect()
+}
+
+/// Names in a sentence; of many only the first, then how many more.
+fn listed(names: &[&str]) -> String {
+    let quoted = |names: &[&str]| {
+        names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    };
+    match names {
+        [] | [_] => quoted(names),
+        [first @ .., last] if first.len() <= NAMED => format!("{} and `{last}`", quoted(first)),
+        _ => format!("{} and {} more", quoted(&names[..NAMED]), length(names.len() - NAMED)),
+    }
+}
+
+/// The gap at which bursts surely cost the scalar code most. The cost changes little from one gap
+/// to the next, so a gap counts for no more than the costlier of its neighbours.
 pub(super) fn worst_gap(recurrence: &Recurrence) -> Option<&Gap> {
-    let slowdown = |gap: &&Gap| gap.slowdown_pct.ci95.0;
-    recurrence.gaps.iter().max_by(|a, b| slowdown(a).total_cmp(&slowdown(b)))
+    let gaps = &recurrence.gaps;
+    let median = |index: usize| gaps.get(index).map(|gap| gap.slowdown_pct.median);
+    let sure = |index: usize| {
+        let neighbours = [index.checked_sub(1).and_then(median), median(index + 1)];
+        let support = neighbours.into_iter().flatten().reduce(f64::max).unwrap_or(f64::INFINITY);
+        gaps[index].slowdown_pct.ci95.0.min(support)
+    };
+    (0..gaps.len()).max_by(|a, b| sure(*a).total_cmp(&sure(*b))).map(|index| &gaps[index])
+}
+
+/// Where a clock that does not settle lower was lowest on the way, if it surely was lowered.
+pub(super) fn dip(downclock: &Downclock) -> Option<&CurvePoint> {
+    let end = downclock.clock_ratio.estimate.ci95.0;
+    let lowered = |point: &&CurvePoint| point.clock_ratio.ci95.1 < LOWERED.min(end);
+    let clock = |point: &&CurvePoint| point.clock_ratio.median;
+    let curve = downclock.curve.iter().filter(|_| downclock.settle_ns.is_none());
+    curve.filter(lowered).min_by(|a, b| clock(a).total_cmp(&clock(b)))
+}
+
+/// The share of the bursts or stretches with an effect, where others have none.
+pub(super) fn partial(share: Option<Estimate>) -> Option<Estimate> {
+    share.filter(|share| share.median < ALMOST_ALL)
 }
 
 /// What was found, in one or more sentences.
@@ -130,7 +198,7 @@ fn break_even(clock_ratio: f64) -> String {
 fn throttling_verdict(throttling: Option<&Throttling>) -> Option<String> {
     let Throttling { throttled_ns, throttle_factor } = throttling?;
     Some(format!(
-        "Its own execution is throttled for {}, at {} of the settled throughput.",
+        "The code itself is throttled for {}, to {} of its settled throughput.",
         with_interval(&throttled_ns.estimate),
         percent(throttle_factor.median)
     ))
@@ -150,20 +218,15 @@ fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
     }
     after.push('.');
     vec![
-        episode.effect_share.filter(|share| share.median < ALMOST_ALL).map(|share| {
+        partial(episode.effect_share).map(|share| {
             format!(
-                "Only {} of the bursts cost anything; the others found the clock low enough \
-                 already, or the licence held by somebody else on the core. What follows is of \
-                 those that do.",
+                "Only {} of the bursts cost anything. The others presumably found the clock \
+                 lowered already, or the licence held by other code on the core. What follows \
+                 is about those that do.",
                 percent_with_interval(&share)
             )
         }),
-        Some(format!(
-            "One burst of {} instructions ({}) costs the code after it {}.",
-            count(episode.burst_instructions),
-            time(episode.burst_ns.estimate.median),
-            with_interval(&episode.extra_ns.estimate)
-        )),
+        Some(cost_verdict(episode)),
         Some(after),
         // Only a difference that its interval confirms is put into words.
         (issue.ci95.1 < 0.99).then(|| {
@@ -175,6 +238,24 @@ fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
         throttling_verdict(episode.throttling.as_ref()),
         neighbours_verdict(episode),
     ]
+}
+
+/// What the code after a burst loses, if that can be told from nothing.
+fn cost_verdict(episode: &Episode) -> String {
+    let burst = format!(
+        "one burst of {} ({})",
+        counted(episode.burst_instructions as usize, "instruction"),
+        time(episode.burst_ns.estimate.median)
+    );
+    let extra = &episode.extra_ns.estimate;
+    if extra.ci95.0 > 0.0 {
+        capitalised(&format!("{burst} costs the code after it {}.", with_interval(extra)))
+    } else {
+        format!(
+            "What {burst} costs the code after it cannot be told from nothing: {}.",
+            with_interval(extra)
+        )
+    }
 }
 
 fn neighbours_verdict(episode: &Episode) -> Option<String> {
@@ -190,7 +271,7 @@ fn neighbours_verdict(episode: &Episode) -> Option<String> {
         })
         .collect();
     Some(match hit.as_slice() {
-        [] => "Scalar code on the other CPUs watched is not touched.".to_owned(),
+        [] => "Scalar code on the other CPUs watched is not affected.".to_owned(),
         _ => format!("Elsewhere, {}.", hit.join(", ")),
     })
 }
@@ -224,7 +305,17 @@ fn downclock_verdict(downclock: &Downclock) -> Vec<Option<String>> {
                 "The clock settles {} after the first instruction, at {clock} of nominal.",
                 with_interval(&settle.estimate)
             ),
+            None if dip(downclock).is_some() => {
+                format!("In the end the clock stands at {clock} of nominal.")
+            }
             None => format!("The clock stays at {clock} of nominal."),
+        }),
+        dip(downclock).map(|dip| {
+            format!(
+                "On the way it is lower: {} at {} after the first instruction.",
+                percent_with_interval(&dip.clock_ratio),
+                time(dip.at_ns)
+            )
         }),
         downclock.lowest.as_ref().map(|lowest| {
             format!(
@@ -233,13 +324,13 @@ fn downclock_verdict(downclock: &Downclock) -> Vec<Option<String>> {
                 time(lowest.after_ns.estimate.median)
             )
         }),
-        downclock.effect_share.filter(|share| share.median < ALMOST_ALL).map(|share| {
+        partial(downclock.effect_share).map(|share| {
             format!(
                 "That is so in {} of the stretches; in the others the clock stays.",
                 percent_with_interval(&share)
             )
         }),
-        (levels > 2).then(|| format!("It visits {levels} levels on the way, the first included.")),
+        (levels > 2).then(|| format!("In all it stands at {levels} levels one after the other.")),
         downclock
             .stall_ns
             .as_ref()
@@ -249,13 +340,14 @@ fn downclock_verdict(downclock: &Downclock) -> Vec<Option<String>> {
 }
 
 fn downclock_advice(downclock: &Downclock) -> String {
-    if downclock.settle_ns.is_none() {
-        return "Long stretches keep the clock; only their begin is slower.".to_owned();
+    let clock = downclock.clock_ratio.estimate.median;
+    if downclock.settle_ns.is_none() || clock >= LOWERED {
+        return "Long stretches keep the clock; only their beginning is slower.".to_owned();
     }
     format!(
         "A long stretch pays off if its width saves more than the clock loses: it must do at least \
          {} times the work of scalar code per cycle.",
-        break_even(downclock.clock_ratio.estimate.median)
+        break_even(clock)
     )
 }
 
@@ -288,7 +380,9 @@ fn throttle_advice(throttle: &Throttle) -> String {
 
 fn instructions_verdict(instructions: &Instructions) -> Vec<Option<String>> {
     let spread = match instructions.quantiles.as_slice() {
-        [(few, low), .., (many, high)] => Some(format!(
+        [.., (many, high)] if one_is_enough(instructions) => (*high > 1.0)
+            .then(|| format!("{} have one from {} instructions on.", percent(*many), count(*high))),
+        [(few, low), .., (many, high)] if low < high => Some(format!(
             "{} of the bursts have it from {} instructions on, {} from {}.",
             percent(*few),
             count(*low),
@@ -299,6 +393,9 @@ fn instructions_verdict(instructions: &Instructions) -> Vec<Option<String>> {
     };
     vec![
         instructions.median.map(|median| {
+            if one_is_enough(instructions) {
+                return "Most bursts have an effect from the first instruction on.".to_owned();
+            }
             format!(
                 "Half of the bursts have an effect from {} [{}, {}] instructions on.",
                 count(median.median),
@@ -308,6 +405,11 @@ fn instructions_verdict(instructions: &Instructions) -> Vec<Option<String>> {
         }),
         spread,
     ]
+}
+
+/// Whether one instruction is enough for most bursts.
+fn one_is_enough(instructions: &Instructions) -> bool {
+    instructions.median.is_some_and(|median| median.ci95.1 <= 1.0)
 }
 
 fn instructions_advice(instructions: &Instructions) -> String {
@@ -323,33 +425,39 @@ fn instructions_advice(instructions: &Instructions) -> String {
 
 fn recurrence_verdict(recurrence: &Recurrence) -> Vec<Option<String>> {
     let worst = worst_gap(recurrence).map(|gap| {
+        let burst = counted(recurrence.burst_instructions as usize, "instruction");
+        if gap.slowdown_pct.ci95.0 <= 0.0 {
+            return format!(
+                "The code between bursts of {burst} is not measurably slower at any gap."
+            );
+        }
         format!(
-            "Bursts of {} instructions make the scalar code between them up to {} slower, at gaps \
-             of {}.",
-            count(recurrence.burst_instructions),
+            "Bursts of {burst} make the scalar code between them up to {} slower, at gaps of {}.",
             percent_with_interval(&gap.slowdown_pct.scaled(0.01)),
             time(gap.gap_us * 1e3)
         )
     });
-    let change = match recurrence.regime_change_us.map(|change| change.scaled(1e3)) {
-        Some(change) => {
-            let regime = recurrence.regime.trim_end_matches('.');
-            let colon = if regime.is_empty() { "" } else { ": " };
-            format!("At gaps of {} the regime changes{colon}{regime}.", with_interval(&change))
-        }
-        None => "All gaps behave alike.".to_owned(),
-    };
+    let change = change_verdict(recurrence).unwrap_or_else(|| "All gaps behave alike.".to_owned());
     vec![worst, Some(change), kept_verdict(recurrence)]
 }
 
-/// How long bursts must recur until the licence is kept, at the longest gap over which it is.
+/// Where the behaviour of recurring bursts changes, and how.
+pub(super) fn change_verdict(recurrence: &Recurrence) -> Option<String> {
+    let change = recurrence.regime_change_us?.scaled(1e3);
+    let regime = recurrence.regime.trim_end_matches('.');
+    let colon = if regime.is_empty() { "" } else { ": " };
+    Some(format!("At gaps of {} the behaviour changes{colon}{regime}.", with_interval(&change)))
+}
+
+/// How long bursts must recur until the licence is kept, at the longest gap over which it mostly
+/// is.
 fn kept_verdict(recurrence: &Recurrence) -> Option<String> {
-    let kept = |gap: &&Gap| gap.kept_after_ms.is_some();
-    let gap = recurrence.gaps.iter().rev().find(kept)?;
+    let mostly = |gap: &&Gap| gap.kept_share.is_some_and(|share| share >= 0.5);
+    let gap = recurrence.gaps.iter().rev().find(mostly)?;
     let after = gap.kept_after_ms.filter(|after| *after >= 0.1)?;
     Some(format!(
-        "At gaps of {} the licence is kept once bursts have recurred for {}, then over {} of the \
-         gaps.",
+        "The licence is not kept at once: at gaps of {} bursts recur for {} before it first is; \
+         from then on, {} of them run at full speed.",
         time(gap.gap_us * 1e3),
         time(after * 1e6),
         percent(gap.kept_share?)
@@ -360,7 +468,7 @@ fn recurrence_advice(recurrence: &Recurrence) -> String {
     match recurrence.regime_change_us {
         Some(change) => format!(
             "Keep such bursts more than {} apart, or gather them on a core of their own: closer \
-             ones work under the other regime all the time.",
+             together, they affect the code between them all the time.",
             time(change.ci95.1 * 1e3)
         ),
         None => "The fewer such bursts, the less is lost; no particular gap is to be avoided."

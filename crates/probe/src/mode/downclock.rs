@@ -37,7 +37,7 @@ const ALMOST_ALL: f64 = 0.95;
 /// Measures the kernel.
 pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let fine = (FINE_NS, FINE_WINDOWS);
-    let repetitions = if lab.is_quick() { 24 } else { 120 };
+    let repetitions = if lab.is_quick() { 48 } else { 120 };
     let repetitions = repetitions.min(lab.settings.repetitions);
     let mut observed_ns = NEAR_NS;
     let (mut found, mut facts) = stretches(lab, fine, observed_ns, repetitions)?;

@@ -71,7 +71,7 @@ pub(crate) fn measure(
     let after_ns = response.release_ns.quantile(0.5).unwrap_or(NO_RELEASE_NS);
     let after_ns = after_ns.max(2.0 * lab.calibration.pair_ns);
     let clock = |pair: &Pair| pair.clock;
-    let issue = |pair: &Pair| pair.issue;
+    let issue = |pair: &Pair| pair.issue / pair.clock;
     let bursts: Samples = epochs.bursts.iter().map(|epoch| epoch.burst_ns).collect();
     let detail = Episode {
         burst_instructions: instructions,

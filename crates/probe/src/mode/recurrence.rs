@@ -172,16 +172,25 @@ impl Signal {
     fn is_kept(self, gap: &Gap) -> bool {
         match self {
             Self::Bursts => gap.kept_share.is_some_and(|share| share >= KEPT),
-            Self::Clock { threshold } => gap.clock_ratio < threshold,
+            Self::Clock { threshold } => {
+                gap.clock_ratio < threshold && gap.slowdown_pct.ci95.0 > 0.0
+            }
         }
     }
 
-    /// The last gap over which the licence is kept and the one after it; `None` if it is kept over
-    /// none or over all.
+    /// The last gap up to which the licence is kept and the one after it; `None` if it is kept over
+    /// none or over all. Longer ones that seem kept by chance do not count.
     fn bracket(self, observed: &[Observed]) -> Option<(f64, f64)> {
-        let kept = observed.iter().rposition(|one| self.is_kept(&one.gap))?;
-        let next = observed.get(kept + 1)?;
-        Some((observed[kept].gap.gap_us, next.gap.gap_us))
+        let kept = |one: &&Observed| self.is_kept(&one.gap);
+        let mut from_kept = observed.iter().skip_while(|one| !kept(one));
+        let mut last = from_kept.next()?;
+        for one in from_kept {
+            if !kept(&one) {
+                return Some((last.gap.gap_us, one.gap.gap_us));
+            }
+            last = one;
+        }
+        None
     }
 
     /// The longest gap that is surely kept and the shortest, beyond all that may be, that surely is
@@ -233,7 +242,8 @@ fn observe(lab: &mut Lab<'_>, burst: Burst, gap_us: f64) -> Result<Observed, Mod
     };
     let instructions = burst.instructions;
     let pairs = lab.calibration.pairs(gap_us * 1000.0).max(2);
-    let gaps_in = |ns: f64| floor_index((ns / (gap_us * 1000.0)).ceil());
+    let period_ns = gap_us * 1000.0 + burst.full_speed_ns;
+    let gaps_in = |ns: f64| floor_index((ns / period_ns).ceil());
     let measured = gaps_in(if lab.is_quick() { QUICK_MEASURED_NS } else { MEASURED_NS }).max(2);
     let (settle, learn) = (gaps_in(burst.settle_ns), gaps_in(LEARNING_NS));
     let (base_cycles, cycles) = (settle + measured, learn + 2 * measured);
@@ -374,8 +384,8 @@ impl Keeping {
 /// Mean and its interval: where the clock wanders, single slow-downs are of several kinds, and the
 /// median jumps between them.
 fn mean(samples: &Samples) -> Option<Estimate> {
-    let Some((mean, error)) = samples.centre() else { return samples.estimate() };
-    Some(Estimate { median: mean, ci95: (mean - 1.96 * error, mean + 1.96 * error) })
+    let (mean, half) = samples.mean95()?;
+    Some(Estimate { median: mean, ci95: (mean - half, mean + half) })
 }
 
 /// Stalls in gaps.

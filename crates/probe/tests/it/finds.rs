@@ -142,6 +142,8 @@ fn check_xeon_6_episode(step: f64) {
     let stall = episode.release_stall_ns.as_ref().unwrap().estimate.median;
     close("release stall", stall, XEON_6.release_stall, 0.08);
     close("clock", episode.clock_ratio_after.estimate.median, XEON_6.ratio, 0.01);
+    // Fewer instructions a nanosecond, as many a cycle.
+    close("issue", episode.issue_ratio_after.estimate.median, 1.0, 0.01);
     let throttling = episode.throttling.as_ref().unwrap();
     // The burst is over before the licence comes: all of it but its first instructions.
     close("throttled time", throttling.throttled_ns.estimate.median, 400.0, 0.25);

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::headline::KernelFindings;
 use super::plot::{self, DrawError, Figure, Scale};
 use super::{prose, unfold};
-use crate::report::number::{count, grouped, length, time};
+use crate::report::number::{counted, grouped, length, time};
 use crate::report::readings::readings;
 use crate::report::words;
 
@@ -65,7 +65,7 @@ fn heading(outcome: &Outcome) -> String {
         Detail::Recurrence(recurrence) => recurrence.burst_instructions,
         _ => return title.to_owned(),
     };
-    format!("{title}, {} instructions", count(burst))
+    format!("{title}, {}", counted(burst as usize, "instruction"))
 }
 
 fn card(outcome: &Outcome) -> Result<Markup, DrawError> {
@@ -85,12 +85,12 @@ fn card(outcome: &Outcome) -> Result<Markup, DrawError> {
                 p.verdict { (prose(&words::verdict(outcome))) }
                 p.advice { (prose(&words::advice(outcome))) }
                 p.quality {
-                    (length(outcome.repetitions)) " repetitions on CPU " (outcome.cpu)
+                    (counted(outcome.repetitions, "repetition")) " on CPU " (outcome.cpu)
                     @if outcome.threads > 1 { ", " (outcome.threads) " CPUs in step" }
-                    "; " (length(outcome.disturbed_windows)) " windows left out, "
+                    "; " (counted(outcome.disturbed_windows, "window")) " left out, "
                     (length(outcome.stolen_windows)) " stolen"
                 }
-                @if let Some(counts) = &outcome.counts { p.quality { (counted(counts)) } }
+                @if let Some(counts) = &outcome.counts { p.quality { (counters(counts)) } }
                 (unfold("Numbers", &header, &rows))
             }
             @if !figures.is_empty() {
@@ -101,7 +101,7 @@ fn card(outcome: &Outcome) -> Result<Markup, DrawError> {
 }
 
 /// What performance counters said beside the timing.
-fn counted(counts: &Counts) -> String {
+fn counters(counts: &Counts) -> String {
     let cycles = counts.of("cycles").filter(|_| counts.ns > 0.0);
     let clock = cycles.map(|cycles| {
         let ghz = grouped(cycles as f64 / counts.ns, 3);

@@ -1,12 +1,12 @@
 //! The answer to the first question, in a sentence: is there an effect here, and how large?
 
 use dimmer_probe::mode::Mode;
-use dimmer_probe::outcome::{Detail, Episode, Findings, Outcome};
+use dimmer_probe::outcome::{Detail, Downclock, Episode, Findings, Outcome};
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
 
-use crate::report::number::{count, length, percent, time, time_estimate};
-use crate::report::words::{absent, worst_gap};
+use crate::report::number::{counted, length, percent, time, time_estimate};
+use crate::report::words::{absent, change_verdict, dip, partial, worst_gap};
 
 /// The page's heading and the sentences under it.
 pub(super) struct Headline {
@@ -88,7 +88,7 @@ pub(super) fn headline(findings: &Findings) -> Headline {
     } else {
         "The code that was measured costs nothing on this machine."
     };
-    let mut sentences: Vec<String> = [costliest, recurring, settled, released]
+    let mut sentences: Vec<String> = [costliest, recurring, lowered, released]
         .into_iter()
         .filter_map(|of| of(findings))
         .collect();
@@ -100,7 +100,7 @@ pub(super) fn headline(findings: &Findings) -> Headline {
     Headline { title, sentences }
 }
 
-/// The isolated burst that costs most.
+/// The isolated burst that costs most, of those that surely cost anything.
 fn costliest(findings: &Findings) -> Option<String> {
     let bursts = findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
         match &outcome.detail {
@@ -108,18 +108,22 @@ fn costliest(findings: &Findings) -> Option<String> {
             _ => None,
         }
     });
+    let bursts = bursts.filter(|(_, episode)| episode.extra_ns.estimate.ci95.0 > 0.0);
     let cost = |(_, episode): &(_, &Episode)| episode.extra_ns.estimate.median;
     let (outcome, episode) = bursts.max_by(|a, b| cost(a).total_cmp(&cost(b)))?;
     let (extra, interval) = time_estimate(&episode.extra_ns.estimate);
+    let share = partial(episode.effect_share).map(|share| {
+        format!(" in {} of the cases, and nothing in the others", percent(share.median))
+    });
     Some(format!(
-        "The costliest isolated burst, {} instructions of `{}`, costs the code after it {extra} \
-         {interval}.",
-        count(episode.burst_instructions),
+        "The costliest isolated burst, {} of `{}`, costs the code after it {extra} {interval}{}.",
+        counted(episode.burst_instructions as usize, "instruction"),
         outcome.kernel,
+        share.unwrap_or_default()
     ))
 }
 
-/// The kernel whose recurring bursts cost most.
+/// The kernel whose recurring bursts cost most, of those that surely cost anything.
 fn recurring(findings: &Findings) -> Option<String> {
     let worst = findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
         match &outcome.detail {
@@ -127,42 +131,63 @@ fn recurring(findings: &Findings) -> Option<String> {
             _ => None,
         }
     });
-    let (outcome, recurrence, gap) =
-        worst.max_by(|a, b| a.2.slowdown_pct.median.total_cmp(&b.2.slowdown_pct.median))?;
-    let slowdown = format!("up to {} slower", percent(gap.slowdown_pct.median / 100.0));
-    Some(match recurrence.regime_change_us {
-        Some(change) => format!(
-            "Bursts of `{}` make the code between them {slowdown}; the regime changes when they \
-             are {} apart.",
-            outcome.kernel,
-            time(change.median * 1e3)
-        ),
-        None => format!(
-            "Recurring bursts of `{}` make the code between them {slowdown}.",
-            outcome.kernel
-        ),
-    })
+    let (outcome, recurrence, gap) = worst
+        .filter(|(_, _, gap)| gap.slowdown_pct.ci95.0 > 0.0)
+        .max_by(|a, b| a.2.slowdown_pct.median.total_cmp(&b.2.slowdown_pct.median))?;
+    let slowdown = format!(
+        "Recurring bursts of `{}` make the code between them up to {} slower.",
+        outcome.kernel,
+        percent(gap.slowdown_pct.median / 100.0)
+    );
+    let change = change_verdict(recurrence).map(|change| format!(" {change}"));
+    Some(slowdown + &change.unwrap_or_default())
 }
 
-/// The lowest settled clock.
-fn settled(findings: &Findings) -> Option<String> {
-    let settled = findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
+/// The lowest clock of a stretch, and from when on; `None` if it is never surely lowered.
+fn lowest(downclock: &Downclock) -> Option<(f64, f64)> {
+    let on_the_way = downclock
+        .lowest
+        .as_ref()
+        .map(|lowest| (lowest.clock_ratio.estimate.median, lowest.after_ns.estimate.median));
+    let settled = downclock
+        .settle_ns
+        .as_ref()
+        .map(|settle| (downclock.clock_ratio.estimate.median, settle.estimate.median));
+    let dip = dip(downclock).map(|dip| (dip.clock_ratio.median, dip.at_ns));
+    on_the_way.or(settled).or(dip)
+}
+
+/// The stretch that takes the clock down most, and where it ends.
+fn lowered(findings: &Findings) -> Option<String> {
+    let lowered = findings.outcomes.iter().filter(|outcome| outcome.effect).filter_map(|outcome| {
         match &outcome.detail {
-            Detail::Downclock(downclock) => Some((
-                outcome,
-                downclock.settle_ns.as_ref()?,
-                downclock.clock_ratio.estimate.median,
-            )),
+            Detail::Downclock(downclock) => Some((outcome, downclock, lowest(downclock)?)),
             _ => None,
         }
     });
-    let (outcome, settle, ratio) = settled.min_by(|a, b| a.2.total_cmp(&b.2))?;
-    Some(format!(
-        "A long stretch of `{}` takes the clock {} down within {}.",
+    let (outcome, downclock, (ratio, after_ns)) =
+        lowered.min_by(|a, b| (a.2).0.total_cmp(&(b.2).0))?;
+    let mut sentence = match partial(downclock.effect_share) {
+        Some(share) => format!("In {} of the cases, a", percent(share.median)),
+        None => "A".to_owned(),
+    };
+    sentence.push_str(&format!(
+        " long stretch of `{}` takes the clock {} down within {}",
         outcome.kernel,
         percent(1.0 - ratio),
-        time(settle.estimate.median)
-    ))
+        time(after_ns)
+    ));
+    let settled = &downclock.clock_ratio.estimate;
+    match &downclock.settle_ns {
+        Some(settle) if downclock.lowest.is_some() => sentence.push_str(&format!(
+            "; after {} it settles at {} of nominal",
+            time(settle.estimate.median),
+            percent(settled.median)
+        )),
+        None => sentence.push_str(", but not for long"),
+        Some(_) => {}
+    }
+    Some(sentence + ".")
 }
 
 /// The longest time to the nominal clock after a long stretch.
@@ -193,14 +218,15 @@ fn tally(with: &[&KernelFindings<'_>], without: &[&KernelFindings<'_>]) -> Optio
     let bound = episodes.max_by(largest).or_else(|| outcomes().max_by(largest)).map(absent);
     let all = length(with.len() + without.len());
     match (with.len(), without.len(), bound) {
-        (0, 1.., Some(bound)) => {
+        (0, 1, Some(bound)) => Some(format!("In the kernel measured an effect is {bound}.")),
+        (0, 2.., Some(bound)) => {
             Some(format!("In all {all} kernels measured an effect is {bound}."))
         }
         (some, 1.., Some(bound)) => Some(format!(
-            "An effect was found in {} of {all} kernels; in the others it is {bound}.",
+            "An effect was found in {} of {all} kernels; in the rest it is {bound}.",
             length(some)
         )),
-        (some @ 1.., 0, _) => Some(format!("An effect was found in all {} kernels.", length(some))),
+        (some @ 2.., 0, _) => Some(format!("An effect was found in all {} kernels.", length(some))),
         _ => None,
     }
 }

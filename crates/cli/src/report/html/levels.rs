@@ -22,8 +22,9 @@ pub(super) fn section(kernels: &[KernelFindings<'_>]) -> Markup {
         section {
             h2 { "Levels" }
             p {
-                "The settled clock under lasting use, by number of CPUs that run the code. Bars \
-                 begin at zero; percentages compare with scalar code on as many CPUs."
+                "The settled clock under lasting use, by number of CPUs that run the code. \
+                 Percentages compare with scalar code on as many CPUs."
+                span.bars { " Bars begin at zero." }
             }
             div.scroll tabindex="0" {
                 table.levels {

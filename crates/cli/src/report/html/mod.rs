@@ -148,7 +148,7 @@ fn overview(findings: &Findings, kernels: &[KernelFindings<'_>]) -> Markup {
                                     code { (kernel.name) }
                                     span.label { (kernel.class) }
                                 }
-                                @for mode in &modes { (glance(kernel.shown(*mode))) }
+                                @for mode in &modes { (glance(*mode, kernel.shown(*mode))) }
                             }
                         }
                     }
@@ -158,12 +158,14 @@ fn overview(findings: &Findings, kernels: &[KernelFindings<'_>]) -> Markup {
     }
 }
 
-fn glance(outcome: Option<&Outcome>) -> Markup {
+/// One cell; the mode is for narrow pages, where cells are not below the header.
+fn glance(mode: Mode, outcome: Option<&Outcome>) -> Markup {
     let Some(outcome) = outcome else { return html! { td.none { "–" } } };
     let reading = readings(outcome).into_iter().next();
     let class = if outcome.effect { "effect" } else { "absent" };
     html! {
         td class=(class) {
+            span.mode { (words::title(mode).0) }
             @if let Some(reading) = reading {
                 (reading.value.unwrap_or_default())
                 @if let Some(interval) = reading.interval { span.interval { (interval) } }
@@ -180,11 +182,11 @@ fn skipped(findings: &Findings) -> Markup {
         section {
             h2 { "Skipped" }
             ul.skipped {
-                @for skipped in &findings.skipped {
+                @for group in words::skipped(findings) {
                     li {
-                        code { (skipped.kernel) }
-                        @if let Some(mode) = skipped.mode { " in mode " (mode) }
-                        ": " (skipped.reason) "."
+                        (prose(&group.kernels))
+                        @if let Some(mode) = group.mode { " in mode " (mode) }
+                        ": " (group.reason) "."
                     }
                 }
             }
@@ -204,6 +206,12 @@ fn method(instrument: &Instrument) -> Markup {
                  it show throttled issue. Bursts of the code in question alternate with scalar \
                  stand-ins that take about as long, so that drift cancels. All repetitions are laid \
                  over each other at the end of the burst."
+            }
+            p {
+                "Where this page speaks of a licence: some processors run wide code at full \
+                 speed only under one. The first wide instructions ask for it and are throttled until \
+                 it is granted; while it is held the clock may be lower, and some time after the last \
+                 of them it is given back."
             }
             p {
                 "Numbers are medians; brackets hold the 95 % interval of the median. “Absent, below \
@@ -246,7 +254,7 @@ fn quality(findings: &Findings) -> Markup {
             length(outcome.repetitions),
             length(outcome.disturbed_windows),
             length(outcome.stolen_windows),
-            outcome.preemptions.to_string(),
+            grouped(outcome.preemptions as f64, 0),
             time(outcome.bound_ns),
             time(outcome.horizon_ns),
         ]

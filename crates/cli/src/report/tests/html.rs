@@ -1,5 +1,7 @@
 //! The page: well-formed, self-contained, and saying what was found.
 
+use dimmer_probe::outcome::{Detail, Episode, Recurrence};
+use dimmer_probe::stats::Estimate;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
@@ -72,7 +74,8 @@ fn machine_with_brief_effects() {
             "Wide-vector code slows this machine down.",
             "The costliest isolated burst, 64 instructions of tdpbf16ps-tile-unrolled, costs the \
              code after it 2 301 ns [2 251, 2 329].",
-            "the regime changes when they are 250 µs apart",
+            "At gaps of 250 µs [242, 258] the behaviour changes: below,",
+            "The licence is not kept at once: at gaps of 158 µs bursts recur for 3.20 ms",
             "Bursts of fewer than 34 instructions are over before they are throttled.",
             "tdpbssd-tile-unrolled: the kernel refuses tile data to this process.",
         ],
@@ -86,7 +89,7 @@ fn interrupted_run_with_lasting_effects() {
         &[
             "Wide-vector code slows this machine down.",
             "After a long stretch of vfmadd231pd-512-unrolled the nominal clock is back",
-            "An effect was found in 1 of 2 kernels; in the others it is absent, below 210 ns.",
+            "An effect was found in 1 of 2 kernels; in the rest it is absent, below 210 ns.",
             "The run was ended before all was done; what is here is complete.",
             "Counters: 4.158 GHz over",
         ],
@@ -101,9 +104,132 @@ fn machine_without_effects() {
             "Wide-vector code costs nothing on this machine.",
             "In all 4 kernels measured an effect is absent, below 31 ns.",
             "It costs nothing to what runs after it here: leave it as it is.",
-            "tdpbf16ps-tile-unrolled: the processor lacks amx_tile.",
+            "tdpbf16ps-tile-unrolled and tdpbssd-tile-unrolled: the processor lacks amx_tile.",
         ],
     );
+}
+
+#[test]
+fn bursts_of_two_kinds() {
+    let fixture = with_episode(|episode| {
+        episode.effect_share = Some(Estimate { median: 0.683, ci95: (0.557, 0.81) });
+    });
+    check(
+        &fixture,
+        &[
+            "The costliest isolated burst, 800 instructions of vfmadd231pd-512-unrolled, costs the \
+             code after it 1 631 ns [1 581, 1 659] in 68.3 % of the cases, and nothing in the \
+             others.",
+            "Only 68.3 % [55.7, 81.0] of the bursts cost anything.",
+        ],
+    );
+}
+
+#[test]
+fn cost_that_may_be_nothing_is_not_called_costly() {
+    let fixture = with_episode(|episode| {
+        episode.extra_ns.estimate = Estimate { median: 12.0, ci95: (-9.0, 31.0) };
+    });
+    check(
+        &fixture,
+        &[
+            "What one burst of 800 instructions (1 506 ns) costs the code after it cannot be told \
+             from nothing: 12 ns [−9, 31].",
+            "What the code after it loses is too little to tell from nothing",
+        ],
+    );
+    assert!(!text(&page(&fixture)).contains("costliest"));
+}
+
+#[test]
+fn clock_that_is_low_only_on_the_way() {
+    let mut fixture = skylake();
+    let Detail::Downclock(downclock) = &mut fixture.findings.outcomes[0].detail else {
+        unreachable!("the first outcome is a downclock")
+    };
+    downclock.settle_ns = None;
+    downclock.clock_ratio.estimate = Estimate { median: 1.0, ci95: (0.999, 1.001) };
+    downclock.curve.retain(|point| point.at_ns < 50_000.0);
+    check(
+        &fixture,
+        &[
+            "In the end the clock stands at 100.0 % [99.9, 100.1] of nominal.",
+            "On the way it is lower: 79.0 % [78.7, 79.3] at 26.3 µs after the first instruction.",
+            "takes the clock 21.0 % down within 26.3 µs, but not for long.",
+        ],
+    );
+}
+
+#[test]
+fn one_instruction_may_be_enough() {
+    let mut fixture = xeon_6();
+    let mut details = fixture.findings.outcomes.iter_mut().map(|outcome| &mut outcome.detail);
+    let instructions = details.find_map(|detail| match detail {
+        Detail::Instructions(instructions) => Some(instructions),
+        _ => None,
+    });
+    let instructions = instructions.unwrap();
+    instructions.median = Some(Estimate { median: 1.0, ci95: (1.0, 1.0) });
+    instructions.quantiles = vec![(0.05, 1.0), (0.5, 1.0), (0.95, 4.0)];
+    check(
+        &fixture,
+        &["Most bursts have an effect from the first instruction on. 95.0 % have one from 4 \
+           instructions on."],
+    );
+}
+
+#[test]
+fn uncertain_gaps_do_not_blow_up_the_axis() {
+    let mut fixture = xeon_6();
+    let recurrence = recurrence_of(&mut fixture);
+    let longest = recurrence.gaps.last_mut().unwrap();
+    longest.slowdown_pct = Estimate { median: -12.0, ci95: (-60.0, 40.0) };
+    check(
+        &fixture,
+        &["is cut off at the ends of its axis at 1 gap: with all intervals it would reach from \
+           −60.0 % to 40.0 %."],
+    );
+    assert!(!page(&fixture).contains("\n40 %"));
+}
+
+#[test]
+fn kept_bursts_have_a_panel_where_they_can_be_told() {
+    let mut fixture = xeon_6();
+    assert!(text(&page(&fixture)).contains("bursts at full speed"));
+    for gap in &mut recurrence_of(&mut fixture).gaps {
+        (gap.kept_share, gap.kept_after_ms) = (None, None);
+    }
+    let text = text(&page(&fixture));
+    assert!(!text.contains("bursts at full speed") && !text.contains("A burst is at full speed"));
+}
+
+#[test]
+fn lone_gap_that_stands_out_is_not_the_worst() {
+    let mut fixture = xeon_6();
+    let gaps = &mut recurrence_of(&mut fixture).gaps;
+    let outlier = gaps.len() - 2;
+    gaps[outlier].slowdown_pct = Estimate { median: 9.0, ci95: (8.9, 9.1) };
+    check(&fixture, &["up to 6.1 % [6.0, 6.2] slower"]);
+}
+
+/// The first outcome of [`xeon_6`], an episode, alone and changed.
+fn with_episode(change: impl FnOnce(&mut Episode)) -> Fixture {
+    let mut fixture = xeon_6();
+    fixture.findings.outcomes.truncate(1);
+    match &mut fixture.findings.outcomes[0].detail {
+        Detail::Episode(episode) => change(episode),
+        _ => unreachable!("the first outcome is an episode"),
+    }
+    fixture
+}
+
+fn recurrence_of(fixture: &mut Fixture) -> &mut Recurrence {
+    let mut details = fixture.findings.outcomes.iter_mut().map(|outcome| &mut outcome.detail);
+    let recurrence = details.find_map(|detail| match detail {
+        Detail::Recurrence(recurrence) => Some(recurrence),
+        _ => None,
+    });
+    recurrence.unwrap()
 }
 
 #[test]

@@ -17,17 +17,16 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis that holds at least `low..high`, with about five labels; `format` is given a value
-    /// and the decimals that tell one tick from the next.
+    /// An axis over `low..high` with three to six labels; `format` is given a value and the
+    /// decimals that tell one tick from the next.
     pub(super) fn linear(
         low: f64,
         high: f64,
         format: impl Fn(f64, usize) -> String + 'static,
     ) -> Self {
         let span = if high > low { high - low } else { low.abs().max(1.0) * 0.1 };
-        let step = round_step(span / 4.0);
+        let (step, ticks) = linear_ticks(low, low + span);
         let decimals = decimals_of(step);
-        let ticks = multiples(step, low, low + span);
         Self {
             range: low..low + span,
             ticks,
@@ -36,15 +35,22 @@ impl Axis {
         }
     }
 
-    /// An axis over positive values from `low` to `high`, with a label at every power of ten.
+    /// An axis over positive values from `low` to `high`, with a label at every power of ten, or at
+    /// the series 1, 2, 5, 10 where there is but one power.
     pub(super) fn logarithmic(
         low: f64,
         high: f64,
         format: impl Fn(f64) -> String + 'static,
     ) -> Self {
         let (start, end) = (low.log10(), high.max(low * 1.1).log10());
-        let ticks =
-            multiples(1.0, start, end).into_iter().map(|power| 10_f64.powf(power)).collect();
+        let powers = multiples(1.0, start, end).into_iter().map(|power| 10_f64.powf(power));
+        let mut ticks: Vec<f64> = powers.collect();
+        if ticks.len() < 2 {
+            let first = 10_f64.powf(start.floor());
+            let series = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0].map(|round| round * first);
+            let within = low * 0.999..=high * 1.001;
+            ticks = series.into_iter().filter(|tick| within.contains(tick)).collect();
+        }
         Self { range: start..end, ticks, logarithmic: true, format: Rc::new(format) }
     }
 
@@ -93,6 +99,15 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
+/// The widest round step with which the range has three ticks, and those ticks.
+fn linear_ticks(low: f64, high: f64) -> (f64, Vec<f64>) {
+    let [wider, finer] = [4.0, 8.0].map(|parts| {
+        let step = round_step((high - low) / parts);
+        (step, multiples(step, low, high))
+    });
+    if wider.1.len() >= 3 { wider } else { finer }
+}
+
 /// The next step of the series 1, 2, 5, 10 that is at least `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
@@ -129,11 +144,28 @@ mod tests {
     }
 
     #[test]
+    fn few_labels_but_never_a_lonely_one() {
+        for (low, high) in [(555.0, 1_390.0), (0.0, 2.2), (-3.1, 6.9), (0.0, 1.0), (0.41, 0.59)] {
+            let ticks = Axis::linear(low, high, |value, _| value.to_string()).ticks;
+            assert!((3..=6).contains(&ticks.len()), "{low} to {high}: {ticks:?}");
+        }
+    }
+
+    #[test]
     fn logarithmic_axis_labels_powers_of_ten() {
         let axis = Axis::logarithmic(260.0, 4e6, |value| format!("{value:.0}"));
         let labels: Vec<String> = axis.ticks.iter().map(|tick| axis.format_ext(tick)).collect();
         assert_eq!(labels, ["1000", "10000", "100000", "1000000"]);
         assert_eq!(axis.place(0.0), 0.0);
+    }
+
+    #[test]
+    fn short_logarithmic_axis_has_labels_between_powers_of_ten() {
+        assert_eq!(Axis::logarithmic(1.0, 4.0, |value| value.to_string()).ticks, [1.0, 2.0]);
+        assert_eq!(
+            Axis::logarithmic(30.0, 250.0, |value| value.to_string()).ticks,
+            [50.0, 100.0, 200.0]
+        );
     }
 
     #[test]

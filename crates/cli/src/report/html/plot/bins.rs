@@ -11,10 +11,13 @@ impl Bins {
     /// Bins that hold the bulk of the values, which ascend; those far outside are left out.
     pub(super) fn of(values: &[f64]) -> Self {
         let at = |share: f64| quantile(values, share);
-        // Beyond three spreads, the bulk would be squeezed into a bar or two.
-        let reach = (at(0.99) - at(0.01)) * 3.0;
-        let low = at(0.0).max(at(0.01) - reach);
-        let high = at(1.0).min(at(0.99) + reach);
+        // Values that are nearly all alike have no spread but in their tails.
+        let tail = if at(0.9) > at(0.1) { 0.1 } else { 0.01 };
+        // Farther out, the bulk would be squeezed into a bar or two.
+        let reach = (at(1.0 - tail) - at(tail)) * 1.5;
+        let (least, most) = (at(tail) - reach, at(1.0 - tail) + reach);
+        let low = values.iter().find(|value| **value >= least).copied().unwrap_or(0.0);
+        let high = values.iter().rfind(|value| **value <= most).copied().unwrap_or(0.0);
         let number = number_of_bins(values.len());
         // All values alike still make a bar with a width.
         let span = if high > low { high - low } else { low.abs().max(1.0) * 0.01 };
@@ -65,6 +68,14 @@ mod tests {
         let bins = Bins::of(&values);
         assert_eq!(bins.counts.iter().sum::<usize>(), 500);
         assert!(bins.end() < 2500.0);
+    }
+
+    #[test]
+    fn two_outliers_among_few_values_do_not_squeeze_the_bulk() {
+        let mut values: Vec<f64> = (0..25).map(|value| 300.0 + f64::from(value) * 10.0).collect();
+        values.extend([5_000.0, 9_000.0]);
+        let bins = Bins::of(&values);
+        assert_eq!(bins.counts.iter().sum::<usize>(), 25);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The plots themselves, each with its data as rows for a table.
 
+use std::ops::Range;
+
 use dimmer_probe::outcome::{CurvePoint, Gap, Instructions, Quantity, Recurrence};
 use dimmer_probe::stats::Estimate;
 use maud::Markup;
@@ -8,7 +10,7 @@ use plotters::prelude::*;
 use super::axis::Axis;
 use super::bins::Bins;
 use super::{DrawError, LINE, Panel, SCALE, STALL, draw, mark, panel};
-use crate::report::number::{TimeUnit, count, grouped, length, percent, round_time, time};
+use crate::report::number::{TimeUnit, count, counted, grouped, length, percent, round_time, time};
 
 /// A plot, what it shows, and its data.
 pub(in crate::report::html) struct Figure {
@@ -17,6 +19,12 @@ pub(in crate::report::html) struct Figure {
     pub(in crate::report::html) header: Vec<String>,
     pub(in crate::report::html) rows: Vec<Vec<String>>,
 }
+
+/// From how many usual widths on an interval does not determine the ends of an axis.
+const UNUSUAL: f64 = 3.0;
+
+/// Height of a panel of shares, in units of the page.
+const SHARE_HEIGHT: u32 = 100;
 
 fn titles(header: &[&str]) -> Vec<String> {
     header.iter().map(ToString::to_string).collect()
@@ -47,6 +55,13 @@ fn banded(
     Ok(())
 }
 
+/// A line with a dot at each point.
+fn dotted(panel: &mut Panel<'_, '_>, points: &[(f64, f64)]) -> Result<(), DrawError> {
+    panel.draw_series([PathElement::new(points.to_vec(), LINE.stroke_width(2 * SCALE))])?;
+    panel.draw_series(points.iter().map(|point| Circle::new(*point, 4 * SCALE, LINE.filled())))?;
+    Ok(())
+}
+
 /// Bars from zero: shares of stalls.
 fn bars(
     panel: &mut Panel<'_, '_>,
@@ -73,6 +88,28 @@ fn extent<'a>(estimates: impl Iterator<Item = &'a Estimate>) -> (f64, f64) {
         });
     let room = (high - low) * 0.06;
     (low - room, high + room)
+}
+
+/// The ends of those intervals that are not far wider than most, and of the medians that are surely
+/// not zero, some room around them: what a few uncertain values do not blow up.
+fn robust_extent<'a>(estimates: impl Iterator<Item = &'a Estimate> + Clone) -> (f64, f64) {
+    let width = |estimate: &Estimate| estimate.ci95.1 - estimate.ci95.0;
+    let mut widths: Vec<f64> = estimates.clone().map(width).collect();
+    widths.sort_unstable_by(f64::total_cmp);
+    let usual = widths.get(widths.len() / 2).copied().unwrap_or(0.0);
+    let shown: Vec<Estimate> = estimates
+        .filter_map(|estimate| {
+            let (low, high) = estimate.ci95;
+            if width(estimate) <= usual * UNUSUAL {
+                Some(*estimate)
+            } else if low > 0.0 || high < 0.0 {
+                Some(Estimate { ci95: (estimate.median, estimate.median), ..*estimate })
+            } else {
+                None
+            }
+        })
+        .collect();
+    extent(shown.iter())
 }
 
 /// The upper end of an axis that leaves room for the text of a mark.
@@ -187,11 +224,15 @@ pub(in crate::report::html) fn histogram(
     })?;
     let outside = values.len() - bins.counts.iter().sum::<usize>();
     let mut caption =
-        format!("How {name} is distributed over {} repetitions.", length(values.len()));
+        format!("Distribution of {name} over {}.", counted(values.len(), "repetition"));
     if outside > 0 {
         caption.push_str(&format!(
-            " {} lie outside, from {} to {}.",
-            length(outside),
+            " {} far from the others and not shown; all values lie between {} and {}.",
+            if outside == 1 {
+                "One value is".to_owned()
+            } else {
+                format!("{} values are", length(outside))
+            },
             scale.text(values.first().map_or(0.0, |value| value * unit.ns)),
             scale.text(values.last().map_or(0.0, |value| value * unit.ns))
         ));
@@ -222,73 +263,114 @@ pub(in crate::report::html) fn recurrence(
     let gaps = &recurrence.gaps;
     let (Some(first), Some(last)) = (gaps.first(), gaps.last()) else { return Ok(None) };
     let x = Axis::logarithmic(first.gap_us * 1e3, last.gap_us * 1e3, round_time);
-    let (low, high) = extent(gaps.iter().map(|gap| &gap.slowdown_pct));
+    let (low, high) = robust_extent(gaps.iter().map(|gap| &gap.slowdown_pct));
+    let (low, high) = (low.min(0.0), with_headroom(low.min(0.0), high.max(0.8)));
     let slowdown =
-        Axis::linear(low.min(0.0), with_headroom(0.0, high.max(0.8)), |value, decimals| {
-            format!("{} %", grouped(value, decimals))
-        });
-    let stalls = percent_axis(0.0, 1.0);
-    let longest = extent(gaps.iter().map(|gap| &gap.burst_ns)).1;
+        Axis::linear(low, high, |value, decimals| format!("{} %", grouped(value, decimals)));
+    let share = percent_axis(0.0, 1.0);
+    let longest = robust_extent(gaps.iter().map(|gap| &gap.burst_ns)).1;
     let burst = Axis::linear(0.0, longest * 1.1, |value, _| round_time(value));
     let curve = |of: fn(&Gap) -> Estimate| -> Vec<(f64, Estimate)> {
         gaps.iter().map(|gap| (gap.gap_us * 1e3, of(gap))).collect()
     };
+    let kept: Vec<(f64, f64)> =
+        gaps.iter().filter_map(|gap| Some((gap.gap_us * 1e3, gap.kept_share?))).collect();
     let change = recurrence.regime_change_us.map(|change| change.scaled(1e3));
-    let label = "Slow-down of the code between bursts, share of gaps with a stall and duration of a \
-                 burst against the gap between bursts";
-    let plot = draw(430, label, |area| {
+    let kept_too = if kept.is_empty() { "" } else { ", share of bursts at full speed" };
+    let label = format!(
+        "Slow-down of the code between bursts{kept_too}, share of gaps with a stall and duration \
+         of a burst against the gap between bursts"
+    );
+    let kept_height = if kept.is_empty() { 0 } else { SHARE_HEIGHT };
+    let plot = draw(165 + kept_height + SHARE_HEIGHT + 165, &label, |area| {
         let (top, rest) = area.split_vertically(165 * SCALE);
-        let (middle, bottom) = rest.split_vertically(110 * SCALE);
+        let (second, rest) = rest.split_vertically(kept_height * SCALE);
+        let (third, bottom) = rest.split_vertically(SHARE_HEIGHT * SCALE);
         let mut upper = panel(&top, "code between bursts slower by", &x, &slowdown, None)?;
         banded(&mut upper, &curve(|gap| gap.slowdown_pct), LINE)?;
-        let mut centre = panel(&middle, "gaps with a stall", &x, &stalls, None)?;
-        bars(&mut centre, gaps.iter().map(|gap| (gap.gap_us * 1e3, gap.stall_share)))?;
+        let mut panels = Vec::new();
+        if !kept.is_empty() {
+            let mut panel = panel(&second, "bursts at full speed", &x, &share, None)?;
+            dotted(&mut panel, &kept)?;
+            panels.push(panel);
+        }
+        let mut stalled = panel(&third, "gaps with a stall", &x, &share, None)?;
+        bars(&mut stalled, gaps.iter().map(|gap| (gap.gap_us * 1e3, gap.stall_share)))?;
         let mut lower = panel(&bottom, "a burst takes", &x, &burst, Some("gap between bursts"))?;
         banded(&mut lower, &curve(|gap| gap.burst_ns), LINE)?;
+        panels.extend([stalled, lower]);
         if let Some(change) = change {
-            let note = format!("regime changes, {}", time(change.median));
+            let note = format!("changes at {}", time(change.median));
             mark(&mut upper, change.median, change.ci95, &note)?;
-            mark(&mut centre, change.median, change.ci95, "")?;
-            mark(&mut lower, change.median, change.ci95, "")?;
+            for panel in &mut panels {
+                mark(panel, change.median, change.ci95, "")?;
+            }
         }
         Ok(())
     })?;
     let row = |gap: &Gap| {
         let mut row = vec![time(gap.gap_us * 1e3)];
         row.extend(three(&gap.slowdown_pct, 2));
+        row.push(gap.kept_share.map_or_else(|| "–".to_owned(), percent));
         row.push(percent(gap.stall_share));
         row.push(time(gap.burst_ns.median));
         row.push(percent(gap.clock_ratio));
         row
     };
+    let titles =
+        titles(&["gap", "slower, %", "low", "high", "kept", "stalls", "burst", "clock at its end"]);
     Ok(Some(Figure {
-        caption: "What bursts cost the code between them, by how far they are apart.".to_owned(),
+        caption: recurrence_caption(recurrence, !kept.is_empty(), low..high),
         plot,
-        header: titles(&["gap", "slower, %", "low", "high", "stalls", "burst", "clock at its end"]),
+        header: titles,
         rows: gaps.iter().map(row).collect(),
     }))
 }
 
-/// The share of bursts with an effect, by their length; `None` without bursts.
+/// What the plot shows, and what of the slow-down is beyond its axis.
+fn recurrence_caption(recurrence: &Recurrence, kept: bool, axis: Range<f64>) -> String {
+    let mut caption =
+        "What bursts cost the code between them, by how far they are apart, with its 95 % interval."
+            .to_owned();
+    if kept {
+        caption.push_str(" A burst is at full speed where the licence was kept over the gap.");
+    }
+    if recurrence.regime_change_us.is_some() {
+        caption.push_str(" The line marks where the behaviour changes, the shade its interval.");
+    }
+    let intervals = || recurrence.gaps.iter().map(|gap| gap.slowdown_pct.ci95);
+    let beyond = intervals().filter(|(low, high)| *low < axis.start || axis.end < *high).count();
+    if beyond > 0 {
+        let low = intervals().map(|interval| interval.0).fold(f64::INFINITY, f64::min);
+        let high = intervals().map(|interval| interval.1).fold(f64::NEG_INFINITY, f64::max);
+        caption.push_str(&format!(
+            " The slow-down is cut off at the ends of its axis at {}: with all intervals it would \
+             reach from {} to {}.",
+            counted(beyond, "gap"),
+            percent(low / 100.0),
+            percent(high / 100.0)
+        ));
+    }
+    caption
+}
+
+/// The share of bursts with an effect, by their length; `None` below two lengths.
 pub(in crate::report::html) fn response(
     instructions: &Instructions,
 ) -> Result<Option<Figure>, DrawError> {
     let response = &instructions.response;
-    let (Some(first), Some(last)) = (response.first(), response.last()) else { return Ok(None) };
+    let [first, .., last] = response.as_slice() else { return Ok(None) };
     let x = Axis::logarithmic(f64::from(first.0.max(1)), f64::from(last.0), count);
-    let y = percent_axis(0.0, 1.0);
+    let y = percent_axis(0.0, with_headroom(0.0, 1.0));
     let points: Vec<(f64, f64)> =
         response.iter().map(|(number, share, _)| (f64::from(*number), *share)).collect();
     let label = "Share of bursts that have an effect against the number of instructions in a burst";
     let plot = draw(230, label, |area| {
         let x_title = "instructions in the burst";
         let mut panel = panel(area, "bursts with an effect", &x, &y, Some(x_title))?;
-        panel.draw_series([PathElement::new(points.clone(), LINE.stroke_width(2 * SCALE))])?;
-        panel.draw_series(
-            points.iter().map(|point| Circle::new(*point, 4 * SCALE, LINE.filled())),
-        )?;
+        dotted(&mut panel, &points)?;
         if let Some(median) = instructions.median {
-            let note = format!("half, {}", count(median.median));
+            let note = format!("half from {}", count(median.median));
             mark(&mut panel, median.median, median.ci95, &note)?;
         }
         Ok(())
@@ -297,7 +379,8 @@ pub(in crate::report::html) fn response(
         vec![count(*number), percent(*share), length(*bursts)]
     };
     Ok(Some(Figure {
-        caption: "How many instructions it takes.".to_owned(),
+        caption: "Which share of the bursts has an effect, by the number of instructions in them."
+            .to_owned(),
         plot,
         header: titles(&["instructions", "with an effect", "bursts"]),
         rows: response.iter().map(row).collect(),

@@ -31,6 +31,8 @@ const MARK: RGBColor = RGBColor(0x8A, 0x2F, 0x4F);
 const SCALE: u32 = 3;
 /// Width of every plot, in units of the page.
 const WIDTH: u32 = 430;
+/// Length of the ticks of an x-axis, in drawn units.
+const TICK: i32 = 6 * SCALE.cast_signed();
 /// Height of the text, in drawn units.
 const TEXT: i32 = 14 * SCALE.cast_signed();
 
@@ -87,11 +89,11 @@ fn panel<'a, 'b>(
         let bottom = height.cast_signed() - TEXT / 4;
         area.draw_text(x_title, &text(INK, HPos::Right, VPos::Bottom), (right, bottom))?;
     }
-    let labels = if x_title.is_some() { line } else { 0 };
+    let labels = if x_title.is_some() { line + TICK } else { 0 };
     let mut panel = ChartBuilder::on(area)
         .margin_top(line + TEXT / 2)
         .margin_right(RIGHT)
-        .margin_bottom(if x_title.is_some() { line } else { TEXT / 2 })
+        .margin_bottom(if x_title.is_some() { line } else { TEXT * 3 / 4 })
         .x_label_area_size(labels)
         .y_label_area_size(LEFT)
         .build_cartesian_2d(x.clone(), y.clone())?;
@@ -102,11 +104,13 @@ fn panel<'a, 'b>(
         .axis_style(GRID.stroke_width(SCALE))
         .label_style(text(INK, HPos::Center, VPos::Center))
         .set_all_tick_mark_size(SCALE * 3)
+        // Leaves room between the lowest label of one axis and the first of the other.
+        .set_tick_mark_size(LabelAreaPosition::Bottom, TICK)
         .draw()?;
     Ok(panel)
 }
 
-/// A vertical line over the band of its interval, with a text beside it at the top.
+/// A vertical line over the band of its interval, with a text beside it at the top; none if empty.
 fn mark(
     panel: &mut Panel<'_, '_>,
     at: f64,
@@ -122,7 +126,10 @@ fn mark(
     panel.draw_series([Rectangle::new(band, MARK.mix(0.2).filled())])?;
     let line = vec![(at, bottom), (at, top)];
     panel.draw_series([PathElement::new(line, MARK.stroke_width(SCALE + SCALE / 2))])?;
-    let (side, gap) = if left_half { (HPos::Left, TEXT / 3) } else { (HPos::Right, -TEXT / 3) };
+    if label.is_empty() {
+        return Ok(());
+    }
+    let (side, gap) = if left_half { (HPos::Left, TEXT / 2) } else { (HPos::Right, -TEXT / 2) };
     let note = Text::new(label.to_owned(), (gap, TEXT / 4), text(MARK, side, VPos::Top));
     panel.draw_series([EmptyElement::at((at, top)) + note])?;
     Ok(())
