@@ -116,8 +116,9 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
     let bound_ns =
         near.map(|gap| cost_ns(gap, gap.slowdown_pct.bound())).fold(f64::INFINITY, f64::min);
     let regime_change_us = bracket.map(|(low, high)| {
-        let sure = signal.as_ref().map_or((low, high), |signal| signal.sure(&observed));
-        Estimate { median: (low * high).sqrt(), ci95: (sure.0.min(low), sure.1.max(high)) }
+        let at = (low * high).sqrt();
+        let sure = signal.as_ref().map_or((low, high), |signal| signal.sure(&observed, at));
+        Estimate { median: at, ci95: (sure.0.min(low), sure.1.max(high)) }
     });
     let detail = Recurrence {
         burst_instructions: instructions,
@@ -193,16 +194,16 @@ impl Signal {
         None
     }
 
-    /// The longest gap that is surely kept and the shortest, beyond all that may be, that surely is
-    /// not: near the change a licence is kept in some series and not in others.
-    fn sure(self, ascending: &[Observed]) -> (f64, f64) {
+    /// The closest gaps to either side of the change that surely are kept, and surely are not: near
+    /// the change a licence is kept in some series and not in others.
+    fn sure(self, ascending: &[Observed], change_us: f64) -> (f64, f64) {
         let side = |one: &Observed, sign: f64| {
             let share = one.gap.kept_share.map(|share| share + sign * 1.96 * one.kept_error);
             self.is_kept(&Gap { kept_share: share, ..one.gap })
         };
-        let low = ascending.iter().rfind(|one| side(one, -1.0));
-        let may_be = ascending.iter().rposition(|one| side(one, 1.0));
-        let high = may_be.and_then(|index| ascending.get(index + 1));
+        let change = ascending.partition_point(|one| one.gap.gap_us < change_us);
+        let low = ascending[..change].iter().rfind(|one| side(one, -1.0));
+        let high = ascending[change..].iter().find(|one| !side(one, 1.0));
         (low.map_or(f64::INFINITY, |one| one.gap.gap_us), high.map_or(0.0, |one| one.gap.gap_us))
     }
 
