@@ -53,7 +53,7 @@ const BURST: u32 = 800;
 const SWEEP: [u32; 5] = [1, 31, 10_000, 200_000, 4_000_000];
 
 /// Time for a quick probe, of which calibration and the least repetitions may need more.
-const QUICK_BUDGET: Duration = Duration::from_secs(13);
+const QUICK_BUDGET: Duration = Duration::from_secs(16);
 
 /// Time for a full probe.
 const FULL_BUDGET: Duration = Duration::from_secs(420);

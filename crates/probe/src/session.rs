@@ -120,7 +120,7 @@ pub fn run(
 
 /// How much of the time a mode takes, relative to the others: a recurrence is twenty measurements.
 fn weight(mode: Mode) -> f64 {
-    if mode == Mode::Recurrence { 8.0 } else { 1.0 }
+    if mode == Mode::Recurrence { 4.0 } else { 1.0 }
 }
 
 fn measure(
