@@ -1,0 +1,287 @@
+//! One pass over the instructions of a range of code, collecting all that a scan wants to know.
+//!
+//! It decodes each byte once, in functions with hot loops twice, and reuses what it allocates. It does
+//! not know what a function is; whoever calls it does.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use dimmer_processor::class::InstructionClass;
+use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
+
+use crate::classify::{self, Kind, Traits};
+use crate::function::{ClassCounts, HotLoop};
+use crate::loops;
+
+/// The bytes that a jump over an entry takes: opcode and a 32-bit distance.
+pub(crate) const JUMP_BYTES: u32 = 5;
+
+/// What a pass found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Analysis {
+    /// Instructions by class.
+    pub(crate) instructions: ClassCounts,
+    /// Instructions that name a 512-bit register.
+    pub(crate) zmm: u32,
+    /// Instructions with the EVEX encoding.
+    pub(crate) evex: u32,
+    /// Bytes that begin no instruction.
+    pub(crate) undecodable: u32,
+    /// Whether upper halves are cleared somewhere.
+    pub(crate) vzeroupper: bool,
+    /// Whether they may be dirty where the code is left.
+    pub(crate) leaves_dirty: bool,
+    /// Whether there is a return, or a jump out of the range.
+    pub(crate) leaves: bool,
+    /// Whether execution goes on behind the end of the range.
+    pub(crate) falls_through: bool,
+    /// Loops with wide instructions.
+    pub(crate) loops: Vec<HotLoop>,
+    /// Bytes of the first whole instructions that reach [`JUMP_BYTES`]; fewer if they do not.
+    pub(crate) first: u8,
+    /// Bit n: a direct jump or call within the range leads to its byte n.
+    pub(crate) entered: u32,
+    /// Where padding begins that lasts until the end of the range, in bytes, and its instructions.
+    pub(crate) padding: (u32, u32),
+}
+
+/// Where an instruction leads outside its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    /// The address.
+    pub(crate) target: u64,
+    /// How.
+    pub(crate) kind: ReferenceKind,
+}
+
+/// How an instruction refers to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReferenceKind {
+    /// Calls it.
+    Call,
+    /// Jumps to it.
+    Jump,
+    /// Takes it as a value.
+    Address,
+}
+
+/// Passes over ranges, one after the other.
+#[derive(Debug)]
+pub(crate) struct Analyser {
+    traits: &'static [Traits],
+    /// Where the range of the last pass refers to outside it.
+    pub(crate) references: Vec<Reference>,
+    /// Targets and ends of backward jumps, as offsets.
+    backward: Vec<(u32, u32)>,
+    /// Offsets ahead that dirty code jumps to.
+    dirty_ahead: BinaryHeap<Reverse<u32>>,
+}
+
+/// What changes from instruction to instruction.
+struct State {
+    addresses: Range<u64>,
+    result: Analysis,
+    dirty: bool,
+    /// Whether execution does not go on behind the last instruction.
+    ended: bool,
+}
+
+impl Analyser {
+    /// An analyser without memory of ranges.
+    pub(crate) fn new() -> Self {
+        Self {
+            traits: classify::table(),
+            references: Vec::new(),
+            backward: Vec::new(),
+            dirty_ahead: BinaryHeap::new(),
+        }
+    }
+
+    /// Decodes `bytes`, which lie at `start` in memory. With `give_up` it ends at the first byte that
+    /// is no instruction, for ranges of which nobody knows whether they are code.
+    pub(crate) fn run(&mut self, bytes: &[u8], start: u64, give_up: bool) -> Analysis {
+        self.references.clear();
+        self.backward.clear();
+        self.dirty_ahead.clear();
+        let end = start.saturating_add(bytes.len() as u64);
+        let mut state = State {
+            addresses: start..end,
+            result: Analysis::default(),
+            dirty: false,
+            ended: false,
+        };
+        let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        while decoder.can_decode() {
+            let position = decoder.position();
+            decoder.decode_out(&mut instruction);
+            let traits = &self.traits[instruction.code() as usize];
+            let offset = u32::try_from(position).unwrap_or(u32::MAX);
+            if traits.kind == Kind::Invalid {
+                state.result.undecodable += 1;
+                state.result.padding = (offset + 1, 0);
+                if give_up || decoder.set_position(position + 1).is_err() {
+                    break;
+                }
+                decoder.set_ip(start.wrapping_add(position as u64 + 1));
+                continue;
+            }
+            self.step(&mut state, traits, &instruction, offset);
+        }
+        let mut result = state.result;
+        result.falls_through = !state.ended && !result.instructions.is_empty();
+        result.leaves_dirty |= result.falls_through && state.dirty;
+        if !self.backward.is_empty() && result.instructions.wide() > 0 {
+            let steps = self.steps(bytes);
+            result.loops = loops::innermost(start, &steps, &mut self.backward);
+        }
+        result
+    }
+
+    /// Offset and class of each instruction. Decodes once more: few functions have loops and wide
+    /// instructions, and keeping this for all costs more.
+    fn steps(&self, bytes: &[u8]) -> Vec<(u32, InstructionClass)> {
+        let mut steps = Vec::new();
+        let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        while decoder.can_decode() {
+            let position = decoder.position();
+            decoder.decode_out(&mut instruction);
+            let traits = &self.traits[instruction.code() as usize];
+            if traits.kind != Kind::Invalid {
+                let class = traits.class.unwrap_or(InstructionClass::Scalar);
+                steps.push((u32::try_from(position).unwrap_or(u32::MAX), class));
+            } else if decoder.set_position(position + 1).is_err() {
+                break;
+            }
+        }
+        steps
+    }
+
+    fn step(&mut self, state: &mut State, traits: &Traits, instruction: &Instruction, offset: u32) {
+        // At most 15 bytes.
+        let after = offset + u32::try_from(instruction.len()).unwrap_or_default();
+        if offset < JUMP_BYTES && u32::from(state.result.first) == offset {
+            state.result.first = u8::try_from(after).unwrap_or_default();
+        }
+        while self.dirty_ahead.peek().is_some_and(|Reverse(ahead)| *ahead <= offset) {
+            state.dirty = true;
+            self.dirty_ahead.pop();
+        }
+        let class = traits.class.unwrap_or(InstructionClass::Scalar);
+        state.result.instructions.count(class);
+        if class >= InstructionClass::Light128 || traits.evex {
+            state.count_vector(traits, class, instruction);
+        }
+        if traits.kind == Kind::Padding {
+            state.result.padding.1 += 1;
+        } else {
+            state.result.padding = (after, 0);
+            state.ended = false;
+        }
+        match traits.kind {
+            Kind::Plain | Kind::Padding | Kind::Invalid => {}
+            Kind::Address => self.take_address(state, instruction),
+            Kind::ClearUpper => {
+                state.result.vzeroupper = true;
+                state.dirty = false;
+            }
+            Kind::Jump | Kind::Branch | Kind::Call => {
+                self.follow(state, traits.kind, instruction, offset, after);
+            }
+            Kind::Return => state.leave(),
+            // Nobody knows where to, so what follows keeps the state.
+            Kind::IndirectJump => {
+                let dirty = state.dirty;
+                state.leave();
+                state.dirty = dirty;
+            }
+            Kind::Stop => state.end(),
+        }
+    }
+
+    fn take_address(&mut self, state: &State, instruction: &Instruction) {
+        if instruction.is_ip_rel_memory_operand() {
+            let target = instruction.ip_rel_memory_address();
+            if !state.addresses.contains(&target) {
+                self.references.push(Reference { target, kind: ReferenceKind::Address });
+            }
+        }
+    }
+
+    /// Follows a direct jump, branch or call that lies between the offsets `from` and `after`.
+    fn follow(
+        &mut self,
+        state: &mut State,
+        kind: Kind,
+        instruction: &Instruction,
+        from: u32,
+        after: u32,
+    ) {
+        if instruction.op0_kind() != OpKind::NearBranch64 {
+            return;
+        }
+        let target = instruction.near_branch_target();
+        if state.addresses.contains(&target) {
+            let to = u32::try_from(target - state.addresses.start).unwrap_or(u32::MAX);
+            state.result.entered |= 1_u32.checked_shl(to).unwrap_or_default();
+            if kind == Kind::Call {
+                return;
+            }
+            if to <= from {
+                self.backward.push((to, after));
+            } else if state.dirty {
+                self.dirty_ahead.push(Reverse(to));
+            }
+            if kind == Kind::Jump {
+                state.end();
+            }
+            return;
+        }
+        let how = if kind == Kind::Call { ReferenceKind::Call } else { ReferenceKind::Jump };
+        self.references.push(Reference { target, kind: how });
+        match kind {
+            Kind::Jump => state.leave(),
+            Kind::Branch => state.result.leaves_dirty |= state.dirty,
+            _ => {}
+        }
+    }
+}
+
+impl State {
+    fn count_vector(
+        &mut self,
+        traits: &Traits,
+        class: InstructionClass,
+        instruction: &Instruction,
+    ) {
+        self.result.evex += u32::from(traits.evex);
+        let is_512 = matches!(class, InstructionClass::Light512 | InstructionClass::Heavy512);
+        if is_512 && names_zmm(instruction) {
+            self.result.zmm += 1;
+        }
+        if traits.writes_upper && instruction.op0_kind() == OpKind::Register {
+            let register = instruction.op0_register();
+            self.dirty |= (register.is_ymm() || register.is_zmm()) && register.number() < 16;
+        }
+    }
+
+    /// Execution leaves the range here.
+    fn leave(&mut self) {
+        self.result.leaves = true;
+        self.result.leaves_dirty |= self.dirty;
+        self.end();
+    }
+
+    /// What follows is reached by jumps alone.
+    fn end(&mut self) {
+        self.dirty = false;
+        self.ended = true;
+    }
+}
+
+fn names_zmm(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|index| instruction.op_register(index).is_zmm())
+        || instruction.memory_index().is_zmm()
+}

@@ -1,0 +1,386 @@
+//! What a scan needs of an ELF file: executable sections, symbols, relocations, and who it is.
+//!
+//! Follows the System V ABI and its x86-64 supplement, by the `object` crate. Nothing here trusts the
+//! file: tables that overlap until their sizes add up to more than the file are refused, so that the
+//! work stays proportional to its length.
+
+use object::LittleEndian as Little;
+use object::elf::{self, FileHeader64, SectionHeader64};
+use object::read::elf::{
+    Dyn as _, FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, SectionTable,
+    Sym as _,
+};
+
+use crate::error::{Machine, ScanError};
+
+/// The file's tables, as far as a scan reads them.
+#[derive(Debug, Default)]
+pub(crate) struct Image<'data> {
+    /// Executable sections with bytes in the file, by address, disjoint.
+    pub(crate) sections: Vec<Section<'data>>,
+    /// Defined symbols of functions, or of no type; those of `.symtab` first.
+    pub(crate) symbols: Vec<Symbol<'data>>,
+    /// Addresses that the file makes known as pointers: what the dynamic linker relocates, resolvers,
+    /// entry point, initialisation and termination.
+    pub(crate) pointers: Vec<u64>,
+    /// Addresses of resolvers of indirect functions.
+    pub(crate) resolvers: Vec<u64>,
+    /// Addresses that the dynamic linker writes to, sorted.
+    pub(crate) relocated: Vec<u64>,
+    /// Address and bytes of `.eh_frame`.
+    pub(crate) frames: Option<(u64, &'data [u8])>,
+    /// The build id.
+    pub(crate) build_id: Option<Vec<u8>>,
+    /// The name that other files need this one by.
+    pub(crate) soname: Option<String>,
+}
+
+/// An executable section.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Section<'data> {
+    /// Where it lies in memory.
+    pub(crate) address: u64,
+    /// Its bytes.
+    pub(crate) bytes: &'data [u8],
+}
+
+impl Section<'_> {
+    /// The address after the last byte.
+    pub(crate) fn end(&self) -> u64 {
+        // Checked when the section was read.
+        self.address.saturating_add(self.bytes.len() as u64)
+    }
+
+    /// The offset of `address`, which must lie inside.
+    pub(crate) fn offset(&self, address: u64) -> Option<usize> {
+        let offset = usize::try_from(address.checked_sub(self.address)?).ok()?;
+        (offset < self.bytes.len()).then_some(offset)
+    }
+}
+
+/// A symbol in code.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Symbol<'data> {
+    /// The address.
+    pub(crate) address: u64,
+    /// The size in bytes, zero where the file does not say.
+    pub(crate) size: u64,
+    /// Whether it is said to be a function, rather than of no type.
+    pub(crate) function: bool,
+    /// Whether it is local to the file it was compiled from.
+    pub(crate) local: bool,
+    /// The name.
+    pub(crate) name: &'data str,
+}
+
+type Table<'data> = SectionTable<'data, FileHeader64<Little>>;
+
+/// Reads the tables of the ELF file `bytes`.
+///
+/// # Errors
+/// See [`ScanError`].
+pub(crate) fn read(bytes: &[u8]) -> Result<Image<'_>, ScanError> {
+    check_kind(bytes)?;
+    let header = FileHeader64::<Little>::parse(bytes).map_err(damaged("file header"))?;
+    let kind = header.e_type(Little);
+    if kind != elf::ET_EXEC && kind != elf::ET_DYN {
+        return Err(ScanError::NotLinked { kind: kind.0 });
+    }
+    let table = header.sections(Little, bytes).map_err(damaged("section headers"))?;
+    if table.is_empty() {
+        return Err(ScanError::NoSections);
+    }
+    let reader = Reader { bytes, header, names: names_of(header, &table, bytes), table };
+    let mut image = Image { sections: reader.code()?, ..Image::default() };
+    reader.symbols(&mut image)?;
+    reader.relocations(&mut image)?;
+    reader.dynamic(&mut image)?;
+    image.pointers.push(header.e_entry(Little));
+    let named = |name| reader.table.iter().find(|section| reader.is_named(section, name));
+    if let Some(section) = named(b".eh_frame") {
+        image.frames = Some((section.sh_addr(Little), reader.data(section)?));
+    }
+    if let Some(section) = named(b".note.gnu.build-id") {
+        image.build_id = reader.build_id(section)?;
+    }
+    Ok(image)
+}
+
+/// Tells files of another kind from damaged ones, which the parser does not.
+fn check_kind(bytes: &[u8]) -> Result<(), ScanError> {
+    if bytes.get(..4) != Some(b"\x7fELF") {
+        let found = bytes.iter().take(4).copied().collect();
+        return Err(ScanError::NotElf { found });
+    }
+    let truncated = || ScanError::Damaged {
+        place: "file header".to_owned(),
+        problem: format!("the file has only {} bytes", bytes.len()),
+    };
+    let (class, order) = (bytes.get(4).ok_or_else(truncated)?, bytes.get(5).ok_or_else(truncated)?);
+    let field: [u8; 2] =
+        bytes.get(18..20).and_then(|field| field.try_into().ok()).ok_or_else(truncated)?;
+    let number = if *order == 2 { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) };
+    let bits = if *class == 1 { 32 } else { 64 };
+    if number != elf::EM_X86_64.0 || bits != 64 || *order == 2 {
+        return Err(ScanError::NotX8664 { machine: Machine { number, bits } });
+    }
+    Ok(())
+}
+
+fn damaged(place: &'static str) -> impl Fn(object::read::Error) -> ScanError {
+    move |error| ScanError::Damaged { place: place.to_owned(), problem: error.to_string() }
+}
+
+fn damage(place: &str, problem: impl Into<String>) -> ScanError {
+    ScanError::Damaged { place: place.to_owned(), problem: problem.into() }
+}
+
+/// The bytes of the table of section names; none if it is missing.
+fn names_of<'data>(
+    header: &FileHeader64<Little>,
+    table: &Table<'data>,
+    bytes: &'data [u8],
+) -> &'data [u8] {
+    let index = header.shstrndx(Little, bytes).ok().and_then(|index| usize::try_from(index).ok());
+    let section = index.and_then(|index| table.section(object::SectionIndex(index)).ok());
+    section.and_then(|section| section.data(Little, bytes).ok()).unwrap_or_default()
+}
+
+struct Reader<'data> {
+    bytes: &'data [u8],
+    header: &'data FileHeader64<Little>,
+    table: Table<'data>,
+    names: &'data [u8],
+}
+
+impl<'data> Reader<'data> {
+    fn data(&self, section: &SectionHeader64<Little>) -> Result<&'data [u8], ScanError> {
+        section.data(Little, self.bytes).map_err(|error| {
+            let offset = section.sh_offset(Little);
+            damage(&format!("section at file offset {offset:#x}"), error.to_string())
+        })
+    }
+
+    /// Compares without looking for the name's end, which a damaged file may not have.
+    fn is_named(&self, section: &SectionHeader64<Little>, name: &[u8]) -> bool {
+        let start = usize::try_from(section.sh_name(Little)).ok();
+        let rest = start.and_then(|start| self.names.get(start..)).unwrap_or_default();
+        rest.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
+    }
+
+    fn code(&self) -> Result<Vec<Section<'data>>, ScanError> {
+        let mut sections = Vec::new();
+        for header in self.table.iter() {
+            let flags = header.sh_flags(Little);
+            if !flags.contains(elf::SHF_EXECINSTR)
+                || !flags.contains(elf::SHF_ALLOC)
+                || header.sh_type(Little) == elf::SHT_NOBITS
+            {
+                continue;
+            }
+            let (address, bytes) = (header.sh_addr(Little), self.data(header)?);
+            if address.checked_add(bytes.len() as u64).is_none()
+                || u32::try_from(bytes.len()).is_err()
+            {
+                return Err(damage("executable section", format!("too large at {address:#x}")));
+            }
+            if !bytes.is_empty() {
+                sections.push(Section { address, bytes });
+            }
+        }
+        sections.sort_by_key(|section| section.address);
+        if let Some(pair) = sections.windows(2).find(|pair| pair[0].end() > pair[1].address) {
+            let (first, second) = (pair[0].address, pair[1].address);
+            let problem = format!("those at {first:#x} and {second:#x} overlap");
+            return Err(damage("executable sections", problem));
+        }
+        let total: usize = sections.iter().map(|section| section.bytes.len()).sum();
+        if total > self.bytes.len() {
+            return Err(damage("executable sections", "larger than the file together"));
+        }
+        Ok(sections)
+    }
+
+    fn symbols(&self, image: &mut Image<'data>) -> Result<(), ScanError> {
+        // Names in a sound file may overlap where one ends another, but not so often.
+        let mut budget = self.bytes.len().saturating_mul(4);
+        for (kind, place) in
+            [(elf::SHT_SYMTAB, "symbol table"), (elf::SHT_DYNSYM, "dynamic symbols")]
+        {
+            let symbols = self.table.symbols(Little, self.bytes, kind).map_err(damaged(place))?;
+            for symbol in symbols.iter() {
+                let address = symbol.st_value(Little);
+                let type_ = symbol.st_type();
+                let function = type_ == elf::STT_FUNC || type_ == elf::STT_GNU_IFUNC;
+                if symbol.is_undefined(Little)
+                    || !(function || type_ == elf::STT_NOTYPE)
+                    || find(&image.sections, address).is_none()
+                {
+                    continue;
+                }
+                // A name that cannot be read is none; the function is there all the same.
+                let name = symbols.strings().get(symbol.st_name(Little)).unwrap_or_default();
+                budget = budget
+                    .checked_sub(name.len())
+                    .ok_or_else(|| damage(place, "names overlap too often"))?;
+                if type_ == elf::STT_GNU_IFUNC {
+                    image.resolvers.push(address);
+                }
+                image.symbols.push(Symbol {
+                    address,
+                    size: symbol.st_size(Little),
+                    function,
+                    local: symbol.st_bind() == elf::STB_LOCAL,
+                    name: std::str::from_utf8(name).unwrap_or_default(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn relocations(&self, image: &mut Image<'data>) -> Result<(), ScanError> {
+        let mut budget = self.bytes.len() as u64;
+        for section in self.table.iter() {
+            // Others were kept by `--emit-relocs` and are done.
+            if !section.sh_flags(Little).contains(elf::SHF_ALLOC) {
+                continue;
+            }
+            let kind = section.sh_type(Little);
+            if kind == elf::SHT_RELA || kind == elf::SHT_RELR {
+                budget = budget
+                    .checked_sub(section.sh_size(Little))
+                    .ok_or_else(|| damage("relocations", "larger than the file together"))?;
+            }
+            if kind == elf::SHT_RELA {
+                self.with_addends(section, image)?;
+            } else if kind == elf::SHT_RELR {
+                self.packed(section, image)?;
+            }
+        }
+        image.relocated.sort_unstable();
+        Ok(())
+    }
+
+    fn with_addends(
+        &self,
+        section: &'data SectionHeader64<Little>,
+        image: &mut Image<'data>,
+    ) -> Result<(), ScanError> {
+        let found = section.rela(Little, self.bytes).map_err(damaged("relocations"))?;
+        for relocation in found.map(|(relocations, _)| relocations).unwrap_or_default() {
+            let kind = relocation.r_type(Little, false);
+            let target = relocation.r_addend(Little).cast_unsigned();
+            if kind == elf::R_X86_64_RELATIVE || kind == elf::R_X86_64_IRELATIVE {
+                image.pointers.push(target);
+            }
+            if kind == elf::R_X86_64_IRELATIVE {
+                image.resolvers.push(target);
+            }
+            let place = relocation.r_offset(Little);
+            if find(&image.sections, place).is_some() {
+                image.relocated.push(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Relative relocations packed as RELR: an even word is an address; an odd one is a map of the 63
+    /// words that follow. The addend lies where the result will.
+    fn packed(
+        &self,
+        section: &'data SectionHeader64<Little>,
+        image: &mut Image<'data>,
+    ) -> Result<(), ScanError> {
+        let (words, _) = self.data(section)?.as_chunks::<8>();
+        let mut segments = self.segments()?;
+        let mut next: u64 = 0;
+        let mut relocate = |place: u64| {
+            image.pointers.extend(segments.word_at(place));
+            if find(&image.sections, place).is_some() {
+                image.relocated.push(place);
+            }
+        };
+        for word in words {
+            let word = u64::from_le_bytes(*word);
+            if word & 1 == 0 {
+                relocate(word);
+                next = word.wrapping_add(8);
+            } else {
+                (0..63).filter(|bit| word >> (bit + 1) & 1 == 1).for_each(|bit: u64| {
+                    relocate(next.wrapping_add(8 * bit));
+                });
+                next = next.wrapping_add(8 * 63);
+            }
+        }
+        Ok(())
+    }
+
+    fn segments(&self) -> Result<Segments<'data>, ScanError> {
+        let headers =
+            self.header.program_headers(Little, self.bytes).map_err(damaged("program headers"))?;
+        let mut parts: Vec<(u64, &'data [u8])> = headers
+            .iter()
+            .filter(|header| header.p_type(Little) == elf::PT_LOAD)
+            .filter_map(|header| {
+                Some((header.p_vaddr(Little), header.data(Little, self.bytes).ok()?))
+            })
+            .collect();
+        parts.sort_by_key(|part| part.0);
+        Ok(Segments { parts })
+    }
+
+    fn dynamic(&self, image: &mut Image<'data>) -> Result<(), ScanError> {
+        let found = self.table.dynamic(Little, self.bytes).map_err(damaged("dynamic section"))?;
+        let Some((entries, link)) = found else { return Ok(()) };
+        let strings =
+            self.table.strings(Little, self.bytes, link).map_err(damaged("dynamic strings"))?;
+        for entry in entries {
+            let (tag, value) = (entry.d_tag(Little), entry.d_val(Little));
+            if tag == elf::DT_NULL {
+                break;
+            } else if tag == elf::DT_INIT || tag == elf::DT_FINI {
+                image.pointers.push(value);
+            } else if tag == elf::DT_SONAME && image.soname.is_none() {
+                let name = u32::try_from(value).ok().and_then(|at| strings.get(at).ok());
+                let name = name.ok_or_else(|| damage("dynamic section", "its name has no end"))?;
+                image.soname = Some(String::from_utf8_lossy(name).into_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn build_id(&self, section: &SectionHeader64<Little>) -> Result<Option<Vec<u8>>, ScanError> {
+        let mut notes = match section.notes(Little, self.bytes) {
+            Ok(Some(notes)) => notes,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(damaged("build id")(error)),
+        };
+        while let Some(note) = notes.next().map_err(damaged("build id"))? {
+            if note.name() == elf::ELF_NOTE_GNU && note.n_type(Little) == elf::NT_GNU_BUILD_ID {
+                return Ok(Some(note.desc().to_vec()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Loaded segments by address, to read what lies in memory before relocation.
+struct Segments<'data> {
+    parts: Vec<(u64, &'data [u8])>,
+}
+
+impl Segments<'_> {
+    fn word_at(&mut self, address: u64) -> Option<u64> {
+        let after = self.parts.partition_point(|part| part.0 <= address);
+        let (start, bytes) = self.parts.get(after.checked_sub(1)?)?;
+        let offset = usize::try_from(address - start).ok()?;
+        let word = bytes.get(offset..offset.checked_add(8)?)?;
+        Some(u64::from_le_bytes(word.try_into().ok()?))
+    }
+}
+
+/// The section that holds `address`, by index.
+pub(crate) fn find(sections: &[Section<'_>], address: u64) -> Option<usize> {
+    let index = sections.partition_point(|section| section.address <= address).checked_sub(1)?;
+    (address < sections[index].end()).then_some(index)
+}

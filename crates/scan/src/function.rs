@@ -1,0 +1,155 @@
+//! What a scan tells of a function.
+
+use std::fmt;
+use std::ops::Range;
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::{Model, Upper};
+use dimmer_processor::units::LicenceLevel;
+
+use crate::hook::Unhookable;
+
+/// A function: a range of code that something in the file says is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Where it begins and ends in memory, before the loader adds its base.
+    pub addresses: Range<u64>,
+    /// The name of its symbol. Without one there is none: the nearest symbol that a stripped library
+    /// still exports is as a rule that of another function.
+    pub name: Option<String>,
+    /// What says that here is a function.
+    pub origin: Origin,
+    /// Decoded instructions by class.
+    pub instructions: ClassCounts,
+    /// Instructions that name a 512-bit register, as `objdump -d | grep -c zmm` counts them.
+    pub zmm: u32,
+    /// Instructions with the EVEX encoding, which needs AVX-512 whatever the width.
+    pub evex: u32,
+    /// Bytes that begin no instruction, as data within code does.
+    pub undecodable_bytes: u32,
+    /// Whether it has a `vzeroupper` or `vzeroall`.
+    pub vzeroupper: bool,
+    /// Whether it may return, or jump to another function, after writing one of the first 16 wide
+    /// registers and without `vzeroupper` since.
+    ///
+    /// An approximation: code is followed in the order of addresses and along forward jumps, but not
+    /// along backward or indirect ones, and calls are taken to change nothing. Registers 16 to 31 do
+    /// not count, since `vzeroupper` leaves them alone.
+    pub may_return_dirty: bool,
+    /// Loops with wide instructions, innermost ones only, by address.
+    pub loops: Vec<HotLoop>,
+    /// Whether a jump of five bytes can be put over its entry: the bytes of whole instructions that
+    /// it would displace (5 to 19), or why it cannot.
+    pub hook: Result<u8, Unhookable>,
+}
+
+impl Function {
+    /// The most demanding class it contains; `None` if it holds no instruction.
+    #[must_use]
+    pub fn heaviest(&self) -> Option<InstructionClass> {
+        self.instructions.heaviest()
+    }
+
+    /// The licence level that it asks for on a processor: the highest that any of its instructions
+    /// does, upper register halves being dirty if it uses 512-bit registers itself.
+    #[must_use]
+    pub fn level(&self, model: &Model) -> LicenceLevel {
+        let upper = if self.zmm > 0 { Upper::Dirty } else { Upper::Any };
+        let present = self.instructions.iter().filter(|(_, count)| *count > 0);
+        let levels = present.map(|(class, _)| model.level_of(class, upper));
+        levels.max().unwrap_or(LicenceLevel::new(0))
+    }
+}
+
+/// What says that code is a function, the most reliable first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// A symbol of type function.
+    Symbol,
+    /// An entry of `.eh_frame`.
+    Frame,
+    /// A call, a jump or a pointer from elsewhere leads into code that nothing else describes.
+    Seed,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Symbol => "symbol",
+            Self::Frame => "frame",
+            Self::Seed => "seed",
+        })
+    }
+}
+
+/// A loop whose body has wide instructions (256 bits or more, or tiles): what a backward jump
+/// encloses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotLoop {
+    /// From the jump's target to its end.
+    pub addresses: Range<u64>,
+    /// The instructions between, by class.
+    pub instructions: ClassCounts,
+}
+
+/// A number of instructions for each class. Those that touch neither vector nor tile count as
+/// scalar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounts([u32; InstructionClass::ALL.len()]);
+
+impl ClassCounts {
+    /// The number of instructions of `class`.
+    #[must_use]
+    pub const fn of(&self, class: InstructionClass) -> u32 {
+        self.0[class as usize]
+    }
+
+    /// All classes with their numbers, least demanding first.
+    pub fn iter(&self) -> impl Iterator<Item = (InstructionClass, u32)> + '_ {
+        InstructionClass::ALL.into_iter().zip(self.0)
+    }
+
+    /// Instructions of all classes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().copied().map(u64::from).sum()
+    }
+
+    /// Wide instructions: 256 bits or more, or tiles.
+    #[must_use]
+    pub fn wide(&self) -> u64 {
+        let wide = self.iter().filter(|(class, _)| *class >= InstructionClass::Light256);
+        wide.map(|(_, count)| u64::from(count)).sum()
+    }
+
+    /// The most demanding class with an instruction.
+    #[must_use]
+    pub fn heaviest(&self) -> Option<InstructionClass> {
+        self.iter().filter(|(_, count)| *count > 0).map(|(class, _)| class).last()
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heaviest().is_none()
+    }
+
+    /// Counts one more of `class`.
+    pub(crate) fn count(&mut self, class: InstructionClass) {
+        self.0[class as usize] = self.0[class as usize].saturating_add(1);
+    }
+
+    /// Without those of `other`, which are among these.
+    pub(crate) fn less(&self, other: &Self) -> Self {
+        let mut rest = *self;
+        for (own, fewer) in rest.0.iter_mut().zip(other.0) {
+            *own = own.saturating_sub(fewer);
+        }
+        rest
+    }
+
+    /// Without the last `number` scalar ones.
+    pub(crate) fn without_scalar(&mut self, number: u32) {
+        self.0[InstructionClass::Scalar as usize] =
+            self.of(InstructionClass::Scalar).saturating_sub(number);
+    }
+}

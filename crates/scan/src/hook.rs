@@ -1,0 +1,150 @@
+//! Whether a function's entry can be overwritten with a jump, so that calls of it are seen.
+//!
+//! The jump is direct with a 32-bit distance, five bytes long; the whole instructions that it displaces
+//! are executed elsewhere. What is checked is what a file shows: code that computes addresses, or another
+//! file that jumps into the first bytes, is not seen.
+
+use std::fmt;
+
+use crate::analysis::{Analysis, JUMP_BYTES};
+use crate::function::Origin;
+
+/// Why a function's entry cannot be overwritten with a jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unhookable {
+    /// Its whole instructions have fewer bytes than the jump.
+    TooShort {
+        /// The bytes that it has from its entry.
+        bytes: u32,
+    },
+    /// Something jumps to an instruction, or into one, that the jump would displace.
+    Entered {
+        /// Where to, in bytes from the entry.
+        offset: u32,
+    },
+    /// The dynamic linker writes into the first bytes.
+    Relocated {
+        /// Where, in bytes from the entry.
+        offset: u32,
+    },
+    /// Known only by what leads there, and its entry does not look like one.
+    DoubtfulEntry,
+    /// Of the C library's functions for memory and strings, which a hook uses itself, or one without
+    /// a name there, which may be.
+    MemoryFunction,
+    /// Chooses the implementation of an indirect function; runs before the program is relocated.
+    Resolver,
+}
+
+impl fmt::Display for Unhookable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { bytes } => {
+                write!(f, "it has {bytes} bytes of whole instructions, the jump takes {JUMP_BYTES}")
+            }
+            Self::Entered { offset } => {
+                write!(f, "code jumps to byte {offset}, which the jump would displace")
+            }
+            Self::Relocated { offset } => {
+                write!(f, "the dynamic linker writes to byte {offset}, under the jump")
+            }
+            Self::DoubtfulEntry => f.write_str(
+                "it is known only by what leads there, and it is not aligned to 16 bytes and preceded \
+                 by the end of other code",
+            ),
+            Self::MemoryFunction => f.write_str(
+                "it is, or without a name may be, one of the C library's memory and string functions",
+            ),
+            Self::Resolver => f.write_str("it resolves an indirect function during relocation"),
+        }
+    }
+}
+
+/// What decides besides the code itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    /// The address.
+    pub(crate) address: u64,
+    /// The bytes of the whole section.
+    pub(crate) section: &'a [u8],
+    /// Where in the section it is.
+    pub(crate) offset: usize,
+    /// What says that it is a function.
+    pub(crate) origin: Origin,
+    /// Its name.
+    pub(crate) name: Option<&'a str>,
+    /// Whether the file is the C library.
+    pub(crate) libc: bool,
+    /// Whether it resolves an indirect function.
+    pub(crate) resolver: bool,
+    /// The first place under the jump that other functions jump to, beyond the entry itself.
+    pub(crate) entered: Option<u32>,
+    /// The first place under the jump that is relocated.
+    pub(crate) relocated: Option<u32>,
+}
+
+/// How many bytes a jump at `entry` displaces, or why there can be none.
+pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhookable> {
+    if u32::from(analysis.first) < JUMP_BYTES {
+        return Err(Unhookable::TooShort { bytes: u32::from(analysis.first) });
+    }
+    // The bits of what is displaced, without the entry.
+    let own = analysis.entered & ((1_u32 << analysis.first) - 1) & !1;
+    let own = (own != 0).then(|| own.trailing_zeros());
+    if let Some(offset) = own.into_iter().chain(entry.entered).min() {
+        return Err(Unhookable::Entered { offset });
+    }
+    if let Some(offset) = entry.relocated {
+        return Err(Unhookable::Relocated { offset });
+    }
+    if entry.resolver {
+        return Err(Unhookable::Resolver);
+    }
+    let wide = || analysis.instructions.wide() > 0;
+    if entry.libc && entry.name.map_or_else(wide, is_memory_function) {
+        return Err(Unhookable::MemoryFunction);
+    }
+    let looks_like_one =
+        entry.address.is_multiple_of(16) && follows_an_end(entry.section, entry.offset);
+    if entry.origin == Origin::Seed && !looks_like_one {
+        return Err(Unhookable::DoubtfulEntry);
+    }
+    Ok(analysis.first)
+}
+
+/// Whether `name` is one of the C library's for memory and strings, or one of their implementations
+/// (`__memmove_avx_unaligned_erms`). `strtol` and the like are taken along, which harms nobody.
+fn is_memory_function(name: &str) -> bool {
+    const BEGINNINGS: [&str; 13] = [
+        "mem",
+        "str",
+        "stp",
+        "wcs",
+        "wcp",
+        "wmem",
+        "rawmem",
+        "bcmp",
+        "bcopy",
+        "bzero",
+        "index",
+        "rindex",
+        "explicit_bzero",
+    ];
+    let name = name.trim_start_matches('_');
+    BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
+
+/// Whether the bytes before `offset` look like the end of other code: a return, a jump, or padding.
+/// By bytes alone, since nobody knows where the instruction before begins.
+pub(crate) fn follows_an_end(section: &[u8], offset: usize) -> bool {
+    let before = section.get(..offset).unwrap_or_default();
+    match before {
+        // The section begins here, or `int3`, `nop`, `ret`, or zeros, which also end long `nop`s.
+        [] | [.., 0xcc | 0x90 | 0xc3 | 0x00] => true,
+        // `jmp rel8`, `ud2`, `jmp` to a register, `ret imm16`, `jmp rel32`.
+        [.., 0xeb, _] | [.., 0x0f, 0x0b] | [.., 0xff, 0xe0..=0xe7] => true,
+        [.., 0xc2, _, _] | [.., 0xe9, _, _, _, _] => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,252 @@
+//! Files that are damaged, made to do harm, or not for this scan: an answer, soon, and never a panic.
+
+use std::time::{Duration, Instant};
+
+use dimmer_scan::{ScanError, scan};
+
+use crate::elf::Library;
+
+/// Far more than any of the files here needs, since builds without optimisation run on busy machines.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The executable of this test, a real file with all that a linker writes.
+fn real() -> Vec<u8> {
+    let path = std::env::current_exe().expect("the test runs from a file");
+    std::fs::read(path).expect("which can be read")
+}
+
+/// A made-up file with all that a scan reads.
+fn made_up() -> Vec<u8> {
+    let code = [&[0x90; 7][..], &[0xc3], &[0xcc; 8]].concat().repeat(64);
+    let mut library = Library::new(code).soname("libsmall.so.1").build_id(&[7; 20]);
+    for index in 0..16 {
+        library = library
+            .function(&format!("named_{index}"), index * 16, 8)
+            .frame(0x100 + index * 16, 8)
+            .relative(0x9000 + index * 8, 0x200 + index * 16)
+            .packed(0x300 + index * 16);
+    }
+    library.bytes()
+}
+
+#[track_caller]
+fn answers_soon(bytes: &[u8], what: impl FnOnce() -> String) {
+    let start = Instant::now();
+    let answer = scan(bytes);
+    let took = start.elapsed();
+    assert!(took < SOON, "{}: took {took:?}", what());
+    if let Err(error) = answer {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// Numbers that look random but are the same every time (Marsaglia's xorshift, 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit as u64).expect("less than a usize")
+    }
+}
+
+#[test]
+fn scans_its_own_executable() {
+    let scan = scan(&real()).expect("a sound file");
+    assert!(scan.functions.len() > 100);
+    assert!(scan.totals.function_bytes <= scan.totals.code_bytes);
+    let disjoint =
+        scan.functions.windows(2).all(|two| two[0].addresses.end <= two[1].addresses.start);
+    assert!(disjoint, "functions by address, disjoint");
+    assert!(scan.functions.iter().any(|function| function.name.is_some()));
+}
+
+#[test]
+fn same_bytes_give_the_same_result() {
+    let bytes = real();
+    assert_eq!(scan(&bytes), scan(&bytes));
+}
+
+#[test]
+fn every_truncation_of_a_made_up_file_is_refused() {
+    let bytes = made_up();
+    assert!(scan(&bytes).is_ok());
+    for length in 0..bytes.len() {
+        // The section headers are last, so each lacks some.
+        let error = scan(&bytes[..length]).expect_err("truncated");
+        let known = matches!(error, ScanError::NotElf { .. } | ScanError::Damaged { .. });
+        assert!(known, "{length} bytes: {error}");
+    }
+}
+
+#[test]
+fn truncations_of_a_real_file_are_answered() {
+    let bytes = real();
+    for length in (0..bytes.len()).step_by(bytes.len() / 200 + 1) {
+        answers_soon(&bytes[..length], || format!("{length} bytes"));
+    }
+}
+
+#[test]
+fn flipped_bytes_of_a_made_up_file_are_answered() {
+    let sound = made_up();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for round in 0..20_000 {
+        let mut bytes = sound.clone();
+        for _ in 0..=random.below(4) {
+            let at = random.below(bytes.len());
+            bytes[at] = u8::try_from(random.below(256)).expect("a byte");
+        }
+        answers_soon(&bytes, || format!("round {round}"));
+    }
+}
+
+#[test]
+fn flipped_bytes_of_a_real_file_are_answered() {
+    let sound = beginning(&real(), 128 * 1024);
+    let found = scan(&sound).expect("a sound beginning").functions.len();
+    assert!(found > 100, "only {found} functions are left to damage");
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    for round in 0..500 {
+        let mut bytes = sound.clone();
+        for _ in 0..=random.below(16) {
+            // Half of them where the tables are told of.
+            let headers = bytes.len() - 4096;
+            let at = match random.below(4) {
+                0 => random.below(64),
+                1 => headers + random.below(4096),
+                _ => random.below(bytes.len()),
+            };
+            bytes[at] = u8::try_from(random.below(256)).expect("a byte");
+        }
+        answers_soon(&bytes, || format!("round {round}"));
+    }
+}
+
+/// What `real` has until `code` bytes of its largest executable section, followed by its section headers;
+/// sections that end later are cut off.
+fn beginning(real: &[u8], code: usize) -> Vec<u8> {
+    let word = |at: usize| {
+        let field = real[at..at + 8].try_into().expect("eight bytes");
+        usize::try_from(u64::from_le_bytes(field)).expect("an offset")
+    };
+    let half = |at: usize| usize::from(u16::from_le_bytes([real[at], real[at + 1]]));
+    let (table, count, names) = (word(40), half(60), half(62));
+    let headers = || (0..count).map(|index| table + 64 * index);
+    // The flag 4 is that of code.
+    let executable = headers().filter(|header| word(header + 8) & 4 != 0);
+    let largest = executable.max_by_key(|header| word(header + 32)).expect("code");
+    let length = (word(largest + 24) + code).min(real.len());
+    let mut bytes = real[..length].to_vec();
+    for (index, header) in headers().enumerate() {
+        let (start, size) = (word(header + 24), word(header + 32));
+        let mut copy = real[header..header + 64].to_vec();
+        if index == names {
+            // Behind the headers, as it would be cut off with what comes late.
+            copy[24..32].copy_from_slice(&((length + 64 * count) as u64).to_le_bytes());
+        } else {
+            // Whole symbols and relocations, which have 24 bytes each.
+            let left = length.saturating_sub(start);
+            let size = if size > left { left / 24 * 24 } else { size };
+            let start = if size == 0 { 0 } else { start };
+            copy[24..32].copy_from_slice(&(start as u64).to_le_bytes());
+            copy[32..40].copy_from_slice(&(size as u64).to_le_bytes());
+        }
+        bytes.extend(copy);
+    }
+    let names = table + 64 * names;
+    bytes.extend(&real[word(names + 24)..word(names + 24) + word(names + 32)]);
+    bytes[40..48].copy_from_slice(&(length as u64).to_le_bytes());
+    bytes
+}
+
+#[test]
+fn many_functions_with_one_long_name_are_refused() {
+    let name = "a".repeat(1 << 16);
+    let mut library = Library::new(vec![0x90; 4096]).function(&name, 0, 1);
+    for offset in 1..4096 {
+        library = library.function("b", offset, 1);
+    }
+    let mut bytes = library.bytes();
+    // The names of all symbols begin at the same place, that of the long one.
+    let begin = |bytes: &[u8]| u64::from_le_bytes(bytes[40..48].try_into().expect("eight bytes"));
+    let header = usize::try_from(begin(&bytes)).expect("an offset") + 2 * 64;
+    let table =
+        u64::from_le_bytes(bytes[header + 24..header + 32].try_into().expect("eight bytes"));
+    let table = usize::try_from(table).expect("an offset");
+    for index in 1..=4096 {
+        bytes[table + 24 * index..table + 24 * index + 4].copy_from_slice(&1_u32.to_le_bytes());
+    }
+    let error = scan(&bytes).expect_err("names overlap");
+    assert!(matches!(error, ScanError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn nested_loops_do_not_take_the_square_of_their_number() {
+    // A wide instruction, then 200,000 jumps back to it.
+    let mut code = vec![0xc5, 0xfd, 0xef, 0xc0];
+    while code.len() < 1_200_000 {
+        let distance = i32::try_from(code.len() + 6).expect("small");
+        code.extend([0x0f, 0x85]);
+        code.extend((-distance).to_le_bytes());
+    }
+    answers_soon(&Library::whole(code).bytes(), || "nested loops".to_owned());
+}
+
+#[track_caller]
+fn check_refusal(bytes: &[u8], expected: &str) {
+    assert_eq!(scan(bytes).expect_err("not for this scan").to_string(), expected);
+}
+
+#[test]
+fn says_that_a_file_is_no_elf_file() {
+    check_refusal(
+        b"#!/bin/sh\n",
+        "not an ELF file: it begins with the bytes [23, 21, 2f, 62], not with 7f 45 4c 46",
+    );
+    check_refusal(b"", "not an ELF file: it begins with the bytes [], not with 7f 45 4c 46");
+}
+
+#[test]
+fn says_which_processor_a_file_is_for() {
+    let mut bytes = made_up();
+    bytes[18] = 183;
+    check_refusal(
+        &bytes,
+        "an ELF file for AArch64 with 64-bit addresses; only x86-64 can be scanned",
+    );
+    let mut bytes = made_up();
+    bytes[4] = 1;
+    check_refusal(
+        &bytes,
+        "an ELF file for x86-64 with 32-bit addresses; only x86-64 can be scanned",
+    );
+}
+
+#[test]
+fn says_that_a_file_is_not_linked() {
+    let mut bytes = made_up();
+    bytes[16] = 1;
+    check_refusal(
+        &bytes,
+        "an ELF file of type 1 (an object before linking); only linked programs and libraries can \
+         be scanned",
+    );
+}
+
+#[test]
+fn says_that_section_headers_are_missing() {
+    let mut bytes = made_up();
+    bytes[40..48].fill(0);
+    bytes[60] = 0;
+    check_refusal(&bytes, "an ELF file without section headers, which say where its code is");
+}
+
+#[test]
+fn says_where_a_file_is_damaged() {
+    let bytes = made_up();
+    let error = scan(&bytes[..bytes.len() - 1]).expect_err("truncated").to_string();
+    assert!(error.starts_with("damaged or truncated: section headers: "), "{error}");
+}

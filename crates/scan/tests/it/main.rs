@@ -1,0 +1,9 @@
+//! Tests of scanning, against the public interface: instructions one by one, made-up libraries, and
+//! damaged files.
+
+mod classes;
+mod damage;
+mod elf;
+mod functions;
+mod hooks;
+mod origins;
