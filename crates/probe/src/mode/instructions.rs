@@ -15,12 +15,6 @@ use crate::program::Operands;
 use crate::response::{self, Response};
 use crate::stats::Estimate;
 
-/// From this share on, a count suffices always.
-const SATURATED: f64 = 0.98;
-
-/// The same where shares are quotients of two counts, and so less exact.
-const NEARLY: f64 = 0.85;
-
 /// The longest burst tried. 256-bit multiply-adds need up to 30 845 on Skylake-X (paper 000 §3.3.3).
 const LONGEST: u32 = 65_536;
 
@@ -44,26 +38,21 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let mut totals = Totals::default();
     totals.add(&saturated);
     if full.effect {
-        let sweep = Sweep {
-            plan: plan.clone(),
-            repetitions,
-            is_mixed: full.presence.share().is_some_and(|share| share.median < SATURATED),
-            full: full.clone(),
-        };
+        let sweep = Sweep { plan: plan.clone(), repetitions, full: full.clone() };
         let mut response = Vec::new();
         let mut count = 1;
         while count <= LONGEST {
             let point = sweep.share_at(lab, count, &mut totals)?;
-            response.push(point);
-            let enough = if sweep.is_mixed { NEARLY } else { SATURATED };
-            if point.1 > enough && (response.len() > 1 || count == 1) {
+            response.extend(point);
+            if point.is_some_and(suffices_always) && (response.len() > 1 || count == 1) {
                 break;
             }
             count = count.saturating_mul(2);
         }
         for _ in 0..if lab.is_quick() { 3 } else { 8 } {
             let Some(between) = widest_step(&response) else { break };
-            response.push(sweep.share_at(lab, between, &mut totals)?);
+            let Some(point) = sweep.share_at(lab, between, &mut totals)? else { break };
+            response.push(point);
             response.sort_unstable_by_key(|point| point.0);
         }
         detail = distribution(response);
@@ -87,31 +76,23 @@ struct Sweep {
     repetitions: usize,
     /// What the longest burst does.
     full: Response,
-    /// Whether the longest bursts have the effect in some milliseconds and not in others, so that
-    /// each count must be compared with them.
-    is_mixed: bool,
 }
 
 impl Sweep {
-    /// Bursts of `count` instructions: the count, the share with an effect, and of how many. Where
-    /// even the longest bursts have it only at times, both are run in turn, and the share is of
-    /// those that can have it.
+    /// Bursts of `count` instructions, and the longest ones in turn with them: the count, the share
+    /// with an effect of those that could have had it, and how many these were. `None` if even the
+    /// longest bursts had hardly any effect meanwhile, as it may be on a shared machine.
     fn share_at(
         &self,
         lab: &mut Lab<'_>,
         count: u32,
         totals: &mut Totals,
-    ) -> Result<(u32, f64, usize), ModeError> {
+    ) -> Result<Option<(u32, f64, usize)>, ModeError> {
         let short = Plan { instructions: count, ..self.plan.clone() };
-        if !self.is_mixed {
-            let epochs = repeat(lab, &short, self.repetitions)?;
-            totals.add(&epochs);
-            let all = epochs.len();
-            return Ok((count, self.hits(&epochs) as f64 / all.max(1) as f64, all));
-        }
-        let (mut tried, mut reference) = (Epochs::default(), Epochs::default());
+        let least = LEAST_REFERENCE.min(self.repetitions / 2);
         let most = MOST_ROUNDS * self.repetitions;
-        while tried.len() < self.repetitions || self.hits(&reference) < LEAST_REFERENCE {
+        let (mut tried, mut reference) = (Epochs::default(), Epochs::default());
+        while tried.len() < self.repetitions || self.hits(&reference) < least {
             epoch::run(lab, &short, &mut tried)?;
             epoch::run(lab, &self.plan, &mut reference)?;
             if tried.len() + tried.discarded >= most {
@@ -120,8 +101,10 @@ impl Sweep {
         }
         totals.add(&tried);
         totals.add(&reference);
+        let could = self.hits(&reference) as f64 / reference.len().max(1) as f64;
+        let did = self.hits(&tried) as f64 / tried.len().max(1) as f64;
         let of = self.hits(&reference);
-        Ok((count, (self.hits(&tried) as f64 / of.max(1) as f64).min(1.0), of))
+        Ok((of >= least).then(|| (count, (did / could).min(1.0), of)))
     }
 
     /// How many bursts cost more than half of what an effect costs.
@@ -129,6 +112,11 @@ impl Sweep {
         let half = self.full.extra_ns.quantile(0.5).unwrap_or(f64::INFINITY) / 2.0;
         self.full.costs(&epochs.bursts).iter().filter(|cost| **cost > half).count()
     }
+}
+
+/// Whether the share at a count may well be all: two standard errors reach 1.
+fn suffices_always((_, share, of): (u32, f64, usize)) -> bool {
+    share + 2.0 * (share * (1.0 - share) / of.max(1) as f64).sqrt() >= 1.0
 }
 
 fn repeat(lab: &mut Lab<'_>, plan: &Plan, repetitions: usize) -> Result<Epochs, ModeError> {
