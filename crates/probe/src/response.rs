@@ -13,8 +13,8 @@
 //! 4. A stall belongs to the effect if it lies next to the release; others are time that somebody
 //!    else took, and are left out on both sides.
 //! 5. On a shared machine the same burst may cost microseconds in one millisecond and nothing in
-//!    the next: the clock may lie below the licence's limit already, or another tenant of the core
-//!    may hold the licence. A median over both would be a median of nothing. Where the repetitions
+//!    the next. (Why is not known; presumably the clock lies below the licence's limit already, or
+//!    another tenant of the core holds the licence.) A median over both would be a median of nothing. Where the repetitions
 //!    fall into two kinds, the share of those with the effect is told, and everything else is
 //!    measured on them alone (steps 1 to 4 again).
 
@@ -46,7 +46,8 @@ pub(crate) const LEAST_HORIZON_NS: f64 = 20_000.0;
 const APART: f64 = 5.0;
 
 /// How many repetitions with the effect there must be, if none of the baselines looks like one:
-/// one half to this power is less than one in two thousand.
+/// one half to this power is less than one in two thousand. That is for one look; a measurement
+/// that goes on until it is precise looks up to sixteen times, so false alarms are more frequent.
 const LEAST_WITH_EFFECT: usize = 11;
 
 /// One bin of the superposed epochs.

@@ -220,7 +220,7 @@ fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
     vec![
         partial(episode.effect_share).map(|share| {
             format!(
-                "Only {} of the bursts cost anything. The others presumably found the clock \
+                "Only {} of the bursts cost enough to be told apart. The others presumably found the clock \
                  lowered already, or the licence held by other code on the core. What follows \
                  is about those that do.",
                 percent_with_interval(&share)

@@ -3,8 +3,9 @@
 //!
 //! The clock need not stay where the licence takes it: on Emerald Rapids it stands 11 % lower for
 //! some 0.3 ms and is nominal again from then on, while the code goes on. So the lowest level and
-//! the settled one are told apart. As in `response`, stretches that show nothing at all, on a
-//! machine where others do, are counted and left out.
+//! the settled one are told apart. Stretches that show nothing at all, on a machine where others
+//! do, are counted and left out. Unlike in `response` there are no baselines to judge them by, only
+//! half the mean's depth: where the mean does not stand out, an effect in few stretches is missed.
 
 use super::Mode;
 use super::ramp::{

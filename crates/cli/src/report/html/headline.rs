@@ -113,7 +113,7 @@ fn costliest(findings: &Findings) -> Option<String> {
     let (outcome, episode) = bursts.max_by(|a, b| cost(a).total_cmp(&cost(b)))?;
     let (extra, interval) = time_estimate(&episode.extra_ns.estimate);
     let share = partial(episode.effect_share).map(|share| {
-        format!(" in {} of the cases, and nothing in the others", percent(share.median))
+        format!(" in {} of the cases, and too little to tell in the others", percent(share.median))
     });
     Some(format!(
         "The costliest isolated burst, {} of `{}`, costs the code after it {extra} {interval}{}.",
