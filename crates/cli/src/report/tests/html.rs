@@ -118,8 +118,8 @@ fn bursts_of_two_kinds() {
         &fixture,
         &[
             "The costliest isolated burst, 800 instructions of vfmadd231pd-512-unrolled, costs the \
-             code after it 1 631 ns [1 581, 1 659] in 68.3 % of the cases, and nothing in the \
-             others.",
+             code after it 1 631 ns [1 581, 1 659] in 68.3 % of the cases, and too little to \
+             tell in the others.",
             "Only 68.3 % [55.7, 81.0] of the bursts cost enough to be told apart.",
         ],
     );
