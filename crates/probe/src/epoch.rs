@@ -44,8 +44,13 @@ pub(crate) struct Plan {
 pub(crate) struct Pair {
     /// Begin, after the burst's end (ns).
     pub(crate) at_ns: f64,
-    /// Time beyond the reference (ns).
+    /// Time beyond the reference (ns), as the clock window tells it: the issue window is taken to be
+    /// slower by the same factor. A pair that stalled or was interrupted: its time as it is.
     pub(crate) excess_ns: f64,
+    /// What the issue window took beyond that (ns); 0 if stalled or interrupted. Another hardware
+    /// thread of the core makes issue windows up to three times as long, now and then; clock
+    /// windows hardly feel it (seen on a shared Emerald Rapids host).
+    pub(crate) issue_excess_ns: f64,
     /// Duration of the clock window over its reference.
     pub(crate) clock: f64,
     /// Duration of the issue window over its reference.
@@ -76,6 +81,8 @@ pub(crate) struct Epoch {
     pub(crate) pairs: Vec<Pair>,
     /// Duration of a pair before the burst (ns).
     pub(crate) reference_ns: f64,
+    /// That of its clock window (ns).
+    pub(crate) clock_reference_ns: f64,
 }
 
 /// Bursts and baselines, the same number of each, neighbours in time at the same index.
@@ -95,6 +102,18 @@ impl Epoch {
     /// Whether the burst ran undisturbed and has something to be compared with.
     fn is_usable(&self) -> bool {
         self.reference_ns.is_finite() && !self.burst_interrupted
+    }
+}
+
+impl Epoch {
+    /// The same with the issue windows' own time counted in.
+    pub(crate) fn with_issue(&self) -> Self {
+        let whole = |pair: &Pair| Pair {
+            excess_ns: pair.excess_ns + pair.issue_excess_ns,
+            issue_excess_ns: 0.0,
+            ..*pair
+        };
+        Self { pairs: self.pairs.iter().map(whole).collect(), ..self.clone() }
     }
 }
 
@@ -146,6 +165,10 @@ pub(crate) fn run(lab: &mut Lab<'_>, plan: &Plan, epochs: &mut Epochs) -> Result
             };
             Some([seen(burst)?, seen(baseline)?])
         });
+        for Epoch { reference_ns, clock_reference_ns, .. } in &pair {
+            let issue_ns = reference_ns - clock_reference_ns;
+            lab.surroundings.add(calibration, *clock_reference_ns, issue_ns);
+        }
         let usable = pair.iter().all(Epoch::is_usable);
         let [burst, baseline] = pair;
         if !usable {
@@ -265,15 +288,28 @@ fn epoch(
         } else {
             -calibration.ns(zero - begin)
         };
+        let excess_ns = clock + issue - reference_ns;
+        let by_clock = if disturbance == Disturbance::None {
+            (clock / clock_reference - 1.0) * reference_ns
+        } else {
+            excess_ns
+        };
         Pair {
             at_ns,
-            excess_ns: clock + issue - reference_ns,
+            excess_ns: by_clock,
+            issue_excess_ns: excess_ns - by_clock,
             clock: clock / clock_reference,
             issue: issue / issue_reference,
             disturbance,
         }
     });
-    Epoch { burst_ns: 0.0, burst_interrupted: false, pairs: pairs.collect(), reference_ns }
+    Epoch {
+        burst_ns: 0.0,
+        burst_interrupted: false,
+        pairs: pairs.collect(),
+        reference_ns,
+        clock_reference_ns: clock_reference,
+    }
 }
 
 /// Mean duration of windows that nothing disturbed (ns). A mean, not a median: a median would

@@ -11,6 +11,7 @@ use crate::mode::Mode;
 use crate::outcome::{Detail, Outcome};
 use crate::program::{Counts, Program, Trace, Work};
 use crate::stats::floor_index;
+use crate::surroundings::Log;
 use crate::target::{Job, Load, Target, TargetError};
 
 /// How thorough a probe is.
@@ -66,6 +67,8 @@ pub(crate) struct Lab<'a> {
     pub(crate) kernel: Arc<Kernel>,
     /// Time that this mode and kernel may take, the least they need apart.
     pub(crate) allowance: Duration,
+    /// What goes on without the probe's doing.
+    pub(crate) surroundings: &'a mut Log,
     /// What performance counters have said so far.
     pub(crate) counts: Option<Counts>,
 }

@@ -17,6 +17,8 @@ pub struct Findings {
     pub tsc_ghz: f64,
     /// The measuring instrument, as calibrated before the first mode.
     pub instrument: Instrument,
+    /// What went on meanwhile; `None` if no mode that watches it was run.
+    pub surroundings: Option<Surroundings>,
     /// What was measured, in order.
     pub outcomes: Vec<Outcome>,
     /// What was asked for and cannot be measured here, with the reason.
@@ -40,6 +42,17 @@ pub struct Instrument {
     pub overhead_ns: f64,
     /// Length of one window of scalar code, chain and independent additions together (ns).
     pub window_ns: f64,
+}
+
+/// What went on around the measurements without their doing, as seen in the scalar code before each
+/// burst (modes `episode`, `upclock`, `instructions`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Surroundings {
+    /// Clock of the measured core (GHz).
+    pub clock_ghz: Quantity,
+    /// Share of the time in which another hardware thread of the core was busy (0 to 1); 0 also if
+    /// it was busy all the time.
+    pub busy_sibling_share: f64,
 }
 
 /// A kernel or mode that could not be measured.
@@ -77,8 +90,8 @@ pub struct Outcome {
     pub preemptions: u64,
     /// Whether there is an effect at all.
     pub effect: bool,
-    /// The largest cost that an effect may have and stay unseen here, or the largest that this one
-    /// has, both at 95 % (ns).
+    /// The largest cost that an effect may have on average and stay unseen here, or the largest
+    /// that this one has, both at 95 % (ns).
     pub bound_ns: f64,
     /// How long after the burst was looked at for that bound (ns).
     pub horizon_ns: f64,
@@ -134,10 +147,13 @@ pub struct Episode {
     pub burst_ns: Quantity,
     /// Share of the bursts that cost anything, where there are two kinds of them: on a shared
     /// machine the same burst may cost microseconds in one millisecond and nothing in the next.
-    /// The quantities below are of the bursts that do. `None`: all bursts are alike.
+    /// The quantities below are of the bursts that do. Without an effect: the share that may have
+    /// one unseen, while the quantities are of all bursts. `None`: every burst has the effect.
     pub effect_share: Option<Estimate>,
     /// Total cost to the scalar code after it (ns).
     pub extra_ns: Quantity,
+    /// The mean of that cost over all bursts, of both kinds, each up to a quarter of the horizon (ns).
+    pub mean_extra_ns: Option<Estimate>,
     /// Clock right after the burst over the nominal one.
     pub clock_ratio_after: Quantity,
     /// Independent instructions per cycle right after the burst over the nominal number: below 1

@@ -6,21 +6,22 @@
 //! 1. Pairs are gathered in bins that grow with time after the burst. In each bin, burst and
 //!    baseline are compared repetition by repetition; a [`Bin`] holds mean and error of the
 //!    difference. The effect ends with the last bin that stands out.
-//! 2. The cost of a repetition is the sum of excess up to twice that time, less its baseline's.
+//! 2. What pairs take longer is told by their clock windows alone, unless the burst slows issue
+//!    more than the clock. The cost of a repetition is the sum of excess up to twice that time, less its baseline's.
 //! 3. The release of a repetition is the change point that best separates pairs at the plateau's
 //!    level from pairs at zero: the maximum of the running sum of `2 s p - p^2`, s being a pair's
 //!    relative excess and p the plateau (Page 1954, for two known means).
 //! 4. A stall belongs to the effect if it lies next to the release; others are time that somebody
 //!    else took, and are left out on both sides.
-//! 5. On a shared machine the same burst may cost microseconds in one millisecond and nothing in
-//!    the next. (Why is not known; presumably the clock lies below the licence's limit already, or
-//!    another tenant of the core holds the licence.) A median over both would be a median of nothing. Where the repetitions
-//!    fall into two kinds, the share of those with the effect is told, and everything else is
-//!    measured on them alone (steps 1 to 4 again).
+//! 5. Where the repetitions fall into two kinds, with the effect and without ([`presence`]), steps 1
+//!    to 4 are taken again on those with it.
+//!
+//! [`presence`]: crate::presence
 
 use crate::calibration::Calibration;
 use crate::epoch::{Disturbance, Epoch, Epochs};
 use crate::outcome::CurvePoint;
+use crate::presence::{Costs, Presence, SMALLEST_COST_NS};
 use crate::stats::{Estimate, Samples};
 
 /// How many standard errors a bin must stand out by. With some 40 bins, 4.5 keeps false alarms
@@ -31,24 +32,15 @@ const STANDS_OUT: f64 = 4.5;
 /// at 10 GHz; below it, differences of code placement show.
 const SMALLEST_SLOWDOWN: f64 = 0.004;
 
-/// The smallest cost that counts as an effect of the clock (ns). A wide burst and its stand-in
-/// leave branch predictors and front end in different states; on Zen 5 that was seen to cost the
-/// code after it up to 6 ns, less than two mispredicted branches.
-pub(crate) const SMALLEST_COST_NS: f64 = 20.0;
+/// How much longer the pairs right after a burst must take by their issue windows alone for these to
+/// count: what is less lies within the noise of code placement and of other hardware threads.
+const SLOWER_ISSUE: f64 = 0.02;
 
 /// How many pairs around the release may hold its stall (4 us).
 const STALL_REACH: usize = 10;
 
 /// The least time after a burst that is looked at (ns).
 pub(crate) const LEAST_HORIZON_NS: f64 = 20_000.0;
-
-/// How many deviations of the baselines' costs a repetition's cost must exceed to have the effect.
-const APART: f64 = 5.0;
-
-/// How many repetitions with the effect there must be, if none of the baselines looks like one:
-/// one half to this power is less than one in two thousand. That is for one look; a measurement
-/// that goes on until it is precise looks up to sixteen times, so false alarms are more frequent.
-const LEAST_WITH_EFFECT: usize = 11;
 
 /// One bin of the superposed epochs.
 #[derive(Clone, Copy, Debug)]
@@ -65,43 +57,6 @@ pub(crate) struct Bin {
     pub(crate) stalls: (usize, usize),
     /// Repetitions compared.
     pub(crate) repetitions: usize,
-}
-
-/// In which repetitions the effect is.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Presence {
-    /// The repetitions are of one kind.
-    Alike,
-    /// There may be two kinds; so far there are too few of one to tell.
-    Undecided,
-    /// There are two kinds.
-    Mixed {
-        /// The repetitions with the effect, ascending.
-        with: Vec<usize>,
-        /// Their share, without those that look like it by chance.
-        share: Estimate,
-    },
-}
-
-impl Presence {
-    /// The share of repetitions with the effect; `None` if they are not told apart.
-    pub(crate) fn share(&self) -> Option<Estimate> {
-        match self {
-            Self::Mixed { share, .. } => Some(*share),
-            Self::Alike | Self::Undecided => None,
-        }
-    }
-}
-
-impl Response {
-    /// What each epoch costs, bursts and baselines alike: each with the stall of its own release, if
-    /// it seems to have one (ns).
-    pub(crate) fn costs(&self, epochs: &[Epoch]) -> Vec<f64> {
-        let own = |epoch: &Epoch| {
-            cost(epoch, self.horizon, release(epoch, self.horizon, self.plateau).as_ref())
-        };
-        epochs.iter().map(own).collect()
-    }
 }
 
 impl Bin {
@@ -197,16 +152,49 @@ pub(crate) struct Response {
     horizon: usize,
     /// Level of the lowered clock: relative excess.
     plateau: f64,
+    /// Whether the issue windows' own time counts.
+    issue: bool,
     /// When the last trace of the effect was seen (ns); 0 without an effect.
     pub(crate) end_ns: f64,
-    /// In which share of the repetitions the burst did something.
+    /// Which bursts did something.
     pub(crate) presence: Presence,
     /// Cost of each repetition, less its baseline's (ns).
     pub(crate) extra_ns: Samples,
+    /// What a burst costs on average, all repetitions together, each cost up to a quarter of the
+    /// horizon (ns); `None` with fewer than two.
+    pub(crate) mean_ns: Option<Estimate>,
     /// Release of each repetition that has one (ns after the burst).
     pub(crate) release_ns: Samples,
     /// Stall of each repetition that has one (ns).
     pub(crate) stall_ns: Samples,
+}
+
+impl Response {
+    /// What each epoch costs: each with the stall of its own release, if it seems to have one,
+    /// baselines alike.
+    pub(crate) fn costs(&self, bursts: &[Epoch], baselines: &[Epoch]) -> Costs {
+        let own = |epoch: &Epoch| {
+            cost(epoch, self.horizon, release(epoch, self.horizon, self.plateau).as_ref())
+        };
+        let all = |epochs: &[Epoch]| {
+            let of = |epoch| if self.issue { own(&Epoch::with_issue(epoch)) } else { own(epoch) };
+            epochs.iter().map(of).collect()
+        };
+        Costs { bursts: all(bursts), baselines: all(baselines) }
+    }
+
+    /// The share of bursts with the effect, or at most with one unseen; `None` if all have it.
+    pub(crate) fn share(&self) -> Option<Estimate> {
+        self.presence.share.filter(|_| self.presence.with.is_some() || !self.effect)
+    }
+
+    /// The largest cost that an effect may have on average and stay unseen, or the largest that the
+    /// effect has where there is one; both at 95 % (ns).
+    pub(crate) fn bound_ns(&self) -> f64 {
+        let typical = self.extra_ns.estimate().map_or(f64::NAN, |extra| extra.bound());
+        let mean = self.mean_ns.map_or(f64::NAN, |mean| mean.bound());
+        if self.effect { typical } else { typical.max(mean) }
+    }
 }
 
 /// Analyses the epochs of one hardware thread.
@@ -215,20 +203,49 @@ pub(crate) fn analyse(
     bursts: &[Epoch],
     baselines: &[Epoch],
 ) -> Response {
-    let all = superpose(calibration, bursts, baselines);
-    let presence = presence(&all, bursts, baselines);
-    let Presence::Mixed { with, .. } = &presence else {
-        return Response { presence, ..all };
-    };
-    let of = |epochs: &[Epoch]| -> Vec<Epoch> {
+    let issue = slows_issue(bursts, baselines);
+    let all = superpose(calibration, bursts, baselines, issue);
+    let presence = all.costs(bursts, baselines).presence();
+    let of = |epochs: &[Epoch], with: &[usize]| -> Vec<Epoch> {
         with.iter().filter_map(|&index| epochs.get(index).cloned()).collect()
     };
-    let those = superpose(calibration, &of(bursts), &of(baselines));
-    if those.effect { Response { presence, ..those } } else { all }
+    let those = presence
+        .with
+        .as_ref()
+        .map(|with| superpose(calibration, &of(bursts, with), &of(baselines, with), issue));
+    let (found, with) = match those.filter(|those| those.effect) {
+        Some(those) => (those, presence.with),
+        None => (all, None),
+    };
+    let mean_ns = found.costs(bursts, baselines).mean(found.horizon_ns / 4.0);
+    Response { mean_ns, presence: Presence { with, ..presence }, ..found }
+}
+
+/// Whether the burst slows the issue of the code after it beyond the clock.
+fn slows_issue(bursts: &[Epoch], baselines: &[Epoch]) -> bool {
+    let mean = |epoch: &Epoch| {
+        let near = epoch.pairs.iter().take(2 * STALL_REACH);
+        let near = near.filter(|pair| pair.disturbance == Disturbance::None);
+        let slower: Vec<f64> = near.map(|pair| pair.issue_excess_ns / epoch.reference_ns).collect();
+        slower.iter().sum::<f64>() / slower.len() as f64
+    };
+    let both = bursts.iter().zip(baselines);
+    let slower: Samples = both.map(|(burst, baseline)| mean(burst) - mean(baseline)).collect();
+    slower.centre().is_some_and(|(mean, error)| mean > SLOWER_ISSUE.max(STANDS_OUT * error))
 }
 
 /// Epochs laid over each other as if they were of one kind.
-fn superpose(calibration: &Calibration, bursts: &[Epoch], baselines: &[Epoch]) -> Response {
+fn superpose(
+    calibration: &Calibration,
+    bursts: &[Epoch],
+    baselines: &[Epoch],
+    issue: bool,
+) -> Response {
+    if issue {
+        let whole = |epochs: &[Epoch]| epochs.iter().map(Epoch::with_issue).collect::<Vec<_>>();
+        let by_clock = superpose(calibration, &whole(bursts), &whole(baselines), false);
+        return Response { issue, ..by_clock };
+    }
     let bins = bins(calibration, bursts, baselines);
     let end = end_of_effect(&bins);
     let least = calibration.pairs(LEAST_HORIZON_NS);
@@ -254,47 +271,16 @@ fn superpose(calibration: &Calibration, bursts: &[Epoch], baselines: &[Epoch]) -
         effect,
         horizon,
         plateau,
+        issue,
         horizon_ns: horizon as f64 * calibration.pair_ns,
         end_ns: end as f64 * calibration.pair_ns,
-        presence: Presence::Alike,
+        presence: Presence { with: None, share: None },
+        mean_ns: None,
         release_ns: if effect { of(|release| release.at_ns) } else { Samples::default() },
         stall_ns: if effect { of(|release| release.stall_ns) } else { Samples::default() },
         extra_ns,
         bins,
     }
-}
-
-/// Tells repetitions with the effect from those without, by what they cost. Bursts and baselines
-/// are looked at alike, each with its own release: as many bursts as baselines cost something by
-/// chance.
-fn presence(all: &Response, bursts: &[Epoch], baselines: &[Epoch]) -> Presence {
-    let (burst_costs, baseline_costs) = (all.costs(bursts), all.costs(baselines));
-    let quiet = Samples::new(baseline_costs.clone());
-    let Some(typical) = quiet.quantile(0.5) else { return Presence::Alike };
-    let away: Samples = quiet.values().iter().map(|cost| (cost - typical).abs()).collect();
-    // 1.4826 median deviations are a standard deviation of normal errors.
-    let deviation = 1.4826 * away.quantile(0.5).unwrap_or(f64::INFINITY);
-    let threshold = typical + (APART * deviation).max(SMALLEST_COST_NS);
-    let above = |costs: &[f64]| costs.iter().filter(|cost| **cost > threshold).count();
-    let (hits, chance) = (above(&burst_costs), above(&baseline_costs));
-    let with: Vec<usize> =
-        (0..burst_costs.len()).filter(|&index| burst_costs[index] > threshold).collect();
-    let middle = with.iter().map(|&index| burst_costs[index]).collect::<Samples>().quantile(0.5);
-    // Two kinds, not the tail of one: those above lie well above.
-    if middle.is_none_or(|middle| middle < typical + 2.0 * (threshold - typical)) {
-        return Presence::Alike;
-    }
-    // A sign test: as many above in bursts as in baselines if there were no effect.
-    let (hits, chance, all) = (hits as f64, chance as f64, burst_costs.len().max(1) as f64);
-    if hits - chance < ((LEAST_WITH_EFFECT as f64) * (hits + chance)).sqrt() {
-        let could_be = hits - chance > 0.02 * all;
-        return if could_be { Presence::Undecided } else { Presence::Alike };
-    }
-    let share = (hits - chance) / all;
-    let variance = |count: f64| (count + 0.5) / (all + 1.0) * (1.0 - count / (all + 1.0)) / all;
-    let error = 1.96 * (variance(hits) + variance(chance)).sqrt();
-    let ends = ((share - error).max(0.0), (share + error).min(1.0));
-    Presence::Mixed { with, share: Estimate { median: share, ci95: ends } }
 }
 
 /// One past the last pair that shows the effect; 0 without one. A single bin that stands out alone
@@ -398,10 +384,8 @@ pub(crate) fn ratio_after(
         near.map(ratio).collect::<Samples>().trimmed_mean(0.1).unwrap_or(f64::NAN)
     };
     let both = epochs.bursts.iter().zip(&epochs.baselines).enumerate();
-    let counts = |index: &usize| match presence {
-        Presence::Mixed { with, .. } => with.binary_search(index).is_ok(),
-        Presence::Alike | Presence::Undecided => true,
-    };
+    let counts =
+        |index: &usize| presence.with.as_ref().is_none_or(|with| with.binary_search(index).is_ok());
     both.filter(|(index, _)| counts(index))
         .map(|(_, (burst, baseline))| middle(baseline) / middle(burst))
         .collect()

@@ -10,6 +10,7 @@ use crate::kernel::Kernel;
 use crate::lab::{Lab, ModeError, Observer, Settings};
 use crate::mode::{Mode, downclock, episode, instructions, levels, ramp, recurrence};
 use crate::outcome::{Detail, Findings, Outcome, Skipped};
+use crate::surroundings::Log;
 use crate::target::{Target, TargetError};
 
 /// One measurement.
@@ -73,10 +74,12 @@ pub fn run(
     let mut findings = Findings {
         tsc_ghz: calibration.tsc.ghz(),
         instrument: calibration.instrument,
+        surroundings: None,
         outcomes: Vec::new(),
         skipped: Vec::new(),
         interrupted: false,
     };
+    let mut surroundings = Log::default();
     for (index, Item { mode, kernel, burst }) in plan.items.iter().enumerate() {
         if let Some(reason) = target.lacks(kernel) {
             let skipped = Skipped { mode: None, kernel: kernel.name.clone(), reason };
@@ -104,6 +107,7 @@ pub fn run(
             cpu: plan.cpu,
             kernel: Arc::new(kernel.clone()),
             allowance: left.mul_f64(weight(*mode) / weights),
+            surroundings: &mut surroundings,
             counts: None,
         };
         match measure(&mut lab, *mode, *burst, &findings) {
@@ -115,6 +119,7 @@ pub fn run(
             Err(ModeError::Target(error)) => return Err(error),
         }
     }
+    findings.surroundings = surroundings.told();
     Ok(findings)
 }
 

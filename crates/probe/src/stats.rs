@@ -153,6 +153,40 @@ impl FromIterator<f64> for Samples {
     }
 }
 
+/// How many stretches a series is cut into. More would be shorter than what they are to even out;
+/// fewer would tell little about their spread (Schmeiser 1982: 10 to 30).
+const BATCHES: usize = 10;
+
+/// The mean of a series in the order of time, whose neighbours may depend on each other, and half
+/// the width of its 95 % interval, from the spread of the means of consecutive stretches (batch
+/// means; Law, "Simulation Modeling and Analysis", §9.5.3). States that last longer than a tenth of
+/// the series still make it too narrow. `None` below 2 values.
+#[must_use]
+pub(crate) fn batch_mean95(series: &[f64]) -> Option<(f64, f64)> {
+    let n = series.len();
+    if n < 2 * BATCHES {
+        return series.iter().copied().collect::<Samples>().mean95();
+    }
+    let mean = series.iter().sum::<f64>() / n as f64;
+    let batch = |index: usize| {
+        let batch = &series[index * n / BATCHES..(index + 1) * n / BATCHES];
+        batch.iter().sum::<f64>() / batch.len() as f64
+    };
+    let (_, half) = (0..BATCHES).map(batch).collect::<Samples>().mean95()?;
+    Some((mean, half))
+}
+
+/// The share of ones in a series in the order of time (a value may be -1 where something is
+/// subtracted), with its 95 % interval as of [`batch_mean95`], but never closer to 0 or 1 than 3 in
+/// n: none in n trials is what a share of 3/n gives one time in twenty.
+#[must_use]
+pub(crate) fn share95(series: &[f64]) -> Option<Estimate> {
+    let (share, half) = batch_mean95(series)?;
+    let half = half.max(3.0 / series.len() as f64);
+    let ends = ((share - half).clamp(0.0, 1.0), (share + half).clamp(0.0, 1.0));
+    Some(Estimate { median: share.clamp(0.0, 1.0), ci95: ends })
+}
+
 /// The index at or below a position; 0 for negative positions.
 #[expect(
     clippy::cast_possible_truncation,
@@ -217,6 +251,23 @@ mod tests {
         let (mean, error) = Samples::new(values).centre().unwrap();
         assert!((mean - 4.5).abs() < 0.1, "{mean}");
         assert!((0.2..0.4).contains(&error), "{error}");
+    }
+
+    #[test]
+    fn mean_of_a_series_in_runs_has_a_wide_interval() {
+        let scattered: Vec<f64> = (0..1000).map(|i| f64::from(i % 2)).collect();
+        let in_runs: Vec<f64> = (0..1000).map(|i| f64::from(i / 125 % 2)).collect();
+        let (mean, scattered) = batch_mean95(&scattered).unwrap();
+        assert_eq!((mean, scattered), (0.5, 0.0));
+        let (mean, in_runs) = batch_mean95(&in_runs).unwrap();
+        assert!(mean == 0.5 && in_runs > 0.1, "{in_runs}");
+    }
+
+    #[test]
+    fn a_share_of_none_is_bounded_by_three_in_n() {
+        assert_eq!(share95(&[0.0; 300]).unwrap().ci95, (0.0, 0.01));
+        assert_eq!(share95(&[1.0; 300]).unwrap().ci95, (0.99, 1.0));
+        assert_eq!(share95(&[]), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use dimmer_probe::outcome::{
     CurvePoint, Detail, Findings, Instrument, Neighbour, Outcome, Quantity, Relation, Skipped,
-    Throttling,
+    Surroundings, Throttling,
 };
 use dimmer_probe::program::Counts;
 use dimmer_probe::stats::Estimate;
@@ -29,6 +29,7 @@ pub(crate) fn render(
         machine: machine.into(),
         tsc_ghz: findings.tsc_ghz,
         instrument: (&findings.instrument).into(),
+        surroundings: findings.surroundings.as_ref().map(SurroundingsEntry::from),
         results: findings.outcomes.iter().map(ResultEntry::from).collect(),
         skipped: findings.skipped.iter().map(SkippedEntry::from).collect(),
         interrupted: findings.interrupted,
@@ -47,6 +48,7 @@ struct Report<'a> {
     machine: MachineEntry<'a>,
     tsc_ghz: f64,
     instrument: InstrumentEntry,
+    surroundings: Option<SurroundingsEntry>,
     results: Vec<ResultEntry<'a>>,
     skipped: Vec<SkippedEntry<'a>>,
     interrupted: bool,
@@ -102,6 +104,21 @@ impl From<&Instrument> for InstrumentEntry {
             resolution_ns: rounded(instrument.resolution_ns),
             overhead_ns: rounded(instrument.overhead_ns),
             window_ns: rounded(instrument.window_ns),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct SurroundingsEntry {
+    clock_ghz: QuantityEntry,
+    busy_sibling_share: f64,
+}
+
+impl From<&Surroundings> for SurroundingsEntry {
+    fn from(surroundings: &Surroundings) -> Self {
+        Self {
+            clock_ghz: (&surroundings.clock_ghz).into(),
+            busy_sibling_share: rounded(surroundings.busy_sibling_share),
         }
     }
 }
@@ -331,6 +348,7 @@ enum DetailEntry<'a> {
         burst_ns: QuantityEntry,
         effect_share: Option<EstimateEntry>,
         extra_ns: QuantityEntry,
+        mean_extra_ns: Option<EstimateEntry>,
         clock_ratio_after: QuantityEntry,
         issue_ratio_after: QuantityEntry,
         release_delay_ns: Option<QuantityEntry>,
@@ -390,6 +408,7 @@ impl<'a> From<&'a Detail> for DetailEntry<'a> {
                 burst_ns: (&episode.burst_ns).into(),
                 effect_share: episode.effect_share.map(EstimateEntry::from),
                 extra_ns: (&episode.extra_ns).into(),
+                mean_extra_ns: episode.mean_extra_ns.map(EstimateEntry::from),
                 clock_ratio_after: (&episode.clock_ratio_after).into(),
                 issue_ratio_after: (&episode.issue_ratio_after).into(),
                 release_delay_ns: optional(episode.release_delay_ns.as_ref()),

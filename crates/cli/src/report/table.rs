@@ -176,6 +176,10 @@ fn quality(findings: &Findings) -> String {
         length(sum(|outcome| outcome.stolen_windows)),
         grouped(preemptions as f64, 0),
     );
+    if let Some(surroundings) = words::surroundings(findings) {
+        text.push_str(&surroundings);
+        text.push('\n');
+    }
     if findings.interrupted {
         text.push_str("Ended before all was done; what is above is complete.\n");
     }

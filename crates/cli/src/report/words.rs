@@ -5,7 +5,7 @@
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{
     CurvePoint, Detail, Downclock, Episode, Findings, Gap, Instructions, Levels, Outcome,
-    Recurrence, Throttle, Throttling,
+    Recurrence, Surroundings, Throttle, Throttling,
 };
 use dimmer_probe::stats::Estimate;
 
@@ -131,10 +131,15 @@ pub(super) fn verdict(outcome: &Outcome) -> String {
     let found = match &outcome.detail {
         Detail::Levels(levels) => return levels_verdict(levels),
         _ if !outcome.effect => {
+            let few = match &outcome.detail {
+                Detail::Episode(episode) => rest_of(episode.effect_share),
+                _ => None,
+            };
             return capitalised(&format!(
-                "{}: nothing larger was seen within {}.",
+                "{}: nothing larger was seen within {}{}.",
                 absent(outcome),
-                time(outcome.horizon_ns)
+                time(outcome.horizon_ns),
+                few.unwrap_or_default()
             ));
         }
         Detail::Episode(episode) => episode_verdict(episode),
@@ -144,6 +149,25 @@ pub(super) fn verdict(outcome: &Outcome) -> String {
         Detail::Recurrence(recurrence) => recurrence_verdict(recurrence),
     };
     found.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// What went on meanwhile without the probe's doing, in one sentence.
+pub(super) fn surroundings(findings: &Findings) -> Option<String> {
+    let Surroundings { clock_ghz, busy_sibling_share } = findings.surroundings.as_ref()?;
+    let ghz = |share| clock_ghz.samples.quantile(share).map(|ghz| grouped(ghz, 2));
+    Some(format!(
+        "Meanwhile, and without the probe's doing, the clock stood between {} and {} GHz in nine \
+         cases of ten, and another hardware thread of the core was busy in {}.",
+        ghz(0.05)?,
+        ghz(0.95)?,
+        percent(*busy_sibling_share)
+    ))
+}
+
+/// What a minority of bursts may still cost where no effect was seen.
+fn rest_of(share: Option<Estimate>) -> Option<String> {
+    let most = percent_bound(share?.ci95.1);
+    Some(format!("; that is the mean over all bursts, of which at most {most} cost anything"))
 }
 
 /// What that means to somebody who has such code.
@@ -217,13 +241,16 @@ fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
         after.push_str(&format!(", with a stall of {}", with_interval(&stall.estimate)));
     }
     after.push('.');
+    let mean = episode.mean_extra_ns.as_ref();
+    let mean =
+        mean.map(|mean| format!("; over all bursts the mean cost is {}", with_interval(mean)));
     vec![
         partial(episode.effect_share).map(|share| {
             format!(
-                "Only {} of the bursts cost enough to be told apart. The others presumably found the clock \
-                 lowered already, or the licence held by other code on the core. What follows \
-                 is about those that do.",
-                percent_with_interval(&share)
+                "Only {} of the bursts cost anything that can be told, as it may be on a shared \
+                 machine. What follows is about those{}.",
+                percent_with_interval(&share),
+                mean.unwrap_or_default()
             )
         }),
         Some(cost_verdict(episode)),

@@ -15,7 +15,7 @@ use super::ramp::{
 use crate::lab::{Lab, ModeError};
 use crate::outcome::{CurvePoint, Detail, Downclock, Lowest, Outcome, Quantity, Step};
 use crate::response::edges;
-use crate::stats::{Estimate, Samples};
+use crate::stats::{Estimate, Samples, share95};
 
 /// How long the kernel runs to reach the settled clock (ns): twice the 500 us that Intel documents
 /// (paper 000 §3), and short against the times in which the clock of a shared machine wanders.
@@ -113,16 +113,14 @@ fn goes_on(near: &[Stretch], far: &[Stretch]) -> bool {
 fn with_effect(lab: &Lab<'_>, all: Vec<Stretch>) -> (Vec<Stretch>, Option<Estimate>) {
     let Some(low) = Low::of(&curve(lab, &all)) else { return (all, None) };
     let half = f64::midpoint(1.0, low.ratio);
-    let n = all.len() as f64;
+    let marks = all.iter().map(|stretch| f64::from(u8::from(low.clock(stretch) < half)));
+    let share = share95(&marks.collect::<Vec<f64>>());
     let (with, without): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|stretch| low.clock(stretch) < half);
-    let share = with.len() as f64 / n;
-    if share > ALMOST_ALL || with.len() < 4 {
+    if share.is_none_or(|share| share.median > ALMOST_ALL) || with.len() < 4 {
         return (with.into_iter().chain(without).collect(), None);
     }
-    let error = 1.96 * (share * (1.0 - share) / n).sqrt();
-    let ends = ((share - error).max(0.0), (share + error).min(1.0));
-    (with, Some(Estimate { median: share, ci95: ends }))
+    (with, share)
 }
 
 /// The lowest level of the clock.

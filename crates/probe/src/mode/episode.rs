@@ -17,7 +17,7 @@ use crate::epoch::{self, Epochs, Pair, Plan};
 use crate::lab::{Lab, ModeError};
 use crate::outcome::{Detail, Episode, Neighbour, Outcome, Quantity, Relation};
 use crate::program::Operands;
-use crate::response::{self, Presence, Response, ratio_after};
+use crate::response::{self, Response, ratio_after};
 use crate::stats::Samples;
 
 /// Scalar code around the burst in the first look (ns). Skylake's 0.67 to 1.33 ms of hold
@@ -43,9 +43,9 @@ const PRECISION: (f64, f64) = (0.05, 15.0);
 /// Fewest repetitions of a measurement.
 const LEAST_REPETITIONS: usize = 40;
 
-/// Fewest repetitions before an effect is said to be absent, full and quick: on a shared machine it
-/// may be absent for hundreds of milliseconds and then not.
-const LEAST_FOR_ABSENCE: (usize, usize) = (400, 120);
+/// Fewest repetitions, full and quick, unless every burst has the effect: on a shared machine it may
+/// be there in few of them, or for hundreds of milliseconds in none. The thesis took 1000 in any case.
+const LEAST_UNLESS_ALIKE: (usize, usize) = (1000, 300);
 
 /// Longest program (ns); interrupts of the user are seen between programs.
 const PROGRAM_NS: f64 = 150e6;
@@ -81,7 +81,8 @@ pub(crate) fn measure(
         burst_instructions: instructions,
         quiet_ns: plan.quiet as f64 * lab.calibration.pair_ns,
         burst_ns: quantity(bursts),
-        effect_share: response.presence.share(),
+        effect_share: response.share(),
+        mean_extra_ns: response.mean_ns,
         extra_ns: quantity(response.extra_ns.clone()),
         clock_ratio_after: quantity(ratio_after(&epochs, &response.presence, after_ns, clock)),
         issue_ratio_after: quantity(ratio_after(&epochs, &response.presence, after_ns, issue)),
@@ -91,14 +92,13 @@ pub(crate) fn measure(
         curve: look_and_measurement(&look.response, &response),
         neighbours,
     };
-    let bound_ns = detail.extra_ns.estimate.bound();
     Ok(Outcome {
         repetitions: epochs.len(),
         disturbed_windows: epochs.disturbed(),
         stolen_windows: epochs.stolen(),
         preemptions: epochs.preemptions,
         effect: response.effect,
-        bound_ns,
+        bound_ns: response.bound_ns(),
         horizon_ns: response.horizon_ns,
         ..lab.outcome(mode, Detail::Episode(detail))
     })
@@ -177,8 +177,8 @@ fn repeat(
 ) -> Result<(Epochs, Response), ModeError> {
     let deadline = lab.deadline(share, Duration::from_secs(20));
     let most = most.min(lab.settings.repetitions);
-    let (full, quick) = LEAST_FOR_ABSENCE;
-    let least_for_absence = if lab.is_quick() { quick } else { full };
+    let (full, quick) = LEAST_UNLESS_ALIKE;
+    let least = if lab.is_quick() { quick } else { full };
     let mut epochs = Epochs::default();
     loop {
         let left = most.saturating_sub(epochs.len());
@@ -188,7 +188,8 @@ fn repeat(
         let is_looked_at = epochs.len() >= LEAST_REPETITIONS.min(most) && epochs.len() % 60 < batch;
         if over && epochs.len() >= 4 || is_looked_at {
             let response = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
-            let enough = response.effect || epochs.len() >= least_for_absence;
+            let alike = response.effect && response.presence.with.is_none();
+            let enough = alike || epochs.len() >= least;
             if over || enough && is_precise(&response) {
                 return Ok((epochs, response));
             }
@@ -200,7 +201,7 @@ fn is_precise(response: &Response) -> bool {
     let precise = |estimate: crate::stats::Estimate| {
         estimate.half_width() < (PRECISION.0 * estimate.median.abs()).max(PRECISION.1)
     };
-    response.presence != Presence::Undecided && response.extra_ns.estimate().is_some_and(precise)
+    response.extra_ns.estimate().is_some_and(precise)
 }
 
 /// What the burst costs scalar code on one other core and on the sibling.

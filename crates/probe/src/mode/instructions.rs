@@ -63,7 +63,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         stolen_windows: totals.stolen,
         preemptions: totals.preemptions,
         effect: full.effect,
-        bound_ns: full.extra_ns.estimate().map_or(f64::NAN, |extra| extra.bound()),
+        bound_ns: full.bound_ns(),
         horizon_ns: full.horizon_ns,
         ..lab.outcome(Mode::Instructions, Detail::Instructions(detail))
     })
@@ -107,10 +107,10 @@ impl Sweep {
         Ok((of >= least).then(|| (count, (did / could).min(1.0), of)))
     }
 
-    /// How many bursts cost more than half of what an effect costs.
+    /// How many bursts cost more than half of what an effect costs, beyond chance.
     fn hits(&self, epochs: &Epochs) -> usize {
         let half = self.full.extra_ns.quantile(0.5).unwrap_or(f64::INFINITY) / 2.0;
-        self.full.costs(&epochs.bursts).iter().filter(|cost| **cost > half).count()
+        self.full.costs(&epochs.bursts, &epochs.baselines).more_above(half)
     }
 }
 

@@ -18,8 +18,8 @@ use super::{Mode, episode, ramp};
 use crate::kernel::{self, Kernel};
 use crate::lab::{Lab, ModeError};
 use crate::outcome::{Detail, Gap, Outcome, Recurrence};
+use crate::presence::SMALLEST_COST_NS;
 use crate::program::{Operands, Program, Trace, Work};
-use crate::response::SMALLEST_COST_NS;
 use crate::stats::{Estimate, Samples, floor_index};
 
 /// Gaps of a full sweep (us).

@@ -60,6 +60,14 @@ fn one(governor: Option<Governor>, mode: Mode, kernel: &str) -> Outcome {
     findings.outcomes.remove(0)
 }
 
+/// With a thousand repetitions, as an effect is only then said to be absent.
+fn thoroughly(fake: &mut Fake, mode: Mode, kernel: &str) -> Outcome {
+    let mut plan = plan(&[mode], &[kernel]);
+    plan.settings = Settings { effort: Effort::Full, repetitions: 1000, ..plan.settings };
+    let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
+    session::run(fake, &plan, &mut observer).unwrap().outcomes.remove(0)
+}
+
 /// Whether `found` is within `tolerance` (relative) of what was put there.
 #[track_caller]
 fn close(what: &str, found: f64, expected: f64, tolerance: f64) {
@@ -104,7 +112,7 @@ fn refuses_a_clock_that_makes_no_sense() {
 fn check_absent(step: f64, kernel: &str, governor: Option<Governor>) {
     let mut fake = Fake::new(governor);
     fake.step = step;
-    let outcome = probe(&mut fake, &[Mode::Episode], &[kernel]).outcomes.remove(0);
+    let outcome = thoroughly(&mut fake, Mode::Episode, kernel);
     let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
     assert!(!outcome.effect, "{:?}", episode.extra_ns.estimate);
     assert!(outcome.bound_ns < 100.0, "{}", outcome.bound_ns);
@@ -177,13 +185,31 @@ fn episode_tells_bursts_with_the_effect_from_those_without() {
 }
 
 #[test]
+fn episode_finds_an_effect_that_few_bursts_have() {
+    let mut fake = Fake::new(Some(XEON_6));
+    (fake.present, fake.wanders) = (0.06, true);
+    let outcome = thoroughly(&mut fake, Mode::Episode, HEAVY);
+    let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
+    assert!(outcome.effect);
+    let share = episode.effect_share.unwrap();
+    assert!(share.ci95.0 < 0.06 && 0.06 < share.ci95.1, "{share:?}");
+    let slow = XEON_6.hold * (1.0 - XEON_6.ratio);
+    let cost = XEON_6.release_stall + slow;
+    close("cost", episode.extra_ns.estimate.median, cost, 0.06);
+    let mean = episode.mean_extra_ns.unwrap();
+    assert!(mean.ci95.0 < 0.06 * cost && 0.06 * cost < mean.ci95.1, "{mean:?}");
+}
+
+#[test]
 fn episode_finds_nothing_where_only_the_clock_wanders() {
     let mut fake = Fake::new(None);
     fake.wanders = true;
-    let outcome = probe(&mut fake, &[Mode::Episode], &[HEAVY]).outcomes.remove(0);
+    let outcome = thoroughly(&mut fake, Mode::Episode, HEAVY);
     let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
-    assert!(!outcome.effect && episode.effect_share.is_none(), "{outcome:?}");
+    assert!(!outcome.effect, "{:?}", episode.extra_ns.estimate);
     assert!(outcome.bound_ns < 100.0, "{}", outcome.bound_ns);
+    let share = episode.effect_share.unwrap();
+    assert!(share.ci95.0 == 0.0 && share.ci95.1 < 0.03, "{share:?}");
 }
 
 #[test]
@@ -302,6 +328,17 @@ fn levels_finds_the_settled_clock() {
     close("ratio", levels.clock_ratio.median, SKYLAKE.ratio, 0.01);
     close("throughput", levels.instructions_per_cycle.median, 2.0, 0.02);
     assert_eq!(levels.active, 1);
+}
+
+#[test]
+fn a_clock_that_wanders_is_told() {
+    let mut fake = Fake::new(None);
+    fake.wanders = true;
+    let surroundings = probe(&mut fake, &[Mode::Episode], &[HEAVY]).surroundings.unwrap();
+    let ghz = |share| surroundings.clock_ghz.samples.quantile(share).unwrap();
+    close("lowest clock", ghz(0.05), 4.0 * 0.95, 0.005);
+    close("highest clock", ghz(0.95), 4.0, 0.005);
+    assert!(surroundings.busy_sibling_share < 0.01, "{}", surroundings.busy_sibling_share);
 }
 
 #[test]

@@ -215,8 +215,8 @@ fn method(instrument: &Instrument) -> Markup {
             }
             p {
                 "Numbers are medians; brackets hold the 95 % interval of the median. “Absent, below \
-                 X” means that the interval of the cost holds zero or comes too near to it, and ends \
-                 below X."
+                 X” means that nothing stands out, and that with 95 % probability the mean cost, or the \
+                 mean clock's loss, is below X."
             }
             dl.facts {
                 div { dt { "Window of scalar code" } dd { (time(instrument.window_ns)) } }
@@ -266,6 +266,9 @@ fn quality(findings: &Findings) -> Markup {
             p {
                 "Windows into which an interrupt fell are left out and counted; so are stolen ones, \
                  which took more than twice their time without an interrupt of this system."
+            }
+            @if let Some(surroundings) = words::surroundings(findings) {
+                p { (surroundings) " Runs differ as that does." }
             }
             (unfold("All measurements", &header.map(str::to_owned), &rows))
         }

@@ -6,7 +6,8 @@ use std::iter;
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{
     CurvePoint, Detail, Downclock, Episode, Findings, Gap, Instructions, Instrument, Levels,
-    Neighbour, Outcome, Quantity, Recurrence, Relation, Skipped, Step, Throttle, Throttling,
+    Neighbour, Outcome, Quantity, Recurrence, Relation, Skipped, Step, Surroundings, Throttle,
+    Throttling,
 };
 use dimmer_probe::program::Counts;
 use dimmer_probe::stats::{Estimate, Samples};
@@ -61,6 +62,10 @@ pub(super) fn xeon_6() -> Fixture {
         findings: Findings {
             tsc_ghz: 2.299_998_7,
             instrument: instrument(3, 3.84),
+            surroundings: Some(Surroundings {
+                clock_ghz: some(quantity(3.41, 0.1, 400, 31)),
+                busy_sibling_share: 0.375,
+            }),
             outcomes,
             skipped,
             interrupted: false,
@@ -136,6 +141,7 @@ pub(super) fn skylake() -> Fixture {
         findings: Findings {
             tsc_ghz: 3.1,
             instrument: instrument(3, 4.3),
+            surroundings: None,
             outcomes,
             skipped: Vec::new(),
             interrupted: true,
@@ -189,6 +195,7 @@ pub(super) fn zen_5() -> Fixture {
         findings: Findings {
             tsc_ghz: 2.7,
             instrument: instrument(3, 4.1),
+            surroundings: None,
             outcomes,
             skipped: skipped.into(),
             interrupted: false,
@@ -266,6 +273,7 @@ fn episode(burst_instructions: u32, burst_ns: f64, extra_ns: f64, clock_ratio: f
         burst_ns: some(quantity(burst_ns, burst_ns * 0.04, 400, 11)),
         effect_share: None,
         extra_ns: some(quantity(extra_ns, 300.0, 400, 12)),
+        mean_extra_ns: None,
         clock_ratio_after: some(quantity(clock_ratio, 0.01, 400, 13)),
         issue_ratio_after: some(quantity(1.0, 0.01, 400, 14)),
         release_delay_ns: None,

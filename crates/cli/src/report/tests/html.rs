@@ -120,7 +120,8 @@ fn bursts_of_two_kinds() {
             "The costliest isolated burst, 800 instructions of vfmadd231pd-512-unrolled, costs the \
              code after it 1 631 ns [1 581, 1 659] in 68.3 % of the cases, and too little to \
              tell in the others.",
-            "Only 68.3 % [55.7, 81.0] of the bursts cost enough to be told apart.",
+            "Only 68.3 % [55.7, 81.0] of the bursts cost anything that can be told, as it may \
+             be on a shared machine.",
         ],
     );
 }

@@ -103,8 +103,10 @@ fn collect(value: &Value, heading: &str, found: &mut BTreeMap<String, BTreeSet<S
                     // Its keys are names of events.
                     "events" => {}
                     "throughput" => collect(value, &format!("throughput of {heading}"), found),
-                    "machine" | "instrument" | "skipped" | "pmu" | "neighbours" | "curve"
-                    | "steps" | "quantiles" | "response" | "gaps" => collect(value, key, found),
+                    "machine" | "instrument" | "surroundings" | "skipped" | "pmu"
+                    | "neighbours" | "curve" | "steps" | "quantiles" | "response" | "gaps" => {
+                        collect(value, key, found)
+                    }
                     "results" => value.as_array().unwrap().iter().for_each(|result| {
                         collect(result, result["mode"].as_str().unwrap(), found);
                     }),

@@ -51,6 +51,7 @@ fn machine_with_brief_effects() {
             tdpbssd-tile-unrolled  all modes  the kernel refuses tile data to this process
 
             5 200 repetitions in all; 91 windows left out after interrupts, 26 stolen; preempted 0 times.
+            Meanwhile, and without the probe's doing, the clock stood between 3.26 and 3.58 GHz in nine cases of ten, and another hardware thread of the core was busy in 37.5 %.
         "#]],
     );
 }
@@ -80,6 +81,7 @@ fn names_are_broken_after_their_separators() {
             unrolled-load       [1 581, 1 659]
 
             400 repetitions in all; 7 windows left out after interrupts, 2 stolen; preempted 0 times.
+            Meanwhile, and without the probe's doing, the clock stood between 3.26 and 3.58 GHz in nine cases of ten, and another hardware thread of the core was busy in 37.5 %.
         "#]],
     );
 }

@@ -1,0 +1,63 @@
+//! What goes on around the measurements without their doing: where the clock of the core stands,
+//! and whether another hardware thread of the core is busy. In a virtual machine that thread often
+//! belongs to somebody else and cannot be seen in any other way. Results differ between runs as
+//! these do.
+
+use crate::calibration::Calibration;
+use crate::outcome::{Quantity, Surroundings};
+use crate::stats::Samples;
+
+/// How much longer issue windows must take, beside clock windows, for another hardware thread to be
+/// the reason. Without one they differ by less than 1 %, with one by 7 % (a waiting loop, it seems)
+/// to 200 % (seen on a shared Emerald Rapids host).
+const BUSY: f64 = 1.05;
+
+/// The scalar code before every burst and baseline of a probe.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    /// Clock of the core (GHz).
+    clocks: Vec<f64>,
+    /// Duration of issue windows over that of clock windows.
+    issues: Vec<f64>,
+}
+
+impl Log {
+    /// Takes note of typical windows at one time (ns).
+    pub(crate) fn add(&mut self, calibration: &Calibration, clock_ns: f64, issue_ns: f64) {
+        if clock_ns.is_finite() && issue_ns.is_finite() {
+            self.clocks.push(calibration.ghz(clock_ns));
+            self.issues.push(issue_ns / clock_ns);
+        }
+    }
+
+    /// `None` if nothing was noted.
+    pub(crate) fn told(self) -> Option<Surroundings> {
+        let issues = Samples::new(self.issues);
+        // The quickest twentieth had the core for themselves, if anybody had.
+        let alone = issues.quantile(0.05)?;
+        let busy = issues.values().iter().filter(|issue| **issue > BUSY * alone).count();
+        Some(Surroundings {
+            clock_ghz: Quantity::new(Samples::new(self.clocks))?,
+            busy_sibling_share: busy as f64 / issues.len() as f64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sibling_shows_in_the_issue_windows() {
+        let clocks = (0..100).map(|i| 3.0 + f64::from(i % 3) * 0.1).collect();
+        let issues = (0..100).map(|i| if i < 30 { 0.9 } else { 0.58 }).collect();
+        let told = Log { clocks, issues }.told().unwrap();
+        assert_eq!(told.busy_sibling_share, 0.3);
+        assert_eq!(told.clock_ghz.samples.quantile(1.0), Some(3.2));
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing_told() {
+        assert_eq!(Log::default().told(), None);
+    }
+}
