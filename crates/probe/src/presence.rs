@@ -16,9 +16,8 @@ const APART: f64 = 5.0;
 /// code after it up to 6 ns, less than two mispredicted branches.
 pub(crate) const SMALLEST_COST_NS: f64 = 20.0;
 
-/// How many standard deviations more bursts than baselines must cost something: by chance one look
-/// in 30 000 gives that. A measurement looks up to twenty times, at some ten thresholds each, but
-/// at nearly the same repetitions.
+/// How many standard deviations more bursts than baselines must cost something: by chance one
+/// threshold in 30 000 gives that, and some ten are tried, at nearly the same repetitions.
 const STANDS_OUT: f64 = 4.0;
 
 /// What each repetition costs, in the order of time (ns): bursts, and the baselines beside them.

@@ -8,8 +8,10 @@ use dimmer_processor::units::CpuId;
 use crate::calibration::Calibration;
 use crate::kernel::Kernel;
 use crate::lab::{Lab, ModeError, Observer, Settings};
+use crate::mode::episode::Ongoing;
 use crate::mode::{Mode, downclock, episode, instructions, levels, ramp, recurrence};
 use crate::outcome::{Detail, Findings, Outcome, Skipped};
+use crate::program::Counts;
 use crate::surroundings::Log;
 use crate::target::{Target, TargetError};
 
@@ -71,7 +73,7 @@ pub fn run(
     let begin = Instant::now();
     observer.begins("calibrating", 0.0);
     let calibration = Calibration::take(target, plan.cpu)?;
-    let mut findings = Findings {
+    let findings = Findings {
         tsc_ghz: calibration.tsc.ghz(),
         instrument: calibration.instrument,
         surroundings: None,
@@ -79,49 +81,163 @@ pub fn run(
         skipped: Vec::new(),
         interrupted: false,
     };
-    let mut surroundings = Log::default();
-    for (index, Item { mode, kernel, burst }) in plan.items.iter().enumerate() {
-        if let Some(reason) = target.lacks(kernel) {
-            let skipped = Skipped { mode: None, kernel: kernel.name.clone(), reason };
-            if !findings.skipped.contains(&skipped) {
-                findings.skipped.push(skipped);
+    let log = Log::default();
+    let mut session = Session { target, plan, observer, calibration, begin, log, findings };
+    match session.measure_all() {
+        Ok(()) => {}
+        Err(ModeError::Interrupted) => session.findings.interrupted = true,
+        Err(ModeError::Target(error)) => return Err(error),
+    }
+    Ok(Findings { surroundings: session.log.told(), ..session.findings })
+}
+
+/// A probe under way.
+struct Session<'a> {
+    target: &'a mut dyn Target,
+    plan: &'a Plan,
+    observer: &'a mut dyn Observer,
+    calibration: Calibration,
+    begin: Instant,
+    log: Log,
+    findings: Findings,
+}
+
+impl Session<'_> {
+    fn measure_all(&mut self) -> Result<(), ModeError> {
+        let plan = self.plan;
+        let mut rest = plan.items.as_slice();
+        while let [first, ..] = rest {
+            let takes_turns = |item: &&Item| item.mode == Mode::Episode;
+            let turns = rest.iter().take(IN_TURN).take_while(takes_turns).count();
+            let (items, later) = rest.split_at(turns.max(1));
+            let allowance = self.allowance(rest);
+            let behind = (plan.items.len() - rest.len()) as f64;
+            if turns > 1 {
+                self.measure_in_turn(items, allowance, behind)?;
+            } else if self.is_to_measure(first) {
+                self.says(&format!("{} {}", first.mode, first.kernel), behind);
+                self.measure(first, allowance)?;
             }
-            continue;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Time for the first of these items; the others need theirs.
+    fn allowance(&self, rest: &[Item]) -> Duration {
+        let left = self.plan.budget.saturating_sub(self.begin.elapsed());
+        let weights = rest.iter().map(|item| weight(item.mode)).sum::<f64>();
+        rest.first().map_or(left, |first| left.mul_f64(weight(first.mode) / weights))
+    }
+
+    /// Whether the item can and shall be measured; if not, notes the reason.
+    fn is_to_measure(&mut self, Item { mode, kernel, .. }: &Item) -> bool {
+        let name = &kernel.name;
+        if let Some(reason) = self.target.lacks(kernel) {
+            let skipped = Skipped { mode: None, kernel: name.clone(), reason };
+            if !self.findings.skipped.contains(&skipped) {
+                self.findings.skipped.push(skipped);
+            }
+            return false;
         }
         let asks_about_effect =
             matches!(mode, Mode::Upclock | Mode::Recurrence | Mode::Instructions);
-        if plan.only_where_effect && asks_about_effect && !saw_effect(&findings, &kernel.name) {
+        if self.plan.only_where_effect && asks_about_effect && !saw_effect(&self.findings, name) {
             let reason = "no effect of this kernel was seen by the other modes".to_owned();
-            let kernel = kernel.name.clone();
-            findings.skipped.push(Skipped { mode: Some(*mode), kernel, reason });
-            continue;
+            self.findings.skipped.push(Skipped { mode: Some(*mode), kernel: name.clone(), reason });
+            return false;
         }
-        observer.begins(&format!("{mode} {kernel}"), index as f64 / plan.items.len() as f64);
-        let weights = plan.items[index..].iter().map(|item| weight(item.mode)).sum::<f64>();
-        let left = plan.budget.saturating_sub(begin.elapsed());
-        let mut lab = Lab {
-            target: &mut *target,
-            calibration: &calibration,
-            settings: &plan.settings,
-            observer: &*observer,
-            cpu: plan.cpu,
-            kernel: Arc::new(kernel.clone()),
-            allowance: left.mul_f64(weight(*mode) / weights),
-            surroundings: &mut surroundings,
+        true
+    }
+
+    /// Says what begins, when so many items and parts of items are behind.
+    fn says(&mut self, what: &str, behind: f64) {
+        self.observer.begins(what, (behind / self.plan.items.len() as f64).min(1.0));
+    }
+
+    fn lab(&mut self, kernel: &Arc<Kernel>, allowance: Duration) -> Lab<'_> {
+        Lab {
+            target: &mut *self.target,
+            calibration: &self.calibration,
+            settings: &self.plan.settings,
+            observer: &*self.observer,
+            cpu: self.plan.cpu,
+            kernel: Arc::clone(kernel),
+            allowance,
+            surroundings: &mut self.log,
             counts: None,
-        };
-        match measure(&mut lab, *mode, *burst, &findings) {
-            Ok(outcomes) => findings.outcomes.extend(outcomes),
-            Err(ModeError::Interrupted) => {
-                findings.interrupted = true;
-                break;
-            }
-            Err(ModeError::Target(error)) => return Err(error),
         }
     }
-    findings.surroundings = surroundings.told();
-    Ok(findings)
+
+    fn measure(&mut self, item: &Item, allowance: Duration) -> Result<(), ModeError> {
+        let Item { mode, kernel, burst } = item;
+        let settle_ns = settle_ns(&self.findings, &kernel.name);
+        let mut lab = self.lab(&Arc::new(kernel.clone()), allowance);
+        let outcomes = measure(&mut lab, *mode, *burst, settle_ns)?;
+        self.findings.outcomes.extend(outcomes);
+        Ok(())
+    }
+
+    /// Episodes, program by program in turn.
+    fn measure_in_turn(
+        &mut self,
+        items: &[Item],
+        allowance: Duration,
+        behind: f64,
+    ) -> Result<(), ModeError> {
+        // What the parts are worth, roughly: the first look, the repetitions, what remains.
+        const PARTS: (f64, f64, f64) = (0.1, 0.6, 0.3);
+        let mut turns = Vec::new();
+        for item in items {
+            if !self.is_to_measure(item) {
+                continue;
+            }
+            let done = behind + turns.len() as f64 * PARTS.0;
+            self.says(&format!("{} {}: a first look", item.mode, item.kernel), done);
+            let kernel = Arc::new(item.kernel.clone());
+            let mut lab = self.lab(&kernel, allowance);
+            let ongoing = Ongoing::begin(&mut lab, item.mode, item.burst)?;
+            let counts = lab.counts;
+            turns.push(Turn { kernel, ongoing, counts, done: false });
+        }
+        let n = turns.len() as f64;
+        let what = format!("{}: {} kernels in turn", Mode::Episode, turns.len());
+        let begin = Instant::now();
+        let longest = episode::LONGEST * u32::try_from(turns.len()).unwrap_or(u32::MAX);
+        let time = allowance.mul_f64(episode::SHARE_OF_TIME * n).min(longest);
+        while turns.iter().any(|turn| !turn.done) {
+            let passed = (begin.elapsed().as_secs_f64() / time.as_secs_f64()).min(1.0);
+            self.says(&what, behind + n * (PARTS.0 + PARTS.1 * passed));
+            for turn in turns.iter_mut().filter(|turn| !turn.done) {
+                let mut lab = self.lab(&turn.kernel, allowance);
+                lab.counts = turn.counts.take();
+                turn.done = turn.ongoing.go_on(&mut lab, begin.elapsed() >= time)?;
+                turn.counts = lab.counts;
+            }
+        }
+        for (index, Turn { kernel, ongoing, counts, .. }) in turns.into_iter().enumerate() {
+            let done = n * (PARTS.0 + PARTS.1) + index as f64 * PARTS.2;
+            self.says(&format!("{} {kernel}", Mode::Episode), behind + done);
+            let mut lab = self.lab(&kernel, allowance);
+            lab.counts = counts;
+            let outcome = ongoing.finish(&mut lab)?;
+            self.findings.outcomes.push(outcome);
+        }
+        Ok(())
+    }
 }
+
+/// A kernel whose programs take turns with others'.
+struct Turn {
+    kernel: Arc<Kernel>,
+    ongoing: Ongoing,
+    /// What performance counters have said so far.
+    counts: Option<Counts>,
+    done: bool,
+}
+
+/// How many items take turns at most: an interrupt loses no more.
+const IN_TURN: usize = 8;
 
 /// How much of the time a mode takes, relative to the others: a recurrence is twenty measurements.
 fn weight(mode: Mode) -> f64 {
@@ -132,12 +248,11 @@ fn measure(
     lab: &mut Lab<'_>,
     mode: Mode,
     burst: u32,
-    findings: &Findings,
+    settle_ns: f64,
 ) -> Result<Vec<Outcome>, ModeError> {
     let one = match mode {
         Mode::Downclock => downclock::measure(lab)?,
         Mode::Upclock => {
-            let settle_ns = settle_ns(findings, &lab.kernel.name);
             let settled = ramp::settled_burst(lab, settle_ns)?;
             episode::measure(lab, Mode::Upclock, settled)?
         }

@@ -5,6 +5,9 @@
 //! burst, to learn how long the effect lasts. Then the measurement, with a horizon to match, until
 //! the cost is known to 5 % or 15 ns. Where the first look missed an effect that outlasts the
 //! horizon, as it may if few bursts have it, the measurement is made again with a longer one.
+//!
+//! Kernels take turns, program by program ([`Ongoing`]): what the neighbours of a shared machine do
+//! from second to second then meets all kernels alike.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +50,12 @@ const LEAST_REPETITIONS: usize = 40;
 /// be there in few of them, or for hundreds of milliseconds in none. The thesis took 1000 in any case.
 const LEAST_UNLESS_ALIKE: (usize, usize) = (1000, 300);
 
+/// The share of its time that a measurement may take for its repetitions.
+pub(crate) const SHARE_OF_TIME: f64 = 0.5;
+
+/// How long it may take for them in any case.
+pub(crate) const LONGEST: Duration = Duration::from_secs(20);
+
 /// Longest program (ns); interrupts of the user are seen between programs.
 const PROGRAM_NS: f64 = 150e6;
 
@@ -56,22 +65,69 @@ pub(crate) fn measure(
     mode: Mode,
     instructions: u32,
 ) -> Result<Outcome, ModeError> {
-    let mut look = look(lab, instructions, Operands::Loaded)?;
-    let mut plan = plan(lab, instructions, Operands::Loaded, &look);
-    let (mut epochs, mut response) = repeat(lab, &plan, 0.5, lab.settings.repetitions)?;
-    while response.effect && 1.5 * response.end_ns > response.horizon_ns && look.quiet_ns < LOOK_NS
-    {
-        look.response.end_ns = 4.0 * response.end_ns;
-        look.quiet_ns = LEAST_QUIET_NS.max(2.0 * look.response.end_ns);
-        plan = self::plan(lab, instructions, Operands::Loaded, &look);
-        (epochs, response) = repeat(lab, &plan, 0.5, lab.settings.repetitions)?;
+    let mut ongoing = Ongoing::begin(lab, mode, instructions)?;
+    let deadline = lab.deadline(SHARE_OF_TIME, LONGEST);
+    while !ongoing.go_on(lab, deadline.is_over())? {}
+    ongoing.finish(lab)
+}
+
+/// A measurement that goes on program by program, so that several can take turns.
+pub(crate) struct Ongoing {
+    mode: Mode,
+    instructions: u32,
+    look: Look,
+    plan: Plan,
+    repeating: Repeating,
+}
+
+impl Ongoing {
+    /// Finds out what to measure.
+    pub(crate) fn begin(
+        lab: &mut Lab<'_>,
+        mode: Mode,
+        instructions: u32,
+    ) -> Result<Self, ModeError> {
+        let look = look(lab, instructions, Operands::Loaded)?;
+        let plan = plan(lab, instructions, Operands::Loaded, &look);
+        let repeating = Repeating::new(lab, lab.settings.repetitions);
+        Ok(Self { mode, instructions, look, plan, repeating })
     }
+
+    /// Runs one more program; whether that was enough, or all there is time for.
+    pub(crate) fn go_on(&mut self, lab: &mut Lab<'_>, is_late: bool) -> Result<bool, ModeError> {
+        self.repeating.go_on(lab, &self.plan, is_late)
+    }
+
+    /// Measures what remains, and draws the conclusions.
+    pub(crate) fn finish(self, lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
+        let Self { mode, instructions, mut look, mut plan, repeating } = self;
+        let Repeating { mut epochs, mut response, .. } = repeating;
+        while response.effect
+            && 1.5 * response.end_ns > response.horizon_ns
+            && look.quiet_ns < LOOK_NS
+        {
+            look.response.end_ns = 4.0 * response.end_ns;
+            look.quiet_ns = LEAST_QUIET_NS.max(2.0 * look.response.end_ns);
+            plan = self::plan(lab, instructions, Operands::Loaded, &look);
+            (epochs, response) = repeat(lab, &plan, SHARE_OF_TIME, lab.settings.repetitions)?;
+        }
+        outcome(lab, mode, instructions, (&plan, &look), (&epochs, &response))
+    }
+}
+
+fn outcome(
+    lab: &mut Lab<'_>,
+    mode: Mode,
+    instructions: u32,
+    (plan, look): (&Plan, &Look),
+    (epochs, response): (&Epochs, &Response),
+) -> Result<Outcome, ModeError> {
     let throttling = if response.effect || mode == Mode::Episode {
         ramp::throttling(lab, instructions)?
     } else {
         None
     };
-    let neighbours = neighbours(lab, &plan)?;
+    let neighbours = neighbours(lab, plan)?;
     let after_ns = response.release_ns.quantile(0.5).unwrap_or(NO_RELEASE_NS);
     let after_ns = after_ns.max(2.0 * lab.calibration.pair_ns);
     let clock = |pair: &Pair| pair.clock;
@@ -84,12 +140,12 @@ pub(crate) fn measure(
         effect_share: response.share(),
         mean_extra_ns: response.mean_ns,
         extra_ns: quantity(response.extra_ns.clone()),
-        clock_ratio_after: quantity(ratio_after(&epochs, &response.presence, after_ns, clock)),
-        issue_ratio_after: quantity(ratio_after(&epochs, &response.presence, after_ns, issue)),
-        release_delay_ns: of_most(&response.release_ns, &response),
-        release_stall_ns: of_most(&response.stall_ns, &response),
+        clock_ratio_after: quantity(ratio_after(epochs, &response.presence, after_ns, clock)),
+        issue_ratio_after: quantity(ratio_after(epochs, &response.presence, after_ns, issue)),
+        release_delay_ns: of_most(&response.release_ns, response),
+        release_stall_ns: of_most(&response.stall_ns, response),
         throttling,
-        curve: look_and_measurement(&look.response, &response),
+        curve: look_and_measurement(&look.response, response),
         neighbours,
     };
     Ok(Outcome {
@@ -167,6 +223,43 @@ pub(crate) fn plan(lab: &Lab<'_>, instructions: u32, operands: Operands, look: &
     }
 }
 
+/// A measurement under way.
+struct Repeating {
+    /// Repetitions to make at most.
+    most: usize,
+    epochs: Epochs,
+    /// What they say; nothing before the first look at them.
+    response: Response,
+}
+
+impl Repeating {
+    fn new(lab: &Lab<'_>, most: usize) -> Self {
+        let most = most.min(lab.settings.repetitions);
+        let response = response::analyse(lab.calibration, &[], &[]);
+        Self { most, epochs: Epochs::default(), response }
+    }
+
+    /// Runs one more program; whether the cost is precise then, all repetitions are done, or it
+    /// is late and there are enough to tell anything.
+    fn go_on(&mut self, lab: &mut Lab<'_>, plan: &Plan, is_late: bool) -> Result<bool, ModeError> {
+        let (full, quick) = LEAST_UNLESS_ALIKE;
+        let least = if lab.is_quick() { quick } else { full };
+        let batch = plan.batch.min(self.most.saturating_sub(self.epochs.len()).max(1));
+        epoch::run(lab, &Plan { batch, ..plan.clone() }, &mut self.epochs)?;
+        let done = self.epochs.len();
+        let over = done + self.epochs.discarded >= self.most || is_late;
+        let is_looked_at = done >= LEAST_REPETITIONS.min(self.most) && done % 60 < batch;
+        if !(over && done >= 4 || is_looked_at) {
+            return Ok(false);
+        }
+        let Epochs { bursts, baselines, .. } = &self.epochs;
+        self.response = response::analyse(lab.calibration, bursts, baselines);
+        let alike = self.response.effect && self.response.presence.with.is_none();
+        let enough = alike || done >= least;
+        Ok(over || enough && is_precise(&self.response))
+    }
+}
+
 /// Repeats until the cost is precise, `most` repetitions are done, or this share of the time is
 /// used up.
 fn repeat(
@@ -175,26 +268,10 @@ fn repeat(
     share: f64,
     most: usize,
 ) -> Result<(Epochs, Response), ModeError> {
-    let deadline = lab.deadline(share, Duration::from_secs(20));
-    let most = most.min(lab.settings.repetitions);
-    let (full, quick) = LEAST_UNLESS_ALIKE;
-    let least = if lab.is_quick() { quick } else { full };
-    let mut epochs = Epochs::default();
-    loop {
-        let left = most.saturating_sub(epochs.len());
-        let batch = plan.batch.min(left.max(1));
-        epoch::run(lab, &Plan { batch, ..plan.clone() }, &mut epochs)?;
-        let over = epochs.len() + epochs.discarded >= most || deadline.is_over();
-        let is_looked_at = epochs.len() >= LEAST_REPETITIONS.min(most) && epochs.len() % 60 < batch;
-        if over && epochs.len() >= 4 || is_looked_at {
-            let response = response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines);
-            let alike = response.effect && response.presence.with.is_none();
-            let enough = alike || epochs.len() >= least;
-            if over || enough && is_precise(&response) {
-                return Ok((epochs, response));
-            }
-        }
-    }
+    let deadline = lab.deadline(share, LONGEST);
+    let mut repeating = Repeating::new(lab, most);
+    while !repeating.go_on(lab, plan, deadline.is_over())? {}
+    Ok((repeating.epochs, repeating.response))
 }
 
 fn is_precise(response: &Response) -> bool {
