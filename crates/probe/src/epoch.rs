@@ -20,6 +20,10 @@ use crate::stats::{Samples, floor_index};
 /// How many pairs right before the burst are its reference, at most (40 us).
 const REFERENCE_PAIRS: usize = 100;
 
+/// How many stretches before each burst and baseline are looked at for what happens by chance: with
+/// both, and the baseline itself, nine for each burst.
+const QUIET_EPOCHS: usize = 4;
+
 /// What one epoch is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -85,14 +89,23 @@ pub(crate) struct Epoch {
     pub(crate) clock_reference_ns: f64,
 }
 
-/// Bursts and baselines, the same number of each, neighbours in time at the same index.
+/// What one hardware thread saw, a repetition at each index.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) bursts: Vec<Epoch>,
+    /// Neighbours in time of the bursts.
+    pub(crate) baselines: Vec<Epoch>,
+    /// Stretches of the scalar code before both, cut as if a burst came before them: what happens
+    /// there happens by chance. Of a neighbour there are none.
+    pub(crate) quiet: Vec<Vec<Epoch>>,
+}
+
+/// Repetitions so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Epochs {
-    pub(crate) bursts: Vec<Epoch>,
-    pub(crate) baselines: Vec<Epoch>,
-    /// The same epochs as seen by the neighbour.
-    pub(crate) neighbour_bursts: Vec<Epoch>,
-    pub(crate) neighbour_baselines: Vec<Epoch>,
+    pub(crate) own: Seen,
+    /// The same as seen by the neighbour.
+    pub(crate) neighbour: Seen,
     pub(crate) preemptions: u64,
     /// Repetitions left out because an interrupt fell into a burst or all around it.
     pub(crate) discarded: usize,
@@ -120,18 +133,19 @@ impl Epoch {
 impl Epochs {
     /// Repetitions so far.
     pub(crate) fn len(&self) -> usize {
-        self.bursts.len()
+        self.own.bursts.len()
     }
 
     /// Pairs that an interrupt fell into.
     pub(crate) fn disturbed(&self) -> usize {
-        let all = self.bursts.iter().chain(&self.baselines).flat_map(|epoch| &epoch.pairs);
+        let all = self.own.bursts.iter().chain(&self.own.baselines);
+        let all = all.flat_map(|epoch| &epoch.pairs);
         all.filter(|pair| pair.disturbance == Disturbance::Interrupted).count()
     }
 
     /// Pairs of baselines that took more than twice their time.
     pub(crate) fn stolen(&self) -> usize {
-        let all = self.baselines.iter().flat_map(|epoch| &epoch.pairs);
+        let all = self.own.baselines.iter().flat_map(|epoch| &epoch.pairs);
         all.filter(|pair| pair.disturbance == Disturbance::Stalled).count()
     }
 }
@@ -157,6 +171,9 @@ pub(crate) fn run(lab: &mut Lab<'_>, plan: &Plan, epochs: &mut Epochs) -> Result
     let (own, other) = lab.run(&program, neighbour, expected_ns)?;
     epochs.preemptions += own.preemptions;
     for (burst, baseline) in &places {
+        let places = [burst, baseline];
+        let quiet = places.iter().flat_map(|place| quiet_epochs(calibration, &own, place, plan));
+        let quiet: Vec<Epoch> = quiet.collect();
         let pair = [burst, baseline].map(|place| own_epoch(calibration, &own, place, plan));
         let watched = other.as_ref().and_then(|trace| {
             let seen = |place: &Place| {
@@ -175,11 +192,12 @@ pub(crate) fn run(lab: &mut Lab<'_>, plan: &Plan, epochs: &mut Epochs) -> Result
             epochs.discarded += 1;
             continue;
         }
-        epochs.bursts.push(burst);
-        epochs.baselines.push(baseline);
+        epochs.own.bursts.push(burst);
+        epochs.own.baselines.push(baseline);
+        epochs.own.quiet.push(quiet);
         if let Some([burst, baseline]) = watched.filter(|pair| pair.iter().all(Epoch::is_usable)) {
-            epochs.neighbour_bursts.push(burst);
-            epochs.neighbour_baselines.push(baseline);
+            epochs.neighbour.bursts.push(burst);
+            epochs.neighbour.baselines.push(baseline);
         }
     }
     Ok(())
@@ -244,6 +262,24 @@ fn own_epoch(calibration: &Calibration, trace: &Trace, place: &Place, plan: &Pla
     epoch.burst_ns = calibration.ns(trace.ticks(place.burst));
     epoch.burst_interrupted = trace.interrupted(place.burst);
     epoch
+}
+
+/// Stretches of scalar code before the burst at `place`, as epochs of no burst.
+fn quiet_epochs(
+    calibration: &Calibration,
+    trace: &Trace,
+    place: &Place,
+    plan: &Plan,
+) -> Vec<Epoch> {
+    let width = REFERENCE_PAIRS + plan.after;
+    let fit = (plan.quiet / width).min(QUIET_EPOCHS);
+    let epochs = (0..fit).map(|index| {
+        let end = place.burst - 2 * index * width;
+        let begin = end - 2 * plan.after;
+        let before = begin - 2 * REFERENCE_PAIRS..begin;
+        epoch(calibration, trace, before, begin..end, trace.stamps[begin].ticks())
+    });
+    epochs.filter(Epoch::is_usable).collect()
 }
 
 /// The pairs of another hardware thread around `burst` (ticks); `None` if its trace does not reach

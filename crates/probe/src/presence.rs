@@ -4,9 +4,10 @@
 //! next. (Why is not known: it was seen at every clock of the core and with bursts of every length,
 //! for some milliseconds at a time.) A median over both would be a median of nothing, so the
 //! two kinds are told apart by their cost. Baselines cost something now and then as well, when the
-//! clock wanders or time is stolen; as many bursts do so by chance, and have to be taken out.
+//! clock wanders or time is stolen; as many bursts do so by chance, and have to be taken out. How
+//! many that is, the long stretches of scalar code before each burst tell.
 
-use crate::stats::{Estimate, Samples, batch_mean95, share95};
+use crate::stats::{Estimate, Samples, batch_mean95, floor_index, share95};
 
 /// How many deviations of the baselines' costs a cost must be away from theirs to be something.
 const APART: f64 = 5.0;
@@ -16,15 +17,18 @@ const APART: f64 = 5.0;
 /// code after it up to 6 ns, less than two mispredicted branches.
 pub(crate) const SMALLEST_COST_NS: f64 = 20.0;
 
-/// How many standard deviations more bursts than baselines must cost something: by chance one
+/// How many standard deviations more bursts than expected must cost something: by chance one
 /// threshold in 30 000 gives that, and some ten are tried, at nearly the same repetitions.
 const STANDS_OUT: f64 = 4.0;
 
-/// What each repetition costs, in the order of time (ns): bursts, and the baselines beside them.
+/// What each repetition costs, in the order of time (ns).
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
     pub(crate) bursts: Vec<f64>,
+    /// Beside each burst its baseline.
     pub(crate) baselines: Vec<f64>,
+    /// Around each burst, stretches without burst or stand-in; none where there are no such.
+    pub(crate) quiet: Vec<Vec<f64>>,
 }
 
 /// Which bursts have the effect.
@@ -32,7 +36,7 @@ pub(crate) struct Costs {
 pub(crate) struct Presence {
     /// The repetitions whose burst has it, ascending; `None` if they are of one kind.
     pub(crate) with: Option<Vec<usize>>,
-    /// The share of bursts that cost something, less that of baselines; `None` with fewer than two
+    /// The share of bursts that cost something, less that by chance; `None` with fewer than two
     /// repetitions.
     pub(crate) share: Option<Estimate>,
 }
@@ -41,9 +45,16 @@ impl Costs {
     /// What a burst costs on average, those without the effect included. Time stolen for long must
     /// not drown everything else: a cost beyond `cap_ns` counts as that much.
     pub(crate) fn mean(&self, cap_ns: f64) -> Option<Estimate> {
-        let capped = |cost: &f64| cost.clamp(-cap_ns, cap_ns);
-        let both = self.bursts.iter().zip(&self.baselines);
-        let differences: Vec<f64> = both.map(|(a, b)| capped(a) - capped(b)).collect();
+        // What the instrument itself costs is in the median of each kind of epoch.
+        let typical = |costs: Samples| costs.quantile(0.5).unwrap_or(0.0);
+        let stand_in = typical(self.baselines.iter().copied().collect());
+        let nothing = typical(self.quiet.iter().flatten().copied().collect());
+        let capped = |cost: f64| cost.clamp(-cap_ns, cap_ns);
+        let differences = self.against_chance(
+            |burst| capped(burst - stand_in),
+            |baseline| capped(baseline - stand_in),
+            |quiet| capped(quiet - nothing),
+        );
         let (mean, half) = batch_mean95(&differences)?;
         Some(Estimate { median: mean, ci95: (mean - half, mean + half) })
     }
@@ -53,14 +64,7 @@ impl Costs {
         let Some((typical, least)) = self.noise() else {
             return Presence { with: None, share: None };
         };
-        let thresholds = std::iter::successors(Some(least), |above| Some(2.0 * above));
-        let highest = self.bursts.iter().copied().fold(f64::MIN, f64::max) - typical;
-        let thresholds = thresholds.take_while(|above| *above < highest);
-        let best = thresholds
-            .map(|above| typical + above)
-            .max_by(|a, b| self.stands_out(*a).total_cmp(&self.stands_out(*b)))
-            .filter(|threshold| self.stands_out(*threshold) >= STANDS_OUT);
-        let Some(threshold) = best else {
+        let Some(threshold) = self.threshold(typical, least) else {
             return Presence { with: None, share: self.share_above(typical + least) };
         };
         let with = self.above_beyond_chance(threshold);
@@ -70,10 +74,26 @@ impl Costs {
         Presence { with: two.then_some(with), share: self.share_above(threshold) }
     }
 
-    /// How many more bursts than baselines cost more than this.
+    /// The cost from which on bursts stand out from chance; `None` if they do nowhere. Of several as
+    /// good ones the highest, where least is there by chance.
+    fn threshold(&self, typical: f64, least: f64) -> Option<f64> {
+        const AS_GOOD: f64 = 0.9;
+        let highest = self.bursts.iter().copied().fold(f64::MIN, f64::max) - typical;
+        let thresholds = std::iter::successors(Some(least), |above| Some(2.0 * above))
+            .take_while(|above| *above < highest)
+            .map(|above| typical + above)
+            .filter(|threshold| self.exceeds_baselines(*threshold));
+        let tried: Vec<(f64, f64)> =
+            thresholds.map(|threshold| (threshold, self.stands_out(threshold))).collect();
+        let best = tried.iter().map(|(_, stands_out)| *stands_out).fold(0.0, f64::max);
+        let good = tried.iter().filter(|(_, stands_out)| *stands_out >= AS_GOOD * best);
+        good.map(|(threshold, _)| *threshold).next_back().filter(|_| best >= STANDS_OUT)
+    }
+
+    /// How many more bursts than by chance cost more than this.
     pub(crate) fn more_above(&self, threshold: f64) -> usize {
-        let (bursts, baselines) = self.above(threshold);
-        bursts.saturating_sub(baselines)
+        let (bursts, by_chance) = (self.above(threshold), self.chances(threshold));
+        floor_index(bursts as f64 - by_chance.len() as f64 / self.chances_a_burst() + 0.5)
     }
 
     /// What a baseline typically costs, and how much more is beyond its noise; `None` without any.
@@ -86,31 +106,73 @@ impl Costs {
         Some((typical, (APART * deviation).max(SMALLEST_COST_NS)))
     }
 
-    /// How many bursts and how many baselines cost more than this.
-    fn above(&self, threshold: f64) -> (usize, usize) {
-        let count = |costs: &[f64]| costs.iter().filter(|cost| **cost > threshold).count();
-        (count(&self.bursts), count(&self.baselines))
+    /// How many bursts cost more than this.
+    fn above(&self, threshold: f64) -> usize {
+        self.bursts.iter().filter(|cost| **cost > threshold).count()
     }
 
-    /// By how many standard deviations more bursts than baselines cost more than this (a sign test).
+    /// What cost more than this without a burst, ascending.
+    fn chances(&self, threshold: f64) -> Samples {
+        let all = self.baselines.iter().chain(self.quiet.iter().flatten());
+        all.copied().filter(|cost| *cost > threshold).collect()
+    }
+
+    /// How often it was looked what happens by chance, for each burst.
+    fn chances_a_burst(&self) -> f64 {
+        let quiet: usize = self.quiet.iter().map(Vec::len).sum();
+        (self.baselines.len() + quiet) as f64 / self.bursts.len().max(1) as f64
+    }
+
+    /// By how many standard deviations more bursts cost more than this than by chance, both being
+    /// rare events of one frequency if there is no effect.
     fn stands_out(&self, threshold: f64) -> f64 {
-        let (bursts, baselines) = self.above(threshold);
-        (bursts as f64 - baselines as f64) / ((bursts + baselines) as f64).sqrt().max(1.0)
+        let bursts = self.above(threshold) as f64;
+        let (chances, each) = (self.chances(threshold).len() as f64, self.chances_a_burst());
+        let expected = (bursts + chances) / (1.0 + each);
+        (bursts - chances / each) / (expected * (1.0 + 1.0 / each)).sqrt().max(1.0)
     }
 
-    /// The share of bursts above the threshold, less that of baselines.
+    /// Whether more bursts than baselines cost more than this, by a sign test at two standard
+    /// deviations: what stretches without a stand-in cannot tell is what any code leaves behind.
+    fn exceeds_baselines(&self, threshold: f64) -> bool {
+        let baselines = self.baselines.iter().filter(|cost| **cost > threshold).count() as f64;
+        let bursts = self.above(threshold) as f64;
+        bursts - baselines > 2.0 * (bursts + baselines).sqrt()
+    }
+
+    /// The share of bursts above the threshold, less that by chance.
     fn share_above(&self, threshold: f64) -> Option<Estimate> {
-        let mark = |cost: &f64| f64::from(u8::from(*cost > threshold));
-        let both = self.bursts.iter().zip(&self.baselines);
-        share95(&both.map(|(burst, baseline)| mark(burst) - mark(baseline)).collect::<Vec<f64>>())
+        let mark = |cost: f64| f64::from(u8::from(cost > threshold));
+        share95(&self.against_chance(mark, mark, mark))
     }
 
-    /// The bursts above the threshold, without as many as baselines are: for each such baseline
-    /// the burst nearest to it in cost is left out.
+    /// A value of each burst, less the mean of the values of what happened around it by chance.
+    fn against_chance(
+        &self,
+        burst: impl Fn(f64) -> f64,
+        baseline: impl Fn(f64) -> f64,
+        quiet: impl Fn(f64) -> f64,
+    ) -> Vec<f64> {
+        let both = self.bursts.iter().zip(&self.baselines).enumerate();
+        let difference = |(index, (own, beside)): (usize, (&f64, &f64))| {
+            let around = self.quiet.get(index).map(Vec::as_slice).unwrap_or_default();
+            let chance = baseline(*beside) + around.iter().map(|cost| quiet(*cost)).sum::<f64>();
+            burst(*own) - chance / (1.0 + around.len() as f64)
+        };
+        both.map(difference).collect()
+    }
+
+    /// The bursts above the threshold, without as many as it is by chance: for each of these the
+    /// burst is left out that is nearest in cost to what happened by chance.
     fn above_beyond_chance(&self, threshold: f64) -> Vec<usize> {
         let bursts = self.bursts.iter().enumerate().filter(|(_, cost)| **cost > threshold);
         let mut with: Vec<usize> = bursts.map(|(index, _)| index).collect();
-        for chance in self.baselines.iter().filter(|cost| **cost > threshold) {
+        let chances = self.chances(threshold);
+        let number = floor_index(chances.len() as f64 / self.chances_a_burst() + 0.5);
+        for index in 0..number {
+            let Some(chance) = chances.quantile((index as f64 + 0.5) / number as f64) else {
+                break;
+            };
             let away = |index: &usize| (self.bursts[*index] - chance).abs();
             let nearest =
                 (0..with.len()).min_by(|a, b| away(&with[*a]).total_cmp(&away(&with[*b])));
@@ -141,10 +203,11 @@ mod tests {
             let chance = if uniform() < wanders { 300.0 + 1000.0 * uniform() } else { 0.0 };
             noise + chance + extra
         };
-        let mut costs = Costs { bursts: Vec::new(), baselines: Vec::new() };
+        let mut costs = Costs { bursts: Vec::new(), baselines: Vec::new(), quiet: Vec::new() };
         for index in 0..1000 {
             costs.bursts.push(one(if with(index) { 1400.0 } else { 0.0 }));
             costs.baselines.push(one(0.0));
+            costs.quiet.push((0..8).map(|_| one(0.0)).collect());
         }
         costs
     }
@@ -166,6 +229,29 @@ mod tests {
         assert!((middle - 1400.0).abs() < 50.0, "{middle}");
         let share = presence.share.unwrap();
         assert!(share.ci95.0 < 0.05 && 0.05 < share.ci95.1, "{share:?}");
+    }
+
+    #[test]
+    fn what_stand_ins_cost_as_well_is_no_effect() {
+        let mut costs = costs(0.02, |index| index % 10 == 0);
+        for index in (5..1000).step_by(10) {
+            costs.baselines[index] += 1400.0;
+        }
+        assert_eq!(costs.presence().with, None);
+    }
+
+    #[test]
+    fn two_in_a_hundred_are_found_among_as_many_chances() {
+        let presence = costs(0.02, |index| index % 50 == 0).presence();
+        assert!(presence.with.is_some_and(|with| (15..=25).contains(&with.len())));
+    }
+
+    #[test]
+    fn without_quiet_stretches_the_baselines_tell_chance() {
+        let mut costs = costs(0.05, |index| index % 10 == 0);
+        costs.quiet.clear();
+        let share = costs.presence().share.unwrap();
+        assert!(share.ci95.0 < 0.1 && 0.1 < share.ci95.1, "{share:?}");
     }
 
     #[test]
@@ -201,7 +287,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_nothing_told() {
-        let costs = Costs { bursts: Vec::new(), baselines: Vec::new() };
+        let costs = Costs { bursts: Vec::new(), baselines: Vec::new(), quiet: Vec::new() };
         assert_eq!(costs.presence(), Presence { with: None, share: None });
         assert_eq!(costs.mean(1.0), None);
     }

@@ -19,7 +19,7 @@
 //! [`presence`]: crate::presence
 
 use crate::calibration::Calibration;
-use crate::epoch::{Disturbance, Epoch, Epochs};
+use crate::epoch::{Disturbance, Epoch, Epochs, Seen};
 use crate::outcome::CurvePoint;
 use crate::presence::{Costs, Presence, SMALLEST_COST_NS};
 use crate::stats::{Estimate, Samples};
@@ -173,17 +173,19 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// What each epoch costs: each with the stall of its own release, if it seems to have one,
-    /// baselines alike.
-    pub(crate) fn costs(&self, bursts: &[Epoch], baselines: &[Epoch]) -> Costs {
+    /// What each epoch costs: each with the stall of its own release, if it seems to have one, those
+    /// without a burst alike.
+    pub(crate) fn costs(&self, seen: &Seen) -> Costs {
         let own = |epoch: &Epoch| {
             cost(epoch, self.horizon, release(epoch, self.horizon, self.plateau).as_ref())
         };
-        let all = |epochs: &[Epoch]| {
-            let of = |epoch| if self.issue { own(&Epoch::with_issue(epoch)) } else { own(epoch) };
-            epochs.iter().map(of).collect()
-        };
-        Costs { bursts: all(bursts), baselines: all(baselines) }
+        let of = |epoch: &Epoch| if self.issue { own(&epoch.with_issue()) } else { own(epoch) };
+        let all = |epochs: &[Epoch]| epochs.iter().map(of).collect();
+        Costs {
+            bursts: all(&seen.bursts),
+            baselines: all(&seen.baselines),
+            quiet: seen.quiet.iter().map(|epochs| all(epochs)).collect(),
+        }
     }
 
     /// The share of bursts with the effect, or at most with one unseen; `None` if all have it.
@@ -201,14 +203,11 @@ impl Response {
 }
 
 /// Analyses the epochs of one hardware thread.
-pub(crate) fn analyse(
-    calibration: &Calibration,
-    bursts: &[Epoch],
-    baselines: &[Epoch],
-) -> Response {
+pub(crate) fn analyse(calibration: &Calibration, seen: &Seen) -> Response {
+    let Seen { bursts, baselines, .. } = seen;
     let issue = slows_issue(bursts, baselines);
     let all = superpose(calibration, bursts, baselines, issue);
-    let presence = all.costs(bursts, baselines).presence();
+    let presence = all.costs(seen).presence();
     let of = |epochs: &[Epoch], with: &[usize]| -> Vec<Epoch> {
         with.iter().filter_map(|&index| epochs.get(index).cloned()).collect()
     };
@@ -220,7 +219,7 @@ pub(crate) fn analyse(
         Some(those) => (those, presence.with),
         None => (all, None),
     };
-    let mean_ns = found.costs(bursts, baselines).mean(found.horizon_ns / 4.0);
+    let mean_ns = found.costs(seen).mean(found.horizon_ns / 4.0);
     Response { mean_ns, presence: Presence { with, ..presence }, ..found }
 }
 
@@ -400,7 +399,7 @@ pub(crate) fn ratio_after(
         let near = near.filter(|pair| pair.disturbance == Disturbance::None);
         near.map(ratio).collect::<Samples>().trimmed_mean(0.1).unwrap_or(f64::NAN)
     };
-    let both = epochs.bursts.iter().zip(&epochs.baselines).enumerate();
+    let both = epochs.own.bursts.iter().zip(&epochs.own.baselines).enumerate();
     let counts =
         |index: &usize| presence.with.as_ref().is_none_or(|with| with.binary_search(index).is_ok());
     both.filter(|(index, _)| counts(index))

@@ -239,9 +239,14 @@ struct Turn {
 /// How many items take turns at most: an interrupt loses no more.
 const IN_TURN: usize = 8;
 
-/// How much of the time a mode takes, relative to the others: a recurrence is twenty measurements.
+/// How much of the time a mode takes, relative to the others: a recurrence is twenty measurements,
+/// and an episode takes many repetitions to tell a rare effect from none.
 fn weight(mode: Mode) -> f64 {
-    if mode == Mode::Recurrence { 4.0 } else { 1.0 }
+    match mode {
+        Mode::Recurrence => 4.0,
+        Mode::Episode => 3.0,
+        _ => 1.0,
+    }
 }
 
 fn measure(

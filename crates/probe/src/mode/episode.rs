@@ -16,7 +16,7 @@ use dimmer_processor::units::CpuId;
 
 use super::Mode;
 use super::ramp;
-use crate::epoch::{self, Epochs, Pair, Plan};
+use crate::epoch::{self, Epochs, Pair, Plan, Seen};
 use crate::lab::{Lab, ModeError};
 use crate::outcome::{Detail, Episode, Neighbour, Outcome, Quantity, Relation};
 use crate::program::Operands;
@@ -132,7 +132,7 @@ fn outcome(
     let after_ns = after_ns.max(2.0 * lab.calibration.pair_ns);
     let clock = |pair: &Pair| pair.clock;
     let issue = |pair: &Pair| pair.issue / pair.clock;
-    let bursts: Samples = epochs.bursts.iter().map(|epoch| epoch.burst_ns).collect();
+    let bursts: Samples = epochs.own.bursts.iter().map(|epoch| epoch.burst_ns).collect();
     let detail = Episode {
         burst_instructions: instructions,
         quiet_ns: plan.quiet as f64 * lab.calibration.pair_ns,
@@ -205,7 +205,7 @@ fn look_around(
     while epochs.len() + epochs.discarded < repetitions {
         epoch::run(lab, &plan, &mut epochs)?;
     }
-    Ok(response::analyse(lab.calibration, &epochs.bursts, &epochs.baselines))
+    Ok(response::analyse(lab.calibration, &epochs.own))
 }
 
 /// The measurement that fits what the look saw.
@@ -235,7 +235,7 @@ struct Repeating {
 impl Repeating {
     fn new(lab: &Lab<'_>, most: usize) -> Self {
         let most = most.min(lab.settings.repetitions);
-        let response = response::analyse(lab.calibration, &[], &[]);
+        let response = response::analyse(lab.calibration, &Seen::default());
         Self { most, epochs: Epochs::default(), response }
     }
 
@@ -252,8 +252,7 @@ impl Repeating {
         if !(over && done >= 4 || is_looked_at) {
             return Ok(false);
         }
-        let Epochs { bursts, baselines, .. } = &self.epochs;
-        self.response = response::analyse(lab.calibration, bursts, baselines);
+        self.response = response::analyse(lab.calibration, &self.epochs.own);
         let alike = self.response.effect && self.response.presence.with.is_none();
         let enough = alike || done >= least;
         Ok(over || enough && is_precise(&self.response))
@@ -294,8 +293,7 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
     for (cpu, relation) in watched {
         let plan = Plan { neighbour: Some(cpu), ..plan.clone() };
         let (epochs, _) = repeat(lab, &plan, 0.2, most)?;
-        let (bursts, baselines) = (&epochs.neighbour_bursts, &epochs.neighbour_baselines);
-        let response = response::analyse(lab.calibration, bursts, baselines);
+        let response = response::analyse(lab.calibration, &epochs.neighbour);
         if let Some(extra_ns) = Quantity::new(response.extra_ns) {
             found.push(Neighbour { cpu, relation, extra_ns, effect: response.effect });
         }

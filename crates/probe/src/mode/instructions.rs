@@ -33,7 +33,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let repetitions = repetitions.min(lab.settings.repetitions);
     plan.batch = plan.batch.min(repetitions);
     let saturated = repeat(lab, &plan, repetitions)?;
-    let full = response::analyse(lab.calibration, &saturated.bursts, &saturated.baselines);
+    let full = response::analyse(lab.calibration, &saturated.own);
     let mut detail = Instructions { response: Vec::new(), quantiles: Vec::new(), median: None };
     let mut totals = Totals::default();
     totals.add(&saturated);
@@ -110,7 +110,7 @@ impl Sweep {
     /// How many bursts cost more than half of what an effect costs, beyond chance.
     fn hits(&self, epochs: &Epochs) -> usize {
         let half = self.full.extra_ns.quantile(0.5).unwrap_or(f64::INFINITY) / 2.0;
-        self.full.costs(&epochs.bursts, &epochs.baselines).more_above(half)
+        self.full.costs(&epochs.own).more_above(half)
     }
 }
 
