@@ -21,8 +21,8 @@ use crate::stats::{Samples, floor_index};
 const REFERENCE_PAIRS: usize = 100;
 
 /// How many stretches before each burst and baseline are looked at for what happens by chance: with
-/// both, and the baseline itself, nine for each burst.
-const QUIET_EPOCHS: usize = 4;
+/// both, and the baseline itself, five for each burst.
+const QUIET_EPOCHS: usize = 2;
 
 /// What one epoch is made of.
 #[derive(Clone, Debug)]

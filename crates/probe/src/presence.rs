@@ -24,6 +24,8 @@ const STANDS_OUT: f64 = 4.0;
 /// What each repetition costs, in the order of time (ns).
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
+    /// What no effect costs, whatever it is: more is time that somebody else took (ns).
+    pub(crate) most: f64,
     pub(crate) bursts: Vec<f64>,
     /// Beside each burst its baseline.
     pub(crate) baselines: Vec<f64>,
@@ -43,13 +45,13 @@ pub(crate) struct Presence {
 
 impl Costs {
     /// What a burst costs on average, those without the effect included. Time stolen for long must
-    /// not drown everything else: a cost beyond `cap_ns` counts as that much.
-    pub(crate) fn mean(&self, cap_ns: f64) -> Option<Estimate> {
+    /// not drown everything else: a cost beyond the most counts as that much.
+    pub(crate) fn mean(&self) -> Option<Estimate> {
         // What the instrument itself costs is in the median of each kind of epoch.
         let typical = |costs: Samples| costs.quantile(0.5).unwrap_or(0.0);
         let stand_in = typical(self.baselines.iter().copied().collect());
         let nothing = typical(self.quiet.iter().flatten().copied().collect());
-        let capped = |cost: f64| cost.clamp(-cap_ns, cap_ns);
+        let capped = |cost: f64| cost.clamp(-self.most, self.most);
         let differences = self.against_chance(
             |burst| capped(burst - stand_in),
             |baseline| capped(baseline - stand_in),
@@ -74,19 +76,18 @@ impl Costs {
         Presence { with: two.then_some(with), share: self.share_above(threshold) }
     }
 
-    /// The cost from which on bursts stand out from chance; `None` if they do nowhere. Of several as
-    /// good ones the highest, where least is there by chance.
+    /// The cost from which on bursts stand out from chance; `None` if they do nowhere. Of those as
+    /// good as the best, within the standard deviation that is their noise, the highest: there
+    /// least happens by chance.
     fn threshold(&self, typical: f64, least: f64) -> Option<f64> {
-        const AS_GOOD: f64 = 0.9;
-        let highest = self.bursts.iter().copied().fold(f64::MIN, f64::max) - typical;
         let thresholds = std::iter::successors(Some(least), |above| Some(2.0 * above))
-            .take_while(|above| *above < highest)
+            .take_while(|above| *above < self.most)
             .map(|above| typical + above)
             .filter(|threshold| self.exceeds_baselines(*threshold));
         let tried: Vec<(f64, f64)> =
             thresholds.map(|threshold| (threshold, self.stands_out(threshold))).collect();
         let best = tried.iter().map(|(_, stands_out)| *stands_out).fold(0.0, f64::max);
-        let good = tried.iter().filter(|(_, stands_out)| *stands_out >= AS_GOOD * best);
+        let good = tried.iter().filter(|(_, stands_out)| *stands_out >= best - 1.0);
         good.map(|(threshold, _)| *threshold).next_back().filter(|_| best >= STANDS_OUT)
     }
 
@@ -108,13 +109,17 @@ impl Costs {
 
     /// How many bursts cost more than this.
     fn above(&self, threshold: f64) -> usize {
-        self.bursts.iter().filter(|cost| **cost > threshold).count()
+        self.bursts.iter().filter(|cost| self.is_above(**cost, threshold)).count()
+    }
+
+    fn is_above(&self, cost: f64, threshold: f64) -> bool {
+        cost > threshold && cost < self.most
     }
 
     /// What cost more than this without a burst, ascending.
     fn chances(&self, threshold: f64) -> Samples {
         let all = self.baselines.iter().chain(self.quiet.iter().flatten());
-        all.copied().filter(|cost| *cost > threshold).collect()
+        all.copied().filter(|cost| self.is_above(*cost, threshold)).collect()
     }
 
     /// How often it was looked what happens by chance, for each burst.
@@ -135,14 +140,15 @@ impl Costs {
     /// Whether more bursts than baselines cost more than this, by a sign test at two standard
     /// deviations: what stretches without a stand-in cannot tell is what any code leaves behind.
     fn exceeds_baselines(&self, threshold: f64) -> bool {
-        let baselines = self.baselines.iter().filter(|cost| **cost > threshold).count() as f64;
+        let baselines = self.baselines.iter().filter(|cost| self.is_above(**cost, threshold));
+        let baselines = baselines.count() as f64;
         let bursts = self.above(threshold) as f64;
         bursts - baselines > 2.0 * (bursts + baselines).sqrt()
     }
 
     /// The share of bursts above the threshold, less that by chance.
     fn share_above(&self, threshold: f64) -> Option<Estimate> {
-        let mark = |cost: f64| f64::from(u8::from(cost > threshold));
+        let mark = |cost: f64| f64::from(u8::from(self.is_above(cost, threshold)));
         share95(&self.against_chance(mark, mark, mark))
     }
 
@@ -165,7 +171,8 @@ impl Costs {
     /// The bursts above the threshold, without as many as it is by chance: for each of these the
     /// burst is left out that is nearest in cost to what happened by chance.
     fn above_beyond_chance(&self, threshold: f64) -> Vec<usize> {
-        let bursts = self.bursts.iter().enumerate().filter(|(_, cost)| **cost > threshold);
+        let bursts = self.bursts.iter().enumerate();
+        let bursts = bursts.filter(|(_, cost)| self.is_above(**cost, threshold));
         let mut with: Vec<usize> = bursts.map(|(index, _)| index).collect();
         let chances = self.chances(threshold);
         let number = floor_index(chances.len() as f64 / self.chances_a_burst() + 0.5);
@@ -203,7 +210,8 @@ mod tests {
             let chance = if uniform() < wanders { 300.0 + 1000.0 * uniform() } else { 0.0 };
             noise + chance + extra
         };
-        let mut costs = Costs { bursts: Vec::new(), baselines: Vec::new(), quiet: Vec::new() };
+        let mut costs =
+            Costs { most: 10_000.0, bursts: Vec::new(), baselines: Vec::new(), quiet: Vec::new() };
         for index in 0..1000 {
             costs.bursts.push(one(if with(index) { 1400.0 } else { 0.0 }));
             costs.baselines.push(one(0.0));
@@ -256,7 +264,7 @@ mod tests {
 
     #[test]
     fn absent_bounds_what_a_minority_would_cost() {
-        let bound = |costs: &Costs| costs.mean(10_000.0).unwrap().bound();
+        let bound = |costs: &Costs| costs.mean().unwrap().bound();
         let too_few = costs(0.05, |index| index % 100 == 0);
         assert!(bound(&too_few) > 14.0, "{}", bound(&too_few));
         let none = costs(0.0, |_| false);
@@ -267,7 +275,7 @@ mod tests {
     fn time_stolen_for_long_does_not_drown_the_mean() {
         let mut costs = costs(0.0, |_| false);
         costs.bursts[500] = 5e6;
-        assert!(costs.mean(10_000.0).unwrap().median < 15.0);
+        assert!(costs.mean().unwrap().median < 15.0);
     }
 
     #[test]
@@ -287,8 +295,9 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_nothing_told() {
-        let costs = Costs { bursts: Vec::new(), baselines: Vec::new(), quiet: Vec::new() };
+        let costs =
+            Costs { most: 10_000.0, bursts: Vec::new(), baselines: Vec::new(), quiet: Vec::new() };
         assert_eq!(costs.presence(), Presence { with: None, share: None });
-        assert_eq!(costs.mean(1.0), None);
+        assert_eq!(costs.mean(), None);
     }
 }

@@ -182,6 +182,7 @@ impl Response {
         let of = |epoch: &Epoch| if self.issue { own(&epoch.with_issue()) } else { own(epoch) };
         let all = |epochs: &[Epoch]| epochs.iter().map(of).collect();
         Costs {
+            most: self.horizon_ns / 4.0,
             bursts: all(&seen.bursts),
             baselines: all(&seen.baselines),
             quiet: seen.quiet.iter().map(|epochs| all(epochs)).collect(),
@@ -219,7 +220,7 @@ pub(crate) fn analyse(calibration: &Calibration, seen: &Seen) -> Response {
         Some(those) => (those, presence.with),
         None => (all, None),
     };
-    let mean_ns = found.costs(seen).mean(found.horizon_ns / 4.0);
+    let mean_ns = found.costs(seen).mean();
     Response { mean_ns, presence: Presence { with, ..presence }, ..found }
 }
 

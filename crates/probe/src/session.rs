@@ -236,8 +236,8 @@ struct Turn {
     done: bool,
 }
 
-/// How many items take turns at most: an interrupt loses no more.
-const IN_TURN: usize = 8;
+/// How many items take turns at most: an interrupt loses no more, and each may need 60 MB.
+const IN_TURN: usize = 4;
 
 /// How much of the time a mode takes, relative to the others: a recurrence is twenty measurements,
 /// and an episode takes many repetitions to tell a rare effect from none.

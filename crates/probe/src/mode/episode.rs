@@ -50,6 +50,13 @@ const LEAST_REPETITIONS: usize = 40;
 /// be there in few of them, or for hundreds of milliseconds in none. The thesis took 1000 in any case.
 const LEAST_UNLESS_ALIKE: (usize, usize) = (1000, 300);
 
+/// How many times the usual number of repetitions is made where few bursts have the effect, so that
+/// there are enough of those.
+const PATIENCE: usize = 4;
+
+/// An effect is absent, and need not be looked for any longer, when surely fewer bursts have it.
+const RARE: f64 = 0.02;
+
 /// The share of its time that a measurement may take for its repetitions.
 pub(crate) const SHARE_OF_TIME: f64 = 0.5;
 
@@ -89,7 +96,7 @@ impl Ongoing {
     ) -> Result<Self, ModeError> {
         let look = look(lab, instructions, Operands::Loaded)?;
         let plan = plan(lab, instructions, Operands::Loaded, &look);
-        let repeating = Repeating::new(lab, lab.settings.repetitions);
+        let repeating = Repeating::new(lab, lab.settings.repetitions, PATIENCE);
         Ok(Self { mode, instructions, look, plan, repeating })
     }
 
@@ -109,7 +116,8 @@ impl Ongoing {
             look.response.end_ns = 4.0 * response.end_ns;
             look.quiet_ns = LEAST_QUIET_NS.max(2.0 * look.response.end_ns);
             plan = self::plan(lab, instructions, Operands::Loaded, &look);
-            (epochs, response) = repeat(lab, &plan, SHARE_OF_TIME, lab.settings.repetitions)?;
+            (epochs, response) =
+                repeat(lab, &plan, SHARE_OF_TIME, (lab.settings.repetitions, PATIENCE))?;
         }
         outcome(lab, mode, instructions, (&plan, &look), (&epochs, &response))
     }
@@ -225,50 +233,74 @@ pub(crate) fn plan(lab: &Lab<'_>, instructions: u32, operands: Operands, look: &
 
 /// A measurement under way.
 struct Repeating {
-    /// Repetitions to make at most.
+    /// Repetitions to make at most, if every burst has the effect.
     most: usize,
+    /// As many in any case.
+    most_of_all: usize,
+    /// When it is next looked at whether few bursts have the effect. Each look may find one where
+    /// there is none, so the number of repetitions doubles in between.
+    next_look: usize,
     epochs: Epochs,
     /// What they say; nothing before the first look at them.
     response: Response,
 }
 
 impl Repeating {
-    fn new(lab: &Lab<'_>, most: usize) -> Self {
+    fn new(lab: &Lab<'_>, most: usize, patience: usize) -> Self {
         let most = most.min(lab.settings.repetitions);
-        let response = response::analyse(lab.calibration, &Seen::default());
-        Self { most, epochs: Epochs::default(), response }
+        let (full, quick) = LEAST_UNLESS_ALIKE;
+        Self {
+            most,
+            most_of_all: most * patience,
+            next_look: most.min(if lab.is_quick() { quick } else { full }),
+            epochs: Epochs::default(),
+            response: response::analyse(lab.calibration, &Seen::default()),
+        }
     }
 
     /// Runs one more program; whether the cost is precise then, all repetitions are done, or it
     /// is late and there are enough to tell anything.
     fn go_on(&mut self, lab: &mut Lab<'_>, plan: &Plan, is_late: bool) -> Result<bool, ModeError> {
-        let (full, quick) = LEAST_UNLESS_ALIKE;
-        let least = if lab.is_quick() { quick } else { full };
-        let batch = plan.batch.min(self.most.saturating_sub(self.epochs.len()).max(1));
-        epoch::run(lab, &Plan { batch, ..plan.clone() }, &mut self.epochs)?;
+        let left = self.most_of_all.saturating_sub(self.epochs.len()).max(1);
+        epoch::run(lab, &Plan { batch: plan.batch.min(left), ..plan.clone() }, &mut self.epochs)?;
         let done = self.epochs.len();
-        let over = done + self.epochs.discarded >= self.most || is_late;
-        let is_looked_at = done >= LEAST_REPETITIONS.min(self.most) && done % 60 < batch;
-        if !(over && done >= 4 || is_looked_at) {
+        let tried = done + self.epochs.discarded;
+        let is_over = tried >= self.most_of_all || is_late && done >= 4;
+        let looks_for_few = tried >= self.next_look;
+        let looks = done >= LEAST_REPETITIONS.min(self.most) && done % 60 < plan.batch;
+        if !(is_over || looks_for_few || looks && tried < self.most) {
             return Ok(false);
         }
         self.response = response::analyse(lab.calibration, &self.epochs.own);
-        let alike = self.response.effect && self.response.presence.with.is_none();
-        let enough = alike || done >= least;
-        Ok(over || enough && is_precise(&self.response))
+        if looks_for_few {
+            self.next_look *= 2;
+        }
+        let is_alike = self.response.effect && self.response.presence.with.is_none();
+        let is_enough = if is_alike {
+            tried >= self.most || is_precise(&self.response)
+        } else {
+            looks_for_few && is_settled(&self.response)
+        };
+        Ok(is_over || is_enough)
     }
 }
 
-/// Repeats until the cost is precise, `most` repetitions are done, or this share of the time is
-/// used up.
+/// Whether it need not be looked any further where not every burst has the effect.
+fn is_settled(response: &Response) -> bool {
+    let is_rare = response.presence.share.is_some_and(|share| share.ci95.1 < RARE);
+    is_precise(response) && (response.effect || is_rare)
+}
+
+/// Repeats until the cost is precise, `most` repetitions are done (or `patience` times as many), or
+/// this share of the time is used up.
 fn repeat(
     lab: &mut Lab<'_>,
     plan: &Plan,
     share: f64,
-    most: usize,
+    (most, patience): (usize, usize),
 ) -> Result<(Epochs, Response), ModeError> {
     let deadline = lab.deadline(share, LONGEST);
-    let mut repeating = Repeating::new(lab, most);
+    let mut repeating = Repeating::new(lab, most, patience);
     while !repeating.go_on(lab, plan, deadline.is_over())? {}
     Ok((repeating.epochs, repeating.response))
 }
@@ -292,7 +324,7 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
     let mut found = Vec::new();
     for (cpu, relation) in watched {
         let plan = Plan { neighbour: Some(cpu), ..plan.clone() };
-        let (epochs, _) = repeat(lab, &plan, 0.2, most)?;
+        let (epochs, _) = repeat(lab, &plan, 0.2, (most, 1))?;
         let response = response::analyse(lab.calibration, &epochs.neighbour);
         if let Some(extra_ns) = Quantity::new(response.extra_ns) {
             found.push(Neighbour { cpu, relation, extra_ns, effect: response.effect });
