@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Measures what wide-vector code costs on this machine; needs no privilege.
     Probe(Probe),
+    /// Finds the wide-vector functions of a program, a library or a process.
+    Scan(Scan),
     /// Lists, shows and checks processor models.
     Model(Model),
     /// Undoes changes to the machine that a killed run left behind.
@@ -120,6 +122,43 @@ pub(crate) struct Probe {
     /// Writes a processor model of this machine from what was measured.
     #[arg(long, value_name = "FILE")]
     pub(crate) emit_model: Option<PathBuf>,
+}
+
+impl Probe {
+    /// Whether nothing narrows what is asked, so that the answer is about the machine as it is.
+    pub(crate) fn is_about_the_machine(&self) -> bool {
+        self.mode.is_empty()
+            && self.kernel.is_empty()
+            && self.burst.is_empty()
+            && self.threads == 1
+            && matches!(self.pre_throttle, PreThrottle::None)
+            && !self.turbo_off
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
+  dimmer scan /usr/bin/openssl --libraries
+  dimmer scan 1234 --libraries --json -")]
+pub(crate) struct Scan {
+    /// A program, a library, or the id of a process.
+    #[arg(value_name = "FILE|PID")]
+    pub(crate) target: String,
+
+    /// Also scans the libraries that it needs, or, of a process, has loaded.
+    #[arg(long)]
+    pub(crate) libraries: bool,
+
+    /// The processor model that says which code asks for which level, by name or file [default:
+    /// what `dimmer probe` measured on this kind of processor].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+
+    /// Writes everything as JSON; `-`: to standard output, without the tables.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

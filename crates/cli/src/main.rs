@@ -9,6 +9,8 @@ mod output;
 mod probe;
 mod report;
 mod restore;
+mod scan;
+mod state;
 
 use std::process::ExitCode;
 
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
     let result = match &arguments.command {
         Command::Doctor(arguments) => doctor::run(&root, arguments),
         Command::Probe(arguments) => probe::run(&root, arguments),
+        Command::Scan(arguments) => scan::run(&root, arguments),
         Command::Model(arguments) => model::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),
     };

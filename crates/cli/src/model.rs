@@ -37,7 +37,7 @@ fn list() -> anyhow::Result<()> {
 }
 
 /// A model by name, or by file if there is no such name.
-fn read(name: &str) -> anyhow::Result<Model> {
+pub(crate) fn read(name: &str) -> anyhow::Result<Model> {
     if let Some(text) = builtin(name) {
         return Ok(Model::parse(Path::new(name), text)?);
     }
@@ -49,7 +49,7 @@ fn read(name: &str) -> anyhow::Result<Model> {
     Err(bad_input(format!("no model or file `{name}`; models: {}", names.join(", "))))
 }
 
-fn read_file(path: &Path) -> anyhow::Result<Model> {
+pub(crate) fn read_file(path: &Path) -> anyhow::Result<Model> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Model::parse(path, &text).map_err(bad_input)

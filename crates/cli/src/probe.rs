@@ -30,7 +30,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
 use crate::report::{self, MachineDescription};
-use crate::{bad_input, restore};
+use crate::{bad_input, restore, state};
 
 /// What a quick probe measures: each class once, the light and narrow ones as controls.
 const REPRESENTATIVES: [&str; 6] = [
@@ -91,7 +91,11 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         eprint!("{}", restore::words(&undone));
     }
     let findings = findings?;
-    outputs.write(&findings, &machine, &description(&machine, &begin))?;
+    let description = description(&machine, &begin);
+    if arguments.is_about_the_machine() && !findings.interrupted {
+        keep_model(&findings, &machine, &description, arguments.quick);
+    }
+    outputs.write(&findings, &machine, &description)?;
     Ok(match interrupt.exit_status() {
         Some(status) => {
             eprintln!("interrupted: what is complete has been written");
@@ -290,6 +294,14 @@ impl<'a> Outputs<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// Keeps the model of this machine for the commands that need one.
+fn keep_model(findings: &Findings, host: &Machine, machine: &MachineDescription, quick: bool) {
+    let Some(path) = state::model(&host.identity, quick) else { return };
+    if let Err(error) = state::replace(&path, &model_of(findings, host, machine).to_toml()) {
+        eprintln!("warning: cannot keep the model for other commands: {}: {error}", path.display());
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
 //! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
+//! * what programs on it run: [`libraries`];
 //! * what one thread can ask of it: [`affinity`], [`realtime`], [`memory`], [`tile`], [`perf`];
 //! * what disturbed a measurement: [`steal`], [`usage`];
 //! * how to change it: [`turbo`], always through the [`journal`], undone on an [`interrupt`] too.
@@ -20,6 +21,7 @@ pub mod cpuid;
 pub mod events;
 pub mod interrupt;
 pub mod journal;
+pub mod libraries;
 pub mod machine;
 pub mod memory;
 pub mod microarchitecture;

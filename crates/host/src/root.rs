@@ -163,6 +163,16 @@ impl Root {
         Ok(names)
     }
 
+    /// Where the symbolic link `path` leads, as it is written there, invalid UTF-8 replaced.
+    ///
+    /// # Errors
+    /// [`RootError::Read`], also if it is no link.
+    pub fn link(&self, path: &str) -> Result<String, RootError> {
+        let target =
+            fs::read_link(self.path(path)).map_err(|source| self.read_error(path, source))?;
+        Ok(target.to_string_lossy().into_owned())
+    }
+
     /// Whether there is anything at `path`.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {

@@ -33,6 +33,10 @@ pub(crate) struct Image<'data> {
     pub(crate) build_id: Option<Vec<u8>>,
     /// The name that other files need this one by.
     pub(crate) soname: Option<String>,
+    /// Names of the libraries that it needs.
+    pub(crate) needed: Vec<String>,
+    /// Directories that it wants them looked for in.
+    pub(crate) runpath: Vec<String>,
 }
 
 /// An executable section.
@@ -80,30 +84,25 @@ type Table<'data> = SectionTable<'data, FileHeader64<Little>>;
 /// # Errors
 /// See [`ScanError`].
 pub(crate) fn read(bytes: &[u8]) -> Result<Image<'_>, ScanError> {
-    check_kind(bytes)?;
-    let header = FileHeader64::<Little>::parse(bytes).map_err(damaged("file header"))?;
-    let kind = header.e_type(Little);
-    if kind != elf::ET_EXEC && kind != elf::ET_DYN {
-        return Err(ScanError::NotLinked { kind: kind.0 });
-    }
-    let table = header.sections(Little, bytes).map_err(damaged("section headers"))?;
-    if table.is_empty() {
-        return Err(ScanError::NoSections);
-    }
-    let reader = Reader { bytes, header, names: names_of(header, &table, bytes), table };
+    let reader = Reader::new(bytes)?;
     let mut image = Image { sections: reader.code()?, ..Image::default() };
     reader.symbols(&mut image)?;
     reader.relocations(&mut image)?;
     reader.dynamic(&mut image)?;
-    image.pointers.push(header.e_entry(Little));
-    let named = |name| reader.table.iter().find(|section| reader.is_named(section, name));
-    if let Some(section) = named(b".eh_frame") {
+    image.pointers.push(reader.header.e_entry(Little));
+    if let Some(section) = reader.named(b".eh_frame") {
         image.frames = Some((section.sh_addr(Little), reader.data(section)?));
     }
-    if let Some(section) = named(b".note.gnu.build-id") {
-        image.build_id = reader.build_id(section)?;
-    }
+    image.build_id = reader.build_id()?;
     Ok(image)
+}
+
+/// The build id alone.
+///
+/// # Errors
+/// See [`ScanError`].
+pub(crate) fn build_id(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
+    Reader::new(bytes)?.build_id()
 }
 
 /// Tells files of another kind from damaged ones, which the parser does not.
@@ -154,6 +153,24 @@ struct Reader<'data> {
 }
 
 impl<'data> Reader<'data> {
+    fn new(bytes: &'data [u8]) -> Result<Self, ScanError> {
+        check_kind(bytes)?;
+        let header = FileHeader64::<Little>::parse(bytes).map_err(damaged("file header"))?;
+        let kind = header.e_type(Little);
+        if kind != elf::ET_EXEC && kind != elf::ET_DYN {
+            return Err(ScanError::NotLinked { kind: kind.0 });
+        }
+        let table = header.sections(Little, bytes).map_err(damaged("section headers"))?;
+        if table.is_empty() {
+            return Err(ScanError::NoSections);
+        }
+        Ok(Self { bytes, header, names: names_of(header, &table, bytes), table })
+    }
+
+    fn named(&self, name: &[u8]) -> Option<&SectionHeader64<Little>> {
+        self.table.iter().find(|section| self.is_named(section, name))
+    }
+
     fn data(&self, section: &SectionHeader64<Little>) -> Result<&'data [u8], ScanError> {
         section.data(Little, self.bytes).map_err(|error| {
             let offset = section.sh_offset(Little);
@@ -334,22 +351,39 @@ impl<'data> Reader<'data> {
         let Some((entries, link)) = found else { return Ok(()) };
         let strings =
             self.table.strings(Little, self.bytes, link).map_err(damaged("dynamic strings"))?;
+        let mut budget = self.bytes.len().saturating_mul(4);
         for entry in entries {
             let (tag, value) = (entry.d_tag(Little), entry.d_val(Little));
             if tag == elf::DT_NULL {
                 break;
             } else if tag == elf::DT_INIT || tag == elf::DT_FINI {
                 image.pointers.push(value);
-            } else if tag == elf::DT_SONAME && image.soname.is_none() {
-                let name = u32::try_from(value).ok().and_then(|at| strings.get(at).ok());
-                let name = name.ok_or_else(|| damage("dynamic section", "its name has no end"))?;
-                image.soname = Some(String::from_utf8_lossy(name).into_owned());
+                continue;
+            }
+            let is_name =
+                [elf::DT_SONAME, elf::DT_NEEDED, elf::DT_RPATH, elf::DT_RUNPATH].contains(&tag);
+            if !is_name {
+                continue;
+            }
+            let name = u32::try_from(value).ok().and_then(|at| strings.get(at).ok());
+            let name = name.ok_or_else(|| damage("dynamic section", "a name in it has no end"))?;
+            budget = budget
+                .checked_sub(name.len())
+                .ok_or_else(|| damage("dynamic section", "names overlap too often"))?;
+            let name = String::from_utf8_lossy(name).into_owned();
+            if tag == elf::DT_SONAME {
+                image.soname.get_or_insert(name);
+            } else if tag == elf::DT_NEEDED {
+                image.needed.push(name);
+            } else {
+                image.runpath.extend(name.split(':').map(str::to_owned));
             }
         }
         Ok(())
     }
 
-    fn build_id(&self, section: &SectionHeader64<Little>) -> Result<Option<Vec<u8>>, ScanError> {
+    fn build_id(&self) -> Result<Option<Vec<u8>>, ScanError> {
+        let Some(section) = self.named(b".note.gnu.build-id") else { return Ok(None) };
         let mut notes = match section.notes(Little, self.bytes) {
             Ok(Some(notes)) => notes,
             Ok(None) => return Ok(None),

@@ -50,15 +50,25 @@ impl Function {
         self.instructions.heaviest()
     }
 
-    /// The licence level that it asks for on a processor: the highest that any of its instructions
-    /// does, upper register halves being dirty if it uses 512-bit registers itself.
+    /// The licence level that it asks for on a processor, see [`level`].
     #[must_use]
     pub fn level(&self, model: &Model) -> LicenceLevel {
-        let upper = if self.zmm > 0 { Upper::Dirty } else { Upper::Any };
         let present = self.instructions.iter().filter(|(_, count)| *count > 0);
-        let levels = present.map(|(class, _)| model.level_of(class, upper));
-        levels.max().unwrap_or(LicenceLevel::new(0))
+        level(present.map(|(class, _)| class), self.zmm > 0, model)
     }
+}
+
+/// The licence level that code with instructions of these classes asks for on a processor: the
+/// highest that any of them does, upper register halves being dirty if it uses 512-bit registers.
+#[must_use]
+pub fn level(
+    classes: impl IntoIterator<Item = InstructionClass>,
+    uses_zmm: bool,
+    model: &Model,
+) -> LicenceLevel {
+    let upper = if uses_zmm { Upper::Dirty } else { Upper::Any };
+    let levels = classes.into_iter().map(|class| model.level_of(class, upper));
+    levels.max().unwrap_or(LicenceLevel::new(0))
 }
 
 /// What says that code is a function, the most reliable first.

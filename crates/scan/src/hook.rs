@@ -37,6 +37,21 @@ pub enum Unhookable {
     Resolver,
 }
 
+impl Unhookable {
+    /// One word for it.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::TooShort { .. } => "too-short",
+            Self::Entered { .. } => "entered",
+            Self::Relocated { .. } => "relocated",
+            Self::DoubtfulEntry => "doubtful-entry",
+            Self::MemoryFunction => "memory-function",
+            Self::Resolver => "resolver",
+        }
+    }
+}
+
 impl fmt::Display for Unhookable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

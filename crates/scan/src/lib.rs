@@ -29,7 +29,7 @@ use dimmer_processor::units::LicenceLevel;
 
 pub use classify::classify;
 pub use error::{Machine, ScanError};
-pub use function::{ClassCounts, Function, HotLoop, Origin};
+pub use function::{ClassCounts, Function, HotLoop, Origin, level};
 pub use hook::Unhookable;
 
 use analysis::{Analyser, Analysis};
@@ -43,6 +43,10 @@ pub struct Scan {
     pub build_id: Option<Vec<u8>>,
     /// The name by which other files need this one; `None` for programs.
     pub soname: Option<String>,
+    /// The libraries that it needs, by name, in the order in which the loader takes them.
+    pub needed: Vec<String>,
+    /// Directories that it wants them looked for in first; `$ORIGIN` is its own.
+    pub runpath: Vec<String>,
     /// All functions, by address and disjoint.
     pub functions: Vec<Function>,
     /// Sums over all of them.
@@ -132,7 +136,16 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, ScanError> {
     let mut totals = totals(&functions);
     totals.code_bytes = sections.iter().map(|section| section.bytes.len() as u64).sum();
     totals.rejected_seeds = rejected;
-    Ok(Scan { build_id: image.build_id, soname: image.soname, functions, totals })
+    let Image { build_id, soname, needed, runpath, .. } = image;
+    Ok(Scan { build_id, soname, needed, runpath, functions, totals })
+}
+
+/// The build id of the ELF file `bytes`, without scanning it; `None` if it was linked without.
+///
+/// # Errors
+/// As [`scan`], for what is wrong with the headers.
+pub fn build_id(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
+    elf::build_id(bytes)
 }
 
 /// A function before it is known whether it can be hooked.

@@ -13,7 +13,7 @@ use crate::tree::Problem;
 /// What each crate of the workspace depends on within it. A new crate or a new edge is a change
 /// of the architecture and starts in ARCHITECTURE.md.
 const EDGES: [(&str, &[&str]); 6] = [
-    ("dimmer-cli", &["dimmer-host", "dimmer-probe", "dimmer-processor"]),
+    ("dimmer-cli", &["dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-scan"]),
     ("dimmer-host", &["dimmer-processor"]),
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),

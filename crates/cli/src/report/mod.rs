@@ -6,7 +6,7 @@
 pub(crate) mod csv;
 pub(crate) mod html;
 pub(crate) mod json;
-mod number;
+pub(crate) mod number;
 mod readings;
 pub(crate) mod table;
 mod words;

@@ -37,7 +37,7 @@ impl TimeUnit {
 }
 
 /// `value` with digits in groups of three; a value that is not finite is "unlimited".
-pub(super) fn grouped(value: f64, decimals: usize) -> String {
+pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     if !value.is_finite() {
         return "unlimited".to_owned();
     }
@@ -66,12 +66,12 @@ pub(super) fn count(value: impl Into<f64>) -> String {
 }
 
 /// How many things there are, for numbers no list exceeds.
-pub(super) fn length(value: usize) -> String {
+pub(crate) fn length(value: usize) -> String {
     grouped(value as f64, 0)
 }
 
 /// So many of something: `1 window`, `12 800 windows`.
-pub(super) fn counted(number: usize, noun: &str) -> String {
+pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{}", length(number), if number == 1 { "" } else { "s" })
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn render(findings: &Findings, width: u16, colour: bool) -> String {
     text.replace(SPACE, " ")
 }
 
-fn styled(mut table: Table, width: u16, colour: bool) -> String {
+pub(crate) fn styled(mut table: Table, width: u16, colour: bool) -> String {
     let gaps = table.column_count().saturating_sub(1);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if index < gaps { GAP } else { 0 }));
@@ -55,7 +55,7 @@ fn styled(mut table: Table, width: u16, colour: bool) -> String {
     text
 }
 
-fn plain_table() -> Table {
+pub(crate) fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic);

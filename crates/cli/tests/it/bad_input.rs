@@ -53,5 +53,5 @@ fn output_that_cannot_be_written_is_found_before_measuring() {
 
 #[test]
 fn commands_are_listed_without_any() {
-    check(&[], 2, &["doctor", "probe", "model", "restore"]);
+    check(&[], 2, &["doctor", "probe", "scan", "model", "restore"]);
 }

@@ -6,6 +6,7 @@ mod bad_input;
 mod doctor;
 mod model;
 mod restore;
+mod scan;
 
 use std::path::Path;
 use std::process::{Command, Output};

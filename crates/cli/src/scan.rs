@@ -1,0 +1,165 @@
+//! `dimmer scan`: the wide-vector functions of programs, libraries and processes.
+
+mod cache;
+mod document;
+mod text;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::libraries::{self, Search};
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
+use dimmer_processor::model::Model;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::Scan;
+use crate::output::{self, Output};
+use crate::{bad_input, model, state};
+use document::{Failure, FileEntry, FileScan, ModelEntry, Report};
+
+pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let machine = Machine::read(&Root::live(), &Cpuid::instruction());
+    let model = choose_model(arguments.model.as_deref(), &machine)?;
+    let mut places = places(root, &arguments.target)?;
+    if !arguments.libraries {
+        places.truncate(1);
+    }
+    let mut report = Report::new(model.as_ref().map(|(model, from)| ModelEntry::new(model, from)));
+    let library_path = std::env::var("LD_LIBRARY_PATH").ok();
+    let search = Search::new(root, library_path.as_deref(), &machine.features);
+    let progress = progress();
+    let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
+    let mut places = VecDeque::from(places);
+    while let Some(place) = places.pop_front() {
+        if !seen.insert(place.file.canonicalize().unwrap_or_else(|_| place.file.clone())) {
+            continue;
+        }
+        progress.set_message(place.path.clone());
+        progress.tick();
+        let scan = match scan_file(&place.file) {
+            Ok(scan) => scan,
+            Err(error) if seen.len() == 1 => {
+                return Err(bad_input(format!("{}: {error:#}", place.path)));
+            }
+            Err(error) => {
+                report.failed.push(Failure { path: place.path, error: format!("{error:#}") });
+                continue;
+            }
+        };
+        if arguments.libraries && place.is_file {
+            needed(&search, &place, &scan, &mut places, &mut report.failed);
+        }
+        let model = model.as_ref().map(|(model, _)| model);
+        report.files.push(FileEntry::new(place.path, scan, model));
+    }
+    progress.finish_and_clear();
+    let rendered = serde_json::to_string_pretty(&report)? + "\n";
+    match json {
+        Some(json) if json.is_standard() => json.write(&rendered)?,
+        json => {
+            let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+            print!("{}", text::render(&report, width, output::colour()));
+            if let Some(json) = json {
+                json.write(&rendered)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A file to scan.
+#[derive(Debug)]
+struct Place {
+    /// How it is called.
+    path: String,
+    /// Where to read it.
+    file: PathBuf,
+    /// Whether its libraries have to be looked up; those of a process are known.
+    is_file: bool,
+}
+
+/// The file, or the files of the process, that the user means. The first one is the program.
+fn places(root: &Root, target: &str) -> anyhow::Result<Vec<Place>> {
+    let file = Path::new(target);
+    if file.exists() {
+        let file = file.to_owned();
+        return Ok(vec![Place { path: target.to_owned(), file, is_file: true }]);
+    }
+    let pid: u32 = target.parse().map_err(|_| {
+        bad_input(format!("no file `{target}`; expected a program, a library, or a process id"))
+    })?;
+    let mapped = libraries::mapped(root, pid).map_err(|error| {
+        let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        bad_input(format!(
+            "neither a file `{target}` nor a process {pid} of this user: {error}: {why}"
+        ))
+    })?;
+    let place = |one: libraries::Mapped| Place { path: one.path, file: one.file, is_file: false };
+    Ok(mapped.into_iter().map(place).collect())
+}
+
+/// Queues the libraries that a file needs.
+fn needed(
+    search: &Search,
+    place: &Place,
+    scan: &FileScan,
+    places: &mut VecDeque<Place>,
+    failed: &mut Vec<Failure>,
+) {
+    let own = place.file.canonicalize().unwrap_or_else(|_| place.file.clone());
+    let origin = own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
+    for name in &scan.needed {
+        match search.find(name, &origin, &scan.runpath) {
+            Some(file) => {
+                let path = file.to_string_lossy().into_owned();
+                places.push_back(Place { path, file, is_file: true });
+            }
+            None => failed.push(Failure {
+                path: name.clone(),
+                error: format!("{} needs it, and it is nowhere the loader looks", place.path),
+            }),
+        }
+    }
+}
+
+/// The scan of one file, from the cache if it was scanned before.
+fn scan_file(file: &Path) -> anyhow::Result<FileScan> {
+    let metadata = std::fs::metadata(file)?;
+    if !metadata.is_file() {
+        anyhow::bail!("not a file; expected a program or a library");
+    }
+    let bytes = std::fs::read(file).context("cannot read it")?;
+    let build_id = dimmer_scan::build_id(&bytes)?;
+    if let Some(scan) = cache::read(build_id.as_deref(), bytes.len()) {
+        return Ok(scan);
+    }
+    let scan = FileScan::of(&dimmer_scan::scan(&bytes)?);
+    cache::write(build_id.as_deref(), bytes.len(), &scan);
+    Ok(scan)
+}
+
+/// The model that says what asks for which level, and where it comes from: the one asked for, or what
+/// a probe of this machine has left.
+fn choose_model(asked: Option<&str>, machine: &Machine) -> anyhow::Result<Option<(Model, String)>> {
+    if let Some(name) = asked {
+        return Ok(Some((model::read(name)?, name.to_owned())));
+    }
+    let mut kept =
+        [false, true].into_iter().filter_map(|quick| state::model(&machine.identity, quick));
+    let kept = kept.find(|path| path.exists());
+    kept.map(|path| Ok((model::read_file(&path)?, path.display().to_string()))).transpose()
+}
+
+fn progress() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} {elapsed}  {msg}");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,165 @@
+//! `dimmer scan` on files of this machine and on files that are none.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::{command, stderr, stdout};
+
+/// Runs `dimmer scan` with a home of its own.
+fn scan(home: &Path, arguments: &[&str]) -> std::process::Output {
+    let mut command = command(home, &[]);
+    command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
+    command.arg("scan").args(arguments).output().unwrap()
+}
+
+fn json(home: &Path, arguments: &[&str]) -> Value {
+    let output = scan(home, &[arguments, &["--json", "-"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+/// The program under test is a file to scan as good as any.
+const SELF: &str = env!("CARGO_BIN_EXE_dimmer");
+
+/// The C library that this test itself runs on, which has wide code for memory and strings; `None`,
+/// and a word about it, if that is not glibc.
+fn libc() -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let path = maps.lines().filter_map(|line| line.split_whitespace().last());
+    let found = path.map(PathBuf::from).find(|path| path.ends_with("libc.so.6"));
+    if found.is_none() {
+        println!("SKIPPED: this test runs on another C library than glibc");
+    }
+    found
+}
+
+#[test]
+fn wide_functions_of_the_c_library_are_found() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(libc) = libc() else { return };
+    let report = json(home.path(), &[libc.to_str().unwrap(), "--model", "i9-7940x"]);
+    let file = &report["files"][0];
+    assert_eq!(file["soname"], "libc.so.6");
+    let wide = file["wide_functions"].as_array().unwrap();
+    // Debian's, Fedora's, Alpine's glibc alike have variants of memcpy for each width.
+    assert!(wide.len() > 50, "{}", wide.len());
+    assert!(wide.iter().any(|function| function["zmm_instructions"].as_u64() > Some(0)));
+    let levels = wide.iter().map(|function| function["level"].as_str().unwrap());
+    let levels: BTreeSet<&str> = levels.collect();
+    assert!(levels.len() > 1, "{levels:?}");
+}
+
+#[test]
+fn second_scan_says_the_same_from_the_cache() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(libc) = libc() else { return };
+    let first = json(home.path(), &[libc.to_str().unwrap()]);
+    let cached = home.path().join(".cache/dimmer/scan");
+    let version = std::fs::read_dir(&cached).unwrap().next().unwrap().unwrap().path();
+    let entry = std::fs::read_dir(version).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(json(home.path(), &[libc.to_str().unwrap()]), first);
+    // What the cache holds is what is told: it is not scanned again.
+    let text = std::fs::read_to_string(&entry).unwrap().replace("libc.so.6", "libd.so.7");
+    std::fs::write(&entry, text).unwrap();
+    let told = json(home.path(), &[libc.to_str().unwrap()]);
+    assert_eq!(told["files"][0]["soname"], "libd.so.7");
+    // A damaged one is none.
+    std::fs::write(&entry, "{").unwrap();
+    assert_eq!(json(home.path(), &[libc.to_str().unwrap()]), first);
+}
+
+#[test]
+fn libraries_of_a_program_and_of_a_process_are_the_same() {
+    let home = tempfile::tempdir().unwrap();
+    let paths = |report: &Value| -> BTreeSet<PathBuf> {
+        let files = report["files"].as_array().unwrap().iter();
+        files
+            .map(|file| Path::new(file["path"].as_str().unwrap()).canonicalize().unwrap())
+            .collect()
+    };
+    let mut sleeping = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    // It has loaded its libraries some time later; one that is linked statically has none.
+    let maps = format!("/proc/{}/maps", sleeping.id());
+    for _ in 0..1000 {
+        if std::fs::read_to_string(&maps).unwrap().contains("libc.") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let process = json(home.path(), &[&sleeping.id().to_string(), "--libraries"]);
+    sleeping.kill().unwrap();
+    sleeping.wait().unwrap();
+    let program = process["files"][0]["path"].as_str().unwrap();
+    let file = json(home.path(), &[program, "--libraries"]);
+    assert_eq!(file["failed"].as_array().unwrap().len(), 0);
+    let missing: Vec<_> = paths(&process).difference(&paths(&file)).cloned().collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn table_names_functions_and_says_what_is_not_known() {
+    let home = tempfile::tempdir().unwrap();
+    let text = stdout(&scan(home.path(), &[SELF]));
+    assert!(text.starts_with("Levels are left out: nothing is known"), "{text}");
+    assert!(text.contains("known by a symbol"), "{text}");
+    let with_levels = stdout(&scan(home.path(), &[SELF, "--model", "i9-7940x"]));
+    assert!(with_levels.starts_with("Levels as "), "{with_levels}");
+}
+
+#[track_caller]
+fn refuses(target: &str, says: &[&str]) {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("script.sh"), "#!/bin/sh\n").unwrap();
+    std::fs::write(home.path().join("empty"), "").unwrap();
+    let output = scan(home.path(), &[target]);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    for part in says {
+        assert!(message.contains(part), "`{part}` is not in:\n{message}");
+    }
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn what_cannot_be_scanned_is_refused_with_the_reason() {
+    refuses("no-such-file", &["no file `no-such-file`", "a program, a library, or a process id"]);
+    refuses("script.sh", &["script.sh", "not an ELF file", "23, 21"]);
+    refuses("empty", &["empty", "not an ELF file"]);
+    refuses("/", &["/: not a file"]);
+    refuses("4194305", &["4194305", "process"]);
+}
+
+#[test]
+fn documentation_describes_every_key_and_no_other() {
+    let documentation = include_str!("../../../../docs/scan-json.md");
+    let rows = documentation.lines().filter_map(|line| line.strip_prefix("| `"));
+    let cells = rows.map(|row| row.split(" | ").next().unwrap());
+    let keys = cells.flat_map(|cell| cell.split(", ").map(|key| key.trim_matches('`').to_owned()));
+    let documented: BTreeSet<String> = keys.collect();
+    let home = tempfile::tempdir().unwrap();
+    let Some(libc) = libc() else { return };
+    let mut report = json(home.path(), &[libc.to_str().unwrap(), "--model", "i9-7940x"]);
+    // The list of failures is empty here; its keys are checked by hand.
+    report["failed"] = serde_json::json!([{ "path": "", "error": "" }]);
+    let mut found = BTreeSet::new();
+    collect(&report, &mut found);
+    assert_eq!(found, documented);
+}
+
+fn collect(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Array(entries) => entries.iter().for_each(|entry| collect(entry, found)),
+        Value::Object(entries) => {
+            for (key, value) in entries {
+                found.insert(key.clone());
+                // Its keys are names of classes.
+                if key != "instructions" {
+                    collect(value, found);
+                }
+            }
+        }
+        _ => {}
+    }
+}
