@@ -373,14 +373,18 @@ impl Keeping {
             let times = || one[learn..].iter().map(|burst| burst.ns).filter(|ns| ns.is_finite());
             times().filter(|ns| *ns < threshold).count() as f64 / times().count() as f64
         };
+        // If even the first, isolated burst is not throttled, somebody else on the core, whose wide
+        // code is not seen here, holds the licence: such a series says nothing.
+        let own = |one: &&Vec<Timed>| one.first().is_some_and(|burst| burst.ns >= threshold);
         // Bursts of one series are kept together or not at all: series are what is independent.
-        let shares: Vec<f64> = series.iter().map(share).filter(|share| share.is_finite()).collect();
+        let shares: Vec<f64> =
+            series.iter().filter(own).map(share).filter(|share| share.is_finite()).collect();
         let n = shares.len() as f64;
         let mean = shares.iter().sum::<f64>() / n;
         let variance = shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (n - 1.0);
         let first = |one: &Vec<Timed>| Some(one.iter().find(|burst| burst.ns < threshold)?.at_ns);
-        let firsts: Samples = series.iter().filter_map(first).collect();
-        let most = 2 * firsts.len() >= series.len() && mean >= KEPT;
+        let firsts: Samples = series.iter().filter(own).filter_map(first).collect();
+        let most = 2 * firsts.len() >= shares.len() && mean >= KEPT;
         let after_ns = firsts.quantile(0.5).filter(|_| most);
         Some(Self { share: (mean, (variance / n).sqrt()), after_ns })
     }
@@ -485,5 +489,35 @@ impl Series {
             stalls: Stalls { stalled: stalled_gaps, gaps: n_gaps, lengths_ns: stalls_ns },
             disturbed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A series of bursts 1 us apart: 500 ns if throttled, else 125 ns.
+    fn series(throttled: [bool; 4]) -> Vec<Timed> {
+        let timed = |(index, throttled): (usize, bool)| Timed {
+            at_ns: index as f64 * 1000.0,
+            ns: if throttled { 500.0 } else { 125.0 },
+        };
+        throttled.into_iter().enumerate().map(timed).collect()
+    }
+
+    #[test]
+    fn series_that_begin_with_somebody_elses_licence_say_nothing() {
+        let own = series([true, true, true, true]);
+        let kept = series([true, true, false, false]);
+        let others = series([false, false, false, false]);
+        let all = [own.clone(), own.clone(), own.clone(), kept, others];
+        let keeping = Keeping::of(&all, 2, 125.0).unwrap();
+        assert_eq!(keeping.share.0, 0.25);
+        assert!(keeping.after_ns.is_none());
+    }
+
+    #[test]
+    fn bursts_that_are_never_throttled_tell_nothing() {
+        assert!(Keeping::of(&[series([false; 4])], 2, 125.0).is_none());
     }
 }
