@@ -90,7 +90,14 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         let undone = journal.undo().context("cannot switch turbo back on")?;
         eprint!("{}", restore::words(&undone));
     }
-    let findings = findings?;
+    let findings = match (findings, interrupt.exit_status()) {
+        // Whoever interrupts a run wants no reason why it would have failed.
+        (Err(_), Some(status)) => {
+            eprintln!("interrupted: nothing was complete yet");
+            return Ok(ExitCode::from(status));
+        }
+        (findings, _) => findings?,
+    };
     let description = description(&machine, &begin);
     if arguments.is_about_the_machine() && !findings.interrupted {
         keep_model(&findings, &machine, &description, arguments.quick);
