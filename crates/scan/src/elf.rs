@@ -235,11 +235,14 @@ impl<'data> Reader<'data> {
                 {
                     continue;
                 }
-                // A name that cannot be read is none; the function is there all the same.
-                let name = symbols.strings().get(symbol.st_name(Little)).unwrap_or_default();
+                // A name that cannot be read is none; the function is there all the same. But its
+                // end was looked for through all of the names, which must not happen often.
+                let name = symbols.strings().get(symbol.st_name(Little)).ok();
+                let cost = name.map_or(self.bytes.len() / 2, <[u8]>::len);
                 budget = budget
-                    .checked_sub(name.len())
-                    .ok_or_else(|| damage(place, "names overlap too often"))?;
+                    .checked_sub(cost)
+                    .ok_or_else(|| damage(place, "names overlap too often, or have no end"))?;
+                let name = name.unwrap_or_default();
                 if type_ == elf::STT_GNU_IFUNC {
                     image.resolvers.push(address);
                 }
@@ -257,6 +260,8 @@ impl<'data> Reader<'data> {
 
     fn relocations(&self, image: &mut Image<'data>) -> Result<(), ScanError> {
         let mut budget = self.bytes.len() as u64;
+        // Read once, and only if there are packed relocations.
+        let mut segments = None;
         for section in self.table.iter() {
             // Others were kept by `--emit-relocs` and are done.
             if !section.sh_flags(Little).contains(elf::SHF_ALLOC) {
@@ -271,7 +276,11 @@ impl<'data> Reader<'data> {
             if kind == elf::SHT_RELA {
                 self.with_addends(section, image)?;
             } else if kind == elf::SHT_RELR {
-                self.packed(section, image)?;
+                let segments = match &mut segments {
+                    Some(segments) => segments,
+                    none => none.insert(self.segments()?),
+                };
+                self.packed(section, segments, image)?;
             }
         }
         image.relocated.sort_unstable();
@@ -306,10 +315,10 @@ impl<'data> Reader<'data> {
     fn packed(
         &self,
         section: &'data SectionHeader64<Little>,
+        segments: &mut Segments<'data>,
         image: &mut Image<'data>,
     ) -> Result<(), ScanError> {
         let (words, _) = self.data(section)?.as_chunks::<8>();
-        let mut segments = self.segments()?;
         let mut next: u64 = 0;
         let mut relocate = |place: u64| {
             image.pointers.extend(segments.word_at(place));

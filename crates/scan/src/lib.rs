@@ -97,8 +97,9 @@ pub struct Totals {
 
 /// Finds the functions of the ELF file `bytes`, and what they ask of a processor.
 ///
-/// Takes time in proportion to the length, a few milliseconds for a megabyte of code, and no more for
-/// files made to take longer. Memory is in proportion too. The same bytes give the same result.
+/// Takes time in proportion to the length, a few milliseconds for a megabyte of code. Files made to take
+/// long, of nothing but packed relocations, take 0.1 s and 80 MB for a megabyte. The same bytes give
+/// the same result.
 ///
 /// # Errors
 /// Where the bytes are no ELF file, not of x86-64, not linked, without section headers, or damaged;
