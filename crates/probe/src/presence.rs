@@ -1,7 +1,7 @@
 //! Which bursts cost anything, and what a burst costs on average.
 //!
 //! On a shared machine the same burst may cost microseconds in one millisecond and nothing in the
-//! next. (Why is not known: it was seen at every clock of the core and with bursts of every length,
+//! next. (Why is not known: it was seen at every clock of the core, most at the highest, with bursts of every length,
 //! for some milliseconds at a time.) A median over both would be a median of nothing, so the
 //! two kinds are told apart by their cost. Baselines cost something now and then as well, when the
 //! clock wanders or time is stolen; as many bursts do so by chance, and have to be taken out. How
@@ -99,9 +99,9 @@ impl Costs {
 
     /// What a baseline typically costs, and how much more is beyond its noise; `None` without any.
     fn noise(&self) -> Option<(f64, f64)> {
-        let quiet = Samples::new(self.baselines.clone());
-        let typical = quiet.quantile(0.5)?;
-        let away: Samples = quiet.values().iter().map(|cost| (cost - typical).abs()).collect();
+        let baselines = Samples::new(self.baselines.clone());
+        let typical = baselines.quantile(0.5)?;
+        let away: Samples = baselines.values().iter().map(|cost| (cost - typical).abs()).collect();
         // 1.4826 median deviations are a standard deviation of normal errors.
         let deviation = 1.4826 * away.quantile(0.5)?;
         Some((typical, (APART * deviation).max(SMALLEST_COST_NS)))
