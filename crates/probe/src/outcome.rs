@@ -291,11 +291,11 @@ pub struct Instructions {
 pub struct Recurrence {
     /// Instructions in each burst.
     pub burst_instructions: u32,
-    /// One entry per gap, ascending.
+    /// One entry per gap, ascending; around a change each is the mean of several, up to 15 % apart.
     pub gaps: Vec<Gap>,
-    /// The gap at which the regime changes (us), by bisection; the interval reaches from the
-    /// longest gap that is surely on one side to the shortest that surely is on the other. `None`
-    /// if all gaps behave alike.
+    /// The gap at which the regime changes (us): from there on licences are lost, or the
+    /// clock returns. It wanders while it is measured; the interval is the range over ten
+    /// stretches of the measurement. `None` if all gaps behave alike, or too nearly so.
     pub regime_change_us: Option<Estimate>,
     /// What changes there, in words.
     pub regime: String,
@@ -315,7 +315,8 @@ pub struct Gap {
     /// Share of the bursts that ran at full speed, because the licence was kept over the gap;
     /// `None` if isolated bursts are not throttled, so that it cannot be told.
     pub kept_share: Option<f64>,
-    /// How long bursts recur before the first is kept (ms); `None` if none is.
+    /// How long bursts recur before the first is kept (ms); `None` if none is, and beyond the change,
+    /// where somebody else's wide code is what keeps them.
     pub kept_after_ms: Option<f64>,
     /// Clock at the end of the gap over nominal.
     pub clock_ratio: f64,

@@ -12,6 +12,12 @@ use crate::stats::Samples;
 /// to 200 % (seen on a shared Emerald Rapids host).
 const BUSY: f64 = 1.05;
 
+/// Up to which ratio of issue to clock windows the core surely had no other hardware thread at work:
+/// the quickest twentieth of `ratios` had it for themselves, if any had; `None` without one.
+pub(crate) fn alone(ratios: &Samples) -> Option<f64> {
+    ratios.quantile(0.05).map(|quickest| BUSY * quickest)
+}
+
 /// The scalar code before every burst and baseline of a probe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
@@ -33,9 +39,8 @@ impl Log {
     /// `None` if nothing was noted.
     pub(crate) fn told(self) -> Option<Surroundings> {
         let issues = Samples::new(self.issues);
-        // The quickest twentieth had the core for themselves, if anybody had.
-        let alone = issues.quantile(0.05)?;
-        let busy = issues.values().iter().filter(|issue| **issue > BUSY * alone).count();
+        let alone = alone(&issues)?;
+        let busy = issues.values().iter().filter(|issue| **issue > alone).count();
         Some(Surroundings {
             clock_ghz: Quantity::new(Samples::new(self.clocks))?,
             busy_sibling_share: busy as f64 / issues.len() as f64,

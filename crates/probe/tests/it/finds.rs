@@ -284,14 +284,23 @@ fn instructions_finds_the_number_required() {
     }
 }
 
+/// Gaps are told by the scalar work in them, which takes longer while the licence is kept. One that
+/// is nearly as long as the memory is made longer by the first interrupt and stolen stretch, and
+/// the bursts have to be learned anew: the licence is then mostly not kept.
+fn assert_is_the_memory(change_ns: f64) {
+    const LONGEST_INTERRUPTS: f64 = 5000.0 + 21_000.0;
+    let [least, most] =
+        [XEON_6.memory - LONGEST_INTERRUPTS, XEON_6.memory].map(|gap_ns| gap_ns * XEON_6.ratio);
+    assert!((least..=most).contains(&change_ns), "{change_ns} is not in {least} to {most}");
+}
+
 #[test]
 fn recurrence_finds_the_memory() {
     let outcome = one(Some(XEON_6), Mode::Recurrence, HEAVY);
     let Detail::Recurrence(recurrence) = &outcome.detail else { panic!("{outcome:?}") };
     assert!(outcome.effect);
     let change = recurrence.regime_change_us.unwrap();
-    // Gaps are told by the scalar work in them, which takes longer while the licence is kept.
-    close("regime change", change.median, XEON_6.memory / 1000.0 * XEON_6.ratio, 0.03);
+    assert_is_the_memory(change.median * 1000.0);
     let at = |gap_us: f64| {
         recurrence
             .gaps
@@ -382,7 +391,7 @@ fn findings_become_a_model_that_reads_back() {
     let value = |value: &Option<Sourced<u64>>| value.as_ref().unwrap().value as f64;
     close("hold", value(&model.release.hold_ns), XEON_6.hold, 0.1);
     close("stall", value(&model.release.stall_ns), XEON_6.release_stall, 0.1);
-    close("memory", value(&model.release.recurrence_ns), XEON_6.memory * XEON_6.ratio, 0.03);
+    assert_is_the_memory(value(&model.release.recurrence_ns));
     let after = value(&model.release.recurrence_after_ns);
     close("time to learn", after, XEON_6.learns, 0.1);
     close("ratio", model.levels[1].clock_ratio.as_ref().unwrap().value, XEON_6.ratio, 0.01);

@@ -336,7 +336,7 @@ fn recurrence_caption(recurrence: &Recurrence, kept: bool, axis: Range<f64>) -> 
         caption.push_str(" A burst is at full speed where the licence was kept over the gap.");
     }
     if recurrence.regime_change_us.is_some() {
-        caption.push_str(" The line marks where the behaviour changes, the shade its interval.");
+        caption.push_str(" The line marks where the behaviour changes, the shade how far that wandered meanwhile.");
     }
     let intervals = || recurrence.gaps.iter().map(|gap| gap.slowdown_pct.ci95);
     let beyond = intervals().filter(|(low, high)| *low < axis.start || axis.end < *high).count();

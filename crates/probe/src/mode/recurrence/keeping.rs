@@ -1,0 +1,145 @@
+//! Which bursts of a series ran at full speed, because the licence was kept since the one before;
+//! and which series can tell, because nobody else kept it.
+//!
+//! Other hardware threads of the core share the licence. On a shared Emerald Rapids host, bursts at
+//! gaps of 300 to 1500 us ran at full speed in 0.6 % of the cases while the other thread, somebody
+//! else's, was idle (185 series), and in 19 to 29 % while it was busy (411 series).
+
+use super::gap::Run;
+use crate::stats::Samples;
+use crate::surroundings;
+
+/// Fewer series that surely tell are too few to leave out the others.
+const FEWEST: usize = 2;
+
+/// What tells series during which other hardware threads of the core were idle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alone {
+    /// Runs whose issue windows take longer, beside clock windows, had company.
+    most: f64,
+}
+
+impl Alone {
+    /// From all runs of the mode.
+    pub(super) fn of<'a>(runs: impl Iterator<Item = &'a Run>) -> Self {
+        let issues: Samples = runs.map(|run| run.issue).collect();
+        Self { most: surroundings::alone(&issues).unwrap_or(f64::INFINITY) }
+    }
+
+    pub(super) fn is_alone(self, run: &Run) -> bool {
+        run.issue <= self.most
+    }
+}
+
+/// How much longer than at full speed an isolated burst must take to count as throttled. Fetching
+/// its code again was seen to cost up to half its time.
+const THROTTLED: f64 = 2.0;
+
+/// What tells bursts at full speed from throttled ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FullSpeed {
+    /// Bursts that take less ran at full speed (ns).
+    threshold_ns: f64,
+}
+
+impl FullSpeed {
+    /// Half way, as a factor, from full speed to the first burst of a series, which is isolated.
+    /// `None` if isolated bursts are not throttled, so that their times tell nothing.
+    pub(super) fn of<'a>(runs: impl Iterator<Item = &'a Run>, full_speed_ns: f64) -> Option<Self> {
+        let isolated: Samples = runs.filter_map(|run| Some(run.bursts.first()?.ns)).collect();
+        let isolated_ns = isolated.quantile(0.5)?;
+        let is_throttled = isolated_ns >= THROTTLED * full_speed_ns;
+        is_throttled.then(|| Self { threshold_ns: (full_speed_ns * isolated_ns).sqrt() })
+    }
+
+    /// Share of the bursts of one series that were kept once the memory is filled; NaN without
+    /// bursts.
+    pub(super) fn share(self, run: &Run) -> f64 {
+        let learned = run.bursts.get(run.learn..).unwrap_or_default();
+        let times = || learned.iter().map(|burst| burst.ns).filter(|ns| ns.is_finite());
+        times().filter(|ns| *ns < self.threshold_ns).count() as f64 / times().count() as f64
+    }
+}
+
+/// What the series of one gap tell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keeping {
+    /// Mean share of the bursts that are kept once the memory is filled.
+    pub(super) share: f64,
+    /// Median time from the first burst of a series to the first that is kept (ns); `None` if most
+    /// series have none.
+    pub(super) after_ns: Option<f64>,
+}
+
+impl Keeping {
+    /// Of the series that were alone, if there are any, else of all. `None` without a series that
+    /// tells: if even the first, isolated burst is not throttled, somebody else holds the licence.
+    pub(super) fn of(runs: &[Run], full_speed: FullSpeed, alone: Alone) -> Option<Self> {
+        let is_kept = |ns: f64| ns < full_speed.threshold_ns;
+        let are_alone = runs.iter().filter(|run| alone.is_alone(run)).count() >= FEWEST;
+        let tells = |run: &&Run| {
+            (alone.is_alone(run) || !are_alone)
+                && run.bursts.first().is_some_and(|first| !is_kept(first.ns))
+        };
+        let shares: Vec<f64> = runs
+            .iter()
+            .filter(tells)
+            .map(|run| full_speed.share(run))
+            .filter(|share| share.is_finite())
+            .collect();
+        if shares.is_empty() {
+            return None;
+        }
+        let first = |run: &Run| Some(run.bursts.iter().find(|burst| is_kept(burst.ns))?.at_ns);
+        let firsts: Samples = runs.iter().filter(tells).filter_map(first).collect();
+        let after_ns = firsts.quantile(0.5).filter(|_| 2 * firsts.len() >= shares.len());
+        Some(Self { share: shares.iter().sum::<f64>() / shares.len() as f64, after_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gap::{Timed, run_of};
+    use super::*;
+
+    /// A series of bursts 1 us apart: 500 ns if throttled, else 125 ns; the first two do not count.
+    fn series(throttled: [bool; 4]) -> Run {
+        let timed = |(index, throttled): (usize, bool)| Timed {
+            at_ns: index as f64 * 1000.0,
+            ns: if throttled { 500.0 } else { 125.0 },
+        };
+        run_of(throttled.into_iter().enumerate().map(timed).collect(), 2)
+    }
+
+    #[test]
+    fn series_that_begin_with_somebody_elses_licence_say_nothing() {
+        let own = || series([true, true, true, true]);
+        let kept = series([true, true, false, false]);
+        let others = series([false, false, false, false]);
+        let all = [own(), own(), own(), kept, others];
+        let full_speed = FullSpeed::of(all.iter(), 125.0).unwrap();
+        let keeping = Keeping::of(&all, full_speed, Alone::of(all.iter())).unwrap();
+        assert_eq!(keeping.share, 0.25);
+        assert!(keeping.after_ns.is_none());
+    }
+
+    #[test]
+    fn series_in_company_say_nothing() {
+        let own = || series([true, true, true, true]);
+        let in_company = || {
+            let mut run = series([true, false, false, false]);
+            run.issue = 1.6;
+            run
+        };
+        let all = [own(), own(), in_company(), in_company(), in_company()];
+        let full_speed = FullSpeed::of(all.iter(), 125.0).unwrap();
+        let keeping = |runs| Keeping::of(runs, full_speed, Alone::of(all.iter())).unwrap().share;
+        assert_eq!(keeping(&all), 0.0);
+        assert_eq!(keeping(&all[2..]), 1.0);
+    }
+
+    #[test]
+    fn bursts_that_are_never_throttled_tell_nothing() {
+        assert!(FullSpeed::of([series([false; 4])].iter(), 125.0).is_none());
+    }
+}
