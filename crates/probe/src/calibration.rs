@@ -1,5 +1,7 @@
 //! The instrument measures itself: what a chain link, a window and a time stamp are worth here.
 
+use std::time::Duration;
+
 use dimmer_processor::units::{CpuId, TscFrequency, TscTicks};
 
 use crate::outcome::Instrument;
@@ -45,19 +47,21 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Warms the core up and measures the instrument on `cpu`; about 0.1 s, up to
-    /// six times as long on a busy machine.
+    /// Warms the core up and measures the instrument on `cpu`; about 0.1 s, some seconds on a busy
+    /// machine.
     ///
     /// # Errors
     /// [`TargetError::NoClock`] if a multiplication does not take a whole number of cycles by
     /// comparison with additions, or if the clock does not settle; errors of the target.
     pub fn take(target: &mut dyn Target, cpu: CpuId) -> Result<Self, TargetError> {
         // A machine with other work to do may be quiet a moment later.
-        const ATTEMPTS: usize = 6;
+        const ATTEMPTS: usize = 20;
+        const PAUSE: Duration = Duration::from_millis(100);
         for _ in 1..ATTEMPTS {
             if let Ok(calibration) = Self::attempt(target, cpu) {
                 return Ok(calibration);
             }
+            std::thread::sleep(PAUSE);
         }
         Self::attempt(target, cpu)
     }

@@ -168,7 +168,10 @@ fn of_recurrence(recurrence: &Recurrence) -> Vec<Reading> {
     let percentage = |estimate: &Estimate| estimate.scaled(0.01);
     let change = recurrence.regime_change_us.map(|change| change.scaled(1e3));
     vec![
-        Reading::percent("slows by up to", worst.map(|gap| percentage(&gap.slowdown_pct)).as_ref()),
+        match worst {
+            Some(gap) => Reading::percent("slows by up to", Some(&percentage(&gap.slowdown_pct))),
+            None => Reading::new("slows by up to", Some("not measurably".to_owned())),
+        },
         Reading::burst(recurrence.burst_instructions),
         Reading::new("at a gap of", worst.map(|gap| time(gap.gap_us * 1e3))),
         Reading::estimate("changes at", change.as_ref().map(time_estimate)),

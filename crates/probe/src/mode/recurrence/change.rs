@@ -39,6 +39,10 @@ const MOST: usize = 100;
 /// How long to go on for series alone on the core, while there are few.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// How many standard errors the two levels must differ by. The best of many partings of chance
+/// reaches three.
+const CERTAINTY: f64 = 4.5;
+
 /// Stretches that give the interval, at least and at most: the range of five stretches misses what
 /// they have in common one time in sixteen, that of ten hardly ever, and it shows how it wanders.
 const STRETCHES: std::ops::RangeInclusive<usize> = 5..=10;
@@ -205,7 +209,8 @@ impl Passes {
 }
 
 /// Where scores fall with the gap, and the range of that over consecutive stretches. `None` if
-/// there are too few, or if they fall by less than `least`, in all or in half of the stretches.
+/// there are too few, if they fall by less than `least`, in all or in half of the stretches, or by
+/// what may be chance.
 /// `points` of gap and score in the order of time; scores that are not finite are left out.
 fn change_of(points: &[(f64, f64)], least: f64) -> Option<Estimate> {
     let points: Vec<(f64, f64)> =
@@ -220,6 +225,9 @@ fn change_of(points: &[(f64, f64)], least: f64) -> Option<Estimate> {
         .collect();
     let is_lasting = 2 * changes.len() > stretches;
     let median = fall_of(&points, least).filter(|_| is_lasting)?;
+    if !is_beyond_chance(&points, median) {
+        return None;
+    }
     let ci95 = (changes.quantile(0.0)?.min(median), changes.quantile(1.0)?.max(median));
     Some(Estimate { median, ci95 })
 }
@@ -231,6 +239,19 @@ fn fall_of(points: &[(f64, f64)], least: f64) -> Option<f64> {
     let scores: Vec<f64> = ascending.iter().map(|(_, score)| *score).collect();
     let at = parting(&scores, least)?;
     Some((ascending[at - 1].0 * ascending[at].0).sqrt())
+}
+
+/// Whether scores below a gap are higher than above it by [`CERTAINTY`] standard errors.
+fn is_beyond_chance(points: &[(f64, f64)], gap_us: f64) -> bool {
+    let (near, far): (Vec<_>, Vec<_>) = points.iter().partition(|(gap, _)| *gap < gap_us);
+    let moments = |part: &[(f64, f64)]| {
+        let n = part.len() as f64;
+        let mean = part.iter().map(|(_, score)| score).sum::<f64>() / n;
+        let squares = part.iter().map(|(_, score)| (score - mean).powi(2)).sum::<f64>();
+        (mean, squares / (n - 1.0) / n)
+    };
+    let (near, far) = (moments(&near), moments(&far));
+    near.0 - far.0 > CERTAINTY * (near.1 + far.1).sqrt()
 }
 
 #[cfg(test)]
@@ -275,6 +296,13 @@ mod tests {
         let mut once = passes(30, 190.0, 0.0, 0.0);
         once.extend(passes(10, 190.0, 1.0, 0.0));
         assert_eq!(change_of(&once, 0.2), None);
+        // The clock wanders by more than a small fall: chance parts any stretch somewhere.
+        let wanders = |(index, (gap, _)): (usize, (f64, f64))| {
+            (gap, (index as f64 * 0.618_033_988_75).fract())
+        };
+        let chance: Vec<(f64, f64)> =
+            passes(40, 190.0, 0.0, 0.0).into_iter().enumerate().map(wanders).collect();
+        assert_eq!(change_of(&chance, SMALLEST_RISE), None);
         assert_eq!(change_of(&[], 0.2), None);
     }
 

@@ -102,6 +102,7 @@ impl Series {
             slower_pct: (own.pair_ns / pair_ns - 1.0) * 100.0,
             clock_ratio: clock_ns / own.clock_end_ns,
             bursts: all.map(|window| Timed::of(lab, &trace, bursts, window)).collect(),
+            stand_ins: self.stand_ins(lab, &trace),
             learn: self.own.start,
             stalls: own.stalls,
             base_stalls,
@@ -109,6 +110,13 @@ impl Series {
             disturbed,
             preemptions: trace.preemptions,
         })
+    }
+
+    /// The stand-ins before the bursts, in the order of time.
+    fn stand_ins(&self, lab: &Lab<'_>, trace: &Trace) -> Vec<Timed> {
+        let first = self.firsts[0];
+        let windows = (0..self.base.end).map(|cycle| first + cycle * (1 + 2 * self.pairs));
+        windows.map(|window| Timed::of(lab, trace, first, window)).collect()
     }
 }
 
@@ -123,6 +131,8 @@ pub(super) struct Run {
     pub(super) clock_ratio: f64,
     /// All bursts, in the order of time.
     pub(super) bursts: Vec<Timed>,
+    /// The stand-ins before them.
+    pub(super) stand_ins: Vec<Timed>,
     /// How many bursts fill the memory, and do not count.
     pub(super) learn: usize,
     stalls: Stalls,
@@ -367,6 +377,7 @@ pub(super) fn run_of(bursts: Vec<Timed>, learn: usize) -> Run {
         slower_pct: 0.0,
         clock_ratio: 1.0,
         bursts,
+        stand_ins: vec![Timed { at_ns: 0.0, ns: 60.0 }],
         learn,
         stalls: Stalls::default(),
         base_stalls: Stalls::default(),

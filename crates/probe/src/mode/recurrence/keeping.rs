@@ -5,7 +5,7 @@
 //! gaps of 300 to 1500 us ran at full speed in 0.6 % of the cases while the other thread, somebody
 //! else's, was idle (185 series), and in 19 to 29 % while it was busy (411 series).
 
-use super::gap::Run;
+use super::gap::{Run, Timed};
 use crate::stats::Samples;
 use crate::surroundings;
 
@@ -31,8 +31,8 @@ impl Alone {
     }
 }
 
-/// How much longer than at full speed an isolated burst must take to count as throttled. Fetching
-/// its code again was seen to cost up to half its time.
+/// How much longer than at full speed an isolated burst must take to count as throttled, beyond
+/// what isolation alone costs scalar code, as code that was not run for a while is fetched again.
 const THROTTLED: f64 = 2.0;
 
 /// What tells bursts at full speed from throttled ones.
@@ -45,10 +45,19 @@ pub(super) struct FullSpeed {
 impl FullSpeed {
     /// Half way, as a factor, from full speed to the first burst of a series, which is isolated.
     /// `None` if isolated bursts are not throttled, so that their times tell nothing.
-    pub(super) fn of<'a>(runs: impl Iterator<Item = &'a Run>, full_speed_ns: f64) -> Option<Self> {
-        let isolated: Samples = runs.filter_map(|run| Some(run.bursts.first()?.ns)).collect();
-        let isolated_ns = isolated.quantile(0.5)?;
-        let is_throttled = isolated_ns >= THROTTLED * full_speed_ns;
+    pub(super) fn of(runs: &[&Run], full_speed_ns: f64) -> Option<Self> {
+        let median_of_first = |of: fn(&Run) -> &[Timed]| {
+            let first = runs.iter().filter_map(|run| Some(of(run).first()?.ns));
+            first.collect::<Samples>().quantile(0.5)
+        };
+        let isolated_ns = median_of_first(|run| &run.bursts)?;
+        let cold_ns = median_of_first(|run| &run.stand_ins)?;
+        // The quickest of all gaps had its code at hand.
+        let warm =
+            |run: &&Run| run.stand_ins.iter().map(|one| one.ns).collect::<Samples>().quantile(0.5);
+        let warm_ns = runs.iter().filter_map(warm).collect::<Samples>().quantile(0.0)?;
+        let cold = (cold_ns / warm_ns).max(1.0);
+        let is_throttled = isolated_ns >= THROTTLED * cold * full_speed_ns;
         is_throttled.then(|| Self { threshold_ns: (full_speed_ns * isolated_ns).sqrt() })
     }
 
@@ -99,7 +108,7 @@ impl Keeping {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gap::{Timed, run_of};
+    use super::super::gap::run_of;
     use super::*;
 
     /// A series of bursts 1 us apart: 500 ns if throttled, else 125 ns; the first two do not count.
@@ -117,7 +126,7 @@ mod tests {
         let kept = series([true, true, false, false]);
         let others = series([false, false, false, false]);
         let all = [own(), own(), own(), kept, others];
-        let full_speed = FullSpeed::of(all.iter(), 125.0).unwrap();
+        let full_speed = FullSpeed::of(&all.iter().collect::<Vec<_>>(), 125.0).unwrap();
         let keeping = Keeping::of(&all, full_speed, Alone::of(all.iter())).unwrap();
         assert_eq!(keeping.share, 0.25);
         assert!(keeping.after_ns.is_none());
@@ -132,14 +141,23 @@ mod tests {
             run
         };
         let all = [own(), own(), in_company(), in_company(), in_company()];
-        let full_speed = FullSpeed::of(all.iter(), 125.0).unwrap();
+        let full_speed = FullSpeed::of(&all.iter().collect::<Vec<_>>(), 125.0).unwrap();
         let keeping = |runs| Keeping::of(runs, full_speed, Alone::of(all.iter())).unwrap().share;
         assert_eq!(keeping(&all), 0.0);
         assert_eq!(keeping(&all[2..]), 1.0);
     }
 
     #[test]
+    fn bursts_that_are_slow_like_any_cold_code_tell_nothing() {
+        let stand_in = |at_ns, ns| Timed { at_ns, ns };
+        let mut cold = series([true, false, false, false]);
+        assert!(FullSpeed::of(&[&cold], 125.0).is_some());
+        cold.stand_ins = vec![stand_in(0.0, 240.0), stand_in(1.0, 60.0), stand_in(2.0, 60.0)];
+        assert!(FullSpeed::of(&[&cold], 125.0).is_none());
+    }
+
+    #[test]
     fn bursts_that_are_never_throttled_tell_nothing() {
-        assert!(FullSpeed::of([series([false; 4])].iter(), 125.0).is_none());
+        assert!(FullSpeed::of(&[&series([false; 4])], 125.0).is_none());
     }
 }

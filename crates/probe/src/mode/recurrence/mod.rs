@@ -50,7 +50,8 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
         full_speed_ns: f64::from(instructions) / ramp::rate(lab)?,
     };
     let sweep = gap::sweep(lab, burst, gaps_us)?;
-    let full_speed = FullSpeed::of(sweep.iter().flatten(), burst.full_speed_ns);
+    let full_speed =
+        FullSpeed::of(&sweep.iter().flatten().collect::<Vec<_>>(), burst.full_speed_ns);
     let alone = Alone::of(sweep.iter().flatten());
     let observed = |runs: &Vec<Run>| Observed::of(runs, full_speed, alone);
     let mut all: Vec<Observed> = sweep.iter().map(observed).collect();
@@ -97,7 +98,8 @@ fn regime(signal: Option<Signal>, change_us: Option<Estimate>) -> &'static str {
     match (signal, change_us) {
         (None, _) => "all gaps behave alike",
         (Some(_), None) => {
-            "the gaps seem to differ, but too little or not lastingly enough to say where it changes"
+            "the gaps seem to differ, but too little, or too few series had the core for \
+             themselves, to say where it changes"
         }
         (Some(Signal::Bursts(_)), Some(_)) => {
             "below this gap the licence is kept, and bursts run at full speed; above it each is \
