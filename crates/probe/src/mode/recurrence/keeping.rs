@@ -31,8 +31,8 @@ impl Alone {
     }
 }
 
-/// How much longer than at full speed an isolated burst must take to count as throttled, beyond
-/// what isolation alone costs scalar code, as code that was not run for a while is fetched again.
+/// How much longer than at full speed an isolated burst must take to count as throttled, after what
+/// isolation costs a scalar stand-in: code that was not run for a while is fetched again.
 const THROTTLED: f64 = 2.0;
 
 /// What tells bursts at full speed from throttled ones.
@@ -43,21 +43,24 @@ pub(super) struct FullSpeed {
 }
 
 impl FullSpeed {
-    /// Half way, as a factor, from full speed to the first burst of a series, which is isolated.
-    /// `None` if isolated bursts are not throttled, so that their times tell nothing.
-    pub(super) fn of(runs: &[&Run], full_speed_ns: f64) -> Option<Self> {
+    /// Half way, as a factor, from full speed to the first burst of a series, which is isolated;
+    /// from the series of all gaps. `None` if isolated bursts are not throttled, so that their times
+    /// tell nothing. Back to back they take `full_speed_ns`, if nothing else slows them.
+    pub(super) fn of(sweep: &[Vec<Run>], full_speed_ns: f64) -> Option<Self> {
+        let median =
+            |times: &mut dyn Iterator<Item = f64>| times.collect::<Samples>().quantile(0.5);
         let median_of_first = |of: fn(&Run) -> &[Timed]| {
-            let first = runs.iter().filter_map(|run| Some(of(run).first()?.ns));
-            first.collect::<Samples>().quantile(0.5)
+            median(&mut sweep.iter().flatten().filter_map(|run| Some(of(run).first()?.ns)))
         };
-        let isolated_ns = median_of_first(|run| &run.bursts)?;
-        let cold_ns = median_of_first(|run| &run.stand_ins)?;
-        // The quickest of all gaps had its code at hand.
-        let warm =
-            |run: &&Run| run.stand_ins.iter().map(|one| one.ns).collect::<Samples>().quantile(0.5);
-        let warm_ns = runs.iter().filter_map(warm).collect::<Samples>().quantile(0.0)?;
-        let cold = (cold_ns / warm_ns).max(1.0);
-        let is_throttled = isolated_ns >= THROTTLED * cold * full_speed_ns;
+        // At the gap where they are quickest.
+        let quickest = |of: fn(&Run) -> &[Timed]| {
+            let gap = |runs: &Vec<Run>| median(&mut runs.iter().flat_map(of).map(|one| one.ns));
+            sweep.iter().filter_map(gap).reduce(f64::min)
+        };
+        let cold_ns = median_of_first(|run| &run.stand_ins)? - quickest(|run| &run.stand_ins)?;
+        let isolated_ns = median_of_first(|run| &run.bursts)? - cold_ns;
+        let full_speed_ns = full_speed_ns.min(quickest(|run| &run.bursts)?);
+        let is_throttled = isolated_ns >= THROTTLED * full_speed_ns;
         is_throttled.then(|| Self { threshold_ns: (full_speed_ns * isolated_ns).sqrt() })
     }
 
@@ -125,9 +128,9 @@ mod tests {
         let own = || series([true, true, true, true]);
         let kept = series([true, true, false, false]);
         let others = series([false, false, false, false]);
-        let all = [own(), own(), own(), kept, others];
-        let full_speed = FullSpeed::of(&all.iter().collect::<Vec<_>>(), 125.0).unwrap();
-        let keeping = Keeping::of(&all, full_speed, Alone::of(all.iter())).unwrap();
+        let all = [vec![own(), own(), own(), kept, others]];
+        let full_speed = FullSpeed::of(&all, 125.0).unwrap();
+        let keeping = Keeping::of(&all[0], full_speed, Alone::of(all[0].iter())).unwrap();
         assert_eq!(keeping.share, 0.25);
         assert!(keeping.after_ns.is_none());
     }
@@ -140,24 +143,25 @@ mod tests {
             run.issue = 1.6;
             run
         };
-        let all = [own(), own(), in_company(), in_company(), in_company()];
-        let full_speed = FullSpeed::of(&all.iter().collect::<Vec<_>>(), 125.0).unwrap();
-        let keeping = |runs| Keeping::of(runs, full_speed, Alone::of(all.iter())).unwrap().share;
-        assert_eq!(keeping(&all), 0.0);
-        assert_eq!(keeping(&all[2..]), 1.0);
+        let all = [vec![own(), own(), in_company(), in_company(), in_company()]];
+        let full_speed = FullSpeed::of(&all, 125.0).unwrap();
+        let alone = Alone::of(all[0].iter());
+        let share = |runs| Keeping::of(runs, full_speed, alone).unwrap().share;
+        assert_eq!(share(&all[0]), 0.0);
+        assert_eq!(share(&all[0][2..]), 1.0);
     }
 
     #[test]
     fn bursts_that_are_slow_like_any_cold_code_tell_nothing() {
-        let stand_in = |at_ns, ns| Timed { at_ns, ns };
         let mut cold = series([true, false, false, false]);
-        assert!(FullSpeed::of(&[&cold], 125.0).is_some());
-        cold.stand_ins = vec![stand_in(0.0, 240.0), stand_in(1.0, 60.0), stand_in(2.0, 60.0)];
-        assert!(FullSpeed::of(&[&cold], 125.0).is_none());
+        assert!(FullSpeed::of(&[vec![cold.clone()]], 125.0).is_some());
+        let stand_in = |at_ns, ns| Timed { at_ns, ns };
+        cold.stand_ins = vec![stand_in(0.0, 360.0), stand_in(1.0, 60.0), stand_in(2.0, 60.0)];
+        assert!(FullSpeed::of(&[vec![cold]], 125.0).is_none());
     }
 
     #[test]
     fn bursts_that_are_never_throttled_tell_nothing() {
-        assert!(FullSpeed::of(&[&series([false; 4])], 125.0).is_none());
+        assert!(FullSpeed::of(&[vec![series([false; 4])]], 125.0).is_none());
     }
 }

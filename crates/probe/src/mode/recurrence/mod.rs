@@ -50,8 +50,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
         full_speed_ns: f64::from(instructions) / ramp::rate(lab)?,
     };
     let sweep = gap::sweep(lab, burst, gaps_us)?;
-    let full_speed =
-        FullSpeed::of(&sweep.iter().flatten().collect::<Vec<_>>(), burst.full_speed_ns);
+    let full_speed = FullSpeed::of(&sweep, burst.full_speed_ns);
     let alone = Alone::of(sweep.iter().flatten());
     let observed = |runs: &Vec<Run>| Observed::of(runs, full_speed, alone);
     let mut all: Vec<Observed> = sweep.iter().map(observed).collect();
