@@ -294,8 +294,7 @@ pub struct Recurrence {
     /// One entry per gap, ascending; around a change each is the mean of several, up to 15 % apart.
     pub gaps: Vec<Gap>,
     /// The gap at which the regime changes (us): from there on licences are lost, or the
-    /// clock returns. It wanders while it is measured; the interval is the range over ten
-    /// stretches of the measurement. `None` if all gaps behave alike, or too nearly so.
+    /// clock returns. The interval is the range over stretches of the measurement. `None` if all gaps behave alike, or too nearly so.
     pub regime_change_us: Option<Estimate>,
     /// What changes there, in words.
     pub regime: String,
@@ -304,7 +303,7 @@ pub struct Recurrence {
 /// Bursts at one gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gap {
-    /// Scalar work between two bursts, as long as it takes undisturbed (us).
+    /// Scalar work between two bursts, as long as it takes between scalar stand-ins (us).
     pub gap_us: f64,
     /// How much longer the scalar work takes (%).
     pub slowdown_pct: Estimate,

@@ -7,9 +7,9 @@
 //! pass, and the change is where the shares of all series that were alone on the core part best.
 //! Every pass takes other gaps, so that their spacing cancels.
 //!
-//! The change itself wanders: on Emerald Rapids it was seen to stay at 130 us for ten seconds and
-//! then at 210 for twenty. So its interval is not that of a mean, which ten times the passes would
-//! make three times as narrow, but the range over consecutive stretches of the measurement.
+//! What else goes on may still move the change for seconds. So its interval is not that of a mean,
+//! which ten times the passes would make three times as narrow, but the range over consecutive
+//! stretches of the measurement.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const CERTAINTY: f64 = 4.5;
 
 /// Stretches that give the interval, at least and at most: the range of five stretches misses what
-/// they have in common one time in sixteen, that of ten hardly ever, and it shows how it wanders.
+/// they have in common one time in sixteen, that of ten hardly ever.
 const STRETCHES: std::ops::RangeInclusive<usize> = 5..=10;
 
 /// Series that a stretch must have, for its fall to be more than chance.

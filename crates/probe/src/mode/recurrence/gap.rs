@@ -36,6 +36,10 @@ const LONGEST: Duration = Duration::from_secs(3);
 /// How precise the slow-down is to be: standard error (%).
 const PRECISION_PCT: f64 = 0.15;
 
+/// Gaps above this are long against an episode (us): what slows most of their issue windows is not
+/// the burst.
+const EPISODE_US: f64 = 40.0;
+
 /// The clock at the end of a gap counts as lowered below this.
 const LOWERED: f64 = 0.996;
 
@@ -94,11 +98,14 @@ impl Series {
         let pair_ns = (base[0].pair_ns + base[1].pair_ns) / 2.0;
         let clock_ns = (base[0].clock_end_ns + base[1].clock_end_ns) / 2.0;
         let all = (0..self.own.end).map(|cycle| bursts + cycle * (1 + 2 * self.pairs));
+        // Not by the calibration: the clock and other hardware threads may be different by now.
+        let gap_us = self.pairs as f64 * pair_ns / 1000.0;
+        let company = (gap_us > EPISODE_US).then_some(own.issue);
         let mut base_stalls = Stalls::default();
         let disturbed = own.disturbed + base.iter().map(|one| one.disturbed).sum::<usize>();
         base.iter().for_each(|one| base_stalls.add(&one.stalls));
         Ok(Run {
-            gap_us: self.pairs as f64 * lab.calibration.pair_ns / 1000.0,
+            gap_us,
             slower_pct: (own.pair_ns / pair_ns - 1.0) * 100.0,
             clock_ratio: clock_ns / own.clock_end_ns,
             bursts: all.map(|window| Timed::of(lab, &trace, bursts, window)).collect(),
@@ -106,7 +113,7 @@ impl Series {
             learn: self.own.start,
             stalls: own.stalls,
             base_stalls,
-            issue: base[0].issue.max(base[1].issue),
+            issue: company.into_iter().fold(base[0].issue.max(base[1].issue), f64::max),
             disturbed,
             preemptions: trace.preemptions,
         })
@@ -123,7 +130,7 @@ impl Series {
 /// What one run gave.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
-    /// Scalar work between two bursts, as long as it takes undisturbed (us).
+    /// Scalar work between two bursts, as long as it takes between stand-ins (us).
     pub(super) gap_us: f64,
     /// How much longer the scalar work takes, stalls apart (%).
     slower_pct: f64,
@@ -137,8 +144,8 @@ pub(super) struct Run {
     pub(super) learn: usize,
     stalls: Stalls,
     base_stalls: Stalls,
-    /// Issue windows of the stand-ins over clock windows: longer while another hardware thread of
-    /// the core is busy.
+    /// Issue windows over clock windows, between stand-ins and in long gaps: longer while another
+    /// hardware thread of the core is busy.
     pub(super) issue: f64,
     disturbed: usize,
     preemptions: u64,
