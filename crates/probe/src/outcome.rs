@@ -293,8 +293,9 @@ pub struct Recurrence {
     pub burst_instructions: u32,
     /// One entry per gap, ascending; around a change each is the mean of several, up to 15 % apart.
     pub gaps: Vec<Gap>,
-    /// The gap at which the regime changes (us): from there on licences are lost, or the
-    /// clock returns. The interval is the range over stretches of the measurement. `None` if all gaps behave alike, or too nearly so.
+    /// The gap at which the regime changes (us): from there on licences are lost, or the clock
+    /// returns. The interval is the range over stretches of the measurement. `None` if all gaps
+    /// behave alike, or too nearly so.
     pub regime_change_us: Option<Estimate>,
     /// What changes there, in words.
     pub regime: String,
