@@ -7,7 +7,7 @@ use dimmer_processor::units::CpuId;
 
 use crate::calibration::Calibration;
 use crate::kernel::Kernel;
-use crate::lab::{Lab, ModeError, Observer, Settings};
+use crate::lab::{Effort, Lab, ModeError, Observer, Settings};
 use crate::mode::episode::Ongoing;
 use crate::mode::{Mode, downclock, episode, instructions, levels, ramp, recurrence};
 use crate::outcome::{Detail, Findings, Outcome, Skipped};
@@ -39,7 +39,8 @@ pub struct Plan {
     /// the least time that it needs in any case.
     pub budget: Duration,
     /// Whether modes that ask about an effect (upclock, recurrence, instructions) are left out for
-    /// kernels of which no other mode of this plan has seen one.
+    /// kernels of which no other mode of this plan has seen one; a quick probe then examines the
+    /// recurrence of one kernel.
     pub only_where_effect: bool,
 }
 
@@ -126,8 +127,17 @@ impl Session<'_> {
     /// Time for the first of these items; the others need theirs.
     fn allowance(&self, rest: &[Item]) -> Duration {
         let left = self.plan.budget.saturating_sub(self.begin.elapsed());
-        let weights = rest.iter().map(|item| weight(item.mode)).sum::<f64>();
+        let alone = rest.first().is_some_and(|first| self.is_for_one_kernel(first.mode));
+        let sharing = rest.iter().take(if alone { 1 } else { rest.len() });
+        let weights = sharing.map(|item| weight(item.mode)).sum::<f64>();
         rest.first().map_or(left, |first| left.mul_f64(weight(first.mode) / weights))
+    }
+
+    /// Whether one kernel has all the time there is for a mode: a quick probe of everything has too
+    /// little to find out about recurrence for several.
+    fn is_for_one_kernel(&self, mode: Mode) -> bool {
+        let is_quick = self.plan.settings.effort == Effort::Quick;
+        is_quick && self.plan.only_where_effect && mode == Mode::Recurrence
     }
 
     /// Whether the item can and shall be measured; if not, notes the reason.
@@ -144,6 +154,12 @@ impl Session<'_> {
             matches!(mode, Mode::Upclock | Mode::Recurrence | Mode::Instructions);
         if self.plan.only_where_effect && asks_about_effect && !saw_effect(&self.findings, name) {
             let reason = "no effect of this kernel was seen by the other modes".to_owned();
+            self.findings.skipped.push(Skipped { mode: Some(*mode), kernel: name.clone(), reason });
+            return false;
+        }
+        let is_measured = self.findings.outcomes.iter().any(|outcome| outcome.mode == *mode);
+        if self.is_for_one_kernel(*mode) && is_measured {
+            let reason = "a quick probe has the time for one kernel".to_owned();
             self.findings.skipped.push(Skipped { mode: Some(*mode), kernel: name.clone(), reason });
             return false;
         }

@@ -321,6 +321,21 @@ fn recurrence_finds_the_memory() {
 }
 
 #[test]
+fn a_quick_probe_of_everything_examines_the_recurrence_of_one_kernel() {
+    const LOADS: &str = "vfmadd231pd-512-unrolled-load";
+    let modes = [Mode::Downclock, Mode::Recurrence];
+    let plan = Plan { only_where_effect: true, ..plan(&modes, &[HEAVY, LOADS, NARROW]) };
+    let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
+    let findings = session::run(&mut Fake::new(Some(SKYLAKE)), &plan, &mut observer).unwrap();
+    let of_recurrence = |outcome: &&Outcome| outcome.mode == Mode::Recurrence;
+    let examined: Vec<&str> =
+        findings.outcomes.iter().filter(of_recurrence).map(|one| one.kernel.as_str()).collect();
+    assert_eq!(examined, [HEAVY]);
+    let skipped: Vec<&str> = findings.skipped.iter().map(|one| one.kernel.as_str()).collect();
+    assert_eq!(skipped, [LOADS, NARROW]);
+}
+
+#[test]
 fn recurrence_finds_nothing_where_nothing_is() {
     let outcome = one(None, Mode::Recurrence, HEAVY);
     let Detail::Recurrence(recurrence) = &outcome.detail else { panic!("{outcome:?}") };

@@ -31,7 +31,7 @@ const BELOW: f64 = 2.0;
 const ABOVE: f64 = 3.0;
 
 /// Passes in any case.
-const FEWEST: usize = 4;
+const FEWEST: usize = 3;
 
 /// Passes at most: more would not tell more of how the change wanders.
 const MOST: usize = 100;
@@ -161,7 +161,7 @@ pub(super) fn passes(
     let width = (to_us / from_us).powf(1.0 / RUNGS as f64);
     let mut passes = Passes { rounding_us: lab.calibration.pair_ns / 2000.0, runs: Vec::new() };
     let most = lab.settings.repetitions.clamp(FEWEST, MOST);
-    let patience = lab.deadline(if lab.is_quick() { 0.2 } else { 0.5 }, PATIENCE);
+    let patience = lab.deadline(if lab.is_quick() { 0.0 } else { 0.5 }, PATIENCE);
     for n in 0..most {
         let is_enough = passes.alone(alone).count() >= ENOUGH || patience.is_over();
         if n >= FEWEST && deadline.is_over() && is_enough {
