@@ -504,8 +504,7 @@ fn recurrence_advice(recurrence: &Recurrence) -> String {
              together, they affect the code between them all the time.",
             time(change.ci95.1 * 1e3)
         ),
-        None => "The fewer such bursts, the less is lost; no particular gap is to be avoided."
-            .to_owned(),
+        None => "The fewer such bursts, the less is lost.".to_owned(),
     }
 }
 
