@@ -249,7 +249,7 @@ fn program(
 }
 
 /// 0 to 1, evenly spread over consecutive repetitions (the golden-ratio sequence).
-fn dither(index: usize) -> f64 {
+pub(crate) fn dither(index: usize) -> f64 {
     (index as f64 * 0.618_033_988_749_895).fract()
 }
 

@@ -291,7 +291,7 @@ pub struct Instructions {
 pub struct Recurrence {
     /// Instructions in each burst.
     pub burst_instructions: u32,
-    /// One entry per gap, ascending; around a change each is the mean of several, up to 15 % apart.
+    /// One entry per gap, ascending; around a change each is the mean of several, up to 21 % apart.
     pub gaps: Vec<Gap>,
     /// The gap at which the regime changes (us): from there on licences are lost, or the clock
     /// returns. The interval is the range over stretches of the measurement. `None` if all gaps

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::gap::{Burst, Observed, Run, Series};
 use super::keeping::{Alone, FullSpeed};
+use crate::epoch::dither;
 use crate::lab::{Deadline, Lab, ModeError};
 use crate::stats::{Estimate, Samples};
 
@@ -167,8 +168,7 @@ pub(super) fn passes(
         if n >= FEWEST && deadline.is_over() && is_enough {
             break;
         }
-        // Multiples of the golden ratio fill the rungs evenly, however many passes there will be.
-        let part = (n as f64 * 0.618_033_988_75).fract();
+        let part = dither(n);
         let mut pass: Vec<(usize, Run)> = Vec::new();
         for turn in 0..RUNGS {
             let rung = (turn * TURN + n) % RUNGS;
@@ -211,6 +211,7 @@ impl Passes {
 /// Where scores fall with the gap, and the range of that over consecutive stretches. `None` if
 /// there are too few, if they fall by less than `least`, in all or in half of the stretches, or by
 /// what may be chance.
+///
 /// `points` of gap and score in the order of time; scores that are not finite are left out.
 fn change_of(points: &[(f64, f64)], least: f64) -> Option<Estimate> {
     let points: Vec<(f64, f64)> =
@@ -262,7 +263,7 @@ mod tests {
     fn passes(n: usize, at: f64, near: f64, far: f64) -> Vec<(f64, f64)> {
         let width = 12_f64.powf(1.0 / RUNGS as f64);
         let pass = |n: usize| {
-            let part = (n as f64 * 0.618_033_988_75).fract();
+            let part = dither(n);
             let gap =
                 move |turn: usize| 50.0 * width.powf(((turn * TURN + n) % RUNGS) as f64 + part);
             (0..RUNGS).map(gap).map(move |gap| (gap, if gap < at { near } else { far }))
@@ -297,9 +298,7 @@ mod tests {
         once.extend(passes(10, 190.0, 1.0, 0.0));
         assert_eq!(change_of(&once, 0.2), None);
         // The clock wanders by more than a small fall: chance parts any stretch somewhere.
-        let wanders = |(index, (gap, _)): (usize, (f64, f64))| {
-            (gap, (index as f64 * 0.618_033_988_75).fract())
-        };
+        let wanders = |(index, (gap, _)): (usize, (f64, f64))| (gap, dither(index));
         let chance: Vec<(f64, f64)> =
             passes(40, 190.0, 0.0, 0.0).into_iter().enumerate().map(wanders).collect();
         assert_eq!(change_of(&chance, SMALLEST_RISE), None);

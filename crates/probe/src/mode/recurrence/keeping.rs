@@ -84,7 +84,7 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    /// Of the series that were alone, if there are any, else of all. `None` without a series that
+    /// Of the series that were alone, if there are [`FEWEST`], else of all. `None` without a series that
     /// tells: if even the first, isolated burst is not throttled, somebody else holds the licence.
     pub(super) fn of(runs: &[Run], full_speed: FullSpeed, alone: Alone) -> Option<Self> {
         let is_kept = |ns: f64| ns < full_speed.threshold_ns;
