@@ -8,6 +8,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export CARGO_TARGET_DIR
 
 DIMMER := $(CARGO_TARGET_DIR)/release/dimmer
+PRELOAD := $(CARGO_TARGET_DIR)/release/libdimmer_preload.so
 REPORT := $(CURDIR)/out/report.html
 
 .PHONY: help demo test build install
@@ -29,7 +30,8 @@ test:
 
 build:
 	@./ci/prerequisites.sh
-	cargo build --release --locked --package dimmer-cli
+	cargo build --release --locked --package dimmer-cli --package dimmer-preload
 
 install: build
 	install -D --mode=755 $(DIMMER) $(DESTDIR)$(PREFIX)/bin/dimmer
+	install -D --mode=644 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/dimmer/$(notdir $(PRELOAD))

@@ -1,8 +1,10 @@
 //! What can be said on the command line; the help texts are the reference.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dimmer_processor::class::InstructionClass;
 
 /// Makes mixed workloads run at the frequency and on the core that each phase of their code
 /// deserves.
@@ -25,6 +27,8 @@ pub(crate) enum Command {
     Probe(Probe),
     /// Finds the wide-vector functions of a program, a library or a process.
     Scan(Scan),
+    /// Runs an unchanged program, and tells which wide-vector functions it calls.
+    Observe(Observe),
     /// Lists, shows and checks processor models.
     Model(Model),
     /// Undoes changes to the machine that a killed run left behind.
@@ -159,6 +163,48 @@ pub(crate) struct Scan {
     /// Writes everything as JSON; `-`: to standard output, without the tables.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+The program runs as ever: its output, and its exit status, which is also that of this command. What was
+observed goes to standard error.
+
+Examples:
+  dimmer observe -- openssl speed -seconds 2 -evp chacha20-poly1305
+  dimmer observe --seconds 10 --json served.json -- nginx -g 'daemon off;'")]
+pub(crate) struct Observe {
+    /// Ends the program after so many seconds, with SIGTERM.
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+
+    /// The processor model by which levels and costs are told, by name or file [default: what `dimmer
+    /// probe` measured on this kind of processor].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+
+    /// Hooks functions with instructions of these classes [default: those that ask for a licence level by
+    /// the model; without a model heavy-256,light-512,heavy-512,tile].
+    #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
+    pub(crate) classes: Vec<InstructionClass>,
+
+    /// Writes everything as JSON; `-`: to standard output, without the tables.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// The program and its arguments.
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// A number of seconds that one can wait for.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    if seconds > 0.0 && seconds <= 1e9 {
+        Ok(seconds)
+    } else {
+        Err("expected more than 0 and at most 1e9 seconds".to_owned())
+    }
 }
 
 #[derive(Args, Debug)]

@@ -5,6 +5,7 @@
 mod args;
 mod doctor;
 mod model;
+mod observe;
 mod output;
 mod probe;
 mod report;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&root, arguments),
         Command::Probe(arguments) => probe::run(&root, arguments),
         Command::Scan(arguments) => scan::run(&root, arguments),
+        Command::Observe(arguments) => observe::run(&root, arguments),
         Command::Model(arguments) => model::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),
     };

@@ -1,8 +1,8 @@
 //! `dimmer scan`: the wide-vector functions of programs, libraries and processes.
 
 mod cache;
-mod document;
-mod text;
+pub(crate) mod document;
+pub(crate) mod text;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ fn needed(
 }
 
 /// The scan of one file, from the cache if it was scanned before.
-fn scan_file(file: &Path) -> anyhow::Result<FileScan> {
+pub(crate) fn scan_file(file: &Path) -> anyhow::Result<FileScan> {
     let metadata = std::fs::metadata(file)?;
     if !metadata.is_file() {
         anyhow::bail!("not a file; expected a program or a library");
@@ -138,14 +138,23 @@ fn scan_file(file: &Path) -> anyhow::Result<FileScan> {
     if let Some(scan) = cache::read(build_id.as_deref(), bytes.len()) {
         return Ok(scan);
     }
-    let scan = FileScan::of(&dimmer_scan::scan(&bytes)?);
+    let scan =
+        FileScan::of(&dimmer_scan::scan(&bytes)?, |function| function.instructions.wide() > 0);
     cache::write(build_id.as_deref(), bytes.len(), &scan);
     Ok(scan)
 }
 
+/// The scan of one file with its functions that are not wide as well; such scans are not kept.
+pub(crate) fn scan_narrow_too(file: &Path) -> anyhow::Result<FileScan> {
+    Ok(FileScan::of(&dimmer_scan::scan(&std::fs::read(file)?)?, |_| true))
+}
+
 /// The model that says what asks for which level, and where it comes from: the one asked for, or what
 /// a probe of this machine has left.
-fn choose_model(asked: Option<&str>, machine: &Machine) -> anyhow::Result<Option<(Model, String)>> {
+pub(crate) fn choose_model(
+    asked: Option<&str>,
+    machine: &Machine,
+) -> anyhow::Result<Option<(Model, String)>> {
     if let Some(name) = asked {
         return Ok(Some((model::read(name)?, name.to_owned())));
     }

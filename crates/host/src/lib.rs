@@ -6,7 +6,7 @@
 //!
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
 //! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
-//! * what programs on it run: [`libraries`];
+//! * what programs on it run: [`libraries`], [`program`];
 //! * what one thread can ask of it: [`affinity`], [`realtime`], [`memory`], [`tile`], [`perf`];
 //! * what disturbed a measurement: [`steal`], [`usage`];
 //! * how to change it: [`turbo`], always through the [`journal`], undone on an [`interrupt`] too.
@@ -27,6 +27,7 @@ pub mod memory;
 pub mod microarchitecture;
 pub mod perf;
 pub mod privilege;
+pub mod program;
 pub mod realtime;
 pub mod root;
 pub mod steal;

@@ -1,9 +1,11 @@
-//! What the kernel did to the calling thread: context switches and page faults, from `getrusage`.
+//! What the kernel did to the calling thread (context switches and page faults) and for its children (time on
+//! a CPU), from `getrusage`.
 //!
 //! Two readings around a stretch tell whether it ran undisturbed. Unsafe because no crate that
 //! this one uses wraps `getrusage`.
 
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// Counts since the thread began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,4 +55,23 @@ impl ThreadUsage {
             major_faults: self.major_faults.saturating_sub(earlier.major_faults),
         }
     }
+}
+
+/// The time on a CPU, the kernel's on their behalf included, of all children that have ended and been
+/// waited for, and of theirs.
+///
+/// # Cost
+/// One system call.
+#[must_use]
+pub fn time_of_ended_children() -> Duration {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: as in `ThreadUsage::read`.
+    let _ = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    // SAFETY: as in `ThreadUsage::read`.
+    let usage = unsafe { usage.assume_init() };
+    let time = |value: libc::timeval| {
+        let seconds = Duration::from_secs(u64::try_from(value.tv_sec).unwrap_or_default());
+        seconds + Duration::from_micros(u64::try_from(value.tv_usec).unwrap_or_default())
+    };
+    time(usage.ru_utime) + time(usage.ru_stime)
 }

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use dimmer_processor::class::InstructionClass;
-use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
 
 use crate::classify::{self, Kind, Traits};
 use crate::function::{ClassCounts, HotLoop};
@@ -38,9 +38,12 @@ pub(crate) struct Analysis {
     pub(crate) falls_through: bool,
     /// Loops with wide instructions.
     pub(crate) loops: Vec<HotLoop>,
-    /// Bytes of the first whole instructions that reach [`JUMP_BYTES`]; fewer if they do not.
+    /// Bytes of the first whole instructions that reach [`JUMP_BYTES`] behind a landing pad, if there is
+    /// one; fewer if they do not.
     pub(crate) first: u8,
-    /// Bit n: a direct jump or call within the range leads to its byte n.
+    /// Bytes of the landing pad at the begin.
+    pub(crate) landing_pad: u8,
+    /// Bit n: a direct jump within the range leads to its byte n, or, but for the first, a call.
     pub(crate) entered: u32,
     /// Where padding begins that lasts until the end of the range, in bytes, and its instructions.
     pub(crate) padding: (u32, u32),
@@ -162,7 +165,11 @@ impl Analyser {
     fn step(&mut self, state: &mut State, traits: &Traits, instruction: &Instruction, offset: u32) {
         // At most 15 bytes.
         let after = offset + u32::try_from(instruction.len()).unwrap_or_default();
-        if offset < JUMP_BYTES && u32::from(state.result.first) == offset {
+        if offset == 0 && instruction.code() == Code::Endbr64 {
+            state.result.landing_pad = u8::try_from(after).unwrap_or_default();
+        }
+        let jump_end = u32::from(state.result.landing_pad) + JUMP_BYTES;
+        if offset < jump_end && u32::from(state.result.first) == offset {
             state.result.first = u8::try_from(after).unwrap_or_default();
         }
         while self.dirty_ahead.peek().is_some_and(|Reverse(ahead)| *ahead <= offset) {
@@ -225,7 +232,10 @@ impl Analyser {
         let target = instruction.near_branch_target();
         if state.addresses.contains(&target) {
             let to = u32::try_from(target - state.addresses.start).unwrap_or(u32::MAX);
-            state.result.entered |= 1_u32.checked_shl(to).unwrap_or_default();
+            // A function that calls itself is entered as by anybody else.
+            if kind != Kind::Call || to != 0 {
+                state.result.entered |= 1_u32.checked_shl(to).unwrap_or_default();
+            }
             if kind == Kind::Call {
                 return;
             }

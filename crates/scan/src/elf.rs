@@ -23,6 +23,8 @@ pub(crate) struct Image<'data> {
     /// Addresses that the file makes known as pointers: what the dynamic linker relocates, resolvers,
     /// entry point, initialisation and termination.
     pub(crate) pointers: Vec<u64>,
+    /// Where the kernel or the loader begins to execute the file; zero for most libraries.
+    pub(crate) entry: u64,
     /// Addresses of resolvers of indirect functions.
     pub(crate) resolvers: Vec<u64>,
     /// Addresses that the dynamic linker writes to, sorted.
@@ -89,7 +91,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Image<'_>, ScanError> {
     reader.symbols(&mut image)?;
     reader.relocations(&mut image)?;
     reader.dynamic(&mut image)?;
-    image.pointers.push(reader.header.e_entry(Little));
+    image.entry = reader.header.e_entry(Little);
+    image.pointers.push(image.entry);
     if let Some(section) = reader.named(b".eh_frame") {
         image.frames = Some((section.sh_addr(Little), reader.data(section)?));
     }
@@ -103,6 +106,30 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Image<'_>, ScanError> {
 /// See [`ScanError`].
 pub(crate) fn build_id(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
     Reader::new(bytes)?.build_id()
+}
+
+/// The loader that a program asks for.
+///
+/// # Errors
+/// See [`ScanError`].
+pub(crate) fn interpreter(bytes: &[u8]) -> Result<Option<String>, ScanError> {
+    let reader = Reader::new(bytes)?;
+    let place = "program headers";
+    let headers = reader.header.program_headers(Little, bytes).map_err(damaged(place))?;
+    for header in headers {
+        if let Some(name) = header.interpreter(Little, bytes).map_err(damaged(place))? {
+            return Ok(Some(String::from_utf8_lossy(name).into_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// The executable sections alone, by address.
+///
+/// # Errors
+/// See [`ScanError`].
+pub(crate) fn code(bytes: &[u8]) -> Result<Vec<Section<'_>>, ScanError> {
+    Reader::new(bytes)?.code()
 }
 
 /// Tells files of another kind from damaged ones, which the parser does not.

@@ -1,18 +1,36 @@
 //! Ranges of functions from `.eh_frame`, which also stripped files keep to unwind the stack.
 //!
-//! Only where functions begin and end is read, not how to unwind; by the `gimli` crate.
+//! Only where functions begin and end is read, and whether they are entered by calls; by the `gimli`
+//! crate.
 
 use std::collections::HashMap;
 
-use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection as _};
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    UnwindContext, UnwindSection as _, X86_64,
+};
 
 use crate::error::ScanError;
 
-/// Begin and end of every range that `.eh_frame`, lying at `address`, describes; in the file's order.
+/// A range that `.eh_frame` describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// The first address.
+    pub(crate) start: u64,
+    /// The address after the last byte.
+    pub(crate) end: u64,
+    /// Whether the stack at its begin is as a call leaves it, the return address on top. It is not in parts
+    /// that a function jumps to, like those that compilers move out of the way, nor in linkage tables.
+    pub(crate) called: bool,
+}
+
+type Reader<'data> = EndianSlice<'data, LittleEndian>;
+
+/// Every range that `.eh_frame`, lying at `address`, describes; in the file's order.
 ///
 /// # Errors
 /// [`ScanError::Damaged`] at the first entry that cannot be read.
-pub(crate) fn ranges(address: u64, bytes: &[u8]) -> Result<Vec<(u64, u64)>, ScanError> {
+pub(crate) fn frames(address: u64, bytes: &[u8]) -> Result<Vec<Frame>, ScanError> {
     let section = EhFrame::new(bytes, LittleEndian);
     let bases = BaseAddresses::default().set_eh_frame(address);
     let damaged = |error: gimli::Error| ScanError::Damaged {
@@ -23,7 +41,10 @@ pub(crate) fn ranges(address: u64, bytes: &[u8]) -> Result<Vec<(u64, u64)>, Scan
     // Each is read once, however many frames refer to it: one with a long augmentation would
     // otherwise cost its length each time.
     let mut commons = HashMap::new();
-    let mut ranges = Vec::new();
+    let mut context = UnwindContext::new();
+    // Instructions may be shared by many entries and executed for each: no more of them than this.
+    let mut budget = bytes.len().saturating_mul(8);
+    let mut frames = Vec::new();
     while let Some(entry) = entries.next().map_err(damaged)? {
         let CieOrFde::Fde(partial) = entry else { continue };
         let frame = partial
@@ -38,8 +59,28 @@ pub(crate) fn ranges(address: u64, bytes: &[u8]) -> Result<Vec<(u64, u64)>, Scan
             .map_err(damaged)?;
         let start = frame.initial_address();
         if let Some(end) = start.checked_add(frame.len()).filter(|end| *end > start) {
-            ranges.push((start, end));
+            let cost = frame.entry_len().saturating_add(frame.cie().entry_len());
+            let called = match budget.checked_sub(cost) {
+                Some(rest) => {
+                    budget = rest;
+                    is_called(&frame, &section, &bases, &mut context)
+                }
+                None => false,
+            };
+            frames.push(Frame { start, end, called });
         }
     }
-    Ok(ranges)
+    Ok(frames)
+}
+
+/// Whether the frame's first row says that the stack's top is what lies eight bytes below the caller's.
+fn is_called<'data>(
+    frame: &FrameDescriptionEntry<Reader<'data>>,
+    section: &EhFrame<Reader<'data>>,
+    bases: &BaseAddresses,
+    context: &mut UnwindContext<usize>,
+) -> bool {
+    let Ok(mut table) = frame.rows(section, bases, context) else { return false };
+    let Ok(Some(row)) = table.next_row() else { return false };
+    *row.cfa() == CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 }
 }

@@ -39,7 +39,7 @@ pub struct Function {
     /// Loops with wide instructions, innermost ones only, by address.
     pub loops: Vec<HotLoop>,
     /// Whether a jump of five bytes can be put over its entry: the bytes of whole instructions that
-    /// it would displace (5 to 19), or why it cannot.
+    /// it would displace, a landing pad that stays before them included (5 to 23), or why it cannot.
     pub hook: Result<u8, Unhookable>,
 }
 

@@ -1,10 +1,13 @@
 //! Whether a function's entry can be overwritten with a jump, so that calls of it are seen.
 //!
 //! The jump is direct with a 32-bit distance, five bytes long; the whole instructions that it displaces
-//! are executed elsewhere. What is checked is what a file shows: code that computes addresses, or another
+//! are executed elsewhere, after some that change flags. A landing pad (`endbr64`) stays, and the jump
+//! comes after it. What is checked is what a file shows: code that computes addresses, or another
 //! file that jumps into the first bytes, is not seen.
 
 use std::fmt;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, RflagsBits};
 
 use crate::analysis::{Analysis, JUMP_BYTES};
 use crate::function::Origin;
@@ -23,6 +26,17 @@ pub enum Unhookable {
         /// Where to, in bytes from the entry.
         offset: u32,
     },
+    /// One of the instructions that the jump would displace is a call: it would return to where no
+    /// unwinding record is.
+    Calls {
+        /// Where, in bytes from the entry.
+        offset: u32,
+    },
+    /// The stack there is not as a call leaves it: a part of another function or of a linkage table, or
+    /// where the program begins.
+    NotCalled,
+    /// Takes condition flags from whoever leads there.
+    TakesFlags,
     /// The dynamic linker writes into the first bytes.
     Relocated {
         /// Where, in bytes from the entry.
@@ -44,6 +58,9 @@ impl Unhookable {
         match self {
             Self::TooShort { .. } => "too-short",
             Self::Entered { .. } => "entered",
+            Self::Calls { .. } => "calls",
+            Self::NotCalled => "not-called",
+            Self::TakesFlags => "takes-flags",
             Self::Relocated { .. } => "relocated",
             Self::DoubtfulEntry => "doubtful-entry",
             Self::MemoryFunction => "memory-function",
@@ -61,6 +78,14 @@ impl fmt::Display for Unhookable {
             Self::Entered { offset } => {
                 write!(f, "code jumps to byte {offset}, which the jump would displace")
             }
+            Self::Calls { offset } => {
+                write!(f, "the jump would displace the call at byte {offset}")
+            }
+            Self::NotCalled => f.write_str(
+                "the stack there is not as a call leaves it: it is a part of another function, or where the \
+                 program begins",
+            ),
+            Self::TakesFlags => f.write_str("it takes condition flags from its caller"),
             Self::Relocated { offset } => {
                 write!(f, "the dynamic linker writes to byte {offset}, under the jump")
             }
@@ -75,6 +100,14 @@ impl fmt::Display for Unhookable {
         }
     }
 }
+
+/// The flags that arithmetic sets.
+const STATUS_FLAGS: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::CF
+    | RflagsBits::PF;
 
 /// What decides besides the code itself.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +126,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) libc: bool,
     /// Whether it resolves an indirect function.
     pub(crate) resolver: bool,
+    /// Whether the stack at the entry is as a call leaves it, as far as a frame says.
+    pub(crate) called: bool,
     /// The first place under the jump that other functions jump to, beyond the entry itself.
     pub(crate) entered: Option<u32>,
     /// The first place under the jump that is relocated.
@@ -101,11 +136,13 @@ pub(crate) struct Entry<'a> {
 
 /// How many bytes a jump at `entry` displaces, or why there can be none.
 pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhookable> {
-    if u32::from(analysis.first) < JUMP_BYTES {
-        return Err(Unhookable::TooShort { bytes: u32::from(analysis.first) });
+    let behind_pad = u32::from(analysis.first) - u32::from(analysis.landing_pad);
+    if behind_pad < JUMP_BYTES {
+        return Err(Unhookable::TooShort { bytes: behind_pad });
     }
-    // The bits of what is displaced, without the entry.
-    let own = analysis.entered & ((1_u32 << analysis.first) - 1) & !1;
+    // The bits of what is displaced. The entry is among them: a loop from there may keep variables below the
+    // stack pointer, where hooks put a register, and its turns would count as calls.
+    let own = analysis.entered & ((1_u32 << analysis.first) - 1);
     let own = (own != 0).then(|| own.trailing_zeros());
     if let Some(offset) = own.into_iter().chain(entry.entered).min() {
         return Err(Unhookable::Entered { offset });
@@ -116,6 +153,9 @@ pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhook
     if entry.resolver {
         return Err(Unhookable::Resolver);
     }
+    if !entry.called {
+        return Err(Unhookable::NotCalled);
+    }
     let wide = || analysis.instructions.wide() > 0;
     if entry.libc && entry.name.map_or_else(wide, is_memory_function) {
         return Err(Unhookable::MemoryFunction);
@@ -125,7 +165,31 @@ pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhook
     if entry.origin == Origin::Seed && !looks_like_one {
         return Err(Unhookable::DoubtfulEntry);
     }
+    let code = entry.section.get(entry.offset..).unwrap_or_default();
+    check_head(code, usize::from(analysis.first))?;
     Ok(analysis.first)
+}
+
+/// Looks for calls in the first `displaced` bytes, and whether any flag is read there or later before
+/// something writes flags or leads elsewhere.
+fn check_head(code: &[u8], displaced: usize) -> Result<(), Unhookable> {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut flags_known = true;
+    while decoder.can_decode() && (flags_known || decoder.position() < displaced) {
+        let position = decoder.position();
+        let instruction = decoder.decode();
+        let flow = instruction.flow_control();
+        if position < displaced && matches!(flow, FlowControl::Call | FlowControl::IndirectCall) {
+            let offset = u32::try_from(position).unwrap_or_default();
+            return Err(Unhookable::Calls { offset });
+        }
+        if flags_known && instruction.rflags_read() & STATUS_FLAGS != 0 {
+            return Err(Unhookable::TakesFlags);
+        }
+        let passes_on = flow == FlowControl::Next && instruction.rflags_modified() == 0;
+        flags_known &= passes_on;
+    }
+    Ok(())
 }
 
 /// Whether `name` is one of the C library's for memory and strings, or one of their implementations

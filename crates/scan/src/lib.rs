@@ -34,6 +34,7 @@ pub use hook::Unhookable;
 
 use analysis::{Analyser, Analysis};
 use elf::Image;
+use frames::Frame;
 use seeds::References;
 
 /// What a file holds.
@@ -106,10 +107,11 @@ pub struct Totals {
 /// see [`ScanError`].
 pub fn scan(bytes: &[u8]) -> Result<Scan, ScanError> {
     let image = elf::read(bytes)?;
-    let frames = match image.frames {
-        Some((address, bytes)) => frames::ranges(address, bytes)?,
+    let mut frames = match image.frames {
+        Some((address, bytes)) => frames::frames(address, bytes)?,
         None => Vec::new(),
     };
+    frames.sort_unstable_by_key(|frame| frame.start);
     let sections = &image.sections;
     let known = starts::known(&image, &frames);
     let mut references = References::new(&image);
@@ -133,7 +135,7 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, ScanError> {
         analysis: seeded.analysis,
     }));
     found.sort_by_key(|found| (found.section, found.start));
-    let functions = functions(&image, &references, found);
+    let functions = functions(&image, &frames, &references, found);
     let mut totals = totals(&functions);
     totals.code_bytes = sections.iter().map(|section| section.bytes.len() as u64).sum();
     totals.rejected_seeds = rejected;
@@ -149,6 +151,36 @@ pub fn build_id(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
     elf::build_id(bytes)
 }
 
+/// The loader that the ELF file `bytes` asks for; `None` if it is a library, or a program that is
+/// linked statically.
+///
+/// # Errors
+/// As [`scan`], for what is wrong with the headers.
+pub fn interpreter(bytes: &[u8]) -> Result<Option<String>, ScanError> {
+    elf::interpreter(bytes)
+}
+
+/// The executable bytes of an ELF file, by address.
+#[derive(Clone, Debug)]
+pub struct Code<'data>(Vec<elf::Section<'data>>);
+
+impl<'data> Code<'data> {
+    /// Finds the executable sections of the ELF file `bytes`.
+    ///
+    /// # Errors
+    /// As [`scan`], for what is wrong with the headers.
+    pub fn read(bytes: &'data [u8]) -> Result<Self, ScanError> {
+        elf::code(bytes).map(Self)
+    }
+
+    /// The bytes from `address` to the end of its section; `None` if there is no code.
+    #[must_use]
+    pub fn at(&self, address: u64) -> Option<&'data [u8]> {
+        let section = &self.0[elf::find(&self.0, address)?];
+        section.bytes.get(section.offset(address)?..)
+    }
+}
+
 /// A function before it is known whether it can be hooked.
 struct Found {
     section: usize,
@@ -158,7 +190,12 @@ struct Found {
     analysis: Analysis,
 }
 
-fn functions(image: &Image<'_>, references: &References, found: Vec<Found>) -> Vec<Function> {
+fn functions(
+    image: &Image<'_>,
+    frames: &[Frame],
+    references: &References,
+    found: Vec<Found>,
+) -> Vec<Function> {
     let names = starts::names(image);
     let resolvers: BTreeSet<u64> = image.resolvers.iter().copied().collect();
     let libc = image.soname.as_deref() == Some("libc.so.6");
@@ -183,6 +220,7 @@ fn functions(image: &Image<'_>, references: &References, found: Vec<Found>) -> V
                 name,
                 libc,
                 resolver: resolvers.contains(&address),
+                called: address != image.entry && is_called(frames, address),
                 entered: entered.and_then(|offset| u32::try_from(offset - found.start).ok()),
                 relocated: relocated
                     .and_then(|place| u32::try_from(place.saturating_sub(address)).ok()),
@@ -204,6 +242,18 @@ fn functions(image: &Image<'_>, references: &References, found: Vec<Found>) -> V
         }
     };
     found.into_iter().map(function).collect()
+}
+
+/// Whether the stack is as a call leaves it where code at `address` begins; where no frame describes it,
+/// nothing says otherwise.
+fn is_called(frames: &[Frame], address: u64) -> bool {
+    let after = frames.partition_point(|frame| frame.start <= address);
+    let before = after.checked_sub(1).map(|index| frames[index]);
+    before.is_none_or(
+        |frame| {
+            if frame.start == address { frame.called } else { address >= frame.end }
+        },
+    )
 }
 
 fn totals(functions: &[Function]) -> Totals {

@@ -4,6 +4,7 @@
 //! missing. Every byte must belong to one function at most, so that nothing is counted twice.
 
 use crate::elf::{self, Image, Section};
+use crate::frames::Frame;
 use crate::function::Origin;
 
 /// A range that symbols or frames describe, within one section.
@@ -23,9 +24,9 @@ pub(crate) struct Known {
 ///
 /// A range ends where the next begins. Where it would end earlier but an enclosing one goes on, the
 /// rest is its: a second entry into a function usually shares its tail.
-pub(crate) fn known(image: &Image<'_>, frames: &[(u64, u64)]) -> Vec<Known> {
+pub(crate) fn known(image: &Image<'_>, frames: &[Frame]) -> Vec<Known> {
     // Begin, end if known, origin.
-    let frames = frames.iter().map(|(start, end)| (*start, *end, Origin::Frame));
+    let frames = frames.iter().map(|frame| (frame.start, frame.end, Origin::Frame));
     let symbols =
         image.symbols.iter().filter(|symbol| symbol.function).map(|symbol| {
             (symbol.address, symbol.address.saturating_add(symbol.size), Origin::Symbol)

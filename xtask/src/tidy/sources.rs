@@ -7,7 +7,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::tree::{Problem, TextFile};
 
 /// The crates that may contain `unsafe` code; all others must forbid it.
-const UNSAFE_CRATES: [&str; 3] = ["crates/host/", "crates/probe/", "crates/scan/fuzz/"];
+const UNSAFE_CRATES: [&str; 5] =
+    ["crates/hook/", "crates/host/", "crates/preload/", "crates/probe/", "crates/scan/fuzz/"];
 
 /// A file longer than this must say in its header why.
 const LONG_LINES: usize = 600;
@@ -219,7 +220,8 @@ mod tests {
             "crates/cli/src/main.rs",
             "//! No unsafe here.\nfn f() {\n    unsafe { g(\"unsafe\") }\n}\n",
             &[
-                "crates/cli/src/main.rs:3: `unsafe` outside crates/host/ and crates/probe/ and crates/scan/fuzz/",
+                "crates/cli/src/main.rs:3: `unsafe` outside crates/hook/ and crates/host/ and crates/preload/ and \
+             crates/probe/ and crates/scan/fuzz/",
                 "crates/cli/src/main.rs: must say `#![forbid(unsafe_code)]`",
             ],
         );

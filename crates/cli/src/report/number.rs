@@ -76,7 +76,7 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
 }
 
 /// A time in the unit that fits: `1 640 ns`, `24.6 µs`.
-pub(super) fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     if !ns.is_finite() {
         return grouped(ns, 0);
     }
@@ -126,7 +126,7 @@ pub(super) fn time_estimate(ns: &Estimate) -> (String, String) {
 }
 
 /// A ratio as a percentage: `94.0 %`.
-pub(super) fn percent(ratio: f64) -> String {
+pub(crate) fn percent(ratio: f64) -> String {
     format!("{}{SPACE}%", grouped(ratio * 100.0, 1))
 }
 

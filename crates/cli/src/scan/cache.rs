@@ -9,7 +9,7 @@ use super::document::FileScan;
 use crate::state;
 
 /// Changes whenever the same bytes may give another scan.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-2");
 
 pub(crate) fn read(build_id: Option<&[u8]>, length: usize) -> Option<FileScan> {
     let text = std::fs::read_to_string(path(build_id?, length)?).ok()?;

@@ -139,11 +139,11 @@ fn name(model: &Model, level: dimmer_processor::units::LicenceLevel) -> Option<S
 }
 
 impl FileScan {
-    /// The scan as it is written, levels left open.
-    pub(crate) fn of(scan: &Scan) -> Self {
+    /// The scan as it is written, levels left open, with those of its functions.
+    pub(crate) fn of(scan: &Scan, is_told: impl Fn(&Function) -> bool) -> Self {
         let totals = &scan.totals;
         let hexadecimal = |id: &Vec<u8>| id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let wide = scan.functions.iter().filter(|function| function.instructions.wide() > 0);
+        let told = scan.functions.iter().filter(|function| is_told(function));
         Self {
             build_id: scan.build_id.as_ref().map(hexadecimal),
             soname: scan.soname.clone(),
@@ -157,7 +157,7 @@ impl FileScan {
             instructions: named(totals.instructions.iter().map(|(class, n)| (*class, *n))),
             zmm_instructions: totals.zmm,
             level: None,
-            wide_functions: wide.map(WideFunction::of).collect(),
+            wide_functions: told.map(WideFunction::of).collect(),
         }
     }
 }

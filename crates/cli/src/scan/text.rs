@@ -104,7 +104,7 @@ fn counted_have(functions: usize) -> String {
 }
 
 /// The name as the programmer wrote it, or the address.
-fn title(function: &WideFunction) -> String {
+pub(crate) fn title(function: &WideFunction) -> String {
     let Some(name) = &function.name else { return format!("{:#x}", function.address) };
     let plain = if let Ok(rust) = rustc_demangle::try_demangle(name) {
         format!("{rust:#}")

@@ -5,6 +5,7 @@
 mod bad_input;
 mod doctor;
 mod model;
+mod observe;
 mod restore;
 mod scan;
 

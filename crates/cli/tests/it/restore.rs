@@ -28,7 +28,8 @@ fn probe_with_turbo_off(root: &Path) -> Option<Child> {
     let mut probe =
         command(root, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let patience = Instant::now() + Duration::from_secs(60);
-    while switch(root) == "0" && Instant::now() < patience {
+    // Between truncation and writing the file is empty.
+    while switch(root) != "1" && Instant::now() < patience {
         if let Some(status) = probe.try_wait().unwrap() {
             let output = probe.wait_with_output().unwrap();
             // A machine without an invariant counter refuses before it changes anything.

@@ -30,7 +30,7 @@ struct Section {
 pub(crate) struct Library {
     code: Vec<u8>,
     symbols: Vec<(String, u64, u64, Kind)>,
-    frames: Vec<(u64, u32)>,
+    frames: Vec<(u64, u32, u8)>,
     relocations: Vec<(u64, u64, u64)>,
     packed: Vec<u64>,
     soname: Option<&'static str>,
@@ -65,8 +65,13 @@ impl Library {
         self
     }
 
-    pub(crate) fn frame(mut self, offset: u64, size: u32) -> Self {
-        self.frames.push((CODE + offset, size));
+    pub(crate) fn frame(self, offset: u64, size: u32) -> Self {
+        self.part(offset, size, 8)
+    }
+
+    /// A frame at whose begin the caller's stack pointer is `depth` bytes above.
+    pub(crate) fn part(mut self, offset: u64, size: u32, depth: u8) -> Self {
+        self.frames.push((CODE + offset, size, depth));
         self
     }
 
@@ -166,18 +171,20 @@ impl Library {
         words.flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Version 1, augmentation "zR", addresses relative to themselves in four bytes.
+    /// Version 1, augmentation "zR", addresses relative to themselves in four bytes. The caller's stack pointer
+    /// is eight bytes above, or more in parts of functions.
     fn frame_table(&self, address: u64) -> Vec<u8> {
         let mut table = vec![0x14, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b];
+        table.extend([0x0c, 7, 8]);
         table.resize(0x18, 0);
-        for (start, size) in &self.frames {
+        for (start, size, depth) in &self.frames {
             let at = u32::try_from(table.len()).expect("small");
             table.extend([0x10, 0, 0, 0]);
             table.extend((at + 4).to_le_bytes());
             let distance = start.wrapping_sub(address + u64::from(at) + 8).to_le_bytes();
             table.extend(&distance[..4]);
             table.extend(size.to_le_bytes());
-            table.extend([0, 0, 0, 0]);
+            table.extend([0, 0x0e, *depth, 0]);
         }
         table.extend([0; 4]);
         table

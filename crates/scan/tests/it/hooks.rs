@@ -48,19 +48,85 @@ fn loop_into_displaced_instructions_is_refused() {
 }
 
 #[test]
-fn loop_to_the_entry_or_behind_the_jump_is_allowed() {
+fn loop_behind_the_jump_is_allowed_and_one_to_the_entry_is_not() {
+    #[track_caller]
+    fn looping(to_entry: bool, expected: Result<u8, Unhookable>) {
+        let code = assemble(|a| {
+            let (mut first, mut later) = (a.create_label(), a.create_label());
+            a.set_label(&mut first)?;
+            a.mov(rax, rbx)?;
+            a.mov(rcx, rdx)?;
+            a.set_label(&mut later)?;
+            a.dec(rcx)?;
+            a.jne(later)?;
+            if to_entry {
+                a.jne(first)?
+            } else {
+                a.call(first)?
+            }
+            a.ret()
+        });
+        check(&Library::whole(code), expected);
+    }
+    looping(false, Ok(6));
+    looping(true, Err(Unhookable::Entered { offset: 0 }));
+}
+
+#[test]
+fn landing_pad_stays() {
     let code = assemble(|a| {
-        let (mut first, mut later) = (a.create_label(), a.create_label());
-        a.set_label(&mut first)?;
+        a.endbr64()?;
         a.mov(rax, rbx)?;
         a.mov(rcx, rdx)?;
-        a.set_label(&mut later)?;
-        a.dec(rcx)?;
-        a.jne(later)?;
-        a.jne(first)?;
         a.ret()
     });
-    check(&Library::whole(code), Ok(6));
+    check(&Library::whole(code), Ok(10));
+    let short = assemble(|a| {
+        a.endbr64()?;
+        a.mov(rax, rbx)?;
+        a.ret()
+    });
+    check(&Library::whole(short), Err(Unhookable::TooShort { bytes: 4 }));
+}
+
+#[test]
+fn call_among_displaced_instructions_is_refused() {
+    let code = assemble(|a| {
+        a.mov(rax, rbx)?;
+        a.call(CODE + 0x100)?;
+        a.ret()
+    });
+    check(&Library::whole(code), Err(Unhookable::Calls { offset: 3 }));
+}
+
+#[test]
+fn function_that_takes_flags_is_refused() {
+    let taking = assemble(|a| {
+        a.mov(rax, rbx)?;
+        a.mov(rcx, rdx)?;
+        a.adc(rax, rcx)?;
+        a.ret()
+    });
+    check(&Library::whole(taking), Err(Unhookable::TakesFlags));
+    let setting = assemble(|a| {
+        a.mov(rax, rbx)?;
+        a.cmp(rcx, rdx)?;
+        a.adc(rax, rcx)?;
+        a.ret()
+    });
+    check(&Library::whole(setting), Ok(6));
+}
+
+#[test]
+fn part_that_no_call_leads_to_is_refused() {
+    check(&Library::new(plain()).part(0, 10, 8), Ok(6));
+    check(&Library::new(plain()).part(0, 10, 16), Err(Unhookable::NotCalled));
+    // A symbol within a frame.
+    let mut code = vec![0x50; 4];
+    code.extend(plain());
+    let library = Library::new(code).frame(0, 14).function("inner", 4, 10);
+    let scan = scan(&library.bytes()).expect("a sound file");
+    assert_eq!(scan.at(CODE + 4).expect("a function").hook, Err(Unhookable::NotCalled));
 }
 
 #[test]
@@ -134,6 +200,9 @@ fn reasons_read_as_sentences() {
         Unhookable::TooShort { bytes: 3 },
         Unhookable::Entered { offset: 3 },
         Unhookable::Relocated { offset: 4 },
+        Unhookable::Calls { offset: 3 },
+        Unhookable::NotCalled,
+        Unhookable::TakesFlags,
         Unhookable::DoubtfulEntry,
         Unhookable::MemoryFunction,
         Unhookable::Resolver,

@@ -1,0 +1,202 @@
+//! `dimmer observe` on programs of all kinds, with every function hooked that can be: each behaves as
+//! it does without hooks, and every call is counted.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{command, stderr, stdout};
+
+/// Programs to observe, compiled; `None`, and a word about it, without a compiler.
+struct Victims {
+    directory: TempDir,
+}
+
+impl Victims {
+    /// Compiles the C programs of these names; `plugin` is a library.
+    fn compile(names: &[&str]) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        for name in names {
+            let cpp = *name == "exceptions";
+            let (compiler, ending) = if cpp { ("c++", "cc") } else { ("cc", "c") };
+            let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join(format!("tests/victims/{name}.{ending}"));
+            let mut compile = Command::new(compiler);
+            compile.args(["-O1", "-fexceptions", "-pthread", "-rdynamic", "-o"]);
+            compile.arg(directory.path().join(name)).arg(&source);
+            if *name == "plugin" {
+                compile.args(["-shared", "-fPIC"]);
+            }
+            match compile.arg("-ldl").output() {
+                Ok(output) => assert!(output.status.success(), "{name}: {}", stderr(&output)),
+                Err(_) => {
+                    println!("SKIPPED: there is no compiler `{compiler}`");
+                    return None;
+                }
+            }
+        }
+        Some(Self { directory })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Runs a program as it is and observed: the output must be the same. What was observed.
+    fn observe(&self, arguments: &[&str]) -> Value {
+        let plain = Command::new(arguments[0]).args(&arguments[1..]).output().unwrap();
+        let json = self.directory.path().join("observed.json");
+        let options = ["--classes", "scalar", "--json", json.to_str().unwrap(), "--"];
+        let observed = observe(self.directory.path(), &[&options, arguments].concat());
+        assert_eq!(stdout(&observed), stdout(&plain), "{}", stderr(&observed));
+        assert_eq!(observed.status.code(), plain.status.code(), "{}", stderr(&observed));
+        serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
+    }
+}
+
+/// Runs `dimmer observe`, after the library that it preloads was built.
+fn observe(home: &Path, arguments: &[&str]) -> Output {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build_library);
+    let mut command = command(home, &[]);
+    command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
+    command.arg("observe").args(arguments).output().unwrap()
+}
+
+/// Cargo builds libraries of this kind for nobody but who asks for them.
+fn build_library() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
+    let release: &[&str] = if beside.ends_with("release") { &["--release"] } else { &[] };
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--package", "dimmer-preload", "--offline"]).args(release);
+    build.arg("--target-dir").arg(beside.parent().unwrap());
+    let output = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    beside.join("libdimmer_preload.so")
+}
+
+/// The calls of each named function.
+fn calls(observed: &Value) -> BTreeMap<String, u64> {
+    let functions = observed["functions"].as_array().unwrap().iter();
+    let named = functions.filter_map(|function| {
+        Some((function["name"].as_str()?.to_owned(), function["calls"].as_u64()?))
+    });
+    named.collect()
+}
+
+#[test]
+fn every_call_is_counted_whatever_its_arguments() {
+    let Some(victims) = Victims::compile(&["calls"]) else { return };
+    let observed = victims.observe(&[&victims.path("calls")]);
+    let calls = calls(&observed);
+    assert_eq!((calls["work"], calls["many"], calls["variadic"]), (2600, 100, 100));
+    assert_eq!((&observed["threads"], &observed["exit_status"]), (&4.into(), &7.into()));
+    let functions = observed["functions"].as_array().unwrap();
+    let work = functions.iter().find(|function| function["name"] == "work").unwrap();
+    assert_eq!(work["threads"], 4);
+    assert!(work["timed"].as_u64() > Some(100), "{work}");
+    assert!(work["lasted_ns"]["p50"].as_f64() > Some(0.0), "{work}");
+    assert!(work["gap_after_ns"]["p50"].as_f64() > Some(0.0), "{work}");
+}
+
+#[test]
+fn exceptions_pass_through_hooked_frames() {
+    let Some(victims) = Victims::compile(&["exceptions"]) else { return };
+    let calls = calls(&victims.observe(&[&victims.path("exceptions")]));
+    assert_eq!(calls["_Z7throweri"], 3567);
+    assert_eq!(calls["_Z21catches_in_the_middlei"], 300);
+}
+
+#[test]
+fn jumps_and_backtraces_pass_through_hooked_frames() {
+    let Some(victims) = Victims::compile(&["jumps"]) else { return };
+    let calls = calls(&victims.observe(&[&victims.path("jumps")]));
+    assert_eq!((calls["jumper"], calls["deep"]), (61_500, 11));
+}
+
+#[test]
+fn handlers_of_signals_may_call_hooked_functions_and_jump_out_of_them() {
+    let Some(victims) = Victims::compile(&["signals"]) else { return };
+    let calls = calls(&victims.observe(&[&victims.path("signals")]));
+    assert!(calls["jumper"] >= 300, "{}", calls["jumper"]);
+    assert!(calls["busy"] >= 800, "{}", calls["busy"]);
+}
+
+#[test]
+fn parent_and_child_return_from_the_function_that_forked() {
+    let Some(victims) = Victims::compile(&["forks"]) else { return };
+    let observed = victims.observe(&[&victims.path("forks")]);
+    assert_eq!(calls(&observed)["step"], 200);
+    assert_eq!(observed["threads"], 2);
+}
+
+#[test]
+fn libraries_loaded_while_threads_run_are_hooked_each_time() {
+    let Some(victims) = Victims::compile(&["loads", "plugin"]) else { return };
+    let plugin = victims.path("plugin");
+    let calls = calls(&victims.observe(&[&victims.path("loads"), &plugin]));
+    assert_eq!(calls["plugged"], 1000);
+    assert!(calls["spin"] > 0);
+}
+
+#[test]
+fn scripts_and_their_children_are_followed() {
+    let home = tempfile::tempdir().unwrap();
+    let script = "exit $(($(/bin/echo 3) + 1))";
+    let output = observe(
+        home.path(),
+        &["--classes", "scalar", "--json", "-", "--", "/bin/sh", "-c", script],
+    );
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    let observed: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(observed["processes"].as_u64() >= Some(2), "{}", observed["processes"]);
+}
+
+#[test]
+fn a_program_that_a_signal_ends_ends_so_observed() {
+    let home = tempfile::tempdir().unwrap();
+    let output = observe(home.path(), &["--", "/bin/sh", "-c", "kill -TERM $$"]);
+    assert_eq!(output.status.code(), Some(128 + 15), "{}", stderr(&output));
+    let output = observe(home.path(), &["--seconds", "0.2", "--", "/bin/sleep", "60"]);
+    assert_eq!(output.status.code(), Some(128 + 15), "{}", stderr(&output));
+}
+
+#[test]
+fn what_cannot_be_hooked_is_refused_with_the_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let refused = |arguments: &[&str], why: &str| {
+        let output = observe(home.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
+    };
+    refused(&["--", "no-such-program-anywhere"], "no program `no-such-program-anywhere`");
+    refused(&["--", "./nowhere"], "no program ./nowhere");
+    refused(&["--", "/etc/passwd"], "/etc/passwd is not executable");
+    refused(&["--classes", "heavy-1024", "--", "true"], "unknown instruction class `heavy-1024`");
+    refused(&["--seconds=-1", "--", "true"], "more than 0");
+    let text = home.path().join("text");
+    std::fs::write(&text, "neither a script nor a program").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&text, mode).unwrap();
+    refused(&["--", text.to_str().unwrap()], "not an ELF file");
+}
+
+#[test]
+fn statically_linked_programs_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let source = home.path().join("main.c");
+    std::fs::write(&source, "int main(void) { return 0; }").unwrap();
+    let program = home.path().join("static");
+    let compile = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source).output();
+    if !compile.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: there is no compiler `cc` that links statically");
+        return;
+    }
+    let output = observe(home.path(), &["--", program.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("linked statically"), "{}", stderr(&output));
+}

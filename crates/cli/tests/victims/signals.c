@@ -1,0 +1,58 @@
+// A signal's handler that calls a hooked function while hooked functions run, also on a stack of its own, and
+// one that jumps out of them.
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+
+static volatile sig_atomic_t handled;
+static volatile long sink;
+static sigjmp_buf out;
+static volatile sig_atomic_t jumps;
+
+__attribute__((noinline)) long busy(long n) {
+    long sum = 0;
+    for (long i = 0; i < n; i++) sum += i * i ^ sum;
+    __asm__ volatile("");
+    return sum;
+}
+
+static void handler(int signal) {
+    sink += busy(20);
+    handled++;
+}
+
+static void jumper(int signal) {
+    sink += busy(3);
+    if (jumps) siglongjmp(out, 1);
+}
+
+int main(void) {
+    stack_t stack = {.ss_sp = malloc(65536), .ss_size = 65536};
+    sigaltstack(&stack, 0);
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK | SA_RESTART};
+    sigaction(SIGALRM, &action, 0);
+    struct itimerval often = {{0, 300}, {0, 300}};
+    setitimer(ITIMER_REAL, &often, 0);
+    long long sum = 0;
+    while (handled < 500)
+        for (int i = 0; i < 100; i++) sum ^= busy(i);
+    action.sa_handler = jumper;
+    action.sa_flags = 0;
+    sigaction(SIGALRM, &action, 0);
+    volatile int jumped = 0;
+    while (jumped < 300) {
+        if (sigsetjmp(out, 1) == 0) {
+            jumps = 1;
+            for (;;) sum ^= busy(50);
+        } else {
+            jumps = 0;
+            jumped++;
+        }
+    }
+    struct itimerval never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &never, 0);
+    printf("done %d %ld\n", jumped, busy(1000));
+    return 0;
+}

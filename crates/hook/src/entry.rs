@@ -1,0 +1,124 @@
+//! The stub that the jump over a function's entry leads to.
+//!
+//! It counts down to the next timed call, counts the call, executes the displaced instructions and goes
+//! on in the function. Flags may change, which nobody passes to a function that can be hooked
+//! (`dimmer_scan` looks); all registers stay.
+
+use iced_x86::code_asm::{CodeAssembler, dword_ptr, ptr, qword_ptr, r11, rsp};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Encoder, IcedError, Instruction, MemoryOperand, Register,
+};
+
+use crate::swap::{COUNTDOWN, COUNTED_AT};
+
+/// The jump over the entry: opcode and a 32-bit distance.
+const JUMP_BYTES: usize = 5;
+/// The opcode of a jump with a 32-bit distance.
+const JUMP: u8 = 0xe9;
+/// The instruction that stops whoever comes to the rest of the displaced ones.
+const TRAP: u8 = 0xcc;
+/// `endbr64`, which has to stay where indirect calls land.
+const LANDING_PAD: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+
+/// What a stub needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Where the function begins in memory.
+    pub(crate) function: u64,
+    /// Where the stub will lie.
+    pub(crate) stub: u64,
+    /// The number of the function.
+    pub(crate) site: u32,
+    /// Where its [`crate::swap::Site`] is.
+    pub(crate) record: u64,
+    /// Where the address of the code for timed calls is kept, near the stub.
+    pub(crate) slow_at: u64,
+    /// See [`crate::swap::thread_offset`].
+    pub(crate) thread: i64,
+}
+
+/// A stub, and how the function leads to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stub {
+    /// Its code.
+    pub(crate) code: Vec<u8>,
+    /// Where in it the displaced instructions begin (bytes).
+    pub(crate) body: usize,
+    /// Where in the function to write, in bytes from its begin.
+    pub(crate) patch_at: usize,
+    /// What to write there.
+    pub(crate) patch: Vec<u8>,
+}
+
+/// Builds the stub for a function whose first instructions are `head`, of which those are displaced that
+/// the jump needs. `None` where these cannot be encoded elsewhere, or the stub is too far away.
+pub(crate) fn build(head: &[u8], place: &Place) -> Option<Stub> {
+    let patch_at = if head.starts_with(&LANDING_PAD) { LANDING_PAD.len() } else { 0 };
+    let head = &head[patch_at..];
+    let start = place.function + patch_at as u64;
+    let mut displaced = Vec::new();
+    let mut length = 0;
+    let mut decoder = Decoder::with_ip(64, head, start, DecoderOptions::NONE);
+    while length < JUMP_BYTES {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return None;
+        }
+        length += instruction.len();
+        displaced.push(instruction);
+    }
+    let slow = slow(place).ok()?;
+    let entry = place.stub + slow.len() as u64;
+    let count = count(place, entry).ok()?;
+    let body = slow.len() + count.len();
+    displaced.push(Instruction::with_branch(Code::Jmp_rel32_64, start + length as u64).ok()?);
+    let moved = encode(&mut displaced, place.stub + body as u64).ok()?;
+    let distance = entry.wrapping_sub(start + JUMP_BYTES as u64).cast_signed();
+    let mut patch = vec![JUMP];
+    patch.extend(i32::try_from(distance).ok()?.to_le_bytes());
+    patch.resize(length, TRAP);
+    Some(Stub { code: [slow, count, moved].concat(), body, patch_at, patch })
+}
+
+/// The instructions at another place. What they refer to stays where it is, even if that is the function
+/// itself: a function may take its own address to compare it.
+fn encode(instructions: &mut [Instruction], at: u64) -> Result<Vec<u8>, IcedError> {
+    let mut encoder = Encoder::new(64);
+    let mut next = at;
+    for instruction in instructions {
+        // A short jump does not reach back.
+        instruction.as_near_branch();
+        next += encoder.encode(instruction, next)? as u64;
+    }
+    Ok(encoder.take_buffer())
+}
+
+/// Hands a call over to be timed.
+fn slow(place: &Place) -> Result<Vec<u8>, IcedError> {
+    let mut code = CodeAssembler::new(64)?;
+    code.mov(ptr(rsp - 8), r11)?;
+    code.mov(r11, place.record)?;
+    let to = MemoryOperand::with_base_displ(Register::RIP, place.slow_at.cast_signed());
+    code.add_instruction(Instruction::with1(Code::Jmp_rm64, to)?)?;
+    code.assemble(place.stub)
+}
+
+/// Counts a call; ends where the displaced instructions begin.
+fn count(place: &Place, at: u64) -> Result<Vec<u8>, IcedError> {
+    let own = |what: i64| (place.thread + what).cast_unsigned();
+    let mut code = CodeAssembler::new(64)?;
+    code.sub(dword_ptr(own(COUNTDOWN)).fs(), 1)?;
+    code.jb(place.stub)?;
+    code.mov(ptr(rsp - 8), r11)?;
+    code.mov(r11, qword_ptr(own(COUNTED_AT)).fs())?;
+    code.inc(qword_ptr(r11 + 8 * i64::from(place.site)))?;
+    code.mov(r11, ptr(rsp - 8))?;
+    code.assemble(at)
+}
+
+impl Stub {
+    /// How far from the function's begin the last byte lies that is written.
+    pub(crate) fn reach(&self) -> u64 {
+        (self.patch_at + self.patch.len() - 1) as u64
+    }
+}

@@ -1,0 +1,249 @@
+//! Hooks the functions of a loaded file.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Range;
+use std::path::Path;
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_scan::{Code, ScanError};
+use rustix::mm::MprotectFlags;
+
+use crate::arena::Arena;
+use crate::entry::{self, Place, Stub};
+use crate::ledger::{Ledger, LedgerError};
+use crate::objects::Loaded;
+use crate::plan::Plan;
+use crate::swap::{self, Site};
+
+/// Bytes of a stub, at most: 21 to hand over, 35 to count, and the displaced instructions, of 19 bytes
+/// at most, some of which become longer elsewhere.
+const STUB_BYTES: usize = 160;
+
+const PAGE: u64 = 4096;
+
+/// Why a file's functions could not be hooked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HookError {
+    /// It cannot be read.
+    #[error("cannot be read")]
+    Read(#[source] io::Error),
+    /// It is no file of this kind of processor, or damaged.
+    #[error("cannot be scanned")]
+    Scan(#[from] ScanError),
+    /// There is no place near it, or its code must not be changed.
+    #[error("cannot {what}")]
+    Memory {
+        /// What cannot be done.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The ledger has no room.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// What was hooked of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hooked {
+    /// Functions of the classes looked for.
+    pub wide: usize,
+    /// Those that are hooked now.
+    pub hooked: usize,
+}
+
+/// Hooks of this process. There is one at most, and it stays for ever: functions cannot be unhooked,
+/// since a thread may be within.
+#[derive(Debug)]
+pub struct Hooks {
+    ledger: ManuallyDrop<Ledger>,
+    classes: BTreeSet<InstructionClass>,
+}
+
+impl Hooks {
+    /// Makes calls be counted in `ledger`, of functions with instructions of these classes.
+    #[must_use]
+    pub fn new(ledger: Ledger, classes: BTreeSet<InstructionClass>) -> Self {
+        swap::set_ledger(ledger.memory());
+        Self { ledger: ManuallyDrop::new(ledger), classes }
+    }
+
+    /// Hooks the functions of a loaded file, and notes in the ledger what went wrong.
+    ///
+    /// Takes as long as scanning the file, and a few microseconds for each function.
+    ///
+    /// # Safety
+    /// No other thread may run the file's code meanwhile, and this one must not come from there. The file
+    /// must be loaded at its base, and stay there as long as its code is run.
+    ///
+    /// # Errors
+    /// If the file cannot be read or scanned, or there is no memory near it. Then nothing is hooked.
+    pub unsafe fn take(&mut self, loaded: &Loaded) -> Result<Hooked, HookError> {
+        let object = self.ledger.add_object(loaded.base, &loaded.path)?;
+        // SAFETY: as promised to this function.
+        let hooked = unsafe { self.take_as(object, loaded) };
+        if let Err(error) = &hooked {
+            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+            self.ledger.set_problem(object, &format!("{error}{}", cause.unwrap_or_default()));
+        }
+        hooked
+    }
+
+    /// # Safety
+    /// As [`Hooks::take`].
+    unsafe fn take_as(&self, object: usize, loaded: &Loaded) -> Result<Hooked, HookError> {
+        if is_own(loaded) {
+            return Ok(Hooked::default());
+        }
+        let directory = self.ledger.path().parent().unwrap_or(Path::new("/"));
+        let plan = Plan::of(&loaded.path, &self.classes, directory)?;
+        if plan.entries.is_empty() {
+            return Ok(Hooked { wide: plan.wide, hooked: 0 });
+        }
+        let bytes = fs::read(&loaded.path).map_err(HookError::Read)?;
+        let code = Code::read(&bytes)?;
+        let entry = |(address, displaced): &(u64, u8)| {
+            let head = code.at(*address)?.get(..usize::from(*displaced))?;
+            // SAFETY: the loader mapped the file's code there, readable.
+            let is_same = unsafe { holds(loaded.base + address, head) };
+            is_same.then_some((*address, head))
+        };
+        let entries: Vec<(u64, &[u8])> = plan.entries.iter().filter_map(entry).collect();
+        // SAFETY: as promised to this function; the heads are those of functions that can be hooked.
+        let failed = unsafe { self.patch(object, loaded.base, &entries)? };
+        let different = plan.entries.len() - entries.len();
+        let problems = [(different, "differ from the file"), (failed, "cannot be moved")];
+        let problems = problems.iter().filter(|(number, _)| *number > 0);
+        let problems: Vec<String> = problems
+            .map(|(number, what)| format!("the entries of {number} functions {what}"))
+            .collect();
+        if !problems.is_empty() {
+            self.ledger.set_problem(object, &problems.join("; "));
+        }
+        Ok(Hooked { wide: plan.wide, hooked: entries.len() - failed })
+    }
+
+    /// Puts jumps over entries, given by address in the file and the bytes to displace; how many it had
+    /// to leave out.
+    ///
+    /// # Safety
+    /// As [`Hooks::take`], and the entries must be such that `dimmer_scan` says can be hooked.
+    pub(crate) unsafe fn patch(
+        &self,
+        object: usize,
+        base: u64,
+        entries: &[(u64, &[u8])],
+    ) -> Result<usize, HookError> {
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(0) };
+        let code = base + first.0..base + last.0;
+        let memory = |what| move |source| HookError::Memory { what, source };
+        // The address of the code for timed calls comes first.
+        let mut arena = Arena::near(&code, 16 + entries.len() * STUB_BYTES)
+            .map_err(memory("map memory near the code"))?;
+        let mut used = 16;
+        let mut is_written = arena.write(0, &swap::slow().to_le_bytes());
+        let mut patches = Vec::with_capacity(entries.len());
+        let records: &mut [Site] =
+            entries.iter().map(|_| Site { number: 0, body: 0 }).collect::<Vec<_>>().leak();
+        let thread = swap::thread_offset();
+        for ((address, head), record) in entries.iter().zip(records) {
+            let function = base + address;
+            record.number = self.ledger.add_site(object, *address)?;
+            let place = Place {
+                function,
+                stub: arena.address() + used as u64,
+                site: record.number,
+                record: std::ptr::from_ref(record) as u64,
+                slow_at: arena.address(),
+                thread,
+            };
+            let Some(stub) = entry::build(head, &place) else { continue };
+            record.body = place.stub + stub.body as u64;
+            is_written &= arena.write(used, &stub.code);
+            used += stub.code.len().next_multiple_of(16);
+            patches.push((function, stub));
+        }
+        if !is_written {
+            let source =
+                io::Error::new(io::ErrorKind::OutOfMemory, "stubs are longer than expected");
+            return Err(HookError::Memory { what: "write the stubs", source });
+        }
+        arena.seal().map_err(memory("make the stubs executable"))?;
+        // SAFETY: the patches lead to stubs that are in place, and nobody runs the code meanwhile.
+        unsafe { write(&patches) }.map_err(memory("change the code"))?;
+        Ok(entries.len() - patches.len())
+    }
+}
+
+/// Whether it is the file with the hooks' own code.
+fn is_own(loaded: &Loaded) -> bool {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    let within = std::ptr::with_exposed_provenance(address(swap::slow()));
+    // SAFETY: the address is within loaded code, and `info` lives until the call returns.
+    let is_found = unsafe { libc::dladdr(within, info.as_mut_ptr()) } != 0;
+    // SAFETY: all-zero bytes are a valid `Dl_info`, so it is initialised in any case.
+    let info = unsafe { info.assume_init() };
+    is_found && info.dli_fbase.addr() as u64 == loaded.base
+}
+
+/// Writes patches over code.
+///
+/// # Safety
+/// The patches must lie in mapped code that nobody runs meanwhile.
+unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
+    let page = |address: u64| address & !(PAGE - 1);
+    let mut rest = patches;
+    while let Some((first, stub)) = rest.first() {
+        let start = page(*first);
+        let mut end = page(first + stub.reach()) + PAGE;
+        let mut number = 1;
+        while let Some((next, stub)) = rest.get(number).filter(|(next, _)| page(*next) <= end) {
+            end = end.max(page(next + stub.reach()) + PAGE);
+            number += 1;
+        }
+        let (run, after) = rest.split_at(number);
+        rest = after;
+        let pages = start..end;
+        // SAFETY: mapped, and nobody runs it meanwhile.
+        unsafe { protect(&pages, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        for (function, stub) in run {
+            let to = std::ptr::with_exposed_provenance_mut::<u8>(address(
+                function + stub.patch_at as u64,
+            ));
+            // SAFETY: code of a whole file that is mapped and was just made writable.
+            unsafe { std::ptr::copy_nonoverlapping(stub.patch.as_ptr(), to, stub.patch.len()) };
+        }
+        // SAFETY: as before the loop; this is how the loader mapped it.
+        unsafe { protect(&pages, MprotectFlags::READ | MprotectFlags::EXEC) }?;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The pages must be mapped, and nobody may use them in other ways meanwhile.
+unsafe fn protect(pages: &Range<u64>, access: MprotectFlags) -> rustix::io::Result<()> {
+    let start = std::ptr::with_exposed_provenance_mut(address(pages.start));
+    let length = address(pages.end - pages.start);
+    // SAFETY: as promised to this function.
+    unsafe { rustix::mm::mprotect(start, length, access) }
+}
+
+/// Whether these bytes lie in memory there.
+///
+/// # Safety
+/// The memory must be readable.
+unsafe fn holds(at: u64, bytes: &[u8]) -> bool {
+    let live = std::ptr::with_exposed_provenance::<u8>(address(at));
+    // SAFETY: as promised to this function; code does not change meanwhile.
+    let live = unsafe { std::slice::from_raw_parts(live, bytes.len()) };
+    live == bytes
+}
+
+/// An address of this machine's, which has 64 bits.
+fn address(of: u64) -> usize {
+    usize::try_from(of).unwrap_or_default()
+}

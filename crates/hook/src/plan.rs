@@ -1,0 +1,120 @@
+//! Which entries of a file to hook, kept for the next process: a shell script starts tens of processes, most of
+//! them with the same libraries.
+//!
+//! A plan is kept in the directory of the ledgers, which one observation has for itself, so all processes look
+//! for the same classes. It is named by what tells a file apart: device, inode, length and time of change.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_scan::{Function, Scan};
+
+use crate::hooks::HookError;
+
+/// Names of files that hooks, or the loader under them, run on themselves: the C library and the loader,
+/// and the unwinder.
+const OWN_GROUND: [&str; 4] = ["libc.", "ld-", "ld64.", "libgcc_s."];
+
+/// What to hook of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Functions of the classes looked for, whether or not they can be hooked.
+    pub(crate) wide: usize,
+    /// The address in the file of each that can, and how many bytes from there on are displaced, the landing
+    /// pad's included; by address.
+    pub(crate) entries: Vec<(u64, u8)>,
+}
+
+impl Plan {
+    /// The plan for a file: the one that is kept in `directory`, or a new one, which is kept then.
+    ///
+    /// # Errors
+    /// If the file cannot be read or scanned.
+    pub(crate) fn of(
+        path: &Path,
+        classes: &BTreeSet<InstructionClass>,
+        directory: &Path,
+    ) -> Result<Self, HookError> {
+        let kept = kept_at(path, directory);
+        let text = kept.as_ref().and_then(|kept| fs::read_to_string(kept).ok());
+        if let Some(plan) = text.and_then(|text| Self::read(&text)) {
+            return Ok(plan);
+        }
+        let bytes = fs::read(path).map_err(HookError::Read)?;
+        let plan = Self::new(&dimmer_scan::scan(&bytes)?, classes);
+        if let Some(kept) = kept {
+            // Without it the next process scans the file again, nothing else.
+            let _ = replace(&kept, &plan.write());
+        }
+        Ok(plan)
+    }
+
+    fn new(scan: &Scan, classes: &BTreeSet<InstructionClass>) -> Self {
+        let soname = scan.soname.as_deref().unwrap_or_default();
+        if OWN_GROUND.iter().any(|own| soname.starts_with(own)) {
+            return Self::default();
+        }
+        let is_wide =
+            |function: &&Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
+        let wide = scan.functions.iter().filter(is_wide);
+        let entry = |function: &Function| Some((function.addresses.start, function.hook.ok()?));
+        Self { wide: wide.clone().count(), entries: wide.filter_map(entry).collect() }
+    }
+
+    /// A line with the number of wide functions, then one for each entry; a last one, so that a file cut
+    /// short is known.
+    fn write(&self) -> String {
+        let mut text = format!("{}\n", self.wide);
+        for (address, displaced) in &self.entries {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{address:x} {displaced}");
+        }
+        text.push_str(END);
+        text
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut lines = text.strip_suffix(END)?.lines();
+        let wide = lines.next()?.parse().ok()?;
+        let entry = |line: &str| {
+            let (address, displaced) = line.split_once(' ')?;
+            Some((u64::from_str_radix(address, 16).ok()?, displaced.parse().ok()?))
+        };
+        Some(Self { wide, entries: lines.map(entry).collect::<Option<_>>()? })
+    }
+}
+
+const END: &str = "end\n";
+
+fn kept_at(path: &Path, directory: &Path) -> Option<PathBuf> {
+    let file = fs::metadata(path).ok()?;
+    let (seconds, rest) = (file.mtime(), file.mtime_nsec());
+    let name = format!("{}-{}-{}-{seconds}.{rest}.plan", file.dev(), file.ino(), file.size());
+    Some(directory.join(name))
+}
+
+/// Replaces a file; whoever reads it meanwhile gets the old one or the new one.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}", std::process::id()));
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_is_read_as_it_was_written() {
+        let plan = Plan { wide: 3, entries: vec![(0x1000, 5), (0xffff_ffff_1040, 23)] };
+        assert_eq!(Plan::read(&plan.write()), Some(plan.clone()));
+        assert_eq!(Plan::read(&plan.write()[..9]), None);
+        assert_eq!(Plan::read("x\nend\n"), None);
+        assert_eq!(Plan::read(&Plan::default().write()), Some(Plan::default()));
+    }
+}

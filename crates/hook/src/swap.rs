@@ -1,0 +1,456 @@
+//! The code that a hooked function's calls run through, and the memory that it needs.
+//!
+//! Most calls are only counted: the stub at the entry ([`crate::entry`]) counts down, counts up, and
+//! goes on in the function. When the countdown ends, the stub comes here, and this one call is *timed*:
+//! its return address is taken off the stack and kept in a table, the function is called in its place,
+//! and when it returns the address is put back and returned to. Calls and returns stay paired, which
+//! return prediction and shadow stacks want, and the function finds its stack as ever, arguments
+//! included. All registers stay as they were, and at the end the flags too.
+//!
+//! *The table* is one for the process, and its key is where on the stack the return address lay. Stack
+//! addresses differ between threads, so nothing needs to know the thread: a coroutine may go on in
+//! another one, and an unwinder can look the address up. The expression in the call's unwinding record
+//! does that, so C++ exceptions, Rust panics and backtraces pass through a call that is being timed. The
+//! record claims to be a signal's: libgcc tells frames apart by their stack address and whether they are
+//! a signal's, and this one has the stack address of its caller. The address it gives is one less than
+//! the true one, within the call, because nothing is subtracted from addresses that a signal interrupted.
+//!
+//! A frame that is left otherwise (an exception, `longjmp`) leaves its row in the table. The row is used
+//! again by the next call at the same place of a stack. Where no row is free, calls are only counted.
+//!
+//! *Signals* may come anywhere: nothing is kept in a thread's memory between two instructions that a
+//! handler with hooked calls of its own could overwrite. What lies below the stack pointer lies within
+//! the 128 bytes that the kernel leaves alone (System V ABI, x86-64 supplement, §3.2.2).
+
+use std::arch::{asm, global_asm};
+
+use crate::ledger::{
+    COUNTERS, DROPPED, HEAD, NEXT_SLOT, PERIOD, PID, RECORD_BYTES, RECORDS, RING, SLOT_BYTES,
+    SLOTS, SLOTS_AT, TAIL, TID,
+};
+
+/// Rows of the table of return addresses; the unwinding record below has the number less one as well.
+const ROWS: usize = 4096;
+
+/// How many rows a key may lie away from its own.
+const WINDOW: usize = 16;
+
+/// Where a row has what: its key, the return address, the site's number, whether the call follows a timed
+/// one, and the time stamp of its begin.
+const ROW_BYTES: usize = 32;
+
+/// Timed calls under way that are given room in the ring of records in advance.
+const UNDER_WAY: usize = 64;
+
+/// Calls until it is looked again whether the ring of records has room.
+const LATER: u32 = 1 << 16;
+
+/// Where in a thread's memory is the countdown to the next timed call (32 bits). Zero: the next one.
+pub(crate) const COUNTDOWN: i64 = 0;
+/// Where it is told that the next timed call is the next call of all (32 bits).
+const FOLLOWS: i64 = 4;
+/// Where its counters are; null before its first hooked call.
+pub(crate) const COUNTED_AT: i64 = 8;
+
+const _: () = assert!(ROWS == 0x1000 && ROW_BYTES == 1 << 5 && RECORD_BYTES == 1 << 5);
+
+/// What the stub hands over: where a call came from and where it is to go.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Site {
+    /// The number in the ledger.
+    pub(crate) number: u32,
+    /// Where the displaced instructions of the entry lie.
+    pub(crate) body: u64,
+}
+
+global_asm!(
+    // What each thread has.
+    ".section .tbss.dimmer_hook_thread,\"awT\",@nobits",
+    ".p2align 6",
+    ".hidden dimmer_hook_thread",
+    ".globl dimmer_hook_thread",
+    ".type dimmer_hook_thread,@object",
+    ".size dimmer_hook_thread, 64",
+    "dimmer_hook_thread:",
+    ".zero 64",
+    // The table of return addresses.
+    ".section .bss.dimmer_hook_rows,\"aw\",@nobits",
+    ".p2align 6",
+    ".hidden dimmer_hook_rows",
+    ".globl dimmer_hook_rows",
+    "dimmer_hook_rows:",
+    ".zero {table_bytes}",
+    // For threads beyond those that the ledger has room for.
+    ".section .bss.dimmer_hook_waste,\"aw\",@nobits",
+    ".p2align 6",
+    "dimmer_hook_waste:",
+    ".zero {slot_bytes}",
+    // The ledger's address.
+    ".section .bss.dimmer_hook_ledger,\"aw\",@nobits",
+    ".p2align 3",
+    ".hidden dimmer_hook_ledger",
+    ".globl dimmer_hook_ledger",
+    "dimmer_hook_ledger:",
+    ".zero 8",
+    ".text",
+    ".p2align 6",
+    ".hidden dimmer_hook_slow",
+    ".globl dimmer_hook_slow",
+    ".type dimmer_hook_slow,@function",
+    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8, and
+    // r11 as it was at C-16.
+    "dimmer_hook_slow:",
+    ".cfi_startproc",
+    "lea rsp, [rsp - 24]",
+    ".cfi_adjust_cfa_offset 24",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "push rcx",
+    ".cfi_adjust_cfa_offset 8",
+    "push rdx",
+    ".cfi_adjust_cfa_offset 8",
+    "push rbx",
+    ".cfi_adjust_cfa_offset 8",
+    "push rsi",
+    ".cfi_adjust_cfa_offset 8",
+    "push rdi",
+    ".cfi_adjust_cfa_offset 8",
+    "push r8",
+    ".cfi_adjust_cfa_offset 8",
+    // rsp = C-88. Where to go is kept at C-24.
+    "mov rax, [r11 + 8]",
+    "mov [rsp + 64], rax",
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "mov rbx, fs:[r8 + {counted_at}]",
+    "test rbx, rbx",
+    "jz 20f",
+    "21:",
+    "mov eax, [r11]",
+    "inc qword ptr [rbx + rax * 8]",
+    "mov rdx, [rbx + {head}]",
+    "sub rdx, [rbx + {tail}]",
+    "cmp rdx, {ring_room}",
+    "ja 40f",
+    // Reached by a jump from a function whose call is being timed: its time is that one's.
+    "lea rax, [rip + dimmer_hook_return]",
+    "cmp rax, [rsp + 80]",
+    "je 45f",
+    // A row: one left over from this place of the stack, or a free one.
+    "lea rsi, [rsp + 88]",
+    "mov rdi, rsi",
+    "shr rdi, 3",
+    "and edi, {rows} - 1",
+    "shl rdi, 5",
+    "lea rax, [rip + dimmer_hook_rows]",
+    "add rdi, rax",
+    "mov ecx, {window}",
+    "mov rdx, rdi",
+    "2:",
+    "cmp [rdx], rsi",
+    "je 5f",
+    "add rdx, {row_bytes}",
+    "dec ecx",
+    "jnz 2b",
+    "mov ecx, {window}",
+    "mov rdx, rdi",
+    "3:",
+    "xor eax, eax",
+    "lock cmpxchg [rdx], rsi",
+    "je 5f",
+    "add rdx, {row_bytes}",
+    "dec ecx",
+    "jnz 3b",
+    "jmp 40f",
+    "5:",
+    "mov rax, [rsp + 80]",
+    "mov [rdx + 8], rax",
+    "mov eax, [r11]",
+    "mov [rdx + 16], eax",
+    "mov eax, fs:[r8 + {follows}]",
+    "mov [rdx + 20], eax",
+    "mov dword ptr fs:[r8 + {follows}], 0",
+    "mov rdi, rdx",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rdx, rax",
+    "mov [rdi + 24], rdx",
+    // The next one after half to one and a half periods, by the time stamp's last bits.
+    "imul eax, eax, 0x9e3779b1",
+    "mov ecx, [rbx + {period}]",
+    "mul ecx",
+    "shr ecx, 1",
+    "add edx, ecx",
+    "mov fs:[r8 + {countdown}], edx",
+    "pop r8",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdi",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rsi",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rbx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rcx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rax",
+    ".cfi_adjust_cfa_offset -8",
+    "mov r11, [rsp + 16]",
+    "lea rsp, [rsp + 32]",
+    ".cfi_adjust_cfa_offset -32",
+    "jmp dimmer_hook_call",
+    ".cfi_adjust_cfa_offset 88",
+    // The first hooked call of a thread.
+    "20:",
+    "mov rdx, [rip + dimmer_hook_ledger]",
+    "test rdx, rdx",
+    "jz 30f",
+    "mov ebx, 1",
+    "lock xadd [rdx + {next_slot}], ebx",
+    "cmp ebx, {slots}",
+    "jae 30f",
+    "imul rbx, rbx, {slot_bytes}",
+    "lea rbx, [rbx + rdx + {first_counters}]",
+    "mov rsi, r11",
+    "mov eax, 186",
+    "syscall",
+    "mov [rbx + {tid}], eax",
+    "mov eax, 39",
+    "syscall",
+    "mov [rbx + {pid}], eax",
+    "mov r11, rsi",
+    "mov dword ptr [rbx + {period}], 1",
+    "jmp 31f",
+    "30:",
+    "lea rbx, [rip + dimmer_hook_waste + {counters}]",
+    "31:",
+    "mov fs:[r8 + {counted_at}], rbx",
+    "jmp 21b",
+    // No room: count for a while.
+    "40:",
+    "inc qword ptr [rbx + {dropped}]",
+    "mov dword ptr fs:[r8 + {countdown}], {later}",
+    "mov dword ptr fs:[r8 + {follows}], 0",
+    // Go on without timing.
+    "45:",
+    "pop r8",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdi",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rsi",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rbx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rcx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rax",
+    ".cfi_adjust_cfa_offset -8",
+    "mov r11, [rsp + 16]",
+    "lea rsp, [rsp + 24]",
+    ".cfi_adjust_cfa_offset -24",
+    "jmp qword ptr [rsp - 16]",
+    ".cfi_endproc",
+    ".size dimmer_hook_slow, . - dimmer_hook_slow",
+    // The call itself. The call instruction and its return address share their upper 60 bits, by which
+    // the unwinding record finds the distance to the table right before them.
+    ".p2align 4, 0xcc",
+    ".zero 12, 0xcc",
+    "7:",
+    ".long dimmer_hook_rows - 7b",
+    ".type dimmer_hook_call,@function",
+    "dimmer_hook_call:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    // The return address is a value: DW_CFA_val_expression of register 16, 38 bytes. On the stack is C.
+    ".cfi_escape 0x16, 0x10, 0x26",
+    // dup, lit3, shr, const2u 0xfff, and, lit5, shl: where its own row is in the table.
+    ".cfi_escape 0x12, 0x33, 0x25, 0x0a, 0xff, 0x0f, 0x1a, 0x35, 0x24",
+    // breg16 0, lit15, not, and, lit4, minus: where the distance to the table is.
+    ".cfi_escape 0x80, 0x00, 0x3f, 0x20, 0x1a, 0x34, 0x1c",
+    // dup, deref_size 4, plus, plus: the row.
+    ".cfi_escape 0x12, 0x94, 0x04, 0x22, 0x22",
+    // over, over, deref, eq, bra 5, plus_uconst 32, skip -12: until it has the key.
+    ".cfi_escape 0x14, 0x14, 0x06, 0x29, 0x28, 0x05, 0x00, 0x23, 0x20, 0x2f, 0xf4, 0xff",
+    // plus_uconst 8, deref, lit1, minus.
+    ".cfi_escape 0x23, 0x08, 0x06, 0x31, 0x1c",
+    "call qword ptr [rsp - 24]",
+    ".cfi_endproc",
+    ".size dimmer_hook_call, . - dimmer_hook_call",
+    ".type dimmer_hook_return,@function",
+    "dimmer_hook_return:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_undefined rip",
+    "lea rsp, [rsp - 8]",
+    ".cfi_adjust_cfa_offset 8",
+    "push r11",
+    ".cfi_adjust_cfa_offset 8",
+    "pushfq",
+    ".cfi_adjust_cfa_offset 8",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "push rcx",
+    ".cfi_adjust_cfa_offset 8",
+    "push rdx",
+    ".cfi_adjust_cfa_offset 8",
+    "push rbx",
+    ".cfi_adjust_cfa_offset 8",
+    "push rsi",
+    ".cfi_adjust_cfa_offset 8",
+    "push rdi",
+    ".cfi_adjust_cfa_offset 8",
+    "push r8",
+    ".cfi_adjust_cfa_offset 8",
+    // rsp = C-80.
+    "rdtsc",
+    "shl rdx, 32",
+    "or rdx, rax",
+    "lea rsi, [rsp + 80]",
+    "mov rdi, rsi",
+    "shr rdi, 3",
+    "and edi, {rows} - 1",
+    "shl rdi, 5",
+    "lea rax, [rip + dimmer_hook_rows]",
+    "add rdi, rax",
+    "6:",
+    "cmp [rdi], rsi",
+    "je 7f",
+    "add rdi, {row_bytes}",
+    "jmp 6b",
+    "7:",
+    "mov rax, [rdi + 8]",
+    "mov [rsp + 72], rax",
+    ".cfi_offset rip, -8",
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "mov rbx, fs:[r8 + {counted_at}]",
+    // None: the child of a fork within the function.
+    "test rbx, rbx",
+    "jz 9f",
+    "mov rcx, [rbx + {head}]",
+    "sub rcx, [rbx + {tail}]",
+    "cmp rcx, {records}",
+    "jae 8f",
+    "mov eax, 1",
+    "xadd [rbx + {head}], rax",
+    "and eax, {records} - 1",
+    "shl eax, 5",
+    "lea rax, [rbx + rax + {ring}]",
+    "mov rcx, [rdi + 24]",
+    "mov [rax], rcx",
+    "mov ecx, [rdi + 16]",
+    "mov [rax + 16], ecx",
+    "mov ecx, [rdi + 20]",
+    "mov [rax + 20], ecx",
+    // The end last: with it the record is complete.
+    "mov [rax + 8], rdx",
+    // Timed calls come in pairs, so that the time between two calls is known.
+    "cmp dword ptr [rbx + {period}], 1",
+    "jbe 22f",
+    "test ecx, ecx",
+    "jnz 9f",
+    "22:",
+    "mov dword ptr fs:[r8 + {follows}], 1",
+    "mov dword ptr fs:[r8 + {countdown}], 0",
+    "jmp 9f",
+    "8:",
+    "inc qword ptr [rbx + {dropped}]",
+    "9:",
+    "mov qword ptr [rdi], 0",
+    "pop r8",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdi",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rsi",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rbx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rcx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rax",
+    ".cfi_adjust_cfa_offset -8",
+    "popfq",
+    ".cfi_adjust_cfa_offset -8",
+    "pop r11",
+    ".cfi_adjust_cfa_offset -8",
+    "ret",
+    ".cfi_endproc",
+    ".size dimmer_hook_return, . - dimmer_hook_return",
+    table_bytes = const (ROWS + WINDOW) * ROW_BYTES,
+    rows = const ROWS,
+    window = const WINDOW,
+    row_bytes = const ROW_BYTES,
+    slots = const SLOTS,
+    slot_bytes = const SLOT_BYTES,
+    next_slot = const NEXT_SLOT,
+    counters = const COUNTERS,
+    first_counters = const SLOTS_AT + COUNTERS,
+    // All parts of a slot as seen from its counters.
+    tid = const TID.cast_signed() - COUNTERS.cast_signed(),
+    pid = const PID.cast_signed() - COUNTERS.cast_signed(),
+    period = const PERIOD.cast_signed() - COUNTERS.cast_signed(),
+    dropped = const DROPPED.cast_signed() - COUNTERS.cast_signed(),
+    head = const HEAD.cast_signed() - COUNTERS.cast_signed(),
+    tail = const TAIL.cast_signed() - COUNTERS.cast_signed(),
+    ring = const RING.cast_signed() - COUNTERS.cast_signed(),
+    records = const RECORDS,
+    ring_room = const RECORDS - UNDER_WAY,
+    later = const LATER,
+    countdown = const COUNTDOWN,
+    follows = const FOLLOWS,
+    counted_at = const COUNTED_AT,
+);
+
+unsafe extern "C" {
+    /// Not a function to call: stubs jump there.
+    fn dimmer_hook_slow();
+    static mut dimmer_hook_ledger: *mut u8;
+}
+
+/// Where stubs go when their countdown ends.
+pub(crate) fn slow() -> u64 {
+    dimmer_hook_slow as *const () as u64
+}
+
+/// How far from the `fs` base each thread's memory is (bytes).
+pub(crate) fn thread_offset() -> i64 {
+    let offset: i64;
+    // SAFETY: the loader has filled in this entry of the table, and reading it changes nothing.
+    unsafe {
+        asm!(
+            "mov {}, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+            out(reg) offset,
+            options(nostack, pure, readonly, preserves_flags)
+        );
+    }
+    offset
+}
+
+/// Hands the mapped ledger, or null, to the code above: threads that had no hooked call yet will claim
+/// their slots there. It must stay mapped for as long as any function is hooked.
+pub(crate) fn set_ledger(ledger: *mut u8) {
+    let place = &raw mut dimmer_hook_ledger;
+    // SAFETY: the place is valid, and hooked code reads it in one instruction.
+    unsafe { place.write_volatile(ledger) };
+}
+
+/// Makes the calling thread claim a slot of its own at its next hooked call: after a fork it would
+/// go on in its parent's.
+pub fn forget_thread() {
+    const { assert!(COUNTDOWN == 0 && COUNTED_AT == 8) };
+    // SAFETY: the thread's own memory, aligned. One store, so that no signal handler sees half of it.
+    unsafe {
+        asm!(
+            "xorps {zero}, {zero}",
+            "movaps fs:[{offset}], {zero}",
+            zero = out(xmm_reg) _,
+            offset = in(reg) thread_offset(),
+            options(nostack, preserves_flags)
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Programs as the user names them: which file that is, and whether it runs with rights of its own.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Bits of a file's mode: set user or group on execution.
+const SET_ID: u32 = 0o6000;
+/// Somebody may execute it.
+const EXECUTE: u32 = 0o111;
+
+/// Why a name is no program.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// No directory of the search path has it.
+    #[error("no program `{0}` in the directories of PATH")]
+    NotInPath(String),
+    /// There is no such file.
+    #[error("no program {}", .0.display())]
+    NotThere(PathBuf),
+    /// It is a directory, or nobody may execute it.
+    #[error("{} is not executable", .0.display())]
+    NotExecutable(PathBuf),
+}
+
+/// The file that `name` means: itself if it has a slash, else the first executable one in the directories
+/// of `path`, the value of `PATH`.
+///
+/// # Errors
+/// If there is none, or it is not executable.
+pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
+    if name.as_encoded_bytes().contains(&b'/') {
+        let file = PathBuf::from(name);
+        return if is_executable(&file) {
+            Ok(file)
+        } else if file.exists() {
+            Err(ProgramError::NotExecutable(file))
+        } else {
+            Err(ProgramError::NotThere(file))
+        };
+    }
+    let directories = std::env::split_paths(path.unwrap_or_default());
+    let mut files = directories.map(|directory| directory.join(name));
+    let found = files.find(|file| is_executable(file));
+    found.ok_or_else(|| ProgramError::NotInPath(name.to_string_lossy().into_owned()))
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|found| found.is_file() && found.mode() & EXECUTE != 0)
+}
+
+/// Whether a file, executed by this user, would run with the rights of another user or group: the loader
+/// then takes no libraries from the environment.
+#[must_use]
+pub fn changes_rights(file: &Path) -> bool {
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    file.metadata().is_ok_and(|found| {
+        let sets = |bit: u32| found.mode() & SET_ID & bit != 0;
+        sets(0o4000) && found.uid() != user || sets(0o2000) && found.gid() != group
+    })
+}
+
+/// The interpreter that a script names in its first line; `None` if it is no script.
+#[must_use]
+pub fn interpreter_of_script(bytes: &[u8]) -> Option<PathBuf> {
+    let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = String::from_utf8_lossy(line);
+    line.split_whitespace().next().map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn first_executable_in_the_path_is_meant() {
+        let home = tempfile::tempdir().unwrap();
+        let file = |name: &str, mode: u32| {
+            let path = home.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        file("one/tool", 0o644);
+        let second = file("two/tool", 0o755);
+        let path =
+            std::env::join_paths([home.path().join("one"), home.path().join("two")]).unwrap();
+        assert_eq!(find(OsStr::new("tool"), Some(&path)).unwrap(), second);
+        let told = find(OsStr::new("tol"), Some(&path)).unwrap_err().to_string();
+        assert_eq!(told, "no program `tol` in the directories of PATH");
+        let told = find(home.path().join("one/tool").as_os_str(), None).unwrap_err();
+        assert!(matches!(told, ProgramError::NotExecutable(_)));
+        assert!(!changes_rights(&second));
+        let rights = file("two/rights", 0o4755);
+        let owner = std::os::unix::fs::chown(&rights, Some(1), None);
+        if owner.is_ok() {
+            std::fs::set_permissions(&rights, std::fs::Permissions::from_mode(0o4755)).unwrap();
+            assert!(changes_rights(&rights));
+        }
+    }
+
+    #[test]
+    fn scripts_name_their_interpreter() {
+        let script = b"#! /usr/bin/env python3\nimport this\n";
+        assert_eq!(interpreter_of_script(script), Some(PathBuf::from("/usr/bin/env")));
+        assert_eq!(interpreter_of_script(b"\x7fELF"), None);
+    }
+}

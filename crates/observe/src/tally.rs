@@ -1,0 +1,129 @@
+//! From timed calls and counters to what each function did.
+
+use std::collections::BTreeMap;
+
+use dimmer_hook::TimedCall;
+
+use crate::times::Times;
+
+/// What was done with one function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Calls, timed or not.
+    pub calls: u64,
+    /// How long a call took, of those that were timed.
+    pub lasted: Times,
+    /// How long it was from the end of a call to the begin of the thread's next one of any hooked
+    /// function; of those where both were timed.
+    pub gap_after: Times,
+}
+
+impl Tally {
+    /// Adds what somebody else did with it.
+    pub fn merge(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.lasted.merge(&other.lasted);
+        self.gap_after.merge(&other.gap_after);
+    }
+}
+
+/// What a thread did, by the number of the function.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ThreadTally {
+    /// Each function that it called.
+    pub(crate) functions: BTreeMap<usize, Tally>,
+    /// The function and the end (ticks) of the call that was timed last.
+    last: Option<(usize, u64)>,
+    /// What was timed of each function since its calls were last told.
+    pending: BTreeMap<usize, Pending>,
+}
+
+/// Times whose calls are not told yet (ns).
+#[derive(Clone, Debug, Default)]
+struct Pending {
+    lasted: Vec<f64>,
+    gaps_after: Vec<f64>,
+}
+
+impl ThreadTally {
+    /// Adds a timed call; `ns_per_tick` is the time-stamp counter's.
+    pub(crate) fn add(&mut self, call: TimedCall, ns_per_tick: f64) {
+        if call.follows
+            && let Some((before, ended)) = self.last
+            && let Some(gap) = call.begin.checked_sub(ended)
+        {
+            let pending = self.pending.entry(before).or_default();
+            pending.gaps_after.push(gap as f64 * ns_per_tick);
+        }
+        let lasted = (call.end - call.begin) as f64 * ns_per_tick;
+        self.pending.entry(call.site).or_default().lasted.push(lasted);
+        self.last = Some((call.site, call.end));
+    }
+
+    /// Tells how often a function was called in all so far. The times since it was told before stand for
+    /// the calls since then: how many calls are timed changes, so times differ in weight.
+    pub(crate) fn count(&mut self, site: usize, calls: u64) {
+        if calls == 0 {
+            return;
+        }
+        let tally = self.functions.entry(site).or_default();
+        tally.calls = calls;
+        let Some(pending) = self.pending.get_mut(&site) else { return };
+        let stand_for = |times: &mut Vec<f64>, sum: &mut Times| {
+            let new = calls as f64 - sum.calls();
+            let each = new / times.len() as f64;
+            times.drain(..).for_each(|ns| sum.add(ns, each));
+        };
+        stand_for(&mut pending.lasted, &mut tally.lasted);
+        stand_for(&mut pending.gaps_after, &mut tally.gap_after);
+    }
+
+    /// Calls of all functions.
+    pub(crate) fn calls(&self) -> u64 {
+        self.functions.values().map(|tally| tally.calls).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(site: usize, begin: u64, end: u64, follows: bool) -> TimedCall {
+        TimedCall { site, begin, end, follows }
+    }
+
+    #[test]
+    fn a_gap_belongs_to_the_call_before_it() {
+        let mut thread = ThreadTally::default();
+        thread.add(call(3, 100, 200, false), 0.5);
+        thread.add(call(4, 1200, 1300, true), 0.5);
+        thread.count(3, 1);
+        thread.count(4, 1);
+        assert_eq!(thread.functions[&3].gap_after.mean(), Some(500.0));
+        assert_eq!(thread.functions[&3].lasted.mean(), Some(50.0));
+        assert_eq!(thread.functions[&4].gap_after.measured(), 0);
+    }
+
+    #[test]
+    fn calls_that_do_not_follow_each_other_have_no_gap() {
+        let mut thread = ThreadTally::default();
+        thread.add(call(3, 100, 200, false), 1.0);
+        thread.add(call(3, 1200, 1300, false), 1.0);
+        thread.count(3, 2);
+        assert_eq!(thread.functions[&3].gap_after.measured(), 0);
+    }
+
+    #[test]
+    fn times_stand_for_the_calls_around_them() {
+        let mut thread = ThreadTally::default();
+        thread.add(call(3, 0, 10, false), 1.0);
+        thread.count(3, 1000);
+        // Nothing was timed among these; they go to the next that was.
+        thread.count(3, 1500);
+        thread.add(call(3, 0, 100, false), 1.0);
+        thread.add(call(3, 0, 100, false), 1.0);
+        thread.count(3, 2000);
+        let lasted = &thread.functions[&3].lasted;
+        assert_eq!((lasted.measured(), lasted.sum()), (3, 1000.0 * 10.0 + 1000.0 * 100.0));
+    }
+}

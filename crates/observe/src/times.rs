@@ -1,0 +1,123 @@
+//! Histograms of times that are small when there is little in them: a program has thousands of functions,
+//! and tens of threads may call each.
+
+use std::collections::BTreeMap;
+
+/// Buckets for each doubling: each is 4.4 % wide.
+const PER_DOUBLING: f64 = 16.0;
+
+/// A histogram of times in nanoseconds, each of which stands for a number of calls; buckets are 4.4 % wide,
+/// sums exact.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Times {
+    buckets: BTreeMap<i32, f64>,
+    measured: u64,
+    calls: f64,
+    sum: f64,
+}
+
+impl Times {
+    /// Adds a time (ns) that stands for so many calls. What is no time counts as none.
+    pub fn add(&mut self, ns: f64, calls: f64) {
+        let ns = if ns.is_finite() { ns.max(0.0) } else { 0.0 };
+        #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a finite number")]
+        let bucket = (ns.max(0.5).log2() * PER_DOUBLING).floor() as i32;
+        *self.buckets.entry(bucket).or_default() += calls;
+        self.measured += 1;
+        self.calls += calls;
+        self.sum += ns * calls;
+    }
+
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, count) in &other.buckets {
+            *self.buckets.entry(*bucket).or_default() += count;
+        }
+        self.measured += other.measured;
+        self.calls += other.calls;
+        self.sum += other.sum;
+    }
+
+    /// How many were measured.
+    #[must_use]
+    pub fn measured(&self) -> u64 {
+        self.measured
+    }
+
+    /// For how many calls they stand.
+    #[must_use]
+    pub fn calls(&self) -> f64 {
+        self.calls
+    }
+
+    /// The sum over all calls that they stand for (ns).
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    /// The mean (ns); `None` without any.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.calls > 0.0).then(|| self.sum / self.calls)
+    }
+
+    /// The time below which this share of the calls lies (ns), to half a bucket; `None` without any.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let wanted = share.clamp(0.0, 1.0) * self.calls;
+        let mut below = 0.0;
+        for (middle, count) in self.iter() {
+            below += count;
+            if below >= wanted {
+                return Some(middle);
+            }
+        }
+        self.iter().last().map(|(middle, _)| middle)
+    }
+
+    /// The middle of each bucket (ns) and how many calls lie there, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let middle = |bucket: i32| ((f64::from(bucket) + 0.5) / PER_DOUBLING).exp2();
+        self.buckets.iter().map(move |(bucket, count)| (middle(*bucket), *count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_right_to_a_bucket_and_means_exactly() {
+        let mut times = Times::default();
+        (1..=1000).for_each(|n| times.add(f64::from(n), 1.0));
+        assert!((times.quantile(0.5).unwrap() / 500.0 - 1.0).abs() < 0.045);
+        assert!((times.quantile(0.99).unwrap() / 990.0 - 1.0).abs() < 0.045);
+        assert_eq!(times.mean(), Some(500.5));
+        assert_eq!(times.measured(), 1000);
+    }
+
+    #[test]
+    fn each_time_counts_for_its_calls() {
+        let mut times = Times::default();
+        times.add(10.0, 90.0);
+        times.add(1000.0, 10.0);
+        assert_eq!((times.sum(), times.mean()), (10_900.0, Some(109.0)));
+        assert!(times.quantile(0.8).unwrap() < 11.0);
+        assert!(times.quantile(0.95).unwrap() > 950.0);
+    }
+
+    #[test]
+    fn nothing_has_no_quantile() {
+        assert_eq!(Times::default().quantile(0.5), None);
+        assert_eq!(Times::default().mean(), None);
+    }
+
+    #[test]
+    fn what_is_no_time_counts_as_none() {
+        let mut times = Times::default();
+        times.add(f64::NAN, 1.0);
+        times.add(-3.0, 1.0);
+        assert_eq!((times.measured(), times.mean()), (2, Some(0.0)));
+    }
+}

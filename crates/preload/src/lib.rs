@@ -1,0 +1,140 @@
+//! The library that `dimmer observe` has the loader put into the programs it starts (`LD_PRELOAD`).
+//!
+//! It hooks what is loaded before any of it runs, and what `dlopen` brings as soon as it is mapped. What
+//! it needs to know is in the environment: [`dimmer_hook::DIRECTORY`] and [`dimmer_hook::CLASSES`]. Without these it does nothing,
+//! and whatever goes wrong, the program runs as if it were not there.
+
+use std::collections::BTreeSet;
+use std::ffi::{c_char, c_int};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use dimmer_hook::{Hooks, Ledger, Loaded, Objects};
+use dimmer_processor::class::InstructionClass;
+use rustix::mm::MprotectFlags;
+
+/// What is hooked in this process.
+struct Session {
+    objects: Objects,
+    hooks: Hooks,
+    /// The files that were loaded when it was last looked.
+    known: BTreeSet<Loaded>,
+}
+
+static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
+
+unsafe extern "C" {
+    static mut environ: *const *const c_char;
+}
+
+/// The loader passes what it passes to `main`.
+extern "C" fn begin(
+    _count: c_int,
+    _arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // The C library sets this when it is initialised, which is later.
+    // SAFETY: there is one thread.
+    unsafe { environ = environment };
+    // A panic must not leave this library; its message is the hook's of the standard library.
+    let _ = std::panic::catch_unwind(start);
+}
+
+fn start() -> Option<()> {
+    let directory = std::env::var_os(dimmer_hook::DIRECTORY)?;
+    let classes = std::env::var(dimmer_hook::CLASSES).ok()?;
+    let classes: BTreeSet<InstructionClass> =
+        classes.split(',').filter_map(|class| class.parse().ok()).collect();
+    let objects = Objects::find()?;
+    let ledger = Ledger::create(Path::new(&directory)).ok()?;
+    let hooks = Hooks::new(ledger, classes);
+    let mut session = Session { objects, hooks, known: BTreeSet::new() };
+    session.look();
+    let changed = session.objects.changed();
+    *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    // SAFETY: handlers that may run in the child of a fork; this one writes to its own thread's memory.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    redirect(changed);
+    Some(())
+}
+
+impl Session {
+    /// Hooks what was loaded since the last time.
+    fn look(&mut self) {
+        let loaded = self.objects.loaded();
+        for new in loaded.iter().filter(|loaded| !self.known.contains(loaded)) {
+            // SAFETY: the file's code does not run yet: either no code but the loader's does, or the
+            // loader has just mapped it.
+            let hooked = unsafe { self.hooks.take(new) };
+            // What went wrong is in the ledger, for whoever observes.
+            drop(hooked);
+        }
+        self.known = loaded.into_iter().collect();
+    }
+}
+
+extern "C" fn forked() {
+    dimmer_hook::forget_thread();
+}
+
+/// The loader has changed its list, or is about to.
+extern "C" fn changed() {
+    let _ = std::panic::catch_unwind(|| {
+        // The loader's lock is held, so nobody else comes here, except this thread again: hooks may
+        // load nothing, but their memory allocator may be the program's.
+        if let Ok(mut session) = SESSION.try_lock()
+            && let Some(session) = session.as_mut()
+            && session.objects.is_consistent()
+        {
+            session.look();
+        }
+    });
+}
+
+/// Makes the loader's empty function for debuggers end up in [`changed`]: writes a jump over it, with the
+/// distance in a register, as it may be far away.
+fn redirect(empty: u64) {
+    // mov rax, changed; jmp rax
+    let target = (changed as extern "C" fn()) as usize as u64;
+    let mut code = vec![0x48, 0xb8];
+    code.extend(target.to_le_bytes());
+    code.extend([0xff, 0xe0]);
+    let Ok(at) = usize::try_from(empty) else { return };
+    let live = std::ptr::with_exposed_provenance_mut::<u8>(at);
+    // SAFETY: the loader's code is readable, and functions there begin at 16 bytes.
+    let head = unsafe { std::slice::from_raw_parts(live, 16) };
+    if !at.is_multiple_of(16) || !is_empty_function(head) {
+        return;
+    }
+    let page = std::ptr::with_exposed_provenance_mut(at & !4095);
+    // SAFETY: the loader's own page. Nobody runs it: this thread does not come from there, and there is no other.
+    let writable =
+        unsafe { rustix::mm::mprotect(page, 4096, MprotectFlags::READ | MprotectFlags::WRITE) };
+    if writable.is_err() {
+        return;
+    }
+    // SAFETY: the page is writable, and the function and its padding have 16 bytes.
+    unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), live, code.len()) };
+    // SAFETY: as before. If this fails, the loader's next change of the list ends the process; it was the
+    // state of the page a moment ago, so it does not.
+    let executable =
+        unsafe { rustix::mm::mprotect(page, 4096, MprotectFlags::READ | MprotectFlags::EXEC) };
+    debug_assert!(executable.is_ok());
+}
+
+/// Whether there is a function that only returns, and padding after it.
+fn is_empty_function(head: &[u8]) -> bool {
+    let body = head.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(head);
+    // What pads: `nop`s of all lengths, `int3`, zeros.
+    body.first() == Some(&0xc3)
+        && body[1..].iter().all(|byte| {
+            matches!(
+                byte,
+                0x00 | 0x0f | 0x1f | 0x2e | 0x40 | 0x44 | 0x66 | 0x80 | 0x84 | 0x90 | 0xcc
+            )
+        })
+}
