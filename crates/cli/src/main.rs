@@ -4,6 +4,7 @@
 
 mod args;
 mod doctor;
+mod launch;
 mod model;
 mod observe;
 mod output;
