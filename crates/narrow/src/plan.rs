@@ -1,0 +1,285 @@
+//! Which switches apply to a program, and what its environment has to hold for them.
+
+use crate::merge::merge;
+use crate::switch::LOADERS;
+use crate::{Means, SWITCHES, Switch, Width};
+
+/// The name by which masking CPUID is chosen, which is no switch of a library.
+const CPUID: &str = "cpuid";
+
+/// What was asked for and cannot be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NarrowError {
+    /// A name that no switch has. Nothing was chosen.
+    #[error("unknown switch `{name}`; expected one of {accepted}")]
+    UnknownSwitch {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        accepted: String,
+    },
+    /// A width that there is no narrowing to.
+    #[error("unknown width `{0}`; expected 256 or 128")]
+    UnknownWidth(String),
+}
+
+/// What may be done.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// These switches, where they apply.
+    pub switches: Vec<&'static Switch>,
+    /// Whether features may be masked in CPUID.
+    pub cpuid: bool,
+}
+
+/// The switches of these names, and `cpuid`; all of them, if there is no name.
+///
+/// # Errors
+/// [`NarrowError::UnknownSwitch`].
+pub fn choose(names: &[String]) -> Result<Choice, NarrowError> {
+    if names.is_empty() {
+        return Ok(Choice { switches: SWITCHES.iter().collect(), cpuid: true });
+    }
+    let mut choice = Choice { switches: Vec::new(), cpuid: false };
+    for name in names {
+        if name == CPUID {
+            choice.cpuid = true;
+        } else if let Some(switch) = SWITCHES.iter().find(|switch| switch.name == name) {
+            choice.switches.push(switch);
+        } else {
+            let accepted: Vec<&str> = SWITCHES.iter().map(|one| one.name).chain([CPUID]).collect();
+            let accepted = accepted.join(", ");
+            return Err(NarrowError::UnknownSwitch { name: name.clone(), accepted });
+        }
+    }
+    Ok(choice)
+}
+
+/// What is known of a program before it runs.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// The names of the files that are executed: the program, and of a script also its interpreter.
+    /// Without directories.
+    pub names: Vec<String>,
+    /// The names of the libraries that it needs, and that those need. Without directories.
+    pub libraries: Vec<String>,
+    /// Whether the Go toolchain made it.
+    pub is_go: bool,
+}
+
+/// What is to be done for a program.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Variables to set.
+    pub settings: Vec<Setting>,
+    /// Variables that have to stay as the user has set them.
+    pub kept: Vec<Kept>,
+    /// What only the user can do.
+    pub advice: Vec<Advice>,
+}
+
+/// A variable to set.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// For whom.
+    pub switch: &'static Switch,
+    /// Its name.
+    pub name: &'static str,
+    /// Its value, with what the user had set.
+    pub value: String,
+}
+
+/// A variable of the user's that stays.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Who reads it.
+    pub switch: &'static Switch,
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+}
+
+/// Arguments for the user to give.
+#[derive(Clone, Copy, Debug)]
+pub struct Advice {
+    /// To whom.
+    pub switch: &'static Switch,
+    /// What to give.
+    pub arguments: &'static str,
+}
+
+/// What to do so that `program` uses vectors of at most `width`, by `switches`, when its environment
+/// would be what `environment` tells of each variable.
+#[must_use]
+pub fn plan(
+    program: &Program,
+    width: Width,
+    switches: &[&'static Switch],
+    environment: impl Fn(&str) -> Option<String>,
+) -> Plan {
+    let mut plan = Plan::default();
+    for switch in switches.iter().copied().filter(|switch| concerns(switch, program)) {
+        match switch.means {
+            Means::Environment(variables) => {
+                for variable in variables {
+                    let (name, own) = (variable.name, variable.value(width));
+                    let existing = environment(name).filter(|value| !value.is_empty());
+                    match existing {
+                        // A switch that is on without being set.
+                        None if own == "1" => {}
+                        None => plan.settings.push(Setting { switch, name, value: own }),
+                        Some(value) if value == own => {}
+                        Some(value) => match merge(variable.merge, &value, &own, width) {
+                            Some(merged) if merged == value => {}
+                            Some(value) => plan.settings.push(Setting { switch, name, value }),
+                            None => plan.kept.push(Kept { switch, name, value }),
+                        },
+                    }
+                }
+            }
+            Means::Arguments { at_256, at_128 } => {
+                let arguments = match width {
+                    Width::Bits256 => at_256,
+                    Width::Bits128 => at_128,
+                };
+                plan.advice.push(Advice { switch, arguments });
+            }
+        }
+    }
+    plan
+}
+
+fn concerns(switch: &Switch, program: &Program) -> bool {
+    let applies = &switch.applies;
+    let is_one_of = |names: &[&str]| {
+        program.names.iter().any(|own| names.iter().any(|name| is_version_of(own, name)))
+    };
+    program.libraries.iter().any(|library| applies.libraries.contains(&stem(library)))
+        || is_one_of(applies.programs)
+        || applies.loaders && is_one_of(&LOADERS)
+        || applies.go && program.is_go
+}
+
+/// `libcrypto` of `libcrypto.so.3`, `libscipy_openblas64_` of `libscipy_openblas64_-32a4b2a6.so`.
+fn stem(library: &str) -> &str {
+    let name = library.split(".so").next().unwrap_or(library);
+    name.split('-').next().unwrap_or(name)
+}
+
+/// Whether a program is called so, with or without a version: `python3.11` is a `python`.
+fn is_version_of(own: &str, name: &str) -> bool {
+    own.strip_prefix(name).is_some_and(|rest| {
+        rest.trim_start_matches('-').chars().all(|c| c.is_ascii_digit() || c == '.')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(name: &str, libraries: &[&str]) -> Program {
+        let libraries = libraries.iter().map(|one| (*one).to_owned()).collect();
+        Program { names: vec![name.to_owned()], libraries, is_go: false }
+    }
+
+    /// The names of the variables that are set, and how many of the user's are kept.
+    #[track_caller]
+    fn check(program: &Program, environment: &[(&str, &str)], set: &[&str], kept: &[&str]) -> Plan {
+        let value = |name: &str| {
+            let found = environment.iter().find(|(own, _)| *own == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let all = choose(&[]).unwrap();
+        let plan = plan(program, Width::Bits256, &all.switches, value);
+        let names: Vec<&str> = plan.settings.iter().map(|setting| setting.name).collect();
+        assert_eq!(names, set);
+        let names: Vec<&str> = plan.kept.iter().map(|kept| kept.name).collect();
+        assert_eq!(names, kept);
+        plan
+    }
+
+    #[test]
+    fn switches_apply_where_their_library_is() {
+        let openssl = program("openssl", &["libssl.so.3", "libcrypto.so.3", "libc.so.6"]);
+        check(&openssl, &[], &["GLIBC_TUNABLES", "OPENSSL_ia32cap"], &[]);
+        check(&program("true", &["libc.so.6"]), &[], &["GLIBC_TUNABLES"], &[]);
+        check(&program("true", &["libcryptonite.so.1"]), &[], &[], &[]);
+        let bundled = program("tool", &["libscipy_openblas64_-32a4b2a6.so"]);
+        check(&bundled, &[], &["OPENBLAS_CORETYPE"], &[]);
+    }
+
+    #[test]
+    fn interpreters_get_all_that_is_silent() {
+        let silent = [
+            "OPENSSL_ia32cap",
+            "OPENBLAS_CORETYPE",
+            "ONEDNN_MAX_CPU_ISA",
+            "DNNL_MAX_CPU_ISA",
+            "MKL_ENABLE_INSTRUCTIONS",
+        ];
+        check(&program("bash", &[]), &[], &silent, &[]);
+        let with_numpy: Vec<&str> =
+            silent.iter().copied().chain(["NPY_DISABLE_CPU_FEATURES"]).collect();
+        check(&program("python3.11", &[]), &[], &with_numpy, &[]);
+        check(&program("pythonesque", &[]), &[], &[], &[]);
+        let java = check(
+            &program("java", &["libjli.so"]),
+            &[],
+            &[silent.as_slice(), &["JAVA_TOOL_OPTIONS"]].concat(),
+            &[],
+        );
+        assert!(java.settings.iter().any(|setting| setting.value == "-XX:UseAVX=2"));
+        let go = Program { is_go: true, ..program("server", &[]) };
+        check(&go, &[("GODEBUG", "http2debug=1")], &["GODEBUG"], &[]);
+    }
+
+    #[test]
+    fn what_the_user_has_set_is_merged_or_kept() {
+        let blas = program("tool", &["libopenblas.so.0", "libc.so.6"]);
+        let theirs =
+            [("OPENBLAS_CORETYPE", "SkylakeX"), ("GLIBC_TUNABLES", "glibc.malloc.check=1")];
+        let plan = check(&blas, &theirs, &["GLIBC_TUNABLES"], &["OPENBLAS_CORETYPE"]);
+        assert!(
+            plan.settings[0].value.starts_with("glibc.malloc.check=1:glibc.cpu.hwcaps=-AVX512F")
+        );
+        let ours = [("OPENBLAS_CORETYPE", "Haswell")];
+        check(&blas, &ours, &["GLIBC_TUNABLES"], &[]);
+    }
+
+    #[test]
+    fn arguments_are_the_users() {
+        let plan = check(&program("x264", &[]), &[], &[], &[]);
+        assert_eq!(plan.advice[0].arguments, "--asm avx2");
+    }
+
+    #[test]
+    fn what_one_plan_set_another_leaves() {
+        for width in [Width::Bits128, Width::Bits256] {
+            for switch in &SWITCHES {
+                let Means::Environment(variables) = switch.means else { continue };
+                for variable in variables {
+                    let own = variable.value(width);
+                    let again = merge(variable.merge, &own, &own, width);
+                    assert!(again.is_none_or(|again| again == own), "{}: {own}", variable.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        let names =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let choice = choose(&names(&["libcrypto", "cpuid"])).unwrap();
+        assert!(choice.cpuid && choice.switches.len() == 1);
+        let told = choose(&names(&["libcrypt"])).unwrap_err().to_string();
+        assert!(told.starts_with("unknown switch `libcrypt`; expected one of glibc, libcrypto,"));
+        assert!(told.ends_with(", ffmpeg, cpuid"));
+        for (index, switch) in SWITCHES.iter().enumerate() {
+            assert!(!switch.source.is_empty());
+            assert!(SWITCHES[..index].iter().all(|other| other.name != switch.name));
+        }
+    }
+}
