@@ -1,8 +1,14 @@
-//! The library that `dimmer observe` has the loader put into the programs it starts (`LD_PRELOAD`).
+//! The library that `dimmer observe` and `dimmer run` have the loader put into the programs they start
+//! (`LD_PRELOAD`).
 //!
-//! It hooks what is loaded before any of it runs, and what `dlopen` brings as soon as it is mapped. What
-//! it needs to know is in the environment: [`dimmer_hook::DIRECTORY`] and [`dimmer_hook::CLASSES`]. Without these it does nothing,
-//! and whatever goes wrong, the program runs as if it were not there.
+//! Observing, it hooks what is loaded before any of it runs, and what `dlopen` brings as soon as it is mapped. What
+//! it needs to know is in the environment: [`dimmer_hook::DIRECTORY`] and [`dimmer_hook::CLASSES`].
+//! Narrowing, it hides features from the CPUID instruction (`cpuid`), by [`dimmer_narrow::CPUID_WIDTH`].
+//! Both may be at once. Without these variables it does nothing, and whatever goes wrong, the program runs as if it were not there.
+
+mod cpuid;
+mod program;
+mod signals;
 
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int};
@@ -41,6 +47,7 @@ extern "C" fn begin(
     // SAFETY: there is one thread.
     unsafe { environ = environment };
     // A panic must not leave this library; its message is the hook's of the standard library.
+    let _ = std::panic::catch_unwind(cpuid::start);
     let _ = std::panic::catch_unwind(start);
 }
 
