@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dimmer_narrow::Width;
 use dimmer_processor::class::InstructionClass;
 
 /// Makes mixed workloads run at the frequency and on the core that each phase of their code
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Scan(Scan),
     /// Runs an unchanged program, and tells which wide-vector functions it calls.
     Observe(Observe),
+    /// Runs a program that nobody changed so that its wide-vector code costs less.
+    Run(Run),
     /// Lists, shows and checks processor models.
     Model(Model),
     /// Undoes changes to the machine that a killed run left behind.
@@ -191,6 +194,42 @@ pub(crate) struct Observe {
     /// Writes everything as JSON; `-`: to standard output, without the tables.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+
+    /// The program and its arguments.
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How `dimmer run` makes wide-vector code cost less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mechanism {
+    /// Has the program choose narrower vectors by itself: by the switches of the libraries that it
+    /// needs, and by what CPUID tells it.
+    Narrow,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+The program runs as ever: its input and output, and its exit status, which is also that of this command. What
+was set for it, and what could not be, goes to standard error. What it starts inherits it.
+
+Examples:
+  dimmer run --mechanism narrow -- openssl speed -seconds 2 -evp chacha20-poly1305
+  dimmer run --mechanism narrow --width 128 --only glibc,cpuid -- ./server
+  dimmer observe -- dimmer run --mechanism narrow -- python3 job.py    # is anything wide left?")]
+pub(crate) struct Run {
+    /// How.
+    #[arg(long, value_enum)]
+    pub(crate) mechanism: Mechanism,
+
+    /// The widest vectors to leave, in bits. 256 takes away AVX-512 and AMX, 128 also AVX and AVX2.
+    #[arg(long, value_name = "256|128", default_value_t = Width::Bits256)]
+    pub(crate) width: Width,
+
+    /// Uses these switches only; a wrong name lists them. `cpuid` hides features from the CPUID
+    /// instruction, the others are for one library each [default: all that apply].
+    #[arg(long, value_name = "LIBRARY,...", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
 
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true)]

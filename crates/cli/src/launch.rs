@@ -18,6 +18,9 @@ use crate::bad_input;
 /// The library to preload; it lies beside the command, or where libraries of installed programs do.
 const LIBRARY: &str = "libdimmer_preload.so";
 
+/// The variable by which the loader is told of libraries to load first, see ld.so(8).
+pub(crate) const PRELOAD: &str = "LD_PRELOAD";
+
 /// Where, as seen from the command's own directory.
 const PLACES: [&str; 3] = ["", "deps", "../lib/dimmer"];
 
@@ -68,6 +71,22 @@ pub(crate) fn library() -> anyhow::Result<PathBuf> {
     })
 }
 
+/// The value of [`PRELOAD`] by which the loader takes `library` first, and then what is in `existing`,
+/// its value so far.
+pub(crate) fn preload(library: &Path, existing: Option<OsString>) -> OsString {
+    let Some(existing) = existing.filter(|existing| !existing.is_empty()) else {
+        return library.as_os_str().to_owned();
+    };
+    let mut others = existing.as_encoded_bytes().split(|byte| matches!(byte, b':' | b' '));
+    if others.any(|other| other == library.as_os_str().as_encoded_bytes()) {
+        return existing;
+    }
+    let mut all = library.as_os_str().to_owned();
+    all.push(":");
+    all.push(existing);
+    all
+}
+
 /// Waits until the program ends, or makes it end at the deadline and when this command is told to end;
 /// calls `look` meanwhile, every [`INTERVAL`].
 pub(crate) fn follow(
@@ -98,4 +117,22 @@ pub(crate) fn follow(
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn library_is_preloaded_once_and_first() {
+        let check = |existing: &str, expected: &str| {
+            let all = preload(Path::new("/l/own.so"), Some(existing.into()));
+            assert_eq!(all.to_str().unwrap(), expected);
+        };
+        check("", "/l/own.so");
+        check("other.so", "/l/own.so:other.so");
+        check("/l/own.so", "/l/own.so");
+        check("other.so /l/own.so", "other.so /l/own.so");
+        assert_eq!(preload(Path::new("/l/own.so"), None), "/l/own.so");
+    }
 }

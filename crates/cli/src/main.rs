@@ -11,6 +11,7 @@ mod output;
 mod probe;
 mod report;
 mod restore;
+mod run;
 mod scan;
 mod state;
 
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Probe(arguments) => probe::run(&root, arguments),
         Command::Scan(arguments) => scan::run(&root, arguments),
         Command::Observe(arguments) => observe::run(&root, arguments),
+        Command::Run(arguments) => run::run(arguments),
         Command::Model(arguments) => model::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),
     };

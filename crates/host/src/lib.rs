@@ -6,7 +6,7 @@
 //!
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
 //! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
-//! * what programs on it run: [`libraries`], [`program`];
+//! * what programs on it run: [`libraries`], [`program`]; what can be hidden from them: [`faulting`];
 //! * what one thread can ask of it: [`affinity`], [`realtime`], [`memory`], [`tile`], [`perf`];
 //! * what disturbed a measurement: [`steal`], [`usage`];
 //! * how to change it: [`turbo`], always through the [`journal`], undone on an [`interrupt`] too.
@@ -19,6 +19,7 @@ pub mod capability;
 pub mod cpufreq;
 pub mod cpuid;
 pub mod events;
+pub mod faulting;
 pub mod interrupt;
 pub mod journal;
 pub mod libraries;

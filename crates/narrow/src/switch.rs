@@ -213,7 +213,7 @@ pub const SWITCHES: [Switch; 14] = [
     Switch {
         name: "numpy",
         title: "NumPy",
-        applies: Applies { programs: &["python", "pypy"], ..NOWHERE },
+        applies: Applies { loaders: true, ..NOWHERE },
         means: Means::Environment(&[Variable {
             name: "NPY_DISABLE_CPU_FEATURES",
             // The groups of NumPy 2.4, then those before. Names that a version does not know are passed over

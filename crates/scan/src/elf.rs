@@ -11,6 +11,7 @@ use object::read::elf::{
     Sym as _,
 };
 
+use crate::Needed;
 use crate::error::{Machine, ScanError};
 
 /// The file's tables, as far as a scan reads them.
@@ -106,6 +107,18 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Image<'_>, ScanError> {
 /// See [`ScanError`].
 pub(crate) fn build_id(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
     Reader::new(bytes)?.build_id()
+}
+
+/// What the dynamic loader has to load.
+///
+/// # Errors
+/// See [`ScanError`].
+pub(crate) fn needed(bytes: &[u8]) -> Result<Needed, ScanError> {
+    let reader = Reader::new(bytes)?;
+    let mut image = Image::default();
+    reader.dynamic(&mut image)?;
+    let is_go = reader.named(b".note.go.buildid").is_some();
+    Ok(Needed { libraries: image.needed, runpath: image.runpath, is_go })
 }
 
 /// The loader that a program asks for.

@@ -151,6 +151,25 @@ pub fn build_id(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
     elf::build_id(bytes)
 }
 
+/// What an ELF file needs to be loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needed {
+    /// Names of the libraries that it needs.
+    pub libraries: Vec<String>,
+    /// Directories that it wants them looked for in.
+    pub runpath: Vec<String>,
+    /// Whether the Go toolchain made it.
+    pub is_go: bool,
+}
+
+/// What the ELF file `bytes` needs to be loaded, without scanning it.
+///
+/// # Errors
+/// As [`scan`], for what is wrong with the headers.
+pub fn needed(bytes: &[u8]) -> Result<Needed, ScanError> {
+    elf::needed(bytes)
+}
+
 /// The loader that the ELF file `bytes` asks for; `None` if it is a library, or a program that is
 /// linked statically.
 ///

@@ -250,3 +250,12 @@ fn says_where_a_file_is_damaged() {
     let error = scan(&bytes[..bytes.len() - 1]).expect_err("truncated").to_string();
     assert!(error.starts_with("damaged or truncated: section headers: "), "{error}");
 }
+
+#[test]
+fn what_a_file_needs_is_told_without_a_scan() {
+    let needed = dimmer_scan::needed(&real()).expect("a program");
+    let scan = scan(&real()).expect("a program");
+    assert_eq!((needed.libraries, needed.runpath), (scan.needed, scan.runpath));
+    assert!(!needed.is_go);
+    assert!(dimmer_scan::needed(b"#!/bin/sh").is_err());
+}

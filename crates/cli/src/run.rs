@@ -1,0 +1,190 @@
+//! `dimmer run`: runs a program that nobody changed, so that its wide-vector code costs less.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::interrupt::Interrupt;
+use dimmer_host::libraries::Search;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
+use dimmer_host::{faulting, program};
+use dimmer_narrow::{CPUID_WIDTH, Choice, Plan, Program, Width};
+
+use crate::args::{Mechanism, Run};
+use crate::{bad_input, launch};
+
+/// How many scripts may name each other as interpreters; the kernel takes four.
+const SCRIPTS: usize = 4;
+
+pub(crate) fn run(arguments: &Run) -> anyhow::Result<ExitCode> {
+    let Mechanism::Narrow = arguments.mechanism;
+    let choice = dimmer_narrow::choose(&arguments.only).map_err(bad_input)?;
+    let file = launch::check(&arguments.command)?;
+    let known = look(&file);
+    let width = arguments.width;
+    let value = |name: &str| std::env::var(name).ok();
+    let plan = dimmer_narrow::plan(&known, width, &choice.switches, value);
+    let cpuid = cpuid(&choice, &known);
+    let mut command = Command::new(&file);
+    command.args(&arguments.command[1..]);
+    for setting in &plan.settings {
+        command.env(setting.name, &setting.value);
+    }
+    if cpuid.is_ok() {
+        let library = launch::library()?;
+        command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
+        command.env(CPUID_WIDTH, narrower(width, value(CPUID_WIDTH).as_deref()).to_string());
+    }
+    eprint!("{}", text(&plan, width, &cpuid));
+    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
+    let mut child = command
+        .spawn()
+        .map_err(|error| bad_input(format!("cannot run {}: {error}", file.display())))?;
+    let status = launch::follow(&mut child, None, &interrupt, || Ok(()))?;
+    Ok(launch::exit_code(status))
+}
+
+/// Whether features can be hidden from CPUID; if not, why.
+fn cpuid(choice: &Choice, known: &Program) -> Result<(), String> {
+    if !choice.cpuid {
+        return Err(String::new());
+    }
+    if known.is_go {
+        let why = "the Go runtime would take the instruction for a crash";
+        return Err(why.to_owned());
+    }
+    faulting::check().map_err(|unavailable| format!("{} ({})", unavailable.why, unavailable.remedy))
+}
+
+/// The narrower one of the two, when this command runs within another one like it.
+fn narrower(width: Width, outer: Option<&str>) -> Width {
+    outer.and_then(|outer| outer.parse().ok()).map_or(width, |outer: Width| outer.min(width))
+}
+
+/// What is known of the program before it runs. Files that cannot be read or found are left out: the
+/// loader will say so.
+fn look(file: &Path) -> Program {
+    let machine = Machine::read(&Root::live(), &Cpuid::instruction());
+    let library_path = std::env::var("LD_LIBRARY_PATH").ok();
+    let search = Search::new(&Root::live(), library_path.as_deref(), &machine.features);
+    let mut known = Program::default();
+    let executed = executed(file);
+    let mut pending: VecDeque<PathBuf> = executed.last().cloned().into_iter().collect();
+    known.names = executed.iter().flat_map(|file| names(file)).collect();
+    let mut seen = BTreeSet::new();
+    while let Some(file) = pending.pop_front() {
+        let own = file.canonicalize().unwrap_or(file);
+        if !seen.insert(own.clone()) {
+            continue;
+        }
+        let Ok(bytes) = std::fs::read(&own) else { continue };
+        let Ok(needed) = dimmer_scan::needed(&bytes) else { continue };
+        known.is_go |= seen.len() == 1 && needed.is_go;
+        let origin = own.parent().unwrap_or(Path::new("/")).to_string_lossy();
+        let found = needed.libraries.iter();
+        let found = found.filter_map(|name| search.find(name, &origin, &needed.runpath));
+        let found: Vec<PathBuf> = found.collect();
+        known.libraries.extend(needed.libraries);
+        known.libraries.extend(found.iter().flat_map(|library| names(library)));
+        pending.extend(found);
+    }
+    known
+}
+
+/// The program, and its interpreters if it is a script.
+fn executed(file: &Path) -> Vec<PathBuf> {
+    let mut files = vec![file.to_owned()];
+    while let Some(last) = files.last()
+        && files.len() <= SCRIPTS
+        && let Ok(bytes) = std::fs::read(last)
+        && let Some(interpreter) = program::interpreter_of_script(&bytes)
+    {
+        files.push(interpreter);
+    }
+    files
+}
+
+/// A file's name, and its name behind all links.
+fn names(file: &Path) -> Vec<String> {
+    let real = file.canonicalize().ok();
+    let names = [file.file_name(), real.as_deref().and_then(Path::file_name)];
+    names.into_iter().flatten().map(|name: &OsStr| name.to_string_lossy().into_owned()).collect()
+}
+
+/// What was set, and what was not.
+fn text(plan: &Plan, width: Width, cpuid: &Result<(), String>) -> String {
+    let mut text = format!("Narrow, to {width} bits:\n");
+    // Writing to a string cannot fail.
+    for setting in &plan.settings {
+        let _ = writeln!(text, "  {}={}", setting.name, setting.value);
+        let _ = writeln!(text, "      for {}", setting.switch.title);
+        if !setting.switch.side_effect.is_empty() {
+            let _ = writeln!(text, "      note: {}", setting.switch.side_effect);
+        }
+    }
+    match cpuid {
+        Ok(()) => {
+            let hidden = match width {
+                Width::Bits256 => "AVX-512 and AMX",
+                Width::Bits128 => "AVX-512, AMX, AVX2 and AVX",
+            };
+            let _ = writeln!(text, "  {CPUID_WIDTH}={width}");
+            let _ = writeln!(text, "      CPUID does not show {hidden}, to whatever else asks it");
+        }
+        Err(why) if why.is_empty() => {}
+        Err(why) => {
+            let _ = writeln!(text, "  not applied: features stay visible to CPUID: {why}");
+        }
+    }
+    for kept in &plan.kept {
+        let _ = writeln!(text, "  not applied: {}={} was set already,", kept.name, kept.value);
+        let _ = writeln!(text, "      for {}", kept.switch.title);
+    }
+    // With masked CPUID, nothing remains to be done for these.
+    for advice in plan.advice.iter().filter(|_| cpuid.is_err()) {
+        let (title, arguments) = (advice.switch.title, advice.arguments);
+        let _ = writeln!(text, "  not applied: pass {arguments}, for {title}");
+    }
+    if text.lines().count() == 1 {
+        text.push_str("  nothing to set for this program\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrower_one_of_two_commands_counts() {
+        assert_eq!(narrower(Width::Bits256, None), Width::Bits256);
+        assert_eq!(narrower(Width::Bits256, Some("128")), Width::Bits128);
+        assert_eq!(narrower(Width::Bits128, Some("256")), Width::Bits128);
+        assert_eq!(narrower(Width::Bits128, Some("")), Width::Bits128);
+    }
+
+    #[test]
+    fn what_is_not_applied_is_said_with_the_reason() {
+        let known = Program { names: vec!["x264".to_owned()], ..Program::default() };
+        let all = dimmer_narrow::choose(&[]).unwrap();
+        let plan = dimmer_narrow::plan(&known, Width::Bits128, &all.switches, |_| None);
+        let told = text(&plan, Width::Bits128, &Err("no such device".to_owned()));
+        assert_eq!(
+            told,
+            "Narrow, to 128 bits:\n  not applied: features stay visible to CPUID: no such device\n  \
+             not applied: pass --asm sse4.2, for x264\n"
+        );
+    }
+
+    #[test]
+    fn libraries_of_this_program_are_found() {
+        let known = look(&std::env::current_exe().unwrap());
+        assert!(known.libraries.iter().any(|library| library == "libc.so.6"), "{known:?}");
+        assert!(!known.is_go);
+    }
+}

@@ -1,0 +1,48 @@
+//! Whether the kernel can make CPUID fault, so that a process gets to answer it itself.
+//!
+//! Source: Linux arch_prctl(2). Unsafe because `arch_prctl` has no wrapper in any crate that this one
+//! uses.
+
+use std::io;
+
+use crate::unavailable::Unavailable;
+
+/// Source: Linux `arch/x86/include/uapi/asm/prctl.h`.
+const ARCH_GET_CPUID: libc::c_int = 0x1011;
+const ARCH_SET_CPUID: libc::c_int = 0x1012;
+
+/// Asks the kernel, by setting for this thread what is set already.
+///
+/// # Errors
+/// [`Unavailable`]: the processor, the hypervisor or the kernel cannot.
+pub fn check() -> Result<(), Unavailable> {
+    // SAFETY: takes no pointer and changes nothing.
+    let allowed = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_CPUID, 0) };
+    if allowed >= 0 {
+        // SAFETY: takes a number, no pointer; the setting stays what it was.
+        let result = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_CPUID, allowed) };
+        if result == 0 {
+            return Ok(());
+        }
+    }
+    Err(Unavailable::new(
+        "hiding features from CPUID",
+        format!("arch_prctl(ARCH_SET_CPUID): {}", io::Error::last_os_error()),
+        "needs `cpuid_fault` among the flags in /proc/cpuinfo: an Intel processor since Ivy Bridge or \
+         an AMD processor since Zen 4, a hypervisor that passes it on, and Linux 4.12 or later",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_can_where_its_flags_say_so() {
+        let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let has = flags.split_whitespace().any(|flag| flag == "cpuid_fault");
+        let found = check();
+        // AMD's is no flag there in all kernels.
+        assert!(found.is_ok() || !has, "{found:?}");
+    }
+}
