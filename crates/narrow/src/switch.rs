@@ -286,7 +286,7 @@ pub const SWITCHES: [Switch; 14] = [
         applies: Applies { programs: &["x264"], ..NOWHERE },
         means: Means::Arguments { at_256: "--asm avx2", at_128: "--asm sse4.2" },
         source: "x264 0.164, --fullhelp; common/cpu.c",
-        evidence: Evidence::Documented,
+        evidence: Evidence::Verified("x264 0.164: the capabilities that it prints"),
         side_effect: "",
     },
     Switch {
@@ -295,7 +295,7 @@ pub const SWITCHES: [Switch; 14] = [
         applies: Applies { programs: &["x265"], ..NOWHERE },
         means: Means::Arguments { at_256: "--asm avx2", at_128: "--asm sse4.2" },
         source: "x265 3.5, documentation, Command Line Options, --asm",
-        evidence: Evidence::Documented,
+        evidence: Evidence::Verified("x265 3.5: the capabilities that it prints"),
         side_effect: "",
     },
     Switch {

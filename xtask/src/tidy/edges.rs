@@ -12,15 +12,23 @@ use crate::tree::Problem;
 
 /// What each crate of the workspace depends on within it. A new crate or a new edge is a change
 /// of the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: [(&str, &[&str]); 10] = [
     (
         "dimmer-cli",
-        &["dimmer-host", "dimmer-observe", "dimmer-probe", "dimmer-processor", "dimmer-scan"],
+        &[
+            "dimmer-host",
+            "dimmer-narrow",
+            "dimmer-observe",
+            "dimmer-probe",
+            "dimmer-processor",
+            "dimmer-scan",
+        ],
     ),
     ("dimmer-hook", &["dimmer-processor", "dimmer-scan"]),
     ("dimmer-host", &["dimmer-processor"]),
+    ("dimmer-narrow", &[]),
     ("dimmer-observe", &["dimmer-hook", "dimmer-processor"]),
-    ("dimmer-preload", &["dimmer-hook", "dimmer-processor"]),
+    ("dimmer-preload", &["dimmer-hook", "dimmer-narrow", "dimmer-processor"]),
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),
     ("dimmer-scan", &["dimmer-processor"]),

@@ -7,6 +7,7 @@ mod doctor;
 mod model;
 mod observe;
 mod restore;
+mod run;
 mod scan;
 
 use std::path::Path;
