@@ -17,7 +17,7 @@ pub enum Merge {
     /// `GLIBC_TUNABLES`: `name=value`, parted by colons, one of which is a list of features.
     Tunables,
     /// `OPENSSL_ia32cap`: words of feature bits, parted by colons, with `~` before those to clear. The
-    /// value is made by [`capabilities`].
+    /// value for a width is that of CPUID's masks.
     Capabilities,
 }
 
