@@ -113,7 +113,7 @@ pub const SWITCHES: [Switch; 14] = [
         }]),
         source: "glibc 2.36, sysdeps/x86/cpu-tunables.c; manual, Hardware Capability Tunables",
         evidence: Evidence::Verified(
-            "glibc 2.36: features that `ld.so --list-diagnostics` shows as active",
+            "glibc 2.36: the variants of memcpy, strlen and six others that dlsym gives",
         ),
         side_effect: "variants of libraries below glibc-hwcaps for newer processors are no longer loaded",
     },
