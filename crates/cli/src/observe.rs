@@ -1,6 +1,7 @@
 //! `dimmer observe`: runs a program with hooks in it, and tells what they saw.
 
 mod document;
+mod losses;
 mod text;
 
 use std::process::{Command, ExitCode, ExitStatus};
@@ -96,5 +97,7 @@ fn classes(arguments: &Observe, model: Option<&Model>) -> Vec<InstructionClass> 
         let uses_zmm = *class >= InstructionClass::Light512;
         dimmer_scan::level([*class], uses_zmm, model) > LicenceLevel::new(0)
     };
-    InstructionClass::ALL.into_iter().filter(asks).collect()
+    let asking: Vec<InstructionClass> = InstructionClass::ALL.into_iter().filter(asks).collect();
+    // On a processor without levels there is nothing to gain; what is called is told all the same.
+    if asking.is_empty() { CLASSES.to_vec() } else { asking }
 }

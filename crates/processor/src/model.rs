@@ -345,6 +345,27 @@ impl Model {
         value.map(|sourced| &sourced.value).ok_or_else(missing)
     }
 
+    /// The clock at `level` over that at the lowest one, with one core active.
+    ///
+    /// # Errors
+    /// [`Missing`] if the model says neither the ratio nor both clocks.
+    pub fn clock_ratio(
+        &self,
+        level: LicenceLevel,
+        needed_for: &'static str,
+    ) -> Result<f64, Missing> {
+        let at = |index: u32| self.levels.get(usize::try_from(index).ok()?);
+        let told = at(level.index()).and_then(|level| level.clock_ratio.as_ref());
+        let clock = |index| at(index).and_then(|level| level.mhz(1)).map(|mhz| mhz as f64);
+        let ratio = told.map(|ratio| ratio.value);
+        let ratio = ratio.or_else(|| Some(clock(level.index())? / clock(0)?));
+        ratio.ok_or_else(|| Missing {
+            model: self.identity.name.clone(),
+            key: "level.clock_ratio",
+            needed_for,
+        })
+    }
+
     /// The level that code of `class` asks for, upper register halves being as given; the first
     /// level where no rule speaks of it.
     #[must_use]

@@ -12,13 +12,14 @@ use crate::tree::Problem;
 
 /// What each crate of the workspace depends on within it. A new crate or a new edge is a change
 /// of the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 10] = [
+const EDGES: [(&str, &[&str]); 11] = [
     (
         "dimmer-cli",
         &[
             "dimmer-host",
             "dimmer-narrow",
             "dimmer-observe",
+            "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",
             "dimmer-scan",
@@ -28,6 +29,7 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("dimmer-host", &["dimmer-processor"]),
     ("dimmer-narrow", &[]),
     ("dimmer-observe", &["dimmer-hook", "dimmer-processor"]),
+    ("dimmer-policy", &["dimmer-processor"]),
     ("dimmer-preload", &["dimmer-hook", "dimmer-narrow", "dimmer-processor"]),
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),

@@ -8,7 +8,7 @@ use dimmer_observe::{Tally, Times};
 use dimmer_processor::class::InstructionClass;
 use serde::Serialize;
 
-use super::Run;
+use super::{Run, losses};
 use crate::scan;
 use crate::scan::document::{FileEntry, ModelEntry, WideFunction};
 
@@ -32,6 +32,32 @@ pub(crate) struct Report {
     pub(crate) files: Vec<File>,
     pub(crate) functions: Vec<Function>,
     pub(crate) unreadable: Vec<String>,
+    /// What the code around the calls loses by the model; `null` without one that says so.
+    pub(crate) lost: Option<Losses>,
+    /// Why there is nothing about losses.
+    pub(crate) lost_unknown: Option<String>,
+    /// What each way out would bring, the best first; none without losses.
+    pub(crate) ways: Vec<Outlook>,
+}
+
+/// Time lost, in parts of the time on CPUs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Losses {
+    pub(crate) share: f64,
+    /// At a lower clock between calls that recur so soon that the level is kept.
+    pub(crate) kept_share: f64,
+    /// In holding, throttling and stalls around calls further apart.
+    pub(crate) episodes_share: f64,
+    /// The longest gap through which the level is kept.
+    pub(crate) kept_below_ns: f64,
+}
+
+/// What a way out would bring.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outlook {
+    pub(crate) way: &'static str,
+    /// From and to, in parts of the time on CPUs.
+    pub(crate) gain: Option<(f64, f64)>,
 }
 
 /// A file that was loaded.
@@ -65,6 +91,8 @@ pub(crate) struct Function {
     pub(crate) gap_after_ns: Option<Distribution>,
     /// Time within, of all calls, in parts of the program's time on CPUs.
     pub(crate) time_share: Option<f64>,
+    /// Time that the code after its calls loses, likewise.
+    pub(crate) lost_share: Option<f64>,
 }
 
 /// How long something was.
@@ -107,6 +135,11 @@ impl Report {
             let time = |one: &Function| one.time_share.unwrap_or_default();
             time(b).total_cmp(&time(a)).then(b.calls.cmp(&a.calls))
         });
+        let losses = losses::of(run, &mut functions);
+        let (lost, lost_unknown) = match losses {
+            Ok(lost) => (Some(lost), None),
+            Err(why) => (None, Some(why)),
+        };
         let words = |word: &std::ffi::OsString| word.to_string_lossy().into_owned();
         Self {
             schema: "dimmer/observe/1",
@@ -120,8 +153,11 @@ impl Report {
             model: run.model.map(|(model, from)| ModelEntry::new(model, from)),
             hooked_classes: run.classes.iter().map(|class| class.name().to_owned()).collect(),
             files: files.into_values().map(|(file, _)| file).collect(),
+            ways: lost.map_or_else(Vec::new, |lost| losses::ways(lost, run, &functions)),
             functions,
             unreadable: observed.unreadable.clone(),
+            lost,
+            lost_unknown,
         }
     }
 }
@@ -169,6 +205,7 @@ impl Function {
             lasted_ns: Distribution::of(&tally.lasted),
             gap_after_ns: Distribution::of(&tally.gap_after),
             time_share: within.filter(|_| on_cpu > 0.0).map(|within| within / on_cpu),
+            lost_share: None,
         }
     }
 }

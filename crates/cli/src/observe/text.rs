@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::document::{Distribution, Function, Report};
+use super::document::{Distribution, Function, Outlook, Report};
 use crate::report::number::{counted, grouped, length, percent, time};
 use crate::report::table::{plain_table, styled};
 
@@ -56,11 +56,23 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
     }
     let has_levels = report.model.is_some();
     let mut table = plain_table();
-    let header =
-        ["function", "in", "class", "level", "calls/s", "a call takes", "until the next", "time"];
+    let header = [
+        "function",
+        "in",
+        "class",
+        "level",
+        "calls/s",
+        "a call takes",
+        "until the next",
+        "time",
+        "costs",
+    ];
     let columns = |cells: Vec<String>| -> Vec<String> {
         let cells = cells.into_iter().enumerate();
-        cells.filter(|(index, _)| has_levels || *index != 3).map(|(_, cell)| cell).collect()
+        cells
+            .filter(|(index, _)| has_levels || !matches!(index, 3 | 8))
+            .map(|(_, cell)| cell)
+            .collect()
     };
     table.set_header(columns(header.map(str::to_owned).to_vec()));
     for function in report.functions.iter().take(MOST) {
@@ -72,7 +84,60 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
         let rest = report.functions.len() - MOST;
         let _ = writeln!(text, "and {} that took less; --json FILE has all.", length(rest));
     }
+    text.push('\n');
+    text.push_str(&conclusion(report));
     text
+}
+
+/// What the calls cost, and what to do about it.
+fn conclusion(report: &Report) -> String {
+    let Some(lost) = report.lost else {
+        let why = report.lost_unknown.as_deref().unwrap_or_default();
+        return format!("What they cost the code around them is not told: {why}.\n");
+    };
+    if report.functions.iter().all(|function| function.lost_share.unwrap_or_default() <= 0.0) {
+        return format!(
+            "They cost the code around them nothing that the probe can see: no level is known that they ask \
+             for ({}). Nothing to gain.\n",
+            report.model.as_ref().map(|model| model.source.as_str()).unwrap_or_default()
+        );
+    }
+    let mut text = format!(
+        "By the model, the code around these calls loses {} of its time on CPUs: {} at a lower clock after \
+         calls that come again within {}, {} in stalls and throttling around the others.\n",
+        percent(lost.share),
+        percent(lost.kept_share),
+        time(lost.kept_below_ns),
+        percent(lost.episodes_share),
+    );
+    for (index, outlook) in report.ways.iter().enumerate() {
+        let words = words(outlook, report);
+        let _ = writeln!(text, "{}{words}", if index == 0 { "Best: " } else { "Else: " });
+    }
+    text
+}
+
+/// A way out in words, with the command that takes it.
+fn words(outlook: &Outlook, report: &Report) -> String {
+    let gain = match outlook.gain {
+        None => "what it gives back is not known".to_owned(),
+        Some((least, most)) if most - least < 5e-4 => format!("gives back {}", percent(most)),
+        Some((least, most)) if least < 0.0 => format!(
+            "gives back {}, but takes up to {} more where it is narrower",
+            percent(most),
+            percent(most - least)
+        ),
+        Some((least, most)) => format!("gives back {} to {}", percent(least), percent(most)),
+    };
+    match outlook.way {
+        "leave" => "leave it as it is.".to_owned(),
+        "narrow" => {
+            let command = report.command.join(" ");
+            format!("narrow it, {gain}: dimmer run --mechanism narrow -- {command}")
+        }
+        "move" => format!("move it to another core; {gain}."),
+        _ => format!("govern the clock around it; {gain}."),
+    }
 }
 
 fn processes(number: usize) -> String {
@@ -94,5 +159,6 @@ fn row(function: &Function) -> Vec<String> {
         median(&function.lasted_ns),
         median(&function.gap_after_ns),
         function.time_share.map(percent).unwrap_or_default(),
+        function.lost_share.map(percent).unwrap_or_default(),
     ]
 }

@@ -1,0 +1,79 @@
+//! Joins what was observed with a processor's model: what the calls cost the code around them, and what each
+//! way out would bring. The formulas are `dimmer_policy`'s.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use dimmer_observe::{FunctionPlace, Tally};
+use dimmer_policy::cost::{CallCost, Lost};
+use dimmer_policy::ways::{self, Load};
+use dimmer_processor::units::LicenceLevel;
+
+use super::Run;
+use super::document::{Function, Losses, Outlook};
+
+/// Writes into each function what the code after its calls loses, and sums it up; why that cannot be
+/// said, otherwise.
+pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, String> {
+    let Some((model, _)) = run.model else {
+        return Err(
+            "nothing is known of this machine's levels; `dimmer probe` measures them".to_owned()
+        );
+    };
+    let on_cpu_ns = run.on_cpu.as_secs_f64() * 1e9;
+    if on_cpu_ns <= 0.0 {
+        return Err("the program had no time on a CPU that the kernel counted".to_owned());
+    }
+    let mut costs = Vec::new();
+    for index in 0..u32::try_from(model.levels.len()).unwrap_or(u32::MAX) {
+        let cost = CallCost::new(model, LicenceLevel::new(index));
+        costs.push(cost.map_err(|missing| missing.to_string())?);
+    }
+    let by_name: BTreeMap<&str, CallCost> =
+        model.levels.iter().map(|level| level.name.as_str()).zip(costs.iter().copied()).collect();
+    let tallies = run.observed.functions();
+    let running = running(run, on_cpu_ns);
+    let mut sum = Lost::default();
+    for function in functions {
+        function.time_share = function.time_share.map(|share| share * running);
+        let place =
+            FunctionPlace { file: Path::new(&function.file).to_owned(), address: function.address };
+        let cost = function.level.as_deref().and_then(|level| by_name.get(level));
+        let (Some(cost), Some(tally)) = (cost, tallies.get(&place)) else { continue };
+        let mut lost = cost.in_gaps(tally.gap_after.iter());
+        lost.kept_ns *= running;
+        function.lost_share = Some(lost.total_ns() / on_cpu_ns);
+        sum.kept_ns += lost.kept_ns;
+        sum.episodes_ns += lost.episodes_ns;
+    }
+    let kept_below = costs.iter().map(|cost| cost.recurrence_ns.max(cost.hold_ns));
+    Ok(Losses {
+        share: sum.total_ns() / on_cpu_ns,
+        kept_share: sum.kept_ns / on_cpu_ns,
+        episodes_share: sum.episodes_ns / on_cpu_ns,
+        kept_below_ns: kept_below.fold(0.0, f64::max),
+    })
+}
+
+/// What each way out would bring, the best first.
+pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<Outlook> {
+    let load = Load {
+        on_cpu: 1.0,
+        within: functions.iter().filter_map(|function| function.time_share).sum(),
+        lost: lost.share,
+        calls: functions.iter().map(|function| function.calls as f64).sum::<f64>()
+            / (run.on_cpu.as_secs_f64() * 1e9),
+        hand_off: None,
+    };
+    let prospects = ways::prospects(&load).into_iter();
+    prospects.map(|found| Outlook { way: found.way.name(), gain: found.gain }).collect()
+}
+
+/// The part of calls and gaps in which threads ran rather than waited for a CPU or for anything else, on
+/// average: only code that runs can lose time.
+fn running(run: &Run<'_>, on_cpu_ns: f64) -> f64 {
+    let spent = |tally: &Tally| tally.lasted.sum() + tally.gap_after.sum();
+    let tallies = run.observed.threads.iter().flat_map(|thread| thread.functions.values());
+    let all: f64 = tallies.map(spent).sum();
+    if all > on_cpu_ns { on_cpu_ns / all } else { 1.0 }
+}

@@ -1,0 +1,137 @@
+//! The four ways out for wide-vector code, and which is best: leave it, narrow it, move it, or govern the
+//! clock around it.
+//!
+//! What each brings is told as a range of the program's time on CPUs, and its lower end decides, so that
+//! nothing is recommended that may do harm. Narrower code is taken to need twice the time at worst, as
+//! half the width does half the work an instruction; that is an assumption (OpenSSL's ChaCha20-Poly1305 needs
+//! 1.8 times as long with AVX2 as with AVX-512).
+
+/// What wide-vector code does to a program, all times in the same unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Time on CPUs.
+    pub on_cpu: f64,
+    /// Of that, time in the wide-vector functions.
+    pub within: f64,
+    /// Of that, time that the code around them loses.
+    pub lost: f64,
+    /// Calls of these functions.
+    pub calls: f64,
+    /// What handing one call to another core and coming back takes; `None` if nobody has measured it.
+    pub hand_off: Option<f64>,
+}
+
+/// A way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// As it is.
+    Leave,
+    /// The same work with narrower code.
+    Narrow,
+    /// On another core.
+    Move,
+    /// With the clock governed around it.
+    Govern,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Leave, Self::Narrow, Self::Move, Self::Govern];
+
+    /// The name on the command line and in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Leave => "leave",
+            Self::Narrow => "narrow",
+            Self::Move => "move",
+            Self::Govern => "govern",
+        }
+    }
+}
+
+/// What a way out brings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prospect {
+    /// Which.
+    pub way: Way,
+    /// The part of the time on CPUs that it gives back, from and to; less than zero is a loss. `None` if
+    /// that cannot be said.
+    pub gain: Option<(f64, f64)>,
+}
+
+/// Less than this is not worth doing anything: programs differ by as much from run to run.
+pub const WORTHWHILE: f64 = 0.01;
+
+/// What each way out brings, the best first. Nothing at all without time on CPUs.
+#[must_use]
+pub fn prospects(load: &Load) -> Vec<Prospect> {
+    if !(load.on_cpu > 0.0) {
+        return Vec::new();
+    }
+    let share = |time: f64| time / load.on_cpu;
+    let gain = |way| match way {
+        Way::Leave => Some((0.0, 0.0)),
+        Way::Narrow => Some((share(load.lost - load.within), share(load.lost))),
+        // The work itself leaves this core as well, but not the machine.
+        Way::Move => load.hand_off.map(|each| {
+            let net = share(load.lost - load.calls * each);
+            (net, net)
+        }),
+        // What a raised clock costs while it is raised is not known.
+        Way::Govern => None,
+    };
+    let mut prospects = Way::ALL.map(|way| Prospect { way, gain: gain(way) });
+    let rank = |prospect: &Prospect| match (prospect.way, prospect.gain) {
+        (Way::Leave, _) => WORTHWHILE,
+        (_, Some((least, _))) => least,
+        (_, None) => f64::NEG_INFINITY,
+    };
+    prospects.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
+    prospects.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn best(load: &Load) -> Way {
+        prospects(load)[0].way
+    }
+
+    #[test]
+    fn short_calls_that_slow_everything_are_narrowed() {
+        // A web server: 6 % lost, 1 % within.
+        let load = Load { on_cpu: 1.0, within: 0.01, lost: 0.06, calls: 5000.0, hand_off: None };
+        assert_eq!(best(&load), Way::Narrow);
+        let (least, most) = prospects(&load)[0].gain.unwrap();
+        assert!((least - 0.05).abs() < 1e-12 && most == 0.06);
+    }
+
+    #[test]
+    fn work_that_is_mostly_wide_is_left() {
+        let load = Load { on_cpu: 1.0, within: 0.9, lost: 0.006, calls: 1e6, hand_off: None };
+        assert_eq!(best(&load), Way::Leave);
+    }
+
+    #[test]
+    fn long_calls_are_moved_if_a_hand_off_is_cheap() {
+        let load =
+            Load { on_cpu: 1.0, within: 0.2, lost: 0.05, calls: 5000.0, hand_off: Some(0.5e-6) };
+        assert_eq!(best(&load), Way::Move);
+        let dear = Load { hand_off: Some(30e-6), ..load };
+        assert_eq!(best(&dear), Way::Leave);
+    }
+
+    #[test]
+    fn less_than_worthwhile_is_left() {
+        let load = Load { on_cpu: 1.0, within: 0.0, lost: 0.009, calls: 1.0, hand_off: None };
+        assert_eq!(best(&load), Way::Leave);
+    }
+
+    #[test]
+    fn nothing_is_said_of_nothing() {
+        assert!(prospects(&Load::default()).is_empty());
+        assert!(prospects(&Load { on_cpu: f64::NAN, ..Load::default() }).is_empty());
+    }
+}
