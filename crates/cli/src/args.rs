@@ -32,6 +32,9 @@ pub(crate) enum Command {
     Observe(Observe),
     /// Runs a program that nobody changed so that its wide-vector code costs less.
     Run(Run),
+    /// Measures what Dimmer itself costs, and what it brings.
+    #[command(subcommand)]
+    Bench(Bench),
     /// Lists, shows and checks processor models.
     Model(Model),
     /// Undoes changes to the machine that a killed run left behind.
@@ -244,6 +247,19 @@ fn seconds(text: &str) -> Result<f64, String> {
     } else {
         Err("expected more than 0 and at most 1e9 seconds".to_owned())
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// What a hooked call takes, beside the same call without a hook.
+    Hook(BenchHook),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchHook {
+    /// Writes the figures as JSON; `-`: to standard output, without the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks through both")]
 
 mod args;
+mod bench;
 mod doctor;
 mod launch;
 mod model;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Scan(arguments) => scan::run(&root, arguments),
         Command::Observe(arguments) => observe::run(&root, arguments),
         Command::Run(arguments) => run::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
         Command::Model(arguments) => model::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),
     };

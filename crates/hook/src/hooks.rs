@@ -72,6 +72,10 @@ impl Hooks {
         Self { ledger: ManuallyDrop::new(ledger), classes }
     }
 
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// Hooks the functions of a loaded file, and notes in the ledger what went wrong.
     ///
     /// Takes as long as scanning the file, and a few microseconds for each function.

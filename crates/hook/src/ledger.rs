@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::trial::Overhead;
+
 /// "dimmerlg", as the first bytes of the file.
 const MAGIC: u64 = u64::from_le_bytes(*b"dimmerlg");
 /// Changes with the layout.
@@ -35,6 +37,9 @@ pub(crate) const NEXT_SLOT: usize = 12;
 const SITE_COUNT: usize = 16;
 const OBJECT_COUNT: usize = 20;
 const PROCESS: usize = 24;
+/// What timing adds to calls, and to gaps (64 bits each).
+const INSIDE: usize = 32;
+const BETWEEN: usize = 40;
 
 /// Where the hooked files are.
 const OBJECTS_AT: usize = 4096;
@@ -249,6 +254,18 @@ impl Ledger {
     #[must_use]
     pub fn process(&self) -> u32 {
         self.u32(PROCESS).load(Ordering::Relaxed)
+    }
+
+    /// What timing adds to times.
+    #[must_use]
+    pub fn overhead(&self) -> Overhead {
+        let ticks = |at| self.u64(at).load(Ordering::Relaxed);
+        Overhead { inside: ticks(INSIDE), between: ticks(BETWEEN) }
+    }
+
+    pub(crate) fn set_overhead(&self, overhead: Overhead) {
+        self.u64(INSIDE).store(overhead.inside, Ordering::Relaxed);
+        self.u64(BETWEEN).store(overhead.between, Ordering::Relaxed);
     }
 
     /// Notes a file whose functions are about to be hooked; its number.

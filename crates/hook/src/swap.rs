@@ -439,6 +439,19 @@ pub(crate) fn set_ledger(ledger: *mut u8) {
     unsafe { place.write_volatile(ledger) };
 }
 
+/// Makes the calling thread's next hooked call a timed one.
+pub(crate) fn time_next() {
+    // SAFETY: the thread's own memory; the countdown may have any value.
+    unsafe {
+        asm!(
+            "mov dword ptr fs:[{offset} + {countdown}], 0",
+            offset = in(reg) thread_offset(),
+            countdown = const COUNTDOWN,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// Makes the calling thread claim a slot of its own at its next hooked call: after a fork it would
 /// go on in its parent's.
 pub fn forget_thread() {

@@ -7,15 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dimmer_hook::{Ledger, ticks};
+use dimmer_hook::{Ledger, OWN_FILE, Object, ticks};
 use dimmer_processor::class::InstructionClass;
 use tempfile::TempDir;
 
 use crate::tally::{Tally, ThreadTally};
-
-/// Pairs of calls that are timed in a second of a thread's life. A timed call takes some 60 ns more, so
-/// these take a quarter of a percent.
-const PAIRS_PER_SECOND: f64 = 20_000.0;
 
 /// How often [`Observer::look`] has to be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
@@ -194,6 +190,7 @@ impl Observer {
 impl Followed {
     fn look(&mut self, ns_per_tick: f64) {
         let sites = self.ledger.sites().len();
+        let overhead = self.ledger.overhead();
         let now = Instant::now();
         for (index, thread) in self.ledger.threads().enumerate() {
             if index == self.threads.len() {
@@ -203,7 +200,7 @@ impl Followed {
             let own = &mut self.threads[index];
             thread.drain(|call| {
                 if call.site < sites {
-                    own.tally.add(call, ns_per_tick);
+                    own.tally.add(call, overhead, ns_per_tick);
                 }
             });
             (0..sites).for_each(|site| own.tally.count(site, thread.calls(site)));
@@ -212,7 +209,7 @@ impl Followed {
             let passed = now.duration_since(then).as_secs_f64();
             if passed >= INTERVAL.as_secs_f64() / 2.0 {
                 let rate = calls.saturating_sub(before) as f64 / passed;
-                thread.set_period(period(rate));
+                thread.set_period(dimmer_hook::period(rate));
                 own.counted = (now, calls);
             }
         }
@@ -220,17 +217,19 @@ impl Followed {
 
     fn into_observed(self, observed: &mut Observed) {
         let objects = self.ledger.objects();
+        let is_foreign = |object: &&Object| object.path.as_os_str() != OWN_FILE;
         let sites = self.ledger.sites();
         observed.processes += 1;
-        for object in &objects {
+        for object in objects.iter().filter(is_foreign) {
             observed.files.entry(object.path.clone()).or_insert_with(|| object.problem.clone());
         }
         let place = |site: usize| {
             let entry = sites.get(site)?;
-            let file = objects.get(entry.object)?.path.clone();
-            Some(FunctionPlace { file, address: entry.address })
+            let object = objects.get(entry.object).filter(is_foreign)?;
+            Some(FunctionPlace { file: object.path.clone(), address: entry.address })
         };
-        for (number, object) in objects.iter().enumerate() {
+        for (number, object) in objects.iter().enumerate().filter(|(_, object)| is_foreign(object))
+        {
             let of_it = sites.iter().filter(|site| site.object == number).count();
             let before = observed.hooked.entry(object.path.clone()).or_default();
             *before = (*before).max(of_it);
@@ -243,6 +242,9 @@ impl Followed {
                     functions.entry(place).or_default().merge(&tally);
                 }
             }
+            if functions.is_empty() {
+                continue;
+            }
             observed.threads.push(ThreadSeen {
                 process: thread.process(),
                 thread: thread.tid(),
@@ -252,15 +254,4 @@ impl Followed {
         }
         observed.threads_left_out += self.ledger.threads_left_out();
     }
-}
-
-/// How many calls pass from one timed pair to the next, at so many calls a second.
-fn period(rate: f64) -> u32 {
-    // Pairs overlap when all calls are timed, so up to twice as many calls as pairs are.
-    if rate <= 2.0 * PAIRS_PER_SECOND {
-        return 1;
-    }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded")]
-    let period = (rate / PAIRS_PER_SECOND).min(1e9) as u32;
-    period
 }

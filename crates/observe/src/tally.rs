@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dimmer_hook::TimedCall;
+use dimmer_hook::{Overhead, TimedCall};
 
 use crate::times::Times;
 
@@ -46,16 +46,17 @@ struct Pending {
 }
 
 impl ThreadTally {
-    /// Adds a timed call; `ns_per_tick` is the time-stamp counter's.
-    pub(crate) fn add(&mut self, call: TimedCall, ns_per_tick: f64) {
+    /// Adds a timed call, less what timing adds to it; `ns_per_tick` is the time-stamp counter's.
+    pub(crate) fn add(&mut self, call: TimedCall, overhead: Overhead, ns_per_tick: f64) {
+        let ns = |ticks: u64, added: u64| ticks.saturating_sub(added) as f64 * ns_per_tick;
         if call.follows
             && let Some((before, ended)) = self.last
             && let Some(gap) = call.begin.checked_sub(ended)
         {
             let pending = self.pending.entry(before).or_default();
-            pending.gaps_after.push(gap as f64 * ns_per_tick);
+            pending.gaps_after.push(ns(gap, overhead.between));
         }
-        let lasted = (call.end - call.begin) as f64 * ns_per_tick;
+        let lasted = ns(call.end - call.begin, overhead.inside);
         self.pending.entry(call.site).or_default().lasted.push(lasted);
         self.last = Some((call.site, call.end));
     }
@@ -88,6 +89,8 @@ impl ThreadTally {
 mod tests {
     use super::*;
 
+    const NO_OVERHEAD: Overhead = Overhead { inside: 0, between: 0 };
+
     fn call(site: usize, begin: u64, end: u64, follows: bool) -> TimedCall {
         TimedCall { site, begin, end, follows }
     }
@@ -95,8 +98,8 @@ mod tests {
     #[test]
     fn a_gap_belongs_to_the_call_before_it() {
         let mut thread = ThreadTally::default();
-        thread.add(call(3, 100, 200, false), 0.5);
-        thread.add(call(4, 1200, 1300, true), 0.5);
+        thread.add(call(3, 100, 200, false), NO_OVERHEAD, 0.5);
+        thread.add(call(4, 1200, 1300, true), NO_OVERHEAD, 0.5);
         thread.count(3, 1);
         thread.count(4, 1);
         assert_eq!(thread.functions[&3].gap_after.mean(), Some(500.0));
@@ -105,10 +108,21 @@ mod tests {
     }
 
     #[test]
+    fn overhead_is_taken_off_but_nothing_becomes_negative() {
+        let mut thread = ThreadTally::default();
+        let overhead = Overhead { inside: 40, between: 1200 };
+        thread.add(call(3, 100, 200, false), overhead, 1.0);
+        thread.add(call(3, 1200, 1300, true), overhead, 1.0);
+        thread.count(3, 2);
+        assert_eq!(thread.functions[&3].lasted.mean(), Some(60.0));
+        assert_eq!(thread.functions[&3].gap_after.mean(), Some(0.0));
+    }
+
+    #[test]
     fn calls_that_do_not_follow_each_other_have_no_gap() {
         let mut thread = ThreadTally::default();
-        thread.add(call(3, 100, 200, false), 1.0);
-        thread.add(call(3, 1200, 1300, false), 1.0);
+        thread.add(call(3, 100, 200, false), NO_OVERHEAD, 1.0);
+        thread.add(call(3, 1200, 1300, false), NO_OVERHEAD, 1.0);
         thread.count(3, 2);
         assert_eq!(thread.functions[&3].gap_after.measured(), 0);
     }
@@ -116,12 +130,12 @@ mod tests {
     #[test]
     fn times_stand_for_the_calls_around_them() {
         let mut thread = ThreadTally::default();
-        thread.add(call(3, 0, 10, false), 1.0);
+        thread.add(call(3, 0, 10, false), NO_OVERHEAD, 1.0);
         thread.count(3, 1000);
         // Nothing was timed among these; they go to the next that was.
         thread.count(3, 1500);
-        thread.add(call(3, 0, 100, false), 1.0);
-        thread.add(call(3, 0, 100, false), 1.0);
+        thread.add(call(3, 0, 100, false), NO_OVERHEAD, 1.0);
+        thread.add(call(3, 0, 100, false), NO_OVERHEAD, 1.0);
         thread.count(3, 2000);
         let lasted = &thread.functions[&3].lasted;
         assert_eq!((lasted.measured(), lasted.sum()), (3, 1000.0 * 10.0 + 1000.0 * 100.0));

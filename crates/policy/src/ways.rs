@@ -66,7 +66,7 @@ pub const WORTHWHILE: f64 = 0.01;
 /// What each way out brings, the best first. Nothing at all without time on CPUs.
 #[must_use]
 pub fn prospects(load: &Load) -> Vec<Prospect> {
-    if !(load.on_cpu > 0.0) {
+    if load.on_cpu.is_nan() || load.on_cpu <= 0.0 {
         return Vec::new();
     }
     let share = |time: f64| time / load.on_cpu;

@@ -59,6 +59,8 @@ fn start() -> Option<()> {
     let objects = Objects::find()?;
     let ledger = Ledger::create(Path::new(&directory)).ok()?;
     let hooks = Hooks::new(ledger, classes);
+    // Without it, times are somewhat too long.
+    let _ = hooks.calibrate();
     let mut session = Session { objects, hooks, known: BTreeSet::new() };
     session.look();
     let changed = session.objects.changed();

@@ -16,6 +16,7 @@ const EDGES: [(&str, &[&str]); 11] = [
     (
         "dimmer-cli",
         &[
+            "dimmer-hook",
             "dimmer-host",
             "dimmer-narrow",
             "dimmer-observe",

@@ -200,3 +200,14 @@ fn statically_linked_programs_are_refused() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("linked statically"), "{}", stderr(&output));
 }
+
+#[test]
+fn hooks_cost_what_can_be_measured() {
+    let home = tempfile::tempdir().unwrap();
+    let output = crate::dimmer(home.path(), &["bench", "hook", "--json", "-"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    for key in ["plain_ns", "call_ns", "counted_ns", "timed_ns"] {
+        assert!(found[key]["median"].is_f64(), "{found}");
+    }
+}

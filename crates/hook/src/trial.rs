@@ -1,0 +1,168 @@
+//! Hooks a function of this crate's own, to learn what hooks cost: the overhead to take off times that are
+//! measured, and the figures of `dimmer bench hook`.
+
+use std::arch::global_asm;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::hooks::{HookError, Hooks};
+use crate::ledger::Thread;
+
+// On pages of their own: those are not executable while the entry is patched.
+global_asm!(
+    ".section .text.dimmer_hook_trial,\"ax\",@progbits",
+    ".p2align 12",
+    // Functions that do nothing, so that nothing hides what a hook takes. The first stays as it is.
+    ".hidden dimmer_hook_plain",
+    ".globl dimmer_hook_plain",
+    ".type dimmer_hook_plain,@function",
+    "dimmer_hook_plain:",
+    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+    "ret",
+    ".p2align 6",
+    ".hidden dimmer_hook_hooked",
+    ".globl dimmer_hook_hooked",
+    ".type dimmer_hook_hooked,@function",
+    "dimmer_hook_hooked:",
+    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+    "ret",
+    ".p2align 12",
+    ".text",
+);
+
+unsafe extern "C" {
+    fn dimmer_hook_plain();
+    fn dimmer_hook_hooked();
+}
+
+/// The name in the ledger of the file with the functions above.
+pub const OWN_FILE: &str = "[dimmer]";
+
+/// The first instruction of each function above.
+const HEAD: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+/// Calls by which the overhead is found.
+const CALLS: u32 = 200;
+
+/// What timing adds to the times that it gives (ticks).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// To each call.
+    pub inside: u64,
+    /// To the gap between two timed calls.
+    pub between: u64,
+}
+
+impl Hooks {
+    /// Finds out what timing adds to times, and notes it in the ledger. Takes some 50 us.
+    ///
+    /// # Errors
+    /// If no function of this crate can be hooked.
+    pub fn calibrate(&self) -> Result<(), HookError> {
+        self.hook_own()?;
+        let mut inside = Vec::new();
+        let mut between = Vec::new();
+        call_hooked(CALLS);
+        if let Some(thread) = self.own_thread() {
+            let mut before = None;
+            thread.drain(|call| {
+                inside.push(call.end - call.begin);
+                between.extend(before.map(|ended| call.begin.saturating_sub(ended)));
+                before = Some(call.end);
+            });
+        }
+        let overhead = Overhead { inside: median(inside), between: median(between) };
+        self.ledger().set_overhead(overhead);
+        Ok(())
+    }
+
+    /// Measures what hooked calls cost, `rounds` times; each round takes `calls` calls of each kind.
+    ///
+    /// # Errors
+    /// If no function of this crate can be hooked.
+    pub fn trial(&self, rounds: usize, calls: u32) -> Result<Vec<Round>, HookError> {
+        self.hook_own()?;
+        // The thread's first call claims its slot.
+        call_hooked(1);
+        let Some(thread) = self.own_thread() else { return Ok(Vec::new()) };
+        let round = |_| {
+            let plain_ns = per_call(calls, || call_plain(calls));
+            thread.set_period(u32::MAX);
+            restart(&thread);
+            let counted_ns = per_call(calls, || call_hooked(calls));
+            thread.set_period(crate::period(1e9 / counted_ns));
+            restart(&thread);
+            let observed_ns = per_call(calls, || call_hooked(calls));
+            thread.set_period(1);
+            restart(&thread);
+            let few = calls.min(TIMED);
+            let timed_ns = per_call(few, || call_hooked(few));
+            restart(&thread);
+            Round { plain_ns, counted_ns, observed_ns, timed_ns }
+        };
+        Ok((0..rounds).map(round).collect())
+    }
+
+    fn hook_own(&self) -> Result<(), HookError> {
+        let base = dimmer_hook_hooked as *const () as u64;
+        let object = self.ledger().add_object(base, Path::new(OWN_FILE))?;
+        // SAFETY: the function is on pages of its own, begins with a whole instruction of five bytes, and
+        // nobody calls it meanwhile.
+        unsafe { self.patch(object, base, &[(0, &HEAD)]) }.map(drop)
+    }
+
+    fn own_thread(&self) -> Option<Thread<'_>> {
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        self.ledger().threads().find(|thread| i64::from(thread.tid()) == i64::from(own))
+    }
+}
+
+/// Calls that are timed in a row; the ring of records has room for them.
+const TIMED: u32 = 1000;
+
+/// What a call took in one round (ns).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Round {
+    /// Of a function without hook.
+    pub plain_ns: f64,
+    /// Of the same function, hooked, its calls counted.
+    pub counted_ns: f64,
+    /// Likewise, with as many calls timed as `dimmer observe` times.
+    pub observed_ns: f64,
+    /// Likewise, with all calls timed.
+    pub timed_ns: f64,
+}
+
+/// Makes the period apply from the next call on.
+fn restart(thread: &Thread<'_>) {
+    thread.drain(drop);
+    crate::swap::time_next();
+    call_hooked(2);
+    thread.drain(drop);
+}
+
+fn call_plain(calls: u32) {
+    for _ in 0..calls {
+        // SAFETY: the function does nothing.
+        unsafe { dimmer_hook_plain() };
+    }
+}
+
+fn call_hooked(calls: u32) {
+    for _ in 0..calls {
+        // SAFETY: as in `call_plain`.
+        unsafe { dimmer_hook_hooked() };
+    }
+}
+
+/// The mean time of a call (ns).
+fn per_call(calls: u32, run: impl Fn()) -> f64 {
+    let begun = Instant::now();
+    run();
+    begun.elapsed().as_nanos() as f64 / f64::from(calls)
+}
+
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
