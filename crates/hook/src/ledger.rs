@@ -79,8 +79,12 @@ pub(crate) const TAIL: usize = 128;
 pub(crate) const RING: usize = 4096;
 /// Its records.
 pub(crate) const RECORDS: usize = 2048;
-/// Begin and end (8 bytes each; no end: not yet complete), site (4), whether it follows (4), 8 unused.
+/// Begin and end (8 bytes each; no end: not yet complete), site (4), flags (4), 8 unused.
 pub(crate) const RECORD_BYTES: usize = 32;
+/// The call follows the one before it in the ring.
+const FOLLOWS: u32 = 1;
+/// It was interrupted.
+const INTERRUPTED: u32 = 2;
 /// The number of calls for each site (64 bits each).
 pub(crate) const COUNTERS: usize = RING + RECORDS * RECORD_BYTES;
 
@@ -166,6 +170,8 @@ pub struct TimedCall {
     pub end: u64,
     /// Whether no hooked call of this thread lies between the one timed before and this one.
     pub follows: bool,
+    /// Whether the kernel interrupted it, as far as the processor lets that be seen.
+    pub interrupted: bool,
 }
 
 impl Ledger {
@@ -465,11 +471,13 @@ impl Thread<'_> {
             if end == 0 && head - next < RECORDS as u64 / 2 {
                 break;
             }
+            let flags = self.ledger.u32(at + 20).load(Ordering::Relaxed);
             let call = TimedCall {
                 site: self.ledger.u32(at + 16).load(Ordering::Relaxed) as usize,
                 begin: self.ledger.u64(at).load(Ordering::Relaxed),
                 end,
-                follows: self.ledger.u32(at + 20).load(Ordering::Relaxed) != 0,
+                follows: flags & FOLLOWS != 0,
+                interrupted: flags & INTERRUPTED != 0,
             };
             if call.begin != 0 && call.end >= call.begin {
                 take(call);

@@ -35,8 +35,8 @@ const ROWS: usize = 4096;
 /// How many rows a key may lie away from its own.
 const WINDOW: usize = 16;
 
-/// Where a row has what: its key, the return address, the site's number, whether the call follows a timed
-/// one, and the time stamp of its begin.
+/// Where a row has what: its key, the return address, the site's number, the interruptions so far (times two)
+/// and whether the call follows a timed one, and the time stamp of its begin.
 const ROW_BYTES: usize = 32;
 
 /// Timed calls under way that are given room in the ring of records in advance.
@@ -51,6 +51,12 @@ pub(crate) const COUNTDOWN: i64 = 0;
 const FOLLOWS: i64 = 4;
 /// Where its counters are; null before its first hooked call.
 pub(crate) const COUNTED_AT: i64 = 8;
+/// Where it is counted how often the thread was interrupted, as far as timed calls have seen (32 bits).
+const INTERRUPTS: i64 = 16;
+
+/// A null selector that nobody uses: it is in `es` until the kernel returns from an interrupt, which
+/// leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not).
+const UNDISTURBED: u32 = 3;
 
 const _: () = assert!(ROWS == 0x1000 && ROW_BYTES == 1 << 5 && RECORD_BYTES == 1 << 5);
 
@@ -167,7 +173,16 @@ global_asm!(
     "mov [rdx + 8], rax",
     "mov eax, [r11]",
     "mov [rdx + 16], eax",
-    "mov eax, fs:[r8 + {follows}]",
+    "mov eax, es",
+    "cmp eax, {undisturbed}",
+    "je 6f",
+    "inc dword ptr fs:[r8 + {interrupts}]",
+    "mov eax, {undisturbed}",
+    "mov es, eax",
+    "6:",
+    "mov eax, fs:[r8 + {interrupts}]",
+    "add eax, eax",
+    "or eax, fs:[r8 + {follows}]",
     "mov [rdx + 20], eax",
     "mov dword ptr fs:[r8 + {follows}], 0",
     "mov rdi, rdx",
@@ -334,6 +349,24 @@ global_asm!(
     "sub rcx, [rbx + {tail}]",
     "cmp rcx, {records}",
     "jae 8f",
+    // Whether it follows, and whether there was an interrupt since its begin.
+    "mov eax, es",
+    "cmp eax, {undisturbed}",
+    "je 23f",
+    "inc dword ptr fs:[r8 + {interrupts}]",
+    "mov eax, {undisturbed}",
+    "mov es, eax",
+    "23:",
+    "mov ecx, [rdi + 20]",
+    "mov esi, ecx",
+    "and esi, 1",
+    "mov eax, fs:[r8 + {interrupts}]",
+    "add eax, eax",
+    "xor eax, ecx",
+    "cmp eax, 1",
+    "jbe 24f",
+    "or esi, 2",
+    "24:",
     "mov eax, 1",
     "xadd [rbx + {head}], rax",
     "and eax, {records} - 1",
@@ -343,14 +376,13 @@ global_asm!(
     "mov [rax], rcx",
     "mov ecx, [rdi + 16]",
     "mov [rax + 16], ecx",
-    "mov ecx, [rdi + 20]",
-    "mov [rax + 20], ecx",
+    "mov [rax + 20], esi",
     // The end last: with it the record is complete.
     "mov [rax + 8], rdx",
     // Timed calls come in pairs, so that the time between two calls is known.
     "cmp dword ptr [rbx + {period}], 1",
     "jbe 22f",
-    "test ecx, ecx",
+    "test esi, 1",
     "jnz 9f",
     "22:",
     "mov dword ptr fs:[r8 + {follows}], 1",
@@ -403,6 +435,8 @@ global_asm!(
     later = const LATER,
     countdown = const COUNTDOWN,
     follows = const FOLLOWS,
+    interrupts = const INTERRUPTS,
+    undisturbed = const UNDISTURBED,
     counted_at = const COUNTED_AT,
 );
 

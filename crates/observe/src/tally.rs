@@ -42,6 +42,8 @@ pub(crate) struct ThreadTally {
 #[derive(Clone, Debug, Default)]
 struct Pending {
     lasted: Vec<f64>,
+    /// Of those that were interrupted.
+    lasted_interrupted: Vec<f64>,
     gaps_after: Vec<f64>,
 }
 
@@ -57,7 +59,10 @@ impl ThreadTally {
             pending.gaps_after.push(ns(gap, overhead.between));
         }
         let lasted = ns(call.end - call.begin, overhead.inside);
-        self.pending.entry(call.site).or_default().lasted.push(lasted);
+        let pending = self.pending.entry(call.site).or_default();
+        let which =
+            if call.interrupted { &mut pending.lasted_interrupted } else { &mut pending.lasted };
+        which.push(lasted);
         self.last = Some((call.site, call.end));
     }
 
@@ -75,6 +80,13 @@ impl ThreadTally {
             let each = new / times.len() as f64;
             times.drain(..).for_each(|ns| sum.add(ns, each));
         };
+        // Few are interrupted: their time is somebody else's. Many are: they last as long as that.
+        let few = pending.lasted_interrupted.len() * 10 < pending.lasted.len();
+        if few {
+            pending.lasted_interrupted.clear();
+        } else {
+            pending.lasted.append(&mut pending.lasted_interrupted);
+        }
         stand_for(&mut pending.lasted, &mut tally.lasted);
         stand_for(&mut pending.gaps_after, &mut tally.gap_after);
     }
@@ -92,7 +104,7 @@ mod tests {
     const NO_OVERHEAD: Overhead = Overhead { inside: 0, between: 0 };
 
     fn call(site: usize, begin: u64, end: u64, follows: bool) -> TimedCall {
-        TimedCall { site, begin, end, follows }
+        TimedCall { site, begin, end, follows, interrupted: false }
     }
 
     #[test]
@@ -105,6 +117,24 @@ mod tests {
         assert_eq!(thread.functions[&3].gap_after.mean(), Some(500.0));
         assert_eq!(thread.functions[&3].lasted.mean(), Some(50.0));
         assert_eq!(thread.functions[&4].gap_after.measured(), 0);
+    }
+
+    #[test]
+    fn interrupted_calls_count_only_where_most_are() {
+        let lasted = |interrupted: usize| {
+            let mut thread = ThreadTally::default();
+            for index in 0..20 {
+                let one = TimedCall {
+                    interrupted: index < interrupted,
+                    ..call(3, 0, if index < interrupted { 1000 } else { 10 }, false)
+                };
+                thread.add(one, NO_OVERHEAD, 1.0);
+            }
+            thread.count(3, 20);
+            thread.functions[&3].lasted.mean().unwrap()
+        };
+        assert!((lasted(1) - 10.0).abs() < 1e-9);
+        assert!((lasted(10) - 505.0).abs() < 1e-9);
     }
 
     #[test]
