@@ -194,6 +194,10 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
     pub(crate) classes: Vec<InstructionClass>,
 
+    /// Writes a page with plots that needs no network.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+
     /// Writes everything as JSON; `-`: to standard output, without the tables.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

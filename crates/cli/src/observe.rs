@@ -1,8 +1,8 @@
 //! `dimmer observe`: runs a program with hooks in it, and tells what they saw.
 
-mod document;
+pub(crate) mod document;
 mod losses;
-mod text;
+pub(crate) mod text;
 
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use dimmer_processor::units::LicenceLevel;
 
 use crate::args::Observe;
 use crate::output::{self, Output};
+use crate::report::html;
 use crate::{bad_input, launch, scan};
 use document::Report;
 
@@ -34,6 +35,8 @@ const CLASSES: [InstructionClass; 4] = [
 
 pub(crate) fn run(_root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let page = arguments.report.as_deref().map(Output::open).transpose()?;
+    let begun = jiff::Zoned::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = scan::choose_model(arguments.model.as_deref(), &machine)?;
     let file = launch::check(&arguments.command)?;
@@ -62,6 +65,10 @@ pub(crate) fn run(_root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode>
         classes: &classes,
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
     });
+    if let Some(page) = page {
+        let description = crate::probe::description(&machine, &begun);
+        page.write(&html::observed::render(&report, &description)?)?;
+    }
     let rendered = serde_json::to_string_pretty(&report)? + "\n";
     match json {
         Some(json) if json.is_standard() => json.write(&rendered)?,

@@ -226,7 +226,7 @@ fn list(machine: &Machine) {
 }
 
 /// The machine in the words of the report.
-fn description(machine: &Machine, begin: &jiff::Zoned) -> MachineDescription {
+pub(crate) fn description(machine: &Machine, begin: &jiff::Zoned) -> MachineDescription {
     MachineDescription {
         vendor: machine.identity.vendor.clone(),
         brand: machine.identity.brand.clone(),

@@ -10,6 +10,19 @@ use crate::report::table::{plain_table, styled};
 /// How many functions are shown.
 const MOST: usize = 20;
 
+/// What is told of each function.
+pub(crate) const HEADER: [&str; 9] = [
+    "function",
+    "in",
+    "class",
+    "level",
+    "calls/s",
+    "a call takes",
+    "until the next",
+    "time",
+    "costs",
+];
+
 pub(crate) fn render(report: &Report, width: u16) -> String {
     let mut text = format!(
         "\nObserved for {} s, {} s of it on CPUs, in {} with {}.\n",
@@ -56,17 +69,6 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
     }
     let has_levels = report.model.is_some();
     let mut table = plain_table();
-    let header = [
-        "function",
-        "in",
-        "class",
-        "level",
-        "calls/s",
-        "a call takes",
-        "until the next",
-        "time",
-        "costs",
-    ];
     let columns = |cells: Vec<String>| -> Vec<String> {
         let cells = cells.into_iter().enumerate();
         cells
@@ -74,7 +76,7 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
             .map(|(_, cell)| cell)
             .collect()
     };
-    table.set_header(columns(header.map(str::to_owned).to_vec()));
+    table.set_header(columns(HEADER.map(str::to_owned).to_vec()));
     for function in report.functions.iter().take(MOST) {
         table.add_row(columns(row(function)));
     }
@@ -91,34 +93,43 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
 
 /// What the calls cost, and what to do about it.
 fn conclusion(report: &Report) -> String {
-    let Some(lost) = report.lost else {
-        let why = report.lost_unknown.as_deref().unwrap_or_default();
-        return format!("What they cost the code around them is not told: {why}.\n");
-    };
-    if report.functions.iter().all(|function| function.lost_share.unwrap_or_default() <= 0.0) {
-        return format!(
-            "They cost the code around them nothing that the probe can see: no level is known that they ask \
-             for ({}). Nothing to gain.\n",
-            report.model.as_ref().map(|model| model.source.as_str()).unwrap_or_default()
-        );
-    }
-    let mut text = format!(
-        "By the model, the code around these calls loses {} of its time on CPUs: {} at a lower clock after \
-         calls that come again within {}, {} in stalls and throttling around the others.\n",
-        percent(lost.share),
-        percent(lost.kept_share),
-        time(lost.kept_below_ns),
-        percent(lost.episodes_share),
-    );
+    let mut text = sentences(report).join("\n");
+    text.push('\n');
     for (index, outlook) in report.ways.iter().enumerate() {
-        let words = words(outlook, report);
-        let _ = writeln!(text, "{}{words}", if index == 0 { "Best: " } else { "Else: " });
+        let (what, command) = words(outlook, report);
+        let end = command.map_or_else(|| ".".to_owned(), |command| format!(": {command}"));
+        let _ = writeln!(text, "{}{what}{end}", if index == 0 { "Best: " } else { "Else: " });
     }
     text
 }
 
-/// A way out in words, with the command that takes it.
-fn words(outlook: &Outlook, report: &Report) -> String {
+/// What the calls cost, in sentences.
+pub(crate) fn sentences(report: &Report) -> Vec<String> {
+    if report.functions.is_empty() {
+        return vec!["None of the hooked functions was called.".to_owned()];
+    }
+    let Some(lost) = report.lost else {
+        let why = report.lost_unknown.as_deref().unwrap_or_default();
+        return vec![format!("What they cost the code around them is not told: {why}.")];
+    };
+    let source = report.model.as_ref().map(|model| model.source.as_str()).unwrap_or_default();
+    if report.functions.iter().all(|function| function.lost_share.unwrap_or_default() <= 0.0) {
+        return vec![format!(
+            "No level is known that they ask for on this machine ({source}): nothing to gain."
+        )];
+    }
+    vec![format!(
+        "By the model, the code around these calls loses {} of its time on CPUs: {} at a lower clock after \
+         calls that come again within {}, {} in stalls and throttling around the others.",
+        percent(lost.share),
+        percent(lost.kept_share),
+        time(lost.kept_below_ns),
+        percent(lost.episodes_share),
+    )]
+}
+
+/// A way out in words, and the command that takes it.
+pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<String>) {
     let gain = match outlook.gain {
         None => "what it gives back is not known".to_owned(),
         Some((least, most)) if most - least < 5e-4 => format!("gives back {}", percent(most)),
@@ -130,13 +141,13 @@ fn words(outlook: &Outlook, report: &Report) -> String {
         Some((least, most)) => format!("gives back {} to {}", percent(least), percent(most)),
     };
     match outlook.way {
-        "leave" => "leave it as it is.".to_owned(),
+        "leave" => ("leave it as it is".to_owned(), None),
         "narrow" => {
-            let command = report.command.join(" ");
-            format!("narrow it, {gain}: dimmer run --mechanism narrow -- {command}")
+            let command = format!("dimmer run --mechanism narrow -- {}", report.command.join(" "));
+            (format!("narrow it, {gain}"), Some(command))
         }
-        "move" => format!("move it to another core; {gain}."),
-        _ => format!("govern the clock around it; {gain}."),
+        "move" => (format!("move it to another core; {gain}"), None),
+        _ => (format!("govern the clock around it; {gain}"), None),
     }
 }
 
@@ -144,7 +155,7 @@ fn processes(number: usize) -> String {
     if number == 1 { "1 process".to_owned() } else { format!("{} processes", length(number)) }
 }
 
-fn row(function: &Function) -> Vec<String> {
+pub(crate) fn row(function: &Function) -> Vec<String> {
     let median = |times: &Option<Distribution>| {
         let median = times.as_ref().and_then(|times| times.quantiles.get("p50"));
         median.map(|ns| time(*ns)).unwrap_or_default()

@@ -104,6 +104,20 @@ fn every_call_is_counted_whatever_its_arguments() {
 }
 
 #[test]
+fn page_holds_what_was_seen_and_needs_nothing_else() {
+    let Some(victims) = Victims::compile(&["calls"]) else { return };
+    let page = victims.path("page.html");
+    let program = victims.path("calls");
+    let options = ["--classes", "scalar", "--model", "i9-7940x", "--report", &page, "--", &program];
+    let output = observe(victims.directory.path(), &options);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"), "{page}");
+    assert!(page.contains("<code>work</code>") && page.contains("<svg"), "{page}");
+    assert!(!page.contains("<script") && !page.contains("href="), "{page}");
+}
+
+#[test]
 fn exceptions_pass_through_hooked_frames() {
     let Some(victims) = Victims::compile(&["exceptions"]) else { return };
     let calls = calls(&victims.observe(&[&victims.path("exceptions")]));

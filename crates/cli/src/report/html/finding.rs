@@ -112,7 +112,7 @@ fn counters(counts: &Counts) -> String {
     clock.into_iter().chain(others).collect::<Vec<_>>().join("; ")
 }
 
-fn figure(figure: &Figure) -> Markup {
+pub(super) fn figure(figure: &Figure) -> Markup {
     html! {
         figure {
             (figure.plot)

@@ -6,6 +6,7 @@
 mod finding;
 mod headline;
 mod levels;
+pub(crate) mod observed;
 mod plot;
 
 use anyhow::Context;
@@ -41,43 +42,55 @@ pub(crate) fn render(findings: &Findings, machine: &MachineDescription) -> anyho
         .filter(|kernel| kernel.transitions().next().is_some())
         .map(finding::absent)
         .collect::<Result<_, _>>()?;
-    let page = html! {
+    let main = html! {
+        (facts(findings, machine))
+        (overview(findings, &kernels))
+        @for section in &sections { (section) }
+        @if !without.is_empty() {
+            section {
+                h2 { "Without an effect" }
+                p { "What was looked for and not found, and how large it could be at most." }
+                div.quiet { @for kernel in &without { (kernel) } }
+            }
+        }
+        (levels::section(&kernels))
+        (skipped(findings))
+        (method(&findings.instrument))
+        (quality(findings))
+    };
+    let about = ("Dimmer probe", machine.brand.as_str());
+    Ok(page(about, &headline.title, &headline.sentences, &main, machine).into_string())
+}
+
+/// A page: what it is about, its headline and first sentences, and all the rest.
+fn page(
+    (command, subject): (&str, &str),
+    title: &str,
+    sentences: &[String],
+    main: &Markup,
+    machine: &MachineDescription,
+) -> Markup {
+    html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { "Dimmer probe: " (machine.brand) }
+                title { (command) ": " (subject) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 header {
-                    p.kicker { "Dimmer probe · " (machine.brand) }
-                    h1 { (headline.title) }
-                    @for sentence in &headline.sentences { p.lede { (prose(sentence)) } }
+                    p.kicker { (command) " · " (subject) }
+                    h1 { (title) }
+                    @for sentence in sentences { p.lede { (prose(sentence)) } }
                 }
-                main {
-                    (facts(findings, machine))
-                    (overview(findings, &kernels))
-                    @for section in &sections { (section) }
-                    @if !without.is_empty() {
-                        section {
-                            h2 { "Without an effect" }
-                            p { "What was looked for and not found, and how large it could be at most." }
-                            div.quiet { @for kernel in &without { (kernel) } }
-                        }
-                    }
-                    (levels::section(&kernels))
-                    (skipped(findings))
-                    (method(&findings.instrument))
-                    (quality(findings))
-                }
+                main { (main) }
                 footer { p { "dimmer " (machine.version) " · " (machine.time) } }
             }
         }
-    };
-    Ok(page.into_string())
+    }
 }
 
 /// Text in which names stand between backticks.

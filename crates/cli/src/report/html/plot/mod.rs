@@ -7,6 +7,7 @@
 mod axis;
 mod bins;
 mod charts;
+mod spread;
 
 use maud::{Markup, PreEscaped, html};
 use plotters::coord::Shift;
@@ -15,6 +16,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use axis::Axis;
 pub(super) use charts::{Figure, Scale, clock, histogram, recurrence, response, sweep, throughput};
+pub(super) use spread::spread;
 
 /// Text and axes.
 const INK: RGBColor = RGBColor(0x5A, 0x60, 0x66);
