@@ -61,6 +61,7 @@ pub(crate) fn run(_root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode>
         command: &arguments.command,
         status,
         on_cpu,
+        own_cpu: usage::own_time(),
         observed: &observed,
         classes: &classes,
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
@@ -89,6 +90,8 @@ struct Run<'a> {
     status: ExitStatus,
     /// The time that the program and its children had on CPUs.
     on_cpu: Duration,
+    /// The time that this command had.
+    own_cpu: Duration,
     observed: &'a Observed,
     classes: &'a [InstructionClass],
     model: Option<(&'a Model, &'a str)>,

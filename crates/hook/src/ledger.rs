@@ -37,9 +37,10 @@ pub(crate) const NEXT_SLOT: usize = 12;
 const SITE_COUNT: usize = 16;
 const OBJECT_COUNT: usize = 20;
 const PROCESS: usize = 24;
-/// What timing adds to calls, and to gaps (64 bits each).
+/// What timing adds to calls, and to gaps, and what counting takes (64 bits each).
 const INSIDE: usize = 32;
 const BETWEEN: usize = 40;
+const COUNTING: usize = 48;
 
 /// Where the hooked files are.
 const OBJECTS_AT: usize = 4096;
@@ -266,12 +267,13 @@ impl Ledger {
     #[must_use]
     pub fn overhead(&self) -> Overhead {
         let ticks = |at| self.u64(at).load(Ordering::Relaxed);
-        Overhead { inside: ticks(INSIDE), between: ticks(BETWEEN) }
+        Overhead { inside: ticks(INSIDE), between: ticks(BETWEEN), counting_1000: ticks(COUNTING) }
     }
 
     pub(crate) fn set_overhead(&self, overhead: Overhead) {
         self.u64(INSIDE).store(overhead.inside, Ordering::Relaxed);
         self.u64(BETWEEN).store(overhead.between, Ordering::Relaxed);
+        self.u64(COUNTING).store(overhead.counting_1000, Ordering::Relaxed);
     }
 
     /// Notes a file whose functions are about to be hooked; its number.

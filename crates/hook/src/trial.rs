@@ -41,7 +41,11 @@ pub const OWN_FILE: &str = "[dimmer]";
 /// The first instruction of each function above.
 const HEAD: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
-/// Calls by which the overhead is found.
+/// Calls that are only counted, and how often it is measured what they take.
+const COUNTED: u32 = 1000;
+const COUNTED_ROUNDS: usize = 5;
+
+/// Timed calls by which the overhead is found.
 const CALLS: u32 = 200;
 
 /// What timing adds to the times that it gives (ticks).
@@ -51,6 +55,17 @@ pub struct Overhead {
     pub inside: u64,
     /// To the gap between two timed calls.
     pub between: u64,
+    /// What counting takes of a thousand calls that are not timed.
+    pub counting_1000: u64,
+}
+
+impl Overhead {
+    /// What hooks took of a thread's time, with so many calls, of which so many were timed (ticks).
+    #[must_use]
+    pub fn of(&self, calls: u64, timed: u64) -> f64 {
+        let timing = (self.inside + self.between) as f64 * timed as f64;
+        timing + self.counting_1000 as f64 / 1000.0 * calls.saturating_sub(timed) as f64
+    }
 }
 
 impl Hooks {
@@ -60,6 +75,7 @@ impl Hooks {
     /// If no function of this crate can be hooked.
     pub fn calibrate(&self) -> Result<(), HookError> {
         self.hook_own()?;
+        let mut overhead = Overhead::default();
         let mut inside = Vec::new();
         let mut between = Vec::new();
         call_hooked(CALLS);
@@ -70,8 +86,18 @@ impl Hooks {
                 between.extend(before.map(|ended| call.begin.saturating_sub(ended)));
                 before = Some(call.end);
             });
+            thread.set_period(u32::MAX);
+            restart(&thread);
+            let rounds = (0..COUNTED_ROUNDS).map(|_| {
+                let hooked = ticks_of(|| call_hooked(COUNTED));
+                hooked.saturating_sub(ticks_of(|| call_plain(COUNTED)))
+            });
+            overhead.counting_1000 = median(rounds.collect());
+            thread.set_period(1);
+            restart(&thread);
         }
-        let overhead = Overhead { inside: median(inside), between: median(between) };
+        overhead.inside = median(inside);
+        overhead.between = median(between);
         self.ledger().set_overhead(overhead);
         Ok(())
     }
@@ -160,6 +186,12 @@ fn per_call(calls: u32, run: impl Fn()) -> f64 {
     let begun = Instant::now();
     run();
     begun.elapsed().as_nanos() as f64 / f64::from(calls)
+}
+
+fn ticks_of(run: impl Fn()) -> u64 {
+    let begun = crate::ticks();
+    run();
+    crate::ticks().saturating_sub(begun)
 }
 
 fn median(mut values: Vec<u64>) -> u64 {

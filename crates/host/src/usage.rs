@@ -64,9 +64,22 @@ impl ThreadUsage {
 /// One system call.
 #[must_use]
 pub fn time_of_ended_children() -> Duration {
+    time_of(libc::RUSAGE_CHILDREN)
+}
+
+/// The time on a CPU of this process, the kernel's on its behalf included.
+///
+/// # Cost
+/// One system call.
+#[must_use]
+pub fn own_time() -> Duration {
+    time_of(libc::RUSAGE_SELF)
+}
+
+fn time_of(whom: libc::c_int) -> Duration {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: as in `ThreadUsage::read`.
-    let _ = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    let _ = unsafe { libc::getrusage(whom, usage.as_mut_ptr()) };
     // SAFETY: as in `ThreadUsage::read`.
     let usage = unsafe { usage.assume_init() };
     let time = |value: libc::timeval| {

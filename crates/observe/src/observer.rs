@@ -61,6 +61,8 @@ pub struct ThreadSeen {
     pub functions: BTreeMap<FunctionPlace, Tally>,
     /// Calls that were not timed in their turn.
     pub dropped: u64,
+    /// What the hooks took of its time, by what they take of a call in this process.
+    pub hooks: Duration,
 }
 
 impl Observed {
@@ -162,10 +164,11 @@ impl Observer {
                 self.ledgers.insert(path, Err(error.to_string()));
             }
         }
+        let ns_per_tick = self.ns_per_tick();
         let mut observed = Observed { lasted: self.begun.0.elapsed(), ..Observed::default() };
         for followed in self.ledgers.into_values() {
             match followed {
-                Ok(followed) => followed.into_observed(&mut observed),
+                Ok(followed) => followed.into_observed(&mut observed, ns_per_tick),
                 Err(error) => observed.unreadable.push(error),
             }
         }
@@ -215,8 +218,9 @@ impl Followed {
         }
     }
 
-    fn into_observed(self, observed: &mut Observed) {
+    fn into_observed(self, observed: &mut Observed, ns_per_tick: f64) {
         let objects = self.ledger.objects();
+        let overhead = self.ledger.overhead();
         let is_foreign = |object: &&Object| object.path.as_os_str() != OWN_FILE;
         let sites = self.ledger.sites();
         observed.processes += 1;
@@ -245,11 +249,15 @@ impl Followed {
             if functions.is_empty() {
                 continue;
             }
+            let calls = functions.values().map(|tally| tally.calls).sum();
+            let timed = functions.values().map(|tally| tally.lasted.measured()).sum();
+            let hooks_ns = overhead.of(calls, timed) * ns_per_tick;
             observed.threads.push(ThreadSeen {
                 process: thread.process(),
                 thread: thread.tid(),
                 functions,
                 dropped: thread.dropped(),
+                hooks: Duration::from_secs_f64(hooks_ns * 1e-9),
             });
         }
         observed.threads_left_out += self.ledger.threads_left_out();

@@ -101,7 +101,7 @@ impl ThreadTally {
 mod tests {
     use super::*;
 
-    const NO_OVERHEAD: Overhead = Overhead { inside: 0, between: 0 };
+    const NO_OVERHEAD: Overhead = Overhead { inside: 0, between: 0, counting_1000: 0 };
 
     fn call(site: usize, begin: u64, end: u64, follows: bool) -> TimedCall {
         TimedCall { site, begin, end, follows, interrupted: false }
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn overhead_is_taken_off_but_nothing_becomes_negative() {
         let mut thread = ThreadTally::default();
-        let overhead = Overhead { inside: 40, between: 1200 };
+        let overhead = Overhead { inside: 40, between: 1200, counting_1000: 0 };
         thread.add(call(3, 100, 200, false), overhead, 1.0);
         thread.add(call(3, 1200, 1300, true), overhead, 1.0);
         thread.count(3, 2);

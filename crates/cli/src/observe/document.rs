@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dimmer_observe::{Tally, Times};
+use dimmer_observe::{Tally, ThreadSeen, Times};
 use dimmer_processor::class::InstructionClass;
 use serde::Serialize;
 
@@ -27,10 +27,15 @@ pub(crate) struct Report {
     pub(crate) processes: usize,
     pub(crate) threads: usize,
     pub(crate) threads_left_out: usize,
+    /// What the hooks took, in parts of the time on CPUs.
+    pub(crate) hooks_share: Option<f64>,
+    /// Time that this command itself had on CPUs.
+    pub(crate) observer_cpu_s: f64,
     pub(crate) model: Option<ModelEntry>,
     pub(crate) hooked_classes: Vec<String>,
     pub(crate) files: Vec<File>,
     pub(crate) functions: Vec<Function>,
+    pub(crate) by_thread: Vec<Thread>,
     pub(crate) unreadable: Vec<String>,
     /// What the code around the calls loses by the model; `null` without one that says so.
     pub(crate) lost: Option<Losses>,
@@ -95,6 +100,26 @@ pub(crate) struct Function {
     pub(crate) lost_share: Option<f64>,
 }
 
+/// What one thread called.
+#[derive(Debug, Serialize)]
+pub(crate) struct Thread {
+    process: u32,
+    thread: u32,
+    functions: Vec<ThreadFunction>,
+}
+
+/// A function that a thread called.
+#[derive(Debug, Serialize)]
+struct ThreadFunction {
+    file: String,
+    address: u64,
+    calls: u64,
+    timed: u64,
+    /// Medians.
+    lasted_ns: Option<f64>,
+    gap_after_ns: Option<f64>,
+}
+
 /// How long something was.
 #[derive(Debug, Serialize)]
 pub(crate) struct Distribution {
@@ -140,6 +165,8 @@ impl Report {
             Ok(lost) => (Some(lost), None),
             Err(why) => (None, Some(why)),
         };
+        let on_cpu = run.on_cpu.as_secs_f64();
+        let hooks: std::time::Duration = observed.threads.iter().map(|thread| thread.hooks).sum();
         let words = |word: &std::ffi::OsString| word.to_string_lossy().into_owned();
         Self {
             schema: "dimmer/observe/1",
@@ -150,11 +177,14 @@ impl Report {
             processes: observed.processes,
             threads: observed.threads.len(),
             threads_left_out: observed.threads_left_out,
+            hooks_share: (on_cpu > 0.0).then(|| hooks.as_secs_f64() / on_cpu),
+            observer_cpu_s: run.own_cpu.as_secs_f64(),
             model: run.model.map(|(model, from)| ModelEntry::new(model, from)),
             hooked_classes: run.classes.iter().map(|class| class.name().to_owned()).collect(),
             files: files.into_values().map(|(file, _)| file).collect(),
             ways: lost.map_or_else(Vec::new, |lost| losses::ways(lost, run, &functions)),
             functions,
+            by_thread: observed.threads.iter().map(Thread::new).collect(),
             unreadable: observed.unreadable.clone(),
             lost,
             lost_unknown,
@@ -207,6 +237,20 @@ impl Function {
             time_share: within.filter(|_| on_cpu > 0.0).map(|within| within / on_cpu),
             lost_share: None,
         }
+    }
+}
+
+impl Thread {
+    fn new(seen: &ThreadSeen) -> Self {
+        let functions = seen.functions.iter().map(|(place, tally)| ThreadFunction {
+            file: place.file.to_string_lossy().into_owned(),
+            address: place.address,
+            calls: tally.calls,
+            timed: tally.lasted.measured(),
+            lasted_ns: tally.lasted.quantile(0.5),
+            gap_after_ns: tally.gap_after.quantile(0.5),
+        });
+        Self { process: seen.process, thread: seen.thread, functions: functions.collect() }
     }
 }
 

@@ -43,6 +43,14 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
         counted(hooked, "function"),
         report.hooked_classes.join(", ")
     );
+    if let Some(share) = report.hooks_share {
+        let _ = writeln!(
+            text,
+            "Observing took {} of the program's time in hooks, and {} s beside it.",
+            percent(share),
+            grouped(report.observer_cpu_s, 2)
+        );
+    }
     for file in &report.files {
         if let Some(problem) = &file.problem {
             let _ = writeln!(text, "{}: {problem}", file.path);
