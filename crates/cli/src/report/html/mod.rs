@@ -59,7 +59,7 @@ pub(crate) fn render(findings: &Findings, machine: &MachineDescription) -> anyho
         (quality(findings))
     };
     let about = ("Dimmer probe", machine.brand.as_str());
-    Ok(page(about, &headline.title, &headline.sentences, &main, machine).into_string())
+    Ok(page(about, headline.title, &headline.sentences, &main, machine).into_string())
 }
 
 /// A page: what it is about, its headline and first sentences, and all the rest.
