@@ -80,7 +80,8 @@ pub(crate) const TAIL: usize = 128;
 pub(crate) const RING: usize = 4096;
 /// Its records.
 pub(crate) const RECORDS: usize = 2048;
-/// Begin and end (8 bytes each; no end: not yet complete), site (4), flags (4), 8 unused.
+/// Begin and end (8 bytes each; no end: not yet complete), site (4), flags (4), how long
+/// the chain after it took and the one before it (4 each).
 pub(crate) const RECORD_BYTES: usize = 32;
 /// The call follows the one before it in the ring.
 const FOLLOWS: u32 = 1;
@@ -173,6 +174,10 @@ pub struct TimedCall {
     pub follows: bool,
     /// Whether the kernel interrupted it, as far as the processor lets that be seen.
     pub interrupted: bool,
+    /// How long a chain of multiplications took right after it (ticks); zero if there was none.
+    pub chain_after: u32,
+    /// The same right before it.
+    pub chain_before: u32,
 }
 
 impl Ledger {
@@ -480,6 +485,8 @@ impl Thread<'_> {
                 end,
                 follows: flags & FOLLOWS != 0,
                 interrupted: flags & INTERRUPTED != 0,
+                chain_after: self.ledger.u32(at + 24).load(Ordering::Relaxed),
+                chain_before: self.ledger.u32(at + 28).load(Ordering::Relaxed),
             };
             if call.begin != 0 && call.end >= call.begin {
                 take(call);

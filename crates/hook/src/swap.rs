@@ -36,8 +36,9 @@ const ROWS: usize = 4096;
 const WINDOW: usize = 16;
 
 /// Where a row has what: its key, the return address, the site's number, the interruptions so far (times two)
-/// and whether the call follows a timed one, and the time stamp of its begin.
-const ROW_BYTES: usize = 32;
+/// and whether the call follows a timed one, the time stamp of its begin, and how long the chain before it
+/// took.
+const ROW_BYTES: usize = 64;
 
 /// Timed calls under way that are given room in the ring of records in advance.
 const UNDER_WAY: usize = 64;
@@ -58,7 +59,14 @@ const INTERRUPTS: i64 = 16;
 /// leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not).
 const UNDISTURBED: u32 = 3;
 
-const _: () = assert!(ROWS == 0x1000 && ROW_BYTES == 1 << 5 && RECORD_BYTES == 1 << 5);
+/// One in so many timed calls has the clock told after it, and one before it.
+const CLOCK_EVERY: usize = 64;
+
+/// Multiplications, each of which waits for the one before it, that tell the clock: three cycles each
+/// (`dimmer_probe` measures that). They take 0.3 us.
+const CHAIN: usize = 320;
+
+const _: () = assert!(ROWS == 0x1000 && ROW_BYTES == 1 << 6 && RECORD_BYTES == 1 << 5);
 
 /// What the stub hands over: where a call came from and where it is to go.
 #[derive(Debug)]
@@ -147,7 +155,7 @@ global_asm!(
     "mov rdi, rsi",
     "shr rdi, 3",
     "and edi, {rows} - 1",
-    "shl rdi, 5",
+    "shl rdi, 6",
     "lea rax, [rip + dimmer_hook_rows]",
     "add rdi, rax",
     "mov ecx, {window}",
@@ -186,6 +194,28 @@ global_asm!(
     "mov [rdx + 20], eax",
     "mov dword ptr fs:[r8 + {follows}], 0",
     "mov rdi, rdx",
+    // The clock before the call, now and then.
+    "mov dword ptr [rdi + 32], 0",
+    "mov rax, [rbx + {head}]",
+    "and eax, {clock_every} - 1",
+    "cmp eax, {clock_every} / 2",
+    "jne 8f",
+    "lfence",
+    "rdtsc",
+    "mov esi, eax",
+    "mov ecx, {chain}",
+    "7:",
+    "imul eax, eax, 3",
+    "imul eax, eax, 3",
+    "imul eax, eax, 3",
+    "imul eax, eax, 3",
+    "dec ecx",
+    "jnz 7b",
+    "lfence",
+    "rdtsc",
+    "sub eax, esi",
+    "mov [rdi + 32], eax",
+    "8:",
     "rdtsc",
     "shl rdx, 32",
     "or rdx, rax",
@@ -282,14 +312,14 @@ global_asm!(
     ".cfi_def_cfa rsp, 0",
     // The return address is a value: DW_CFA_val_expression of register 16, 38 bytes. On the stack is C.
     ".cfi_escape 0x16, 0x10, 0x26",
-    // dup, lit3, shr, const2u 0xfff, and, lit5, shl: where its own row is in the table.
-    ".cfi_escape 0x12, 0x33, 0x25, 0x0a, 0xff, 0x0f, 0x1a, 0x35, 0x24",
+    // dup, lit3, shr, const2u 0xfff, and, lit6, shl: where its own row is in the table.
+    ".cfi_escape 0x12, 0x33, 0x25, 0x0a, 0xff, 0x0f, 0x1a, 0x36, 0x24",
     // breg16 0, lit15, not, and, lit4, minus: where the distance to the table is.
     ".cfi_escape 0x80, 0x00, 0x3f, 0x20, 0x1a, 0x34, 0x1c",
     // dup, deref_size 4, plus, plus: the row.
     ".cfi_escape 0x12, 0x94, 0x04, 0x22, 0x22",
-    // over, over, deref, eq, bra 5, plus_uconst 32, skip -12: until it has the key.
-    ".cfi_escape 0x14, 0x14, 0x06, 0x29, 0x28, 0x05, 0x00, 0x23, 0x20, 0x2f, 0xf4, 0xff",
+    // over, over, deref, eq, bra 5, plus_uconst 64, skip -12: until it has the key.
+    ".cfi_escape 0x14, 0x14, 0x06, 0x29, 0x28, 0x05, 0x00, 0x23, 0x40, 0x2f, 0xf4, 0xff",
     // plus_uconst 8, deref, lit1, minus.
     ".cfi_escape 0x23, 0x08, 0x06, 0x31, 0x1c",
     "call qword ptr [rsp - 24]",
@@ -328,7 +358,7 @@ global_asm!(
     "mov rdi, rsi",
     "shr rdi, 3",
     "and edi, {rows} - 1",
-    "shl rdi, 5",
+    "shl rdi, 6",
     "lea rax, [rip + dimmer_hook_rows]",
     "add rdi, rax",
     "6:",
@@ -377,6 +407,41 @@ global_asm!(
     "mov ecx, [rdi + 16]",
     "mov [rax + 16], ecx",
     "mov [rax + 20], esi",
+    "mov ecx, [rdi + 32]",
+    "mov [rax + 28], ecx",
+    "mov dword ptr [rax + 24], 0",
+    // The clock after the call, now and then.
+    "mov rcx, rax",
+    "sub rcx, rbx",
+    "sub rcx, {ring}",
+    "shr rcx, 5",
+    "and ecx, {clock_every} - 1",
+    "jnz 27f",
+    "push rdx",
+    ".cfi_adjust_cfa_offset 8",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "lfence",
+    "rdtsc",
+    "mov r11d, eax",
+    "mov ecx, {chain}",
+    "26:",
+    "imul eax, eax, 3",
+    "imul eax, eax, 3",
+    "imul eax, eax, 3",
+    "imul eax, eax, 3",
+    "dec ecx",
+    "jnz 26b",
+    "lfence",
+    "rdtsc",
+    "sub eax, r11d",
+    "mov ecx, eax",
+    "pop rax",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdx",
+    ".cfi_adjust_cfa_offset -8",
+    "mov [rax + 24], ecx",
+    "27:",
     // The end last: with it the record is complete.
     "mov [rax + 8], rdx",
     // Timed calls come in pairs, so that the time between two calls is known.
@@ -437,6 +502,8 @@ global_asm!(
     follows = const FOLLOWS,
     interrupts = const INTERRUPTS,
     undisturbed = const UNDISTURBED,
+    clock_every = const CLOCK_EVERY,
+    chain = const CHAIN / 4,
     counted_at = const COUNTED_AT,
 );
 

@@ -11,5 +11,5 @@ mod tally;
 mod times;
 
 pub use observer::{FunctionPlace, INTERVAL, Observed, Observer, ThreadSeen};
-pub use tally::Tally;
+pub use tally::{Clocks, Tally};
 pub use times::Times;

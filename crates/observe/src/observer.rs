@@ -11,7 +11,7 @@ use dimmer_hook::{Ledger, OWN_FILE, Object, ticks};
 use dimmer_processor::class::InstructionClass;
 use tempfile::TempDir;
 
-use crate::tally::{Tally, ThreadTally};
+use crate::tally::{Clocks, Tally, ThreadTally};
 
 /// How often [`Observer::look`] has to be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
@@ -59,6 +59,8 @@ pub struct ThreadSeen {
     pub thread: u32,
     /// Each function that it called.
     pub functions: BTreeMap<FunctionPlace, Tally>,
+    /// The clock before and after some of its calls.
+    pub clocks: Clocks,
     /// Calls that were not timed in their turn.
     pub dropped: u64,
     /// What the hooks took of its time, by what they take of a call in this process.
@@ -256,6 +258,7 @@ impl Followed {
                 process: thread.process(),
                 thread: thread.tid(),
                 functions,
+                clocks: seen.tally.clocks,
                 dropped: thread.dropped(),
                 hooks: Duration::from_secs_f64(hooks_ns * 1e-9),
             });

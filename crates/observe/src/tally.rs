@@ -32,11 +32,34 @@ impl Tally {
 pub(crate) struct ThreadTally {
     /// Each function that it called.
     pub(crate) functions: BTreeMap<usize, Tally>,
-    /// The function and the end (ticks) of the call that was timed last.
+    /// The clock before and after calls.
+    pub(crate) clocks: Clocks,
+    /// The function and the end (ticks) of the call that was timed last, and of the chain after it.
     last: Option<(usize, u64)>,
     /// What was timed of each function since its calls were last told.
     pending: BTreeMap<usize, Pending>,
 }
+
+/// How long a chain of multiplications took (ns): the longer, the lower the clock. A sample, of at most
+/// [`MOST_CLOCKS`] each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Clocks {
+    /// Right after calls.
+    pub after: Vec<f64>,
+    /// Right before calls, with the gap since the thread's call before (ns).
+    pub before: Vec<(f64, f64)>,
+}
+
+impl Clocks {
+    /// Adds those of somebody else.
+    pub fn merge(&mut self, other: &Self) {
+        self.after.extend(&other.after);
+        self.before.extend(&other.before);
+    }
+}
+
+/// How many chains are kept of a thread.
+const MOST_CLOCKS: usize = 10_000;
 
 /// Times whose calls are not told yet (ns).
 #[derive(Clone, Debug, Default)]
@@ -51,19 +74,27 @@ impl ThreadTally {
     /// Adds a timed call, less what timing adds to it; `ns_per_tick` is the time-stamp counter's.
     pub(crate) fn add(&mut self, call: TimedCall, overhead: Overhead, ns_per_tick: f64) {
         let ns = |ticks: u64, added: u64| ticks.saturating_sub(added) as f64 * ns_per_tick;
+        let begin = call.begin.saturating_sub(u64::from(call.chain_before));
+        let chain = |ticks: u32| f64::from(ticks) * ns_per_tick;
         if call.follows
             && let Some((before, ended)) = self.last
-            && let Some(gap) = call.begin.checked_sub(ended)
+            && let Some(gap) = begin.checked_sub(ended)
         {
-            let pending = self.pending.entry(before).or_default();
-            pending.gaps_after.push(ns(gap, overhead.between));
+            let gap = ns(gap, overhead.between);
+            self.pending.entry(before).or_default().gaps_after.push(gap);
+            if call.chain_before != 0 && self.clocks.before.len() < MOST_CLOCKS {
+                self.clocks.before.push((gap, chain(call.chain_before)));
+            }
+        }
+        if call.chain_after != 0 && self.clocks.after.len() < MOST_CLOCKS {
+            self.clocks.after.push(chain(call.chain_after));
         }
         let lasted = ns(call.end - call.begin, overhead.inside);
         let pending = self.pending.entry(call.site).or_default();
         let which =
             if call.interrupted { &mut pending.lasted_interrupted } else { &mut pending.lasted };
         which.push(lasted);
-        self.last = Some((call.site, call.end));
+        self.last = Some((call.site, call.end + u64::from(call.chain_after)));
     }
 
     /// Tells how often a function was called in all so far. The times since it was told before stand for
@@ -104,7 +135,7 @@ mod tests {
     const NO_OVERHEAD: Overhead = Overhead { inside: 0, between: 0, counting_1000: 0 };
 
     fn call(site: usize, begin: u64, end: u64, follows: bool) -> TimedCall {
-        TimedCall { site, begin, end, follows, interrupted: false }
+        TimedCall { site, begin, end, follows, interrupted: false, chain_after: 0, chain_before: 0 }
     }
 
     #[test]
@@ -135,6 +166,17 @@ mod tests {
         };
         assert!((lasted(1) - 10.0).abs() < 1e-9);
         assert!((lasted(10) - 505.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn chains_tell_the_clock_and_are_no_part_of_gaps() {
+        let mut thread = ThreadTally::default();
+        thread.add(TimedCall { chain_after: 300, ..call(3, 100, 200, false) }, NO_OVERHEAD, 1.0);
+        thread.add(TimedCall { chain_before: 280, ..call(3, 1200, 1300, true) }, NO_OVERHEAD, 1.0);
+        thread.count(3, 2);
+        assert_eq!(thread.functions[&3].gap_after.mean(), Some(420.0));
+        let clocks = Clocks { after: vec![300.0], before: vec![(420.0, 280.0)] };
+        assert_eq!(thread.clocks, clocks);
     }
 
     #[test]

@@ -41,8 +41,22 @@ pub(crate) struct Report {
     pub(crate) lost: Option<Losses>,
     /// Why there is nothing about losses.
     pub(crate) lost_unknown: Option<String>,
+    /// The clock right after calls over that right before calls that come after a long gap; `null` without
+    /// enough of both.
+    pub(crate) clock: Option<ClockCheck>,
     /// What each way out would bring, the best first; none without losses.
     pub(crate) ways: Vec<Outlook>,
+}
+
+/// The clock as a chain of multiplications told it, next to some of the calls.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct ClockCheck {
+    /// After over before.
+    pub(crate) ratio: f64,
+    pub(crate) ci95: (f64, f64),
+    /// How often it was told.
+    pub(crate) after: usize,
+    pub(crate) before: usize,
 }
 
 /// Time lost, in parts of the time on CPUs.
@@ -186,6 +200,7 @@ impl Report {
             functions,
             by_thread: observed.threads.iter().map(Thread::new).collect(),
             unreadable: observed.unreadable.clone(),
+            clock: lost.and_then(|lost| losses::clock(run, lost.kept_below_ns)),
             lost,
             lost_unknown,
         }

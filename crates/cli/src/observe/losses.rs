@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dimmer_observe::{FunctionPlace, Tally};
+use dimmer_observe::{Clocks, FunctionPlace, Tally};
 use dimmer_policy::cost::{CallCost, Lost};
 use dimmer_policy::ways::{self, Load};
+use dimmer_probe::stats::Samples;
 use dimmer_processor::units::LicenceLevel;
 
 use super::Run;
-use super::document::{Function, Losses, Outlook};
+use super::document::{ClockCheck, Function, Losses, Outlook};
 
 /// Writes into each function what the code after its calls loses, and sums it up; why that cannot be
 /// said, otherwise.
@@ -68,6 +69,30 @@ pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<O
     let prospects = ways::prospects(&load).into_iter();
     prospects.map(|found| Outlook { way: found.way.name(), gain: found.gain }).collect()
 }
+
+/// Compares the clock right after calls with that right before those that come after a gap through which no
+/// level is kept: what the model says, seen directly. The interval holds both medians' intervals at their
+/// worst.
+pub(super) fn clock(run: &Run<'_>, kept_below_ns: f64) -> Option<ClockCheck> {
+    let mut clocks = Clocks::default();
+    run.observed.threads.iter().for_each(|thread| clocks.merge(&thread.clocks));
+    let long_after = clocks.before.iter().filter(|(gap, _)| *gap > kept_below_ns);
+    let before: Samples = long_after.map(|(_, chain)| *chain).collect();
+    let after = Samples::new(clocks.after);
+    if before.len().min(after.len()) < LEAST_CLOCKS {
+        return None;
+    }
+    let (nominal, lowered) = (before.estimate()?, after.estimate()?);
+    Some(ClockCheck {
+        ratio: nominal.median / lowered.median,
+        ci95: (nominal.ci95.0 / lowered.ci95.1, nominal.ci95.1 / lowered.ci95.0),
+        after: after.len(),
+        before: before.len(),
+    })
+}
+
+/// Fewer chains than this tell nothing.
+const LEAST_CLOCKS: usize = 20;
 
 /// The part of calls and gaps in which threads ran rather than waited for a CPU or for anything else, on
 /// average: only code that runs can lose time.

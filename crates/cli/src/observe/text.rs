@@ -126,14 +126,26 @@ pub(crate) fn sentences(report: &Report) -> Vec<String> {
             "No level is known that they ask for on this machine ({source}): nothing to gain."
         )];
     }
-    vec![format!(
+    let mut sentences = vec![format!(
         "By the model, the code around these calls loses {} of its time on CPUs: {} at a lower clock after \
          calls that come again within {}, {} in stalls and throttling around the others.",
         percent(lost.share),
         percent(lost.kept_share),
         time(lost.kept_below_ns),
         percent(lost.episodes_share),
-    )]
+    )];
+    if let Some(clock) = report.clock {
+        sentences.push(format!(
+            "Measured directly, the clock right after calls stood at {} [{}, {}] of that before calls after longer \
+             gaps ({} and {} samples).",
+            percent(clock.ratio),
+            percent(clock.ci95.0),
+            percent(clock.ci95.1),
+            length(clock.after),
+            length(clock.before)
+        ));
+    }
+    sentences
 }
 
 /// A way out in words, and the command that takes it.
