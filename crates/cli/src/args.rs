@@ -178,9 +178,15 @@ observed goes to standard error.
 
 Examples:
   dimmer observe -- openssl speed -seconds 2 -evp chacha20-poly1305
-  dimmer observe --seconds 10 --json served.json -- nginx -g 'daemon off;'")]
+  dimmer observe --seconds 10 --json served.json -- nginx -g 'daemon off;'
+  sudo dimmer observe --pid 1234 --seconds 10")]
 pub(crate) struct Observe {
-    /// Ends the program after so many seconds, with SIGTERM.
+    /// Counts calls in a process that runs already, until it ends or Ctrl-C, by the kernel's uprobes: needs
+    /// root, tells no durations, and makes each call of the functions in question 0.2 to 15 us longer.
+    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    pub(crate) pid: Option<u32>,
+
+    /// Ends the program after so many seconds, with SIGTERM; or, with --pid, leaves it alone.
     #[arg(long, value_name = "N", value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
 
@@ -239,7 +245,7 @@ pub(crate) struct Run {
     pub(crate) only: Vec<String>,
 
     /// The program and its arguments.
-    #[arg(value_name = "COMMAND", required = true, last = true)]
+    #[arg(value_name = "COMMAND", required_unless_present = "pid", last = true)]
     pub(crate) command: Vec<OsString>,
 }
 

@@ -1,9 +1,11 @@
 //! `dimmer observe`: runs a program with hooks in it, and tells what they saw.
 
+mod attach;
 pub(crate) mod document;
 mod losses;
 pub(crate) mod text;
 
+use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -33,36 +35,31 @@ const CLASSES: [InstructionClass; 4] = [
     InstructionClass::Tile,
 ];
 
-pub(crate) fn run(_root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let page = arguments.report.as_deref().map(Output::open).transpose()?;
     let begun = jiff::Zoned::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = scan::choose_model(arguments.model.as_deref(), &machine)?;
-    let file = launch::check(&arguments.command)?;
-    let library = launch::library()?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model));
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let mut observer = Observer::new().context("cannot make a directory for ledgers")?;
-    let mut command = Command::new(&file);
-    command.args(&arguments.command[1..]);
-    command.envs(observer.environment(&library, &classes));
-    let before = usage::time_of_ended_children();
-    let mut child = command
-        .spawn()
-        .map_err(|error| bad_input(format!("cannot run {}: {error}", file.display())))?;
     let deadline =
         arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-    let look = || observer.look().context("cannot read the ledgers");
-    let status = launch::follow(&mut child, deadline, &interrupt, look)?;
-    let on_cpu = usage::time_of_ended_children().saturating_sub(before);
-    let observed = observer.finish().context("cannot read the ledgers")?;
+    let seen = match arguments.pid {
+        Some(process) => {
+            let (observed, on_cpu) =
+                attach::observe(root, process, &classes, deadline, &interrupt)?;
+            Seen { command: vec![format!("process {process}")], status: None, on_cpu, observed }
+        }
+        None => start(&arguments.command, &classes, deadline, &interrupt)?,
+    };
     let report = Report::new(&Run {
-        command: &arguments.command,
-        status,
-        on_cpu,
+        command: &seen.command,
+        is_attached: arguments.pid.is_some(),
+        status: seen.status,
+        on_cpu: seen.on_cpu,
         own_cpu: usage::own_time(),
-        observed: &observed,
+        observed: &seen.observed,
         classes: &classes,
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
     });
@@ -81,13 +78,49 @@ pub(crate) fn run(_root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode>
             }
         }
     }
-    Ok(launch::exit_code(status))
+    Ok(seen.status.map_or(ExitCode::SUCCESS, launch::exit_code))
+}
+
+/// What came of observing.
+struct Seen {
+    command: Vec<String>,
+    status: Option<ExitStatus>,
+    on_cpu: Duration,
+    observed: Observed,
+}
+
+/// Starts a program with hooks in it, and follows it to its end.
+fn start(
+    words: &[OsString],
+    classes: &[InstructionClass],
+    deadline: Option<Instant>,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Seen> {
+    let file = launch::check(words)?;
+    let library = launch::library()?;
+    let mut observer = Observer::new().context("cannot make a directory for ledgers")?;
+    let mut command = Command::new(&file);
+    command.args(&words[1..]);
+    command.envs(observer.environment(&library, classes));
+    let before = usage::time_of_ended_children();
+    let mut child = command
+        .spawn()
+        .map_err(|error| bad_input(format!("cannot run {}: {error}", file.display())))?;
+    let look = || observer.look().context("cannot read the ledgers");
+    let status = launch::follow(&mut child, deadline, interrupt, look)?;
+    let on_cpu = usage::time_of_ended_children().saturating_sub(before);
+    let observed = observer.finish().context("cannot read the ledgers")?;
+    let command = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Ok(Seen { command, status: Some(status), on_cpu, observed })
 }
 
 /// What was run, and what came of it.
 struct Run<'a> {
-    command: &'a [std::ffi::OsString],
-    status: ExitStatus,
+    command: &'a [String],
+    /// Whether it ran already: then it is counted from outside, and there is no command.
+    is_attached: bool,
+    /// How it ended, if it was started here.
+    status: Option<ExitStatus>,
     /// The time that the program and its children had on CPUs.
     on_cpu: Duration,
     /// The time that this command had.

@@ -7,7 +7,7 @@
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
 //! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
 //! * what programs on it run: [`libraries`], [`program`]; what can be hidden from them: [`faulting`];
-//! * what one thread can ask of it: [`affinity`], [`realtime`], [`memory`], [`tile`], [`perf`];
+//! * what one thread can ask of it: [`affinity`], [`realtime`], [`memory`], [`tile`], [`perf`], [`uprobes`];
 //! * what disturbed a measurement: [`steal`], [`usage`];
 //! * how to change it: [`turbo`], always through the [`journal`], undone on an [`interrupt`] too.
 
@@ -36,4 +36,5 @@ pub mod tile;
 pub mod topology;
 pub mod turbo;
 pub mod unavailable;
+pub mod uprobes;
 pub mod usage;

@@ -3,13 +3,15 @@
 //!
 //! [`Observer`] gives the environment in which a program has to be started, so that the preloaded library
 //! hooks its functions, and reads what the hooks count meanwhile. Children and workers inherit the
-//! environment, so they are followed too.
+//! environment, so they are followed too. [`Attached`] counts calls in a process that runs already.
 #![forbid(unsafe_code)]
 
+mod attached;
 mod observer;
 mod tally;
 mod times;
 
+pub use attached::{Attached, ProbePoint};
 pub use observer::{FunctionPlace, INTERVAL, Observed, Observer, ThreadSeen};
 pub use tally::{Clocks, Tally};
 pub use times::Times;

@@ -11,8 +11,8 @@
 pub struct Load {
     /// Time on CPUs.
     pub on_cpu: f64,
-    /// Of that, time in the wide-vector functions.
-    pub within: f64,
+    /// Of that, time in the wide-vector functions; `None` if nobody has measured it.
+    pub within: Option<f64>,
     /// Of that, time that the code around them loses.
     pub lost: f64,
     /// Calls of these functions.
@@ -72,7 +72,7 @@ pub fn prospects(load: &Load) -> Vec<Prospect> {
     let share = |time: f64| time / load.on_cpu;
     let gain = |way| match way {
         Way::Leave => Some((0.0, 0.0)),
-        Way::Narrow => Some((share(load.lost - load.within), share(load.lost))),
+        Way::Narrow => load.within.map(|within| (share(load.lost - within), share(load.lost))),
         // The work itself leaves this core as well, but not the machine.
         Way::Move => load.hand_off.map(|each| {
             let net = share(load.lost - load.calls * each);
@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn short_calls_that_slow_everything_are_narrowed() {
         // A web server: 6 % lost, 1 % within.
-        let load = Load { on_cpu: 1.0, within: 0.01, lost: 0.06, calls: 5000.0, hand_off: None };
+        let load =
+            Load { on_cpu: 1.0, within: Some(0.01), lost: 0.06, calls: 5000.0, hand_off: None };
         assert_eq!(best(&load), Way::Narrow);
         let (least, most) = prospects(&load)[0].gain.unwrap();
         assert!((least - 0.05).abs() < 1e-12 && most == 0.06);
@@ -110,14 +111,19 @@ mod tests {
 
     #[test]
     fn work_that_is_mostly_wide_is_left() {
-        let load = Load { on_cpu: 1.0, within: 0.9, lost: 0.006, calls: 1e6, hand_off: None };
+        let load = Load { on_cpu: 1.0, within: Some(0.9), lost: 0.006, calls: 1e6, hand_off: None };
         assert_eq!(best(&load), Way::Leave);
     }
 
     #[test]
     fn long_calls_are_moved_if_a_hand_off_is_cheap() {
-        let load =
-            Load { on_cpu: 1.0, within: 0.2, lost: 0.05, calls: 5000.0, hand_off: Some(0.5e-6) };
+        let load = Load {
+            on_cpu: 1.0,
+            within: Some(0.2),
+            lost: 0.05,
+            calls: 5000.0,
+            hand_off: Some(0.5e-6),
+        };
         assert_eq!(best(&load), Way::Move);
         let dear = Load { hand_off: Some(30e-6), ..load };
         assert_eq!(best(&dear), Way::Leave);
@@ -125,7 +131,7 @@ mod tests {
 
     #[test]
     fn less_than_worthwhile_is_left() {
-        let load = Load { on_cpu: 1.0, within: 0.0, lost: 0.009, calls: 1.0, hand_off: None };
+        let load = Load { on_cpu: 1.0, within: Some(0.0), lost: 0.009, calls: 1.0, hand_off: None };
         assert_eq!(best(&load), Way::Leave);
     }
 

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, RflagsBits};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
 
 use crate::analysis::{Analysis, JUMP_BYTES};
 use crate::function::Origin;
@@ -99,6 +99,41 @@ impl fmt::Display for Unhookable {
             Self::Resolver => f.write_str("it resolves an indirect function during relocation"),
         }
     }
+}
+
+/// How far from a function's begin an instruction to count calls by is looked for.
+const FIRST_INSTRUCTIONS: usize = 16;
+
+/// The address of the first instruction of a function that is executed once a call and emulated by Linux
+/// when it has a breakpoint (`arch/x86/kernel/uprobes.c`: pushes, near branches, `nop`); the begin if
+/// there is none soon, or jumps lead there.
+pub(crate) fn probe_point(code: &[u8], start: u64) -> u64 {
+    let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut found = None;
+    for instruction in decoder.into_iter().take(FIRST_INSTRUCTIONS) {
+        let flow = instruction.flow_control();
+        let is_emulated = match instruction.mnemonic() {
+            Mnemonic::Push => instruction.op0_kind() == OpKind::Register,
+            Mnemonic::Nop => instruction.len() == 1,
+            Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne | Mnemonic::Jrcxz => false,
+            _ => {
+                matches!(flow, FlowControl::ConditionalBranch) || instruction.is_jmp_short_or_near()
+            }
+        };
+        if is_emulated {
+            found = Some(instruction.ip());
+        }
+        if is_emulated || flow != FlowControl::Next || instruction.is_invalid() {
+            break;
+        }
+    }
+    let Some(found) = found else { return start };
+    let leads_there = |instruction: Instruction| {
+        instruction.op0_kind() == OpKind::NearBranch64
+            && (start + 1..=found).contains(&instruction.near_branch_target())
+    };
+    let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    if decoder.into_iter().any(leads_there) { start } else { found }
 }
 
 /// The flags that arithmetic sets.

@@ -22,6 +22,7 @@ mod seeds;
 mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
@@ -181,7 +182,10 @@ pub fn interpreter(bytes: &[u8]) -> Result<Option<String>, ScanError> {
 
 /// The executable bytes of an ELF file, by address.
 #[derive(Clone, Debug)]
-pub struct Code<'data>(Vec<elf::Section<'data>>);
+pub struct Code<'data> {
+    file: &'data [u8],
+    sections: Vec<elf::Section<'data>>,
+}
 
 impl<'data> Code<'data> {
     /// Finds the executable sections of the ELF file `bytes`.
@@ -189,14 +193,31 @@ impl<'data> Code<'data> {
     /// # Errors
     /// As [`scan`], for what is wrong with the headers.
     pub fn read(bytes: &'data [u8]) -> Result<Self, ScanError> {
-        elf::code(bytes).map(Self)
+        Ok(Self { file: bytes, sections: elf::code(bytes)? })
     }
 
     /// The bytes from `address` to the end of its section; `None` if there is no code.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<&'data [u8]> {
-        let section = &self.0[elf::find(&self.0, address)?];
+        let section = &self.sections[elf::find(&self.sections, address)?];
         section.bytes.get(section.offset(address)?..)
+    }
+
+    /// Where in the file the byte at `address` is; `None` if there is no code.
+    #[must_use]
+    pub fn file_offset(&self, address: u64) -> Option<u64> {
+        let bytes = self.at(address)?;
+        Some((bytes.as_ptr().addr() - self.file.as_ptr().addr()) as u64)
+    }
+
+    /// Where to count calls of the function at these addresses with a breakpoint: the first instruction that
+    /// is executed once a call and that Linux emulates, which is far cheaper than executing it elsewhere
+    /// in a single step; the function's begin if none of its first instructions is such a one.
+    #[must_use]
+    pub fn probe_point(&self, function: &Range<u64>) -> u64 {
+        let length = usize::try_from(function.end - function.start).unwrap_or(usize::MAX);
+        let code = self.at(function.start).unwrap_or_default();
+        hook::probe_point(&code[..length.min(code.len())], function.start)
     }
 }
 

@@ -29,7 +29,7 @@ const EDGES: [(&str, &[&str]); 11] = [
     ("dimmer-hook", &["dimmer-processor", "dimmer-scan"]),
     ("dimmer-host", &["dimmer-processor"]),
     ("dimmer-narrow", &[]),
-    ("dimmer-observe", &["dimmer-hook", "dimmer-processor"]),
+    ("dimmer-observe", &["dimmer-hook", "dimmer-host", "dimmer-processor"]),
     ("dimmer-policy", &["dimmer-processor"]),
     ("dimmer-preload", &["dimmer-hook", "dimmer-narrow", "dimmer-processor"]),
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),

@@ -20,6 +20,7 @@ const QUANTILES: [(&str, f64); 5] =
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     schema: &'static str,
+    pub(crate) source: &'static str,
     pub(crate) command: Vec<String>,
     pub(crate) exit_status: Option<i32>,
     pub(crate) lasted_s: f64,
@@ -181,17 +182,17 @@ impl Report {
         };
         let on_cpu = run.on_cpu.as_secs_f64();
         let hooks: std::time::Duration = observed.threads.iter().map(|thread| thread.hooks).sum();
-        let words = |word: &std::ffi::OsString| word.to_string_lossy().into_owned();
         Self {
             schema: "dimmer/observe/1",
-            command: run.command.iter().map(words).collect(),
-            exit_status: run.status.code(),
+            source: if run.is_attached { "uprobes" } else { "hooks" },
+            command: run.command.to_vec(),
+            exit_status: run.status.and_then(|status| status.code()),
             lasted_s: observed.lasted.as_secs_f64(),
             cpu_s: run.on_cpu.as_secs_f64(),
             processes: observed.processes,
             threads: observed.threads.len(),
             threads_left_out: observed.threads_left_out,
-            hooks_share: (on_cpu > 0.0).then(|| hooks.as_secs_f64() / on_cpu),
+            hooks_share: (on_cpu > 0.0 && !run.is_attached).then(|| hooks.as_secs_f64() / on_cpu),
             observer_cpu_s: run.own_cpu.as_secs_f64(),
             model: run.model.map(|(model, from)| ModelEntry::new(model, from)),
             hooked_classes: run.classes.iter().map(|class| class.name().to_owned()).collect(),

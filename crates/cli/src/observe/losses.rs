@@ -60,7 +60,8 @@ pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, St
 pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<Outlook> {
     let load = Load {
         on_cpu: 1.0,
-        within: functions.iter().filter_map(|function| function.time_share).sum(),
+        within: (!run.is_attached)
+            .then(|| functions.iter().filter_map(|function| function.time_share).sum()),
         lost: lost.share,
         calls: functions.iter().map(|function| function.calls as f64).sum::<f64>()
             / (run.on_cpu.as_secs_f64() * 1e9),

@@ -162,6 +162,9 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
     };
     match outlook.way {
         "leave" => ("leave it as it is".to_owned(), None),
+        "narrow" if report.source == "uprobes" => {
+            (format!("start it narrower (dimmer run --mechanism narrow), {gain}"), None)
+        }
         "narrow" => {
             let command = format!("dimmer run --mechanism narrow -- {}", report.command.join(" "));
             (format!("narrow it, {gain}"), Some(command))

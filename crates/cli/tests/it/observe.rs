@@ -200,6 +200,30 @@ fn what_cannot_be_hooked_is_refused_with_the_reason() {
 }
 
 #[test]
+fn running_processes_are_counted_from_outside_or_it_is_said_why_not() {
+    let home = tempfile::tempdir().unwrap();
+    let refused = observe(home.path(), &["--pid", "4194304", "--seconds", "1"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("no process 4194304"), "{}", stderr(&refused));
+    let both = observe(home.path(), &["--pid", "1", "--", "true"]);
+    assert_eq!(both.status.code(), Some(2), "{}", stderr(&both));
+    let mut spinner = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let pid = spinner.id().to_string();
+    let options = ["--pid", &pid, "--seconds", "0.5", "--classes", "heavy-128", "--json", "-"];
+    let output = observe(home.path(), &options);
+    spinner.kill().unwrap();
+    spinner.wait().unwrap();
+    if output.status.success() {
+        let observed: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!(observed["source"], "uprobes");
+        assert!(observed["exit_status"].is_null());
+    } else {
+        assert!(stderr(&output).contains("not available"), "{}", stderr(&output));
+        println!("SKIPPED: {}", stderr(&output).trim());
+    }
+}
+
+#[test]
 fn statically_linked_programs_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("main.c");

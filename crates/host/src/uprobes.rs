@@ -1,0 +1,72 @@
+//! Counts executions of an instruction of a file in other programs' threads, by the kernel's uprobes.
+//!
+//! The kernel puts a breakpoint there. It emulates some instructions when it comes by (pushes, branches,
+//! `nop`), which takes 0.2 to 0.5 us a time; others it executes elsewhere in single steps, which takes two
+//! exceptions more, 15 us a time in a virtual machine. Needs root, or `CAP_PERFMON`.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use perf_event::events::Software;
+use perf_event::{Builder, Counter};
+
+use crate::root::Root;
+use crate::unavailable::Unavailable;
+
+/// The number of this kind of event.
+const KIND: &str = "/sys/bus/event_source/devices/uprobe/type";
+
+/// Counts one instruction in one thread, and in those that the thread starts.
+#[derive(Debug)]
+pub struct ExecutionCounter(Counter);
+
+impl ExecutionCounter {
+    /// Prepares to count executions of the instruction at an offset in a file, by a thread of any process.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: no uprobes, no permission, no such thread, or no instruction there.
+    pub fn new(root: &Root, file: &Path, offset: u64, thread: u32) -> Result<Self, Unavailable> {
+        let refused = |error: io::Error| {
+            Unavailable::new(
+                format!("counting calls of {} at {offset:#x}", file.display()),
+                format!("perf_event_open: {error}"),
+                "needs root or CAP_PERFMON, and a kernel with CONFIG_UPROBE_EVENTS",
+            )
+        };
+        let thread = i32::try_from(thread).map_err(|_| refused(io::ErrorKind::NotFound.into()))?;
+        let path = CString::new(file.as_os_str().as_bytes());
+        let path = path.map_err(|_| refused(io::ErrorKind::InvalidInput.into()))?;
+        let kind = root.integer(KIND).map_err(|error| refused(io::Error::other(error)))?;
+        let kind = u32::try_from(kind).map_err(|_| refused(io::ErrorKind::InvalidData.into()))?;
+        // Of the crate's own events, `UProbe` is not one (0.7.4); so one that counts nothing is changed.
+        let mut builder = Builder::new(Software::DUMMY);
+        let attributes = builder.attrs_mut();
+        attributes.type_ = kind;
+        attributes.config = 0;
+        // The kernel copies the path when the counter is built.
+        attributes.kprobe_func = path.as_ptr().expose_provenance() as u64;
+        attributes.probe_offset = offset;
+        builder.observe_pid(thread).any_cpu().inherit(true).enabled(false);
+        // Breakpoints are the kernel's own events.
+        builder.include_kernel().include_hv();
+        builder.build().map(Self).map_err(refused)
+    }
+
+    /// Begins to count. One system call, where preparing takes milliseconds.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn start(&mut self) -> io::Result<()> {
+        self.0.enable()
+    }
+
+    /// How often so far. One system call.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn read(&mut self) -> io::Result<u64> {
+        self.0.read()
+    }
+}
