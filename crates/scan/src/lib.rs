@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+mod archive;
 mod classify;
 mod elf;
 mod error;
@@ -18,6 +19,7 @@ mod function;
 mod hook;
 mod loops;
 mod marks;
+mod names;
 mod seeds;
 mod starts;
 
@@ -27,10 +29,12 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 
+pub use archive::Archive;
 pub use classify::classify;
 pub use error::{Machine, ScanError};
 pub use function::{ClassCounts, Function, HotLoop, Origin, level};
 pub use hook::Unhookable;
+pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
 
 use analysis::{Analyser, Analysis};
 use elf::Image;
@@ -170,6 +174,14 @@ pub fn needed(bytes: &[u8]) -> Result<Needed, ScanError> {
     elf::needed(bytes)
 }
 
+/// The name by which other files need the ELF file `bytes`; `None` for programs.
+///
+/// # Errors
+/// As [`scan`], for what is wrong with the headers.
+pub fn soname(bytes: &[u8]) -> Result<Option<String>, ScanError> {
+    elf::soname(bytes)
+}
+
 /// The loader that the ELF file `bytes` asks for; `None` if it is a library, or a program that is
 /// linked statically.
 ///
@@ -215,7 +227,7 @@ fn functions(
     references: &References,
     found: Vec<Found>,
 ) -> Vec<Function> {
-    let names = starts::names(image);
+    let names = starts::names(&image.symbols);
     let resolvers: BTreeSet<u64> = image.resolvers.iter().copied().collect();
     let libc = image.soname.as_deref() == Some("libc.so.6");
     let function = |found: Found| {

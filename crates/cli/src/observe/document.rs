@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use dimmer_host::root::Root;
 use dimmer_observe::{Tally, Times};
 use dimmer_processor::class::InstructionClass;
 use serde::Serialize;
@@ -51,6 +52,7 @@ pub(crate) struct Function {
     pub(crate) file: String,
     pub(crate) address: u64,
     pub(crate) name: Option<String>,
+    pub(crate) name_source: Option<String>,
     #[serde(skip)]
     pub(crate) title: String,
     pub(crate) class: Option<String>,
@@ -128,10 +130,11 @@ impl Report {
 
 /// The functions of a file with instructions of the classes looked for, as a scan has them.
 fn hookable(path: &Path, run: &Run<'_>) -> Vec<WideFunction> {
+    let root = Root::live();
     let known = if run.classes.iter().all(|class| *class >= InstructionClass::Light256) {
-        scan::scan_file(path)
+        scan::scan_file(&root, path)
     } else {
-        scan::scan_narrow_too(path)
+        scan::scan_narrow_too(&root, path)
     };
     let Ok(known) = known else { return Vec::new() };
     let model = run.model.map(|(model, _)| model);
@@ -159,6 +162,7 @@ impl Function {
             file: file.to_string_lossy().into_owned(),
             address,
             name: found.and_then(|found| found.name.clone()),
+            name_source: found.and_then(|found| found.name_source.clone()),
             title: found.map_or(unnamed, scan::text::title),
             class: found.map(|found| found.class.clone()),
             level: found.and_then(|found| found.level.clone()),

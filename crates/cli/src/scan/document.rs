@@ -76,6 +76,8 @@ pub(crate) struct WideFunction {
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) name: Option<String>,
+    /// Set wherever there is a name.
+    pub(crate) name_source: Option<String>,
     pub(crate) origin: String,
     pub(crate) class: String,
     /// Set when it is known whose levels.
@@ -173,6 +175,7 @@ impl WideFunction {
             address: function.addresses.start,
             size: function.addresses.end - function.addresses.start,
             name: function.name.clone(),
+            name_source: function.name.as_ref().map(|_| "symbol".to_owned()),
             origin: origin.to_owned(),
             class: function.heaviest().unwrap_or(InstructionClass::Scalar).name().to_owned(),
             level: None,

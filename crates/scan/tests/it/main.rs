@@ -6,4 +6,5 @@ mod damage;
 mod elf;
 mod functions;
 mod hooks;
+mod names;
 mod origins;
