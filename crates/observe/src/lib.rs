@@ -10,6 +10,6 @@ mod observer;
 mod tally;
 mod times;
 
-pub use observer::{FunctionPlace, INTERVAL, Observed, Observer, ThreadSeen};
+pub use observer::{FunctionPlace, FunctionSeen, INTERVAL, Observed, Observer, ThreadSeen};
 pub use tally::Tally;
 pub use times::Times;

@@ -1,7 +1,7 @@
 //! Follows hooked processes from outside: reads their ledgers, and tells their threads how many calls to
 //! time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,8 +35,8 @@ pub struct Observed {
     pub processes: usize,
     /// Files that were looked through for functions, and what went wrong with them.
     pub files: BTreeMap<PathBuf, String>,
-    /// Functions that are hooked, whether or not they were called: how many in each file.
-    pub hooked: BTreeMap<PathBuf, usize>,
+    /// Entries that are hooked, whether or not anybody came there: their addresses in each file.
+    pub hooked: BTreeMap<PathBuf, BTreeSet<u64>>,
     /// What each thread did, in the order of their first hooked calls.
     pub threads: Vec<ThreadSeen>,
     /// Threads whose calls were not seen, because there were too many.
@@ -45,7 +45,7 @@ pub struct Observed {
     pub unreadable: Vec<String>,
 }
 
-/// A function of a file.
+/// An entry of a function of a file: its begin, or a place inside that other functions lead to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FunctionPlace {
     /// The file.
@@ -68,15 +68,35 @@ pub struct ThreadSeen {
 }
 
 impl Observed {
-    /// What all threads did with each function.
+    /// What all threads did with each function. A function may have several entries: `begin` tells of one of
+    /// them, by file and address, where its function begins.
     #[must_use]
-    pub fn functions(&self) -> BTreeMap<FunctionPlace, Tally> {
-        let mut all: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
-        for (place, tally) in self.threads.iter().flat_map(|thread| &thread.functions) {
-            all.entry(place.clone()).or_default().merge(tally);
+    pub fn functions(
+        &self,
+        begin: impl Fn(&Path, u64) -> u64,
+    ) -> BTreeMap<FunctionPlace, FunctionSeen> {
+        let mut all: BTreeMap<FunctionPlace, FunctionSeen> = BTreeMap::new();
+        for thread in &self.threads {
+            let mut own = BTreeSet::new();
+            for (entry, tally) in &thread.functions {
+                let address = begin(&entry.file, entry.address);
+                let place = FunctionPlace { file: entry.file.clone(), address };
+                let seen = all.entry(place.clone()).or_default();
+                seen.tally.merge(tally);
+                seen.threads += usize::from(own.insert(place));
+            }
         }
         all
     }
+}
+
+/// What all threads did with a function.
+#[derive(Clone, Debug, Default)]
+pub struct FunctionSeen {
+    /// Its calls, by whichever entry.
+    pub tally: Tally,
+    /// Threads that called it.
+    pub threads: usize,
 }
 
 /// Follows the processes that have its environment.
@@ -231,9 +251,9 @@ impl Followed {
             Some(FunctionPlace { file, address: entry.address })
         };
         for (number, object) in objects.iter().enumerate() {
-            let of_it = sites.iter().filter(|site| site.object == number).count();
-            let before = observed.hooked.entry(object.path.clone()).or_default();
-            *before = (*before).max(of_it);
+            let of_it = sites.iter().filter(|site| site.object == number);
+            let known = observed.hooked.entry(object.path.clone()).or_default();
+            known.extend(of_it.map(|site| site.address));
         }
         for (thread, seen) in self.ledger.threads().zip(self.threads) {
             let mut functions: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();

@@ -17,6 +17,7 @@ mod error;
 mod frames;
 mod function;
 mod hook;
+mod inner;
 mod loops;
 mod marks;
 mod names;
@@ -32,7 +33,7 @@ use dimmer_processor::units::LicenceLevel;
 pub use archive::Archive;
 pub use classify::classify;
 pub use error::{Machine, ScanError};
-pub use function::{ClassCounts, Function, HotLoop, Origin, level};
+pub use function::{ClassCounts, Entry, Function, HotLoop, Origin, level};
 pub use hook::Unhookable;
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
 
@@ -230,7 +231,8 @@ fn functions(
     let names = starts::names(&image.symbols);
     let resolvers: BTreeSet<u64> = image.resolvers.iter().copied().collect();
     let libc = image.soname.as_deref() == Some("libc.so.6");
-    let function = |found: Found| {
+    let mut inner = inner::entries(image, frames, references, &found);
+    let function = |(number, found): (usize, Found)| {
         let code = &image.sections[found.section];
         let address = code.address + found.start as u64;
         let analysis = found.analysis;
@@ -258,6 +260,10 @@ fn functions(
             },
             &analysis,
         );
+        let mut entries = inner.remove(&number).unwrap_or_default();
+        if let Err(reason @ (Unhookable::Resolver | Unhookable::MemoryFunction)) = hook {
+            entries.iter_mut().for_each(|entry| entry.hook = Err(reason));
+        }
         Function {
             addresses: address..code.address + found.end as u64,
             name: name.map(str::to_owned),
@@ -270,9 +276,10 @@ fn functions(
             may_return_dirty: analysis.leaves_dirty,
             loops: analysis.loops,
             hook,
+            entries,
         }
     };
-    found.into_iter().map(function).collect()
+    found.into_iter().enumerate().map(function).collect()
 }
 
 /// Whether the stack is as a call leaves it where code at `address` begins; where no frame describes it,

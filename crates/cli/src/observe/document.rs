@@ -1,11 +1,11 @@
 //! The wire format of `dimmer observe --json`, schema `dimmer/observe/1`; `docs/observe-json.md` describes
 //! every key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use dimmer_host::root::Root;
-use dimmer_observe::{Tally, Times};
+use dimmer_observe::{FunctionPlace, FunctionSeen, Times};
 use dimmer_processor::class::InstructionClass;
 use serde::Serialize;
 
@@ -84,25 +84,23 @@ impl Report {
         let observed = run.observed;
         let files = observed.files.iter().map(|(path, problem)| {
             let known = hookable(path, run);
+            let entries = observed.hooked.get(path).into_iter().flatten();
+            let hooked: BTreeSet<u64> = entries.map(|entry| begin(&known, *entry)).collect();
             let file = File {
                 path: path.to_string_lossy().into_owned(),
                 wide_functions: known.len(),
-                hooked: observed.hooked.get(path).copied().unwrap_or_default(),
+                hooked: hooked.len(),
                 problem: (!problem.is_empty()).then(|| problem.clone()),
             };
             (path.as_path(), (file, known))
         });
         let files: BTreeMap<&Path, (File, Vec<WideFunction>)> = files.collect();
+        let known = |file: &Path| files.get(file).map_or(&[][..], |(_, known)| known);
         let mut functions: Vec<Function> = observed
-            .functions()
+            .functions(|file, entry| begin(known(file), entry))
             .iter()
-            .map(|(place, tally)| {
-                let known = files.get(place.file.as_path()).map(|(_, known)| known);
-                let is_it = |one: &&WideFunction| one.address == place.address;
-                let found = known.and_then(|known| known.iter().find(is_it));
-                let callers = observed.threads.iter();
-                let threads = callers.filter(|thread| thread.functions.contains_key(place)).count();
-                Function::new(&place.file, place.address, found, tally, threads, run)
+            .map(|(place, seen)| {
+                Function::new(place, at(known(&place.file), place.address), seen, run)
             })
             .collect();
         functions.sort_by(|a, b| {
@@ -128,6 +126,18 @@ impl Report {
     }
 }
 
+/// The function of `known`, which are by address, that `address` lies in.
+fn at(known: &[WideFunction], address: u64) -> Option<&WideFunction> {
+    let after = known.partition_point(|function| function.address <= address);
+    let function = known.get(after.checked_sub(1)?)?;
+    (address - function.address < function.size).then_some(function)
+}
+
+/// Where the function begins that has the entry `address`; there, if nothing is known of it.
+fn begin(known: &[WideFunction], address: u64) -> u64 {
+    at(known, address).map_or(address, |function| function.address)
+}
+
 /// The functions of a file with instructions of the classes looked for, as a scan has them.
 fn hookable(path: &Path, run: &Run<'_>) -> Vec<WideFunction> {
     let root = Root::live();
@@ -147,26 +157,25 @@ fn hookable(path: &Path, run: &Run<'_>) -> Vec<WideFunction> {
 
 impl Function {
     fn new(
-        file: &Path,
-        address: u64,
+        place: &FunctionPlace,
         found: Option<&WideFunction>,
-        tally: &Tally,
-        threads: usize,
+        seen: &FunctionSeen,
         run: &Run<'_>,
     ) -> Self {
+        let (address, tally) = (place.address, &seen.tally);
         let seconds = run.observed.lasted.as_secs_f64();
         let on_cpu = run.on_cpu.as_secs_f64();
         let within = tally.lasted.mean().map(|_| tally.lasted.sum() * 1e-9);
         let unnamed = format!("{address:#x}");
         Self {
-            file: file.to_string_lossy().into_owned(),
+            file: place.file.to_string_lossy().into_owned(),
             address,
             name: found.and_then(|found| found.name.clone()),
             name_source: found.and_then(|found| found.name_source.clone()),
             title: found.map_or(unnamed, scan::text::title),
             class: found.map(|found| found.class.clone()),
             level: found.and_then(|found| found.level.clone()),
-            threads,
+            threads: seen.threads,
             calls: tally.calls,
             calls_per_s: tally.calls as f64 / seconds,
             timed: tally.lasted.measured(),

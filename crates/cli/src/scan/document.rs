@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_scan::{ClassCounts, Function, HotLoop, Origin, Scan};
+use dimmer_scan::{ClassCounts, Entry, Function, HotLoop, Origin, Scan};
 use serde::{Deserialize, Serialize};
 
 /// Everything that one run has found.
@@ -89,6 +89,16 @@ pub(crate) struct WideFunction {
     pub(crate) vzeroupper: bool,
     pub(crate) may_return_dirty: bool,
     pub(crate) loops: Vec<Loop>,
+    pub(crate) hook_bytes: Option<u8>,
+    pub(crate) unhookable: Option<String>,
+    pub(crate) unhookable_why: Option<String>,
+    pub(crate) entries: Vec<InnerEntry>,
+}
+
+/// A place inside a function that other functions lead to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct InnerEntry {
+    pub(crate) address: u64,
     pub(crate) hook_bytes: Option<u8>,
     pub(crate) unhookable: Option<String>,
     pub(crate) unhookable_why: Option<String>,
@@ -189,6 +199,22 @@ impl WideFunction {
             hook_bytes: function.hook.ok(),
             unhookable: function.hook.err().map(|reason| reason.kind().to_owned()),
             unhookable_why: function.hook.err().map(|reason| reason.to_string()),
+            entries: function
+                .entries
+                .iter()
+                .map(|entry| InnerEntry::of(function.addresses.start, entry))
+                .collect(),
+        }
+    }
+}
+
+impl InnerEntry {
+    fn of(function: u64, entry: &Entry) -> Self {
+        Self {
+            address: function + u64::from(entry.offset),
+            hook_bytes: entry.hook.ok(),
+            unhookable: entry.hook.err().map(|reason| reason.kind().to_owned()),
+            unhookable_why: entry.hook.err().map(|reason| reason.to_string()),
         }
     }
 }

@@ -132,6 +132,15 @@ fn check_scan(scan: &Scan, bytes: &[u8]) {
             let other = scan.at(last).is_some_and(|other| other.addresses.start != address);
             assert!(!other, "another function displaced by a jump at {address:#x}");
         }
+        let mut free = u64::from(function.hook.unwrap_or(1));
+        for entry in &function.entries {
+            let offset = u64::from(entry.offset);
+            assert!(offset >= free, "jumps over entries at {address:#x} overlap");
+            let displaced = entry.hook.map_or(1, u64::from);
+            assert!(displaced == 1 || (5..=23).contains(&displaced), "{displaced} bytes displaced");
+            free = offset + displaced;
+            assert!(free <= length, "an entry behind the function at {address:#x}");
+        }
         for hot in &function.loops {
             let within = range.start <= hot.addresses.start && hot.addresses.end <= range.end;
             assert!(

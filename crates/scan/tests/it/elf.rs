@@ -27,11 +27,20 @@ struct Section {
     entry_size: u64,
 }
 
+/// A frame: where, how many bytes, and how far the caller's stack pointer is above the own at first; and, some
+/// bytes later, how far then.
+struct Frame {
+    start: u64,
+    size: u32,
+    depth: u8,
+    then: Option<(u8, u8)>,
+}
+
 /// A library in the making.
 pub(crate) struct Library {
     code: Vec<u8>,
     symbols: Vec<(String, u64, u64, Kind)>,
-    frames: Vec<(u64, u32, u8)>,
+    frames: Vec<Frame>,
     relocations: Vec<(u64, u64, u64)>,
     packed: Vec<u64>,
     soname: Option<&'static str>,
@@ -78,7 +87,13 @@ impl Library {
 
     /// A frame at whose begin the caller's stack pointer is `depth` bytes above.
     pub(crate) fn part(mut self, offset: u64, size: u32, depth: u8) -> Self {
-        self.frames.push((CODE + offset, size, depth));
+        self.frames.push(Frame { start: CODE + offset, size, depth, then: None });
+        self
+    }
+
+    /// After `bytes` of the last frame, the caller's stack pointer is `depth` bytes above.
+    pub(crate) fn then(mut self, bytes: u8, depth: u8) -> Self {
+        self.frames.last_mut().expect("a frame").then = Some((bytes, depth));
         self
     }
 
@@ -217,14 +232,16 @@ impl Library {
         let mut table = vec![0x14, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b];
         table.extend([0x0c, 7, 8]);
         table.resize(0x18, 0);
-        for (start, size, depth) in &self.frames {
+        for Frame { start, size, depth, then } in &self.frames {
             let at = u32::try_from(table.len()).expect("small");
-            table.extend([0x10, 0, 0, 0]);
+            table.extend([0x14, 0, 0, 0]);
             table.extend((at + 4).to_le_bytes());
             let distance = start.wrapping_sub(address + u64::from(at) + 8).to_le_bytes();
             table.extend(&distance[..4]);
             table.extend(size.to_le_bytes());
-            table.extend([0, 0x0e, *depth, 0]);
+            let (bytes, later) = then.unwrap_or((0, *depth));
+            // Offset, time passes, offset, nothing.
+            table.extend([0, 0x0e, *depth, 0x40 | bytes, 0x0e, later, 0, 0]);
         }
         table.extend([0; 4]);
         table
