@@ -6,6 +6,7 @@ mod losses;
 pub(crate) mod text;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ use crate::args::Observe;
 use crate::output::{self, Output};
 use crate::report::html;
 use crate::{bad_input, launch, scan};
-use document::Report;
+use document::{Known, Report};
 
 /// Classes whose functions are hooked if nothing is known of the processor: those that ask for a licence
 /// level on some processor (`models/`).
@@ -45,7 +46,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let deadline =
         arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-    let seen = match arguments.pid {
+    let mut seen = match arguments.pid {
         Some(process) => {
             let (observed, on_cpu) =
                 attach::observe(root, process, &classes, deadline, &interrupt)?;
@@ -53,6 +54,11 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         }
         None => start(&arguments.command, &classes, deadline, &interrupt)?,
     };
+    let known = document::known(&seen.observed, &classes, model.as_ref().map(|(model, _)| model));
+    let begin = |file: &Path, entry| {
+        known.get(file).map_or(entry, |functions| document::begin(functions, entry))
+    };
+    seen.observed.gather(begin);
     let report = Report::new(&Run {
         command: &seen.command,
         is_attached: arguments.pid.is_some(),
@@ -60,6 +66,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         on_cpu: seen.on_cpu,
         own_cpu: usage::own_time(),
         observed: &seen.observed,
+        known: &known,
         classes: &classes,
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
     });
@@ -126,6 +133,7 @@ struct Run<'a> {
     /// The time that this command had.
     own_cpu: Duration,
     observed: &'a Observed,
+    known: &'a Known,
     classes: &'a [InstructionClass],
     model: Option<(&'a Model, &'a str)>,
 }

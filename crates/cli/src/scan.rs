@@ -2,6 +2,7 @@
 
 mod cache;
 pub(crate) mod document;
+mod names;
 pub(crate) mod text;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -19,7 +20,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::Scan;
 use crate::output::{self, Output};
 use crate::{bad_input, model, state};
+use cache::Key;
 use document::{Failure, FileEntry, FileScan, ModelEntry, Report};
+use names::Sources;
 
 pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
@@ -41,7 +44,7 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
         }
         progress.set_message(place.path.clone());
         progress.tick();
-        let scan = match scan_file(&place.file) {
+        let scan = match scan_file(root, &place.file) {
             Ok(scan) => scan,
             Err(error) if seen.len() == 1 => {
                 return Err(bad_input(format!("{}: {error:#}", place.path)));
@@ -128,25 +131,35 @@ fn needed(
 }
 
 /// The scan of one file, from the cache if it was scanned before.
-pub(crate) fn scan_file(file: &Path) -> anyhow::Result<FileScan> {
-    let metadata = std::fs::metadata(file)?;
-    if !metadata.is_file() {
-        anyhow::bail!("not a file; expected a program or a library");
-    }
-    let bytes = std::fs::read(file).context("cannot read it")?;
+pub(crate) fn scan_file(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
+    let bytes = read(file)?;
     let build_id = dimmer_scan::build_id(&bytes)?;
-    if let Some(scan) = cache::read(build_id.as_deref(), bytes.len()) {
+    let sources = Sources::find(root, file, &bytes);
+    let names = sources.stamp();
+    let key = Key { build_id: build_id.as_deref(), length: bytes.len(), names: &names };
+    if let Some(scan) = cache::read(key) {
         return Ok(scan);
     }
-    let scan =
+    let mut scan =
         FileScan::of(&dimmer_scan::scan(&bytes)?, |function| function.instructions.wide() > 0);
-    cache::write(build_id.as_deref(), bytes.len(), &scan);
+    sources.name(&bytes, &mut scan);
+    cache::write(key, &scan);
     Ok(scan)
 }
 
 /// The scan of one file with its functions that are not wide as well; such scans are not kept.
-pub(crate) fn scan_narrow_too(file: &Path) -> anyhow::Result<FileScan> {
-    Ok(FileScan::of(&dimmer_scan::scan(&std::fs::read(file)?)?, |_| true))
+pub(crate) fn scan_narrow_too(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
+    let bytes = read(file)?;
+    let mut scan = FileScan::of(&dimmer_scan::scan(&bytes)?, |_| true);
+    Sources::find(root, file, &bytes).name(&bytes, &mut scan);
+    Ok(scan)
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
+    if !std::fs::metadata(file)?.is_file() {
+        anyhow::bail!("not a file; expected a program or a library");
+    }
+    std::fs::read(file).context("cannot read it")
 }
 
 /// The model that says what asks for which level, and where it comes from: the one asked for, or what

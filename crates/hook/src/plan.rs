@@ -24,8 +24,8 @@ const OWN_GROUND: [&str; 4] = ["libc.", "ld-", "ld64.", "libgcc_s."];
 pub(crate) struct Plan {
     /// Functions of the classes looked for, whether or not they can be hooked.
     pub(crate) wide: usize,
-    /// The address in the file of each that can, and how many bytes from there on are displaced, the landing
-    /// pad's included; by address.
+    /// The address in the file of each entry that can, at the begin of a function or inside, and how many bytes
+    /// from there on are displaced, the landing pad's included; by address.
     pub(crate) entries: Vec<(u64, u8)>,
 }
 
@@ -61,8 +61,7 @@ impl Plan {
         let is_wide =
             |function: &&Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
         let wide = scan.functions.iter().filter(is_wide);
-        let entry = |function: &Function| Some((function.addresses.start, function.hook.ok()?));
-        Self { wide: wide.clone().count(), entries: wide.filter_map(entry).collect() }
+        Self { wide: wide.clone().count(), entries: wide.flat_map(entries).collect() }
     }
 
     /// A line with the number of wide functions, then one for each entry; a last one, so that a file cut
@@ -86,6 +85,14 @@ impl Plan {
         };
         Some(Self { wide, entries: lines.map(entry).collect::<Option<_>>()? })
     }
+}
+
+/// The entries of a function that can be hooked, by address.
+fn entries(function: &Function) -> impl Iterator<Item = (u64, u8)> {
+    let start = function.addresses.start;
+    let inner = function.entries.iter().map(|entry| (u64::from(entry.offset), entry.hook));
+    let all = [(0, function.hook)].into_iter().chain(inner);
+    all.filter_map(move |(offset, hook)| Some((start + offset, hook.ok()?)))
 }
 
 const END: &str = "end\n";

@@ -6,7 +6,8 @@
 //!
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
 //! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
-//! * what programs on it run: [`libraries`], [`program`]; what can be hidden from them: [`faulting`];
+//! * what programs on it run: [`libraries`], [`program`], and who knows names of it: [`symbols`]; what can be
+//!   hidden from them: [`faulting`];
 //! * what one thread can ask of it: [`affinity`], [`realtime`], [`memory`], [`tile`], [`perf`], [`uprobes`];
 //! * what disturbed a measurement: [`steal`], [`usage`];
 //! * how to change it: [`turbo`], always through the [`journal`], undone on an [`interrupt`] too.
@@ -32,6 +33,7 @@ pub mod program;
 pub mod realtime;
 pub mod root;
 pub mod steal;
+pub mod symbols;
 pub mod tile;
 pub mod topology;
 pub mod turbo;

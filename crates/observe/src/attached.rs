@@ -3,7 +3,7 @@
 //! It can tell how often each thread called each function, nothing more: no durations, and of gaps only
 //! their mean.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub struct Attached {
     begun: Instant,
     counters: Vec<Counting>,
     files: BTreeMap<PathBuf, String>,
-    hooked: BTreeMap<PathBuf, usize>,
+    hooked: BTreeMap<PathBuf, BTreeSet<u64>>,
 }
 
 #[derive(Debug)]
@@ -67,7 +67,8 @@ impl Attached {
                 attached.counters.push(Counting { function, thread: *thread, counter });
             }
             attached.files.entry(point.function.file.clone()).or_default();
-            *attached.hooked.entry(point.function.file.clone()).or_default() += 1;
+            let hooked = attached.hooked.entry(point.function.file.clone()).or_default();
+            hooked.insert(point.function.address);
         }
         attached.begun = Instant::now();
         for counting in &mut attached.counters {

@@ -1,7 +1,7 @@
 //! Follows hooked processes from outside: reads their ledgers, and tells their threads how many calls to
 //! time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ pub struct Observed {
     pub processes: usize,
     /// Files that were looked through for functions, and what went wrong with them.
     pub files: BTreeMap<PathBuf, String>,
-    /// Functions that are hooked, whether or not they were called: how many in each file.
-    pub hooked: BTreeMap<PathBuf, usize>,
+    /// Entries that are hooked, whether or not anybody came there: their addresses in each file.
+    pub hooked: BTreeMap<PathBuf, BTreeSet<u64>>,
     /// What each thread did, in the order of their first hooked calls.
     pub threads: Vec<ThreadSeen>,
     /// Threads whose calls were not seen, because there were too many.
@@ -41,7 +41,7 @@ pub struct Observed {
     pub unreadable: Vec<String>,
 }
 
-/// A function of a file.
+/// An entry of a function of a file: its begin, or a place inside that other functions lead to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FunctionPlace {
     /// The file.
@@ -68,6 +68,22 @@ pub struct ThreadSeen {
 }
 
 impl Observed {
+    /// Makes the entries of one function one: `begin` tells of an entry, by file and address, where its
+    /// function begins.
+    pub fn gather(&mut self, begin: impl Fn(&Path, u64) -> u64) {
+        for (file, entries) in &mut self.hooked {
+            *entries = entries.iter().map(|entry| begin(file, *entry)).collect();
+        }
+        for thread in &mut self.threads {
+            let mut gathered: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
+            for (entry, tally) in std::mem::take(&mut thread.functions) {
+                let address = begin(&entry.file, entry.address);
+                gathered.entry(FunctionPlace { address, ..entry }).or_default().merge(&tally);
+            }
+            thread.functions = gathered;
+        }
+    }
+
     /// What all threads did with each function.
     #[must_use]
     pub fn functions(&self) -> BTreeMap<FunctionPlace, Tally> {
@@ -236,9 +252,9 @@ impl Followed {
         };
         for (number, object) in objects.iter().enumerate().filter(|(_, object)| is_foreign(object))
         {
-            let of_it = sites.iter().filter(|site| site.object == number).count();
-            let before = observed.hooked.entry(object.path.clone()).or_default();
-            *before = (*before).max(of_it);
+            let of_it = sites.iter().filter(|site| site.object == number);
+            let known = observed.hooked.entry(object.path.clone()).or_default();
+            known.extend(of_it.map(|site| site.address));
         }
         for (thread, seen) in self.ledger.threads().zip(self.threads) {
             let mut functions: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();

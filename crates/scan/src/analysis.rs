@@ -52,6 +52,8 @@ pub(crate) struct Analysis {
 /// Where an instruction leads outside its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
+    /// The instruction's address.
+    pub(crate) from: u64,
     /// The address.
     pub(crate) target: u64,
     /// How.
@@ -212,7 +214,8 @@ impl Analyser {
         if instruction.is_ip_rel_memory_operand() {
             let target = instruction.ip_rel_memory_address();
             if !state.addresses.contains(&target) {
-                self.references.push(Reference { target, kind: ReferenceKind::Address });
+                let (from, kind) = (instruction.ip(), ReferenceKind::Address);
+                self.references.push(Reference { from, target, kind });
             }
         }
     }
@@ -250,7 +253,7 @@ impl Analyser {
             return;
         }
         let how = if kind == Kind::Call { ReferenceKind::Call } else { ReferenceKind::Jump };
-        self.references.push(Reference { target, kind: how });
+        self.references.push(Reference { from: instruction.ip(), target, kind: how });
         match kind {
             Kind::Jump => state.leave(),
             Kind::Branch => state.result.leaves_dirty |= state.dirty,

@@ -4,6 +4,8 @@
 //! file: tables that overlap until their sizes add up to more than the file are refused, so that the
 //! work stays proportional to its length.
 
+use std::ops::Range;
+
 use object::LittleEndian as Little;
 use object::elf::{self, FileHeader64, SectionHeader64};
 use object::read::elf::{
@@ -88,8 +90,9 @@ type Table<'data> = SectionTable<'data, FileHeader64<Little>>;
 /// See [`ScanError`].
 pub(crate) fn read(bytes: &[u8]) -> Result<Image<'_>, ScanError> {
     let reader = Reader::new(bytes)?;
-    let mut image = Image { sections: reader.code()?, ..Image::default() };
-    reader.symbols(&mut image)?;
+    let sections = reader.code()?;
+    let (symbols, resolvers) = reader.symbols(|address| find(&sections, address).is_some())?;
+    let mut image = Image { sections, symbols, resolvers, ..Image::default() };
     reader.relocations(&mut image)?;
     reader.dynamic(&mut image)?;
     image.entry = reader.header.e_entry(Little);
@@ -109,6 +112,32 @@ pub(crate) fn build_id(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
     Reader::new(bytes)?.build_id()
 }
 
+/// The symbols alone, also those of a debug file, whose code is elsewhere.
+///
+/// # Errors
+/// See [`ScanError`].
+pub(crate) fn symbols(bytes: &[u8]) -> Result<Vec<Symbol<'_>>, ScanError> {
+    let reader = Reader::new(bytes)?;
+    let code = reader.code_addresses();
+    let is_code = |address: u64| {
+        let after = code.partition_point(|range| range.start <= address);
+        after.checked_sub(1).is_some_and(|index| code[index].contains(&address))
+    };
+    Ok(reader.symbols(is_code)?.0)
+}
+
+/// The bytes of the section called `name`; `None` if there is none.
+///
+/// # Errors
+/// See [`ScanError`].
+pub(crate) fn section<'data>(
+    bytes: &'data [u8],
+    name: &str,
+) -> Result<Option<&'data [u8]>, ScanError> {
+    let reader = Reader::new(bytes)?;
+    reader.named(name.as_bytes()).map(|section| reader.data(section)).transpose()
+}
+
 /// What the dynamic loader has to load.
 ///
 /// # Errors
@@ -119,6 +148,17 @@ pub(crate) fn needed(bytes: &[u8]) -> Result<Needed, ScanError> {
     reader.dynamic(&mut image)?;
     let is_go = reader.named(b".note.go.buildid").is_some();
     Ok(Needed { libraries: image.needed, runpath: image.runpath, is_go })
+}
+
+/// The name that other files need this one by.
+///
+/// # Errors
+/// See [`ScanError`].
+pub(crate) fn soname(bytes: &[u8]) -> Result<Option<String>, ScanError> {
+    let reader = Reader::new(bytes)?;
+    let mut image = Image::default();
+    reader.dynamic(&mut image)?;
+    Ok(image.soname)
 }
 
 /// The loader that a program asks for.
@@ -170,7 +210,7 @@ fn damaged(place: &'static str) -> impl Fn(object::read::Error) -> ScanError {
     move |error| ScanError::Damaged { place: place.to_owned(), problem: error.to_string() }
 }
 
-fn damage(place: &str, problem: impl Into<String>) -> ScanError {
+pub(crate) fn damage(place: &str, problem: impl Into<String>) -> ScanError {
     ScanError::Damaged { place: place.to_owned(), problem: problem.into() }
 }
 
@@ -258,7 +298,13 @@ impl<'data> Reader<'data> {
         Ok(sections)
     }
 
-    fn symbols(&self, image: &mut Image<'data>) -> Result<(), ScanError> {
+    /// Defined symbols of functions, or of no type, that are in code, and those of them that resolve
+    /// indirect functions.
+    fn symbols(
+        &self,
+        is_code: impl Fn(u64) -> bool,
+    ) -> Result<(Vec<Symbol<'data>>, Vec<u64>), ScanError> {
+        let (mut found, mut resolvers) = (Vec::new(), Vec::new());
         // Names in a sound file may overlap where one ends another, but not so often.
         let mut budget = self.bytes.len().saturating_mul(4);
         for (kind, place) in
@@ -271,7 +317,7 @@ impl<'data> Reader<'data> {
                 let function = type_ == elf::STT_FUNC || type_ == elf::STT_GNU_IFUNC;
                 if symbol.is_undefined(Little)
                     || !(function || type_ == elf::STT_NOTYPE)
-                    || find(&image.sections, address).is_none()
+                    || !is_code(address)
                 {
                     continue;
                 }
@@ -284,9 +330,9 @@ impl<'data> Reader<'data> {
                     .ok_or_else(|| damage(place, "names overlap too often, or have no end"))?;
                 let name = name.unwrap_or_default();
                 if type_ == elf::STT_GNU_IFUNC {
-                    image.resolvers.push(address);
+                    resolvers.push(address);
                 }
-                image.symbols.push(Symbol {
+                found.push(Symbol {
                     address,
                     size: symbol.st_size(Little),
                     function,
@@ -295,7 +341,23 @@ impl<'data> Reader<'data> {
                 });
             }
         }
-        Ok(())
+        Ok((found, resolvers))
+    }
+
+    /// Where code lies in memory, by address, whether or not its bytes are in the file: debug files leave
+    /// them out.
+    fn code_addresses(&self) -> Vec<Range<u64>> {
+        let executable = self.table.iter().filter(|section| {
+            let flags = section.sh_flags(Little);
+            flags.contains(elf::SHF_EXECINSTR) && flags.contains(elf::SHF_ALLOC)
+        });
+        let range = |section: &SectionHeader64<Little>| {
+            let start = section.sh_addr(Little);
+            start..start.saturating_add(section.sh_size(Little))
+        };
+        let mut ranges: Vec<Range<u64>> = executable.map(range).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges
     }
 
     fn relocations(&self, image: &mut Image<'data>) -> Result<(), ScanError> {

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
-    UnwindContext, UnwindSection as _, X86_64,
+    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameOffset, EndianSlice,
+    FrameDescriptionEntry, LittleEndian, UnwindContext, UnwindSection as _, UnwindTableRow, X86_64,
 };
 
 use crate::error::ScanError;
@@ -22,6 +22,8 @@ pub(crate) struct Frame {
     /// Whether the stack at its begin is as a call leaves it, the return address on top. It is not in parts
     /// that a function jumps to, like those that compilers move out of the way, nor in linkage tables.
     pub(crate) called: bool,
+    /// Where in the section its entry is.
+    entry: usize,
 }
 
 type Reader<'data> = EndianSlice<'data, LittleEndian>;
@@ -38,9 +40,7 @@ pub(crate) fn frames(address: u64, bytes: &[u8]) -> Result<Vec<Frame>, ScanError
         problem: error.to_string(),
     };
     let mut entries = section.entries(&bases);
-    // Each is read once, however many frames refer to it: one with a long augmentation would
-    // otherwise cost its length each time.
-    let mut commons = HashMap::new();
+    let mut commons = Commons::default();
     let mut context = UnwindContext::new();
     // Instructions may be shared by many entries and executed for each: no more of them than this.
     let mut budget = bytes.len().saturating_mul(8);
@@ -48,14 +48,7 @@ pub(crate) fn frames(address: u64, bytes: &[u8]) -> Result<Vec<Frame>, ScanError
     while let Some(entry) = entries.next().map_err(damaged)? {
         let CieOrFde::Fde(partial) = entry else { continue };
         let frame = partial
-            .parse(|section, bases, offset| {
-                if let Some(common) = commons.get(&offset) {
-                    return Clone::clone(common);
-                }
-                let common = section.cie_from_offset(bases, offset);
-                commons.insert(offset, common.clone());
-                common
-            })
+            .parse(|section, bases, offset| commons.get(section, bases, offset))
             .map_err(damaged)?;
         let start = frame.initial_address();
         if let Some(end) = start.checked_add(frame.len()).filter(|end| *end > start) {
@@ -67,7 +60,7 @@ pub(crate) fn frames(address: u64, bytes: &[u8]) -> Result<Vec<Frame>, ScanError
                 }
                 None => false,
             };
-            frames.push(Frame { start, end, called });
+            frames.push(Frame { start, end, called, entry: frame.offset() });
         }
     }
     Ok(frames)
@@ -81,6 +74,72 @@ fn is_called<'data>(
     context: &mut UnwindContext<usize>,
 ) -> bool {
     let Ok(mut table) = frame.rows(section, bases, context) else { return false };
-    let Ok(Some(row)) = table.next_row() else { return false };
+    table.next_row().is_ok_and(|row| row.is_some_and(is_as_called))
+}
+
+/// Whether a row says that the return address is on top of the stack.
+fn is_as_called(row: &UnwindTableRow<usize>) -> bool {
     *row.cfa() == CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 }
+}
+
+/// Parts that frames have in common, by offset. Each is read once, however many frames refer to it: one
+/// with a long augmentation would otherwise cost its length each time.
+#[derive(Default)]
+struct Commons<'data>(HashMap<EhFrameOffset, gimli::Result<CommonInformationEntry<Reader<'data>>>>);
+
+impl<'data> Commons<'data> {
+    fn get(
+        &mut self,
+        section: &EhFrame<Reader<'data>>,
+        bases: &BaseAddresses,
+        offset: EhFrameOffset,
+    ) -> gimli::Result<CommonInformationEntry<Reader<'data>>> {
+        let read = || section.cie_from_offset(bases, offset);
+        self.0.entry(offset).or_insert_with(read).clone()
+    }
+}
+
+/// For each of `places`, ascending addresses, whether the stack there is as a call leaves it. Where no frame
+/// is, or what there is cannot be read, it is not.
+///
+/// `frames` are those of the section, by address. Each is gone through once at most.
+pub(crate) fn called_at(address: u64, bytes: &[u8], frames: &[Frame], places: &[u64]) -> Vec<bool> {
+    let section = EhFrame::new(bytes, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(address);
+    let (mut commons, mut context) = (Commons::default(), UnwindContext::new());
+    let mut budget = bytes.len().saturating_mul(4);
+    let mut called = vec![false; places.len()];
+    let frame_at = |place: u64| {
+        let after = frames.partition_point(|frame| frame.start <= place);
+        after.checked_sub(1).filter(|index| place < frames[*index].end)
+    };
+    let mut first = 0;
+    while let Some(place) = places.get(first) {
+        let frame = frame_at(*place);
+        let same = places[first..].iter().take_while(|place| frame_at(**place) == frame).count();
+        let range = first..first + same;
+        first = range.end;
+        let Some(frame) = frame else { continue };
+        let entry = section.fde_from_offset(
+            &bases,
+            EhFrameOffset(frames[frame].entry),
+            |section, bases, offset| commons.get(section, bases, offset),
+        );
+        let Ok(entry) = entry else { continue };
+        let cost = entry.entry_len().saturating_add(entry.cie().entry_len());
+        let Some(rest) = budget.checked_sub(cost) else { break };
+        budget = rest;
+        let Ok(mut table) = entry.rows(&section, &bases, &mut context) else { continue };
+        let mut next = range.start;
+        while let Ok(Some(row)) = table.next_row() {
+            while next < range.end && places[next] < row.end_address() {
+                called[next] = row.contains(places[next]) && is_as_called(row);
+                next += 1;
+            }
+            if next == range.end {
+                break;
+            }
+        }
+    }
+    called
 }

@@ -41,6 +41,19 @@ pub struct Function {
     /// Whether a jump of five bytes can be put over its entry: the bytes of whole instructions that
     /// it would displace, a landing pad that stays before them included (5 to 23), or why it cannot.
     pub hook: Result<u8, Unhookable>,
+    /// Places inside it that other functions lead to, by address. Looked for in functions with wide
+    /// instructions only.
+    pub entries: Vec<Entry>,
+}
+
+/// A place inside a function that other functions jump to or call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where, in bytes from the function's begin.
+    pub offset: u32,
+    /// Whether a jump can be put there, as at the function's begin. Then whoever passes there comes from
+    /// elsewhere: nothing within the function leads there, unless it is the only way in.
+    pub hook: Result<u8, Unhookable>,
 }
 
 impl Function {

@@ -37,6 +37,12 @@ pub enum Unhookable {
     NotCalled,
     /// Takes condition flags from whoever leads there.
     TakesFlags,
+    /// The function may keep something below the stack pointer, where a hook puts a register. (Of places
+    /// inside functions: where one begins there is nothing yet.)
+    BelowStack {
+        /// The first instruction that refers there, in bytes from the function's begin.
+        offset: u32,
+    },
     /// The dynamic linker writes into the first bytes.
     Relocated {
         /// Where, in bytes from the entry.
@@ -61,6 +67,7 @@ impl Unhookable {
             Self::Calls { .. } => "calls",
             Self::NotCalled => "not-called",
             Self::TakesFlags => "takes-flags",
+            Self::BelowStack { .. } => "below-stack",
             Self::Relocated { .. } => "relocated",
             Self::DoubtfulEntry => "doubtful-entry",
             Self::MemoryFunction => "memory-function",
@@ -86,6 +93,9 @@ impl fmt::Display for Unhookable {
                  program begins",
             ),
             Self::TakesFlags => f.write_str("it takes condition flags from its caller"),
+            Self::BelowStack { offset } => {
+                write!(f, "byte {offset} of the function refers to what lies below the stack pointer")
+            }
             Self::Relocated { offset } => {
                 write!(f, "the dynamic linker writes to byte {offset}, under the jump")
             }
@@ -137,7 +147,7 @@ pub(crate) fn probe_point(code: &[u8], start: u64) -> u64 {
 }
 
 /// The flags that arithmetic sets.
-const STATUS_FLAGS: u32 = RflagsBits::OF
+pub(crate) const STATUS_FLAGS: u32 = RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
     | RflagsBits::AF
@@ -205,12 +215,18 @@ pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhook
     Ok(analysis.first)
 }
 
+/// How many instructions are looked at for who reads flags. A guess: code sets some much earlier.
+const MOST_INSTRUCTIONS: usize = 256;
+
 /// Looks for calls in the first `displaced` bytes, and whether any flag is read there or later before
 /// something writes flags or leads elsewhere.
 fn check_head(code: &[u8], displaced: usize) -> Result<(), Unhookable> {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut flags_known = true;
-    while decoder.can_decode() && (flags_known || decoder.position() < displaced) {
+    for _ in 0..MOST_INSTRUCTIONS {
+        if !decoder.can_decode() || !flags_known && decoder.position() >= displaced {
+            break;
+        }
         let position = decoder.position();
         let instruction = decoder.decode();
         let flow = instruction.flow_control();

@@ -10,14 +10,17 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+mod archive;
 mod classify;
 mod elf;
 mod error;
 mod frames;
 mod function;
 mod hook;
+mod inner;
 mod loops;
 mod marks;
+mod names;
 mod seeds;
 mod starts;
 
@@ -28,10 +31,12 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 
+pub use archive::Archive;
 pub use classify::classify;
 pub use error::{Machine, ScanError};
-pub use function::{ClassCounts, Function, HotLoop, Origin, level};
+pub use function::{ClassCounts, Entry, Function, HotLoop, Origin, level};
 pub use hook::Unhookable;
+pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
 
 use analysis::{Analyser, Analysis};
 use elf::Image;
@@ -171,6 +176,14 @@ pub fn needed(bytes: &[u8]) -> Result<Needed, ScanError> {
     elf::needed(bytes)
 }
 
+/// The name by which other files need the ELF file `bytes`; `None` for programs.
+///
+/// # Errors
+/// As [`scan`], for what is wrong with the headers.
+pub fn soname(bytes: &[u8]) -> Result<Option<String>, ScanError> {
+    elf::soname(bytes)
+}
+
 /// The loader that the ELF file `bytes` asks for; `None` if it is a library, or a program that is
 /// linked statically.
 ///
@@ -236,10 +249,11 @@ fn functions(
     references: &References,
     found: Vec<Found>,
 ) -> Vec<Function> {
-    let names = starts::names(image);
+    let names = starts::names(&image.symbols);
     let resolvers: BTreeSet<u64> = image.resolvers.iter().copied().collect();
     let libc = image.soname.as_deref() == Some("libc.so.6");
-    let function = |found: Found| {
+    let mut inner = inner::entries(image, frames, references, &found);
+    let function = |(number, found): (usize, Found)| {
         let code = &image.sections[found.section];
         let address = code.address + found.start as u64;
         let analysis = found.analysis;
@@ -267,6 +281,10 @@ fn functions(
             },
             &analysis,
         );
+        let mut entries = inner.remove(&number).unwrap_or_default();
+        if let Err(reason @ (Unhookable::Resolver | Unhookable::MemoryFunction)) = hook {
+            entries.iter_mut().for_each(|entry| entry.hook = Err(reason));
+        }
         Function {
             addresses: address..code.address + found.end as u64,
             name: name.map(str::to_owned),
@@ -279,9 +297,10 @@ fn functions(
             may_return_dirty: analysis.leaves_dirty,
             loops: analysis.loops,
             hook,
+            entries,
         }
     };
-    found.into_iter().map(function).collect()
+    found.into_iter().enumerate().map(function).collect()
 }
 
 /// Whether the stack is as a call leaves it where code at `address` begins; where no frame describes it,

@@ -48,6 +48,10 @@ pub(crate) struct References {
     pub(crate) starts: Marks,
     /// Where direct jumps and calls from other functions lead.
     pub(crate) entered: Marks,
+    /// Addresses that code takes as values.
+    pub(crate) taken: Marks,
+    /// Direct jumps between functions, from and to which address.
+    pub(crate) jumps: Vec<(u64, u64)>,
 }
 
 impl References {
@@ -58,7 +62,14 @@ impl References {
         for address in image.pointers.iter().copied().chain(unsure.map(|symbol| symbol.address)) {
             starts.mark_address(&image.sections, address);
         }
-        Self { starts, entered: Marks::new(&image.sections) }
+        let none = || Marks::new(&image.sections);
+        Self { starts, entered: none(), taken: none(), jumps: Vec::new() }
+    }
+
+    /// Whether anything in the file leads to the byte at `offset` of a section, or takes its address.
+    pub(crate) fn is_led_to(&self, section: usize, offset: usize) -> bool {
+        let marks = [&self.starts, &self.entered, &self.taken];
+        marks.iter().any(|marks| marks.next(section, offset, offset + 1).is_some())
     }
 
     /// Adds what a function refers to.
@@ -77,8 +88,13 @@ impl References {
             if sure {
                 self.starts.mark(section, offset);
             }
-            if reference.kind != ReferenceKind::Address {
+            if reference.kind == ReferenceKind::Address {
+                self.taken.mark(section, offset);
+            } else {
                 self.entered.mark(section, offset);
+            }
+            if reference.kind == ReferenceKind::Jump {
+                self.jumps.push((reference.from, reference.target));
             }
         }
     }

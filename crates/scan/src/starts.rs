@@ -3,7 +3,7 @@
 //! The two overlap in files written by hand: symbols within a frame, frames within a symbol, sizes
 //! missing. Every byte must belong to one function at most, so that nothing is counted twice.
 
-use crate::elf::{self, Image, Section};
+use crate::elf::{self, Image, Section, Symbol};
 use crate::frames::Frame;
 use crate::function::Origin;
 
@@ -71,9 +71,8 @@ fn within(
 
 /// The name of the function at each address, by address. Global symbols come before local ones and those of
 /// `.symtab` before those of `.dynsym`.
-pub(crate) fn names<'data>(image: &Image<'data>) -> Vec<(u64, &'data str)> {
-    let mut names: Vec<(u64, bool, &'data str)> = image
-        .symbols
+pub(crate) fn names<'data>(symbols: &[Symbol<'data>]) -> Vec<(u64, &'data str)> {
+    let mut names: Vec<(u64, bool, &'data str)> = symbols
         .iter()
         .filter(|symbol| !symbol.name.is_empty() && (symbol.function || !symbol.local))
         .map(|symbol| (symbol.address, symbol.local, symbol.name))

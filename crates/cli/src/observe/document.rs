@@ -1,11 +1,13 @@
 //! The wire format of `dimmer observe --json`, schema `dimmer/observe/1`; `docs/observe-json.md` describes
 //! every key.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
-use dimmer_observe::{Tally, ThreadSeen, Times};
+use dimmer_host::root::Root;
+use dimmer_observe::{FunctionPlace, Observed, Tally, ThreadSeen, Times};
 use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::Model;
 use serde::Serialize;
 
 use super::{Run, losses};
@@ -15,6 +17,9 @@ use crate::scan::document::{FileEntry, ModelEntry, WideFunction};
 /// Shares of all times for which quantiles are told.
 const QUANTILES: [(&str, f64); 5] =
     [("p5", 0.05), ("p25", 0.25), ("p50", 0.5), ("p75", 0.75), ("p95", 0.95)];
+
+/// What scans know of the files that were seen.
+pub(super) type Known = BTreeMap<PathBuf, Vec<WideFunction>>;
 
 /// Everything that was seen of one run.
 #[derive(Debug, Serialize)]
@@ -97,6 +102,7 @@ pub(crate) struct Function {
     pub(crate) file: String,
     pub(crate) address: u64,
     pub(crate) name: Option<String>,
+    pub(crate) name_source: Option<String>,
     #[serde(skip)]
     pub(crate) title: String,
     pub(crate) class: Option<String>,
@@ -148,27 +154,21 @@ pub(crate) struct Distribution {
 impl Report {
     pub(super) fn new(run: &Run<'_>) -> Self {
         let observed = run.observed;
-        let files = observed.files.iter().map(|(path, problem)| {
-            let known = hookable(path, run);
-            let file = File {
-                path: path.to_string_lossy().into_owned(),
-                wide_functions: known.len(),
-                hooked: observed.hooked.get(path).copied().unwrap_or_default(),
-                problem: (!problem.is_empty()).then(|| problem.clone()),
-            };
-            (path.as_path(), (file, known))
+        let known = |file: &Path| run.known.get(file).map_or(&[][..], Vec::as_slice);
+        let files = observed.files.iter().map(|(path, problem)| File {
+            path: path.to_string_lossy().into_owned(),
+            wide_functions: known(path).len(),
+            hooked: observed.hooked.get(path).map_or(0, BTreeSet::len),
+            problem: (!problem.is_empty()).then(|| problem.clone()),
         });
-        let files: BTreeMap<&Path, (File, Vec<WideFunction>)> = files.collect();
         let mut functions: Vec<Function> = observed
             .functions()
             .iter()
             .map(|(place, tally)| {
-                let known = files.get(place.file.as_path()).map(|(_, known)| known);
-                let is_it = |one: &&WideFunction| one.address == place.address;
-                let found = known.and_then(|known| known.iter().find(is_it));
+                let found = at(known(&place.file), place.address);
                 let callers = observed.threads.iter();
                 let threads = callers.filter(|thread| thread.functions.contains_key(place)).count();
-                Function::new(&place.file, place.address, found, tally, threads, run)
+                Function::new(place, found, tally, threads, run)
             })
             .collect();
         functions.sort_by(|a, b| {
@@ -196,7 +196,7 @@ impl Report {
             observer_cpu_s: run.own_cpu.as_secs_f64(),
             model: run.model.map(|(model, from)| ModelEntry::new(model, from)),
             hooked_classes: run.classes.iter().map(|class| class.name().to_owned()).collect(),
-            files: files.into_values().map(|(file, _)| file).collect(),
+            files: files.collect(),
             ways: lost.map_or_else(Vec::new, |lost| losses::ways(lost, run, &functions)),
             functions,
             by_thread: observed.threads.iter().map(Thread::new).collect(),
@@ -208,39 +208,62 @@ impl Report {
     }
 }
 
-/// The functions of a file with instructions of the classes looked for, as a scan has them.
-fn hookable(path: &Path, run: &Run<'_>) -> Vec<WideFunction> {
-    let known = if run.classes.iter().all(|class| *class >= InstructionClass::Light256) {
-        scan::scan_file(path)
+/// The function of `known`, which are by address, that `address` lies in.
+fn at(known: &[WideFunction], address: u64) -> Option<&WideFunction> {
+    let after = known.partition_point(|function| function.address <= address);
+    let function = known.get(after.checked_sub(1)?)?;
+    (address - function.address < function.size).then_some(function)
+}
+
+/// Where the function begins that has the entry `address`; there, if nothing is known of it.
+pub(super) fn begin(known: &[WideFunction], address: u64) -> u64 {
+    at(known, address).map_or(address, |function| function.address)
+}
+
+/// The functions with instructions of these classes of each file that was seen, as scans have them, by
+/// address.
+pub(super) fn known(
+    observed: &Observed,
+    classes: &[InstructionClass],
+    model: Option<&Model>,
+) -> Known {
+    let files = observed.files.keys();
+    files.map(|path| (path.clone(), hookable(path, classes, model))).collect()
+}
+
+fn hookable(path: &Path, classes: &[InstructionClass], model: Option<&Model>) -> Vec<WideFunction> {
+    let root = Root::live();
+    let known = if classes.iter().all(|class| *class >= InstructionClass::Light256) {
+        scan::scan_file(&root, path)
     } else {
-        scan::scan_narrow_too(path)
+        scan::scan_narrow_too(&root, path)
     };
     let Ok(known) = known else { return Vec::new() };
-    let model = run.model.map(|(model, _)| model);
     let mut functions = FileEntry::new(String::new(), known, model).scan.wide_functions;
     functions.retain(|function| {
-        run.classes.iter().any(|class| function.instructions.contains_key(class.name()))
+        classes.iter().any(|class| function.instructions.contains_key(class.name()))
     });
     functions
 }
 
 impl Function {
     fn new(
-        file: &Path,
-        address: u64,
+        place: &FunctionPlace,
         found: Option<&WideFunction>,
         tally: &Tally,
         threads: usize,
         run: &Run<'_>,
     ) -> Self {
+        let address = place.address;
         let seconds = run.observed.lasted.as_secs_f64();
         let on_cpu = run.on_cpu.as_secs_f64();
         let within = tally.lasted.mean().map(|_| tally.lasted.sum() * 1e-9);
         let unnamed = format!("{address:#x}");
         Self {
-            file: file.to_string_lossy().into_owned(),
+            file: place.file.to_string_lossy().into_owned(),
             address,
             name: found.and_then(|found| found.name.clone()),
+            name_source: found.and_then(|found| found.name_source.clone()),
             title: found.map_or(unnamed, scan::text::title),
             class: found.map(|found| found.class.clone()),
             level: found.and_then(|found| found.level.clone()),

@@ -1,6 +1,7 @@
-//! Scans that were made before, as files named by build id and length.
+//! Scans that were made before, as files named by build id, length, and what names come from.
 //!
-//! The build id stands for what was linked; a file stripped afterwards keeps it, but not its length.
+//! The build id stands for what was linked; a file stripped afterwards keeps it, but not its length. When a
+//! debug file is installed, or another file that knows names, the file is scanned again.
 //! A cache that cannot be read or written is none: scanning takes a fraction of a second.
 
 use std::path::PathBuf;
@@ -9,22 +10,33 @@ use super::document::FileScan;
 use crate::state;
 
 /// Changes whenever the same bytes may give another scan.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-2");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-4");
 
-pub(crate) fn read(build_id: Option<&[u8]>, length: usize) -> Option<FileScan> {
-    let text = std::fs::read_to_string(path(build_id?, length)?).ok()?;
+/// What the scan of a file depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'a> {
+    /// Without one, nothing is kept.
+    pub(crate) build_id: Option<&'a [u8]>,
+    /// In bytes.
+    pub(crate) length: usize,
+    /// What tells apart the files that names come from.
+    pub(crate) names: &'a str,
+}
+
+pub(crate) fn read(key: Key<'_>) -> Option<FileScan> {
+    let text = std::fs::read_to_string(path(key)?).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-pub(crate) fn write(build_id: Option<&[u8]>, length: usize, scan: &FileScan) {
-    let path = build_id.and_then(|id| path(id, length));
-    if let (Some(path), Ok(text)) = (path, serde_json::to_string(scan)) {
+pub(crate) fn write(key: Key<'_>, scan: &FileScan) {
+    if let (Some(path), Ok(text)) = (path(key), serde_json::to_string(scan)) {
         // Without a cache the next scan takes as long as this one, nothing else.
         let _ = state::replace(&path, &text);
     }
 }
 
-fn path(build_id: &[u8], length: usize) -> Option<PathBuf> {
-    let id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(state::scans()?.join(VERSION).join(format!("{id}-{length}.json")))
+fn path(key: Key<'_>) -> Option<PathBuf> {
+    let id: String = key.build_id?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (length, names) = (key.length, key.names);
+    Some(state::scans()?.join(VERSION).join(format!("{id}-{length}{names}.json")))
 }

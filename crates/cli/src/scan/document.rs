@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_scan::{ClassCounts, Function, HotLoop, Origin, Scan};
+use dimmer_scan::{ClassCounts, Entry, Function, HotLoop, Origin, Scan};
 use serde::{Deserialize, Serialize};
 
 /// Everything that one run has found.
@@ -76,6 +76,8 @@ pub(crate) struct WideFunction {
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) name: Option<String>,
+    /// Set wherever there is a name.
+    pub(crate) name_source: Option<String>,
     pub(crate) origin: String,
     pub(crate) class: String,
     /// Set when it is known whose levels.
@@ -87,6 +89,16 @@ pub(crate) struct WideFunction {
     pub(crate) vzeroupper: bool,
     pub(crate) may_return_dirty: bool,
     pub(crate) loops: Vec<Loop>,
+    pub(crate) hook_bytes: Option<u8>,
+    pub(crate) unhookable: Option<String>,
+    pub(crate) unhookable_why: Option<String>,
+    pub(crate) entries: Vec<InnerEntry>,
+}
+
+/// A place inside a function that other functions lead to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct InnerEntry {
+    pub(crate) address: u64,
     pub(crate) hook_bytes: Option<u8>,
     pub(crate) unhookable: Option<String>,
     pub(crate) unhookable_why: Option<String>,
@@ -173,6 +185,7 @@ impl WideFunction {
             address: function.addresses.start,
             size: function.addresses.end - function.addresses.start,
             name: function.name.clone(),
+            name_source: function.name.as_ref().map(|_| "symbol".to_owned()),
             origin: origin.to_owned(),
             class: function.heaviest().unwrap_or(InstructionClass::Scalar).name().to_owned(),
             level: None,
@@ -186,6 +199,22 @@ impl WideFunction {
             hook_bytes: function.hook.ok(),
             unhookable: function.hook.err().map(|reason| reason.kind().to_owned()),
             unhookable_why: function.hook.err().map(|reason| reason.to_string()),
+            entries: function
+                .entries
+                .iter()
+                .map(|entry| InnerEntry::of(function.addresses.start, entry))
+                .collect(),
+        }
+    }
+}
+
+impl InnerEntry {
+    fn of(function: u64, entry: &Entry) -> Self {
+        Self {
+            address: function + u64::from(entry.offset),
+            hook_bytes: entry.hook.ok(),
+            unhookable: entry.hook.err().map(|reason| reason.kind().to_owned()),
+            unhookable_why: entry.hook.err().map(|reason| reason.to_string()),
         }
     }
 }

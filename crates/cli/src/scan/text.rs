@@ -124,7 +124,11 @@ pub(crate) fn title(function: &WideFunction) -> String {
 
 fn notes(function: &WideFunction) -> String {
     let dirty = function.may_return_dirty.then(|| "may return dirty".to_owned());
-    let hook = function.unhookable.as_ref().map(|kind| format!("no hook ({kind})"));
+    let inside = function.entries.iter().any(|entry| entry.hook_bytes.is_some());
+    let hook = function.unhookable.as_ref().map(|kind| match inside {
+        false => format!("no hook ({kind})"),
+        true => format!("no hook ({kind}) but inside"),
+    });
     dirty.into_iter().chain(hook).collect::<Vec<_>>().join(", ")
 }
 

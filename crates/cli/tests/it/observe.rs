@@ -118,6 +118,16 @@ fn page_holds_what_was_seen_and_needs_nothing_else() {
 }
 
 #[test]
+fn functions_that_others_jump_into_are_counted() {
+    let Some(victims) = Victims::compile(&["inner"]) else { return };
+    let observed = victims.observe(&[&victims.path("inner")]);
+    let functions = observed["functions"].as_array().unwrap();
+    let inner = functions.iter().find(|function| function["name"] == "entered_inside").unwrap();
+    assert_eq!((&inner["calls"], &inner["threads"]), (&7000.into(), &1.into()));
+    assert_eq!(calls(&observed)["outer"], 10_000);
+}
+
+#[test]
 fn exceptions_pass_through_hooked_frames() {
     let Some(victims) = Victims::compile(&["exceptions"]) else { return };
     let calls = calls(&victims.observe(&[&victims.path("exceptions")]));

@@ -108,6 +108,51 @@ fn table_names_functions_and_says_what_is_not_known() {
     assert!(with_levels.starts_with("Levels as "), "{with_levels}");
 }
 
+/// A hidden wide function, long enough to be known by its bytes.
+const HIDDEN: &str = r#"
+__asm__(".text\n.globl hidden_wide\n.hidden hidden_wide\n.type hidden_wide, @function\n"
+        "hidden_wide:\n.cfi_startproc\n.rept 12\nvpxor %ymm1, %ymm2, %ymm3\n.endr\n"
+        "vzeroupper\nret\n.cfi_endproc\n.size hidden_wide, . - hidden_wide\n");
+"#;
+
+#[test]
+fn stripped_functions_are_named_as_soon_as_a_file_knows_them() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("wide.c"), HIDDEN).unwrap();
+    let shell = |commands: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-ec", commands])
+            .current_dir(home.path())
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
+    let soname = "-Wl,-soname,libwide.so.1 -Wl,--build-id -nostdlib";
+    let debug = "objcopy --only-keep-debug libwide.so.1 kept && strip libwide.so.1";
+    let link = "objcopy --add-gnu-debuglink=kept libwide.so.1";
+    if !shell(&format!("cc -c wide.c && cc -shared {soname} -o libwide.so.1 wide.o && {debug}"))
+        || !shell(&format!("{link} && mv kept libwide.debug"))
+    {
+        println!("SKIPPED: there is no compiler `cc` with its tools");
+        return;
+    }
+    let library = home.path().join("libwide.so.1");
+    let named = || {
+        let report = json(home.path(), &[library.to_str().unwrap()]);
+        let wide = report["files"][0]["wide_functions"].as_array().unwrap();
+        assert_eq!(wide.len(), 1, "{wide:?}");
+        ["name", "name_source"].map(|key| wide[0][key].as_str().map(str::to_owned))
+    };
+    assert_eq!(named(), [None, None]);
+    assert!(shell("ar rc libwide.a wide.o"));
+    assert_eq!(named(), ["hidden_wide", "archive"].map(|text| Some(text.to_owned())));
+    assert!(shell("mkdir .debug && cp libwide.debug .debug/kept"));
+    assert_eq!(named(), ["hidden_wide", "debug"].map(|text| Some(text.to_owned())));
+    // Another library's is not taken.
+    assert!(shell("cp /bin/sh .debug/kept"));
+    assert_eq!(named(), ["hidden_wide", "archive"].map(|text| Some(text.to_owned())));
+}
+
 #[track_caller]
 fn refuses(target: &str, says: &[&str]) {
     let home = tempfile::tempdir().unwrap();

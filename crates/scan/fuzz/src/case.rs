@@ -4,7 +4,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use dimmer_scan::{Scan, ScanError, build_id, scan};
+use dimmer_scan::{
+    Archive, Code, Names, Scan, ScanError, build_id, debug_link, embedded_debug_file, scan,
+};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
@@ -71,6 +73,7 @@ pub fn problem(bytes: &[u8], outcome: &Outcome, twice: bool) -> Option<String> {
         return Some(format!("used {} bytes of memory for {}", outcome.memory, bytes.len()));
     }
     let checked = panic::catch_unwind(AssertUnwindSafe(|| {
+        check_names(bytes);
         match scanned {
             Ok(scan) => check_scan(scan, bytes),
             Err(error) => assert!(!error.to_string().is_empty(), "an error says nothing"),
@@ -80,6 +83,29 @@ pub fn problem(bytes: &[u8], outcome: &Outcome, twice: bool) -> Option<String> {
         }
     }));
     checked.is_err().then(|| PANIC.lock().map_or_else(|_| String::new(), |last| last.clone()))
+}
+
+/// Reads the file as one that knows names: it ends, whatever comes of it.
+fn check_names(bytes: &[u8]) {
+    for name in
+        [Names::read(bytes).err(), debug_link(bytes).err(), embedded_debug_file(bytes).err()]
+    {
+        assert!(name.is_none_or(|error| !error.to_string().is_empty()), "an error says nothing");
+    }
+    let mut archive = b"!<arch>\nmember/         0           0     0     100644  ".to_vec();
+    archive.extend(format!("{:<10}`\n", bytes.len()).bytes());
+    archive.extend(bytes);
+    // An object's type: others are left out.
+    if let Some(kind) = archive.get_mut(68 + 16) {
+        *kind = 1;
+    }
+    let (Ok(archive), Ok(code), Ok(scan)) =
+        (Archive::read(&archive), Code::read(bytes), scan(bytes))
+    else {
+        return;
+    };
+    let ranges: Vec<_> = scan.functions.into_iter().map(|function| function.addresses).collect();
+    assert!(archive.names(&code, &ranges).len() <= ranges.len(), "more names than functions");
 }
 
 /// What its documentation promises.
@@ -105,6 +131,15 @@ fn check_scan(scan: &Scan, bytes: &[u8]) {
             let last = address + u64::from(displaced) - 1;
             let other = scan.at(last).is_some_and(|other| other.addresses.start != address);
             assert!(!other, "another function displaced by a jump at {address:#x}");
+        }
+        let mut free = u64::from(function.hook.unwrap_or(1));
+        for entry in &function.entries {
+            let offset = u64::from(entry.offset);
+            assert!(offset >= free, "jumps over entries at {address:#x} overlap");
+            let displaced = entry.hook.map_or(1, u64::from);
+            assert!(displaced == 1 || (5..=23).contains(&displaced), "{displaced} bytes displaced");
+            free = offset + displaced;
+            assert!(free <= length, "an entry behind the function at {address:#x}");
         }
         for hot in &function.loops {
             let within = range.start <= hot.addresses.start && hot.addresses.end <= range.end;

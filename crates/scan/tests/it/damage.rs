@@ -195,6 +195,31 @@ fn nested_loops_do_not_take_the_square_of_their_number() {
     answers_soon(&Library::whole(code).bytes(), || "nested loops".to_owned());
 }
 
+#[test]
+fn many_entries_inside_a_function_do_not_take_the_square_of_their_number() {
+    // Instructions that set no flags, then as many jumps to them from another function.
+    let count = 100_000_u32;
+    let mut code = [0xc5, 0xfd, 0xef, 0xc0].repeat(100_000);
+    for number in 0..count {
+        let distance = i64::from(4 * number) - i64::from(4 * count + 5 * (number + 1));
+        code.push(0xe9);
+        code.extend(i32::try_from(distance).expect("small").to_le_bytes());
+    }
+    let library = Library::new(code).frame(0, 4 * count).frame(4 * u64::from(count), 5 * count);
+    answers_soon(&library.bytes(), || "entries".to_owned());
+    let found = scan(&library.bytes()).expect("a sound file");
+    assert_eq!(found.functions[0].entries.len(), 99_999);
+}
+
+#[test]
+fn many_functions_without_flags_do_not_take_the_square_of_their_number() {
+    let mut library = Library::new([0x48, 0x89, 0xd8].repeat(200_000));
+    for number in 0..100_000 {
+        library = library.frame(6 * number, 6);
+    }
+    answers_soon(&library.bytes(), || "functions".to_owned());
+}
+
 #[track_caller]
 fn check_refusal(bytes: &[u8], expected: &str) {
     assert_eq!(scan(bytes).expect_err("not for this scan").to_string(), expected);

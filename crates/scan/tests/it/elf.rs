@@ -23,18 +23,31 @@ struct Section {
     address: u64,
     bytes: Vec<u8>,
     link: u32,
+    info: u32,
     entry_size: u64,
+}
+
+/// A frame: where, how many bytes, and how far the caller's stack pointer is above the own at first; and, some
+/// bytes later, how far then.
+struct Frame {
+    start: u64,
+    size: u32,
+    depth: u8,
+    then: Option<(u8, u8)>,
 }
 
 /// A library in the making.
 pub(crate) struct Library {
     code: Vec<u8>,
     symbols: Vec<(String, u64, u64, Kind)>,
-    frames: Vec<(u64, u32, u8)>,
+    frames: Vec<Frame>,
     relocations: Vec<(u64, u64, u64)>,
     packed: Vec<u64>,
     soname: Option<&'static str>,
     build_id: Option<Vec<u8>>,
+    others: Vec<(&'static str, Vec<u8>)>,
+    is_debug_file: bool,
+    relocated_code: Option<Vec<(u64, u64)>>,
 }
 
 impl Library {
@@ -47,6 +60,9 @@ impl Library {
             packed: Vec::new(),
             soname: None,
             build_id: None,
+            others: Vec::new(),
+            is_debug_file: false,
+            relocated_code: None,
         }
     }
 
@@ -71,7 +87,13 @@ impl Library {
 
     /// A frame at whose begin the caller's stack pointer is `depth` bytes above.
     pub(crate) fn part(mut self, offset: u64, size: u32, depth: u8) -> Self {
-        self.frames.push((CODE + offset, size, depth));
+        self.frames.push(Frame { start: CODE + offset, size, depth, then: None });
+        self
+    }
+
+    /// After `bytes` of the last frame, the caller's stack pointer is `depth` bytes above.
+    pub(crate) fn then(mut self, bytes: u8, depth: u8) -> Self {
+        self.frames.last_mut().expect("a frame").then = Some((bytes, depth));
         self
     }
 
@@ -103,6 +125,24 @@ impl Library {
         self
     }
 
+    /// One more section with these bytes.
+    pub(crate) fn section(mut self, name: &'static str, bytes: Vec<u8>) -> Self {
+        self.others.push((name, bytes));
+        self
+    }
+
+    /// What is split off it for debuggers: the code is not in the file.
+    pub(crate) fn debug_file(mut self) -> Self {
+        self.is_debug_file = true;
+        self
+    }
+
+    /// An object before linking, with relocations of its code: offset and type.
+    pub(crate) fn object(mut self, relocations: &[(u64, u64)]) -> Self {
+        self.relocated_code = Some(relocations.to_vec());
+        self
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let section = |name, kind, flags, address, bytes| Section {
             name,
@@ -111,13 +151,16 @@ impl Library {
             address,
             bytes,
             link: 0,
+            info: 0,
             entry_size: 0,
         };
+        let code = if self.is_debug_file { 8 } else { 1 };
+        let address = if self.relocated_code.is_some() { 0 } else { CODE };
         let (symbols, strings) = self.symbol_table();
         let data: Vec<u8> = self.packed.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut sections = vec![
             section("", 0, 0, 0, Vec::new()),
-            section(".text", 1, 6, CODE, self.code.clone()),
+            section(".text", code, 6, address, self.code.clone()),
             section(".symtab", 2, 0, 0, symbols),
             section(".strtab", 3, 0, 0, strings),
             section(".rela.dyn", 4, 2, 0, self.relocation_table()),
@@ -149,7 +192,18 @@ impl Library {
             let bytes = [&[4, 0, 0, 0], &length[..], &[3, 0, 0, 0], b"GNU\0", id].concat();
             sections.push(section(".note.gnu.build-id", 7, 2, 0, bytes));
         }
-        write(sections)
+        for (name, bytes) in &self.others {
+            sections.push(section(name, 1, 0, 0, bytes.clone()));
+        }
+        let Some(relocations) = &self.relocated_code else { return write(sections) };
+        let words = relocations.iter().flat_map(|(place, kind)| [*place, *kind, 0]);
+        let bytes = words.flat_map(u64::to_le_bytes).collect();
+        let table = section(".rela.text", 4, 0, 0, bytes);
+        sections.push(Section { link: 2, info: 1, entry_size: 24, ..table });
+        let mut bytes = write(sections);
+        // Its type.
+        bytes[16] = 1;
+        bytes
     }
 
     fn symbol_table(&self) -> (Vec<u8>, Vec<u8>) {
@@ -158,7 +212,8 @@ impl Library {
             table.extend(u32::try_from(strings.len()).expect("few").to_le_bytes());
             // Global, in section 1.
             table.extend([0x10 | *kind as u8, 0, 1, 0]);
-            table.extend(address.to_le_bytes());
+            let base = if self.relocated_code.is_some() { CODE } else { 0 };
+            table.extend((address - base).to_le_bytes());
             table.extend(size.to_le_bytes());
             strings.extend(name.as_bytes());
             strings.push(0);
@@ -177,14 +232,16 @@ impl Library {
         let mut table = vec![0x14, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b];
         table.extend([0x0c, 7, 8]);
         table.resize(0x18, 0);
-        for (start, size, depth) in &self.frames {
+        for Frame { start, size, depth, then } in &self.frames {
             let at = u32::try_from(table.len()).expect("small");
-            table.extend([0x10, 0, 0, 0]);
+            table.extend([0x14, 0, 0, 0]);
             table.extend((at + 4).to_le_bytes());
             let distance = start.wrapping_sub(address + u64::from(at) + 8).to_le_bytes();
             table.extend(&distance[..4]);
             table.extend(size.to_le_bytes());
-            table.extend([0, 0x0e, *depth, 0]);
+            let (bytes, later) = then.unwrap_or((0, *depth));
+            // Offset, time passes, offset, nothing.
+            table.extend([0, 0x0e, *depth, 0x40 | bytes, 0x0e, later, 0, 0]);
         }
         table.extend([0; 4]);
         table
@@ -201,6 +258,7 @@ fn write(mut sections: Vec<Section>) -> Vec<u8> {
         address: 0,
         bytes: Vec::new(),
         link: 0,
+        info: 0,
         entry_size: 0,
     });
     for section in &sections {
@@ -229,7 +287,7 @@ fn write(mut sections: Vec<Section>) -> Vec<u8> {
             body.extend(word.to_le_bytes());
         }
         body.extend(section.link.to_le_bytes());
-        body.extend([0; 4]);
+        body.extend(section.info.to_le_bytes());
         body.extend(4_u64.to_le_bytes());
         body.extend(section.entry_size.to_le_bytes());
     }

@@ -203,6 +203,7 @@ fn reasons_read_as_sentences() {
         Unhookable::Calls { offset: 3 },
         Unhookable::NotCalled,
         Unhookable::TakesFlags,
+        Unhookable::BelowStack { offset: 7 },
         Unhookable::DoubtfulEntry,
         Unhookable::MemoryFunction,
         Unhookable::Resolver,

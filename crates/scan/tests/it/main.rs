@@ -6,4 +6,6 @@ mod damage;
 mod elf;
 mod functions;
 mod hooks;
+mod inner;
+mod names;
 mod origins;

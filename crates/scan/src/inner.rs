@@ -1,0 +1,386 @@
+//! Entries inside functions: hand-written assembly jumps from one function into the middle of another, with
+//! live registers, and some functions are never entered in another way.
+//!
+//! A hook keeps all registers, so it may be put there as at a function's begin, provided that the return
+//! address is on top of the stack, flags do not matter, and nothing lies below the stack pointer. And
+//! whoever passes there must come from elsewhere, or its turns would count as calls.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+
+use crate::Found;
+use crate::analysis::JUMP_BYTES;
+use crate::classify::{self, Kind, Traits};
+use crate::elf::Image;
+use crate::frames::{self, Frame};
+use crate::function::Entry;
+use crate::hook::{STATUS_FLAGS, Unhookable};
+use crate::seeds::References;
+
+/// The flags that arithmetic sets, in a byte, which they fit.
+const ALL_FLAGS: u8 = 0x3f;
+const _: () = assert!(STATUS_FLAGS == ALL_FLAGS as u32);
+
+/// The entries of functions with wide instructions, by the index in `found`, which is by address.
+///
+/// Decodes those functions once more. Takes time in proportion to their length, the number of entries and
+/// that of jumps between functions (and sorts the last).
+pub(crate) fn entries(
+    image: &Image<'_>,
+    frames: &[Frame],
+    references: &References,
+    found: &[Found],
+) -> BTreeMap<usize, Vec<Entry>> {
+    let places = places(references, found);
+    let address = |function: usize, offset: usize| {
+        let found = &found[function];
+        image.sections[found.section].address + (found.start + offset) as u64
+    };
+    let addresses: Vec<u64> =
+        places.iter().map(|(function, offset)| address(*function, *offset)).collect();
+    let mut entries = BTreeMap::new();
+    let Some((section, bytes)) = image.frames.filter(|_| !places.is_empty()) else {
+        let none = places.iter().map(|(function, offset)| {
+            (*function, Entry { offset: length(*offset), hook: Err(Unhookable::NotCalled) })
+        });
+        none.for_each(|(function, entry)| {
+            entries.entry(function).or_insert_with(Vec::new).push(entry)
+        });
+        return entries;
+    };
+    let called = frames::called_at(section, bytes, frames, &addresses);
+    let jumps = Jumps::new(image, found, &references.jumps);
+    let exported = exported(image);
+    let mut first = 0;
+    for group in places.chunk_by(|one, next| one.0 == next.0) {
+        let (function, called) = (group[0].0, &called[first..first + group.len()]);
+        first += group.len();
+        let own = &found[function];
+        let begin = address(function, 0);
+        let code = image.sections[own.section].bytes.get(own.start..own.end).unwrap_or_default();
+        let led_to = |offset: usize| references.is_led_to(own.section, own.start + offset);
+        let body = Body::read(code, begin);
+        let spanned = body.spanned(group);
+        // Then code before the entry is never run, unless what follows leads back there.
+        let sole = group.len() == 1
+            && !led_to(0)
+            && begin != image.entry
+            && exported.binary_search(&begin).is_err();
+        let entry = |(number, (_, offset)): (usize, &(usize, usize))| {
+            let entered = |range: Range<usize>| {
+                let range = own.start + range.start..own.start + range.end;
+                let found = references.entered.next(own.section, range.start, range.end);
+                found.map(|at| at - own.start)
+            };
+            let at = address(function, *offset);
+            let offset = length(*offset);
+            let from = if sole && !spanned[number] { offset } else { 0 };
+            let hook = if !called[number] {
+                Err(Unhookable::NotCalled)
+            } else if jumps.come_back(function, from, at) {
+                Err(ENTERED)
+            } else {
+                body.check(offset, sole, &entered, |length| relocated(image, at, length))
+            };
+            Entry { offset, hook }
+        };
+        entries.insert(function, group.iter().enumerate().map(entry).collect());
+    }
+    entries
+}
+
+/// Something leads to the entry that must not.
+const ENTERED: Unhookable = Unhookable::Entered { offset: 0 };
+
+/// An offset within a section, of which none is longer than 32 bits tell.
+fn length(offset: usize) -> u32 {
+    u32::try_from(offset).unwrap_or(u32::MAX)
+}
+
+/// Where other functions lead inside those with wide instructions: function and offset, ascending.
+fn places(references: &References, found: &[Found]) -> Vec<(usize, usize)> {
+    let mut places = Vec::new();
+    for (function, own) in found.iter().enumerate() {
+        if own.analysis.instructions.wide() == 0 {
+            continue;
+        }
+        let mut from = own.start + 1;
+        while let Some(at) = references.entered.next(own.section, from, own.end) {
+            places.push((function, at - own.start));
+            from = at + 1;
+        }
+    }
+    places
+}
+
+/// Addresses that other files may call, sorted.
+fn exported(image: &Image<'_>) -> Vec<u64> {
+    let global = image.symbols.iter().filter(|symbol| !symbol.local);
+    let mut addresses: Vec<u64> = global.map(|symbol| symbol.address).collect();
+    addresses.sort_unstable();
+    addresses
+}
+
+/// The first of `length` bytes that the dynamic linker writes to.
+fn relocated(image: &Image<'_>, address: u64, length: u64) -> Option<u32> {
+    let first = image.relocated.partition_point(|place| place.saturating_add(7) < address);
+    let place = image.relocated.get(first).filter(|place| **place < address + length)?;
+    u32::try_from(place.saturating_sub(address)).ok()
+}
+
+/// Direct jumps between functions.
+struct Jumps {
+    /// Which function leads to which address.
+    to: Vec<(u64, usize)>,
+    /// For two functions, from how far behind the begin of the first it jumps to the second at last.
+    last: BTreeMap<(usize, usize), u32>,
+}
+
+impl Jumps {
+    fn new(image: &Image<'_>, found: &[Found], jumps: &[(u64, u64)]) -> Self {
+        let bounds: Vec<Range<u64>> = found
+            .iter()
+            .map(|found| {
+                let address = image.sections[found.section].address;
+                address + found.start as u64..address + found.end as u64
+            })
+            .collect();
+        let function_at = |address: u64| {
+            let after = bounds.partition_point(|range| range.start <= address);
+            after.checked_sub(1).filter(|index| address < bounds[*index].end)
+        };
+        let (mut to, mut last) = (Vec::new(), BTreeMap::new());
+        for (from, target) in jumps {
+            let (Some(one), Some(other)) = (function_at(*from), function_at(*target)) else {
+                continue;
+            };
+            if one == other {
+                continue;
+            }
+            to.push((*target, one));
+            let offset = u32::try_from(from - bounds[one].start).unwrap_or(u32::MAX);
+            let known = last.entry((one, other)).or_insert(offset);
+            *known = offset.max(*known);
+        }
+        to.sort_unstable();
+        to.dedup();
+        Self { to, last }
+    }
+
+    /// Whether `function` jumps, from the offset `from` or behind it, to one that leads to `address`.
+    fn come_back(&self, function: usize, from: u32, address: u64) -> bool {
+        let first = self.to.partition_point(|(target, _)| *target < address);
+        let leading = self.to[first..].iter().take_while(|(target, _)| *target == address);
+        leading
+            .into_iter()
+            .any(|(_, other)| self.last.get(&(function, *other)).is_some_and(|last| *last >= from))
+    }
+}
+
+/// An instruction of a function.
+struct Step {
+    offset: u32,
+    length: u8,
+    kind: Kind,
+    calls: bool,
+    landing_pad: bool,
+    /// Flags that it, or what follows, may read before they are set.
+    flags: u8,
+    /// Flags whose value before it matters no more after it.
+    sets: u8,
+}
+
+/// The instructions of a function, as far as entries ask.
+struct Body {
+    steps: Vec<Step>,
+    /// Where direct jumps and calls inside it lead, sorted.
+    targets: Vec<u32>,
+    /// Jumps back: where to and where from.
+    backward: Vec<(u32, u32)>,
+    /// The first instruction that refers to what lies below the stack pointer.
+    below_stack: Option<u32>,
+}
+
+impl Body {
+    /// Decodes a function at `start`.
+    fn read(code: &[u8], start: u64) -> Self {
+        let traits = classify::table();
+        let mut body = Self {
+            steps: Vec::new(),
+            targets: Vec::new(),
+            backward: Vec::new(),
+            below_stack: None,
+        };
+        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        while decoder.can_decode() {
+            let position = decoder.position();
+            decoder.decode_out(&mut instruction);
+            let traits = &traits[instruction.code() as usize];
+            if traits.kind != Kind::Invalid {
+                body.add(length(position), traits, &instruction, start, code.len());
+            } else if decoder.set_position(position + 1).is_ok() {
+                decoder.set_ip(start.wrapping_add(position as u64 + 1));
+            } else {
+                break;
+            }
+        }
+        body.targets.sort_unstable();
+        body.follow_flags();
+        body
+    }
+
+    fn add(
+        &mut self,
+        offset: u32,
+        traits: &Traits,
+        instruction: &Instruction,
+        start: u64,
+        size: usize,
+    ) {
+        if refers_below_stack(instruction) {
+            self.below_stack.get_or_insert(offset);
+        }
+        let target = instruction.near_branch_target().wrapping_sub(start);
+        if instruction.op0_kind() == OpKind::NearBranch64 && target < size as u64 {
+            let target = u32::try_from(target).unwrap_or(u32::MAX);
+            self.targets.push(target);
+            if target <= offset && traits.kind != Kind::Call {
+                self.backward.push((target, offset));
+            }
+        }
+        let (flags, sets) = flags_of(instruction);
+        self.steps.push(Step {
+            offset,
+            length: u8::try_from(instruction.len()).unwrap_or_default(),
+            kind: traits.kind,
+            calls: matches!(
+                instruction.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            ),
+            landing_pad: instruction.code() == Code::Endbr64,
+            flags,
+            sets,
+        });
+    }
+
+    /// From the last to the first, adds to the flags that each may read those that what follows may.
+    fn follow_flags(&mut self) {
+        let (mut next, mut flags) = (None, ALL_FLAGS);
+        for step in self.steps.iter_mut().rev() {
+            // What is behind a gap is no instruction.
+            let follows = next == Some(step.offset + u32::from(step.length));
+            let after = if follows { flags } else { ALL_FLAGS };
+            step.flags |= after & !step.sets;
+            (next, flags) = (Some(step.offset), step.flags);
+        }
+    }
+
+    /// For each place, whether a jump from there or behind it leads to before it.
+    fn spanned(&self, places: &[(usize, usize)]) -> Vec<bool> {
+        let mut changes = vec![0_i64; places.len() + 1];
+        let index = |offset: u32| places.partition_point(|(_, place)| *place <= offset as usize);
+        for (to, from) in &self.backward {
+            let (first, after) = (index(*to), index(*from));
+            if first < after {
+                changes[first] += 1;
+                changes[after] -= 1;
+            }
+        }
+        let mut depth = 0;
+        let mut sum = |change: &i64| {
+            depth += change;
+            depth > 0
+        };
+        changes[..places.len()].iter().map(&mut sum).collect()
+    }
+
+    /// How many bytes a jump at `offset` displaces, or why there can be none. `entered` tells where other
+    /// functions lead in a range, `relocated` which of some bytes there the dynamic linker writes to.
+    fn check(
+        &self,
+        offset: u32,
+        sole: bool,
+        entered: &impl Fn(Range<usize>) -> Option<usize>,
+        relocated: impl FnOnce(u64) -> Option<u32>,
+    ) -> Result<u8, Unhookable> {
+        // Into an instruction.
+        let first =
+            self.steps.binary_search_by_key(&offset, |step| step.offset).map_err(|_| ENTERED)?;
+        let steps = &self.steps[first..];
+        let (displaced, number) = displaced(steps)?;
+        let end = offset + u32::from(displaced);
+        let after = self.targets.partition_point(|target| *target < offset);
+        let own = self.targets.get(after).filter(|target| **target < end);
+        let others = entered(offset as usize + 1..end as usize).map(length);
+        if let Some(at) = own.copied().into_iter().chain(others).min() {
+            return Err(Unhookable::Entered { offset: at - offset });
+        }
+        if !sole && self.falls_into(first) {
+            return Err(ENTERED);
+        }
+        if let Some(offset) = relocated(u64::from(displaced)) {
+            return Err(Unhookable::Relocated { offset });
+        }
+        if let Some(call) = steps[..number].iter().find(|step| step.calls) {
+            return Err(Unhookable::Calls { offset: call.offset - offset });
+        }
+        if let Some(offset) = self.below_stack {
+            return Err(Unhookable::BelowStack { offset });
+        }
+        if steps[0].flags != 0 {
+            return Err(Unhookable::TakesFlags);
+        }
+        Ok(displaced)
+    }
+
+    /// Whether execution goes on from the instructions before to that with this index.
+    fn falls_into(&self, index: usize) -> bool {
+        let before = self.steps[..index].iter().rev().find(|step| step.kind != Kind::Padding);
+        before.is_some_and(|step| {
+            !matches!(step.kind, Kind::Jump | Kind::IndirectJump | Kind::Return | Kind::Stop)
+        })
+    }
+}
+
+/// How many bytes and instructions a jump displaces, of those that begin with `steps`.
+fn displaced(steps: &[Step]) -> Result<(u8, usize), Unhookable> {
+    let pad = steps.first().filter(|step| step.landing_pad).map_or(0, |step| step.length);
+    let wanted = JUMP_BYTES + u32::from(pad);
+    let mut bytes = 0;
+    let start = steps.first().map_or(0, |step| step.offset);
+    for (number, step) in steps.iter().enumerate() {
+        if step.offset != start + bytes {
+            break;
+        }
+        bytes += u32::from(step.length);
+        if bytes >= wanted {
+            return Ok((u8::try_from(bytes).unwrap_or(u8::MAX), number + 1));
+        }
+    }
+    Err(Unhookable::TooShort { bytes: bytes - u32::from(pad) })
+}
+
+/// Whether the instruction has to do with memory right below the stack pointer, other than by moving it.
+fn refers_below_stack(instruction: &Instruction) -> bool {
+    let moves_it =
+        instruction.code() == Code::Lea_r64_m && instruction.op0_register() == Register::RSP;
+    instruction.memory_base() == Register::RSP
+        && instruction.memory_displacement64().cast_signed() < 0
+        && !moves_it
+}
+
+/// The flags that an instruction reads, or that somebody may read before they are set if it leads
+/// elsewhere; and those whose value before it matters no more after it.
+fn flags_of(instruction: &Instruction) -> (u8, u8) {
+    let byte = |flags: u32| u8::try_from(flags & STATUS_FLAGS).unwrap_or(ALL_FLAGS);
+    let (read, modified) = (byte(instruction.rflags_read()), byte(instruction.rflags_modified()));
+    match instruction.flow_control() {
+        FlowControl::Next => (read, modified),
+        // No flags are passed to functions, nor back.
+        FlowControl::Call | FlowControl::IndirectCall | FlowControl::Return => (read, ALL_FLAGS),
+        _ => (ALL_FLAGS, ALL_FLAGS),
+    }
+}

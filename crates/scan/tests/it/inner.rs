@@ -1,0 +1,273 @@
+//! Entries inside functions, where other functions jump to.
+
+use dimmer_scan::{Entry, Unhookable, scan};
+use iced_x86::IcedError;
+use iced_x86::code_asm::*;
+
+use crate::elf::{CODE, Library, assemble};
+
+/// Where functions that follow the one looked at begin.
+const NEXT: u64 = 0x80;
+
+/// What comes before an entry: eight bytes of wide instructions.
+fn begin(a: &mut CodeAssembler) -> Result<(), IcedError> {
+    a.vpxor(ymm0, ymm0, ymm0)?;
+    a.vpxor(ymm1, ymm1, ymm1)
+}
+
+/// What comes after: instructions of 3, 3, and 1 bytes, the second of which sets all flags.
+fn end(a: &mut CodeAssembler) -> Result<(), IcedError> {
+    a.mov(rax, rbx)?;
+    a.add(rax, rcx)?;
+    a.ret()
+}
+
+/// A function with a frame, and one that jumps to each of these offsets in it.
+fn library(
+    write: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
+    jumps: &[u64],
+) -> Library {
+    let mut code = assemble(write);
+    let length = u32::try_from(code.len()).expect("short");
+    code.resize(usize::try_from(NEXT).expect("short"), 0xcc);
+    code.extend(assemble(|a| {
+        // Assembled as if it lay at the beginning.
+        jumps.iter().try_for_each(|to| a.jne((CODE + to).wrapping_sub(NEXT)))?;
+        a.ret()
+    }));
+    let rest = u32::try_from(code.len()).expect("short") - 0x80;
+    Library::new(code).frame(0, length).frame(NEXT, rest)
+}
+
+fn entries(library: &Library) -> Vec<(u32, Result<u8, Unhookable>)> {
+    let scan = scan(&library.bytes()).expect("a sound file");
+    let function = scan.at(CODE).expect("a function at the beginning");
+    function.entries.iter().map(|Entry { offset, hook }| (*offset, *hook)).collect()
+}
+
+#[track_caller]
+fn check(library: &Library, expected: Result<u8, Unhookable>) {
+    assert_eq!(entries(library), [(8, expected)]);
+}
+
+const ENTERED: Result<u8, Unhookable> = Err(Unhookable::Entered { offset: 0 });
+
+#[test]
+fn only_way_into_a_function_can_be_hooked() {
+    let plain = || {
+        library(
+            |a| {
+                begin(a)?;
+                end(a)
+            },
+            &[8],
+        )
+    };
+    check(&plain(), Ok(6));
+    // If it begins elsewhere too, calls that begin there would count twice.
+    check(&plain().function("one", 0, 15), ENTERED);
+    check(&plain().relative(0x9000, 0), ENTERED);
+    let called = library(
+        |a| {
+            begin(a)?;
+            end(a)
+        },
+        &[0, 8],
+    );
+    check(&called, ENTERED);
+    check(&plain().soname("libc.so.6"), Err(Unhookable::MemoryFunction));
+}
+
+#[test]
+fn place_that_only_others_lead_to_can_be_hooked() {
+    let apart = library(
+        |a| {
+            a.vpxor(ymm0, ymm0, ymm0)?;
+            a.nop()?;
+            a.nop()?;
+            a.ret()?;
+            // Padding is not run into.
+            a.nop()?;
+            end(a)
+        },
+        &[8],
+    );
+    check(&apart.function("one", 0, 15), Ok(6));
+}
+
+#[test]
+fn functions_that_are_not_wide_have_no_entries() {
+    let narrow = library(
+        |a| {
+            (0..8).try_for_each(|_| a.nop())?;
+            end(a)
+        },
+        &[8],
+    );
+    assert_eq!(entries(&narrow), []);
+}
+
+#[test]
+fn loop_to_the_entry_is_refused() {
+    let looping = library(
+        |a| {
+            let mut again = a.create_label();
+            begin(a)?;
+            a.set_label(&mut again)?;
+            a.mov(rax, rbx)?;
+            a.add(rax, rcx)?;
+            a.jne(again)?;
+            a.ret()
+        },
+        &[8],
+    );
+    check(&looping, ENTERED);
+}
+
+#[test]
+fn coming_back_by_way_of_another_function_is_refused() {
+    let back = |before: bool| {
+        library(
+            |a| {
+                a.vpxor(ymm0, ymm0, ymm0)?;
+                if before {
+                    a.jne(CODE + NEXT)?;
+                    (0..6).try_for_each(|_| a.nop())?;
+                } else {
+                    begin(a)?;
+                }
+                a.mov(rax, rbx)?;
+                a.add(rax, rcx)?;
+                if !before {
+                    a.jne(CODE + NEXT)?;
+                }
+                a.ret()
+            },
+            &[12],
+        )
+    };
+    assert_eq!(entries(&back(false)), [(12, ENTERED)]);
+    // Before the only way in, nothing is run.
+    assert_eq!(entries(&back(true)), [(12, Ok(6))]);
+    assert_eq!(entries(&back(true).function("one", 0, 19)), [(12, ENTERED)]);
+}
+
+#[test]
+fn stack_must_be_as_a_call_leaves_it() {
+    let plain = |a: &mut CodeAssembler| {
+        begin(a)?;
+        end(a)
+    };
+    let refused = Err(Unhookable::NotCalled);
+    let code = library(plain, &[8]);
+    check(&code, Ok(6));
+    let mut deeper = assemble(plain);
+    deeper.resize(0x80, 0xcc);
+    // `jmp` to 8.
+    deeper.extend([0xeb, 0x86]);
+    let with = |depth: u8, then: (u8, u8)| {
+        let library = Library::new(deeper.clone()).part(0, 15, depth).then(then.0, then.1);
+        library.frame(NEXT, 2)
+    };
+    check(&with(8, (9, 16)), Ok(6));
+    check(&with(8, (8, 16)), refused);
+    check(&with(16, (8, 8)), Ok(6));
+    check(&with(16, (9, 8)), refused);
+    let without = Library::new(deeper.clone()).function("one", 0, 15).function("two", NEXT, 2);
+    check(&without, refused);
+}
+
+#[test]
+fn memory_below_the_stack_pointer_is_refused() {
+    let with = |write: fn(&mut CodeAssembler) -> Result<(), IcedError>| {
+        library(
+            |a| {
+                begin(a)?;
+                a.mov(rax, rbx)?;
+                a.add(rax, rcx)?;
+                write(a)?;
+                a.ret()
+            },
+            &[8],
+        )
+    };
+    let refused = Err(Unhookable::BelowStack { offset: 14 });
+    check(&with(|a| a.mov(qword_ptr(rsp - 8), rax)), refused);
+    check(&with(|a| a.vmovdqu(ymm0, ymmword_ptr(rsp + rax * 2 - 64))), refused);
+    check(&with(|a| a.lea(r11, qword_ptr(rsp - 8))), refused);
+    check(&with(|a| a.lea(rsp, qword_ptr(rsp - 8))), Ok(6));
+    check(&with(|a| a.mov(qword_ptr(rsp + 8), rax)), Ok(6));
+}
+
+#[test]
+fn flags_that_are_live_at_the_entry_are_kept() {
+    let with = |write: fn(&mut CodeAssembler) -> Result<(), IcedError>| {
+        library(
+            |a| {
+                begin(a)?;
+                write(a)?;
+                a.mov(rax, rbx)?;
+                a.mov(rcx, rdx)?;
+                a.ret()
+            },
+            &[8],
+        )
+    };
+    let refused = Err(Unhookable::TakesFlags);
+    check(&with(|a| a.adc(rax, rcx)), refused);
+    // Leaves the carry flag alone.
+    check(
+        &with(|a| {
+            a.inc(rax)?;
+            a.adc(rax, rcx)
+        }),
+        refused,
+    );
+    check(&with(|a| a.jne(CODE + 0x300)), refused);
+    check(
+        &with(|a| {
+            a.cmp(rax, rcx)?;
+            a.adc(rax, rcx)
+        }),
+        Ok(6),
+    );
+    // Until the return nobody asks.
+    check(&with(|a| a.vpxor(ymm0, ymm0, ymm0)), Ok(7));
+}
+
+#[test]
+fn displaced_instructions_are_as_at_the_begin_of_functions() {
+    let with = |jumps: &[u64], write: fn(&mut CodeAssembler) -> Result<(), IcedError>| {
+        library(
+            |a| {
+                begin(a)?;
+                write(a)
+            },
+            jumps,
+        )
+    };
+    check(&with(&[8], |a| a.ret()), Err(Unhookable::TooShort { bytes: 1 }));
+    let call = with(&[8], |a| {
+        a.mov(rax, rbx)?;
+        a.call(CODE + NEXT)?;
+        a.ret()
+    });
+    check(&call, Err(Unhookable::Calls { offset: 3 }));
+    let call = with(&[8], |a| {
+        a.mov(rax, rbx)?;
+        a.call(rax)?;
+        a.ret()
+    });
+    check(&call, Err(Unhookable::Calls { offset: 3 }));
+    let relocated = with(&[8], end).relative(CODE + 10, 0x100);
+    check(&relocated, Err(Unhookable::Relocated { offset: 2 }));
+    let two = entries(&with(&[8, 11], end));
+    assert_eq!(two[0], (8, Err(Unhookable::Entered { offset: 3 })));
+    // Into an instruction.
+    assert_eq!(entries(&with(&[9], end)), [(9, ENTERED)]);
+    let landing = with(&[8], |a| {
+        a.endbr64()?;
+        end(a)
+    });
+    check(&landing, Ok(10));
+}
