@@ -1,0 +1,96 @@
+//! The programs that the experiment needs, and how to get them where Debian's package manager is.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use dimmer_host::program;
+
+use crate::BenchError;
+
+/// Programs, and the Debian packages that have them.
+const PROGRAMS: [(&str, &str); 4] =
+    [("nginx", "nginx"), ("wrk", "wrk"), ("openssl", "openssl"), ("setpriv", "util-linux")];
+
+/// Where servers lie, which `PATH` has only for root.
+const SERVERS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
+
+/// Where each program is.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    pub(super) nginx: PathBuf,
+    pub(super) wrk: PathBuf,
+    pub(super) openssl: PathBuf,
+    pub(super) setpriv: PathBuf,
+}
+
+impl Tools {
+    /// Looks for them; `None` if one is not there, see [`missing`].
+    #[must_use]
+    pub fn find() -> Option<Self> {
+        Some(Self {
+            nginx: find("nginx")?,
+            wrk: find("wrk")?,
+            openssl: find("openssl")?,
+            setpriv: find("setpriv")?,
+        })
+    }
+
+    /// What server and library say they are, each in a line: `nginx version: nginx/1.22.1`.
+    #[must_use]
+    pub fn versions(&self) -> Vec<String> {
+        let line = |program: &PathBuf, argument: &str| {
+            let output = Command::new(program).arg(argument).stdin(Stdio::null()).output().ok()?;
+            let said = [output.stdout, output.stderr].concat();
+            String::from_utf8_lossy(&said).lines().next().map(|line| line.trim().to_owned())
+        };
+        let all = [(&self.nginx, "-v"), (&self.openssl, "version"), (&self.wrk, "-v")];
+        all.into_iter().filter_map(|(program, argument)| line(program, argument)).collect()
+    }
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let found = program::find(OsStr::new(name), std::env::var_os("PATH").as_deref());
+    found.or_else(|_| program::find(OsStr::new(name), Some(OsStr::new(SERVERS)))).ok()
+}
+
+/// The packages of programs that are not there.
+#[must_use]
+pub fn missing() -> Vec<&'static str> {
+    let absent = PROGRAMS.iter().filter(|(program, _)| find(program).is_none());
+    absent.map(|(_, package)| *package).collect()
+}
+
+/// The one command that installs `packages`.
+#[must_use]
+pub fn install_command(packages: &[&str]) -> String {
+    format!("apt-get install -y --no-install-recommends {}", packages.join(" "))
+}
+
+/// Installs `packages`; what apt says goes to standard error.
+///
+/// # Errors
+/// [`BenchError::System`] without apt, [`BenchError::Failed`] if it fails.
+pub fn install(packages: &[&str]) -> Result<(), BenchError> {
+    let mut command = Command::new("apt-get");
+    command.args(["install", "-y", "--no-install-recommends"]).args(packages);
+    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
+    command.stdout(std::io::stderr());
+    let status = command.status().map_err(BenchError::system("run apt-get"))?;
+    if status.success() {
+        return Ok(());
+    }
+    let said = format!("{status}; `apt-get update` may help");
+    Err(BenchError::Failed { program: "apt-get".to_owned(), said })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_names_all_packages() {
+        let command = install_command(&["nginx", "wrk"]);
+        assert_eq!(command, "apt-get install -y --no-install-recommends nginx wrk");
+    }
+}
