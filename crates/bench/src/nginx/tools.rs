@@ -67,21 +67,25 @@ pub fn install_command(packages: &[&str]) -> String {
     format!("apt-get install -y --no-install-recommends {}", packages.join(" "))
 }
 
-/// Installs `packages`; what apt says goes to standard error.
+/// Installs `packages`, with fresh lists if those that are there do not do; what apt says goes to standard
+/// error.
 ///
 /// # Errors
 /// [`BenchError::System`] without apt, [`BenchError::Failed`] if it fails.
 pub fn install(packages: &[&str]) -> Result<(), BenchError> {
+    let install = [&["install", "-y", "--no-install-recommends"], packages].concat();
+    apt(&install).or_else(|_| apt(&["update"]).and_then(|()| apt(&install)))
+}
+
+fn apt(arguments: &[&str]) -> Result<(), BenchError> {
     let mut command = Command::new("apt-get");
-    command.args(["install", "-y", "--no-install-recommends"]).args(packages);
-    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
-    command.stdout(std::io::stderr());
-    let status = command.status().map_err(BenchError::system("run apt-get"))?;
+    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    let status = command.stdin(Stdio::null()).stdout(std::io::stderr()).status();
+    let status = status.map_err(BenchError::system("run apt-get"))?;
     if status.success() {
         return Ok(());
     }
-    let said = format!("{status}; `apt-get update` may help");
-    Err(BenchError::Failed { program: "apt-get".to_owned(), said })
+    Err(BenchError::Failed { program: "apt-get".to_owned(), said: status.to_string() })
 }
 
 #[cfg(test)]
