@@ -91,9 +91,9 @@ fn tools() -> anyhow::Result<Tools> {
 struct Measured {
     /// For each of [`NAMES`], its run in every round.
     ways: [Vec<Run>; 3],
-    /// In each round, the part of CPU time that `observe` foretells narrower code to save; `None` if it
-    /// does not say.
-    forecasts: Vec<Option<f64>>,
+    /// In each round, the part of CPU time that `observe` foretells narrower code to save, or why it
+    /// does not.
+    forecasts: Vec<Result<f64, String>>,
 }
 
 fn measure(
@@ -142,10 +142,11 @@ fn prefixes(observed: &Path) -> anyhow::Result<[Vec<OsString>; 3]> {
     Ok([Vec::new(), observe, with(&["run", "--mechanism", "narrow", "--"])])
 }
 
-/// The key of `dimmer observe --json` that foretells, as far as this command reads it.
+/// The keys of `dimmer observe --json` that foretell, as far as this command reads them.
 #[derive(Deserialize)]
 struct Forecast {
     lost: Option<Lost>,
+    lost_unknown: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -153,13 +154,15 @@ struct Lost {
     share: Option<f64>,
 }
 
-fn forecast(observed: &Path) -> anyhow::Result<Option<f64>> {
+fn forecast(observed: &Path) -> anyhow::Result<Result<f64, String>> {
     let text = std::fs::read_to_string(observed).context("cannot read what was observed")?;
     read_forecast(&text).context("cannot read what was observed")
 }
 
-fn read_forecast(text: &str) -> serde_json::Result<Option<f64>> {
-    Ok(serde_json::from_str::<Forecast>(text)?.lost.and_then(|lost| lost.share))
+fn read_forecast(text: &str) -> serde_json::Result<Result<f64, String>> {
+    let forecast: Forecast = serde_json::from_str(text)?;
+    let share = forecast.lost.and_then(|lost| lost.share);
+    Ok(share.ok_or_else(|| forecast.lost_unknown.unwrap_or_default()))
 }
 
 fn progress(turns: u64) -> ProgressBar {
@@ -176,17 +179,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, expected: Option<f64>) {
-        assert_eq!(read_forecast(text).unwrap(), expected);
+    fn check(text: &str, expected: Result<f64, &str>) {
+        assert_eq!(read_forecast(text).unwrap(), expected.map_err(str::to_owned));
     }
 
     #[test]
     fn forecast_may_be_absent() {
-        check(r#"{"lost": {"share": 0.052, "other": []}, "schema": "s"}"#, Some(0.052));
-        check(r#"{"lost": {"share": null}}"#, None);
-        check(r#"{"lost": {}}"#, None);
-        check(r#"{"lost": null}"#, None);
-        check(r#"{"schema": "dimmer/observe/1"}"#, None);
+        check(r#"{"lost": {"share": 0.052, "other": []}, "schema": "s"}"#, Ok(0.052));
+        check(r#"{"lost": null, "lost_unknown": "no model"}"#, Err("no model"));
+        check(r#"{"lost": {"share": null}}"#, Err(""));
+        check(r#"{"lost": {}}"#, Err(""));
+        check(r#"{"schema": "dimmer/observe/1"}"#, Err(""));
         assert!(read_forecast("").is_err());
     }
 }

@@ -90,6 +90,8 @@ pub(super) struct Forecast {
     pub(super) given_back_pct: Option<Estimate>,
     #[serde(serialize_with = "entry")]
     pub(super) lost_less_given_back_points: Option<Estimate>,
+    /// Why nothing was foretold, as `observe` says it.
+    lost_unknown: Option<String>,
 }
 
 fn entry<S: serde::Serializer>(estimate: &Option<Estimate>, to: S) -> Result<S::Ok, S::Error> {
@@ -127,7 +129,7 @@ impl Report {
             rounds: measured.ways[PLAIN].len(),
             seconds,
             errors: ways.iter().map(|way| way.socket_errors + way.bad_responses).sum(),
-            conclusion: conclusion(differences[1].cpu_per_request_pct, forecast.lost_pct),
+            conclusion: conclusion(differences[1].cpu_per_request_pct, &forecast),
             ways,
             differences: differences.into(),
             forecast,
@@ -140,7 +142,7 @@ impl Way {
         let runs = &measured.ways[way];
         let of = |value: fn(&Run) -> f64| runs.iter().map(value).collect::<Samples>().estimate();
         let forecast = |round: usize| {
-            let forecast = measured.forecasts.get(round).copied().flatten();
+            let forecast = measured.forecasts.get(round).and_then(|one| one.as_ref().ok());
             forecast.filter(|_| way == OBSERVE).map(|share| share * 100.0)
         };
         let entries = runs.iter().enumerate();
@@ -197,7 +199,8 @@ impl Difference {
 
 impl Forecast {
     fn new(measured: &Measured) -> Self {
-        let lost = measured.forecasts.iter().map(|share| share.map(|share| share * 100.0));
+        let lost = measured.forecasts.iter();
+        let lost = lost.map(|share| share.as_ref().ok().map(|share| share * 100.0));
         let given_back = paired(measured, NARROW, Run::cpu_us_per_request);
         let given_back = given_back.map(|(plain, narrow)| (plain - narrow) / plain * 100.0);
         let both = lost.clone().zip(given_back.clone());
@@ -206,12 +209,13 @@ impl Forecast {
             lost_pct: lost.flatten().collect::<Samples>().estimate(),
             given_back_pct: given_back.collect::<Samples>().estimate(),
             lost_less_given_back_points: pairs::difference(both),
+            lost_unknown: measured.forecasts.iter().find_map(|one| one.clone().err()),
         }
     }
 }
 
 /// The answer in a sentence. Spaces in numbers do not break.
-fn conclusion(narrow: Option<Estimate>, lost: Option<Estimate>) -> String {
+fn conclusion(narrow: Option<Estimate>, forecast: &Forecast) -> String {
     let Some(narrow) = narrow else { return "Nothing was measured.".to_owned() };
     let told = |estimate: &Estimate| {
         let (median, range) = (grouped(estimate.median, 1), interval(estimate, 1));
@@ -227,9 +231,10 @@ fn conclusion(narrow: Option<Estimate>, lost: Option<Estimate>) -> String {
             )
         }
     };
-    match lost {
-        Some(lost) => format!("{came}; observe foretold {} less.", told(&lost)),
-        None => format!("{came}; observe makes no forecast."),
+    match (&forecast.lost_pct, forecast.lost_unknown.as_deref().unwrap_or_default()) {
+        (Some(lost), _) => format!("{came}; observe foretold {} less.", told(lost)),
+        (None, "") => format!("{came}; observe makes no forecast."),
+        (None, why) => format!("{came}; observe makes no forecast: {why}."),
     }
 }
 
@@ -246,26 +251,32 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(narrow: Estimate, lost: Option<Estimate>, expected: &str) {
-        assert_eq!(conclusion(Some(narrow), lost).replace(SPACE, " "), expected);
+    fn check(narrow: Estimate, lost: Result<Estimate, &str>, expected: &str) {
+        let forecast = Forecast {
+            lost_pct: lost.ok(),
+            given_back_pct: None,
+            lost_less_given_back_points: None,
+            lost_unknown: lost.err().map(str::to_owned),
+        };
+        assert_eq!(conclusion(Some(narrow), &forecast).replace(SPACE, " "), expected);
     }
 
     #[test]
     fn conclusion_says_what_came_and_what_was_foretold() {
         check(
             estimate(-7.2, -6.1, -5.0),
-            Some(estimate(5.0, 5.2, 5.5)),
+            Ok(estimate(5.0, 5.2, 5.5)),
             "Narrow takes 6.1 % [5.0, 7.2] less CPU time per request; observe foretold 5.2 % [5.0, 5.5] less.",
         );
         check(
             estimate(0.5, 1.25, 2.0),
-            None,
+            Err(""),
             "Narrow takes 1.2 % [0.5, 2.0] more CPU time per request; observe makes no forecast.",
         );
         check(
             estimate(-1.0, 0.5, 2.01),
-            None,
-            "Narrow makes no difference larger than 2.1 % of CPU time per request; observe makes no forecast.",
+            Err("no model"),
+            "Narrow makes no difference larger than 2.1 % of CPU time per request; observe makes no forecast: no model.",
         );
     }
 
@@ -278,7 +289,7 @@ mod tests {
         let plain = runs(&[200, 100, 400]);
         let narrow = runs(&[180, 95, 380]);
         let ways = [plain.clone(), plain, narrow];
-        let measured = Measured { ways, forecasts: vec![Some(0.08), None, Some(0.07)] };
+        let measured = Measured { ways, forecasts: vec![Ok(0.08), Err(String::new()), Ok(0.07)] };
         let forecast = Forecast::new(&measured);
         let near = |found: Option<Estimate>, expected: Estimate| {
             let found = found.unwrap();
