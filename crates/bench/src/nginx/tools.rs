@@ -36,17 +36,23 @@ impl Tools {
         })
     }
 
-    /// What server and library say they are, each in a line: `nginx version: nginx/1.22.1`.
+    /// What server, library and load say they are: `nginx/1.22.1`, `OpenSSL 3.0.22 25 Aug 2026`.
     #[must_use]
     pub fn versions(&self) -> Vec<String> {
         let line = |program: &PathBuf, argument: &str| {
             let output = Command::new(program).arg(argument).stdin(Stdio::null()).output().ok()?;
             let said = [output.stdout, output.stderr].concat();
-            String::from_utf8_lossy(&said).lines().next().map(|line| line.trim().to_owned())
+            String::from_utf8_lossy(&said).lines().next().map(version)
         };
         let all = [(&self.nginx, "-v"), (&self.openssl, "version"), (&self.wrk, "-v")];
         all.into_iter().filter_map(|(program, argument)| line(program, argument)).collect()
     }
+}
+
+/// A line of a program about itself, without what does not tell its version.
+fn version(line: &str) -> String {
+    let line = line.split(['(', '[']).next().unwrap_or_default().trim();
+    line.strip_prefix("nginx version: ").unwrap_or(line).to_owned()
 }
 
 fn find(name: &str) -> Option<PathBuf> {
@@ -91,6 +97,15 @@ fn apt(arguments: &[&str]) -> Result<(), BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_short() {
+        assert_eq!(version("nginx version: nginx/1.22.1"), "nginx/1.22.1");
+        let long = "OpenSSL 3.0.22 25 Aug 2026 (Library: OpenSSL 3.0.22 25 Aug 2026)";
+        assert_eq!(version(long), "OpenSSL 3.0.22 25 Aug 2026");
+        let long = "wrk debian/4.1.0-3+b2 [epoll] Copyright (C) 2012 Will Glozer";
+        assert_eq!(version(long), "wrk debian/4.1.0-3+b2");
+    }
 
     #[test]
     fn command_names_all_packages() {
