@@ -263,11 +263,36 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub(crate) enum Bench {
     /// What a hooked call takes, beside the same call without a hook.
     Hook(BenchHook),
+    /// What wide-vector code costs a stock web server with TLS here, whether `dimmer observe` foretells it,
+    /// and whether `dimmer run --mechanism narrow` gives it back.
+    Nginx(BenchNginx),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchHook {
     /// Writes the figures as JSON; `-`: to standard output, without the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Needs nginx, wrk and openssl: as root it installs what is missing with apt, else it says how to. Server and load
+listen to each other only, on a CPU each, and leave nothing behind. The exit status is 1 if any request failed.
+
+Examples:
+  dimmer bench nginx
+  dimmer bench nginx --rounds 12 --json nginx.json")]
+pub(crate) struct BenchNginx {
+    /// How often each way has its turn; from 6 on, agreement of all rounds is significant at 95 %.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    pub(crate) rounds: u32,
+
+    /// How long each way is loaded in a round.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
+
+    /// Writes everything as JSON; `-`: to standard output, without the table.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

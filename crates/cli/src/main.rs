@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Command::Scan(arguments) => scan::run(&root, arguments),
         Command::Observe(arguments) => observe::run(&root, arguments),
         Command::Run(arguments) => run::run(arguments),
-        Command::Bench(arguments) => bench::run(arguments),
+        Command::Bench(arguments) => bench::run(&root, arguments),
         Command::Model(arguments) => model::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),
     };

@@ -41,7 +41,7 @@ pub(crate) struct ThreadTally {
 }
 
 /// How long a chain of multiplications took (ns): the longer, the lower the clock. A sample, of at most
-/// [`MOST_CLOCKS`] each.
+/// `MOST_CLOCKS` each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clocks {
     /// Right after calls.

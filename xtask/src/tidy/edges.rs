@@ -12,10 +12,12 @@ use crate::tree::Problem;
 
 /// What each crate of the workspace depends on within it. A new crate or a new edge is a change
 /// of the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
+    ("dimmer-bench", &["dimmer-host", "dimmer-probe", "dimmer-processor"]),
     (
         "dimmer-cli",
         &[
+            "dimmer-bench",
             "dimmer-hook",
             "dimmer-host",
             "dimmer-narrow",

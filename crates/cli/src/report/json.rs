@@ -202,8 +202,8 @@ impl<'a> From<&'a Outcome> for ResultEntry<'a> {
 }
 
 /// A median and its interval.
-#[derive(Serialize)]
-struct EstimateEntry {
+#[derive(Debug, Serialize)]
+pub(crate) struct EstimateEntry {
     median: f64,
     ci95: [f64; 2],
 }

@@ -5,7 +5,7 @@
 use dimmer_probe::stats::Estimate;
 
 /// The space that does not break.
-pub(super) const SPACE: char = '\u{a0}';
+pub(crate) const SPACE: char = '\u{a0}';
 
 /// A unit of time: how many nanoseconds it has, and its sign.
 #[derive(Clone, Copy)]
@@ -145,7 +145,7 @@ fn telling(estimate: &Estimate, least: usize, most: usize) -> usize {
 }
 
 /// The ends of an interval with so many digits after the point.
-pub(super) fn interval(estimate: &Estimate, decimals: usize) -> String {
+pub(crate) fn interval(estimate: &Estimate, decimals: usize) -> String {
     let (low, high) = estimate.ci95;
     format!("[{},{SPACE}{}]", grouped(low, decimals), grouped(high, decimals))
 }

@@ -55,3 +55,12 @@ fn output_that_cannot_be_written_is_found_before_measuring() {
 fn commands_are_listed_without_any() {
     check(&[], 2, &["doctor", "probe", "scan", "model", "restore"]);
 }
+
+#[test]
+fn bench_refuses_what_gives_no_interval_and_no_load() {
+    check(&["bench"], 2, &["nginx"]);
+    check(&["bench", "nginx", "--rounds", "0"], 2, &["--rounds", "3..=1000"]);
+    check(&["bench", "nginx", "--rounds", "2"], 2, &["--rounds", "3..=1000"]);
+    check(&["bench", "nginx", "--seconds", "0"], 2, &["--seconds", "1..=3600"]);
+    check(&["bench", "nginx", "--json", "/proc/no/such/place"], 1, &["/proc/no/such/place"]);
+}

@@ -1,0 +1,206 @@
+//! A stock web server with TLS under load: CPU time per request of its worker.
+//!
+//! After paper 001, §6.3, and the measurement by Krasnov that it repeats: ChaCha20-Poly1305, which OpenSSL
+//! runs with the widest vectors there are, beside compression, which is scalar code. Smaller than there:
+//! one worker and one thread of load, gzip alone, some seconds.
+
+mod load;
+mod server;
+mod site;
+mod tools;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use dimmer_host::affinity::{self, Pinned};
+use dimmer_host::interrupt::Interrupt;
+use dimmer_host::root::Root;
+use dimmer_host::topology;
+use dimmer_processor::units::CpuId;
+
+use crate::BenchError;
+use crate::process::Process;
+use server::Server;
+use site::Site;
+
+pub use load::{CONNECTIONS, Load};
+pub use site::{DOCUMENT_BYTES, TLS_CIPHER};
+pub use tools::{Tools, install, install_command, missing};
+
+/// Load before each measured one: connections are made, caches filled, hooks in place.
+const WARM_UP_SECONDS: u32 = 1;
+
+/// Which CPU each side has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpus {
+    /// The worker's, alone.
+    pub server: CpuId,
+    /// The load's, and of everything else.
+    pub load: CpuId,
+    /// Whether both are hardware threads of one core, and so slow each other down.
+    pub same_core: bool,
+}
+
+impl Cpus {
+    /// Two of those that this process may run on: the last one, which interrupts visit least, for the
+    /// server; for the load the first one of another core.
+    ///
+    /// # Errors
+    /// [`BenchError::OneCpu`]; [`BenchError::Affinity`] if the kernel does not tell.
+    pub fn choose(root: &Root) -> Result<Self, BenchError> {
+        let allowed = affinity::allowed()?;
+        let siblings = |cpu| topology::read(root).map(|found| found.siblings(cpu));
+        let siblings = |cpu| siblings(cpu).unwrap_or_default();
+        Self::of(&allowed, siblings).ok_or(BenchError::OneCpu { allowed: allowed.len() })
+    }
+
+    fn of(allowed: &[CpuId], siblings: impl Fn(CpuId) -> Vec<CpuId>) -> Option<Self> {
+        let (server, others) = allowed.split_last()?;
+        let siblings = siblings(*server);
+        let other_core = others.iter().find(|cpu| !siblings.contains(cpu));
+        let load = other_core.or(others.first())?;
+        Some(Self { server: *server, load: *load, same_core: other_core.is_none() })
+    }
+}
+
+/// In which order three ways have their turn in a round: each as often first, in the middle and last, and
+/// as often after each other one.
+#[must_use]
+pub fn order(round: usize) -> [usize; 3] {
+    const ORDERS: [[usize; 3]; 6] =
+        [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 2, 1], [1, 0, 2]];
+    ORDERS[round % ORDERS.len()]
+}
+
+/// One way in one round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// What the load saw.
+    pub load: Load,
+    /// The worker's time on its CPU during the load.
+    pub on_cpu: Duration,
+}
+
+impl Run {
+    /// The worker's time on its CPU for a request, in microseconds; not finite without requests.
+    #[must_use]
+    pub fn cpu_us_per_request(&self) -> f64 {
+        self.on_cpu.as_secs_f64() * 1e6 / self.load.requests as f64
+    }
+
+    /// Part of the time that the worker was on its CPU; not finite without requests.
+    #[must_use]
+    pub fn busy_ratio(&self) -> f64 {
+        self.on_cpu.as_secs_f64() * self.load.requests_per_s / self.load.requests as f64
+    }
+}
+
+/// Everything that the runs share. Dropping it removes the directory and lets the thread go.
+#[derive(Debug)]
+pub struct Experiment {
+    tools: Tools,
+    cpus: Cpus,
+    site: Site,
+    _pinned: Pinned,
+}
+
+impl Experiment {
+    /// Makes the site, and pins the calling thread, and with it what it will start, to the load's CPU; the
+    /// server pins its worker itself.
+    ///
+    /// # Errors
+    /// [`BenchError`]; nothing is left then.
+    pub fn prepare(root: &Root, tools: Tools, cpus: Cpus) -> Result<Self, BenchError> {
+        let site = Site::make(&tools, cpus.server)?;
+        let _pinned = affinity::pin(root, cpus.load)?;
+        Ok(Self { tools, cpus, site, _pinned })
+    }
+
+    /// A directory that lives as long as this.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.site.directory()
+    }
+
+    /// Which CPU each side has.
+    #[must_use]
+    pub fn cpus(&self) -> Cpus {
+        self.cpus
+    }
+
+    /// Starts the server by the command `prefix` with its own after it, loads it for so many seconds, and
+    /// ends it as a service manager would, so that what the prefix runs has ended when this returns.
+    ///
+    /// # Errors
+    /// [`BenchError`]; the server has been ended then too.
+    pub fn run(
+        &self,
+        prefix: &[OsString],
+        seconds: u32,
+        interrupt: &Interrupt,
+    ) -> Result<Run, BenchError> {
+        let root = Root::live();
+        let server = Server::start(&root, &self.tools, &self.site, prefix, interrupt)?;
+        let load = |seconds| load::run(&self.tools, &self.site.url(), seconds, interrupt);
+        load(WARM_UP_SECONDS)?;
+        let before = server.worker(&root)?;
+        let seen = load(seconds)?;
+        let after = server.worker(&root)?;
+        server.end(interrupt)?;
+        Ok(Run { load: seen, on_cpu: between(&before, &after) })
+    }
+}
+
+fn between(before: &Process, after: &Process) -> Duration {
+    after.time_on_cpus().saturating_sub(before.time_on_cpus())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(allowed: &[u32], siblings: &[u32], expected: Option<(u32, u32, bool)>) {
+        let ids = |numbers: &[u32]| numbers.iter().copied().map(CpuId::new).collect::<Vec<_>>();
+        let expected = expected.map(|(server, load, same_core)| Cpus {
+            server: CpuId::new(server),
+            load: CpuId::new(load),
+            same_core,
+        });
+        assert_eq!(Cpus::of(&ids(allowed), |_| ids(siblings)), expected);
+    }
+
+    #[test]
+    fn load_is_on_another_core_where_there_is_one() {
+        check(&[0, 1, 2, 3], &[2], Some((3, 0, false)));
+        check(&[2, 3, 5], &[2], Some((5, 3, false)));
+        check(&[2, 3], &[2], Some((3, 2, true)));
+        check(&[7], &[], None);
+        check(&[], &[], None);
+    }
+
+    #[test]
+    fn each_way_has_each_place_and_each_predecessor_equally_often() {
+        let mut places = [[0; 3]; 3];
+        let mut after = [[0; 3]; 3];
+        for order in (0..6).map(order) {
+            for (place, way) in order.into_iter().enumerate() {
+                places[way][place] += 1;
+            }
+            for pair in order.windows(2) {
+                after[pair[0]][pair[1]] += 1;
+            }
+        }
+        assert_eq!(places, [[2; 3]; 3]);
+        assert_eq!(after, [[0, 2, 2], [2, 0, 2], [2, 2, 0]]);
+    }
+
+    #[test]
+    fn time_is_divided_by_requests() {
+        let load = Load { requests: 20_000, requests_per_s: 4000.0, ..Load::default() };
+        let run = Run { load, on_cpu: Duration::from_secs(4) };
+        assert!((run.cpu_us_per_request() - 200.0).abs() < 1e-9);
+        assert!((run.busy_ratio() - 0.8).abs() < 1e-9);
+    }
+}

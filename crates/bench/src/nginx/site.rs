@@ -1,0 +1,203 @@
+//! What the server serves and how: a directory with its configuration, a document and a certificate.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use dimmer_processor::units::CpuId;
+use tempfile::TempDir;
+
+use super::tools::Tools;
+use crate::BenchError;
+
+/// The only cipher, as TLS 1.3 calls it.
+pub const TLS_CIPHER: &str = "TLS_CHACHA20_POLY1305_SHA256";
+
+/// At least so long is the document: some 8 kB when gzip is done with it. A page of text, tens of kB.
+pub const DOCUMENT_BYTES: usize = 24 << 10;
+
+/// Words of the document, so that it compresses as text does, to a third.
+const WORDS: &str = "a about all an and are as at be but by can carries clock code core cost each every fast \
+     for frequency from has have how if in instruction is it its leave licence light like long machine many \
+     measure more most narrow near next no not of on one or other over page part phase place processor \
+     program reader request run same server slow so text than that the their there these they this through \
+     time to under until vector wait what when where which while wide with work";
+
+/// Words in a paragraph.
+const PARAGRAPH: usize = 60;
+
+/// The directory, removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Site {
+    directory: TempDir,
+    port: u16,
+}
+
+impl Site {
+    /// Makes it, for a worker on `cpu`.
+    pub(super) fn make(tools: &Tools, cpu: CpuId) -> Result<Self, BenchError> {
+        let directory = tempfile::Builder::new().prefix("dimmer-nginx-").tempdir();
+        let directory = directory.map_err(BenchError::system("make a temporary directory"))?;
+        let port = free_port().map_err(BenchError::system("find a free port"))?;
+        let site = Self { directory, port };
+        let is_root = rustix::process::geteuid().is_root();
+        site.write("nginx.conf", &configuration(site.directory(), port, cpu, is_root))?;
+        fs::create_dir(site.directory().join("www"))
+            .map_err(BenchError::system("make a directory for the document"))?;
+        site.write("www/index.html", &document())?;
+        certificate(tools, site.directory())?;
+        Ok(site)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}/index.html", self.port)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), BenchError> {
+        let file = self.directory().join(name);
+        fs::write(&file, text).map_err(BenchError::system(format!("write {}", file.display())))
+    }
+}
+
+/// A port that nobody listens at. Somebody may take it before the server does; the server then says so.
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// The server's configuration: as distributions have it (master and worker, `sendfile`, connections kept
+/// for 1000 requests, gzip at its own level), with one worker, one cipher and no files outside `directory`.
+///
+/// The directory is the user's alone, so a worker that root starts stays root (`user`).
+fn configuration(directory: &Path, port: u16, cpu: CpuId, is_root: bool) -> String {
+    let directory = directory.display();
+    let user = if is_root { "user root;\n" } else { "" };
+    // nginx wants a digit for each CPU, the last one for the first.
+    let mask: String =
+        (0..=cpu.index()).rev().map(|one| if one == cpu.index() { '1' } else { '0' }).collect();
+    format!(
+        "{user}daemon off;
+master_process on;
+worker_processes 1;
+worker_cpu_affinity {mask};
+pid \"{directory}/nginx.pid\";
+error_log stderr warn;
+events {{
+    worker_connections 1024;
+}}
+http {{
+    default_type text/html;
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_timeout 65;
+    keepalive_requests 1000;
+    gzip on;
+    gzip_min_length 20;
+    client_body_temp_path \"{directory}/body\";
+    proxy_temp_path \"{directory}/proxy\";
+    fastcgi_temp_path \"{directory}/fastcgi\";
+    uwsgi_temp_path \"{directory}/uwsgi\";
+    scgi_temp_path \"{directory}/scgi\";
+    server {{
+        listen 127.0.0.1:{port} ssl;
+        root \"{directory}/www\";
+        ssl_certificate \"{directory}/certificate.pem\";
+        ssl_certificate_key \"{directory}/key.pem\";
+        ssl_protocols TLSv1.2 TLSv1.3;
+        ssl_ciphers ECDHE-ECDSA-CHACHA20-POLY1305;
+        ssl_conf_command Ciphersuites {TLS_CIPHER};
+    }}
+}}
+"
+    )
+}
+
+/// Text that is the same every time.
+fn document() -> String {
+    let words: Vec<&str> = WORDS.split_ascii_whitespace().collect();
+    let mut text = "<!doctype html>\n<title>A page</title>\n".to_owned();
+    // Knuth's MMIX generator; its upper half is the better one.
+    let mut state = 1_u64;
+    let mut below = |number: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005);
+        state = state.wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap_or_default() % number
+    };
+    while text.len() < DOCUMENT_BYTES {
+        let paragraph: Vec<&str> = (0..PARAGRAPH).map(|_| words[below(words.len())]).collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "<p>{}.</p>", paragraph.join(" "));
+    }
+    text
+}
+
+/// A certificate for two days that nobody trusts, and its key, on the curve that most sites use.
+fn certificate(tools: &Tools, directory: &Path) -> Result<(), BenchError> {
+    let mut command = Command::new(&tools.openssl);
+    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    command.args(["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout"]);
+    command.arg(directory.join("key.pem")).arg("-out").arg(directory.join("certificate.pem"));
+    let output =
+        command.stdin(Stdio::null()).output().map_err(BenchError::system("run openssl"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(BenchError::Failed { program: "openssl".to_owned(), said })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worker_is_bound_to_its_cpu() {
+        let text = |cpu| configuration(Path::new("/d"), 8443, CpuId::new(cpu), false);
+        assert!(text(0).contains("\nworker_cpu_affinity 1;\n"));
+        assert!(text(5).contains("\nworker_cpu_affinity 100000;\n"));
+    }
+
+    #[test]
+    fn configuration_has_one_cipher_and_stays_in_its_directory() {
+        let text = configuration(Path::new("/a b"), 8443, CpuId::new(1), false);
+        for line in [
+            "master_process on;",
+            "worker_processes 1;",
+            "listen 127.0.0.1:8443 ssl;",
+            "ssl_protocols TLSv1.2 TLSv1.3;",
+            "ssl_ciphers ECDHE-ECDSA-CHACHA20-POLY1305;",
+            "ssl_conf_command Ciphersuites TLS_CHACHA20_POLY1305_SHA256;",
+            "gzip on;",
+            "access_log off;",
+            "root \"/a b/www\";",
+            "pid \"/a b/nginx.pid\";",
+        ] {
+            assert!(text.lines().any(|found| found.trim() == line), "{line} in:\n{text}");
+        }
+        for (at, _) in text.match_indices('/') {
+            let is_inside = text[..at].ends_with("/a b") || text[at..].starts_with("/a b");
+            assert!(is_inside || text[..at].ends_with("text"), "{}", &text[at..]);
+        }
+        assert!(!text.contains("user "));
+        let text = configuration(Path::new("/d"), 8443, CpuId::new(1), true);
+        assert!(text.starts_with("user root;\ndaemon off;\n"));
+    }
+
+    #[test]
+    fn document_is_as_long_as_said_and_the_same_every_time() {
+        let text = document();
+        assert!((DOCUMENT_BYTES..DOCUMENT_BYTES + 1024).contains(&text.len()), "{}", text.len());
+        assert!(text.is_ascii());
+        assert_eq!(text, document());
+    }
+}

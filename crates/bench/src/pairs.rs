@@ -1,0 +1,86 @@
+//! Comparing two ways round by round: what both share, such as neighbours on the machine, cancels out.
+
+use dimmer_probe::stats::{Estimate, Samples};
+
+/// Rounds from which on the range of their differences holds the true median with more than 95 %.
+pub const ENOUGH: usize = 6;
+
+/// From the first to the second value of each pair, in percent of the first: median with 95 % interval;
+/// `None` without pairs.
+#[must_use]
+pub fn change_pct(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Estimate> {
+    let changes = pairs.into_iter().map(|(before, after)| (after - before) / before * 100.0);
+    changes.collect::<Samples>().estimate()
+}
+
+/// The first less the second value of each pair: median with 95 % interval; `None` without pairs.
+#[must_use]
+pub fn difference(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Estimate> {
+    pairs.into_iter().map(|(first, second)| first - second).collect::<Samples>().estimate()
+}
+
+/// How often, of 1, the range of `rounds` values holds the true median: always but when all lie on one
+/// side of it.
+#[must_use]
+pub fn range_holds_median_ratio(rounds: usize) -> f64 {
+    1.0 - 2.0 * 0.5_f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX))
+}
+
+/// What a change says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// The second way takes less; how much less, a positive number.
+    Less(Estimate),
+    /// The second way takes more.
+    More(Estimate),
+    /// Neither was seen; a difference larger than this would have been.
+    NoneLargerThan(f64),
+}
+
+/// A change is one if its interval does not hold zero.
+#[must_use]
+pub fn verdict(change: &Estimate) -> Verdict {
+    if change.ci95.1 < 0.0 {
+        Verdict::Less(change.scaled(-1.0))
+    } else if change.ci95.0 > 0.0 {
+        Verdict::More(*change)
+    } else {
+        Verdict::NoneLargerThan(change.bound())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn change_is_that_of_pairs_not_of_medians() {
+        // The machine slows down by half from round to round, the second way is 10 % faster in each.
+        let change = change_pct([(100.0, 90.0), (150.0, 135.0), (225.0, 202.5)]).unwrap();
+        assert!((change.median + 10.0).abs() < 1e-9, "{change:?}");
+        assert!((change.ci95.0 + 10.0).abs() < 1e-9 && (change.ci95.1 + 10.0).abs() < 1e-9);
+        assert_eq!(change_pct([]), None);
+    }
+
+    #[test]
+    fn rounds_without_a_value_do_not_count() {
+        let change = difference([(5.0, 4.0), (f64::NAN, 1.0), (5.0, 2.0)]).unwrap();
+        assert_eq!((change.median, change.ci95), (2.0, (1.0, 3.0)));
+    }
+
+    #[test]
+    fn interval_decides() {
+        let estimate = |low, median, high| Estimate { median, ci95: (low, high) };
+        assert_eq!(verdict(&estimate(-7.0, -6.0, -5.0)), Verdict::Less(estimate(5.0, 6.0, 7.0)));
+        assert_eq!(verdict(&estimate(1.0, 2.0, 3.0)), Verdict::More(estimate(1.0, 2.0, 3.0)));
+        assert_eq!(verdict(&estimate(-3.0, -2.0, 1.0)), Verdict::NoneLargerThan(3.0));
+        assert_eq!(verdict(&estimate(0.0, 2.0, 4.0)), Verdict::NoneLargerThan(4.0));
+    }
+
+    #[test]
+    fn range_of_enough_rounds_holds_the_median_in_95_of_100() {
+        assert!((range_holds_median_ratio(3) - 0.75).abs() < 1e-9);
+        assert!(range_holds_median_ratio(ENOUGH - 1) < 0.95);
+        assert!(range_holds_median_ratio(ENOUGH) > 0.95);
+    }
+}

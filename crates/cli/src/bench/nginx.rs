@@ -1,0 +1,195 @@
+//! `dimmer bench nginx`: the three ways to run a web server, their turns, and what came of them.
+
+mod document;
+mod text;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use dimmer_bench::BenchError;
+use dimmer_bench::nginx::{Cpus, Experiment, Run, Tools};
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::interrupt::Interrupt;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+
+use crate::args::BenchNginx;
+use crate::launch;
+use crate::output::{self, Output};
+use document::Report;
+
+/// The ways, by their place in [`Measured::ways`].
+const PLAIN: usize = 0;
+const OBSERVE: usize = 1;
+const NARROW: usize = 2;
+const NAMES: [&str; 3] = ["plain", "observe", "narrow"];
+
+pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let cpus = Cpus::choose(root)?;
+    // Both ways need it, and would say so only after the first turns.
+    launch::library()?;
+    let tools = tools()?;
+    let versions = tools.versions();
+    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
+    let measured = match measure(root, tools, cpus, arguments, &interrupt) {
+        Err(error) => return end(error, &interrupt),
+        Ok(measured) => measured,
+    };
+    let machine = Machine::read(&Root::live(), &Cpuid::instruction());
+    let report = Report::new(&machine, &versions, cpus, arguments.seconds, &measured);
+    let rendered = serde_json::to_string_pretty(&report)? + "\n";
+    match json {
+        Some(json) if json.is_standard() => json.write(&rendered)?,
+        json => {
+            let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+            print!("{}", text::render(&report, width));
+            if let Some(json) = json {
+                json.write(&rendered)?;
+            }
+        }
+    }
+    Ok(ExitCode::from(u8::from(report.errors > 0)))
+}
+
+/// An error, or that the user has interrupted: the exit status says so then, as a shell expects.
+fn end(error: anyhow::Error, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+    match interrupt.exit_status() {
+        Some(status) => {
+            eprintln!("Interrupted; the server has ended.");
+            Ok(ExitCode::from(status))
+        }
+        None => Err(error),
+    }
+}
+
+/// The programs, installed first if they are missing and this is root.
+fn tools() -> anyhow::Result<Tools> {
+    let missing = dimmer_bench::nginx::missing();
+    if !missing.is_empty() {
+        let command = dimmer_bench::nginx::install_command(&missing);
+        if !rustix::process::geteuid().is_root() {
+            bail!("missing: {}; as root: {command}", missing.join(", "));
+        }
+        eprintln!("Installs what is missing: {command}");
+        dimmer_bench::nginx::install(&missing).with_context(|| format!("needed: {command}"))?;
+        if missing.contains(&"nginx") {
+            eprintln!(
+                "The package may have started a server of its own: systemctl disable --now nginx"
+            );
+        }
+    }
+    Tools::find()
+        .with_context(|| format!("still missing: {}", dimmer_bench::nginx::missing().join(", ")))
+}
+
+/// What all turns gave.
+struct Measured {
+    /// For each of [`NAMES`], its run in every round.
+    ways: [Vec<Run>; 3],
+    /// In each round, the part of CPU time that `observe` foretells narrower code to save, or why it
+    /// does not.
+    forecasts: Vec<Result<f64, String>>,
+}
+
+fn measure(
+    root: &Root,
+    tools: Tools,
+    cpus: Cpus,
+    arguments: &BenchNginx,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Measured> {
+    let experiment = Experiment::prepare(root, tools, cpus)?;
+    let observed = experiment.directory().join("observe.json");
+    let prefixes = prefixes(&observed)?;
+    let mut measured = Measured { ways: Default::default(), forecasts: Vec::new() };
+    let progress = progress(u64::from(arguments.rounds) * 3);
+    for round in 0..usize::try_from(arguments.rounds)? {
+        for way in dimmer_bench::nginx::order(round) {
+            progress.set_message(format!("round {}, {}", round + 1, NAMES[way]));
+            let run = experiment.run(&prefixes[way], arguments.seconds, interrupt);
+            let run = run.with_context(|| format!("{}, round {}", NAMES[way], round + 1))?;
+            if run.load.requests == 0 {
+                bail!("{}, round {}: no request was answered", NAMES[way], round + 1);
+            }
+            measured.ways[way].push(run);
+            if way == OBSERVE {
+                measured.forecasts.push(forecast(&observed)?);
+            }
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    if interrupt.is_set() {
+        return Err(BenchError::Interrupted.into());
+    }
+    Ok(measured)
+}
+
+/// What each way puts before the server's own command.
+fn prefixes(observed: &Path) -> anyhow::Result<[Vec<OsString>; 3]> {
+    let own: PathBuf = std::env::current_exe().context("cannot find this program's own file")?;
+    let with = |arguments: &[&str]| -> Vec<OsString> {
+        let arguments = arguments.iter().map(OsString::from);
+        std::iter::once(own.clone().into_os_string()).chain(arguments).collect()
+    };
+    let mut observe = with(&["observe", "--json"]);
+    observe.extend([observed.as_os_str().to_owned(), "--".into()]);
+    Ok([Vec::new(), observe, with(&["run", "--mechanism", "narrow", "--"])])
+}
+
+/// The keys of `dimmer observe --json` that foretell, as far as this command reads them.
+#[derive(Deserialize)]
+struct Forecast {
+    lost: Option<Lost>,
+    lost_unknown: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Lost {
+    share: Option<f64>,
+}
+
+fn forecast(observed: &Path) -> anyhow::Result<Result<f64, String>> {
+    let text = std::fs::read_to_string(observed).context("cannot read what was observed")?;
+    read_forecast(&text).context("cannot read what was observed")
+}
+
+fn read_forecast(text: &str) -> serde_json::Result<Result<f64, String>> {
+    let forecast: Forecast = serde_json::from_str(text)?;
+    let share = forecast.lost.and_then(|lost| lost.share);
+    Ok(share.ok_or_else(|| forecast.lost_unknown.unwrap_or_default()))
+}
+
+fn progress(turns: u64) -> ProgressBar {
+    let bar = ProgressBar::new(turns);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {msg}");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<f64, &str>) {
+        assert_eq!(read_forecast(text).unwrap(), expected.map_err(str::to_owned));
+    }
+
+    #[test]
+    fn forecast_may_be_absent() {
+        check(r#"{"lost": {"share": 0.052, "other": []}, "schema": "s"}"#, Ok(0.052));
+        check(r#"{"lost": null, "lost_unknown": "no model"}"#, Err("no model"));
+        check(r#"{"lost": {"share": null}}"#, Err(""));
+        check(r#"{"lost": {}}"#, Err(""));
+        check(r#"{"schema": "dimmer/observe/1"}"#, Err(""));
+        assert!(read_forecast("").is_err());
+    }
+}

@@ -1,0 +1,306 @@
+//! The wire format of `dimmer bench nginx --json`, schema `dimmer/bench-nginx/1`; `docs/bench-json.md`
+//! describes every key.
+
+use dimmer_bench::nginx::{CONNECTIONS, Cpus, DOCUMENT_BYTES, Run, TLS_CIPHER};
+use dimmer_bench::pairs::{self, Verdict};
+use dimmer_host::machine::Machine;
+use dimmer_probe::stats::{Estimate, Samples};
+use serde::Serialize;
+
+use super::{Measured, NAMES, NARROW, OBSERVE, PLAIN};
+use crate::report::json::EstimateEntry;
+use crate::report::number::{SPACE, grouped, interval};
+
+/// Everything that came of the turns.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    schema: &'static str,
+    pub(super) processor: String,
+    pub(super) hypervisor: Option<String>,
+    kernel: Option<String>,
+    pub(super) versions: Vec<String>,
+    pub(super) cpus: CpusEntry,
+    cipher: &'static str,
+    document_bytes: usize,
+    connections: u32,
+    pub(super) rounds: usize,
+    pub(super) seconds: u32,
+    pub(super) ways: Vec<Way>,
+    pub(super) differences: Vec<Difference>,
+    pub(super) forecast: Forecast,
+    /// Requests that failed, of all ways.
+    pub(super) errors: u64,
+    pub(super) conclusion: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct CpusEntry {
+    pub(super) server: u32,
+    pub(super) load: u32,
+    pub(super) same_core: bool,
+}
+
+/// One way to run the server.
+#[derive(Debug, Serialize)]
+pub(super) struct Way {
+    pub(super) way: &'static str,
+    #[serde(serialize_with = "entry")]
+    pub(super) cpu_us_per_request: Option<Estimate>,
+    #[serde(serialize_with = "entry")]
+    pub(super) requests_per_s: Option<Estimate>,
+    #[serde(serialize_with = "entry")]
+    pub(super) busy_ratio: Option<Estimate>,
+    pub(super) socket_errors: u64,
+    pub(super) bad_responses: u64,
+    runs: Vec<RunEntry>,
+}
+
+#[derive(Debug, Serialize)]
+struct RunEntry {
+    requests: u64,
+    requests_per_s: f64,
+    bytes_per_request: f64,
+    cpu_s: f64,
+    cpu_us_per_request: f64,
+    busy_ratio: f64,
+    socket_errors: u64,
+    bad_responses: u64,
+    /// What `observe` foretold, in percent; of no other way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost_pct: Option<f64>,
+}
+
+/// From the plain way to another one, round by round.
+#[derive(Debug, Serialize)]
+pub(super) struct Difference {
+    from: &'static str,
+    pub(super) to: &'static str,
+    #[serde(serialize_with = "entry")]
+    pub(super) cpu_per_request_pct: Option<Estimate>,
+    #[serde(serialize_with = "entry")]
+    pub(super) requests_per_s_pct: Option<Estimate>,
+}
+
+/// What was foretold and what came, in percent of the CPU time of a request.
+#[derive(Debug, Serialize)]
+pub(super) struct Forecast {
+    #[serde(serialize_with = "entry")]
+    pub(super) lost_pct: Option<Estimate>,
+    #[serde(serialize_with = "entry")]
+    pub(super) given_back_pct: Option<Estimate>,
+    #[serde(serialize_with = "entry")]
+    pub(super) lost_less_given_back_points: Option<Estimate>,
+    /// Why nothing was foretold, as `observe` says it.
+    lost_unknown: Option<String>,
+}
+
+fn entry<S: serde::Serializer>(estimate: &Option<Estimate>, to: S) -> Result<S::Ok, S::Error> {
+    estimate.map(EstimateEntry::from).serialize(to)
+}
+
+impl Report {
+    pub(super) fn new(
+        machine: &Machine,
+        versions: &[String],
+        cpus: Cpus,
+        seconds: u32,
+        measured: &Measured,
+    ) -> Self {
+        let ways: Vec<Way> = (0..NAMES.len()).map(|way| Way::new(way, measured)).collect();
+        let differences = [OBSERVE, NARROW].map(|to| Difference::new(to, measured));
+        let forecast = Forecast::new(measured);
+        Self {
+            schema: "dimmer/bench-nginx/1",
+            processor: format!(
+                "{}, {}",
+                machine.identity.brand, machine.identity.microarchitecture
+            ),
+            hypervisor: machine.hypervisor.clone(),
+            kernel: machine.kernel_release.clone(),
+            versions: versions.to_vec(),
+            cpus: CpusEntry {
+                server: cpus.server.index(),
+                load: cpus.load.index(),
+                same_core: cpus.same_core,
+            },
+            cipher: TLS_CIPHER,
+            document_bytes: DOCUMENT_BYTES,
+            connections: CONNECTIONS,
+            rounds: measured.ways[PLAIN].len(),
+            seconds,
+            errors: ways.iter().map(|way| way.socket_errors + way.bad_responses).sum(),
+            conclusion: conclusion(differences[1].cpu_per_request_pct, &forecast),
+            ways,
+            differences: differences.into(),
+            forecast,
+        }
+    }
+}
+
+impl Way {
+    fn new(way: usize, measured: &Measured) -> Self {
+        let runs = &measured.ways[way];
+        let of = |value: fn(&Run) -> f64| runs.iter().map(value).collect::<Samples>().estimate();
+        let forecast = |round: usize| {
+            let forecast = measured.forecasts.get(round).and_then(|one| one.as_ref().ok());
+            forecast.filter(|_| way == OBSERVE).map(|share| share * 100.0)
+        };
+        let entries = runs.iter().enumerate();
+        Self {
+            way: NAMES[way],
+            cpu_us_per_request: of(Run::cpu_us_per_request),
+            requests_per_s: of(|run| run.load.requests_per_s),
+            busy_ratio: of(Run::busy_ratio),
+            socket_errors: runs.iter().map(|run| run.load.socket_errors).sum(),
+            bad_responses: runs.iter().map(|run| run.load.bad_responses).sum(),
+            runs: entries.map(|(round, run)| RunEntry::new(run, forecast(round))).collect(),
+        }
+    }
+}
+
+impl RunEntry {
+    fn new(run: &Run, lost_pct: Option<f64>) -> Self {
+        Self {
+            requests: run.load.requests,
+            requests_per_s: run.load.requests_per_s,
+            bytes_per_request: run.load.bytes_per_request.round(),
+            cpu_s: run.on_cpu.as_secs_f64(),
+            cpu_us_per_request: (run.cpu_us_per_request() * 100.0).round() / 100.0,
+            busy_ratio: (run.busy_ratio() * 1000.0).round() / 1000.0,
+            socket_errors: run.load.socket_errors,
+            bad_responses: run.load.bad_responses,
+            lost_pct,
+        }
+    }
+}
+
+/// A value of the plain way and of another one, in each round.
+fn paired(
+    measured: &Measured,
+    to: usize,
+    value: fn(&Run) -> f64,
+) -> impl Iterator<Item = (f64, f64)> + Clone {
+    let pairs = measured.ways[PLAIN].iter().zip(&measured.ways[to]);
+    pairs.map(move |(plain, other)| (value(plain), value(other)))
+}
+
+impl Difference {
+    fn new(to: usize, measured: &Measured) -> Self {
+        Self {
+            from: NAMES[PLAIN],
+            to: NAMES[to],
+            cpu_per_request_pct: pairs::change_pct(paired(measured, to, Run::cpu_us_per_request)),
+            requests_per_s_pct: pairs::change_pct(paired(measured, to, |run| {
+                run.load.requests_per_s
+            })),
+        }
+    }
+}
+
+impl Forecast {
+    fn new(measured: &Measured) -> Self {
+        let lost = measured.forecasts.iter();
+        let lost = lost.map(|share| share.as_ref().ok().map(|share| share * 100.0));
+        let given_back = paired(measured, NARROW, Run::cpu_us_per_request);
+        let given_back = given_back.map(|(plain, narrow)| (plain - narrow) / plain * 100.0);
+        let both = lost.clone().zip(given_back.clone());
+        let both = both.filter_map(|(lost, given_back)| Some((lost?, given_back)));
+        Self {
+            lost_pct: lost.flatten().collect::<Samples>().estimate(),
+            given_back_pct: given_back.collect::<Samples>().estimate(),
+            lost_less_given_back_points: pairs::difference(both),
+            lost_unknown: measured.forecasts.iter().find_map(|one| one.clone().err()),
+        }
+    }
+}
+
+/// The answer in a sentence. Spaces in numbers do not break.
+fn conclusion(narrow: Option<Estimate>, forecast: &Forecast) -> String {
+    let Some(narrow) = narrow else { return "Nothing was measured.".to_owned() };
+    let told = |estimate: &Estimate| {
+        let (median, range) = (grouped(estimate.median, 1), interval(estimate, 1));
+        format!("{median}{SPACE}% {range}")
+    };
+    let came = match pairs::verdict(&narrow) {
+        Verdict::Less(less) => format!("Narrow takes {} less CPU time per request", told(&less)),
+        Verdict::More(more) => format!("Narrow takes {} more CPU time per request", told(&more)),
+        Verdict::NoneLargerThan(bound) => {
+            let bound = grouped((bound * 10.0).ceil() / 10.0, 1);
+            format!(
+                "Narrow makes no difference larger than {bound}{SPACE}% of CPU time per request"
+            )
+        }
+    };
+    match (&forecast.lost_pct, forecast.lost_unknown.as_deref().unwrap_or_default()) {
+        (Some(lost), _) => format!("{came}; observe foretold {} less.", told(lost)),
+        (None, "") => format!("{came}; observe makes no forecast."),
+        (None, why) => format!("{came}; observe makes no forecast: {why}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use dimmer_bench::nginx::Load;
+
+    use super::*;
+
+    fn estimate(low: f64, median: f64, high: f64) -> Estimate {
+        Estimate { median, ci95: (low, high) }
+    }
+
+    #[track_caller]
+    fn check(narrow: Estimate, lost: Result<Estimate, &str>, expected: &str) {
+        let forecast = Forecast {
+            lost_pct: lost.ok(),
+            given_back_pct: None,
+            lost_less_given_back_points: None,
+            lost_unknown: lost.err().map(str::to_owned),
+        };
+        assert_eq!(conclusion(Some(narrow), &forecast).replace(SPACE, " "), expected);
+    }
+
+    #[test]
+    fn conclusion_says_what_came_and_what_was_foretold() {
+        check(
+            estimate(-7.2, -6.1, -5.0),
+            Ok(estimate(5.0, 5.2, 5.5)),
+            "Narrow takes 6.1 % [5.0, 7.2] less CPU time per request; observe foretold 5.2 % [5.0, 5.5] less.",
+        );
+        check(
+            estimate(0.5, 1.25, 2.0),
+            Err(""),
+            "Narrow takes 1.2 % [0.5, 2.0] more CPU time per request; observe makes no forecast.",
+        );
+        check(
+            estimate(-1.0, 0.5, 2.01),
+            Err("no model"),
+            "Narrow makes no difference larger than 2.1 % of CPU time per request; observe makes no forecast: no model.",
+        );
+    }
+
+    #[test]
+    fn forecast_is_compared_in_the_rounds_that_have_one() {
+        let runs = |us: &[u64]| -> Vec<Run> {
+            let load = Load { requests: 1000, ..Load::default() };
+            us.iter().map(|us| Run { load, on_cpu: Duration::from_millis(*us) }).collect()
+        };
+        let plain = runs(&[200, 100, 400]);
+        let narrow = runs(&[180, 95, 380]);
+        let ways = [plain.clone(), plain, narrow];
+        let measured = Measured { ways, forecasts: vec![Ok(0.08), Err(String::new()), Ok(0.07)] };
+        let forecast = Forecast::new(&measured);
+        let near = |found: Option<Estimate>, expected: Estimate| {
+            let found = found.unwrap();
+            assert!((found.median - expected.median).abs() < 1e-9, "{found:?}");
+            assert!((found.ci95.0 - expected.ci95.0).abs() < 1e-9, "{found:?}");
+            assert!((found.ci95.1 - expected.ci95.1).abs() < 1e-9, "{found:?}");
+        };
+        near(forecast.lost_pct, estimate(7.0, 7.5, 8.0));
+        near(forecast.given_back_pct, estimate(5.0, 5.0, 10.0));
+        near(forecast.lost_less_given_back_points, estimate(-2.0, 0.0, 2.0));
+        let difference = Difference::new(NARROW, &measured);
+        near(difference.cpu_per_request_pct, estimate(-10.0, -5.0, -5.0));
+    }
+}

@@ -1,0 +1,92 @@
+//! What came of the turns, for people.
+
+use std::fmt::Write as _;
+
+use dimmer_bench::pairs;
+use dimmer_probe::stats::Estimate;
+
+use super::document::{Report, Way};
+use crate::report::number::{SPACE, grouped, interval, percent};
+use crate::report::table::{plain_table, styled};
+
+/// A worker that is on its CPU for so much of the time has nothing else to wait for: what is missing is
+/// the handshakes at the begin, and ticks of 10 ms.
+const BUSY: f64 = 0.95;
+
+pub(super) fn render(report: &Report, width: u16) -> String {
+    let mut text = format!("{}\n", report.processor);
+    // Writing to a string cannot fail, here and below.
+    let _ = writeln!(text, "{}", report.versions.join("; "));
+    let cores = if report.cpus.same_core { "two threads of one core" } else { "two cores" };
+    let _ = writeln!(
+        text,
+        "Worker on CPU {}, load on CPU {} ({cores}); {} rounds of {} s a way.\n",
+        report.cpus.server, report.cpus.load, report.rounds, report.seconds
+    );
+    let mut table = plain_table();
+    table.set_header([
+        "way",
+        "CPU time a request",
+        "than plain",
+        "requests/s",
+        "worker busy",
+        "errors",
+    ]);
+    for way in &report.ways {
+        table.add_row(row(report, way));
+    }
+    text.push_str(&styled(table, width, false));
+    if let Some(points) = &report.forecast.lost_less_given_back_points {
+        let points = format!("{} points {}", signed(points.median), interval(points, 1));
+        let _ = writeln!(text, "\nForecast less what narrow gave back: {points}.");
+    }
+    let _ = writeln!(text, "\n{}", textwrap::fill(&report.conclusion, usize::from(width)));
+    if report.errors > 0 {
+        let _ = writeln!(text, "{} requests failed: this result is worth nothing.", report.errors);
+    }
+    let busy = report.ways.iter().filter_map(|way| way.busy_ratio);
+    if busy.map(|busy| busy.median).any(|busy| busy < BUSY) {
+        text.push_str(
+            "The worker had not all of its CPU: other programs or the load held it up, so requests/s tell \
+             of them too.\n",
+        );
+    }
+    if report.rounds < pairs::ENOUGH {
+        let holds = percent(pairs::range_holds_median_ratio(report.rounds));
+        let _ = writeln!(
+            text,
+            "Intervals of {} rounds are their range, which holds the true median in {holds} of cases.",
+            report.rounds
+        );
+    }
+    text.replace(SPACE, " ")
+}
+
+fn row(report: &Report, way: &Way) -> Vec<String> {
+    let shown = |estimate: &Option<Estimate>, decimals: usize, unit: &str| match estimate {
+        Some(estimate) => {
+            let (median, range) =
+                (grouped(estimate.median, decimals), interval(estimate, decimals));
+            format!("{median}{unit}{SPACE}{range}")
+        }
+        None => String::new(),
+    };
+    let difference = report.differences.iter().find(|difference| difference.to == way.way);
+    let change = difference.and_then(|difference| difference.cpu_per_request_pct);
+    let change = change
+        .map(|change| format!("{}{SPACE}%{SPACE}{}", signed(change.median), interval(&change, 1)));
+    vec![
+        way.way.to_owned(),
+        shown(&way.cpu_us_per_request, 1, "\u{a0}µs"),
+        change.unwrap_or_default(),
+        shown(&way.requests_per_s, 0, ""),
+        way.busy_ratio.map(|busy| percent(busy.median)).unwrap_or_default(),
+        grouped((way.socket_errors + way.bad_responses) as f64, 0),
+    ]
+}
+
+/// A number with its sign, also a positive one's.
+fn signed(value: f64) -> String {
+    let number = grouped(value, 1);
+    if value > 0.0 { format!("+{number}") } else { number }
+}
