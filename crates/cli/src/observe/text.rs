@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::document::{Distribution, Function, Outlook, Report};
-use crate::report::number::{counted, grouped, length, percent, time};
+use crate::report::number::{SPACE, counted, grouped, length, percent, time};
 use crate::report::table::{plain_table, styled};
 
 /// How many functions are shown.
@@ -95,14 +95,17 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
         let _ = writeln!(text, "and {} that took less; --json FILE has all.", length(rest));
     }
     text.push('\n');
-    text.push_str(&conclusion(report));
+    text.push_str(&conclusion(report, width));
     text
 }
 
 /// What the calls cost, and what to do about it.
-fn conclusion(report: &Report) -> String {
-    let mut text = sentences(report).join("\n");
-    text.push('\n');
+fn conclusion(report: &Report, width: u16) -> String {
+    let mut text = String::new();
+    for sentence in sentences(report) {
+        text.push_str(&textwrap::fill(&sentence.replace(SPACE, " "), usize::from(width)));
+        text.push('\n');
+    }
     for (index, outlook) in report.ways.iter().enumerate() {
         let (what, command) = words(outlook, report);
         let end = command.map_or_else(|| ".".to_owned(), |command| format!(": {command}"));
