@@ -24,7 +24,7 @@ use dimmer_processor::units::LicenceLevel;
 use crate::args::Observe;
 use crate::output::{self, Output};
 use crate::report::html;
-use crate::{bad_input, launch, scan};
+use crate::{bad_input, launch, scan, state};
 use document::{Known, Report};
 
 /// Classes whose functions are hooked if nothing is known of the processor: those that ask for a licence
@@ -108,7 +108,8 @@ fn start(
     let mut observer = Observer::new().context("cannot make a directory for ledgers")?;
     let mut command = Command::new(&file);
     command.args(&words[1..]);
-    command.envs(observer.environment(&library, classes));
+    let plans = state::plans(classes);
+    command.envs(observer.environment(&library, classes, plans.as_deref()));
     let before = usage::time_of_ended_children();
     let mut child = command
         .spawn()

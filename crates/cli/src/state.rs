@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use dimmer_host::cpuid::Identity;
+use dimmer_processor::class::InstructionClass;
 
 /// Where models are kept, and how; `None` without a home directory.
 fn models() -> Option<PathBuf> {
@@ -13,6 +14,16 @@ fn models() -> Option<PathBuf> {
 /// Where scans are kept; `None` without a home directory.
 pub(crate) fn scans() -> Option<PathBuf> {
     Some(directory("XDG_CACHE_HOME", ".cache")?.join("dimmer/scan"))
+}
+
+/// Where it is kept what to hook of files, for functions with instructions of these classes; makes the
+/// directory. `None` if there can be none.
+pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
+    let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
+    let version = concat!(env!("CARGO_PKG_VERSION"), "-1");
+    let cache = directory("XDG_CACHE_HOME", ".cache")?;
+    let plans = cache.join("dimmer/plan").join(version).join(classes.join("+"));
+    std::fs::create_dir_all(&plans).ok().map(|()| plans)
 }
 
 /// The directory that a variable names, or the usual one below the home directory.

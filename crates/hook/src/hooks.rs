@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Range;
-use std::path::Path;
+use std::path::PathBuf;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::{Code, ScanError};
@@ -62,14 +62,21 @@ pub struct Hooked {
 pub struct Hooks {
     ledger: ManuallyDrop<Ledger>,
     classes: BTreeSet<InstructionClass>,
+    /// Where it is kept which entries of a file to hook.
+    plans: Option<PathBuf>,
 }
 
 impl Hooks {
-    /// Makes calls be counted in `ledger`, of functions with instructions of these classes.
+    /// Makes calls be counted in `ledger`, of functions with instructions of these classes. What a scan of a
+    /// file has given is kept in the directory `plans`, which must be for these classes alone.
     #[must_use]
-    pub fn new(ledger: Ledger, classes: BTreeSet<InstructionClass>) -> Self {
+    pub fn new(
+        ledger: Ledger,
+        classes: BTreeSet<InstructionClass>,
+        plans: Option<PathBuf>,
+    ) -> Self {
         swap::set_ledger(ledger.memory());
-        Self { ledger: ManuallyDrop::new(ledger), classes }
+        Self { ledger: ManuallyDrop::new(ledger), classes, plans }
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {
@@ -103,8 +110,7 @@ impl Hooks {
         if is_own(loaded) {
             return Ok(Hooked::default());
         }
-        let directory = self.ledger.path().parent().unwrap_or(Path::new("/"));
-        let plan = Plan::of(&loaded.path, &self.classes, directory)?;
+        let plan = Plan::of(&loaded.path, &self.classes, self.plans.as_deref())?;
         if plan.entries.is_empty() {
             return Ok(Hooked { wide: plan.wide, hooked: 0 });
         }

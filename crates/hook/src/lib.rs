@@ -27,6 +27,10 @@ pub const DIRECTORY: &str = "DIMMER_LEDGERS";
 /// by commas.
 pub const CLASSES: &str = "DIMMER_HOOK_CLASSES";
 
+/// The environment variable that names the directory in which it is kept what to hook of a file, for these
+/// classes.
+pub const PLANS: &str = "DIMMER_HOOK_PLANS";
+
 /// The time-stamp counter, in whose ticks calls are timed.
 #[must_use]
 pub fn ticks() -> u64 {

@@ -1,8 +1,8 @@
 //! Which entries of a file to hook, kept for the next process: a shell script starts tens of processes, most of
 //! them with the same libraries.
 //!
-//! A plan is kept in the directory of the ledgers, which one observation has for itself, so all processes look
-//! for the same classes. It is named by what tells a file apart: device, inode, length and time of change.
+//! A plan is named by what tells a file apart: device, inode, length and time of change. Its directory is for
+//! one set of classes and one version of Dimmer.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -37,9 +37,9 @@ impl Plan {
     pub(crate) fn of(
         path: &Path,
         classes: &BTreeSet<InstructionClass>,
-        directory: &Path,
+        directory: Option<&Path>,
     ) -> Result<Self, HookError> {
-        let kept = kept_at(path, directory);
+        let kept = directory.and_then(|directory| kept_at(path, directory));
         let text = kept.as_ref().and_then(|kept| fs::read_to_string(kept).ok());
         if let Some(plan) = text.and_then(|text| Self::read(&text)) {
             return Ok(plan);

@@ -132,12 +132,14 @@ impl Observer {
     }
 
     /// What a program's environment must hold so that `library`, the one to preload, hooks its functions
-    /// with instructions of these classes.
+    /// with instructions of these classes. What they find out about files is kept in `plans`, if that is
+    /// given: a directory for these classes alone.
     #[must_use]
     pub fn environment(
         &self,
         library: &Path,
         classes: &[InstructionClass],
+        plans: Option<&Path>,
     ) -> Vec<(&'static str, OsString)> {
         let mut preload = library.as_os_str().to_owned();
         if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
@@ -149,6 +151,7 @@ impl Observer {
             (PRELOAD, preload),
             (dimmer_hook::DIRECTORY, self.directory.path().as_os_str().to_owned()),
             (dimmer_hook::CLASSES, OsString::from(classes.join(","))),
+            (dimmer_hook::PLANS, plans.unwrap_or(self.directory.path()).as_os_str().to_owned()),
         ]
     }
 

@@ -12,7 +12,7 @@ mod signals;
 
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use dimmer_hook::{Hooks, Ledger, Loaded, Objects};
@@ -58,7 +58,8 @@ fn start() -> Option<()> {
         classes.split(',').filter_map(|class| class.parse().ok()).collect();
     let objects = Objects::find()?;
     let ledger = Ledger::create(Path::new(&directory)).ok()?;
-    let hooks = Hooks::new(ledger, classes);
+    let plans = std::env::var_os(dimmer_hook::PLANS).map(PathBuf::from);
+    let hooks = Hooks::new(ledger, classes, plans);
     // Without it, times are somewhat too long.
     let _ = hooks.calibrate();
     let mut session = Session { objects, hooks, known: BTreeSet::new() };

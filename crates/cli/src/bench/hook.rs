@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &BenchHook) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let directory = tempfile::tempdir().context("cannot make a directory for the ledger")?;
     let ledger = Ledger::create(directory.path())?;
-    let rounds = Hooks::new(ledger, BTreeSet::new()).trial(ROUNDS, CALLS)?;
+    let rounds = Hooks::new(ledger, BTreeSet::new(), None).trial(ROUNDS, CALLS)?;
     let report = Report::new(&rounds);
     let rendered = serde_json::to_string_pretty(&report)? + "\n";
     match json {
