@@ -209,7 +209,7 @@ pub(crate) struct Observe {
     pub(crate) json: Option<PathBuf>,
 
     /// The program and its arguments.
-    #[arg(value_name = "COMMAND", required = true, last = true)]
+    #[arg(value_name = "COMMAND", required_unless_present = "pid", last = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -245,7 +245,7 @@ pub(crate) struct Run {
     pub(crate) only: Vec<String>,
 
     /// The program and its arguments.
-    #[arg(value_name = "COMMAND", required_unless_present = "pid", last = true)]
+    #[arg(value_name = "COMMAND", required = true, last = true)]
     pub(crate) command: Vec<OsString>,
 }
 
