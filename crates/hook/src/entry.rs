@@ -27,6 +27,8 @@ pub(crate) struct Place {
     pub(crate) function: u64,
     /// Where the stub will lie.
     pub(crate) stub: u64,
+    /// Where its part for timed calls will lie, which is apart because it is rarely executed.
+    pub(crate) rare: u64,
     /// The number of the function.
     pub(crate) site: u32,
     /// Where its [`crate::swap::Site`] is.
@@ -40,8 +42,10 @@ pub(crate) struct Place {
 /// A stub, and how the function leads to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stub {
-    /// Its code.
+    /// Its code, which begins where the function's jump leads.
     pub(crate) code: Vec<u8>,
+    /// Its code for timed calls.
+    pub(crate) rare: Vec<u8>,
     /// Where in it the displaced instructions begin (bytes).
     pub(crate) body: usize,
     /// Where in the function to write, in bytes from its begin.
@@ -67,17 +71,16 @@ pub(crate) fn build(head: &[u8], place: &Place) -> Option<Stub> {
         length += instruction.len();
         displaced.push(instruction);
     }
-    let slow = slow(place).ok()?;
-    let entry = place.stub + slow.len() as u64;
-    let count = count(place, entry).ok()?;
-    let body = slow.len() + count.len();
+    let count = count(place).ok()?;
+    let body = count.len();
     displaced.push(Instruction::with_branch(Code::Jmp_rel32_64, start + length as u64).ok()?);
     let moved = encode(&mut displaced, place.stub + body as u64).ok()?;
-    let distance = entry.wrapping_sub(start + JUMP_BYTES as u64).cast_signed();
+    let distance = place.stub.wrapping_sub(start + JUMP_BYTES as u64).cast_signed();
     let mut patch = vec![JUMP];
     patch.extend(i32::try_from(distance).ok()?.to_le_bytes());
     patch.resize(length, TRAP);
-    Some(Stub { code: [slow, count, moved].concat(), body, patch_at, patch })
+    let rare = slow(place).ok()?;
+    Some(Stub { code: [count, moved].concat(), rare, body, patch_at, patch })
 }
 
 /// The instructions at another place. What they refer to stays where it is, even if that is the function
@@ -100,20 +103,20 @@ fn slow(place: &Place) -> Result<Vec<u8>, IcedError> {
     code.mov(r11, place.record)?;
     let to = MemoryOperand::with_base_displ(Register::RIP, place.slow_at.cast_signed());
     code.add_instruction(Instruction::with1(Code::Jmp_rm64, to)?)?;
-    code.assemble(place.stub)
+    code.assemble(place.rare)
 }
 
 /// Counts a call; ends where the displaced instructions begin.
-fn count(place: &Place, at: u64) -> Result<Vec<u8>, IcedError> {
+fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
     let own = |what: i64| (place.thread + what).cast_unsigned();
     let mut code = CodeAssembler::new(64)?;
     code.sub(dword_ptr(own(COUNTDOWN)).fs(), 1)?;
-    code.jb(place.stub)?;
+    code.jb(place.rare)?;
     code.mov(ptr(rsp - 8), r11)?;
     code.mov(r11, qword_ptr(own(COUNTED_AT)).fs())?;
     code.inc(qword_ptr(r11 + 8 * i64::from(place.site)))?;
     code.mov(r11, ptr(rsp - 8))?;
-    code.assemble(at)
+    code.assemble(place.stub)
 }
 
 impl Stub {

@@ -18,9 +18,15 @@ use crate::objects::Loaded;
 use crate::plan::Plan;
 use crate::swap::{self, Site};
 
-/// Bytes of a stub, at most: 21 to hand over, 35 to count, and the displaced instructions, of 19 bytes
-/// at most, some of which become longer elsewhere.
-const STUB_BYTES: usize = 160;
+/// Bytes of a stub, at most: 39 to count, and the displaced instructions, of 19 bytes at most, some of which
+/// become longer elsewhere. Most stubs have less than the 64 bytes of a line of the cache.
+const STUB_BYTES: usize = 128;
+
+/// Stubs begin at a line of the cache.
+const LINE: usize = 64;
+
+/// Bytes of the part of a stub that is for timed calls.
+const RARE_BYTES: usize = 32;
 
 const PAGE: u64 = 4096;
 
@@ -151,10 +157,11 @@ impl Hooks {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(0) };
         let code = base + first.0..base + last.0;
         let memory = |what| move |source| HookError::Memory { what, source };
-        // The address of the code for timed calls comes first.
-        let mut arena = Arena::near(&code, 16 + entries.len() * STUB_BYTES)
+        // The address of the code for timed calls comes first, then what is rarely executed, then stubs.
+        let stubs_at = (16 + entries.len() * RARE_BYTES).next_multiple_of(LINE);
+        let mut arena = Arena::near(&code, stubs_at + entries.len() * STUB_BYTES)
             .map_err(memory("map memory near the code"))?;
-        let mut used = 16;
+        let (mut rare_used, mut used) = (16, stubs_at);
         let mut is_written = arena.write(0, &swap::slow().to_le_bytes());
         let mut patches = Vec::with_capacity(entries.len());
         let records: &mut [Site] =
@@ -166,6 +173,7 @@ impl Hooks {
             let place = Place {
                 function,
                 stub: arena.address() + used as u64,
+                rare: arena.address() + rare_used as u64,
                 site: record.number,
                 record: std::ptr::from_ref(record) as u64,
                 slow_at: arena.address(),
@@ -173,8 +181,10 @@ impl Hooks {
             };
             let Some(stub) = entry::build(head, &place) else { continue };
             record.body = place.stub + stub.body as u64;
-            is_written &= arena.write(used, &stub.code);
-            used += stub.code.len().next_multiple_of(16);
+            is_written &= arena.write(used, &stub.code) && arena.write(rare_used, &stub.rare);
+            is_written &= stub.rare.len() <= RARE_BYTES;
+            used += stub.code.len().next_multiple_of(LINE);
+            rare_used += RARE_BYTES;
             patches.push((function, stub));
         }
         if !is_written {
