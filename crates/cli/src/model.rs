@@ -125,6 +125,8 @@ fn summary(model: &Model) -> String {
     lines.value("stall at the release", release.stall_ns.as_ref(), " ns");
     lines.value("kept while gaps are below", release.recurrence_ns.as_ref(), " ns");
     lines.value("  after recurring for", release.recurrence_after_ns.as_ref(), " ns");
+    lines.value("  slowing code by a share of", release.recurrence_slowdown.as_ref(), "");
+    lines.value("an isolated burst costs", release.episode_ns.as_ref(), " ns on average");
     lines.head("Operating points");
     for state in &model.pstates {
         lines.value(&state.name, Some(&state.mhz), " MHz");

@@ -6,7 +6,7 @@
 //! lower clock. (Paper 000 §3.3.4 for the hold; the second regime as `dimmer probe --mode recurrence`
 //! measures it.)
 
-use dimmer_processor::model::{Missing, Model};
+use dimmer_processor::model::{Missing, Model, Sourced};
 use dimmer_processor::units::LicenceLevel;
 
 /// What the model must say, in words for [`Missing`].
@@ -15,16 +15,12 @@ const NEEDED_FOR: &str = "what a call costs the code after it";
 /// What calls at one level cost on a processor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CallCost {
-    /// The part of its time that code loses while the level is held: one less the ratio of the clocks.
+    /// The part of its time that code loses in gaps through which the level is kept.
     pub slower: f64,
-    /// How long the level is held after a call (ns).
-    pub hold_ns: f64,
-    /// The stall when it is given back (ns).
-    pub stall_ns: f64,
-    /// The time lost to throttling when it is asked for anew (ns).
-    pub throttled_ns: f64,
-    /// Below this gap between calls the level is kept (ns).
-    pub recurrence_ns: f64,
+    /// Below this gap between calls it is (ns).
+    pub kept_below_ns: f64,
+    /// What an episode costs (ns).
+    pub episode_ns: f64,
 }
 
 /// Time lost between the end of a call and the begin of the next.
@@ -39,47 +35,47 @@ pub struct Lost {
 impl CallCost {
     /// What calls that ask for `level` cost, with one core active; nothing at L0.
     ///
-    /// A stall, a throttled time or a recurrence that the model does not know counts as none: then the
-    /// cost is at least as high as told.
+    /// If the model has measured costs (`recurrence_slowdown`, `episode_ns`), these apply, in proportion to what
+    /// the level takes off the clock, as they are those of the most demanding class. Otherwise a gap that is
+    /// kept costs what the level takes off the clock, and an episode the same over the hold, the stall and the
+    /// throttled time; what of these the model does not know counts as none.
     ///
     /// # Errors
-    /// If the model does not know the level's clock, or how long it is held.
+    /// If the model does not know a level's clock, or how long it is held.
     pub fn new(model: &Model, level: LicenceLevel) -> Result<Self, Missing> {
         if level == LicenceLevel::new(0) {
-            return Ok(Self {
-                slower: 0.0,
-                hold_ns: 0.0,
-                stall_ns: 0.0,
-                throttled_ns: 0.0,
-                recurrence_ns: 0.0,
-            });
+            return Ok(Self { slower: 0.0, kept_below_ns: 0.0, episode_ns: 0.0 });
         }
-        let time = |value: &u64| *value as f64;
         let (request, release) = (&model.request, &model.release);
-        let hold = model.require(release.hold_ns.as_ref(), "release.hold_ns", NEEDED_FOR)?;
-        let optional = |value: Option<u64>| value.map_or(0.0, |value| time(&value));
+        let hold_ns =
+            *model.require(release.hold_ns.as_ref(), "release.hold_ns", NEEDED_FOR)? as f64;
+        let lowered = |level| Ok(1.0 - model.clock_ratio(level, NEEDED_FOR)?.min(1.0));
+        let slower: f64 = lowered(level)?;
+        let mut most = slower;
+        for index in 1..u32::try_from(model.levels.len()).unwrap_or(u32::MAX) {
+            most = most.max(lowered(LicenceLevel::new(index))?);
+        }
+        let part = if most > 0.0 { slower / most } else { 0.0 };
+        let time = |value: &Option<Sourced<u64>>| value.as_ref().map_or(0.0, |ns| ns.value as f64);
         let factor = request.throttle_factor.as_ref().map_or(1.0, |factor| factor.value);
-        let throttled = optional(request.throttled_ns.as_ref().map(|ns| ns.value));
+        let throttled_ns = time(&request.throttled_ns) * (1.0 - factor.clamp(0.0, 1.0));
+        let expected_ns = hold_ns * slower + time(&release.stall_ns) + throttled_ns;
+        let measured = release.recurrence_slowdown.as_ref();
+        let episode = release.episode_ns.as_ref();
         Ok(Self {
-            slower: 1.0 - model.clock_ratio(level, NEEDED_FOR)?.min(1.0),
-            hold_ns: time(hold),
-            stall_ns: optional(release.stall_ns.as_ref().map(|ns| ns.value)),
-            throttled_ns: throttled * (1.0 - factor.clamp(0.0, 1.0)),
-            recurrence_ns: optional(release.recurrence_ns.as_ref().map(|ns| ns.value)),
+            slower: measured.map_or(slower, |share| part * share.value),
+            kept_below_ns: time(&release.recurrence_ns).max(hold_ns),
+            episode_ns: episode.map_or(expected_ns, |ns| part * ns.value as f64),
         })
     }
 
     /// The time lost in a gap of this length after a call (ns).
     #[must_use]
     pub fn in_gap(&self, gap_ns: f64) -> Lost {
-        if self.slower <= 0.0 {
-            return Lost::default();
-        }
-        if gap_ns < self.recurrence_ns.max(self.hold_ns) {
+        if gap_ns < self.kept_below_ns {
             return Lost { kept_ns: gap_ns * self.slower, episodes_ns: 0.0 };
         }
-        let episode = self.hold_ns * self.slower + self.stall_ns + self.throttled_ns;
-        Lost { kept_ns: 0.0, episodes_ns: episode }
+        Lost { kept_ns: 0.0, episodes_ns: self.episode_ns }
     }
 
     /// The time lost over many gaps, given as lengths (ns) and how many there are.
@@ -107,18 +103,35 @@ mod tests {
     use super::*;
 
     /// The Xeon 6 kind: hold 2.5 us at 6 % less, stall 1.4 us, kept below 240 us.
-    const XEON_6: CallCost = CallCost {
-        slower: 0.06,
-        hold_ns: 2500.0,
-        stall_ns: 1400.0,
-        throttled_ns: 1200.0,
-        recurrence_ns: 240_000.0,
-    };
+    fn xeon_6() -> Model {
+        let mut model = Model::new(dimmer_processor::model::Identity {
+            name: "made up".to_owned(),
+            vendor: String::new(),
+            microarchitecture: String::new(),
+            note: None,
+        });
+        for ratio in [0.97, 0.94] {
+            model.levels.push(dimmer_processor::model::Level {
+                clock_ratio: Some(Sourced::new(ratio, "test")),
+                ..dimmer_processor::model::Level::named("L")
+            });
+        }
+        model.release.hold_ns = Some(Sourced::new(2500, "test"));
+        model.release.stall_ns = Some(Sourced::new(1400, "test"));
+        model.release.recurrence_ns = Some(Sourced::new(240_000, "test"));
+        model.request.throttled_ns = Some(Sourced::new(1600, "test"));
+        model.request.throttle_factor = Some(Sourced::new(0.25, "test"));
+        model
+    }
+
+    fn cost(model: &Model) -> CallCost {
+        CallCost::new(model, LicenceLevel::new(2)).unwrap()
+    }
 
     #[test]
     fn calls_that_recur_slow_all_code_in_between() {
         // One call every 200 us: 6 % of it all.
-        let lost = XEON_6.in_gaps([(200_000.0, 5000.0)]);
+        let lost = cost(&xeon_6()).in_gaps([(200_000.0, 5000.0)]);
         assert!((lost.total_ns() / 1e9 - 0.06).abs() < 1e-12, "{lost:?}");
         assert_eq!(lost.episodes_ns, 0.0);
     }
@@ -126,15 +139,27 @@ mod tests {
     #[test]
     fn calls_apart_cost_an_episode_each() {
         // One every 400 us: 2750 ns each, 0.7 %.
-        let lost = XEON_6.in_gaps([(400_000.0, 2500.0)]);
+        let lost = cost(&xeon_6()).in_gaps([(400_000.0, 2500.0)]);
         assert!((lost.total_ns() - 2500.0 * 2750.0).abs() < 1e-3, "{lost:?}");
     }
 
     #[test]
     fn without_a_known_recurrence_gaps_within_the_hold_are_kept() {
-        let skylake = CallCost { recurrence_ns: 0.0, hold_ns: 670_000.0, ..XEON_6 };
-        assert!(skylake.in_gap(600_000.0).kept_ns > 0.0);
-        assert!(skylake.in_gap(700_000.0).episodes_ns > 0.0);
+        let mut skylake = xeon_6();
+        skylake.release.recurrence_ns = None;
+        skylake.release.hold_ns = Some(Sourced::new(670_000, "test"));
+        assert!(cost(&skylake).in_gap(600_000.0).kept_ns > 0.0);
+        assert!(cost(&skylake).in_gap(700_000.0).episodes_ns > 0.0);
+    }
+
+    #[test]
+    fn what_was_measured_goes_before_what_is_expected() {
+        let mut shared = xeon_6();
+        shared.release.recurrence_slowdown = Some(Sourced::new(0.004, "test"));
+        shared.release.episode_ns = Some(Sourced::new(200, "test"));
+        let (most, less) = (cost(&shared), CallCost::new(&shared, LicenceLevel::new(1)).unwrap());
+        assert_eq!((most.slower, most.episode_ns), (0.004, 200.0));
+        assert!((less.slower - 0.002).abs() < 1e-9 && (less.episode_ns - 100.0).abs() < 1e-6);
     }
 
     #[test]

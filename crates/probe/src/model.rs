@@ -9,7 +9,7 @@ use dimmer_processor::model::{Bin, Identity, Level, Model, Rule, Shape, Sourced,
 use dimmer_processor::units::LicenceLevel;
 
 use crate::mode::Mode;
-use crate::outcome::{Detail, Findings, Outcome, Throttling};
+use crate::outcome::{Detail, Findings, Gap, Outcome, Throttling};
 use crate::stats::{Estimate, floor_index};
 
 /// Clocks closer than this are the same level: half a step of 100 MHz at 5 GHz.
@@ -194,6 +194,7 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
         };
         model.release.hold_ns = of(&found.release_delay_ns);
         model.release.stall_ns = of(&found.release_stall_ns);
+        model.release.episode_ns = found.mean_extra_ns.map(|mean| time(mean, outcome));
     }
     let recurrence = of_mode(Mode::Recurrence);
     if let Some((outcome, Detail::Recurrence(found))) = recurrence.map(|o| (o, &o.detail)) {
@@ -211,7 +212,34 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
             Sourced::new(whole(ms * 1e6), format!("{} at gaps of {gap_us:.0} us", source(outcome)))
         });
         model.release.recurrence_after_ns = after;
+        if model.release.recurrence_ns.is_some() {
+            let slowdown = while_kept(&found.gaps, change_us);
+            model.release.recurrence_slowdown = slowdown.map(|share| {
+                let (low, high) = share.ci95;
+                let source = format!("{} at gaps up to the change", source(outcome));
+                let rounded = |share: f64| (share.clamp(0.0, 1.0) * 1e4).round() / 1e4;
+                Sourced::new(rounded(share.median), source)
+                    .with_interval(rounded(low), rounded(high))
+            });
+        }
     }
+}
+
+/// The shortest gap in which a slow-down can be told (us).
+const LEAST_GAP_US: f64 = 5.0;
+
+/// By how much code is slowed at gaps below the change (a share): the mean over gaps, each weighed by how
+/// precisely it was measured.
+fn while_kept(gaps: &[Gap], change_us: f64) -> Option<Estimate> {
+    let below = gaps.iter().filter(|gap| (LEAST_GAP_US..change_us).contains(&gap.gap_us));
+    let (mut weights, mut sum) = (0.0_f64, 0.0);
+    for slowdown in below.map(|gap| gap.slowdown_pct).filter(|one| one.half_width() > 0.0) {
+        let weight = slowdown.half_width().powi(-2);
+        weights += weight;
+        sum += weight * slowdown.median / 100.0;
+    }
+    let (mean, half) = (sum / weights, 0.01 / weights.sqrt());
+    (weights > 0.0).then_some(Estimate { median: mean, ci95: (mean - half, mean + half) })
 }
 
 fn time(estimate: Estimate, outcome: &Outcome) -> Sourced<u64> {

@@ -197,6 +197,11 @@ pub struct Release {
     pub recurrence_ns: Option<Sourced<u64>>,
     /// For how long bursts must have recurred before that (ns).
     pub recurrence_after_ns: Option<Sourced<u64>>,
+    /// How much longer code takes meanwhile, as measured with the most demanding class.
+    pub recurrence_slowdown: Option<Sourced<f64>>,
+    /// What an isolated burst of the most demanding class costs on average, as measured (ns): where the
+    /// effect comes and goes, less than the values above make one expect.
+    pub episode_ns: Option<Sourced<u64>>,
 }
 
 /// An operating point.

@@ -47,7 +47,7 @@ pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, St
         sum.kept_ns += lost.kept_ns;
         sum.episodes_ns += lost.episodes_ns;
     }
-    let kept_below = costs.iter().map(|cost| cost.recurrence_ns.max(cost.hold_ns));
+    let kept_below = costs.iter().map(|cost| cost.kept_below_ns);
     Ok(Losses {
         share: sum.total_ns() / on_cpu_ns,
         kept_share: sum.kept_ns / on_cpu_ns,

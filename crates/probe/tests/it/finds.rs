@@ -409,5 +409,8 @@ fn findings_become_a_model_that_reads_back() {
     assert_is_the_memory(value(&model.release.recurrence_ns));
     let after = value(&model.release.recurrence_after_ns);
     close("time to learn", after, XEON_6.learns, 0.1);
+    let slower = model.release.recurrence_slowdown.as_ref().unwrap().value;
+    close("slow-down while kept", slower, 1.0 / XEON_6.ratio - 1.0, 0.1);
+    assert!(value(&model.release.episode_ns) > 0.9 * XEON_6.release_stall, "{model:?}");
     close("ratio", model.levels[1].clock_ratio.as_ref().unwrap().value, XEON_6.ratio, 0.01);
 }

@@ -54,6 +54,8 @@ pub const KEYS: &[(&str, &[&str])] = &[
             "stall_ns",
             "recurrence_ns",
             "recurrence_after_ns",
+            "recurrence_slowdown",
+            "episode_ns",
         ],
     ),
     ("pstate", &["name", "mhz", "mv"]),

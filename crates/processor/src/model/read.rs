@@ -264,6 +264,8 @@ impl Reader<'_> {
                 stall_ns: self.sourced(&table, "stall_ns", whole),
                 recurrence_ns: self.sourced(&table, "recurrence_ns", whole),
                 recurrence_after_ns: self.sourced(&table, "recurrence_after_ns", whole),
+                recurrence_slowdown: self.sourced(&table, "recurrence_slowdown", share),
+                episode_ns: self.sourced(&table, "episode_ns", whole),
             };
             let of = |value: &Option<Sourced<u64>>| value.as_ref().map(|sourced| sourced.value);
             let release = &model.release;

@@ -75,6 +75,8 @@ impl Model {
             out.sourced("stall_ns", release.stall_ns.as_ref());
             out.sourced("recurrence_ns", release.recurrence_ns.as_ref());
             out.sourced("recurrence_after_ns", release.recurrence_after_ns.as_ref());
+            out.sourced("recurrence_slowdown", release.recurrence_slowdown.as_ref());
+            out.sourced("episode_ns", release.episode_ns.as_ref());
         });
     }
 
