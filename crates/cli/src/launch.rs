@@ -24,6 +24,9 @@ pub(crate) const PRELOAD: &str = "LD_PRELOAD";
 /// Where, as seen from the command's own directory.
 const PLACES: [&str; 3] = ["", "deps", "../lib/dimmer"];
 
+/// How many scripts may be interpreters of each other (Linux, fs/exec.c).
+const MOST_SCRIPTS: usize = 5;
+
 /// The file to execute, if a library can be preloaded into it.
 pub(crate) fn check(command: &[OsString]) -> anyhow::Result<PathBuf> {
     let Some(name) = command.first() else {
@@ -31,6 +34,7 @@ pub(crate) fn check(command: &[OsString]) -> anyhow::Result<PathBuf> {
     };
     let file = program::find(name, std::env::var_os("PATH").as_deref()).map_err(bad_input)?;
     let mut executed = file.clone();
+    let mut scripts = 0;
     loop {
         let shown = executed.display().to_string();
         let bytes = std::fs::read(&executed)
@@ -42,8 +46,12 @@ pub(crate) fn check(command: &[OsString]) -> anyhow::Result<PathBuf> {
             )));
         }
         if let Some(interpreter) = program::interpreter_of_script(&bytes) {
-            if interpreter == executed {
-                return Err(bad_input(format!("{shown} is a script that names itself")));
+            scripts += 1;
+            if scripts > MOST_SCRIPTS {
+                return Err(bad_input(format!(
+                    "{} is a script whose interpreter is a script, and so on: the kernel gives up there",
+                    file.display()
+                )));
             }
             executed = interpreter;
             continue;
