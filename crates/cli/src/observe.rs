@@ -109,7 +109,8 @@ fn start(
     let mut command = Command::new(&file);
     command.args(&words[1..]);
     let plans = state::plans(classes);
-    command.envs(observer.environment(&library, classes, plans.as_deref()));
+    command.envs(observer.environment(classes, plans.as_deref()));
+    command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
     let before = usage::time_of_ended_children();
     let mut child = command
         .spawn()

@@ -20,7 +20,7 @@ pub(crate) fn scans() -> Option<PathBuf> {
 /// directory. `None` if there can be none.
 pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
     let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
-    let version = concat!(env!("CARGO_PKG_VERSION"), "-1");
+    let version = concat!(env!("CARGO_PKG_VERSION"), "-2");
     let cache = directory("XDG_CACHE_HOME", ".cache")?;
     let plans = cache.join("dimmer/plan").join(version).join(classes.join("+"));
     std::fs::create_dir_all(&plans).ok().map(|()| plans)

@@ -53,15 +53,6 @@ pub enum HookError {
     Ledger(#[from] LedgerError),
 }
 
-/// What was hooked of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hooked {
-    /// Functions of the classes looked for.
-    pub wide: usize,
-    /// Those that are hooked now.
-    pub hooked: usize,
-}
-
 /// Hooks of this process. There is one at most, and it stays for ever: functions cannot be unhooked,
 /// since a thread may be within.
 #[derive(Debug)]
@@ -99,7 +90,7 @@ impl Hooks {
     ///
     /// # Errors
     /// If the file cannot be read or scanned, or there is no memory near it. Then nothing is hooked.
-    pub unsafe fn take(&mut self, loaded: &Loaded) -> Result<Hooked, HookError> {
+    pub unsafe fn take(&mut self, loaded: &Loaded) -> Result<(), HookError> {
         let object = self.ledger.add_object(loaded.base, &loaded.path)?;
         // SAFETY: as promised to this function.
         let hooked = unsafe { self.take_as(object, loaded) };
@@ -112,13 +103,13 @@ impl Hooks {
 
     /// # Safety
     /// As [`Hooks::take`].
-    unsafe fn take_as(&self, object: usize, loaded: &Loaded) -> Result<Hooked, HookError> {
+    unsafe fn take_as(&self, object: usize, loaded: &Loaded) -> Result<(), HookError> {
         if is_own(loaded) {
-            return Ok(Hooked::default());
+            return Ok(());
         }
         let plan = Plan::of(&loaded.path, &self.classes, self.plans.as_deref())?;
         if plan.entries.is_empty() {
-            return Ok(Hooked { wide: plan.wide, hooked: 0 });
+            return Ok(());
         }
         let bytes = fs::read(&loaded.path).map_err(HookError::Read)?;
         let code = Code::read(&bytes)?;
@@ -140,7 +131,7 @@ impl Hooks {
         if !problems.is_empty() {
             self.ledger.set_problem(object, &problems.join("; "));
         }
-        Ok(Hooked { wide: plan.wide, hooked: entries.len() - failed })
+        Ok(())
     }
 
     /// Puts jumps over entries, given by address in the file and the bytes to displace; how many it had

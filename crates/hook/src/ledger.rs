@@ -6,7 +6,7 @@
 //!
 //! | at | what |
 //! |---|---|
-//! | 0 | head: magic number, version, numbers of slots, sites and objects, process |
+//! | 0 | head: magic number, version, numbers of slots, sites and objects, overhead |
 //! | [`OBJECTS_AT`] | hooked files: base address, path, what went wrong |
 //! | [`SITES_AT`] | hooked functions: file and address |
 //! | [`SLOTS_AT`] | per thread: head, ring of timed calls, counter per site |
@@ -36,7 +36,6 @@ const VERSION_AT: usize = 8;
 pub(crate) const NEXT_SLOT: usize = 12;
 const SITE_COUNT: usize = 16;
 const OBJECT_COUNT: usize = 20;
-const PROCESS: usize = 24;
 /// What timing adds to calls, and to gaps, and what counting takes (64 bits each).
 const INSIDE: usize = 32;
 const BETWEEN: usize = 40;
@@ -199,7 +198,6 @@ impl Ledger {
         };
         file.set_len(FILE_BYTES as u64).map_err(|source| io_error("lengthen", &path, source))?;
         let ledger = Self::map(&file, path)?;
-        ledger.u32(PROCESS).store(process, Ordering::Relaxed);
         ledger.u32(VERSION_AT).store(VERSION, Ordering::Relaxed);
         ledger.u64(0).store(MAGIC, Ordering::Release);
         Ok(ledger)
@@ -260,12 +258,6 @@ impl Ledger {
 
     pub(crate) fn memory(&self) -> *mut u8 {
         self.memory.as_ptr()
-    }
-
-    /// The process that made it.
-    #[must_use]
-    pub fn process(&self) -> u32 {
-        self.u32(PROCESS).load(Ordering::Relaxed)
     }
 
     /// What timing adds to times.
@@ -443,21 +435,9 @@ impl Thread<'_> {
         self.ledger.u64(self.at + COUNTERS + 8 * site).load(Ordering::Relaxed)
     }
 
-    /// Calls that could not be timed in their turn.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.ledger.u64(self.at + DROPPED).load(Ordering::Relaxed)
-    }
-
     /// From now on a pair of calls is timed in so many, on average; of all calls if it is one.
     pub fn set_period(&self, calls: u32) {
         self.ledger.u32(self.at + PERIOD).store(calls.max(1), Ordering::Relaxed);
-    }
-
-    /// The period that applies.
-    #[must_use]
-    pub fn period(&self) -> u32 {
-        self.ledger.u32(self.at + PERIOD).load(Ordering::Relaxed).max(1)
     }
 
     /// Takes the timed calls that are complete since the last time, in the order of their ends, and gives

@@ -14,7 +14,7 @@ mod plan;
 mod swap;
 mod trial;
 
-pub use hooks::{HookError, Hooked, Hooks};
+pub use hooks::{HookError, Hooks};
 pub use ledger::{Ledger, LedgerError, Object, SiteEntry, Thread, TimedCall};
 pub use objects::{Loaded, Objects};
 pub use swap::forget_thread;

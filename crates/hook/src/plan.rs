@@ -22,9 +22,7 @@ const OWN_GROUND: [&str; 4] = ["libc.", "ld-", "ld64.", "libgcc_s."];
 /// What to hook of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Functions of the classes looked for, whether or not they can be hooked.
-    pub(crate) wide: usize,
-    /// The address in the file of each entry that can, at the begin of a function or inside, and how many bytes
+    /// The address in the file of each entry that can be hooked, at the begin of a function or inside, and how many bytes
     /// from there on are displaced, the landing pad's included; by address.
     pub(crate) entries: Vec<(u64, u8)>,
 }
@@ -61,13 +59,12 @@ impl Plan {
         let is_wide =
             |function: &&Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
         let wide = scan.functions.iter().filter(is_wide);
-        Self { wide: wide.clone().count(), entries: wide.flat_map(entries).collect() }
+        Self { entries: wide.flat_map(entries).collect() }
     }
 
-    /// A line with the number of wide functions, then one for each entry; a last one, so that a file cut
-    /// short is known.
+    /// A line for each entry; a last one, so that a file cut short is known.
     fn write(&self) -> String {
-        let mut text = format!("{}\n", self.wide);
+        let mut text = String::new();
         for (address, displaced) in &self.entries {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{address:x} {displaced}");
@@ -77,13 +74,12 @@ impl Plan {
     }
 
     fn read(text: &str) -> Option<Self> {
-        let mut lines = text.strip_suffix(END)?.lines();
-        let wide = lines.next()?.parse().ok()?;
+        let lines = text.strip_suffix(END)?.lines();
         let entry = |line: &str| {
             let (address, displaced) = line.split_once(' ')?;
             Some((u64::from_str_radix(address, 16).ok()?, displaced.parse().ok()?))
         };
-        Some(Self { wide, entries: lines.map(entry).collect::<Option<_>>()? })
+        Some(Self { entries: lines.map(entry).collect::<Option<_>>()? })
     }
 }
 
@@ -118,7 +114,7 @@ mod tests {
 
     #[test]
     fn plan_is_read_as_it_was_written() {
-        let plan = Plan { wide: 3, entries: vec![(0x1000, 5), (0xffff_ffff_1040, 23)] };
+        let plan = Plan { entries: vec![(0x1000, 5), (0xffff_ffff_1040, 23)] };
         assert_eq!(Plan::read(&plan.write()), Some(plan.clone()));
         assert_eq!(Plan::read(&plan.write()[..9]), None);
         assert_eq!(Plan::read("x\nend\n"), None);

@@ -107,7 +107,6 @@ impl Attached {
             thread,
             functions,
             clocks: Clocks::default(),
-            dropped: 0,
             hooks: Duration::ZERO,
         };
         Observed {

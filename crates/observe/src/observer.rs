@@ -19,9 +19,6 @@ pub const INTERVAL: Duration = Duration::from_millis(20);
 /// Where directories that live in memory are.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The variable by which the loader is told of libraries to load first, see ld.so(8).
-const PRELOAD: &str = "LD_PRELOAD";
-
 /// What was seen of the processes.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
@@ -61,8 +58,6 @@ pub struct ThreadSeen {
     pub functions: BTreeMap<FunctionPlace, Tally>,
     /// The clock before and after some of its calls.
     pub clocks: Clocks,
-    /// Calls that were not timed in their turn.
-    pub dropped: u64,
     /// What the hooks took of its time, by what they take of a call in this process.
     pub hooks: Duration,
 }
@@ -131,24 +126,17 @@ impl Observer {
         Ok(Self { directory, begun: (Instant::now(), ticks()), ledgers: BTreeMap::new() })
     }
 
-    /// What a program's environment must hold so that `library`, the one to preload, hooks its functions
-    /// with instructions of these classes. What they find out about files is kept in `plans`, if that is
+    /// What a program's environment must hold, besides the library to preload, so that its functions with
+    /// instructions of these classes are hooked. What they find out about files is kept in `plans`, if that is
     /// given: a directory for these classes alone.
     #[must_use]
     pub fn environment(
         &self,
-        library: &Path,
         classes: &[InstructionClass],
         plans: Option<&Path>,
     ) -> Vec<(&'static str, OsString)> {
-        let mut preload = library.as_os_str().to_owned();
-        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
-            preload.push(":");
-            preload.push(others);
-        }
         let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
         vec![
-            (PRELOAD, preload),
             (dimmer_hook::DIRECTORY, self.directory.path().as_os_str().to_owned()),
             (dimmer_hook::CLASSES, OsString::from(classes.join(","))),
             (dimmer_hook::PLANS, plans.unwrap_or(self.directory.path()).as_os_str().to_owned()),
@@ -270,16 +258,16 @@ impl Followed {
             if functions.is_empty() {
                 continue;
             }
-            let calls = functions.values().map(|tally| tally.calls).sum();
-            let timed = functions.values().map(|tally| tally.lasted.measured()).sum();
+            let sum = |sum: u64, number: u64| sum.saturating_add(number);
+            let calls = functions.values().map(|tally| tally.calls).fold(0, sum);
+            let timed = functions.values().map(|tally| tally.lasted.measured()).fold(0, sum);
             let hooks_ns = overhead.of(calls, timed) * ns_per_tick;
             observed.threads.push(ThreadSeen {
                 process: thread.process(),
                 thread: thread.tid(),
                 functions,
                 clocks: seen.tally.clocks,
-                dropped: thread.dropped(),
-                hooks: Duration::from_secs_f64(hooks_ns * 1e-9),
+                hooks: Duration::try_from_secs_f64(hooks_ns * 1e-9).unwrap_or_default(),
             });
         }
         observed.threads_left_out += self.ledger.threads_left_out();

@@ -21,7 +21,7 @@ pub struct Tally {
 impl Tally {
     /// Adds what somebody else did with it.
     pub fn merge(&mut self, other: &Self) {
-        self.calls += other.calls;
+        self.calls = self.calls.saturating_add(other.calls);
         self.lasted.merge(&other.lasted);
         self.gap_after.merge(&other.gap_after);
     }
@@ -94,7 +94,7 @@ impl ThreadTally {
         let which =
             if call.interrupted { &mut pending.lasted_interrupted } else { &mut pending.lasted };
         which.push(lasted);
-        self.last = Some((call.site, call.end + u64::from(call.chain_after)));
+        self.last = Some((call.site, call.end.saturating_add(u64::from(call.chain_after))));
     }
 
     /// Tells how often a function was called in all so far. The times since it was told before stand for
@@ -107,7 +107,7 @@ impl ThreadTally {
         tally.calls = calls;
         let Some(pending) = self.pending.get_mut(&site) else { return };
         let stand_for = |times: &mut Vec<f64>, sum: &mut Times| {
-            let new = calls as f64 - sum.calls();
+            let new = (calls as f64 - sum.calls()).max(0.0);
             let each = new / times.len() as f64;
             times.drain(..).for_each(|ns| sum.add(ns, each));
         };
@@ -124,7 +124,8 @@ impl ThreadTally {
 
     /// Calls of all functions.
     pub(crate) fn calls(&self) -> u64 {
-        self.functions.values().map(|tally| tally.calls).sum()
+        let calls = self.functions.values().map(|tally| tally.calls);
+        calls.fold(0, u64::saturating_add)
     }
 }
 

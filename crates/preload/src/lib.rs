@@ -2,7 +2,8 @@
 //! (`LD_PRELOAD`).
 //!
 //! Observing, it hooks what is loaded before any of it runs, and what `dlopen` brings as soon as it is mapped. What
-//! it needs to know is in the environment: [`dimmer_hook::DIRECTORY`] and [`dimmer_hook::CLASSES`].
+//! it needs to know is in the environment: [`dimmer_hook::DIRECTORY`], [`dimmer_hook::CLASSES`] and
+//! [`dimmer_hook::PLANS`].
 //! Narrowing, it hides features from the CPUID instruction (`cpuid`), by [`dimmer_narrow::CPUID_WIDTH`].
 //! Both may be at once. Without these variables it does nothing, and whatever goes wrong, the program runs as if it were not there.
 
@@ -46,7 +47,8 @@ extern "C" fn begin(
     // The C library sets this when it is initialised, which is later.
     // SAFETY: there is one thread.
     unsafe { environ = environment };
-    // A panic must not leave this library; its message is the hook's of the standard library.
+    // A panic must not leave this library, nor say anything. The standard library here is this library's own.
+    std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(cpuid::start);
     let _ = std::panic::catch_unwind(start);
 }
