@@ -4,6 +4,8 @@
 //! normal one, which is exact enough from 20 samples on (David and Nagaraja, "Order Statistics",
 //! 3rd edition, §7.1). Below that the whole range is given.
 
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
+
 /// A measured quantity: the median of its samples and where the true median lies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -111,19 +113,15 @@ impl Samples {
     #[must_use]
     pub fn mean95(&self) -> Option<(f64, f64)> {
         const FEW: usize = 20;
-        const Z: f64 = 1.96;
         let n = self.0.len();
         if n >= FEW {
-            return self.centre().map(|(mean, error)| (mean, Z * error));
+            return self.centre().map(|(mean, error)| (mean, 1.96 * error));
         }
         let freedom = n.checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
         let mean = self.0.iter().sum::<f64>() / n as f64;
         let squares = self.0.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
         let error = (squares / freedom / n as f64).sqrt();
-        // Abramowitz and Stegun, 26.7.5, two terms: within 4 % from 3 degrees of freedom on.
-        let t = Z
-            + (Z.powi(3) + Z) / (4.0 * freedom)
-            + (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / (96.0 * freedom.powi(2));
+        let t = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.975);
         Some((mean, t * error))
     }
 
@@ -187,6 +185,13 @@ pub(crate) fn share95(series: &[f64]) -> Option<Estimate> {
     Some(Estimate { median: share.clamp(0.0, 1.0), ci95: ends })
 }
 
+/// How probable it is that, of `all` events that each are of one kind with probability `share` (0 to
+/// 1), at least `some` are: 1 for none, and for a share that is none.
+pub(crate) fn at_least(some: usize, all: usize, share: f64) -> f64 {
+    let fewer = some.checked_sub(1).zip(Binomial::new(share, all as u64).ok());
+    fewer.map_or(1.0, |(fewer, events)| events.sf(fewer as u64))
+}
+
 /// The index at or below a position; 0 for negative positions.
 #[expect(
     clippy::cast_possible_truncation,
@@ -240,7 +245,7 @@ mod tests {
         // Student's t for 3 degrees of freedom is 3.182; the standard error here 0.6455.
         let (mean, half) = Samples::new(vec![1.0, 2.0, 3.0, 4.0]).mean95().unwrap();
         assert_eq!(mean, 2.5);
-        assert!((half / 0.6455 - 3.182).abs() < 0.13, "{half}");
+        assert!((half / 0.6455 - 3.182).abs() < 0.001, "{half}");
         assert!(Samples::new(vec![1.0]).mean95().is_none());
     }
 
@@ -268,6 +273,15 @@ mod tests {
         assert_eq!(share95(&[0.0; 300]).unwrap().ci95, (0.0, 0.01));
         assert_eq!(share95(&[1.0; 300]).unwrap().ci95, (0.99, 1.0));
         assert_eq!(share95(&[]), None);
+    }
+
+    #[test]
+    fn few_events_are_counted_exactly() {
+        // Four of four at one in five: 0.0016; three or four of four: 0.0272.
+        assert!((at_least(4, 4, 0.2) - 0.0016).abs() < 1e-9);
+        assert!((at_least(3, 4, 0.2) - 0.0272).abs() < 1e-9);
+        assert_eq!(at_least(0, 4, 0.2), 1.0);
+        assert_eq!(at_least(1, 4, f64::NAN), 1.0);
     }
 
     #[test]

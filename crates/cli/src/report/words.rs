@@ -17,6 +17,9 @@ use super::number::{
 /// From this share of the bursts on, the others are not worth a word.
 const ALMOST_ALL: f64 = 0.95;
 
+/// Where surely more bursts than this share cost something, they are not absent.
+const FEW: f64 = 0.02;
+
 /// Below this clock over nominal, a point of a curve is surely lowered.
 const LOWERED: f64 = 0.99;
 
@@ -47,14 +50,29 @@ pub(super) fn modes(findings: &Findings) -> Vec<Mode> {
     modes
 }
 
-/// `absent, below 38 ns`; a lower clock is bounded as a share, `absent, below 0.27 %`.
+/// `absent, below 38 ns`, or `open` where some bursts cost something that cannot be told from chance;
+/// a lower clock is bounded as a share, `absent, below 0.27 %`.
 pub(super) fn absent(outcome: &Outcome) -> String {
     match outcome.mode {
+        _ if some_cost(outcome).is_some() => {
+            format!("open, below {}", time_bound(outcome.bound_ns))
+        }
         _ if !outcome.bound_ns.is_finite() => "absent, but without a bound".to_owned(),
         Mode::Downclock | Mode::Levels if outcome.horizon_ns > 0.0 => {
             format!("absent, below {}", percent_bound(outcome.bound_ns / outcome.horizon_ns))
         }
         _ => format!("absent, below {}", time_bound(outcome.bound_ns)),
+    }
+}
+
+/// The share of bursts that cost something, surely too many for chance, where it cannot be told
+/// which they are.
+pub(super) fn some_cost(outcome: &Outcome) -> Option<Estimate> {
+    match &outcome.detail {
+        Detail::Episode(episode) if !outcome.effect => {
+            episode.effect_share.filter(|share| share.ci95.0 > FEW)
+        }
+        _ => None,
     }
 }
 
@@ -140,7 +158,10 @@ pub(super) fn verdict(outcome: &Outcome) -> String {
         Detail::Levels(levels) => return levels_verdict(levels),
         _ if !outcome.effect => {
             let few = match &outcome.detail {
-                Detail::Episode(episode) => rest_of(episode.effect_share),
+                Detail::Episode(episode) => some_cost(outcome).map_or_else(
+                    || rest_of(episode.effect_share),
+                    |share| Some(which_cost(&share)),
+                ),
                 _ => None,
             };
             return capitalised(&format!(
@@ -178,6 +199,15 @@ fn rest_of(share: Option<Estimate>) -> Option<String> {
     Some(format!("; that is the mean over all bursts, of which at most {most} cost anything"))
 }
 
+/// That some bursts cost something, but nobody can tell which.
+fn which_cost(share: &Estimate) -> String {
+    format!(
+        "; that is the mean over all bursts, of which {} cost something, but no more than any code \
+         does as often by chance",
+        percent_with_interval(share)
+    )
+}
+
 /// What that means to somebody who has such code.
 pub(super) fn advice(outcome: &Outcome) -> String {
     match &outcome.detail {
@@ -194,6 +224,11 @@ pub(super) fn advice(outcome: &Outcome) -> String {
         }
         Detail::Recurrence(_) if !outcome.effect => {
             "However often it recurs, the code between is as fast as ever: leave it.".to_owned()
+        }
+        Detail::Episode(_) if some_cost(outcome).is_some() => {
+            "What it costs cannot be told from what any code costs here by chance: probe again at \
+             another time."
+                .to_owned()
         }
         Detail::Episode(_) if !outcome.effect => {
             "It costs nothing to what runs after it here: leave it as it is.".to_owned()

@@ -6,7 +6,7 @@ use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
 
 use crate::report::number::{counted, length, percent, time, time_estimate};
-use crate::report::words::{absent, change_verdict, dip, partial, worst_gap};
+use crate::report::words::{absent, change_verdict, dip, partial, some_cost, worst_gap};
 
 /// The page's heading and the sentences under it.
 pub(super) struct Headline {
@@ -77,10 +77,13 @@ pub(super) fn headline(findings: &Findings) -> Headline {
     let kernels = by_kernel(findings);
     let (with, without): (Vec<_>, Vec<_>) = kernels.iter().partition(|kernel| kernel.has_effect());
     let wide = |kernel: &&KernelFindings<'_>| kernel.class >= InstructionClass::Light256;
+    let is_open = findings.outcomes.iter().any(|outcome| some_cost(outcome).is_some());
     let title = if kernels.is_empty() {
         "Nothing was measured."
     } else if with.iter().copied().any(|kernel| wide(&kernel)) {
         "Wide-vector code slows this machine down."
+    } else if is_open {
+        "Whether wide-vector code slows this machine down could not be told."
     } else if !with.is_empty() {
         "Some code slows this machine down, but no wide-vector code does."
     } else if without.iter().copied().any(|kernel| wide(&kernel)) {

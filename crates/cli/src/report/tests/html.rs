@@ -127,6 +127,25 @@ fn bursts_of_two_kinds() {
 }
 
 #[test]
+fn bursts_that_cannot_be_told_from_chance() {
+    let mut fixture = with_episode(|episode| {
+        episode.effect_share = Some(Estimate { median: 0.062, ci95: (0.031, 0.093) });
+    });
+    let outcome = &mut fixture.findings.outcomes[0];
+    (outcome.effect, outcome.bound_ns) = (false, 97.0);
+    check(
+        &fixture,
+        &[
+            "Whether wide-vector code slows this machine down could not be told.",
+            "Open, below 97 ns: nothing larger was seen",
+            "of which 6.2 % [3.1, 9.3] cost something, but no more than any code does as often \
+             by chance.",
+            "probe again at another time.",
+        ],
+    );
+}
+
+#[test]
 fn cost_that_may_be_nothing_is_not_called_costly() {
     let fixture = with_episode(|episode| {
         episode.extra_ns.estimate = Estimate { median: 12.0, ci95: (-9.0, 31.0) };
