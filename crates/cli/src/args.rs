@@ -179,12 +179,16 @@ observed goes to standard error.
 Examples:
   dimmer observe -- openssl speed -seconds 2 -evp chacha20-poly1305
   dimmer observe --seconds 10 --json served.json -- nginx -g 'daemon off;'
-  sudo dimmer observe --pid 1234 --seconds 10")]
+  sudo dimmer observe --pid 1234 --seconds 10
+  sudo dimmer observe --via uprobes -- ./static-server")]
 pub(crate) struct Observe {
-    /// Counts calls in a process that runs already, until it ends or Ctrl-C, by the kernel's uprobes: needs
-    /// root, tells no durations, and makes each call of the functions in question 0.2 to 15 us longer.
+    /// Observes a process that runs already, until it ends or Ctrl-C; by uprobes.
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub(crate) pid: Option<u32>,
+
+    /// How calls are seen [default: hooks; with --pid uprobes].
+    #[arg(long, value_enum)]
+    pub(crate) via: Option<Via>,
 
     /// Ends the program after so many seconds, with SIGTERM; or, with --pid, leaves it alone.
     #[arg(long, value_name = "N", value_parser = seconds)]
@@ -211,6 +215,17 @@ pub(crate) struct Observe {
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required_unless_present = "pid", last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// How `dimmer observe` sees calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// By hooks in the program, from a preloaded library.
+    Hooks,
+    /// From outside, by the kernel's uprobes, for programs that take no library: needs root, tells no durations,
+    /// makes each call in question 0.2 to 15 us longer, misses the first 20 ms of new threads and children, and
+    /// libraries that are loaded later.
+    Uprobes,
 }
 
 /// How `dimmer run` makes wide-vector code cost less.

@@ -1,16 +1,22 @@
-//! Starting the user's program with a library preloaded: which file that is, whether it takes a library,
-//! and how it ended. What the library is to do there is the callers' business.
+//! Starting the user's program: which file that is, whether it takes a library to preload, what else it loads,
+//! and how it ended. What a preloaded library is to do there is the callers' business.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Instant;
 
 use anyhow::Context;
+use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
+use dimmer_host::libraries::Search;
+use dimmer_host::machine::Machine;
 use dimmer_host::program;
+use dimmer_host::root::Root;
 use dimmer_observe::INTERVAL;
+use dimmer_scan::Needed;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bad_input;
@@ -27,43 +33,101 @@ const PLACES: [&str; 3] = ["", "deps", "../lib/dimmer"];
 /// How many scripts may be interpreters of each other (Linux, fs/exec.c).
 const MOST_SCRIPTS: usize = 5;
 
-/// The file to execute, if a library can be preloaded into it.
-pub(crate) fn check(command: &[OsString]) -> anyhow::Result<PathBuf> {
-    let Some(name) = command.first() else {
-        return Err(bad_input("no program to run"));
-    };
-    let file = program::find(name, std::env::var_os("PATH").as_deref()).map_err(bad_input)?;
-    let mut executed = file.clone();
-    let mut scripts = 0;
-    loop {
-        let shown = executed.display().to_string();
-        let bytes = std::fs::read(&executed)
-            .map_err(|error| bad_input(format!("cannot read {shown}: {error}")))?;
-        if program::changes_rights(&executed) {
-            return Err(bad_input(format!(
-                "{shown} runs with the rights of another user (setuid or setgid): the loader takes no \
-                 library to preload then; run it as that user"
-            )));
-        }
-        if let Some(interpreter) = program::interpreter_of_script(&bytes) {
-            scripts += 1;
-            if scripts > MOST_SCRIPTS {
-                return Err(bad_input(format!(
-                    "{} is a script whose interpreter is a script, and so on: the kernel gives up there",
-                    file.display()
-                )));
-            }
-            executed = interpreter;
-            continue;
-        }
-        return match dimmer_scan::interpreter(&bytes) {
-            Ok(Some(_)) => Ok(file),
-            Ok(None) => Err(bad_input(format!(
-                "{shown} is linked statically: there is no loader to preload a library"
-            ))),
-            Err(error) => Err(bad_input(format!("{shown}: {error}"))),
+/// A program that the user named.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    /// The file to execute.
+    pub(crate) file: PathBuf,
+    /// What the kernel makes a process of: that file, or the interpreter of the script that it is.
+    pub(crate) executed: PathBuf,
+    /// The loader that it asks for; `None` if it is linked statically.
+    pub(crate) loader: Option<String>,
+}
+
+impl Program {
+    /// Finds the program that a command names.
+    pub(crate) fn find(command: &[OsString]) -> anyhow::Result<Self> {
+        let Some(name) = command.first() else {
+            return Err(bad_input("no program to run"));
         };
+        let file = program::find(name, std::env::var_os("PATH").as_deref()).map_err(bad_input)?;
+        let mut executed = file.clone();
+        for _ in 0..=MOST_SCRIPTS {
+            let shown = executed.display().to_string();
+            let bytes = std::fs::read(&executed)
+                .map_err(|error| bad_input(format!("cannot read {shown}: {error}")))?;
+            if let Some(interpreter) = program::interpreter_of_script(&bytes) {
+                executed = interpreter;
+                continue;
+            }
+            let loader = dimmer_scan::interpreter(&bytes)
+                .map_err(|error| bad_input(format!("{shown}: {error}")))?;
+            return Ok(Self { file, executed, loader });
+        }
+        Err(bad_input(format!(
+            "{} is a script whose interpreter is a script, and so on: the kernel gives up there",
+            file.display()
+        )))
     }
+
+    /// Starts it.
+    pub(crate) fn spawn(&self, command: &mut Command) -> anyhow::Result<Child> {
+        let refused = |error| bad_input(format!("cannot run {}: {error}", self.file.display()));
+        command.spawn().map_err(refused)
+    }
+
+    /// Whether a library can be preloaded into it, and if not, why.
+    pub(crate) fn takes_library(&self) -> Result<(), String> {
+        let shown = self.executed.display();
+        if program::changes_rights(&self.executed) {
+            return Err(format!(
+                "{shown} runs with the rights of another user (setuid or setgid): the loader takes no \
+                 library to preload then"
+            ));
+        }
+        match self.loader {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "{shown} is linked statically: there is no loader to preload a library"
+            )),
+        }
+    }
+
+    /// The files that it runs code of from the start: what is executed first, then the libraries that it
+    /// and they need. What cannot be read or found is left out: the loader will say so.
+    pub(crate) fn loaded(&self) -> Vec<Loaded> {
+        let machine = Machine::read(&Root::live(), &Cpuid::instruction());
+        let library_path = std::env::var("LD_LIBRARY_PATH").ok();
+        let search = Search::new(&Root::live(), library_path.as_deref(), &machine.features);
+        let mut pending = VecDeque::from([self.executed.clone()]);
+        let (mut seen, mut loaded) = (BTreeSet::new(), Vec::new());
+        while let Some(file) = pending.pop_front() {
+            let own = file.canonicalize().unwrap_or_else(|_| file.clone());
+            if !seen.insert(own.clone()) {
+                continue;
+            }
+            let Ok(bytes) = std::fs::read(&own) else { continue };
+            let Ok(needed) = dimmer_scan::needed(&bytes) else { continue };
+            let origin = own.parent().unwrap_or(Path::new("/")).to_string_lossy();
+            let libraries = needed.libraries.iter();
+            pending
+                .extend(libraries.filter_map(|name| search.find(name, &origin, &needed.runpath)));
+            loaded.push(Loaded { file, needed });
+        }
+        loaded
+    }
+}
+
+/// A file that a program runs code of.
+#[derive(Clone, Debug)]
+pub(crate) struct Loaded {
+    pub(crate) file: PathBuf,
+    pub(crate) needed: Needed,
+}
+
+/// A command as the user reads it.
+pub(crate) fn shown(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// The library to preload.

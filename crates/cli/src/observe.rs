@@ -1,9 +1,9 @@
 //! `dimmer observe`: runs a program with hooks in it, and tells what they saw.
 
-mod attach;
 pub(crate) mod document;
 mod losses;
 pub(crate) mod text;
+mod uprobes;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,17 +11,20 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use dimmer_host::cpufreq;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_host::usage;
 use dimmer_observe::{Observed, Observer};
+use dimmer_probe::handoff;
+use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 
-use crate::args::Observe;
+use crate::args::{Observe, Via};
 use crate::output::{self, Output};
 use crate::report::html;
 use crate::{bad_input, launch, scan, state};
@@ -46,13 +49,18 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let deadline =
         arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-    let mut seen = match arguments.pid {
-        Some(process) => {
-            let (observed, on_cpu) =
-                attach::observe(root, process, &classes, deadline, &interrupt)?;
-            Seen { command: vec![format!("process {process}")], status: None, on_cpu, observed }
+    let end = End { deadline, interrupt: &interrupt };
+    let (mut seen, via) = match (arguments.pid, arguments.via) {
+        (Some(_), Some(Via::Hooks)) => {
+            return Err(bad_input(
+                "--via hooks cannot be had with --pid: hooks are put in when a program starts; expected uprobes",
+            ));
         }
-        None => start(&arguments.command, &classes, deadline, &interrupt)?,
+        (Some(process), _) => (uprobes::attach(root, process, &classes, &end)?, Via::Uprobes),
+        (None, Some(Via::Uprobes)) => {
+            (uprobes::start(root, &arguments.command, &classes, &end)?, Via::Uprobes)
+        }
+        (None, _) => (start(&arguments.command, &classes, &end)?, Via::Hooks),
     };
     let known = document::known(&seen.observed, &classes, model.as_ref().map(|(model, _)| model));
     let begin = |file: &Path, entry| {
@@ -61,7 +69,9 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
     seen.observed.gather(begin);
     let report = Report::new(&Run {
         command: &seen.command,
-        is_attached: arguments.pid.is_some(),
+        via,
+        hand_off: handoff::round_trip(root).unwrap_or_default(),
+        is_governable: !cpufreq::policies(root).is_empty(),
         status: seen.status,
         on_cpu: seen.on_cpu,
         own_cpu: usage::own_time(),
@@ -97,39 +107,44 @@ struct Seen {
 }
 
 /// Starts a program with hooks in it, and follows it to its end.
-fn start(
-    words: &[OsString],
-    classes: &[InstructionClass],
-    deadline: Option<Instant>,
-    interrupt: &Interrupt,
-) -> anyhow::Result<Seen> {
-    let file = launch::check(words)?;
+fn start(words: &[OsString], classes: &[InstructionClass], end: &End<'_>) -> anyhow::Result<Seen> {
+    let program = launch::Program::find(words)?;
+    program
+        .takes_library()
+        .map_err(|why| bad_input(format!("{why}; as root, --via uprobes counts its calls")))?;
     let library = launch::library()?;
     let mut observer = Observer::new().context("cannot make a directory for ledgers")?;
-    let mut command = Command::new(&file);
+    let mut command = Command::new(&program.file);
     command.args(&words[1..]);
     let plans = state::plans(classes);
     command.envs(observer.environment(classes, plans.as_deref()));
     command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
     let before = usage::time_of_ended_children();
-    let mut child = command
-        .spawn()
-        .map_err(|error| bad_input(format!("cannot run {}: {error}", file.display())))?;
+    let mut child = program.spawn(&mut command)?;
     let look = || observer.look().context("cannot read the ledgers");
-    let status = launch::follow(&mut child, deadline, interrupt, look)?;
+    let status = launch::follow(&mut child, end.deadline, end.interrupt, look)?;
     let on_cpu = usage::time_of_ended_children().saturating_sub(before);
     let observed = observer.finish().context("cannot read the ledgers")?;
-    let command = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    Ok(Seen { command, status: Some(status), on_cpu, observed })
+    Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed })
+}
+
+/// When to end, before the program does.
+struct End<'a> {
+    deadline: Option<Instant>,
+    interrupt: &'a Interrupt,
 }
 
 /// What was run, and what came of it.
 struct Run<'a> {
     command: &'a [String],
-    /// Whether it ran already: then it is counted from outside, and there is no command.
-    is_attached: bool,
+    /// How its calls were seen; by uprobes they are only counted.
+    via: Via,
     /// How it ended, if it was started here.
     status: Option<ExitStatus>,
+    /// What handing work to another core takes here at least (ns).
+    hand_off: Option<Estimate>,
+    /// Whether the machine lets its clock be governed.
+    is_governable: bool,
     /// The time that the program and its children had on CPUs.
     on_cpu: Duration,
     /// The time that this command had.

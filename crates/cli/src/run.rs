@@ -1,36 +1,29 @@
 //! `dimmer run`: runs a program that nobody changed, so that its wide-vector code costs less.
 
-use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
-use dimmer_host::cpuid::Cpuid;
+use dimmer_host::faulting;
 use dimmer_host::interrupt::Interrupt;
-use dimmer_host::libraries::Search;
-use dimmer_host::machine::Machine;
-use dimmer_host::root::Root;
-use dimmer_host::{faulting, program};
 use dimmer_narrow::{CPUID_WIDTH, Choice, Plan, Program, Width};
 
 use crate::args::{Mechanism, Run};
 use crate::{bad_input, launch};
 
-/// How many scripts may name each other as interpreters; the kernel takes four.
-const SCRIPTS: usize = 4;
-
 pub(crate) fn run(arguments: &Run) -> anyhow::Result<ExitCode> {
     let Mechanism::Narrow = arguments.mechanism;
     let choice = dimmer_narrow::choose(&arguments.only).map_err(bad_input)?;
-    let file = launch::check(&arguments.command)?;
-    let known = look(&file);
+    let program = launch::Program::find(&arguments.command)?;
+    program.takes_library().map_err(bad_input)?;
+    let known = look(&program);
     let width = arguments.width;
     let value = |name: &str| std::env::var(name).ok();
     let plan = dimmer_narrow::plan(&known, width, &choice.switches, value);
     let cpuid = cpuid(&choice, &known);
-    let mut command = Command::new(&file);
+    let mut command = Command::new(&program.file);
     command.args(&arguments.command[1..]);
     for setting in &plan.settings {
         command.env(setting.name, &setting.value);
@@ -42,9 +35,7 @@ pub(crate) fn run(arguments: &Run) -> anyhow::Result<ExitCode> {
     }
     eprint!("{}", text(&plan, width, &cpuid));
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let mut child = command
-        .spawn()
-        .map_err(|error| bad_input(format!("cannot run {}: {error}", file.display())))?;
+    let mut child = program.spawn(&mut command)?;
     let status = launch::follow(&mut child, None, &interrupt, || Ok(()))?;
     Ok(launch::exit_code(status))
 }
@@ -66,47 +57,24 @@ fn narrower(width: Width, outer: Option<&str>) -> Width {
     outer.and_then(|outer| outer.parse().ok()).map_or(width, |outer: Width| outer.min(width))
 }
 
-/// What is known of the program before it runs. Files that cannot be read or found are left out: the
-/// loader will say so.
-fn look(file: &Path) -> Program {
-    let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let library_path = std::env::var("LD_LIBRARY_PATH").ok();
-    let search = Search::new(&Root::live(), library_path.as_deref(), &machine.features);
-    let mut known = Program::default();
-    let executed = executed(file);
-    let mut pending: VecDeque<PathBuf> = executed.last().cloned().into_iter().collect();
-    known.names = executed.iter().flat_map(|file| names(file)).collect();
-    let mut seen = BTreeSet::new();
-    while let Some(file) = pending.pop_front() {
-        let own = file.canonicalize().unwrap_or(file);
-        if !seen.insert(own.clone()) {
-            continue;
+/// What is known of the program before it runs.
+fn look(program: &launch::Program) -> Program {
+    let mut known = Program {
+        names: [&program.file, &program.executed]
+            .into_iter()
+            .flat_map(|file| names(file))
+            .collect(),
+        ..Program::default()
+    };
+    for (index, loaded) in program.loaded().into_iter().enumerate() {
+        if index == 0 {
+            known.is_go = loaded.needed.is_go;
+        } else {
+            known.libraries.extend(names(&loaded.file));
         }
-        let Ok(bytes) = std::fs::read(&own) else { continue };
-        let Ok(needed) = dimmer_scan::needed(&bytes) else { continue };
-        known.is_go |= seen.len() == 1 && needed.is_go;
-        let origin = own.parent().unwrap_or(Path::new("/")).to_string_lossy();
-        let found = needed.libraries.iter();
-        let found = found.filter_map(|name| search.find(name, &origin, &needed.runpath));
-        let found: Vec<PathBuf> = found.collect();
-        known.libraries.extend(needed.libraries);
-        known.libraries.extend(found.iter().flat_map(|library| names(library)));
-        pending.extend(found);
+        known.libraries.extend(loaded.needed.libraries);
     }
     known
-}
-
-/// The program, and its interpreters if it is a script.
-fn executed(file: &Path) -> Vec<PathBuf> {
-    let mut files = vec![file.to_owned()];
-    while let Some(last) = files.last()
-        && files.len() <= SCRIPTS
-        && let Ok(bytes) = std::fs::read(last)
-        && let Some(interpreter) = program::interpreter_of_script(&bytes)
-    {
-        files.push(interpreter);
-    }
-    files
 }
 
 /// A file's name, and its name behind all links.
@@ -183,7 +151,8 @@ mod tests {
 
     #[test]
     fn libraries_of_this_program_are_found() {
-        let known = look(&std::env::current_exe().unwrap());
+        let own = std::env::current_exe().unwrap().into_os_string();
+        let known = look(&launch::Program::find(&[own]).unwrap());
         assert!(known.libraries.iter().any(|library| library == "libc.so.6"), "{known:?}");
         assert!(!known.is_go);
     }

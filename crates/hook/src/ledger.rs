@@ -86,6 +86,8 @@ pub(crate) const RECORD_BYTES: usize = 32;
 const FOLLOWS: u32 = 1;
 /// It was interrupted.
 const INTERRUPTED: u32 = 2;
+/// Where in the flags the number of the function is that it went on in, plus one; zero if it did not.
+pub(crate) const GOES_ON_SHIFT: u32 = 8;
 /// The number of calls for each site (64 bits each).
 pub(crate) const COUNTERS: usize = RING + RECORDS * RECORD_BYTES;
 
@@ -165,6 +167,8 @@ pub struct SiteEntry {
 pub struct TimedCall {
     /// The number of the function.
     pub site: usize,
+    /// The number of the function that it ended in: another one if it went on there by a jump.
+    pub ended_in: usize,
     /// When it began (ticks of the time-stamp counter).
     pub begin: u64,
     /// When it ended.
@@ -459,8 +463,11 @@ impl Thread<'_> {
                 break;
             }
             let flags = self.ledger.u32(at + 20).load(Ordering::Relaxed);
+            let site = self.ledger.u32(at + 16).load(Ordering::Relaxed) as usize;
+            let goes_on = (flags >> GOES_ON_SHIFT) as usize;
             let call = TimedCall {
-                site: self.ledger.u32(at + 16).load(Ordering::Relaxed) as usize,
+                site,
+                ended_in: goes_on.checked_sub(1).unwrap_or(site),
                 begin: self.ledger.u64(at).load(Ordering::Relaxed),
                 end,
                 follows: flags & FOLLOWS != 0,

@@ -15,6 +15,11 @@
 //! a signal's, and this one has the stack address of its caller. The address it gives is one less than
 //! the true one, within the call, because nothing is subtracted from addresses that a signal interrupted.
 //!
+//! *Jumps.* A function may end by jumping into another one, which is hooked as well and asks for more. The
+//! first hooked call after the begin of a timed one is therefore *looked at*: if it was come to by such a
+//! jump (its return address is that of a timed call), the row gets its number. The next one is looked at
+//! then as well.
+//!
 //! A frame that is left otherwise (an exception, `longjmp`) leaves its row in the table. The row is used
 //! again by the next call at the same place of a stack. Where no row is free, calls are only counted.
 //!
@@ -25,8 +30,8 @@
 use std::arch::{asm, global_asm};
 
 use crate::ledger::{
-    COUNTERS, DROPPED, HEAD, NEXT_SLOT, PERIOD, PID, RECORD_BYTES, RECORDS, RING, SLOT_BYTES,
-    SLOTS, SLOTS_AT, TAIL, TID,
+    COUNTERS, DROPPED, GOES_ON_SHIFT, HEAD, NEXT_SLOT, PERIOD, PID, RECORD_BYTES, RECORDS, RING,
+    SLOT_BYTES, SLOTS, SLOTS_AT, TAIL, TID,
 };
 
 /// Rows of the table of return addresses; the unwinding record below has the number less one as well.
@@ -36,8 +41,8 @@ const ROWS: usize = 4096;
 const WINDOW: usize = 16;
 
 /// Where a row has what: its key, the return address, the site's number, the interruptions so far (times two)
-/// and whether the call follows a timed one, the time stamp of its begin, and how long the chain before it
-/// took.
+/// and whether the call follows a timed one, the time stamp of its begin, how long the chain before it
+/// took, and the number of the site it went on in, plus one.
 const ROW_BYTES: usize = 64;
 
 /// Timed calls under way that are given room in the ring of records in advance.
@@ -48,12 +53,18 @@ const LATER: u32 = 1 << 16;
 
 /// Where in a thread's memory is the countdown to the next timed call (32 bits). Zero: the next one.
 pub(crate) const COUNTDOWN: i64 = 0;
-/// Where it is told that the next timed call is the next call of all (32 bits).
-const FOLLOWS: i64 = 4;
+/// Where it is told what the call is for that ends the countdown (32 bits): to be timed, or as follows.
+const NEXT: i64 = 4;
+/// It is the next call of all after a timed one, and timed as well.
+const FOLLOWS: u32 = 1;
+/// It is the next call of all after the begin of a timed one, and looked at.
+const LOOKED_AT: u32 = 2;
 /// Where its counters are; null before its first hooked call.
 pub(crate) const COUNTED_AT: i64 = 8;
 /// Where it is counted how often the thread was interrupted, as far as timed calls have seen (32 bits).
 const INTERRUPTS: i64 = 16;
+/// Where the countdown is kept while a call is looked at (32 bits).
+const KEPT: i64 = 20;
 
 /// A null selector that nobody uses: it is in `es` until the kernel returns from an interrupt, which
 /// leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not).
@@ -144,14 +155,23 @@ global_asm!(
     "21:",
     "mov eax, [r11]",
     "inc qword ptr [rbx + rax * 8]",
+    // Reached by a jump from a function whose call is being timed: its time is that one's.
+    "lea rax, [rip + dimmer_hook_return]",
+    "cmp rax, [rsp + 80]",
+    "je 50f",
+    // Only looked at, unless all calls are timed.
+    "cmp dword ptr fs:[r8 + {next}], {looked_at}",
+    "jne 22f",
+    "mov dword ptr fs:[r8 + {next}], 0",
+    "mov eax, fs:[r8 + {kept}]",
+    "mov fs:[r8 + {countdown}], eax",
+    "test eax, eax",
+    "jnz 45f",
+    "22:",
     "mov rdx, [rbx + {head}]",
     "sub rdx, [rbx + {tail}]",
     "cmp rdx, {ring_room}",
     "ja 40f",
-    // Reached by a jump from a function whose call is being timed: its time is that one's.
-    "lea rax, [rip + dimmer_hook_return]",
-    "cmp rax, [rsp + 80]",
-    "je 45f",
     // A row: one left over from this place of the stack, or a free one.
     "lea rsi, [rsp + 88]",
     "mov rdi, rsi",
@@ -192,9 +212,9 @@ global_asm!(
     "6:",
     "mov eax, fs:[r8 + {interrupts}]",
     "add eax, eax",
-    "or eax, fs:[r8 + {follows}]",
+    "or eax, fs:[r8 + {next}]",
     "mov [rdx + 20], eax",
-    "mov dword ptr fs:[r8 + {follows}], 0",
+    "mov dword ptr [rdx + 36], 0",
     "mov rdi, rdx",
     // The clock before the call, now and then.
     "mov dword ptr [rdi + 32], 0",
@@ -228,7 +248,9 @@ global_asm!(
     "mul ecx",
     "shr ecx, 1",
     "add edx, ecx",
-    "mov fs:[r8 + {countdown}], edx",
+    "mov fs:[r8 + {kept}], edx",
+    "mov dword ptr fs:[r8 + {next}], {looked_at}",
+    "mov dword ptr fs:[r8 + {countdown}], 0",
     "dimmer_pop r8",
     "dimmer_pop rdi",
     "dimmer_pop rsi",
@@ -271,7 +293,31 @@ global_asm!(
     "40:",
     "inc qword ptr [rbx + {dropped}]",
     "mov dword ptr fs:[r8 + {countdown}], {later}",
-    "mov dword ptr fs:[r8 + {follows}], 0",
+    "mov dword ptr fs:[r8 + {next}], 0",
+    "jmp 45f",
+    // Note where the timed call goes on, and look at the next.
+    "50:",
+    "mov dword ptr fs:[r8 + {next}], {looked_at}",
+    "mov dword ptr fs:[r8 + {countdown}], 0",
+    "lea rsi, [rsp + 88]",
+    "mov rdi, rsi",
+    "shr rdi, 3",
+    "and edi, {rows} - 1",
+    "shl rdi, 6",
+    "lea rax, [rip + dimmer_hook_rows]",
+    "add rdi, rax",
+    "mov ecx, {window}",
+    "51:",
+    "cmp [rdi], rsi",
+    "je 52f",
+    "add rdi, {row_bytes}",
+    "dec ecx",
+    "jnz 51b",
+    "jmp 45f",
+    "52:",
+    "mov eax, [r11]",
+    "inc eax",
+    "mov [rdi + 36], eax",
     // Go on without timing.
     "45:",
     "dimmer_pop r8",
@@ -377,6 +423,9 @@ global_asm!(
     "jbe 24f",
     "or esi, 2",
     "24:",
+    "mov eax, [rdi + 36]",
+    "shl eax, {goes_on_shift}",
+    "or esi, eax",
     "mov eax, 1",
     "xadd [rbx + {head}], rax",
     "and eax, {records} - 1",
@@ -424,10 +473,17 @@ global_asm!(
     "cmp dword ptr [rbx + {period}], 1",
     "jbe 22f",
     "test esi, 1",
-    "jnz 9f",
+    "jnz 28f",
     "22:",
-    "mov dword ptr fs:[r8 + {follows}], 1",
+    "mov dword ptr fs:[r8 + {next}], {follows}",
     "mov dword ptr fs:[r8 + {countdown}], 0",
+    "jmp 9f",
+    "28:",
+    "cmp dword ptr fs:[r8 + {next}], {looked_at}",
+    "jne 9f",
+    "mov dword ptr fs:[r8 + {next}], 0",
+    "mov eax, fs:[r8 + {kept}]",
+    "mov fs:[r8 + {countdown}], eax",
     "jmp 9f",
     "8:",
     "inc qword ptr [rbx + {dropped}]",
@@ -467,7 +523,11 @@ global_asm!(
     ring_room = const RECORDS - UNDER_WAY,
     later = const LATER,
     countdown = const COUNTDOWN,
+    next = const NEXT,
     follows = const FOLLOWS,
+    looked_at = const LOOKED_AT,
+    kept = const KEPT,
+    goes_on_shift = const GOES_ON_SHIFT,
     interrupts = const INTERRUPTS,
     undisturbed = const UNDISTURBED,
     clock_every = const CLOCK_EVERY,

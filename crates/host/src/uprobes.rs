@@ -18,7 +18,8 @@ use crate::unavailable::Unavailable;
 /// The number of this kind of event.
 const KIND: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// Counts one instruction in one thread, and in those that the thread starts.
+/// Counts one instruction in one thread, and not in those that the thread starts: the kernel would read the file's
+/// name anew for each, in the memory of whoever starts it, and refuse to start it if it is not there.
 #[derive(Debug)]
 pub struct ExecutionCounter(Counter);
 
@@ -48,7 +49,7 @@ impl ExecutionCounter {
         // The kernel copies the path when the counter is built.
         attributes.kprobe_func = path.as_ptr().expose_provenance() as u64;
         attributes.probe_offset = offset;
-        builder.observe_pid(thread).any_cpu().inherit(true).enabled(false);
+        builder.observe_pid(thread).any_cpu().inherit(false).enabled(false);
         // Breakpoints are the kernel's own events.
         builder.include_kernel().include_hv();
         builder.build().map(Self).map_err(refused)

@@ -3,7 +3,8 @@
 //!
 //! [`Observer`] gives the environment in which a program has to be started, so that the preloaded library
 //! hooks its functions, and reads what the hooks count meanwhile. Children and workers inherit the
-//! environment, so they are followed too. [`Attached`] counts calls in a process that runs already.
+//! environment, so they are followed too. [`Attached`] counts calls from outside, in processes that take no
+//! library or run already.
 #![forbid(unsafe_code)]
 
 mod attached;
@@ -11,7 +12,7 @@ mod observer;
 mod tally;
 mod times;
 
-pub use attached::{Attached, ProbePoint};
+pub use attached::{Attached, MOST_COUNTERS, ProbePoint};
 pub use observer::{FunctionPlace, INTERVAL, Observed, Observer, ThreadSeen};
 pub use tally::{Clocks, Tally};
 pub use times::Times;

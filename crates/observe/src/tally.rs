@@ -11,10 +11,11 @@ use crate::times::Times;
 pub struct Tally {
     /// Calls, timed or not.
     pub calls: u64,
-    /// How long a call took, of those that were timed.
+    /// How long a call took, of those that were timed. A call that went on in another function by a jump is
+    /// that one's.
     pub lasted: Times,
     /// How long it was from the end of a call to the begin of the thread's next one of any hooked
-    /// function; of those where both were timed.
+    /// function; of those where both were timed. Likewise.
     pub gap_after: Times,
 }
 
@@ -34,8 +35,8 @@ pub(crate) struct ThreadTally {
     pub(crate) functions: BTreeMap<usize, Tally>,
     /// The clock before and after calls.
     pub(crate) clocks: Clocks,
-    /// The function and the end (ticks) of the call that was timed last, and of the chain after it.
-    last: Option<(usize, u64)>,
+    /// The call that was timed last.
+    last: Option<Last>,
     /// What was timed of each function since its calls were last told.
     pending: BTreeMap<usize, Pending>,
 }
@@ -58,6 +59,15 @@ impl Clocks {
     }
 }
 
+/// A timed call, as the next one needs to know it.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    site: usize,
+    ended_in: usize,
+    /// When it ended, with the chain after it (ticks).
+    end: u64,
+}
+
 /// How many chains are kept of a thread.
 const MOST_CLOCKS: usize = 10_000;
 
@@ -68,6 +78,12 @@ struct Pending {
     /// Of those that were interrupted.
     lasted_interrupted: Vec<f64>,
     gaps_after: Vec<f64>,
+    /// Calls that ended in another function, and those of them in front of a gap.
+    ended_elsewhere: usize,
+    gaps_elsewhere: usize,
+    /// For how many calls all durations so far stand, and all gaps; those elsewhere included.
+    lasted_told: f64,
+    gaps_told: f64,
 }
 
 impl ThreadTally {
@@ -77,11 +93,14 @@ impl ThreadTally {
         let begin = call.begin.saturating_sub(u64::from(call.chain_before));
         let chain = |ticks: u32| f64::from(ticks) * ns_per_tick;
         if call.follows
-            && let Some((before, ended)) = self.last
-            && let Some(gap) = begin.checked_sub(ended)
+            && let Some(last) = self.last
+            && let Some(gap) = begin.checked_sub(last.end)
         {
             let gap = ns(gap, overhead.between);
-            self.pending.entry(before).or_default().gaps_after.push(gap);
+            self.pending.entry(last.ended_in).or_default().gaps_after.push(gap);
+            if last.ended_in != last.site {
+                self.pending.entry(last.site).or_default().gaps_elsewhere += 1;
+            }
             if call.chain_before != 0 && self.clocks.before.len() < MOST_CLOCKS {
                 self.clocks.before.push((gap, chain(call.chain_before)));
             }
@@ -90,11 +109,15 @@ impl ThreadTally {
             self.clocks.after.push(chain(call.chain_after));
         }
         let lasted = ns(call.end - call.begin, overhead.inside);
-        let pending = self.pending.entry(call.site).or_default();
+        if call.ended_in != call.site {
+            self.pending.entry(call.site).or_default().ended_elsewhere += 1;
+        }
+        let pending = self.pending.entry(call.ended_in).or_default();
         let which =
             if call.interrupted { &mut pending.lasted_interrupted } else { &mut pending.lasted };
         which.push(lasted);
-        self.last = Some((call.site, call.end.saturating_add(u64::from(call.chain_after))));
+        let end = call.end.saturating_add(u64::from(call.chain_after));
+        self.last = Some(Last { site: call.site, ended_in: call.ended_in, end });
     }
 
     /// Tells how often a function was called in all so far. The times since it was told before stand for
@@ -106,11 +129,6 @@ impl ThreadTally {
         let tally = self.functions.entry(site).or_default();
         tally.calls = calls;
         let Some(pending) = self.pending.get_mut(&site) else { return };
-        let stand_for = |times: &mut Vec<f64>, sum: &mut Times| {
-            let new = (calls as f64 - sum.calls()).max(0.0);
-            let each = new / times.len() as f64;
-            times.drain(..).for_each(|ns| sum.add(ns, each));
-        };
         // Few are interrupted: their time is somebody else's. Many are: they last as long as that.
         let few = pending.lasted_interrupted.len() * 10 < pending.lasted.len();
         if few {
@@ -118,8 +136,20 @@ impl ThreadTally {
         } else {
             pending.lasted.append(&mut pending.lasted_interrupted);
         }
-        stand_for(&mut pending.lasted, &mut tally.lasted);
-        stand_for(&mut pending.gaps_after, &mut tally.gap_after);
+        let calls = calls as f64;
+        let stand_for =
+            |times: &mut Vec<f64>, elsewhere: &mut usize, told: &mut f64, sum: &mut Times| {
+                let all = times.len() + std::mem::take(elsewhere);
+                if all > 0 {
+                    let each = (calls - *told).max(0.0) / all as f64;
+                    *told = told.max(calls);
+                    times.drain(..).for_each(|ns| sum.add(ns, each));
+                }
+            };
+        let Pending { lasted, ended_elsewhere, lasted_told, .. } = pending;
+        stand_for(lasted, ended_elsewhere, lasted_told, &mut tally.lasted);
+        let Pending { gaps_after, gaps_elsewhere, gaps_told, .. } = pending;
+        stand_for(gaps_after, gaps_elsewhere, gaps_told, &mut tally.gap_after);
     }
 
     /// Calls of all functions.
@@ -136,7 +166,16 @@ mod tests {
     const NO_OVERHEAD: Overhead = Overhead { inside: 0, between: 0, counting_1000: 0 };
 
     fn call(site: usize, begin: u64, end: u64, follows: bool) -> TimedCall {
-        TimedCall { site, begin, end, follows, interrupted: false, chain_after: 0, chain_before: 0 }
+        TimedCall {
+            site,
+            ended_in: site,
+            begin,
+            end,
+            follows,
+            interrupted: false,
+            chain_after: 0,
+            chain_before: 0,
+        }
     }
 
     #[test]
@@ -149,6 +188,21 @@ mod tests {
         assert_eq!(thread.functions[&3].gap_after.mean(), Some(500.0));
         assert_eq!(thread.functions[&3].lasted.mean(), Some(50.0));
         assert_eq!(thread.functions[&4].gap_after.measured(), 0);
+    }
+
+    #[test]
+    fn a_gap_belongs_to_the_function_that_a_call_ended_in() {
+        let mut thread = ThreadTally::default();
+        thread.add(TimedCall { ended_in: 5, ..call(3, 100, 200, false) }, NO_OVERHEAD, 1.0);
+        thread.add(call(3, 1200, 1300, true), NO_OVERHEAD, 1.0);
+        thread.add(call(4, 1400, 1500, true), NO_OVERHEAD, 1.0);
+        thread.count(3, 2);
+        thread.count(5, 1);
+        thread.count(3, 2);
+        assert_eq!(thread.functions[&5].gap_after.sum(), 1000.0);
+        assert_eq!(thread.functions[&3].gap_after.sum(), 100.0);
+        assert_eq!(thread.functions[&3].lasted.sum(), 100.0);
+        assert_eq!(thread.functions[&5].lasted.sum(), 100.0);
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Load {
     pub calls: f64,
     /// What handing one call to another core and coming back takes; `None` if nobody has measured it.
     pub hand_off: Option<f64>,
+    /// Whether the machine lets its clock be governed.
+    pub is_governable: bool,
 }
 
 /// A way out.
@@ -78,8 +80,8 @@ pub fn prospects(load: &Load) -> Vec<Prospect> {
             let net = share(load.lost - load.calls * each);
             (net, net)
         }),
-        // What a raised clock costs while it is raised is not known.
-        Way::Govern => None,
+        // All of it, if the clock were back right after each call; what raising it costs is not known.
+        Way::Govern => load.is_governable.then(|| (0.0, share(load.lost))),
     };
     let mut prospects = Way::ALL.map(|way| Prospect { way, gain: gain(way) });
     let rank = |prospect: &Prospect| match (prospect.way, prospect.gain) {
@@ -103,7 +105,7 @@ mod tests {
     fn short_calls_that_slow_everything_are_narrowed() {
         // A web server: 6 % lost, 1 % within.
         let load =
-            Load { on_cpu: 1.0, within: Some(0.01), lost: 0.06, calls: 5000.0, hand_off: None };
+            Load { on_cpu: 1.0, within: Some(0.01), lost: 0.06, calls: 5000.0, ..Load::default() };
         assert_eq!(best(&load), Way::Narrow);
         let (least, most) = prospects(&load)[0].gain.unwrap();
         assert!((least - 0.05).abs() < 1e-12 && most == 0.06);
@@ -111,7 +113,8 @@ mod tests {
 
     #[test]
     fn work_that_is_mostly_wide_is_left() {
-        let load = Load { on_cpu: 1.0, within: Some(0.9), lost: 0.006, calls: 1e6, hand_off: None };
+        let load =
+            Load { on_cpu: 1.0, within: Some(0.9), lost: 0.006, calls: 1e6, ..Load::default() };
         assert_eq!(best(&load), Way::Leave);
     }
 
@@ -123,6 +126,7 @@ mod tests {
             lost: 0.05,
             calls: 5000.0,
             hand_off: Some(0.5e-6),
+            is_governable: false,
         };
         assert_eq!(best(&load), Way::Move);
         let dear = Load { hand_off: Some(30e-6), ..load };
@@ -131,8 +135,19 @@ mod tests {
 
     #[test]
     fn less_than_worthwhile_is_left() {
-        let load = Load { on_cpu: 1.0, within: Some(0.0), lost: 0.009, calls: 1.0, hand_off: None };
+        let load =
+            Load { on_cpu: 1.0, within: Some(0.0), lost: 0.009, calls: 1.0, ..Load::default() };
         assert_eq!(best(&load), Way::Leave);
+    }
+
+    #[test]
+    fn a_clock_that_can_be_governed_gives_back_all_at_most() {
+        let load = Load { on_cpu: 2.0, lost: 0.1, ..Load::default() };
+        let govern = |load: &Load| {
+            prospects(load).into_iter().find(|found| found.way == Way::Govern).unwrap().gain
+        };
+        assert_eq!(govern(&load), None);
+        assert_eq!(govern(&Load { is_governable: true, ..load }), Some((0.0, 0.05)));
     }
 
     #[test]

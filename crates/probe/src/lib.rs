@@ -12,6 +12,7 @@
 
 pub mod calibration;
 mod epoch;
+pub mod handoff;
 pub mod kernel;
 pub mod lab;
 pub mod mode;

@@ -7,7 +7,9 @@
 
 use std::fmt;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
+use iced_x86::{
+    Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits,
+};
 
 use crate::analysis::{Analysis, JUMP_BYTES};
 use crate::function::Origin;
@@ -111,39 +113,53 @@ impl fmt::Display for Unhookable {
     }
 }
 
-/// How far from a function's begin an instruction to count calls by is looked for.
+/// How far from an entry an instruction is looked for that Linux emulates.
 const FIRST_INSTRUCTIONS: usize = 16;
 
-/// The address of the first instruction of a function that is executed once a call and emulated by Linux
-/// when it has a breakpoint (`arch/x86/kernel/uprobes.c`: pushes, near branches, `nop`); the begin if
-/// there is none soon, or jumps lead there.
-pub(crate) fn probe_point(code: &[u8], start: u64) -> u64 {
-    let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-    let mut found = None;
-    for instruction in decoder.into_iter().take(FIRST_INSTRUCTIONS) {
-        let flow = instruction.flow_control();
-        let is_emulated = match instruction.mnemonic() {
-            Mnemonic::Push => instruction.op0_kind() == OpKind::Register,
-            Mnemonic::Nop => instruction.len() == 1,
-            Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne | Mnemonic::Jrcxz => false,
-            _ => {
-                matches!(flow, FlowControl::ConditionalBranch) || instruction.is_jmp_short_or_near()
-            }
-        };
-        if is_emulated {
-            found = Some(instruction.ip());
+/// The address of an instruction to count by a breakpoint who comes in at `entry` of a function that begins at `start`: the
+/// first that is executed once each time and emulated by Linux (`arch/x86/kernel/uprobes.c`: pushes, near
+/// branches, `nop`); else the first that takes a breakpoint at all, which instructions with EVEX prefix do not. `None`
+/// if there is neither before the first branch.
+pub(crate) fn probe_point(code: &[u8], start: u64, entry: u64) -> Option<u64> {
+    let inside = code.get(usize::try_from(entry.checked_sub(start)?).ok()?..)?;
+    let (mut emulated, mut supported) = (None, None);
+    for (index, instruction) in
+        Decoder::with_ip(64, inside, entry, DecoderOptions::NONE).into_iter().enumerate()
+    {
+        if instruction.is_invalid() {
+            break;
         }
-        if is_emulated || flow != FlowControl::Next || instruction.is_invalid() {
+        let at = Some(instruction.ip());
+        if index < FIRST_INSTRUCTIONS && is_emulated(&instruction) {
+            emulated = emulated.or(at);
+        }
+        if instruction.encoding() != EncodingKind::EVEX {
+            supported = supported.or(at);
+        }
+        if instruction.flow_control() != FlowControl::Next {
             break;
         }
     }
-    let Some(found) = found else { return start };
-    let leads_there = |instruction: Instruction| {
-        instruction.op0_kind() == OpKind::NearBranch64
-            && (start + 1..=found).contains(&instruction.near_branch_target())
-    };
-    let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
-    if decoder.into_iter().any(leads_there) { start } else { found }
+    let targets: Vec<u64> = Decoder::with_ip(64, code, start, DecoderOptions::NONE)
+        .into_iter()
+        .filter(|instruction| instruction.op0_kind() == OpKind::NearBranch64)
+        .map(|instruction| instruction.near_branch_target())
+        .collect();
+    let is_passed_once =
+        |at: &u64| !targets.iter().any(|target| (entry + 1..=*at).contains(target));
+    emulated.filter(is_passed_once).or_else(|| supported.filter(is_passed_once))
+}
+
+fn is_emulated(instruction: &Instruction) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Push => instruction.op0_kind() == OpKind::Register,
+        Mnemonic::Nop => instruction.len() == 1,
+        Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne | Mnemonic::Jrcxz => false,
+        _ => {
+            instruction.flow_control() == FlowControl::ConditionalBranch
+                || instruction.is_jmp_short_or_near()
+        }
+    }
 }
 
 /// The flags that arithmetic sets.
@@ -276,5 +292,33 @@ pub(crate) fn follows_an_end(section: &[u8], offset: usize) -> bool {
         [.., 0xeb, _] | [.., 0x0f, 0x0b] | [.., 0xff, 0xe0..=0xe7] => true,
         [.., 0xc2, _, _] | [.., 0xe9, _, _, _, _] => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `vmovdqu64 ymm5, [rdi + 128]`, which takes no breakpoint.
+    const EVEX: [u8; 7] = [0x62, 0xf1, 0xfe, 0x28, 0x6f, 0x6f, 0x04];
+    const MOV: [u8; 3] = [0x48, 0x89, 0xf8];
+    const PUSH: [u8; 1] = [0x53];
+    const RET: [u8; 1] = [0xc3];
+
+    #[test]
+    fn breakpoints_are_put_where_they_cost_least() {
+        let at = |parts: &[&[u8]], entry: u64| probe_point(&parts.concat(), 0x1000, 0x1000 + entry);
+        assert_eq!(at(&[&MOV, &PUSH, &RET], 0), Some(0x1003));
+        assert_eq!(at(&[&EVEX, &MOV, &RET], 0), Some(0x1007));
+        assert_eq!(at(&[&MOV, &RET], 0), Some(0x1000));
+        assert_eq!(at(&[&RET, &EVEX, &EVEX, &MOV, &RET], 1), Some(0x100f));
+        assert_eq!(at(&[&EVEX, &[0x0f, 0x0b]], 8), None);
+    }
+
+    #[test]
+    fn breakpoints_are_not_put_where_loops_lead() {
+        // mov rax, rdi; push rbx; jmp to the push.
+        let code = [&MOV[..], &PUSH, &[0xeb, 0xfd]].concat();
+        assert_eq!(probe_point(&code, 0x1000, 0x1000), Some(0x1000));
     }
 }

@@ -223,14 +223,14 @@ impl<'data> Code<'data> {
         Some((bytes.as_ptr().addr() - self.file.as_ptr().addr()) as u64)
     }
 
-    /// Where to count calls of the function at these addresses with a breakpoint: the first instruction that
-    /// is executed once a call and that Linux emulates, which is far cheaper than executing it elsewhere
-    /// in a single step; the function's begin if none of its first instructions is such a one.
+    /// Where to count by a breakpoint who comes in at `entry` of the function at these addresses: the first instruction
+    /// that is executed once each time and that Linux emulates, which is far cheaper than executing it elsewhere
+    /// in a single step; else the first that takes a breakpoint. `None` if none does.
     #[must_use]
-    pub fn probe_point(&self, function: &Range<u64>) -> u64 {
+    pub fn probe_point(&self, function: &Range<u64>, entry: u64) -> Option<u64> {
         let length = usize::try_from(function.end - function.start).unwrap_or(usize::MAX);
         let code = self.at(function.start).unwrap_or_default();
-        hook::probe_point(&code[..length.min(code.len())], function.start)
+        hook::probe_point(&code[..length.min(code.len())], function.start, entry)
     }
 }
 

@@ -11,6 +11,8 @@ use dimmer_processor::model::Model;
 use serde::Serialize;
 
 use super::{Run, losses};
+use crate::args::Via;
+use crate::report::json::EstimateEntry;
 use crate::scan;
 use crate::scan::document::{FileEntry, ModelEntry, WideFunction};
 
@@ -50,6 +52,10 @@ pub(crate) struct Report {
     /// The clock right after calls over that right before calls that come after a long gap; `null` without
     /// enough of both.
     pub(crate) clock: Option<ClockCheck>,
+    /// What handing work to a thread that waits on another core takes at least.
+    pub(crate) hand_off_ns: Option<EstimateEntry>,
+    /// Whether the machine lets its clock be governed.
+    pub(crate) is_governable: bool,
     /// What each way out would bring, the best first; none without losses.
     pub(crate) ways: Vec<Outlook>,
 }
@@ -181,10 +187,11 @@ impl Report {
             Err(why) => (None, Some(why)),
         };
         let on_cpu = run.on_cpu.as_secs_f64();
+        let is_counted = run.via == Via::Uprobes;
         let hooks: std::time::Duration = observed.threads.iter().map(|thread| thread.hooks).sum();
         Self {
             schema: "dimmer/observe/1",
-            source: if run.is_attached { "uprobes" } else { "hooks" },
+            source: if is_counted { "uprobes" } else { "hooks" },
             command: run.command.to_vec(),
             exit_status: run.status.and_then(|status| status.code()),
             lasted_s: observed.lasted.as_secs_f64(),
@@ -192,7 +199,7 @@ impl Report {
             processes: observed.processes,
             threads: observed.threads.len(),
             threads_left_out: observed.threads_left_out,
-            hooks_share: (on_cpu > 0.0 && !run.is_attached).then(|| hooks.as_secs_f64() / on_cpu),
+            hooks_share: (on_cpu > 0.0 && !is_counted).then(|| hooks.as_secs_f64() / on_cpu),
             observer_cpu_s: run.own_cpu.as_secs_f64(),
             model: run.model.map(|(model, from)| ModelEntry::new(model, from)),
             hooked_classes: run.classes.iter().map(|class| class.name().to_owned()).collect(),
@@ -202,6 +209,8 @@ impl Report {
             by_thread: observed.threads.iter().map(Thread::new).collect(),
             unreadable: observed.unreadable.clone(),
             clock: lost.and_then(|lost| losses::clock(run, lost.kept_below_ns)),
+            hand_off_ns: run.hand_off.map(EstimateEntry::from),
+            is_governable: run.is_governable,
             lost,
             lost_unknown,
         }

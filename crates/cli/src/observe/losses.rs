@@ -12,6 +12,7 @@ use dimmer_processor::units::LicenceLevel;
 
 use super::Run;
 use super::document::{ClockCheck, Function, Losses, Outlook};
+use crate::args::Via;
 
 /// Writes into each function what the code after its calls loses, and sums it up; why that cannot be
 /// said, otherwise.
@@ -60,12 +61,13 @@ pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, St
 pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<Outlook> {
     let load = Load {
         on_cpu: 1.0,
-        within: (!run.is_attached)
+        within: (run.via == Via::Hooks)
             .then(|| functions.iter().filter_map(|function| function.time_share).sum()),
         lost: lost.share,
         calls: functions.iter().map(|function| function.calls as f64).sum::<f64>()
             / (run.on_cpu.as_secs_f64() * 1e9),
-        hand_off: None,
+        hand_off: run.hand_off.map(|trip| trip.median),
+        is_governable: run.is_governable,
     };
     let prospects = ways::prospects(&load).into_iter();
     prospects.map(|found| Outlook { way: found.way.name(), gain: found.gain }).collect()

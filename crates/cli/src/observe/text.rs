@@ -172,8 +172,29 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
             let command = format!("dimmer run --mechanism narrow -- {}", report.command.join(" "));
             (format!("narrow it, {gain}"), Some(command))
         }
-        "move" => (format!("move it to another core; {gain}"), None),
-        _ => (format!("govern the clock around it; {gain}"), None),
+        "move" => {
+            let least = report.hand_off_ns.as_ref().map(|trip| time(trip.median));
+            let gain = match (outlook.gain, least) {
+                (Some((_, most)), Some(least)) if most < 0.0 => {
+                    format!("but handing over, {least} a call at least, takes more than they lose")
+                }
+                (Some((_, most)), Some(least)) => format!(
+                    "gives back {} at most, as handing over takes {least} a call at least; Dimmer cannot do it yet",
+                    percent(most)
+                ),
+                _ => "but there is only one CPU".to_owned(),
+            };
+            (format!("move it to another core, {gain}"), None)
+        }
+        _ => {
+            let gain = match outlook.gain {
+                Some((_, most)) => {
+                    format!("gives back {} at most; Dimmer cannot do it yet", percent(most))
+                }
+                None => "but this machine does not let it be governed".to_owned(),
+            };
+            (format!("govern the clock around it, {gain}"), None)
+        }
     }
 }
 

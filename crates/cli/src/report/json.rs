@@ -204,7 +204,7 @@ impl<'a> From<&'a Outcome> for ResultEntry<'a> {
 /// A median and its interval.
 #[derive(Debug, Serialize)]
 pub(crate) struct EstimateEntry {
-    median: f64,
+    pub(crate) median: f64,
     ci95: [f64; 2],
 }
 

@@ -128,6 +128,19 @@ fn functions_that_others_jump_into_are_counted() {
 }
 
 #[test]
+fn gaps_belong_to_the_function_that_a_call_ended_in() {
+    let Some(victims) = Victims::compile(&["goes_on"]) else { return };
+    let observed = victims.observe(&[&victims.path("goes_on")]);
+    let functions = observed["functions"].as_array().unwrap();
+    let named = |name| functions.iter().find(|function| function["name"] == name).unwrap();
+    let (starts, ends) = (named("starts"), named("ends"));
+    assert_eq!((&starts["calls"], &ends["calls"]), (&30_000_300.into(), &30_000_300.into()));
+    assert!(ends["timed"].as_u64() > Some(300), "{ends}");
+    assert_eq!((&starts["gap_after_ns"], &starts["lasted_ns"]), (&Value::Null, &Value::Null));
+    assert!(ends["gap_after_ns"]["p50"].as_f64() > Some(0.0), "{ends}");
+}
+
+#[test]
 fn exceptions_pass_through_hooked_frames() {
     let Some(victims) = Victims::compile(&["exceptions"]) else { return };
     let calls = calls(&victims.observe(&[&victims.path("exceptions")]));
@@ -215,6 +228,8 @@ fn running_processes_are_counted_from_outside_or_it_is_said_why_not() {
     let refused = observe(home.path(), &["--pid", "4194304", "--seconds", "1"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("no process 4194304"), "{}", stderr(&refused));
+    let hooks = observe(home.path(), &["--pid", "1", "--via", "hooks"]);
+    assert!(stderr(&hooks).contains("expected uprobes"), "{}", stderr(&hooks));
     let both = observe(home.path(), &["--pid", "1", "--", "true"]);
     assert_eq!(both.status.code(), Some(2), "{}", stderr(&both));
     let mut spinner = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
@@ -234,19 +249,59 @@ fn running_processes_are_counted_from_outside_or_it_is_said_why_not() {
 }
 
 #[test]
-fn statically_linked_programs_are_refused() {
+fn statically_linked_programs_are_counted_from_outside() {
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("main.c");
-    std::fs::write(&source, "int main(void) { return 0; }").unwrap();
+    // It starts a thread and a child meanwhile, which the counters must not keep it from.
+    let code = "#include <pthread.h>
+                #include <sys/wait.h>
+                #include <unistd.h>
+                __attribute__((noinline)) double work(double by) {
+                    __asm__(\"mulpd %0, %0\" : \"+x\"(by));
+                    return by;
+                }
+                static void *later(void *unused) {
+                    usleep(300000);
+                    for (int call = 0; call < 1000; call++) work(call);
+                    return unused;
+                }
+                int main(void) {
+                    for (int call = 0; call < 1234; call++) work(call);
+                    pthread_t thread;
+                    if (pthread_create(&thread, 0, later, 0)) return 1;
+                    pid_t child = fork();
+                    if (child < 0) return 2;
+                    later(0);
+                    if (child == 0) return 0;
+                    waitpid(child, 0, 0);
+                    pthread_join(thread, 0);
+                    return 7;
+                }";
+    std::fs::write(&source, code).unwrap();
     let program = home.path().join("static");
-    let compile = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source).output();
+    let compile =
+        Command::new("cc").args(["-static", "-pthread", "-o"]).arg(&program).arg(&source).output();
     if !compile.is_ok_and(|output| output.status.success()) {
         println!("SKIPPED: there is no compiler `cc` that links statically");
         return;
     }
-    let output = observe(home.path(), &["--", program.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("linked statically"), "{}", stderr(&output));
+    let program = program.to_str().unwrap();
+    let refused = observe(home.path(), &["--", program]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("linked statically"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("--via uprobes"), "{}", stderr(&refused));
+    let options = ["--via", "uprobes", "--classes", "heavy-128", "--json", "-", "--", program];
+    let output = observe(home.path(), &options);
+    if output.status.code() == Some(7) {
+        let observed: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!((&observed["source"], &observed["exit_status"]), (&"uprobes".into(), &7.into()));
+        // Threads are found within some milliseconds; that of the program is there from the start.
+        let calls = calls(&observed)["work"];
+        assert!((2234..=4234).contains(&calls), "{calls}");
+    } else {
+        assert!(stderr(&output).contains("not available"), "{}", stderr(&output));
+        println!("SKIPPED: {}", stderr(&output).trim());
+    }
 }
 
 #[test]

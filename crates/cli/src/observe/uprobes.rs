@@ -1,0 +1,132 @@
+//! `dimmer observe --pid` and `--via uprobes`: which functions to count from outside, and for how long.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use dimmer_host::held::Held;
+use dimmer_host::process::{self, Thread};
+use dimmer_host::root::Root;
+use dimmer_host::{libraries, usage};
+use dimmer_observe::{Attached, FunctionPlace, INTERVAL, MOST_COUNTERS, ProbePoint};
+use dimmer_processor::class::InstructionClass;
+use dimmer_scan::Code;
+
+use super::{End, Seen};
+use crate::{bad_input, launch};
+
+/// Counts in a running process until it ends, the deadline or Ctrl-C.
+pub(super) fn attach(
+    root: &Root,
+    process: u32,
+    classes: &[InstructionClass],
+    end: &End<'_>,
+) -> anyhow::Result<Seen> {
+    let files = libraries::mapped(root, process)
+        .map_err(|error| bad_input(format!("no process {process} of this user: {error}")))?;
+    let points: Vec<ProbePoint> = files
+        .iter()
+        .flat_map(|one| points(Path::new(&one.path), &one.file, classes).unwrap_or_default())
+        .collect();
+    check(&points, process::family(root, process).len())?;
+    let mut attached = Attached::new(root, process, points)?;
+    let before = process::on_cpu(root, process);
+    let mut on_cpu = before.clone();
+    let is_over = || end.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    while !end.interrupt.is_set() && !is_over() {
+        let now = process::on_cpu(root, process);
+        // A process that has ended has no threads.
+        if now.is_empty() {
+            break;
+        }
+        on_cpu.extend(now);
+        attached.look();
+        std::thread::sleep(INTERVAL);
+    }
+    let since = |(thread, time): (&Thread, &Duration)| {
+        time.saturating_sub(before.get(thread).copied().unwrap_or_default())
+    };
+    let on_cpu = on_cpu.iter().map(since).sum();
+    let command = vec![format!("process {process}")];
+    Ok(Seen { command, status: None, on_cpu, observed: attached.finish() })
+}
+
+/// Starts a program and counts in it, and in what it starts, to its end.
+pub(super) fn start(
+    root: &Root,
+    words: &[OsString],
+    classes: &[InstructionClass],
+    end: &End<'_>,
+) -> anyhow::Result<Seen> {
+    let program = launch::Program::find(words)?;
+    let loaded = program.loaded();
+    let files = loaded.iter().filter_map(|loaded| loaded.file.canonicalize().ok());
+    let points: Vec<ProbePoint> =
+        files.flat_map(|file| points(&file, &file, classes).unwrap_or_default()).collect();
+    check(&points, 1)?;
+    let mut command = Command::new(&program.file);
+    command.args(&words[1..]);
+    let refused = |error| bad_input(format!("cannot run {}: {error}", program.file.display()));
+    let before = usage::time_of_ended_children();
+    let held = Held::start(command).map_err(refused)?;
+    let mut attached = Attached::new(root, held.process(), points)?;
+    let mut child = held.let_go().map_err(refused)?;
+    let look = || {
+        attached.look();
+        Ok(())
+    };
+    let status = launch::follow(&mut child, end.deadline, end.interrupt, look)?;
+    let on_cpu = usage::time_of_ended_children().saturating_sub(before);
+    let observed = attached.finish();
+    Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed })
+}
+
+/// Whether there can be so many counters.
+fn check(points: &[ProbePoint], threads: usize) -> anyhow::Result<()> {
+    let counters = points.len() * threads;
+    if counters > MOST_COUNTERS {
+        return Err(bad_input(format!(
+            "{counters} counters are needed, for {} functions in {threads} threads, and at most \
+             {MOST_COUNTERS} can be had; choose fewer --classes",
+            points.len(),
+        )));
+    }
+    Ok(())
+}
+
+/// Where calls of a file's functions of these classes can be counted; nothing of a file that cannot be
+/// scanned. It is called `path`, and can be read at `file`.
+fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<ProbePoint>> {
+    let bytes = std::fs::read(file).ok()?;
+    let scan = dimmer_scan::scan(&bytes).ok()?;
+    // The C library's memory and string functions are everywhere.
+    if scan.soname.as_deref().is_some_and(|soname| soname.starts_with("libc.")) {
+        return None;
+    }
+    let code = Code::read(&bytes).ok()?;
+    let wanted: BTreeSet<InstructionClass> = classes.iter().copied().collect();
+    let wide = scan
+        .functions
+        .iter()
+        .filter(|function| wanted.iter().any(|class| function.instructions.of(*class) > 0));
+    let of_function = |function: &dimmer_scan::Function| -> Vec<ProbePoint> {
+        let start = function.addresses.start;
+        let inner = function.entries.iter().filter(|entry| entry.hook.is_ok());
+        let inner = inner.map(|entry| start + u64::from(entry.offset));
+        let point = |entry: u64| {
+            Some(ProbePoint {
+                function: FunctionPlace { file: path.to_owned(), address: entry },
+                file: file.to_owned(),
+                offset: code.file_offset(code.probe_point(&function.addresses, entry)?)?,
+            })
+        };
+        let mut points: Vec<ProbePoint> =
+            [start].into_iter().chain(inner).filter_map(point).collect();
+        // Two entries may come by the same place.
+        points.dedup_by_key(|point| point.offset);
+        points
+    };
+    Some(wide.flat_map(of_function).collect())
+}

@@ -1,0 +1,69 @@
+//! Running processes: their threads, what they start, and the time that they had on CPUs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::root::Root;
+
+/// A thread, with its process before it.
+pub type Thread = (u32, u32);
+
+/// The threads of a process and of all that it has started; nothing of those that have ended. Kernels without
+/// `CONFIG_PROC_CHILDREN` do not tell what a process has started. Reads one file a thread.
+#[must_use]
+pub fn family(root: &Root, process: u32) -> BTreeSet<Thread> {
+    let mut found = BTreeSet::new();
+    let mut pending = vec![process];
+    while let Some(process) = pending.pop() {
+        for thread in threads(root, process) {
+            if found.insert((process, thread)) {
+                let children = root.text(&format!("/proc/{process}/task/{thread}/children"));
+                let children = children.unwrap_or_default();
+                pending.extend(
+                    children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()),
+                );
+            }
+        }
+    }
+    found
+}
+
+fn threads(root: &Root, process: u32) -> Vec<u32> {
+    let names = root.list(&format!("/proc/{process}/task")).unwrap_or_default();
+    names.iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// The time that each thread of a family had on CPUs. Reads two files a thread.
+#[must_use]
+pub fn on_cpu(root: &Root, process: u32) -> BTreeMap<Thread, Duration> {
+    let time = |(process, thread): Thread| -> Option<(Thread, Duration)> {
+        let text = root.text(&format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
+        let ns = text.split_whitespace().next()?.parse().ok()?;
+        Some(((process, thread), Duration::from_nanos(ns)))
+    };
+    family(root, process).into_iter().filter_map(time).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_of_children_belong_to_the_family() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("proc/7/task/7/children", "12 ");
+        write("proc/7/task/8/children", "20 21 ");
+        write("proc/12/task/12/children", "30 ");
+        write("proc/30/task/30/children", "");
+        write("proc/30/task/30/schedstat", "5000 1 1\n");
+        let root = Root::new(directory.path());
+        assert_eq!(family(&root, 7), BTreeSet::from([(7, 7), (7, 8), (12, 12), (30, 30)]));
+        assert_eq!(family(&root, 20), BTreeSet::new());
+        assert_eq!(on_cpu(&root, 7), BTreeMap::from([((30, 30), Duration::from_micros(5))]));
+    }
+}

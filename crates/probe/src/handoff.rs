@@ -1,0 +1,137 @@
+//! What it takes to hand work to a thread that waits for it on another core, and to have the answer back: the least
+//! that moving a piece of work can cost. A cache line goes there, and one comes back.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::root::Root;
+use dimmer_host::topology;
+use dimmer_processor::units::CpuId;
+
+use crate::stats::{Estimate, Samples};
+
+/// Round trips that are timed together.
+const TRIPS: u32 = 200;
+/// How often.
+const BATCHES: usize = 100;
+/// No longer than this: where CPUs are shared, one of the threads may have to wait for hers.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// A cache line of its own, and the one that processors fetch with it.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Line(AtomicU64);
+
+/// What a round trip between the calling thread's CPUs takes (ns): between two cores if it may run on two. `None` with
+/// one CPU. Takes some milliseconds, at most 0.2 s.
+///
+/// # Errors
+/// If the kernel does not tell which CPUs there are, or does not let threads be pinned.
+pub fn round_trip(root: &Root) -> Result<Option<Estimate>, AffinityError> {
+    let allowed = affinity::allowed()?;
+    let siblings = |cpu| topology::read(root).map(|found| found.siblings(cpu)).unwrap_or_default();
+    match choose(&allowed, siblings) {
+        Some((home, other)) => between(root, home, other).map(|trips| trips.estimate()),
+        None => Ok(None),
+    }
+}
+
+/// Two CPUs, on two cores if there are two.
+fn choose(allowed: &[CpuId], siblings: impl Fn(CpuId) -> Vec<CpuId>) -> Option<(CpuId, CpuId)> {
+    let (home, others) = allowed.split_first()?;
+    let siblings = siblings(*home);
+    let other = others.iter().find(|cpu| !siblings.contains(cpu)).or(others.first())?;
+    Some((*home, *other))
+}
+
+/// Round trips between two CPUs (ns each), batch by batch.
+fn between(root: &Root, home: CpuId, other: CpuId) -> Result<Samples, AffinityError> {
+    let lines = Lines::default();
+    std::thread::scope(|scope| {
+        // Before the calling thread is pinned, which threads inherit.
+        let worker = scope.spawn(|| {
+            let _pinned = affinity::pin(root, other)?;
+            lines.answer();
+            Ok(())
+        });
+        let asked = affinity::pin(root, home).map(|_pinned| lines.ask(|| worker.is_finished()));
+        lines.is_over.store(true, Ordering::Relaxed);
+        match worker.join() {
+            Ok(answered) => answered.and(asked),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// What the two threads share.
+#[derive(Debug, Default)]
+struct Lines {
+    there: Line,
+    back: Line,
+    is_over: AtomicBool,
+}
+
+impl Lines {
+    /// Gives back every number that comes.
+    fn answer(&self) {
+        let mut answered = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let asked = self.there.0.load(Ordering::Acquire);
+            if asked != answered {
+                answered = asked;
+                self.back.0.store(answered, Ordering::Release);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Sends numbers and waits for each to come back, as long as there is somebody to answer.
+    fn ask(&self, is_gone: impl Fn() -> bool) -> Samples {
+        let begun = Instant::now();
+        let mut asked = 0;
+        let mut batches = Vec::with_capacity(BATCHES);
+        while batches.len() < BATCHES && begun.elapsed() < LONGEST {
+            let batch = Instant::now();
+            for _ in 0..TRIPS {
+                asked += 1;
+                self.there.0.store(asked, Ordering::Release);
+                while self.back.0.load(Ordering::Acquire) != asked {
+                    if is_gone() {
+                        return Samples::new(batches);
+                    }
+                    std::hint::spin_loop();
+                }
+            }
+            batches.push(batch.elapsed().as_nanos() as f64 / f64::from(TRIPS));
+        }
+        Samples::new(batches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_core_is_chosen_where_there_is_one() {
+        let cpus: Vec<CpuId> = (0..4).map(CpuId::new).collect();
+        let siblings = |cpu: CpuId| vec![CpuId::new(cpu.index() ^ 1)];
+        assert_eq!(choose(&cpus, siblings), Some((cpus[0], cpus[2])));
+        assert_eq!(choose(&cpus[..2], siblings), Some((cpus[0], cpus[1])));
+        assert_eq!(choose(&cpus[..1], siblings), None);
+    }
+
+    #[test]
+    fn round_trip_is_told_where_there_are_two_cpus() {
+        let trip = round_trip(&Root::live()).unwrap();
+        let two = affinity::allowed().unwrap().len() > 1;
+        // Within 0.2 s a batch may not be complete on a busy machine.
+        assert!(trip.is_none_or(|trip| two && trip.median > 1.0), "{trip:?}");
+    }
+
+    #[test]
+    fn whoever_is_gone_is_not_waited_for() {
+        assert!(Lines::default().ask(|| true).is_empty());
+    }
+}
