@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -17,7 +18,8 @@ use dimmer_host::program;
 use dimmer_host::root::Root;
 use dimmer_observe::INTERVAL;
 use dimmer_scan::Needed;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::bad_input;
 
@@ -168,6 +170,9 @@ pub(crate) fn follow(
     mut look: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitStatus> {
     let mut is_told = false;
+    let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
+    // Kernels before 5.3 have none.
+    let ended = process.and_then(|process| pidfd_open(process, PidfdFlags::empty()).ok());
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
             return Ok(status);
@@ -176,13 +181,23 @@ pub(crate) fn follow(
         let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if !is_told && (is_over || interrupt.is_set()) {
             is_told = true;
-            if let Some(child) = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default()) {
+            if let Some(process) = process {
                 // It may have ended just now.
-                let _ = kill_process(child, Signal::TERM);
+                let _ = kill_process(process, Signal::TERM);
             }
         }
-        std::thread::sleep(INTERVAL);
+        wait(ended.as_ref());
     }
+}
+
+/// Waits for [`INTERVAL`], or until the process ends.
+fn wait(ended: Option<&OwnedFd>) {
+    let Some(ended) = ended else {
+        return std::thread::sleep(INTERVAL);
+    };
+    let longest = Timespec::try_from(INTERVAL).ok();
+    // A signal ends it as well, and then it is looked why.
+    let _ = poll(&mut [PollFd::new(ended, PollFlags::IN)], longest.as_ref());
 }
 
 /// The program's own exit status, as a shell tells it: 128 and the number of the signal that ended it.

@@ -114,7 +114,7 @@ fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
     code.jb(place.rare)?;
     code.mov(ptr(rsp - 8), r11)?;
     code.mov(r11, qword_ptr(own(COUNTED_AT)).fs())?;
-    code.inc(qword_ptr(r11 + 8 * i64::from(place.site)))?;
+    code.inc(dword_ptr(r11 + 4 * i64::from(place.site)))?;
     code.mov(r11, ptr(rsp - 8))?;
     code.assemble(place.stub)
 }

@@ -154,7 +154,7 @@ global_asm!(
     "jz 20f",
     "21:",
     "mov eax, [r11]",
-    "inc qword ptr [rbx + rax * 8]",
+    "inc dword ptr [rbx + rax * 4]",
     // Reached by a jump from a function whose call is being timed: its time is that one's.
     "lea rax, [rip + dimmer_hook_return]",
     "cmp rax, [rsp + 80]",

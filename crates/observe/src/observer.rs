@@ -108,8 +108,26 @@ struct Followed {
 #[derive(Debug)]
 struct FollowedThread {
     tally: ThreadTally,
+    /// How often it called each function, by number.
+    counts: Vec<Count>,
     /// When its calls were counted last, and how many there were.
     counted: (Instant, u64),
+}
+
+/// Calls by a counter of 32 bits that is looked at before it has come round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    calls: u64,
+    seen: u32,
+}
+
+impl Count {
+    /// All calls so far, the counter showing this now.
+    fn look(&mut self, shown: u32) -> u64 {
+        self.calls = self.calls.saturating_add(u64::from(shown.wrapping_sub(self.seen)));
+        self.seen = shown;
+        self.calls
+    }
 }
 
 impl Observer {
@@ -207,7 +225,8 @@ impl Followed {
         for (index, thread) in self.ledger.threads().enumerate() {
             if index == self.threads.len() {
                 let counted = (now, 0);
-                self.threads.push(FollowedThread { tally: ThreadTally::default(), counted });
+                let tally = ThreadTally::default();
+                self.threads.push(FollowedThread { tally, counts: Vec::new(), counted });
             }
             let own = &mut self.threads[index];
             thread.drain(|call| {
@@ -215,7 +234,10 @@ impl Followed {
                     own.tally.add(call, overhead, ns_per_tick);
                 }
             });
-            (0..sites).for_each(|site| own.tally.count(site, thread.calls(site)));
+            own.counts.resize(sites, Count::default());
+            for (site, count) in own.counts.iter_mut().enumerate() {
+                own.tally.count(site, count.look(thread.calls(site)));
+            }
             let calls = own.tally.calls();
             let (then, before) = own.counted;
             let passed = now.duration_since(then).as_secs_f64();
@@ -271,5 +293,17 @@ impl Followed {
             });
         }
         observed.threads_left_out += self.ledger.threads_left_out();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_may_come_round() {
+        let mut count = Count::default();
+        assert_eq!(count.look(u32::MAX), u64::from(u32::MAX));
+        assert_eq!(count.look(4), u64::from(u32::MAX) + 5);
     }
 }
