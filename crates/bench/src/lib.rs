@@ -9,5 +9,7 @@ mod error;
 pub mod nginx;
 pub mod pairs;
 pub mod process;
+pub mod program;
 
 pub use error::BenchError;
+pub use pairs::order;

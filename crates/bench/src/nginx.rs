@@ -64,15 +64,6 @@ impl Cpus {
     }
 }
 
-/// In which order three ways have their turn in a round: each as often first, in the middle and last, and
-/// as often after each other one.
-#[must_use]
-pub fn order(round: usize) -> [usize; 3] {
-    const ORDERS: [[usize; 3]; 6] =
-        [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 2, 1], [1, 0, 2]];
-    ORDERS[round % ORDERS.len()]
-}
-
 /// One way in one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
@@ -178,22 +169,6 @@ mod tests {
         check(&[2, 3], &[2], Some((3, 2, true)));
         check(&[7], &[], None);
         check(&[], &[], None);
-    }
-
-    #[test]
-    fn each_way_has_each_place_and_each_predecessor_equally_often() {
-        let mut places = [[0; 3]; 3];
-        let mut after = [[0; 3]; 3];
-        for order in (0..6).map(order) {
-            for (place, way) in order.into_iter().enumerate() {
-                places[way][place] += 1;
-            }
-            for pair in order.windows(2) {
-                after[pair[0]][pair[1]] += 1;
-            }
-        }
-        assert_eq!(places, [[2; 3]; 3]);
-        assert_eq!(after, [[0, 2, 2], [2, 0, 2], [2, 2, 0]]);
     }
 
     #[test]

@@ -2,6 +2,15 @@
 
 use dimmer_probe::stats::{Estimate, Samples};
 
+/// In which order three ways have their turn in a round: each as often first, in the middle and last, and
+/// as often after each other one.
+#[must_use]
+pub fn order(round: usize) -> [usize; 3] {
+    const ORDERS: [[usize; 3]; 6] =
+        [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 2, 1], [1, 0, 2]];
+    ORDERS[round % ORDERS.len()]
+}
+
 /// Rounds from which on the range of their differences holds the true median with more than 95 %.
 pub const ENOUGH: usize = 6;
 
@@ -52,6 +61,22 @@ pub fn verdict(change: &Estimate) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_way_has_each_place_and_each_predecessor_equally_often() {
+        let mut places = [[0; 3]; 3];
+        let mut after = [[0; 3]; 3];
+        for order in (0..6).map(order) {
+            for (place, way) in order.into_iter().enumerate() {
+                places[way][place] += 1;
+            }
+            for pair in order.windows(2) {
+                after[pair[0]][pair[1]] += 1;
+            }
+        }
+        assert_eq!(places, [[2; 3]; 3]);
+        assert_eq!(after, [[0, 2, 2], [2, 0, 2], [2, 2, 0]]);
+    }
 
     #[test]
     fn change_is_that_of_pairs_not_of_medians() {

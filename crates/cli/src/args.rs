@@ -278,6 +278,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub(crate) enum Bench {
     /// What a hooked call takes, beside the same call without a hook.
     Hook(BenchHook),
+    /// What observing costs a program of yours, and what narrower code gives back.
+    Program(BenchProgram),
     /// What wide-vector code costs a stock web server with TLS here, whether `dimmer observe` foretells it,
     /// and whether `dimmer run --mechanism narrow` gives it back.
     Nginx(BenchNginx),
@@ -288,6 +290,29 @@ pub(crate) struct BenchHook {
     /// Writes the figures as JSON; `-`: to standard output, without the table.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Runs the program as it is, observed, and narrow, in turn, and compares the rounds: how long it took, its time on CPUs, and
+whether its standard output and exit status are the same. It has no input; what it writes to standard error is lost.
+The exit status is 1 if observing changed what it does.
+
+Examples:
+  dimmer bench program -- x265 --asm avx512 -o /dev/stdout clip.y4m
+  dimmer bench program --rounds 9 --json cost.json -- openssl speed -seconds 1 sha256")]
+pub(crate) struct BenchProgram {
+    /// How often each way has its turn; from 6 on, agreement of all rounds is significant at 95 %.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    pub(crate) rounds: u32,
+
+    /// Writes everything as JSON; `-`: to standard output, without the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// The program and its arguments.
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]

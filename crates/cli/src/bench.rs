@@ -2,10 +2,19 @@
 
 mod hook;
 mod nginx;
+mod program;
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
+use dimmer_bench::pairs;
+use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::report::number::{grouped, percent};
 
 use crate::args::Bench;
 
@@ -13,5 +22,61 @@ pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
     match arguments {
         Bench::Hook(arguments) => hook::run(arguments),
         Bench::Nginx(arguments) => nginx::run(root, arguments),
+        Bench::Program(arguments) => program::run(arguments),
     }
+}
+
+/// The ways, by their place in results.
+const PLAIN: usize = 0;
+const OBSERVE: usize = 1;
+const NARROW: usize = 2;
+const NAMES: [&str; 3] = ["plain", "observe", "narrow"];
+
+/// An error, or that the user has interrupted: the exit status says so then, as a shell expects.
+fn end(error: anyhow::Error, interrupt: &Interrupt, what: &str) -> anyhow::Result<ExitCode> {
+    match interrupt.exit_status() {
+        Some(status) => {
+            eprintln!("Interrupted; {what}.");
+            Ok(ExitCode::from(status))
+        }
+        None => Err(error),
+    }
+}
+
+/// What each way puts before the server's own command.
+fn prefixes(observed: &Path) -> anyhow::Result<[Vec<OsString>; 3]> {
+    let own: PathBuf = std::env::current_exe().context("cannot find this program's own file")?;
+    let with = |arguments: &[&str]| -> Vec<OsString> {
+        let arguments = arguments.iter().map(OsString::from);
+        std::iter::once(own.clone().into_os_string()).chain(arguments).collect()
+    };
+    let mut observe = with(&["observe", "--json"]);
+    observe.extend([observed.as_os_str().to_owned(), "--".into()]);
+    Ok([Vec::new(), observe, with(&["run", "--mechanism", "narrow", "--"])])
+}
+
+/// A number with its sign, also a positive one's.
+fn signed(value: f64) -> String {
+    let number = grouped(value, 1);
+    if value > 0.0 { format!("+{number}") } else { number }
+}
+
+/// How far intervals of so many rounds can be relied on, where that needs a word.
+fn ratio_of_rounds(rounds: usize) -> String {
+    if rounds >= pairs::ENOUGH {
+        return String::new();
+    }
+    let holds = percent(pairs::range_holds_median_ratio(rounds));
+    format!(
+        "Intervals of {rounds} rounds are their range, which holds the true median in {holds} of cases.\n"
+    )
+}
+
+fn progress(turns: u64) -> ProgressBar {
+    let bar = ProgressBar::new(turns);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {msg}");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar
 }

@@ -3,8 +3,7 @@
 mod document;
 mod text;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -14,19 +13,13 @@ use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
+use super::{NAMES, OBSERVE, end, prefixes, progress};
 use crate::args::BenchNginx;
 use crate::launch;
 use crate::output::{self, Output};
 use document::Report;
-
-/// The ways, by their place in [`Measured::ways`].
-const PLAIN: usize = 0;
-const OBSERVE: usize = 1;
-const NARROW: usize = 2;
-const NAMES: [&str; 3] = ["plain", "observe", "narrow"];
 
 pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
@@ -37,7 +30,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCod
     let versions = tools.versions();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let measured = match measure(root, tools, cpus, arguments, &interrupt) {
-        Err(error) => return end(error, &interrupt),
+        Err(error) => return end(error, &interrupt, "the server has ended"),
         Ok(measured) => measured,
     };
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
@@ -54,17 +47,6 @@ pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCod
         }
     }
     Ok(ExitCode::from(u8::from(report.errors > 0)))
-}
-
-/// An error, or that the user has interrupted: the exit status says so then, as a shell expects.
-fn end(error: anyhow::Error, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
-    match interrupt.exit_status() {
-        Some(status) => {
-            eprintln!("Interrupted; the server has ended.");
-            Ok(ExitCode::from(status))
-        }
-        None => Err(error),
-    }
 }
 
 /// The programs, installed first if they are missing and this is root.
@@ -109,7 +91,7 @@ fn measure(
     let mut measured = Measured { ways: Default::default(), forecasts: Vec::new() };
     let progress = progress(u64::from(arguments.rounds) * 3);
     for round in 0..usize::try_from(arguments.rounds)? {
-        for way in dimmer_bench::nginx::order(round) {
+        for way in dimmer_bench::order(round) {
             progress.set_message(format!("round {}, {}", round + 1, NAMES[way]));
             let run = experiment.run(&prefixes[way], arguments.seconds, interrupt);
             let run = run.with_context(|| format!("{}, round {}", NAMES[way], round + 1))?;
@@ -128,18 +110,6 @@ fn measure(
         return Err(BenchError::Interrupted.into());
     }
     Ok(measured)
-}
-
-/// What each way puts before the server's own command.
-fn prefixes(observed: &Path) -> anyhow::Result<[Vec<OsString>; 3]> {
-    let own: PathBuf = std::env::current_exe().context("cannot find this program's own file")?;
-    let with = |arguments: &[&str]| -> Vec<OsString> {
-        let arguments = arguments.iter().map(OsString::from);
-        std::iter::once(own.clone().into_os_string()).chain(arguments).collect()
-    };
-    let mut observe = with(&["observe", "--json"]);
-    observe.extend([observed.as_os_str().to_owned(), "--".into()]);
-    Ok([Vec::new(), observe, with(&["run", "--mechanism", "narrow", "--"])])
 }
 
 /// The keys of `dimmer observe --json` that foretell, as far as this command reads them.
@@ -163,15 +133,6 @@ fn read_forecast(text: &str) -> serde_json::Result<Result<f64, String>> {
     let forecast: Forecast = serde_json::from_str(text)?;
     let share = forecast.lost.and_then(|lost| lost.share);
     Ok(share.ok_or_else(|| forecast.lost_unknown.unwrap_or_default()))
-}
-
-fn progress(turns: u64) -> ProgressBar {
-    let bar = ProgressBar::new(turns);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {msg}");
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar
 }
 
 #[cfg(test)]

@@ -215,6 +215,14 @@ impl From<Estimate> for EstimateEntry {
     }
 }
 
+/// Writes an estimate, if there is one, as [`EstimateEntry`].
+pub(crate) fn entry<S: serde::Serializer>(
+    estimate: &Option<Estimate>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    estimate.map(EstimateEntry::from).serialize(to)
+}
+
 /// The same with the spread of the samples.
 #[derive(Serialize)]
 struct QuantityEntry {

@@ -7,8 +7,9 @@ use dimmer_host::machine::Machine;
 use dimmer_probe::stats::{Estimate, Samples};
 use serde::Serialize;
 
-use super::{Measured, NAMES, NARROW, OBSERVE, PLAIN};
-use crate::report::json::EstimateEntry;
+use super::Measured;
+use crate::bench::{NAMES, NARROW, OBSERVE, PLAIN};
+use crate::report::json::entry;
 use crate::report::number::{SPACE, grouped, interval};
 
 /// Everything that came of the turns.
@@ -92,10 +93,6 @@ pub(super) struct Forecast {
     pub(super) lost_less_given_back_points: Option<Estimate>,
     /// Why nothing was foretold, as `observe` says it.
     lost_unknown: Option<String>,
-}
-
-fn entry<S: serde::Serializer>(estimate: &Option<Estimate>, to: S) -> Result<S::Ok, S::Error> {
-    estimate.map(EstimateEntry::from).serialize(to)
 }
 
 impl Report {

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use dimmer_bench::pairs;
 use dimmer_probe::stats::Estimate;
 
 use super::document::{Report, Way};
+use crate::bench::{ratio_of_rounds, signed};
 use crate::report::number::{SPACE, grouped, interval, percent};
 use crate::report::table::{plain_table, styled};
 
@@ -51,14 +51,7 @@ pub(super) fn render(report: &Report, width: u16) -> String {
              of them too.\n",
         );
     }
-    if report.rounds < pairs::ENOUGH {
-        let holds = percent(pairs::range_holds_median_ratio(report.rounds));
-        let _ = writeln!(
-            text,
-            "Intervals of {} rounds are their range, which holds the true median in {holds} of cases.",
-            report.rounds
-        );
-    }
+    text.push_str(&ratio_of_rounds(report.rounds));
     text.replace(SPACE, " ")
 }
 
@@ -83,10 +76,4 @@ fn row(report: &Report, way: &Way) -> Vec<String> {
         way.busy_ratio.map(|busy| percent(busy.median)).unwrap_or_default(),
         grouped((way.socket_errors + way.bad_responses) as f64, 0),
     ]
-}
-
-/// A number with its sign, also a positive one's.
-fn signed(value: f64) -> String {
-    let number = grouped(value, 1);
-    if value > 0.0 { format!("+{number}") } else { number }
 }

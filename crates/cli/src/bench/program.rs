@@ -1,0 +1,208 @@
+//! `dimmer bench program`: what observing costs a program, and what narrower code gives back.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use dimmer_bench::pairs;
+use dimmer_bench::program::Run;
+use dimmer_host::interrupt::Interrupt;
+use dimmer_probe::stats::{Estimate, Samples};
+use serde::Serialize;
+
+use super::{NAMES, OBSERVE, PLAIN, prefixes, progress, ratio_of_rounds, signed};
+use crate::args::BenchProgram;
+use crate::output::{self, Output};
+use crate::report::json::entry;
+use crate::report::number::{SPACE, grouped, interval};
+use crate::report::table::{plain_table, styled};
+use crate::{bad_input, launch};
+
+/// What was found; `docs/bench-json.md` describes every key.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: &'static str,
+    command: Vec<String>,
+    rounds: usize,
+    ways: Vec<Way>,
+    /// Whether plain runs had the same output and exit status each time.
+    is_repeatable: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Way {
+    way: &'static str,
+    #[serde(serialize_with = "entry")]
+    lasted_s: Option<Estimate>,
+    #[serde(serialize_with = "entry")]
+    cpu_s: Option<Estimate>,
+    /// Against the plain way, round by round.
+    #[serde(serialize_with = "entry")]
+    lasted_pct: Option<Estimate>,
+    #[serde(serialize_with = "entry")]
+    cpu_pct: Option<Estimate>,
+    /// Whether all its runs had the output and the exit status of the first plain one.
+    is_same: bool,
+}
+
+pub(super) fn run(arguments: &BenchProgram) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let program = launch::Program::find(&arguments.command)?;
+    program.takes_library().map_err(bad_input)?;
+    launch::library()?;
+    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
+    let ways = match measure(arguments, &interrupt) {
+        Err(error) => return super::end(error, &interrupt, "the program has ended"),
+        Ok(ways) => ways,
+    };
+    let report = Report::new(launch::shown(&arguments.command), &ways);
+    let rendered = serde_json::to_string_pretty(&report)? + "\n";
+    match json {
+        Some(json) if json.is_standard() => json.write(&rendered)?,
+        json => {
+            let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+            print!("{}", report.text(width));
+            if let Some(json) = json {
+                json.write(&rendered)?;
+            }
+        }
+    }
+    // What is observed must behave as ever.
+    let is_changed = report.is_repeatable && !report.ways[OBSERVE].is_same;
+    Ok(ExitCode::from(u8::from(is_changed)))
+}
+
+/// For each of [`NAMES`], its run in every round.
+fn measure(arguments: &BenchProgram, interrupt: &Interrupt) -> anyhow::Result<[Vec<Run>; 3]> {
+    let directory = tempfile::tempdir().context("cannot make a directory for results")?;
+    let prefixes = prefixes(&directory.path().join("observe.json"))?;
+    let mut ways: [Vec<Run>; 3] = Default::default();
+    let progress = progress(u64::from(arguments.rounds) * 3);
+    for round in 0..usize::try_from(arguments.rounds)? {
+        for way in dimmer_bench::order(round) {
+            progress.set_message(format!("round {}, {}", round + 1, NAMES[way]));
+            let run = dimmer_bench::program::run(&prefixes[way], &arguments.command, interrupt);
+            ways[way].push(run.with_context(|| format!("{}, round {}", NAMES[way], round + 1))?);
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    Ok(ways)
+}
+
+impl Report {
+    fn new(command: Vec<String>, ways: &[Vec<Run>; 3]) -> Self {
+        let first = ways[PLAIN].first().map(|run| run.outcome);
+        let is_same = |runs: &[Run]| runs.iter().all(|run| Some(run.outcome) == first);
+        let way = |way: usize| {
+            let of = |value: fn(&Run) -> f64| {
+                let values: Samples = ways[way].iter().map(value).collect();
+                let pairs = ways[PLAIN].iter().zip(&ways[way]);
+                let change =
+                    pairs::change_pct(pairs.map(|(plain, own)| (value(plain), value(own))));
+                (values.estimate(), change.filter(|_| way != PLAIN))
+            };
+            let (lasted_s, lasted_pct) = of(|run| run.lasted.as_secs_f64());
+            let (cpu_s, cpu_pct) = of(|run| run.on_cpu.as_secs_f64());
+            let is_same = is_same(&ways[way]);
+            Way { way: NAMES[way], lasted_s, cpu_s, lasted_pct, cpu_pct, is_same }
+        };
+        Self {
+            schema: "dimmer/bench-program/1",
+            command,
+            rounds: ways[PLAIN].len(),
+            ways: (0..NAMES.len()).map(way).collect(),
+            is_repeatable: is_same(&ways[PLAIN]),
+        }
+    }
+
+    fn text(&self, width: u16) -> String {
+        let mut text = format!("{}, {} rounds\n\n", self.command.join(" "), self.rounds);
+        let mut table = plain_table();
+        table.set_header(["way", "took", "than plain", "CPU time", "than plain"]);
+        let seconds = |estimate: &Option<Estimate>| {
+            let shown = |found: &Estimate| {
+                format!("{}{SPACE}s{SPACE}{}", grouped(found.median, 2), interval(found, 2))
+            };
+            estimate.as_ref().map(shown).unwrap_or_default()
+        };
+        let change = |estimate: &Option<Estimate>| {
+            let shown = |found: &Estimate| {
+                format!("{}{SPACE}%{SPACE}{}", signed(found.median), interval(found, 1))
+            };
+            estimate.as_ref().map(shown).unwrap_or_default()
+        };
+        for way in &self.ways {
+            table.add_row([
+                way.way.to_owned(),
+                seconds(&way.lasted_s),
+                change(&way.lasted_pct),
+                seconds(&way.cpu_s),
+                change(&way.cpu_pct),
+            ]);
+        }
+        text.push_str(&styled(table, width, false));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\n{}", self.sameness());
+        text.push_str(&ratio_of_rounds(self.rounds));
+        text.replace(SPACE, " ")
+    }
+
+    /// Whether the ways did the same.
+    fn sameness(&self) -> String {
+        if !self.is_repeatable {
+            return "Output or exit status differ from one plain run to the next, so nothing can be said of the \
+                    other ways'."
+                .to_owned();
+        }
+        let other: Vec<&str> =
+            self.ways.iter().filter(|way| !way.is_same).map(|way| way.way).collect();
+        if other.is_empty() {
+            return "Output and exit status were the same in all runs.".to_owned();
+        }
+        format!(
+            "Output or exit status differ from the plain way's: {}. All others are the same.",
+            other.join(", ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+    use std::time::Duration;
+
+    use dimmer_bench::program::Outcome;
+
+    use super::*;
+
+    fn runs(outputs: [u64; 3], ms: u64) -> Vec<Run> {
+        let run = |output| Run {
+            lasted: Duration::from_millis(ms),
+            on_cpu: Duration::from_millis(2 * ms),
+            outcome: Outcome { status: ExitStatus::from_raw(0), output, bytes: 1 },
+        };
+        outputs.map(run).to_vec()
+    }
+
+    fn text(ways: [Vec<Run>; 3]) -> String {
+        Report::new(vec!["encode".to_owned()], &ways).text(100)
+    }
+
+    #[test]
+    fn ways_are_compared_with_the_plain_one() {
+        let text = text([runs([7; 3], 1000), runs([7; 3], 1020), runs([7; 3], 900)]);
+        for part in ["encode, 3 rounds", "+2.0 %", "−10.0 %", "were the same in all runs", "75.0 %"]
+        {
+            assert!(text.contains(part), "no `{part}` in {text}");
+        }
+    }
+
+    #[test]
+    fn other_output_is_told_unless_plain_runs_differ_as_well() {
+        let told = |plain, observe| text([runs(plain, 1), runs(observe, 1), runs([7; 3], 1)]);
+        assert!(told([7; 3], [7, 7, 8]).contains("from the plain way's: observe. All"));
+        assert!(told([7, 8, 7], [7; 3]).contains("from one plain run to the next"));
+    }
+}
