@@ -204,6 +204,10 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
     pub(crate) classes: Vec<InstructionClass>,
 
+    /// Hooks these functions instead, whatever their instructions: by symbol, or as `dimmer scan` shows them.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with_all = ["pid", "via", "classes"])]
+    pub(crate) function: Vec<String>,
+
     /// Writes a page with plots that needs no network.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 pub(crate) mod document;
 mod losses;
+mod named;
 pub(crate) mod text;
 mod uprobes;
 
@@ -60,9 +61,15 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         (None, Some(Via::Uprobes)) => {
             (uprobes::start(root, &arguments.command, &classes, &end)?, Via::Uprobes)
         }
-        (None, _) => (start(&arguments.command, &classes, &end)?, Via::Hooks),
+        (None, _) => (start(arguments, &classes, &end)?, Via::Hooks),
     };
-    let known = document::known(&seen.observed, &classes, model.as_ref().map(|(model, _)| model));
+    let mut known =
+        document::known(&seen.observed, &classes, model.as_ref().map(|(model, _)| model));
+    if !arguments.function.is_empty() {
+        for functions in known.values_mut() {
+            functions.retain(|function| named::is_named(function, &arguments.function));
+        }
+    }
     let begin = |file: &Path, entry| {
         known.get(file).map_or(entry, |functions| document::begin(functions, entry))
     };
@@ -78,6 +85,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         observed: &seen.observed,
         known: &known,
         classes: &classes,
+        functions: &arguments.function,
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
     });
     if let Some(page) = page {
@@ -107,17 +115,35 @@ struct Seen {
 }
 
 /// Starts a program with hooks in it, and follows it to its end.
-fn start(words: &[OsString], classes: &[InstructionClass], end: &End<'_>) -> anyhow::Result<Seen> {
+fn start(arguments: &Observe, classes: &[InstructionClass], end: &End<'_>) -> anyhow::Result<Seen> {
+    let words = &arguments.command;
     let program = launch::Program::find(words)?;
     program
         .takes_library()
         .map_err(|why| bad_input(format!("{why}; as root, --via uprobes counts its calls")))?;
-    let library = launch::library()?;
-    let mut observer = Observer::new().context("cannot make a directory for ledgers")?;
+    let observer = Observer::new().context("cannot make a directory for ledgers")?;
     let mut command = Command::new(&program.file);
     command.args(&words[1..]);
-    let plans = state::plans(classes);
-    command.envs(observer.environment(classes, plans.as_deref()));
+    if arguments.function.is_empty() {
+        let plans = state::plans(classes);
+        command.envs(observer.environment(classes, plans.as_deref()));
+        follow(observer, &program, command, words, end)
+    } else {
+        // For what is loaded later there is no plan, and no class to make one for.
+        let plans = named::plans(&program, &arguments.function)?;
+        command.envs(observer.environment(&[], Some(plans.path())));
+        follow(observer, &program, command, words, end)
+    }
+}
+
+fn follow(
+    mut observer: Observer,
+    program: &launch::Program,
+    mut command: Command,
+    words: &[OsString],
+    end: &End<'_>,
+) -> anyhow::Result<Seen> {
+    let library = launch::library()?;
     command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
     let before = usage::time_of_ended_children();
     let mut child = program.spawn(&mut command)?;
@@ -152,11 +178,16 @@ struct Run<'a> {
     observed: &'a Observed,
     known: &'a Known,
     classes: &'a [InstructionClass],
+    /// The functions that were hooked instead, if the user has named any.
+    functions: &'a [String],
     model: Option<(&'a Model, &'a str)>,
 }
 
 /// The classes whose functions are worth a hook.
 fn classes(arguments: &Observe, model: Option<&Model>) -> Vec<InstructionClass> {
+    if !arguments.function.is_empty() {
+        return InstructionClass::ALL.to_vec();
+    }
     if !arguments.classes.is_empty() {
         return arguments.classes.clone();
     }

@@ -17,6 +17,7 @@ mod trial;
 pub use hooks::{HookError, Hooks};
 pub use ledger::{Ledger, LedgerError, Object, SiteEntry, Thread, TimedCall};
 pub use objects::{Loaded, Objects};
+pub use plan::{is_own_ground, keep_plan};
 pub use swap::forget_thread;
 pub use trial::{OWN_FILE, Overhead, Round};
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,22 @@ use crate::hooks::HookError;
 /// Names of files that hooks, or the loader under them, run on themselves: the C library and the loader,
 /// and the unwinder.
 const OWN_GROUND: [&str; 4] = ["libc.", "ld-", "ld64.", "libgcc_s."];
+
+/// Whether hooks, or the loader under them, run on the library of this name themselves; then nothing of it is hooked.
+#[must_use]
+pub fn is_own_ground(soname: &str) -> bool {
+    OWN_GROUND.iter().any(|own| soname.starts_with(own))
+}
+
+/// Has processes that look in `directory` hook these entries of a file, and no others. Each is an address in the file and how
+/// many bytes the jump displaces, as `dimmer_scan` says.
+///
+/// # Errors
+/// If the file is not there, or nothing can be written.
+pub fn keep_plan(file: &Path, mut entries: Vec<(u64, u8)>, directory: &Path) -> io::Result<()> {
+    entries.sort_unstable();
+    replace(&kept_at(file, directory)?, &Plan { entries }.write())
+}
 
 /// What to hook of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +54,7 @@ impl Plan {
         classes: &BTreeSet<InstructionClass>,
         directory: Option<&Path>,
     ) -> Result<Self, HookError> {
-        let kept = directory.and_then(|directory| kept_at(path, directory));
+        let kept = directory.and_then(|directory| kept_at(path, directory).ok());
         let text = kept.as_ref().and_then(|kept| fs::read_to_string(kept).ok());
         if let Some(plan) = text.and_then(|text| Self::read(&text)) {
             return Ok(plan);
@@ -53,7 +70,7 @@ impl Plan {
 
     fn new(scan: &Scan, classes: &BTreeSet<InstructionClass>) -> Self {
         let soname = scan.soname.as_deref().unwrap_or_default();
-        if OWN_GROUND.iter().any(|own| soname.starts_with(own)) {
+        if is_own_ground(soname) {
             return Self::default();
         }
         let is_wide =
@@ -93,15 +110,15 @@ fn entries(function: &Function) -> impl Iterator<Item = (u64, u8)> {
 
 const END: &str = "end\n";
 
-fn kept_at(path: &Path, directory: &Path) -> Option<PathBuf> {
-    let file = fs::metadata(path).ok()?;
+fn kept_at(path: &Path, directory: &Path) -> io::Result<PathBuf> {
+    let file = fs::metadata(path)?;
     let (seconds, rest) = (file.mtime(), file.mtime_nsec());
     let name = format!("{}-{}-{}-{seconds}.{rest}.plan", file.dev(), file.ino(), file.size());
-    Some(directory.join(name))
+    Ok(directory.join(name))
 }
 
 /// Replaces a file; whoever reads it meanwhile gets the old one or the new one.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}", std::process::id()));
     fs::write(&new, text)?;

@@ -40,7 +40,9 @@ pub(crate) struct Report {
     /// Time that this command itself had on CPUs.
     pub(crate) observer_cpu_s: f64,
     pub(crate) model: Option<ModelEntry>,
+    /// None if functions were named instead.
     pub(crate) hooked_classes: Vec<String>,
+    pub(crate) hooked_names: Vec<String>,
     pub(crate) files: Vec<File>,
     pub(crate) functions: Vec<Function>,
     pub(crate) by_thread: Vec<Thread>,
@@ -187,6 +189,7 @@ impl Report {
             Err(why) => (None, Some(why)),
         };
         let on_cpu = run.on_cpu.as_secs_f64();
+        let classes = run.classes.iter().filter(|_| run.functions.is_empty());
         let is_counted = run.via == Via::Uprobes;
         let hooks: std::time::Duration = observed.threads.iter().map(|thread| thread.hooks).sum();
         Self {
@@ -202,7 +205,8 @@ impl Report {
             hooks_share: (on_cpu > 0.0 && !is_counted).then(|| hooks.as_secs_f64() / on_cpu),
             observer_cpu_s: run.own_cpu.as_secs_f64(),
             model: run.model.map(|(model, from)| ModelEntry::new(model, from)),
-            hooked_classes: run.classes.iter().map(|class| class.name().to_owned()).collect(),
+            hooked_classes: classes.map(|class| class.name().to_owned()).collect(),
+            hooked_names: run.functions.to_vec(),
             files: files.collect(),
             ways: lost.map_or_else(Vec::new, |lost| losses::ways(lost, run, &functions)),
             functions,

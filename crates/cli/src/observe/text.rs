@@ -37,12 +37,12 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
     }
     let hooked: usize = report.files.iter().map(|file| file.hooked).sum();
     // Writing to a string cannot fail, here and below.
-    let _ = writeln!(
-        text,
-        "Hooked: {} with {} instructions.",
-        counted(hooked, "function"),
-        report.hooked_classes.join(", ")
-    );
+    let what = if report.hooked_names.is_empty() {
+        format!("with {} instructions", report.hooked_classes.join(", "))
+    } else {
+        "by name".to_owned()
+    };
+    let _ = writeln!(text, "Hooked: {} {what}.", counted(hooked, "function"));
     if let Some(share) = report.hooks_share {
         let _ = writeln!(
             text,

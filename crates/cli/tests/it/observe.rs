@@ -58,9 +58,11 @@ impl Victims {
     }
 }
 
+/// The library that is preloaded, once it is built.
+static BUILT: OnceLock<PathBuf> = OnceLock::new();
+
 /// Runs `dimmer observe`, after the library that it preloads was built.
 fn observe(home: &Path, arguments: &[&str]) -> Output {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(build_library);
     let mut command = command(home, &[]);
     command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
@@ -138,6 +140,26 @@ fn gaps_belong_to_the_function_that_a_call_ended_in() {
     assert!(ends["timed"].as_u64() > Some(300), "{ends}");
     assert_eq!((&starts["gap_after_ns"], &starts["lasted_ns"]), (&Value::Null, &Value::Null));
     assert!(ends["gap_after_ns"]["p50"].as_f64() > Some(0.0), "{ends}");
+}
+
+#[test]
+fn functions_can_be_named() {
+    let Some(victims) = Victims::compile(&["calls"]) else { return };
+    let program = victims.path("calls");
+    let json = victims.path("named.json");
+    let observe = |names: &str| {
+        observe(victims.directory.path(), &["--function", names, "--json", &json, "--", &program])
+    };
+    assert_eq!(observe("many,work").status.code(), Some(7));
+    let observed = std::fs::read_to_string(&json).unwrap();
+    let observed: Value = serde_json::from_str(&observed).unwrap();
+    assert_eq!(calls(&observed), BTreeMap::from([("many".into(), 100), ("work".into(), 2600)]));
+    assert_eq!(observed["hooked_names"], serde_json::json!(["many", "work"]));
+    let unknown = observe("variadik");
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("the nearest are `variadic`"), "{}", stderr(&unknown));
+    let own = observe("memcpy");
+    assert_eq!(own.status.code(), Some(2), "{}", stderr(&own));
 }
 
 #[test]
@@ -302,6 +324,22 @@ fn statically_linked_programs_are_counted_from_outside() {
         assert!(stderr(&output).contains("not available"), "{}", stderr(&output));
         println!("SKIPPED: {}", stderr(&output).trim());
     }
+}
+
+#[test]
+fn a_program_does_the_same_in_all_ways() {
+    let home = tempfile::tempdir().unwrap();
+    BUILT.get_or_init(build_library);
+    let options = ["bench", "program", "--rounds", "3", "--json", "-", "--"];
+    let command = ["sh", "-c", "echo done; exit 3"];
+    let output = crate::dimmer(home.path(), &[&options[..], &command].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let ways = found["ways"].as_array().unwrap();
+    let names: Vec<&Value> = ways.iter().map(|way| &way["way"]).collect();
+    assert_eq!(names, ["plain", "observe", "narrow"]);
+    assert!(ways.iter().all(|way| way["is_same"] == true), "{found}");
+    assert!(ways[0]["lasted_pct"].is_null() && !ways[1]["lasted_pct"].is_null(), "{found}");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn facts(report: &Report, machine: &MachineDescription) -> Markup {
         ("Processes", length(report.processes)),
         ("Threads with hooked calls", length(report.threads)),
         ("Functions hooked", length(hooked)),
-        ("Their classes", report.hooked_classes.join(", ")),
+        ("Chosen by", [&report.hooked_classes[..], &report.hooked_names].concat().join(", ")),
         ("Processor", machine.brand.clone()),
         ("Model", model.map_or_else(|| "none".to_owned(), |model| model.source.clone())),
     ];
