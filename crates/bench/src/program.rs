@@ -2,12 +2,16 @@
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hasher as _};
-use std::io::Read;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::io::{self, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dimmer_host::interrupt::Interrupt;
-use dimmer_host::usage;
+use dimmer_host::{program, usage};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::BenchError;
 
@@ -25,15 +29,19 @@ pub struct Run {
 /// How a run ended and what it wrote, so that two can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How it ended.
-    pub status: ExitStatus,
+    /// Its exit status, as a shell tells it: 128 and the number of the signal that ended it.
+    pub status: i32,
     /// A hash of its standard output.
     pub output: u64,
     /// The length of that (bytes).
     pub bytes: u64,
 }
 
-/// Runs `command` behind `prefix`, without input; its standard error goes nowhere.
+/// How often it is looked whether the user has interrupted.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Runs `command` behind `prefix`, without input; its standard error goes nowhere. If the user interrupts, it is told to end, and
+/// if this process is killed, the kernel tells it to (`setpriv --pdeathsig`, where that is installed).
 ///
 /// # Errors
 /// [`BenchError::System`] if it cannot be started, [`BenchError::Interrupted`] if the user has interrupted, when it has
@@ -43,38 +51,64 @@ pub fn run(
     command: &[OsString],
     interrupt: &Interrupt,
 ) -> Result<Run, BenchError> {
-    let words: Vec<&OsString> = prefix.iter().chain(command).collect();
-    let what =
-        || words.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
-    let mut start = Command::new(words.first().map_or(OsString::new(), |word| (*word).clone()));
-    start.args(words.iter().skip(1));
-    start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let setpriv = program::find("setpriv".as_ref(), std::env::var_os("PATH").as_deref()).ok();
+    let guard = setpriv.map(|setpriv| {
+        let options = ["--pdeathsig", "TERM", "--"].map(OsString::from);
+        [&[setpriv.into_os_string()], &options[..]].concat()
+    });
+    let words = [&guard.unwrap_or_default(), prefix, command].concat();
+    let Some((first, rest)) = words.split_first() else {
+        return Err(BenchError::system("run nothing")(io::ErrorKind::InvalidInput.into()));
+    };
+    let mut start = Command::new(first);
+    start.args(rest).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let (begun, before) = (Instant::now(), usage::time_of_ended_children());
-    let child = start.spawn().map_err(BenchError::system(format!("run {}", what())))?;
-    let outcome = finish(child).map_err(BenchError::system(format!("follow {}", what())))?;
-    let on_cpu = usage::time_of_ended_children().saturating_sub(before);
+    let shown = || command.first().unwrap_or(first).to_string_lossy();
+    let child = start.spawn().map_err(BenchError::system(format!("run {}", shown())))?;
+    let outcome = finish(child, interrupt);
+    let outcome = outcome.map_err(BenchError::system(format!("follow {}", shown())))?;
+    let (lasted, on_cpu) =
+        (begun.elapsed(), usage::time_of_ended_children().saturating_sub(before));
     if interrupt.is_set() {
         return Err(BenchError::Interrupted);
     }
-    Ok(Run { lasted: begun.elapsed(), on_cpu, outcome })
+    Ok(Run { lasted, on_cpu, outcome })
 }
 
-fn finish(mut child: Child) -> std::io::Result<Outcome> {
+/// Reads what it writes, and waits for its end.
+fn finish(mut child: Child, interrupt: &Interrupt) -> io::Result<Outcome> {
     let (mut hasher, mut bytes) = (DefaultHasher::new(), 0);
     let mut buffer = vec![0; 1 << 16];
+    let mut is_told = false;
     if let Some(mut output) = child.stdout.take() {
         loop {
-            let read = match output.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
+            if interrupt.is_set() && !is_told {
+                is_told = true;
+                end(&child);
+            }
+            let is_ready = poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&LOOK));
+            if matches!(is_ready, Ok(0) | Err(Errno::INTR)) {
+                continue;
+            }
+            let read = output.read(&mut buffer)?;
+            if read == 0 {
+                break;
+            }
             hasher.write(&buffer[..read]);
             bytes += read as u64;
         }
     }
-    Ok(Outcome { status: child.wait()?, output: hasher.finish(), bytes })
+    let status = child.wait()?;
+    let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    Ok(Outcome { status, output: hasher.finish(), bytes })
+}
+
+/// Tells it to end.
+fn end(child: &Child) {
+    if let Some(process) = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default()) {
+        // It may have ended just now.
+        let _ = kill_process(process, Signal::TERM);
+    }
 }
 
 #[cfg(test)]
@@ -90,16 +124,18 @@ mod tests {
     fn runs_that_do_the_same_have_the_same_outcome() {
         let (one, other) = (shell("echo a; exit 3"), shell("printf a; echo; exit 3"));
         assert_eq!(one.outcome, other.outcome);
-        assert_eq!((one.outcome.bytes, one.outcome.status.code()), (2, Some(3)));
+        assert_eq!((one.outcome.bytes, one.outcome.status), (2, 3));
+        assert_eq!(shell("kill -TERM $$").outcome.status, 143);
         assert_ne!(one.outcome, shell("echo b; exit 3").outcome);
         assert_ne!(one.outcome, shell("echo a; exit 4").outcome);
         assert!(one.lasted > Duration::ZERO);
     }
 
     #[test]
-    fn what_cannot_be_run_is_an_error() {
+    fn what_cannot_be_run_ends_so() {
         let words = [OsString::from("/nowhere/at/all")];
-        let refused = run(&[], &words, &Interrupt::install().unwrap()).unwrap_err();
-        assert!(refused.to_string().contains("/nowhere/at/all"), "{refused}");
+        // `setpriv` tells it as shells do.
+        let status = run(&[], &words, &Interrupt::install().unwrap()).map(|run| run.outcome.status);
+        assert!(!matches!(status, Ok(0)), "{status:?}");
     }
 }

@@ -43,7 +43,7 @@ fn end(error: anyhow::Error, interrupt: &Interrupt, what: &str) -> anyhow::Resul
     }
 }
 
-/// What each way puts before the server's own command.
+/// What each way puts before the program's own command.
 fn prefixes(observed: &Path) -> anyhow::Result<[Vec<OsString>; 3]> {
     let own: PathBuf = std::env::current_exe().context("cannot find this program's own file")?;
     let with = |arguments: &[&str]| -> Vec<OsString> {

@@ -171,8 +171,7 @@ pub(crate) fn follow(
 ) -> anyhow::Result<ExitStatus> {
     let mut is_told = false;
     let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
-    // Kernels before 5.3 have none.
-    let ended = process.and_then(|process| pidfd_open(process, PidfdFlags::empty()).ok());
+    let end = end_of(child.id());
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
             return Ok(status);
@@ -186,18 +185,25 @@ pub(crate) fn follow(
                 let _ = kill_process(process, Signal::TERM);
             }
         }
-        wait(ended.as_ref());
+        wait(end.as_ref());
     }
 }
 
-/// Waits for [`INTERVAL`], or until the process ends.
-fn wait(ended: Option<&OwnedFd>) {
-    let Some(ended) = ended else {
-        return std::thread::sleep(INTERVAL);
+/// By what the end of a process is known; kernels before 5.3 have none.
+pub(crate) fn end_of(process: u32) -> Option<OwnedFd> {
+    let process = Pid::from_raw(i32::try_from(process).ok()?)?;
+    pidfd_open(process, PidfdFlags::empty()).ok()
+}
+
+/// Waits for [`INTERVAL`], or until the process ends; whether it has.
+pub(crate) fn wait(end: Option<&OwnedFd>) -> bool {
+    let Some(end) = end else {
+        std::thread::sleep(INTERVAL);
+        return false;
     };
     let longest = Timespec::try_from(INTERVAL).ok();
     // A signal ends it as well, and then it is looked why.
-    let _ = poll(&mut [PollFd::new(ended, PollFlags::IN)], longest.as_ref());
+    poll(&mut [PollFd::new(end, PollFlags::IN)], longest.as_ref()).is_ok_and(|ended| ended > 0)
 }
 
 /// The program's own exit status, as a shell tells it: 128 and the number of the signal that ended it.

@@ -48,9 +48,8 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
     let model = scan::choose_model(arguments.model.as_deref(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model));
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let deadline =
-        arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-    let end = End { deadline, interrupt: &interrupt };
+    let after = arguments.seconds.map(Duration::from_secs_f64);
+    let end = End { after, interrupt: &interrupt };
     let (mut seen, via) = match (arguments.pid, arguments.via) {
         (Some(_), Some(Via::Hooks)) => {
             return Err(bad_input(
@@ -74,6 +73,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         known.get(file).map_or(entry, |functions| document::begin(functions, entry))
     };
     seen.observed.gather(begin);
+    let own_cpu = usage::own_time();
     let report = Report::new(&Run {
         command: &seen.command,
         via,
@@ -81,7 +81,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         is_governable: !cpufreq::policies(root).is_empty(),
         status: seen.status,
         on_cpu: seen.on_cpu,
-        own_cpu: usage::own_time(),
+        own_cpu,
         observed: &seen.observed,
         known: &known,
         classes: &classes,
@@ -148,7 +148,7 @@ fn follow(
     let before = usage::time_of_ended_children();
     let mut child = program.spawn(&mut command)?;
     let look = || observer.look().context("cannot read the ledgers");
-    let status = launch::follow(&mut child, end.deadline, end.interrupt, look)?;
+    let status = launch::follow(&mut child, end.deadline(), end.interrupt, look)?;
     let on_cpu = usage::time_of_ended_children().saturating_sub(before);
     let observed = observer.finish().context("cannot read the ledgers")?;
     Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed })
@@ -156,8 +156,16 @@ fn follow(
 
 /// When to end, before the program does.
 struct End<'a> {
-    deadline: Option<Instant>,
+    /// How long after everything is prepared.
+    after: Option<Duration>,
     interrupt: &'a Interrupt,
+}
+
+impl End<'_> {
+    /// When that is, if everything is prepared now.
+    fn deadline(&self) -> Option<Instant> {
+        self.after.map(|after| Instant::now() + after)
+    }
 }
 
 /// What was run, and what came of it.

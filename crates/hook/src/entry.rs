@@ -111,7 +111,7 @@ fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
     let own = |what: i64| (place.thread + what).cast_unsigned();
     let mut code = CodeAssembler::new(64)?;
     code.sub(dword_ptr(own(COUNTDOWN)).fs(), 1)?;
-    code.jb(place.rare)?;
+    code.js(place.rare)?;
     code.mov(ptr(rsp - 8), r11)?;
     code.mov(r11, qword_ptr(own(COUNTED_AT)).fs())?;
     code.inc(dword_ptr(r11 + 4 * i64::from(place.site)))?;

@@ -18,7 +18,7 @@ use crate::objects::Loaded;
 use crate::plan::Plan;
 use crate::swap::{self, Site};
 
-/// Bytes of a stub, at most: 39 to count, and the displaced instructions, of 19 bytes at most, some of which
+/// Bytes of a stub, at most: some 40 to count, and the displaced instructions, of 19 bytes at most, some of which
 /// become longer elsewhere. Most stubs have less than the 64 bytes of a line of the cache.
 const STUB_BYTES: usize = 128;
 

@@ -51,7 +51,8 @@ const UNDER_WAY: usize = 64;
 /// Calls until it is looked again whether the ring of records has room.
 const LATER: u32 = 1 << 16;
 
-/// Where in a thread's memory is the countdown to the next timed call (32 bits). Zero: the next one.
+/// Where in a thread's memory is the countdown to the next timed call (32 bits). Zero or less: the next one. Below zero it is
+/// while a call is on its way to be timed; a signal handler's calls go the same way then.
 pub(crate) const COUNTDOWN: i64 = 0;
 /// Where it is told what the call is for that ends the countdown (32 bits): to be timed, or as follows.
 const NEXT: i64 = 4;
@@ -77,6 +78,8 @@ const CLOCK_EVERY: usize = 64;
 /// (`dimmer_probe` measures that). They take 0.3 us.
 const CHAIN: usize = 320;
 
+// Countdown and purpose are written as one, so that no signal handler sees half of it.
+const _: () = assert!(NEXT == COUNTDOWN + 4);
 const _: () = assert!(ROWS == 0x1000 && ROW_BYTES == 1 << 6 && RECORD_BYTES == 1 << 5);
 
 /// What the stub hands over: where a call came from and where it is to go.
@@ -162,9 +165,8 @@ global_asm!(
     // Only looked at, unless all calls are timed.
     "cmp dword ptr fs:[r8 + {next}], {looked_at}",
     "jne 22f",
-    "mov dword ptr fs:[r8 + {next}], 0",
     "mov eax, fs:[r8 + {kept}]",
-    "mov fs:[r8 + {countdown}], eax",
+    "mov fs:[r8 + {countdown}], rax",
     "test eax, eax",
     "jnz 45f",
     "22:",
@@ -249,8 +251,8 @@ global_asm!(
     "shr ecx, 1",
     "add edx, ecx",
     "mov fs:[r8 + {kept}], edx",
-    "mov dword ptr fs:[r8 + {next}], {looked_at}",
-    "mov dword ptr fs:[r8 + {countdown}], 0",
+    "movabs rax, {looked_at} << 32",
+    "mov fs:[r8 + {countdown}], rax",
     "dimmer_pop r8",
     "dimmer_pop rdi",
     "dimmer_pop rsi",
@@ -292,13 +294,13 @@ global_asm!(
     // No room: count for a while.
     "40:",
     "inc qword ptr [rbx + {dropped}]",
-    "mov dword ptr fs:[r8 + {countdown}], {later}",
-    "mov dword ptr fs:[r8 + {next}], 0",
+    "mov eax, {later}",
+    "mov fs:[r8 + {countdown}], rax",
     "jmp 45f",
     // Note where the timed call goes on, and look at the next.
     "50:",
-    "mov dword ptr fs:[r8 + {next}], {looked_at}",
-    "mov dword ptr fs:[r8 + {countdown}], 0",
+    "movabs rax, {looked_at} << 32",
+    "mov fs:[r8 + {countdown}], rax",
     "lea rsi, [rsp + 88]",
     "mov rdi, rsi",
     "shr rdi, 3",
@@ -475,15 +477,14 @@ global_asm!(
     "test esi, 1",
     "jnz 28f",
     "22:",
-    "mov dword ptr fs:[r8 + {next}], {follows}",
-    "mov dword ptr fs:[r8 + {countdown}], 0",
+    "movabs rax, {follows} << 32",
+    "mov fs:[r8 + {countdown}], rax",
     "jmp 9f",
     "28:",
     "cmp dword ptr fs:[r8 + {next}], {looked_at}",
     "jne 9f",
-    "mov dword ptr fs:[r8 + {next}], 0",
     "mov eax, fs:[r8 + {kept}]",
-    "mov fs:[r8 + {countdown}], eax",
+    "mov fs:[r8 + {countdown}], rax",
     "jmp 9f",
     "8:",
     "inc qword ptr [rbx + {dropped}]",

@@ -48,6 +48,9 @@ const COUNTED_ROUNDS: usize = 5;
 /// Timed calls by which the overhead is found.
 const CALLS: u32 = 200;
 
+/// A period in which nothing is timed that is called here; a countdown of one and a half has 31 bits.
+const NEVER: u32 = 1 << 30;
+
 /// What timing adds to the times that it gives (ticks).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
@@ -86,7 +89,7 @@ impl Hooks {
                 between.extend(before.map(|ended| call.begin.saturating_sub(ended)));
                 before = Some(call.end);
             });
-            thread.set_period(u32::MAX);
+            thread.set_period(NEVER);
             restart(&thread);
             let rounds = (0..COUNTED_ROUNDS).map(|_| {
                 let hooked = ticks_of(|| call_hooked(COUNTED));
@@ -113,7 +116,7 @@ impl Hooks {
         let Some(thread) = self.own_thread() else { return Ok(Vec::new()) };
         let round = |_| {
             let plain_ns = per_call(calls, || call_plain(calls));
-            thread.set_period(u32::MAX);
+            thread.set_period(NEVER);
             restart(&thread);
             let counted_ns = per_call(calls, || call_hooked(calls));
             thread.set_period(crate::period(1e9 / counted_ns));

@@ -230,7 +230,7 @@ impl Followed {
             }
             let own = &mut self.threads[index];
             thread.drain(|call| {
-                if call.site < sites {
+                if call.site < sites && call.ended_in < sites {
                     own.tally.add(call, overhead, ns_per_tick);
                 }
             });

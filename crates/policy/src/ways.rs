@@ -17,7 +17,7 @@ pub struct Load {
     pub lost: f64,
     /// Calls of these functions.
     pub calls: f64,
-    /// What handing one call to another core and coming back takes; `None` if nobody has measured it.
+    /// What handing one call to another core and coming back takes at least; `None` if nobody has measured it.
     pub hand_off: Option<f64>,
     /// Whether the machine lets its clock be governed.
     pub is_governable: bool,
@@ -78,7 +78,7 @@ pub fn prospects(load: &Load) -> Vec<Prospect> {
         // The work itself leaves this core as well, but not the machine.
         Way::Move => load.hand_off.map(|each| {
             let net = share(load.lost - load.calls * each);
-            (net, net)
+            (net.min(0.0), net)
         }),
         // All of it, if the clock were back right after each call; what raising it costs is not known.
         Way::Govern => load.is_governable.then(|| (0.0, share(load.lost))),
@@ -119,18 +119,23 @@ mod tests {
     }
 
     #[test]
-    fn long_calls_are_moved_if_a_hand_off_is_cheap() {
+    fn moving_gives_back_what_the_hand_off_leaves_at_most() {
         let load = Load {
             on_cpu: 1.0,
             within: Some(0.2),
             lost: 0.05,
             calls: 5000.0,
-            hand_off: Some(0.5e-6),
-            is_governable: false,
+            hand_off: Some(1e-6),
+            ..Load::default()
         };
-        assert_eq!(best(&load), Way::Move);
-        let dear = Load { hand_off: Some(30e-6), ..load };
-        assert_eq!(best(&dear), Way::Leave);
+        let gain = |load: &Load| {
+            prospects(load).into_iter().find(|found| found.way == Way::Move).unwrap().gain.unwrap()
+        };
+        let (least, most) = gain(&load);
+        assert!(least == 0.0 && (most - 0.045).abs() < 1e-12);
+        assert!(gain(&Load { hand_off: Some(30e-6), ..load }).1 < 0.0);
+        // What is not sure to bring anything is not the first thing to do.
+        assert_eq!(best(&load), Way::Leave);
     }
 
     #[test]

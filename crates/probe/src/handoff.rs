@@ -18,6 +18,9 @@ const BATCHES: usize = 100;
 /// No longer than this: where CPUs are shared, one of the threads may have to wait for hers.
 const LONGEST: Duration = Duration::from_millis(200);
 
+/// Turns of a loop that waits, until it looks whether it still makes sense.
+const PATIENCE: u32 = 1024;
+
 /// A cache line of its own, and the one that processors fetch with it.
 #[repr(align(128))]
 #[derive(Debug, Default)]
@@ -96,8 +99,11 @@ impl Lines {
             for _ in 0..TRIPS {
                 asked += 1;
                 self.there.0.store(asked, Ordering::Release);
+                let mut spins = 0_u32;
                 while self.back.0.load(Ordering::Acquire) != asked {
-                    if is_gone() {
+                    spins = spins.wrapping_add(1);
+                    let is_late = || begun.elapsed() >= LONGEST;
+                    if spins.is_multiple_of(PATIENCE) && (is_gone() || is_late()) {
                         return Samples::new(batches);
                     }
                     std::hint::spin_loop();

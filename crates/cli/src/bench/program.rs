@@ -169,8 +169,6 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-    use std::process::ExitStatus;
     use std::time::Duration;
 
     use dimmer_bench::program::Outcome;
@@ -181,7 +179,7 @@ mod tests {
         let run = |output| Run {
             lasted: Duration::from_millis(ms),
             on_cpu: Duration::from_millis(2 * ms),
-            outcome: Outcome { status: ExitStatus::from_raw(0), output, bytes: 1 },
+            outcome: Outcome { status: 0, output, bytes: 1 },
         };
         outputs.map(run).to_vec()
     }

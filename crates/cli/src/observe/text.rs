@@ -69,7 +69,10 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
         let _ = writeln!(text, "{problem}");
     }
     if report.threads_left_out > 0 {
-        let _ = writeln!(text, "Some threads were not seen: there were too many.");
+        let _ = writeln!(
+            text,
+            "Some threads were not seen: there were too many, or they could not be counted."
+        );
     }
     if report.functions.is_empty() {
         text.push_str("None of them was called.\n");
@@ -166,7 +169,7 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
     match outlook.way {
         "leave" => ("leave it as it is".to_owned(), None),
         "narrow" if report.source == "uprobes" => {
-            (format!("start it narrower (dimmer run --mechanism narrow), {gain}"), None)
+            (format!("run it with narrower code, {gain}"), None)
         }
         "narrow" => {
             let command = format!("dimmer run --mechanism narrow -- {}", report.command.join(" "));
@@ -182,7 +185,7 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
                     "gives back {} at most, as handing over takes {least} a call at least; Dimmer cannot do it yet",
                     percent(most)
                 ),
-                _ => "but there is only one CPU".to_owned(),
+                _ => "but what handing over takes could not be measured".to_owned(),
             };
             (format!("move it to another core, {gain}"), None)
         }

@@ -10,7 +10,7 @@ use dimmer_host::held::Held;
 use dimmer_host::process::{self, Thread};
 use dimmer_host::root::Root;
 use dimmer_host::{libraries, usage};
-use dimmer_observe::{Attached, FunctionPlace, INTERVAL, MOST_COUNTERS, ProbePoint};
+use dimmer_observe::{Attached, FunctionPlace, MOST_COUNTERS, ProbePoint};
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::Code;
 
@@ -34,16 +34,16 @@ pub(super) fn attach(
     let mut attached = Attached::new(root, process, points)?;
     let before = process::on_cpu(root, process);
     let mut on_cpu = before.clone();
-    let is_over = || end.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    let ended = launch::end_of(process);
+    let deadline = end.deadline();
+    let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
     while !end.interrupt.is_set() && !is_over() {
         let now = process::on_cpu(root, process);
-        // A process that has ended has no threads.
-        if now.is_empty() {
+        if now.is_empty() || launch::wait(ended.as_ref()) {
             break;
         }
         on_cpu.extend(now);
         attached.look();
-        std::thread::sleep(INTERVAL);
     }
     let since = |(thread, time): (&Thread, &Duration)| {
         time.saturating_sub(before.get(thread).copied().unwrap_or_default())
@@ -77,7 +77,7 @@ pub(super) fn start(
         attached.look();
         Ok(())
     };
-    let status = launch::follow(&mut child, end.deadline, end.interrupt, look)?;
+    let status = launch::follow(&mut child, end.deadline(), end.interrupt, look)?;
     let on_cpu = usage::time_of_ended_children().saturating_sub(before);
     let observed = attached.finish();
     Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed })
