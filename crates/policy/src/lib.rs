@@ -5,4 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod cost;
+pub mod licence;
 pub mod ways;

@@ -4,8 +4,8 @@
 //! next. (Why is not known: it was seen at every clock of the core, most at the highest, with bursts of every length,
 //! for some milliseconds at a time.) A median over both would be a median of nothing, so the
 //! two kinds are told apart by their cost. Baselines cost something now and then as well, when the
-//! clock wanders or time is stolen; as many bursts do so by chance, and have to be taken out. How
-//! many that is, the long stretches of scalar code before each burst tell.
+//! clock wanders or time is stolen, and as many bursts do so by chance. How many that is, the long stretches of scalar
+//! code before each burst tell; what the others cost is told by the excess of bursts over chance.
 
 use crate::stats::{self, Estimate, Samples, batch_mean95, floor_index, share95};
 
@@ -21,9 +21,16 @@ pub(crate) const SMALLEST_COST_NS: f64 = 20.0;
 /// tried, at nearly the same repetitions.
 const BY_CHANCE: f64 = 1.0 / 30_000.0;
 
-/// The share of the bursts above a threshold that must be there beyond chance. With fewer, what
-/// bursts with the effect cost cannot be told from what any code costs by chance.
-const PURE: f64 = 0.5;
+/// Repetitions that are taken together when intervals are found by resampling: the effect comes and goes, and stays for tens
+/// of milliseconds.
+const STRETCH: usize = 20;
+
+/// How often it is resampled (Efron and Tibshirani, "An Introduction to the Bootstrap", §13: 1000; a median needs fewer).
+const RESAMPLES: usize = 400;
+
+/// Farther than by this factor from its median, either way, the interval of a cost must not reach: otherwise chance and effect
+/// cannot be told apart, and neither can the cost.
+const TOLD: f64 = 2.0;
 
 /// What each repetition costs, in the order of time (ns).
 #[derive(Clone, Debug)]
@@ -45,6 +52,8 @@ pub(crate) struct Presence {
     /// The share of bursts that cost something, less that by chance; `None` with fewer than two
     /// repetitions.
     pub(crate) share: Option<Estimate>,
+    /// What those with the effect cost (ns); the interval has the doubt which they are. `None` if they are of one kind.
+    pub(crate) cost: Option<Estimate>,
 }
 
 impl Costs {
@@ -68,16 +77,50 @@ impl Costs {
     /// Tells bursts with the effect from those without.
     pub(crate) fn presence(&self) -> Presence {
         let Some((typical, least)) = self.noise() else {
-            return Presence { with: None, share: None };
+            return Presence { with: None, share: None, cost: None };
         };
         let Some(threshold) = self.threshold(typical, least) else {
-            return Presence { with: None, share: self.share_above(typical + least) };
+            let share = self.share_above(typical + least);
+            return Presence { with: None, share, cost: None };
         };
-        let with = self.above_beyond_chance(threshold);
-        let costs: Samples = with.iter().map(|&index| self.bursts[index]).collect();
+        let is_told =
+            |cost: &Estimate| cost.ci95.0 > cost.median / TOLD && cost.ci95.1 < cost.median * TOLD;
+        let cost = self.cost_above(threshold).filter(is_told);
         // Two kinds, not the tail of one: those with the effect lie well above the noise.
-        let two = costs.quantile(0.5).is_some_and(|middle| middle > typical + 2.0 * least);
-        Presence { with: two.then_some(with), share: self.share_above(threshold) }
+        let two = cost.filter(|cost| cost.median > typical + 2.0 * least);
+        let with = two.map(|cost| self.nearest_to(cost.median, threshold));
+        Presence { with, share: self.share_above(threshold), cost: two }
+    }
+
+    /// What bursts above the threshold cost that are there beyond chance: half of that excess costs more. Its interval
+    /// is that of stretches drawn with repetition. `None` if there is no excess, or nearly as often none.
+    fn cost_above(&self, threshold: f64) -> Option<Estimate> {
+        let stretches = self.stretches(threshold);
+        let chances_a_burst = self.chances_a_burst();
+        let cost = |chosen: &mut dyn Iterator<Item = usize>| {
+            let events = chosen.flat_map(|index| stretches[index].iter().copied()).collect();
+            median_beyond_chance(events, chances_a_burst)
+        };
+        let median = cost(&mut (0..stretches.len()))?;
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut resample =
+            || cost(&mut (0..stretches.len()).map(|_| random.usize(0..stretches.len())));
+        let found: Samples = (0..RESAMPLES).filter_map(|_| resample()).collect();
+        let ci95 = (found.quantile(0.025)?, found.quantile(0.975)?);
+        (found.len() * 20 > RESAMPLES * 19).then_some(Estimate { median, ci95 })
+    }
+
+    /// What cost more than this in each stretch, and whether it was a burst's doing.
+    fn stretches(&self, threshold: f64) -> Vec<Vec<(f64, bool)>> {
+        let mut stretches = vec![Vec::new(); self.bursts.len().div_ceil(STRETCH)];
+        for (index, (burst, baseline)) in self.bursts.iter().zip(&self.baselines).enumerate() {
+            let quiet = self.quiet.get(index).map(Vec::as_slice).unwrap_or_default();
+            let chances = quiet.iter().chain([baseline]).map(|cost| (*cost, false));
+            let all = chances.chain([(*burst, true)]);
+            let above = all.filter(|(cost, _)| self.is_above(*cost, threshold));
+            stretches[index / STRETCH].extend(above);
+        }
+        stretches
     }
 
     /// A cost above which bursts stand out from chance; `None` if they do nowhere. Of those as
@@ -90,7 +133,7 @@ impl Costs {
         let tell =
             |threshold: &f64| self.exceeds_chance(*threshold) && self.exceeds_baselines(*threshold);
         let tried: Vec<(f64, f64)> = thresholds
-            .filter(|threshold| self.is_pure(*threshold) && tell(threshold))
+            .filter(tell)
             .map(|threshold| (threshold, self.stands_out(threshold)))
             .collect();
         let best = tried.iter().map(|(_, stands_out)| *stands_out).fold(0.0, f64::max);
@@ -100,17 +143,8 @@ impl Costs {
 
     /// How many more bursts than by chance cost more than this.
     pub(crate) fn more_above(&self, threshold: f64) -> usize {
-        floor_index(self.beyond_chance(threshold) + 0.5)
-    }
-
-    fn beyond_chance(&self, threshold: f64) -> f64 {
-        let chances = self.chances(threshold).len() as f64;
-        self.above(threshold) as f64 - chances / self.chances_a_burst()
-    }
-
-    /// Whether most bursts that cost more than this have the effect.
-    fn is_pure(&self, threshold: f64) -> bool {
-        self.beyond_chance(threshold) >= PURE * self.above(threshold) as f64
+        let (bursts, by_chance) = (self.above(threshold), self.chances(threshold));
+        floor_index(bursts as f64 - by_chance.len() as f64 / self.chances_a_burst() + 0.5)
     }
 
     /// What a baseline typically costs, and how much more is beyond its noise; `None` without any.
@@ -191,27 +225,31 @@ impl Costs {
         both.map(difference).collect()
     }
 
-    /// The bursts above the threshold, without as many as it is by chance: for each of these the
-    /// burst is left out that is nearest in cost to what happened by chance.
-    fn above_beyond_chance(&self, threshold: f64) -> Vec<usize> {
+    /// As many bursts as cost more than the threshold beyond chance, those whose cost is nearest to `cost`; ascending.
+    fn nearest_to(&self, cost: f64, threshold: f64) -> Vec<usize> {
         let bursts = self.bursts.iter().enumerate();
-        let bursts = bursts.filter(|(_, cost)| self.is_above(**cost, threshold));
-        let mut with: Vec<usize> = bursts.map(|(index, _)| index).collect();
-        let chances = self.chances(threshold);
-        let number = floor_index(chances.len() as f64 / self.chances_a_burst() + 0.5);
-        for index in 0..number {
-            let Some(chance) = chances.quantile((index as f64 + 0.5) / number as f64) else {
-                break;
-            };
-            let away = |index: &usize| (self.bursts[*index] - chance).abs();
-            let nearest =
-                (0..with.len()).min_by(|a, b| away(&with[*a]).total_cmp(&away(&with[*b])));
-            if let Some(nearest) = nearest {
-                with.remove(nearest);
-            }
-        }
+        let above = bursts.filter(|(_, own)| self.is_above(**own, threshold));
+        let mut with: Vec<usize> = above.map(|(index, _)| index).collect();
+        let away = |index: &usize| (self.bursts[*index] - cost).abs();
+        with.sort_by(|a, b| away(a).total_cmp(&away(b)));
+        with.truncate(self.more_above(threshold));
+        with.sort_unstable();
         with
     }
+}
+
+/// The cost that half of the excess of bursts over chances lies above; `None` if there is no excess. Each event is a cost
+/// (ns) and whether it is a burst's.
+fn median_beyond_chance(mut events: Vec<(f64, bool)>, chances_a_burst: f64) -> Option<f64> {
+    let weight = |is_burst: bool| if is_burst { 1.0 } else { -1.0 / chances_a_burst };
+    let excess: f64 = events.iter().map(|(_, is_burst)| weight(*is_burst)).sum();
+    events.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+    let mut above = 0.0;
+    let half = events.iter().find(|(_, is_burst)| {
+        above += weight(*is_burst);
+        above >= excess / 2.0
+    });
+    half.map(|(cost, _)| *cost).filter(|_| excess > 0.0)
 }
 
 #[cfg(test)]
@@ -281,18 +319,24 @@ mod tests {
     }
 
     #[test]
-    fn a_few_among_many_chances_have_no_cost() {
-        // Of the bursts, 6 % cost 300 ns and 12 % as much by chance: which is which, nobody can tell.
-        let mut costs = costs(0.0, |_| false);
-        let often = |index: usize, of: usize| if index.is_multiple_of(of) { 300.0 } else { 0.0 };
-        for index in 0..1000 {
-            costs.bursts[index] += often(index, 8) + often(index + 1, 16);
-            costs.baselines[index] += often(index, 8);
-            costs.quiet[index].iter_mut().for_each(|cost| *cost += often(index, 8));
+    fn a_few_among_twice_as_many_chances_have_their_cost() {
+        let presence = costs(0.08, |index| index % 25 == 0).presence();
+        let cost = presence.cost.unwrap();
+        assert!(cost.ci95.0 < 1400.0 && 1400.0 < cost.ci95.1, "{cost:?}");
+        assert!((cost.median / 1400.0 - 1.0).abs() < 0.1, "{cost:?}");
+    }
+
+    #[test]
+    fn what_may_cost_much_or_little_has_no_cost() {
+        // Some cost 200 ns, as many 1400: half of them cost more than either.
+        let scattered = |index: usize| (index.wrapping_mul(2_654_435_761) >> 9) % 30;
+        let mut costs = costs(0.0, |index| scattered(index) == 0);
+        for index in (0..1000).filter(|index| scattered(*index) == 1) {
+            costs.bursts[index] += 200.0;
         }
         let presence = costs.presence();
-        assert_eq!(presence.with, None);
-        assert!(presence.share.unwrap().ci95.0 > 0.05, "{:?}", presence.share);
+        assert_eq!((presence.with, presence.cost), (None, None));
+        assert!(presence.share.unwrap().ci95.0 > 0.02, "{:?}", presence.share);
     }
 
     #[test]
@@ -338,7 +382,7 @@ mod tests {
     fn nothing_measured_is_nothing_told() {
         let costs =
             Costs { most: 10_000.0, bursts: Vec::new(), baselines: Vec::new(), quiet: Vec::new() };
-        assert_eq!(costs.presence(), Presence { with: None, share: None });
+        assert_eq!(costs.presence(), Presence { with: None, share: None, cost: None });
         assert_eq!(costs.mean(), None);
     }
 }

@@ -189,6 +189,14 @@ impl Response {
         }
     }
 
+    /// What a burst with the effect costs (ns); the interval has also the doubt which bursts have it.
+    pub(crate) fn extra(&self) -> Option<Estimate> {
+        let own = self.extra_ns.estimate()?;
+        let Some(cost) = self.presence.cost else { return Some(own) };
+        let ci95 = (own.ci95.0.min(cost.ci95.0), own.ci95.1.max(cost.ci95.1));
+        Some(Estimate { ci95, ..own })
+    }
+
     /// The share of bursts with the effect, or at most with one unseen; `None` if all have it.
     pub(crate) fn share(&self) -> Option<Estimate> {
         self.presence.share.filter(|_| self.presence.with.is_some() || !self.effect)
@@ -197,7 +205,7 @@ impl Response {
     /// The largest cost that an effect may have on average and stay unseen, or the largest that the
     /// effect has where there is one; both at 95 % (ns).
     pub(crate) fn bound_ns(&self) -> f64 {
-        let typical = self.extra_ns.estimate().map_or(f64::NAN, |extra| extra.bound());
+        let typical = self.extra().map_or(f64::NAN, |extra| extra.bound());
         let mean = self.mean_ns.map_or(f64::NAN, |mean| mean.bound());
         if self.effect { typical } else { typical.max(mean) }
     }
@@ -216,12 +224,12 @@ pub(crate) fn analyse(calibration: &Calibration, seen: &Seen) -> Response {
         .with
         .as_ref()
         .map(|with| superpose(calibration, &of(bursts, with), &of(baselines, with), issue));
-    let (found, with) = match those.filter(|those| those.effect) {
-        Some(those) => (those, presence.with),
-        None => (all, None),
+    let (found, with, cost) = match those.filter(|those| those.effect) {
+        Some(those) => (those, presence.with, presence.cost),
+        None => (all, None, None),
     };
     let mean_ns = found.costs(seen).mean();
-    Response { mean_ns, presence: Presence { with, ..presence }, ..found }
+    Response { mean_ns, presence: Presence { with, cost, ..presence }, ..found }
 }
 
 /// Whether the burst slows the issue of the code after it beyond the clock.
@@ -277,7 +285,7 @@ fn superpose(
         issue,
         horizon_ns: horizon as f64 * calibration.pair_ns,
         end_ns: end as f64 * calibration.pair_ns,
-        presence: Presence { with: None, share: None },
+        presence: Presence { with: None, share: None, cost: None },
         mean_ns: None,
         release_ns: if effect { of(|release| release.at_ns) } else { Samples::default() },
         stall_ns: if effect { of(|release| release.stall_ns) } else { Samples::default() },

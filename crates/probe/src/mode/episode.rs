@@ -147,7 +147,7 @@ fn outcome(
         burst_ns: quantity(bursts),
         effect_share: response.share(),
         mean_extra_ns: response.mean_ns,
-        extra_ns: quantity(response.extra_ns.clone()),
+        extra_ns: extra(response),
         clock_ratio_after: quantity(ratio_after(epochs, &response.presence, after_ns, clock)),
         issue_ratio_after: quantity(ratio_after(epochs, &response.presence, after_ns, issue)),
         release_delay_ns: of_most(&response.release_ns, response),
@@ -309,7 +309,7 @@ fn is_precise(response: &Response) -> bool {
     let precise = |estimate: crate::stats::Estimate| {
         estimate.half_width() < (PRECISION.0 * estimate.median.abs()).max(PRECISION.1)
     };
-    response.extra_ns.estimate().is_some_and(precise)
+    response.extra().is_some_and(precise)
 }
 
 /// What the burst costs scalar code on one other core and on the sibling.
@@ -326,7 +326,8 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
         let plan = Plan { neighbour: Some(cpu), ..plan.clone() };
         let (epochs, _) = repeat(lab, &plan, 0.2, (most, 1))?;
         let response = response::analyse(lab.calibration, &epochs.neighbour);
-        if let Some(extra_ns) = Quantity::new(response.extra_ns) {
+        if !response.extra_ns.is_empty() {
+            let extra_ns = extra(&response);
             found.push(Neighbour { cpu, relation, extra_ns, effect: response.effect });
         }
     }
@@ -338,6 +339,12 @@ fn quantity(samples: Samples) -> Quantity {
     let nothing = crate::stats::Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
     let estimate = samples.estimate().unwrap_or(nothing);
     Quantity { estimate, samples }
+}
+
+/// What the burst costs the code after it.
+fn extra(response: &Response) -> Quantity {
+    let own = quantity(response.extra_ns.clone());
+    Quantity { estimate: response.extra().unwrap_or(own.estimate), ..own }
 }
 
 /// A quantity that at least half of the repetitions with the effect have.

@@ -1,0 +1,228 @@
+//! AVXFREQ (paper 000 §4.1.2): the licence governor of Intel's processors, simplified and done again in the kernel, where it can be
+//! improved on.
+//!
+//! A performance counter counts vector operations. While the core is at L0 it interrupts at the first one, and the core goes
+//! to L1. From then on a timer looks at the counter: operations dense enough raise to L2, and when there have been none
+//! for long enough, the core goes back to L0 and the counter is armed again. Between L1 and L0 there is no way but time: a core at
+//! L2 does not go down to L1.
+
+use dimmer_processor::units::LicenceLevel;
+
+use super::Time;
+
+/// The constants of the governor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameters {
+    /// From one look at the counter to the next (ns).
+    pub period_ns: u64,
+    /// Looks in a row without an operation until the core goes back, but for [`Self::rest_ns`].
+    pub empty_periods: u32,
+    /// How long it still waits then (ns).
+    pub rest_ns: u64,
+    /// Operations per cycle, on average since the last look, from which on the core goes to L2.
+    pub dense_per_cycle: f64,
+}
+
+impl Default for Parameters {
+    /// Those of the paper: two thirds of a millisecond in all, as the processor was measured to hold a level.
+    fn default() -> Self {
+        Self { period_ns: 100_000, empty_periods: 6, rest_ns: 66_000, dense_per_cycle: 1.0 }
+    }
+}
+
+/// What was counted since the last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Vector operations; a fused multiplication and addition is two (`FP_ARITH_INST_RETIRED`).
+    pub operations: u64,
+    /// Cycles of the core.
+    pub cycles: u64,
+}
+
+/// The governor of one core.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AvxFreq {
+    parameters: Parameters,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// At L0, the counter armed.
+    Armed,
+    /// At a higher level, to look at the counter when it is due.
+    Raised { level: LicenceLevel, due: Time, empty_periods: u32 },
+}
+
+const L1: LicenceLevel = LicenceLevel::new(1);
+const L2: LicenceLevel = LicenceLevel::new(2);
+
+impl AvxFreq {
+    /// At L0, nothing counted yet.
+    #[must_use]
+    pub fn new(parameters: Parameters) -> Self {
+        Self { parameters, state: State::Armed }
+    }
+
+    /// The level that the core is to have.
+    #[must_use]
+    pub fn level(&self) -> LicenceLevel {
+        match self.state {
+            State::Armed => LicenceLevel::new(0),
+            State::Raised { level, .. } => level,
+        }
+    }
+
+    /// Whether the counter is to interrupt at its next operation.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.state == State::Armed
+    }
+
+    /// When to call [`Self::look`]; never while it is armed.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Time> {
+        match self.state {
+            State::Armed => None,
+            State::Raised { due, .. } => Some(due),
+        }
+    }
+
+    /// The counter has interrupted. One that was on its way when the counter was no longer armed changes nothing. The
+    /// counter is to begin at zero now.
+    pub fn interrupt(&mut self, now: Time) {
+        if self.is_armed() {
+            let due = now.saturating_add(self.parameters.period_ns);
+            self.state = State::Raised { level: L1, due, empty_periods: 0 };
+        }
+    }
+
+    /// The time has come: what was counted since the last look, or since the interrupt. The counter is to begin at zero
+    /// now. Before its time, or while it is armed, it changes nothing.
+    pub fn look(&mut self, now: Time, counted: Counted) {
+        let State::Raised { level, due, empty_periods } = self.state else { return };
+        if now < due {
+            return;
+        }
+        let Parameters { period_ns, rest_ns, dense_per_cycle, .. } = self.parameters;
+        let most = self.parameters.empty_periods;
+        let again = now.saturating_add(period_ns);
+        self.state = if counted.operations > 0 {
+            let is_dense = counted.operations as f64 >= dense_per_cycle * counted.cycles as f64;
+            let level = if is_dense { L2 } else { level };
+            State::Raised { level, due: again, empty_periods: 0 }
+        } else if empty_periods >= most {
+            // That was the rest.
+            State::Armed
+        } else {
+            let empty_periods = empty_periods + 1;
+            let due = if empty_periods == most { now.saturating_add(rest_ns) } else { again };
+            State::Raised { level, due, empty_periods }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DENSE: Counted = Counted { operations: 1_000_000, cycles: 340_000 };
+    const SPARSE: Counted = Counted { operations: 1, cycles: 340_000 };
+    const NOTHING: Counted = Counted { operations: 0, cycles: 340_000 };
+
+    /// Calls it whenever it asks, until `until`; what it did, as (time, level).
+    fn trace(
+        governor: &mut AvxFreq,
+        until: Time,
+        counted: impl Fn(Time) -> Counted,
+    ) -> Vec<(Time, u32)> {
+        let mut changes = Vec::new();
+        while let Some(now) = governor.next_wakeup().filter(|now| *now <= until) {
+            let before = governor.level();
+            governor.look(now, counted(now));
+            if governor.level() != before {
+                changes.push((now, governor.level().index()));
+            }
+        }
+        changes
+    }
+
+    /// Figure 4.1: AVX code for a while, scalar code after it.
+    #[test]
+    fn levels_go_up_in_turn_and_down_at_once() {
+        let mut governor = AvxFreq::new(Parameters::default());
+        assert!(governor.is_armed() && governor.next_wakeup().is_none());
+        governor.interrupt(1_000);
+        assert_eq!((governor.level(), governor.is_armed()), (L1, false));
+        // The vector code ends at 350 us: the look at 401 us has seen some of it.
+        let changes =
+            trace(&mut governor, 10_000_000, |now| if now <= 401_000 { DENSE } else { NOTHING });
+        // Six periods of 100 us and 66 us after that look.
+        assert_eq!(changes, [(101_000, 2), (401_000 + 666_000, 0)]);
+        assert!(governor.is_armed());
+    }
+
+    #[test]
+    fn sparse_code_stays_at_the_first_level() {
+        let mut governor = AvxFreq::new(Parameters::default());
+        governor.interrupt(0);
+        assert_eq!(trace(&mut governor, 5_000_000, |_| SPARSE), []);
+        assert_eq!(governor.level(), L1);
+    }
+
+    #[test]
+    fn an_operation_in_the_rest_begins_the_wait_anew() {
+        let mut governor = AvxFreq::new(Parameters::default());
+        governor.interrupt(0);
+        // Nothing for six periods, one operation in the 66 us after them, then nothing.
+        let changes =
+            trace(&mut governor, 5_000_000, |now| if now == 666_000 { SPARSE } else { NOTHING });
+        assert_eq!(changes, [(666_000 + 666_000, 0)]);
+    }
+
+    #[test]
+    fn calls_at_the_wrong_time_change_nothing() {
+        let mut governor = AvxFreq::new(Parameters::default());
+        governor.look(5, DENSE);
+        assert!(governor.is_armed());
+        governor.interrupt(10);
+        let raised = governor.clone();
+        governor.look(99_999, DENSE);
+        governor.interrupt(50_000);
+        assert_eq!(governor, raised);
+    }
+
+    /// Whatever happens: never without a level while operations are counted, always a next time while raised, and back at L0
+    /// within its bound after the last operation.
+    #[test]
+    fn whatever_is_counted_the_level_holds_and_is_given_back_in_time() {
+        let parameters = Parameters::default();
+        let bound = 6 * parameters.period_ns + parameters.rest_ns;
+        let mut random = 88_172_645_463_325_252_u64;
+        let mut next = move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        for _ in 0..200 {
+            let mut governor = AvxFreq::new(parameters);
+            governor.interrupt(0);
+            let mut last = 0;
+            let ends = next() % 3_000_000;
+            while let Some(due) = governor.next_wakeup() {
+                // Timers come late.
+                let now = due + next() % 5_000;
+                let operations = if now < ends { next() % 3 * (next() % 400_000) } else { 0 };
+                governor.look(now, Counted { operations, cycles: 340_000 });
+                assert!(operations == 0 || governor.level() > LicenceLevel::new(0));
+                assert!(governor.is_armed() == governor.next_wakeup().is_none());
+                if operations > 0 {
+                    last = now;
+                }
+                assert!(now <= last + bound + 8 * 5_000, "{now} {last}");
+            }
+            assert!(governor.is_armed());
+        }
+    }
+}
