@@ -8,6 +8,7 @@ use dimmer_host::root::Root;
 use dimmer_observe::{FunctionPlace, Observed, Tally, ThreadSeen, Times};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
+use dimmer_processor::units::LicenceLevel;
 use serde::Serialize;
 
 use super::{Run, losses};
@@ -49,6 +50,8 @@ pub(crate) struct Report {
     pub(crate) unreadable: Vec<String>,
     /// What the code around the calls loses by the model; `null` without one that says so.
     pub(crate) lost: Option<Losses>,
+    /// What the model says of the most demanding class that was called, if that asks for no level.
+    pub(crate) without_effect: Option<String>,
     /// Why there is nothing about losses.
     pub(crate) lost_unknown: Option<String>,
     /// The clock right after calls over that right before calls that come after a long gap; `null` without
@@ -189,6 +192,7 @@ impl Report {
             Err(why) => (None, Some(why)),
         };
         let on_cpu = run.on_cpu.as_secs_f64();
+        let without_effect = run.model.and_then(|(model, _)| without_effect(model, &functions));
         let classes = run.classes.iter().filter(|_| run.functions.is_empty());
         let is_counted = run.via == Via::Uprobes;
         let hooks: std::time::Duration = observed.threads.iter().map(|thread| thread.hooks).sum();
@@ -215,6 +219,7 @@ impl Report {
             clock: lost.and_then(|lost| losses::clock(run, lost.kept_below_ns)),
             hand_off_ns: run.hand_off.map(EstimateEntry::from),
             is_governable: run.is_governable,
+            without_effect,
             lost,
             lost_unknown,
         }
@@ -235,6 +240,16 @@ pub(super) fn begin(known: &[WideFunction], address: u64) -> u64 {
 
 /// The functions with instructions of these classes of each file that was seen, as scans have them, by
 /// address.
+/// What says that the most demanding class of these functions asks for no level: its rule's source, which has the
+/// bound if it was measured.
+fn without_effect(model: &Model, functions: &[Function]) -> Option<String> {
+    let classes = functions.iter().filter_map(|function| function.class.as_deref()?.parse().ok());
+    let most: InstructionClass = classes.max()?;
+    let mut rules = model.rules.iter().filter(|rule| rule.class == most);
+    let rule = rules.find(|rule| rule.level.value == LicenceLevel::new(0))?;
+    Some(format!("{most}: {}", rule.level.source))
+}
+
 pub(super) fn known(
     observed: &Observed,
     classes: &[InstructionClass],

@@ -128,9 +128,8 @@ pub(crate) fn sentences(report: &Report) -> Vec<String> {
     };
     let source = report.model.as_ref().map(|model| model.source.as_str()).unwrap_or_default();
     if report.functions.iter().all(|function| function.lost_share.unwrap_or_default() <= 0.0) {
-        return vec![format!(
-            "No level is known that they ask for on this machine ({source}): nothing to gain."
-        )];
+        let known = report.without_effect.as_deref().unwrap_or(source);
+        return vec![format!("They ask for no level on this machine ({known}): nothing to gain.")];
     }
     let mut sentences = vec![format!(
         "By the model, the code around these calls loses {} of its time on CPUs: {} at a lower clock after \

@@ -143,6 +143,28 @@ fn gaps_belong_to_the_function_that_a_call_ended_in() {
 }
 
 #[test]
+fn where_nothing_has_an_effect_the_bound_is_told() {
+    let Some(victims) = Victims::compile(&["calls"]) else { return };
+    let model = victims.path("model.toml");
+    let rule = |class: &str| {
+        format!(
+            "[[rule]]\nclass = \"{class}\"\n\
+             level = {{ value = \"L0\", source = \"probe: no effect above 31 ns\" }}\n"
+        )
+    };
+    let head = "schema = \"dimmer/model/1\"\nname = \"n\"\nvendor = \"v\"\nmicroarchitecture = \"m\"\n\
+                [[level]]\nname = \"L0\"\n";
+    let rules = ["scalar", "light-128", "heavy-128"].map(rule);
+    std::fs::write(&model, format!("{head}{}", rules.concat())).unwrap();
+    let program = victims.path("calls");
+    let options = ["--classes", "scalar", "--model", &model, "--", &program];
+    let output = observe(victims.directory.path(), &options);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let said = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("probe: no effect above 31 ns): nothing to gain."), "{said}");
+}
+
+#[test]
 fn functions_can_be_named() {
     let Some(victims) = Victims::compile(&["calls"]) else { return };
     let program = victims.path("calls");
