@@ -6,7 +6,6 @@ mod named;
 pub(crate) mod text;
 mod uprobes;
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -121,28 +120,17 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End<'_>) -> an
     program
         .takes_library()
         .map_err(|why| bad_input(format!("{why}; as root, --via uprobes counts its calls")))?;
-    let observer = Observer::new().context("cannot make a directory for ledgers")?;
+    let mut observer = Observer::new().context("cannot make a directory for ledgers")?;
     let mut command = Command::new(&program.file);
     command.args(&words[1..]);
-    if arguments.function.is_empty() {
-        let plans = state::plans(classes);
-        command.envs(observer.environment(classes, plans.as_deref()));
-        follow(observer, &program, command, words, end)
-    } else {
-        // For what is loaded later there is no plan, and no class to make one for.
-        let plans = named::plans(&program, &arguments.function)?;
-        command.envs(observer.environment(&[], Some(plans.path())));
-        follow(observer, &program, command, words, end)
-    }
-}
-
-fn follow(
-    mut observer: Observer,
-    program: &launch::Program,
-    mut command: Command,
-    words: &[OsString],
-    end: &End<'_>,
-) -> anyhow::Result<Seen> {
+    // For functions that were named there are plans, and for what is loaded later no class to make one for.
+    let named = &arguments.function;
+    let named = (!named.is_empty()).then(|| named::plans(&program, named)).transpose()?;
+    let environment = match &named {
+        Some(plans) => observer.environment(&[], Some(plans.path())),
+        None => observer.environment(classes, state::plans(classes).as_deref()),
+    };
+    command.envs(environment);
     let library = launch::library()?;
     command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
     let before = usage::time_of_ended_children();

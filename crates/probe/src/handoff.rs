@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trip_is_told_where_there_are_two_cpus() {
+    fn round_trip_takes_time_and_two_cpus() {
         let trip = round_trip(&Root::live()).unwrap();
         let two = affinity::allowed().unwrap().len() > 1;
         // Within 0.2 s a batch may not be complete on a busy machine.

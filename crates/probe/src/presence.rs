@@ -25,11 +25,12 @@ const BY_CHANCE: f64 = 1.0 / 30_000.0;
 /// of milliseconds.
 const STRETCH: usize = 20;
 
-/// How often it is resampled (Efron and Tibshirani, "An Introduction to the Bootstrap", §13: 1000; a median needs fewer).
+/// How often it is resampled. Fewer than the 1000 of Efron and Tibshirani ("An Introduction to the Bootstrap", §13), so that it
+/// takes milliseconds; a guess.
 const RESAMPLES: usize = 400;
 
 /// Farther than by this factor from its median, either way, the interval of a cost must not reach: otherwise chance and effect
-/// cannot be told apart, and neither can the cost.
+/// cannot be told apart, and neither can the cost. A guess.
 const TOLD: f64 = 2.0;
 
 /// What each repetition costs, in the order of time (ns).

@@ -2,7 +2,7 @@
 //!
 //! Kernel names stand between backticks, for whoever prints them in another face.
 
-use dimmer_probe::mode::Mode;
+use dimmer_probe::mode::{Mode, RARE};
 use dimmer_probe::outcome::{
     CurvePoint, Detail, Downclock, Episode, Findings, Gap, Instructions, Levels, Outcome,
     Recurrence, Surroundings, Throttle, Throttling,
@@ -16,9 +16,6 @@ use super::number::{
 
 /// From this share of the bursts on, the others are not worth a word.
 const ALMOST_ALL: f64 = 0.95;
-
-/// Where surely more bursts than this share cost something, they are not absent.
-const FEW: f64 = 0.02;
 
 /// Below this clock over nominal, a point of a curve is surely lowered.
 const LOWERED: f64 = 0.99;
@@ -70,7 +67,7 @@ pub(super) fn absent(outcome: &Outcome) -> String {
 pub(super) fn some_cost(outcome: &Outcome) -> Option<Estimate> {
     match &outcome.detail {
         Detail::Episode(episode) if !outcome.effect => {
-            episode.effect_share.filter(|share| share.ci95.0 > FEW)
+            episode.effect_share.filter(|share| share.ci95.0 > RARE)
         }
         _ => None,
     }

@@ -54,8 +54,8 @@ const LEAST_UNLESS_ALIKE: (usize, usize) = (1000, 300);
 /// there are enough of those.
 const PATIENCE: usize = 4;
 
-/// An effect is absent, and need not be looked for any longer, when surely fewer bursts have it.
-const RARE: f64 = 0.02;
+/// An effect is absent, and need not be looked for any longer, when surely a smaller share of the bursts has it.
+pub const RARE: f64 = 0.02;
 
 /// The share of its time that a measurement may take for its repetitions.
 pub(crate) const SHARE_OF_TIME: f64 = 0.5;

@@ -7,6 +7,8 @@ pub(crate) mod levels;
 pub(crate) mod ramp;
 pub(crate) mod recurrence;
 
+pub use episode::RARE;
+
 use std::fmt;
 use std::str::FromStr;
 
