@@ -103,7 +103,7 @@ pub(crate) struct Probe {
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     pub(crate) burst: Vec<u32>,
 
-    /// At most so many repetitions; fewer where the result is precise before, up to four times as
+    /// At most so many repetitions; fewer where the result is precise before, up to 16 times as
     /// many of an episode that few bursts have.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(4..=100_000))]
     pub(crate) repetitions: u32,

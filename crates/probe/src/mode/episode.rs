@@ -50,9 +50,18 @@ const LEAST_REPETITIONS: usize = 40;
 /// be there in few of them, or for hundreds of milliseconds in none. The thesis took 1000 in any case.
 const LEAST_UNLESS_ALIKE: (usize, usize) = (1000, 300);
 
-/// How many times the usual number of repetitions is made where few bursts have the effect, so that
-/// there are enough of those.
-const PATIENCE: usize = 4;
+/// How many times the usual number of repetitions is made where not all bursts have the effect.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// At most, so that there are enough that have it.
+    with_few: usize,
+    /// At most while it is open whether any has it, or what that costs them.
+    in_doubt: usize,
+}
+
+const PATIENCE: Patience = Patience { with_few: 4, in_doubt: 16 };
+
+const NO_PATIENCE: Patience = Patience { with_few: 1, in_doubt: 1 };
 
 /// An effect is absent, and need not be looked for any longer, when surely a smaller share of the bursts has it.
 pub const RARE: f64 = 0.02;
@@ -61,7 +70,7 @@ pub const RARE: f64 = 0.02;
 pub(crate) const SHARE_OF_TIME: f64 = 0.5;
 
 /// How long it may take for them in any case.
-pub(crate) const LONGEST: Duration = Duration::from_secs(20);
+pub(crate) const LONGEST: Duration = Duration::from_secs(40);
 
 /// Longest program (ns); interrupts of the user are seen between programs.
 const PROGRAM_NS: f64 = 150e6;
@@ -235,8 +244,8 @@ pub(crate) fn plan(lab: &Lab<'_>, instructions: u32, operands: Operands, look: &
 struct Repeating {
     /// Repetitions to make at most, if every burst has the effect.
     most: usize,
-    /// As many in any case.
-    most_of_all: usize,
+    /// As many times as that if not.
+    patience: Patience,
     /// When it is next looked at whether few bursts have the effect. Each look may find one where
     /// there is none, so the number of repetitions doubles in between.
     next_look: usize,
@@ -246,12 +255,12 @@ struct Repeating {
 }
 
 impl Repeating {
-    fn new(lab: &Lab<'_>, most: usize, patience: usize) -> Self {
+    fn new(lab: &Lab<'_>, most: usize, patience: Patience) -> Self {
         let most = most.min(lab.settings.repetitions);
         let (full, quick) = LEAST_UNLESS_ALIKE;
         Self {
             most,
-            most_of_all: most * patience,
+            patience,
             next_look: most.min(if lab.is_quick() { quick } else { full }),
             epochs: Epochs::default(),
             response: response::analyse(lab.calibration, &Seen::default()),
@@ -261,11 +270,12 @@ impl Repeating {
     /// Runs one more program; whether the cost is precise then, all repetitions are done, or it
     /// is late and there are enough to tell anything.
     fn go_on(&mut self, lab: &mut Lab<'_>, plan: &Plan, is_late: bool) -> Result<bool, ModeError> {
-        let left = self.most_of_all.saturating_sub(self.epochs.len()).max(1);
+        let most_of_all = self.most * self.patience.in_doubt;
+        let left = most_of_all.saturating_sub(self.epochs.len()).max(1);
         epoch::run(lab, &Plan { batch: plan.batch.min(left), ..plan.clone() }, &mut self.epochs)?;
         let done = self.epochs.len();
         let tried = done + self.epochs.discarded;
-        let is_over = tried >= self.most_of_all || is_late && done >= 4;
+        let is_over = tried >= most_of_all || is_late && done >= 4;
         let looks_for_few = tried >= self.next_look;
         let looks = done >= LEAST_REPETITIONS.min(self.most) && done % 60 < plan.batch;
         if !(is_over || looks_for_few || looks && tried < self.most) {
@@ -279,25 +289,26 @@ impl Repeating {
         let is_enough = if is_alike {
             tried >= self.most || is_precise(&self.response)
         } else {
-            looks_for_few && is_settled(&self.response)
+            let is_told = is_precise(&self.response) || tried >= self.most * self.patience.with_few;
+            looks_for_few && is_told && !is_open(&self.response)
         };
         Ok(is_over || is_enough)
     }
 }
 
-/// Whether it need not be looked any further where not every burst has the effect.
-fn is_settled(response: &Response) -> bool {
+/// Whether neither an effect was found, nor that it is rare.
+fn is_open(response: &Response) -> bool {
     let is_rare = response.presence.share.is_some_and(|share| share.ci95.1 < RARE);
-    is_precise(response) && (response.effect || is_rare)
+    !(response.effect || is_rare)
 }
 
-/// Repeats until the cost is precise, `most` repetitions are done (or `patience` times as many), or
-/// this share of the time is used up.
+/// Repeats until the cost is precise, `most` repetitions are done (with patience more), or this share
+/// of the time is used up.
 fn repeat(
     lab: &mut Lab<'_>,
     plan: &Plan,
     share: f64,
-    (most, patience): (usize, usize),
+    (most, patience): (usize, Patience),
 ) -> Result<(Epochs, Response), ModeError> {
     let deadline = lab.deadline(share, LONGEST);
     let mut repeating = Repeating::new(lab, most, patience);
@@ -324,7 +335,7 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
     let mut found = Vec::new();
     for (cpu, relation) in watched {
         let plan = Plan { neighbour: Some(cpu), ..plan.clone() };
-        let (epochs, _) = repeat(lab, &plan, 0.2, (most, 1))?;
+        let (epochs, _) = repeat(lab, &plan, 0.2, (most, NO_PATIENCE))?;
         let response = response::analyse(lab.calibration, &epochs.neighbour);
         if !response.extra_ns.is_empty() {
             let extra_ns = extra(&response);
