@@ -116,6 +116,8 @@ fn summary(model: &Model) -> String {
     let (request, release) = (&model.request, &model.release);
     lines.head("Changes of level");
     lines.value("throttled to", request.throttle_factor.as_ref(), " of the throughput");
+    let chained = request.chained_throttle_factor.as_ref();
+    lines.value("throttled to, if instructions wait for each other", chained, " of the throughput");
     lines.value("throttled for", request.throttled_ns.as_ref(), " ns");
     lines.value("stall at the change", request.stall_ns.as_ref(), " ns");
     lines.value("wishes served every", request.slot_ns.as_ref(), " ns");

@@ -1,10 +1,79 @@
 //! Licence governors: who decides which licence level a core holds, and when.
 //!
-//! A governor is a state machine. What happens to its core goes in, with the time; the level that it wants, and the time at which it
-//! wants to be called again, come out. It has no clock, no thread and no chance of its own, so that the same code runs
+//! A governor is a state machine. What happens to its core goes in, with the time; what it wants of the core ([`Order`]), and the
+//! time at which it wants to be called again, come out. It has no clock, no thread and no chance of its own, so that the same code runs
 //! against a simulated core and a real one.
+//!
+//! * [`hardware`]: what processors do by themselves;
+//! * [`avxfreq`]: the same done again in the kernel, simplified (paper 000 §4.1.2);
+//! * [`user`]: the program decides (paper 000 §4.2);
+//! * [`oracle`]: knows what will run, and decides by the break-even;
+//! * [`predictive`]: learns what will run.
 
 pub mod avxfreq;
+pub mod hardware;
+pub mod oracle;
+pub mod predictive;
+pub mod user;
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::Upper;
+use dimmer_processor::units::LicenceLevel;
 
 /// A moment on the clock of whoever calls (ns); where that begins does not matter.
 pub type Time = u64;
+
+/// What runs on a core, as far as its governor cares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Demand {
+    /// The most demanding class of the code.
+    pub class: InstructionClass,
+    /// Whether 512-bit code has left the upper register halves dirty.
+    pub upper: Upper,
+    /// Instructions of the class per cycle while nothing throttles them.
+    pub per_cycle: f64,
+}
+
+/// What a governor wants of its core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The level whose clock it is to run at.
+    pub level: LicenceLevel,
+    /// Whether code that asks for a higher level is throttled.
+    pub is_throttled: bool,
+    /// Whether the core stands still, for the clock changes.
+    pub is_still: bool,
+}
+
+/// A source of chance, for what is measured as a distribution.
+pub trait Chance {
+    /// Evenly distributed from 0 up to, not including, 1.
+    fn uniform(&mut self) -> f64;
+
+    /// Log-normal, given the median and the standard deviation of the natural logarithm (Box and Muller, "A Note on the
+    /// Generation of Random Normal Deviates", 1958). Draws nothing if there is no deviation.
+    fn log_normal(&mut self, median: f64, log_sd: f64) -> f64 {
+        if log_sd <= 0.0 {
+            return median;
+        }
+        let (radius, angle) = (1.0 - self.uniform(), self.uniform());
+        let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
+        median * (log_sd * normal).exp()
+    }
+}
+
+impl Demand {
+    /// Scalar code.
+    pub const SCALAR: Self =
+        Self { class: InstructionClass::Scalar, upper: Upper::Any, per_cycle: 0.0 };
+}
+
+/// A span (ns), rounded.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "out of range saturates, which is as long as can be told"
+)]
+fn span(ns: f64) -> Time {
+    ns.round() as Time
+}

@@ -148,6 +148,7 @@ fn add_levels(model: &mut Model, classes: &[Class<'_>]) {
             instructions_log_sd: None,
             density_per_cycle: None,
             grant_ns: None,
+            grant_log_sd: None,
         });
     }
 }

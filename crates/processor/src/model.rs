@@ -154,6 +154,8 @@ pub struct Rule {
     pub density_per_cycle: Option<Sourced<f64>>,
     /// Median time from the first instruction to the level (ns).
     pub grant_ns: Option<Sourced<u64>>,
+    /// Standard deviation of that time's natural logarithm; absent or 0: always the same.
+    pub grant_log_sd: Option<Sourced<f64>>,
 }
 
 /// Whether levels in between are visited.
@@ -170,6 +172,8 @@ pub enum Path {
 pub struct Request {
     /// Throughput of wide code meanwhile, 1 being unthrottled.
     pub throttle_factor: Option<Sourced<f64>>,
+    /// The same for instructions that wait for each other.
+    pub chained_throttle_factor: Option<Sourced<f64>>,
     /// How long that lasts (ns).
     pub throttled_ns: Option<Sourced<u64>>,
     /// How long the voltage alone changes, for code that keeps its clock but wants more (ns).
@@ -178,6 +182,8 @@ pub struct Request {
     pub stall_ns: Option<Sourced<u64>>,
     /// The power-control unit serves wishes in slots of this length (ns).
     pub slot_ns: Option<Sourced<u64>>,
+    /// Share of wishes made together with the one that begins a slot that are served in the next slot only.
+    pub missed_share: Option<Sourced<f64>>,
     /// Levels in between.
     pub path: Option<Sourced<Path>>,
 }
@@ -191,6 +197,10 @@ pub struct Release {
     pub extended_share: Option<Sourced<f64>>,
     /// How long those take at most, evenly spread from `hold_ns` (ns).
     pub extended_ns: Option<Sourced<u64>>,
+    /// From which level alone they do; absent: from any.
+    pub extended_level: Option<Sourced<LicenceLevel>>,
+    /// After code of which class or a more demanding one; absent: after any.
+    pub extended_class: Option<Sourced<InstructionClass>>,
     /// How long the core stands still at the change (ns).
     pub stall_ns: Option<Sourced<u64>>,
     /// While bursts recur at gaps below this, the level is not given back at all (ns).

@@ -1,5 +1,7 @@
 //! Reading a model: TOML text to checked types, with every problem named by file, line and key.
 
+mod values;
+
 use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};
 use std::str::FromStr;
@@ -7,13 +9,16 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use self::values::{
+    Accept, DOMAINS, PATHS, a_class, a_level, not_negative, positive, share, share_above_zero,
+    whole, word,
+};
 use super::keys::{KEYS, SCHEMA};
 use super::{
-    Bin, CState, Clock, Cluster, Domain, Identity, Level, Model, Move, PState, Path, Power,
-    Release, Request, Rule, Shape, Sourced, Transition, Upper,
+    Bin, CState, Clock, Cluster, Identity, Level, Model, Move, PState, Power, Release, Request,
+    Rule, Shape, Sourced, Transition, Upper,
 };
 use crate::class::InstructionClass;
-use crate::units::LicenceLevel;
 
 /// One thing that is wrong with a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,19 +232,14 @@ impl Reader<'_> {
                 Upper::Any
             }
         };
-        let levels = self.levels.clone();
-        let level = self.required(table, "level", move |value| {
-            let name = value.as_str().unwrap_or_default();
-            let index = levels.iter().position(|level| level == name);
-            let index = index.and_then(|index| u32::try_from(index).ok());
-            index.map(LicenceLevel::new).ok_or_else(|| format!("one of {}", levels.join(", ")))
-        });
+        let level = self.required(table, "level", a_level(self.levels.clone()));
         Some(Rule {
             upper,
             instructions: self.sourced(table, "instructions", positive),
             instructions_log_sd: self.sourced(table, "instructions_log_sd", not_negative),
             density_per_cycle: self.sourced(table, "density_per_cycle", not_negative),
             grant_ns: self.sourced(table, "grant_ns", whole),
+            grant_log_sd: self.sourced(table, "grant_log_sd", not_negative),
             class: class?,
             level: level?,
         })
@@ -249,18 +249,27 @@ impl Reader<'_> {
         if let Some(table) = self.table(top, "request", "request") {
             model.request = Request {
                 throttle_factor: self.sourced(&table, "throttle_factor", share_above_zero),
+                chained_throttle_factor: self.sourced(
+                    &table,
+                    "chained_throttle_factor",
+                    share_above_zero,
+                ),
                 throttled_ns: self.sourced(&table, "throttled_ns", whole),
                 voltage_ns: self.sourced(&table, "voltage_ns", whole),
                 stall_ns: self.sourced(&table, "stall_ns", whole),
                 slot_ns: self.sourced(&table, "slot_ns", positive),
+                missed_share: self.sourced(&table, "missed_share", share),
                 path: self.sourced(&table, "path", word(&PATHS)),
             };
         }
         if let Some(table) = self.table(top, "release", "release") {
+            let level = a_level(self.levels.clone());
             model.release = Release {
                 hold_ns: self.sourced(&table, "hold_ns", whole),
                 extended_share: self.sourced(&table, "extended_share", share),
                 extended_ns: self.sourced(&table, "extended_ns", whole),
+                extended_level: self.sourced(&table, "extended_level", level),
+                extended_class: self.sourced(&table, "extended_class", a_class),
                 stall_ns: self.sourced(&table, "stall_ns", whole),
                 recurrence_ns: self.sourced(&table, "recurrence_ns", whole),
                 recurrence_after_ns: self.sourced(&table, "recurrence_after_ns", whole),
@@ -527,67 +536,4 @@ fn unit_hint(found: &str, accepted: &[&str]) -> String {
     let stem = |key: &str| key.rsplit_once('_').map(|(stem, _)| stem.to_owned());
     let same = accepted.iter().find(|key| stem(key).is_some() && stem(key) == stem(found));
     same.map(|key| format!(" (the unit is part of the key: `{key}`)")).unwrap_or_default()
-}
-
-/// Reads one value or says what it expects.
-type Accept<T> = fn(&DeValue<'_>) -> Result<T, String>;
-
-const DOMAINS: [(&str, Domain); 3] =
-    [("core", Domain::Core), ("cluster", Domain::Cluster), ("package", Domain::Package)];
-
-const PATHS: [(&str, Path); 2] = [("in-turn", Path::InTurn), ("directly", Path::Directly)];
-
-fn word<T: Copy>(
-    words: &'static [(&'static str, T)],
-) -> impl Fn(&DeValue<'_>) -> Result<T, String> {
-    move |value| {
-        let found = value.as_str().unwrap_or_default();
-        let known = words.iter().find(|(word, _)| *word == found);
-        let accepted = || {
-            let words: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-            words.join(" or ")
-        };
-        known.map(|(_, meaning)| *meaning).ok_or_else(accepted)
-    }
-}
-
-fn integer(value: &DeValue<'_>) -> Option<i128> {
-    match value {
-        DeValue::Integer(integer) => {
-            i128::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
-        }
-        _ => None,
-    }
-}
-
-fn float(value: &DeValue<'_>) -> Option<f64> {
-    match value {
-        DeValue::Float(float) => float.as_str().replace('_', "").parse().ok(),
-        _ => integer(value).map(|integer| integer as f64),
-    }
-    .filter(|value: &f64| value.is_finite())
-}
-
-fn positive<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
-    let found = integer(value).filter(|value| *value > 0);
-    found.and_then(|value| T::try_from(value).ok()).ok_or_else(|| "a whole number above 0".into())
-}
-
-fn whole(value: &DeValue<'_>) -> Result<u64, String> {
-    let found = integer(value).and_then(|value| u64::try_from(value).ok());
-    found.ok_or_else(|| "a whole number, 0 or above".into())
-}
-
-fn not_negative(value: &DeValue<'_>) -> Result<f64, String> {
-    float(value).filter(|value| *value >= 0.0).ok_or_else(|| "a number, 0 or above".into())
-}
-
-fn share(value: &DeValue<'_>) -> Result<f64, String> {
-    let found = float(value).filter(|value| (0.0..=1.0).contains(value));
-    found.ok_or_else(|| "a share from 0 to 1".into())
-}
-
-fn share_above_zero(value: &DeValue<'_>) -> Result<f64, String> {
-    let found = float(value).filter(|value| *value > 0.0 && *value <= 1.0);
-    found.ok_or_else(|| "a ratio above 0, at most 1".into())
 }

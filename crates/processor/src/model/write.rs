@@ -58,10 +58,12 @@ impl Model {
         let request = &self.request;
         out.section("[request]", |out| {
             out.sourced("throttle_factor", request.throttle_factor.as_ref());
+            out.sourced("chained_throttle_factor", request.chained_throttle_factor.as_ref());
             out.sourced("throttled_ns", request.throttled_ns.as_ref());
             out.sourced("voltage_ns", request.voltage_ns.as_ref());
             out.sourced("stall_ns", request.stall_ns.as_ref());
             out.sourced("slot_ns", request.slot_ns.as_ref());
+            out.sourced("missed_share", request.missed_share.as_ref());
             out.sourced_as("path", request.path.as_ref(), |path| match path {
                 Path::InTurn => quoted(&"in-turn"),
                 Path::Directly => quoted(&"directly"),
@@ -72,6 +74,12 @@ impl Model {
             out.sourced("hold_ns", release.hold_ns.as_ref());
             out.sourced("extended_share", release.extended_share.as_ref());
             out.sourced("extended_ns", release.extended_ns.as_ref());
+            out.sourced_as("extended_level", release.extended_level.as_ref(), |level| {
+                name_of(*level, &self.levels)
+            });
+            out.sourced_as("extended_class", release.extended_class.as_ref(), |class| {
+                quoted(&class.name())
+            });
             out.sourced("stall_ns", release.stall_ns.as_ref());
             out.sourced("recurrence_ns", release.recurrence_ns.as_ref());
             out.sourced("recurrence_after_ns", release.recurrence_after_ns.as_ref());
@@ -177,16 +185,20 @@ impl Writer {
         if rule.upper == Upper::Dirty {
             self.text("upper", "dirty");
         }
-        self.sourced_as("level", Some(&rule.level), |level: &LicenceLevel| {
-            let index = usize::try_from(level.index()).ok();
-            let level = index.and_then(|index| levels.get(index));
-            quoted(&level.map_or("", |level| &level.name))
-        });
+        self.sourced_as("level", Some(&rule.level), |level| name_of(*level, levels));
         self.sourced("instructions", rule.instructions.as_ref());
         self.sourced("instructions_log_sd", rule.instructions_log_sd.as_ref());
         self.sourced("density_per_cycle", rule.density_per_cycle.as_ref());
         self.sourced("grant_ns", rule.grant_ns.as_ref());
+        self.sourced("grant_log_sd", rule.grant_log_sd.as_ref());
     }
+}
+
+/// A level's name as TOML writes it.
+fn name_of(level: LicenceLevel, levels: &[Level]) -> String {
+    let index = usize::try_from(level.index()).ok();
+    let level = index.and_then(|index| levels.get(index));
+    quoted(&level.map_or("", |level| &level.name))
 }
 
 /// A text as TOML writes it, on one line.

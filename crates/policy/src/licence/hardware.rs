@@ -1,0 +1,415 @@
+//! What processors do by themselves, by the rules of a model.
+//!
+//! Wide code asks for a level, at its first instruction or after thousands. Until it is granted the code is throttled; at the change the
+//! core stands still. Levels in between are visited or not. The package's [`PowerControl`] serves such wishes in slots. When
+//! nothing asks for the level any more, it is held for a while and given back at another standstill. (Paper 000 §3.3.)
+//! Where bursts recur at short gaps for long enough, newer processors do not give it back at all. Both kinds are one machine; only
+//! their models differ.
+//!
+//! Unknown, and a choice here: instructions that were not enough to ask for a level are forgotten when the code ends; only the way up
+//! from L0 is throttled (paper 000 §3.3.3 saw the throttling end at L1).
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::{Missing, Model, Path, Sourced, Upper};
+use dimmer_processor::units::LicenceLevel;
+
+use super::{Chance, Demand, Order, Time, span};
+
+/// What the rules are for, in words for [`Missing`].
+const NEEDED_FOR: &str = "the licence governor of the processor";
+
+const L0: LicenceLevel = LicenceLevel::new(0);
+
+/// A model's rules, complete.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    asks: Vec<Ask>,
+    /// How long a level takes that no rule knows the time of (ns).
+    usual_ns: f64,
+    /// Of which standing still (ns).
+    stall_ns: Time,
+    is_in_turn: bool,
+    hold_ns: f64,
+    extended: Option<Extended>,
+    recurrence: Option<Recurrence>,
+    release_stall_ns: Time,
+    slot_ns: Time,
+    missed_share: f64,
+}
+
+/// Which code asks for which level, and how.
+#[derive(Clone, Debug, PartialEq)]
+struct Ask {
+    class: InstructionClass,
+    upper: Upper,
+    level: LicenceLevel,
+    /// Instructions until it does: median, and standard deviation of the logarithm.
+    instructions: (f64, f64),
+    least_per_cycle: f64,
+    /// From the first instruction at L0 to the level (ns), likewise.
+    grant_ns: Option<(f64, f64)>,
+}
+
+/// Releases that take longer, by chance.
+#[derive(Clone, Debug, PartialEq)]
+struct Extended {
+    share: f64,
+    most_ns: f64,
+    level: Option<LicenceLevel>,
+    class: Option<InstructionClass>,
+}
+
+/// When a level is not given back between bursts.
+#[derive(Clone, Debug, PartialEq)]
+struct Recurrence {
+    /// While they recur at gaps below this (ns) ...
+    below_ns: Time,
+    /// ... and have done so for as long as this (ns).
+    after_ns: Time,
+}
+
+impl Rules {
+    /// The rules of a processor; none where it has one level only.
+    ///
+    /// # Errors
+    /// If the model knows neither how long a level takes to be granted, nor how long code is throttled; or not how long a level is held.
+    pub fn new(model: &Model) -> Result<Self, Missing> {
+        let (request, release) = (&model.request, &model.release);
+        let rules = model.rules.iter().filter(|rule| rule.level.value > L0);
+        let asks: Vec<Ask> = rules
+            .map(|rule| Ask {
+                class: rule.class,
+                upper: rule.upper,
+                level: rule.level.value,
+                instructions: (
+                    number(rule.instructions.as_ref()).unwrap_or(1.0),
+                    share(rule.instructions_log_sd.as_ref()),
+                ),
+                least_per_cycle: share(rule.density_per_cycle.as_ref()),
+                grant_ns: number(rule.grant_ns.as_ref())
+                    .map(|ns| (ns, share(rule.grant_log_sd.as_ref()))),
+            })
+            .collect();
+        let stall_ns = number(request.stall_ns.as_ref()).unwrap_or(0.0);
+        let (mut usual_ns, mut hold_ns) = (stall_ns, 0.0);
+        if asks.iter().any(|ask| ask.grant_ns.is_none()) {
+            let throttled_ns = request.throttled_ns.as_ref().or(request.voltage_ns.as_ref());
+            usual_ns += *model.require(throttled_ns, "request.throttled_ns", NEEDED_FOR)? as f64;
+        }
+        if !asks.is_empty() {
+            let key = "release.hold_ns";
+            hold_ns = *model.require(release.hold_ns.as_ref(), key, NEEDED_FOR)? as f64;
+        }
+        let extended = release.extended_share.as_ref().zip(release.extended_ns.as_ref());
+        let recurrence = release.recurrence_ns.as_ref().map(|below| Recurrence {
+            below_ns: below.value,
+            after_ns: release.recurrence_after_ns.as_ref().map_or(0, |after| after.value),
+        });
+        Ok(Self {
+            asks,
+            usual_ns,
+            stall_ns: span(stall_ns),
+            is_in_turn: request.path.as_ref().is_some_and(|path| path.value == Path::InTurn),
+            hold_ns,
+            extended: extended.map(|(share, most)| Extended {
+                share: share.value,
+                most_ns: most.value as f64,
+                level: release.extended_level.as_ref().map(|level| level.value),
+                class: release.extended_class.as_ref().map(|class| class.value),
+            }),
+            recurrence,
+            release_stall_ns: release.stall_ns.as_ref().map_or(0, |stall| stall.value),
+            slot_ns: request.slot_ns.as_ref().map_or(0, |slot| slot.value),
+            missed_share: share(request.missed_share.as_ref()),
+        })
+    }
+
+    /// The level that this code asks for in the end.
+    #[must_use]
+    pub fn level_of(&self, demand: &Demand) -> LicenceLevel {
+        self.asks_of(demand).map(|ask| ask.level).max().unwrap_or(L0)
+    }
+
+    /// The more demanding of what two hardware threads of a core run: it rules (paper 003 §1).
+    #[must_use]
+    pub fn more_demanding(&self, one: Demand, other: Demand) -> Demand {
+        let rank = |demand: &Demand| (self.level_of(demand), demand.class);
+        if rank(&other) > rank(&one) { other } else { one }
+    }
+
+    fn asks_of(&self, demand: &Demand) -> impl Iterator<Item = &Ask> {
+        self.asks.iter().filter(move |ask| {
+            let is_upper = ask.upper == Upper::Any || ask.upper == demand.upper;
+            ask.class == demand.class && is_upper && demand.per_cycle >= ask.least_per_cycle
+        })
+    }
+
+    /// What the code asks for next at this level.
+    fn next_ask(&self, demand: &Demand, level: LicenceLevel) -> Option<&Ask> {
+        let higher = self.asks_of(demand).filter(|ask| ask.level > level);
+        if self.is_in_turn {
+            higher.min_by_key(|ask| ask.level)
+        } else {
+            higher.max_by_key(|ask| ask.level)
+        }
+    }
+
+    /// How long the way from `level` to what is asked for takes, unless the power control has others to serve (ns).
+    fn grant_ns(
+        &self,
+        ask: &Ask,
+        demand: &Demand,
+        level: LicenceLevel,
+        chance: &mut impl Chance,
+    ) -> f64 {
+        let Some((from_l0, log_sd)) = ask.grant_ns else { return self.usual_ns };
+        let lower = self.asks_of(demand).filter(|lower| lower.level <= level);
+        let behind = lower.filter_map(|lower| lower.grant_ns).map(|(ns, _)| ns);
+        let ns = from_l0 - behind.fold(0.0, f64::max);
+        chance.log_normal(if ns > 0.0 { ns } else { from_l0 }, log_sd)
+    }
+}
+
+fn number(value: Option<&Sourced<u64>>) -> Option<f64> {
+    value.map(|sourced| sourced.value as f64)
+}
+
+fn share(value: Option<&Sourced<f64>>) -> f64 {
+    value.map_or(0.0, |sourced| sourced.value)
+}
+
+/// The unit of a package that serves the wishes of its cores, in slots: whoever asks while one is being served is served in the
+/// next slot, together with all others that wait; likewise, by chance, somebody who asks at the moment at which a slot begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PowerControl {
+    /// When the last slot begins or began.
+    begins: Time,
+    /// When it ends.
+    ends: Time,
+}
+
+impl PowerControl {
+    /// Somebody asks; when that is begun to be served.
+    fn ask(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Time {
+        let is_free = now >= self.ends;
+        if is_free {
+            self.begins = now;
+        } else if now > self.begins || now == self.begins && chance.uniform() < rules.missed_share {
+            self.begins = self.ends;
+        }
+        self.ends = self.begins.saturating_add(rules.slot_ns);
+        self.begins
+    }
+
+    /// Whoever is served gets a level more; the others wait for that, too.
+    fn goes_on(&mut self, now: Time, rules: &Rules) {
+        self.ends = self.ends.max(now.saturating_add(rules.slot_ns));
+    }
+}
+
+/// The governor of one core.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hardware {
+    demand: Demand,
+    level: LicenceLevel,
+    doing: Doing,
+    /// What ran last that asked for a level.
+    last: InstructionClass,
+    /// When that ended; `None` while it runs, and before the first.
+    ended: Option<Time>,
+    /// Since when bursts recur at short gaps.
+    recurs_since: Option<Time>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Doing {
+    /// The core has the level that its code asks for.
+    Nothing,
+    /// The level is given back then.
+    Holding { until: Time },
+    /// Code asks for a level once `instructions` of it were executed, and gets it at `due` at the earliest.
+    Counting { to: LicenceLevel, due: Time, instructions: u64 },
+    /// A higher level was asked for; the core stands still from `still` on, and has it at `due`.
+    Waiting { to: LicenceLevel, still: Time, due: Time },
+    /// The clock changes.
+    Standing { to: LicenceLevel, until: Time },
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Self {
+            demand: Demand::SCALAR,
+            level: L0,
+            doing: Doing::Nothing,
+            last: InstructionClass::Scalar,
+            ended: None,
+            recurs_since: None,
+        }
+    }
+}
+
+impl Hardware {
+    /// What it wants of the core now.
+    #[must_use]
+    pub fn order(&self) -> Order {
+        let is_asking = matches!(self.doing, Doing::Counting { .. } | Doing::Waiting { .. });
+        Order {
+            level: self.level,
+            is_throttled: is_asking && self.level == L0,
+            is_still: matches!(self.doing, Doing::Standing { .. }),
+        }
+    }
+
+    /// When to call [`Self::wake`].
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Time> {
+        match self.doing {
+            Doing::Nothing | Doing::Counting { .. } => None,
+            Doing::Holding { until } | Doing::Standing { until, .. } => Some(until),
+            Doing::Waiting { still, .. } => Some(still),
+        }
+    }
+
+    /// After how many instructions of what runs, from when it began, to call [`Self::counted`].
+    #[must_use]
+    pub fn counts(&self) -> Option<u64> {
+        match self.doing {
+            Doing::Counting { instructions, .. } => Some(instructions),
+            _ => None,
+        }
+    }
+
+    /// From now on the core runs `demand`.
+    pub fn runs(
+        &mut self,
+        now: Time,
+        demand: Demand,
+        rules: &Rules,
+        control: &mut PowerControl,
+        chance: &mut impl Chance,
+    ) {
+        if demand == self.demand {
+            return;
+        }
+        let asks = |demand: &Demand| rules.level_of(demand) > L0;
+        let (did, does) = (asks(&self.demand), asks(&demand));
+        self.demand = demand;
+        if does {
+            self.last = demand.class;
+        }
+        match (did, does) {
+            (false, true) => self.begins(now, rules),
+            (true, false) => self.ended = Some(now),
+            _ => {}
+        }
+        if !matches!(self.doing, Doing::Waiting { .. } | Doing::Standing { .. }) {
+            self.consider(now, false, rules, control, chance);
+        }
+    }
+
+    /// So many instructions as it [counts](Self::counts) were executed.
+    pub fn counted(
+        &mut self,
+        now: Time,
+        rules: &Rules,
+        control: &mut PowerControl,
+        chance: &mut impl Chance,
+    ) {
+        if let Doing::Counting { to, due, .. } = self.doing {
+            let late = control.ask(now, rules, chance) - now;
+            self.wait(to, due.max(now.saturating_add(rules.stall_ns)).saturating_add(late), rules);
+        }
+    }
+
+    fn wait(&mut self, to: LicenceLevel, due: Time, rules: &Rules) {
+        self.doing = Doing::Waiting { to, still: due.saturating_sub(rules.stall_ns), due };
+    }
+
+    /// The time has come.
+    pub fn wake(
+        &mut self,
+        now: Time,
+        rules: &Rules,
+        control: &mut PowerControl,
+        chance: &mut impl Chance,
+    ) {
+        match self.doing {
+            Doing::Waiting { to, still, due } if now >= still => {
+                self.doing = Doing::Standing { to, until: due.max(now) };
+            }
+            Doing::Holding { until } if now >= until => {
+                let to = rules.level_of(&self.demand);
+                self.doing =
+                    Doing::Standing { to, until: now.saturating_add(rules.release_stall_ns) };
+            }
+            Doing::Standing { to, until } if now >= until => {
+                let is_granted = to > self.level;
+                self.level = to;
+                self.doing = Doing::Nothing;
+                self.consider(now, is_granted, rules, control, chance);
+            }
+            _ => {}
+        }
+    }
+
+    /// Code that asks for a level begins.
+    fn begins(&mut self, now: Time, rules: &Rules) {
+        let gap = self.ended.take().map(|ended| now.saturating_sub(ended));
+        let is_short = |recurrence: &Recurrence| gap.is_some_and(|gap| gap < recurrence.below_ns);
+        if !rules.recurrence.as_ref().is_some_and(is_short) {
+            self.recurs_since = Some(now);
+        }
+    }
+
+    /// Which level to ask for, or to give back, for what runs now. If one was granted just now, the next one is not asked for
+    /// anew: the power control goes on.
+    fn consider(
+        &mut self,
+        now: Time,
+        is_granted: bool,
+        rules: &Rules,
+        control: &mut PowerControl,
+        chance: &mut impl Chance,
+    ) {
+        if let Some(ask) = rules.next_ask(&self.demand, self.level) {
+            let (median, log_sd) = ask.instructions;
+            let instructions = span(chance.log_normal(median, log_sd)).max(1);
+            let grant = rules.grant_ns(ask, &self.demand, self.level, chance);
+            let due = now.saturating_add(span(grant));
+            self.doing = Doing::Counting { to: ask.level, due, instructions };
+            if instructions == 1 && is_granted {
+                control.goes_on(now, rules);
+                self.wait(ask.level, due, rules);
+            } else if instructions == 1 {
+                self.counted(now, rules, control, chance);
+            }
+        } else if rules.level_of(&self.demand) < self.level {
+            let since = self.ended.unwrap_or(now);
+            let until = since.saturating_add(self.hold(now, rules, chance)).max(now);
+            self.doing = Doing::Holding { until };
+        } else {
+            self.doing = Doing::Nothing;
+        }
+    }
+
+    /// For how long the level is held (ns).
+    fn hold(&self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Time {
+        if let (Some(recurrence), Some(since)) = (&rules.recurrence, self.recurs_since)
+            && now.saturating_sub(since) >= recurrence.after_ns
+        {
+            return recurrence.below_ns.max(span(rules.hold_ns));
+        }
+        let applies = |extended: &&Extended| {
+            extended.level.is_none_or(|level| level == self.level)
+                && extended.class.is_none_or(|class| class <= self.last)
+        };
+        let longer = rules.extended.as_ref().filter(applies);
+        let longer = longer.filter(|extended| chance.uniform() < extended.share);
+        let more = longer
+            .map_or(0.0, |extended| chance.uniform() * (extended.most_ns - rules.hold_ns).max(0.0));
+        span(rules.hold_ns + more)
+    }
+}
+
+#[cfg(test)]
+mod tests;

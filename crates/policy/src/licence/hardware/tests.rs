@@ -1,0 +1,265 @@
+//! What the governor does with made-up code on the i9-7940X of paper 000, and on a made-up processor of the newer kind.
+
+use dimmer_processor::model::builtin;
+
+use super::*;
+
+/// Always the median, never the unlikely.
+struct Median;
+
+impl Chance for Median {
+    fn uniform(&mut self) -> f64 {
+        // Box and Muller: a quarter turn is no deviation; as a share it is more than any used here.
+        0.75
+    }
+}
+
+/// A small generator (Marsaglia, "Xorshift RNGs", 2003).
+struct Any(u64);
+
+impl Chance for Any {
+    fn uniform(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+fn i9_7940x() -> Model {
+    Model::parse(std::path::Path::new("i9-7940x"), builtin("i9-7940x").unwrap()).unwrap()
+}
+
+fn skylake() -> Rules {
+    Rules::new(&i9_7940x()).unwrap()
+}
+
+fn newer() -> Rules {
+    let mut rules = skylake();
+    for ask in &mut rules.asks {
+        ask.grant_ns = Some((1600.0, 0.0));
+    }
+    rules.is_in_turn = false;
+    rules.stall_ns = 0;
+    rules.release_stall_ns = 1400;
+    rules.hold_ns = 2500.0;
+    rules.extended = None;
+    rules.slot_ns = 0;
+    rules.recurrence = Some(Recurrence { below_ns: 240_000, after_ns: 5_000_000 });
+    rules
+}
+
+const DENSE_512: Demand =
+    Demand { class: InstructionClass::Heavy512, upper: Upper::Any, per_cycle: 2.0 };
+const CHAINED_512: Demand = Demand { per_cycle: 0.25, ..DENSE_512 };
+const DENSE_256: Demand = Demand { class: InstructionClass::Heavy256, ..DENSE_512 };
+const CHAINED_256: Demand = Demand { per_cycle: 0.25, ..DENSE_256 };
+
+/// A core that runs code by a timetable.
+struct Bench<C> {
+    rules: Rules,
+    control: PowerControl,
+    chance: C,
+    core: Hardware,
+    now: Time,
+    /// What changed, as (time, order).
+    seen: Vec<(Time, Order)>,
+}
+
+impl<C: Chance> Bench<C> {
+    fn new(rules: Rules, chance: C) -> Self {
+        let core = Hardware::default();
+        Self { rules, control: PowerControl::default(), chance, core, now: 0, seen: Vec::new() }
+    }
+
+    fn note(&mut self) {
+        let order = self.core.order();
+        if self.seen.last().is_none_or(|(_, last)| *last != order) {
+            self.seen.push((self.now, order));
+        }
+    }
+
+    /// Runs this for so long, `per_ns` instructions each nanosecond.
+    fn run(&mut self, demand: Demand, ns: Time, per_ns: f64) -> &mut Self {
+        let end = self.now + ns;
+        let begin = self.now;
+        let Self { rules, control, chance, core, .. } = self;
+        core.runs(begin, demand, rules, control, chance);
+        self.note();
+        loop {
+            let count = self.core.counts().map(|count| begin + span(count as f64 / per_ns));
+            let wake = self.core.next_wakeup();
+            let next = count.into_iter().chain(wake).min().map(|next| next.max(self.now));
+            let Some(next) = next.filter(|next| *next < end) else { break };
+            self.now = next;
+            let Self { rules, control, chance, core, .. } = self;
+            if wake.is_some_and(|wake| wake <= next) {
+                core.wake(next, rules, control, chance);
+            } else {
+                core.counted(next, rules, control, chance);
+            }
+            self.note();
+        }
+        self.now = end;
+        self
+    }
+
+    /// When which level was reached, each time anew.
+    fn levels(&self) -> Vec<(Time, u32)> {
+        let mut levels: Vec<(Time, u32)> = Vec::new();
+        for (time, order) in &self.seen {
+            let level = order.level.index();
+            if levels.last().is_none_or(|(_, last)| *last != level) {
+                levels.push((*time, level));
+            }
+        }
+        levels
+    }
+}
+
+/// Paper 000 §3.3.3: throttled, L1, L2; §3.3.4: two thirds of a millisecond to L0.
+#[test]
+fn heavy_512_goes_by_way_of_l1_and_comes_back_in_one_step() {
+    let mut bench = Bench::new(skylake(), Median);
+    bench.run(Demand::SCALAR, 1_000_000, 1.0).run(DENSE_512, 200_000, 1.8);
+    bench.run(Demand::SCALAR, 2_000_000, 1.0);
+    let up = 1_000_000;
+    let down = up + 200_000 + 674_000 + 10_000;
+    assert_eq!(bench.levels(), [(0, 0), (up + 24_590, 1), (up + 51_430, 2), (down, 0)]);
+    let throttled: Vec<Time> = bench
+        .seen
+        .iter()
+        .filter(|(_, order)| order.is_throttled)
+        .map(|(time, _)| *time - up)
+        .collect();
+    assert_eq!(throttled, [0], "from the first instruction to the standstill before L1");
+    let still = bench.seen.iter().filter(|(_, order)| order.is_still).map(|(time, _)| *time);
+    let begins = [up + 14_590, up + 41_430, down - 10_000];
+    assert_eq!(still.collect::<Vec<_>>(), begins);
+}
+
+#[test]
+fn code_that_waits_for_itself_asks_for_less() {
+    let mut bench = Bench::new(skylake(), Median);
+    bench.run(CHAINED_512, 500_000, 1.0);
+    assert_eq!(bench.levels(), [(0, 0), (24_590, 1)]);
+    let mut bench = Bench::new(skylake(), Median);
+    bench.run(CHAINED_256, 500_000, 1.0);
+    assert_eq!(bench.seen.len(), 1);
+}
+
+#[test]
+fn heavy_256_asks_after_thousands_of_instructions() {
+    let mut bench = Bench::new(skylake(), Median);
+    bench.run(DENSE_256, 5_000, 1.8).run(Demand::SCALAR, 100_000, 1.0);
+    assert_eq!(bench.levels(), [(0, 0)], "9000 are not enough");
+    assert!(bench.seen.iter().any(|(_, order)| order.is_throttled));
+    bench.run(DENSE_256, 7_000, 1.8).run(Demand::SCALAR, 100_000, 1.0);
+    assert_eq!(
+        bench.levels()[1..],
+        [(105_000 + 51_520, 1)],
+        "12 600 are, though they end before the level comes"
+    );
+}
+
+#[test]
+fn dirty_upper_halves_make_256_bit_code_ask_for_l2() {
+    let mut bench = Bench::new(skylake(), Median);
+    bench.run(Demand { upper: Upper::Dirty, ..DENSE_256 }, 500_000, 1.8);
+    assert_eq!(bench.levels().last().unwrap().1, 2);
+}
+
+#[test]
+fn code_within_the_hold_keeps_the_level_and_begins_it_anew() {
+    let mut bench = Bench::new(skylake(), Median);
+    bench.run(DENSE_512, 100_000, 1.8).run(Demand::SCALAR, 600_000, 1.0);
+    bench.run(DENSE_512, 10, 1.8).run(Demand::SCALAR, 2_000_000, 1.0);
+    assert_eq!(bench.levels()[3..], [(700_010 + 674_000 + 10_000, 0)]);
+}
+
+/// Paper 000 figures 3.13 and 3.14.
+#[test]
+fn releases_are_extended_after_512_bit_code_at_l1_alone() {
+    let longer = |demand| {
+        let mut bench = Bench::new(skylake(), Any(7));
+        let mut holds = Vec::new();
+        for _ in 0..1000 {
+            let begin = bench.now;
+            bench.run(demand, 200_000, 1.8).run(Demand::SCALAR, 3_000_000, 1.0);
+            let back = bench.levels().last().unwrap().0;
+            holds.push(back - begin - 200_000 - 10_000);
+            bench.seen.clear();
+            bench.note();
+        }
+        assert!(holds.iter().all(|hold| (674_000..=1_333_000).contains(hold)));
+        holds.iter().filter(|hold| **hold > 700_000).count()
+    };
+    let after_l1 = longer(CHAINED_512);
+    assert!((250..350).contains(&after_l1), "{after_l1}");
+    assert_eq!((longer(DENSE_512), longer(DENSE_256)), (0, 0));
+}
+
+/// As the Xeon 6 was seen to do: episodes, until bursts have recurred for long enough; then the level stays.
+#[test]
+fn bursts_that_recur_keep_the_level() {
+    let mut bench = Bench::new(newer(), Median);
+    for _ in 0..100 {
+        bench.run(DENSE_512, 5_000, 1.8).run(Demand::SCALAR, 95_000, 1.0);
+    }
+    let levels = bench.levels();
+    let last = levels.last().unwrap();
+    assert_eq!(last.1, 2, "{levels:?}");
+    assert!((5_000_000..5_200_000).contains(&last.0), "{levels:?}");
+    // Isolated again: 240 us after the last one, then as at the beginning.
+    bench.seen.clear();
+    bench.run(Demand::SCALAR, 1_000_000, 1.0).run(DENSE_512, 5_000, 1.8);
+    bench.run(Demand::SCALAR, 1_000_000, 1.0);
+    let back: Vec<Time> =
+        bench.levels().iter().filter(|(_, level)| *level == 0).map(|(time, _)| *time).collect();
+    assert_eq!(back, [9_905_000 + 240_000 + 1400, 11_005_000 + 2500 + 1400]);
+}
+
+#[test]
+fn wishes_made_while_others_are_served_wait_for_the_next_slot() {
+    let (rules, mut control) = (skylake(), PowerControl::default());
+    assert_eq!(control.ask(1_000, &rules, &mut Median), 1_000);
+    assert_eq!(control.ask(1_000, &rules, &mut Median), 1_000, "together with the first");
+    assert_eq!(control.ask(2_000, &rules, &mut Median), 26_000);
+    assert_eq!(control.ask(3_000, &rules, &mut Median), 26_000);
+    assert_eq!(control.ask(26_500, &rules, &mut Median), 51_000);
+    assert_eq!(control.ask(200_000, &rules, &mut Median), 200_000);
+}
+
+#[test]
+fn models_that_say_too_little_are_told_what_is_missing() {
+    let mut model = i9_7940x();
+    model.release.hold_ns = None;
+    let error = Rules::new(&model).unwrap_err().to_string();
+    assert!(error.contains("`release.hold_ns`"), "{error}");
+    model.rules.clear();
+    assert_eq!(Rules::new(&model).unwrap().level_of(&DENSE_512), L0);
+}
+
+/// Whatever runs: the level is that of the code, or code is throttled or the core stands still on the way there; it is called again whenever there is
+/// anything left to do; and it is back at L0 within its bound.
+#[test]
+fn whatever_runs_no_wake_up_is_lost() {
+    for (rules, hold) in [(skylake(), 1_333_000), (newer(), 240_000)] {
+        let mut bench = Bench::new(rules, Any(42));
+        for round in 0..3000 {
+            let demand = [Demand::SCALAR, DENSE_512, CHAINED_512, DENSE_256, CHAINED_256]
+                [usize::try_from(bench.chance.0 % 5).unwrap()];
+            let ns = 1 + bench.chance.0 % [100, 30_000, 2_000_000][round % 3];
+            let per_ns = 0.2 + bench.chance.uniform();
+            bench.run(demand, ns, per_ns);
+            let (order, asked) = (bench.core.order(), bench.rules.level_of(&demand));
+            let has_more_to_do =
+                bench.core.next_wakeup().is_some() || bench.core.counts().is_some();
+            assert!(order.level == asked || has_more_to_do, "{:?}", bench.core);
+            let is_on_its_way = order.is_throttled || order.is_still || order.level > L0;
+            assert!(order.level >= asked || is_on_its_way, "{:?}", bench.core);
+        }
+        bench.run(Demand::SCALAR, hold + 200_000, 1.0);
+        assert_eq!((bench.core.order().level, bench.core.next_wakeup()), (L0, None));
+    }
+}

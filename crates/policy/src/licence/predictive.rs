@@ -1,0 +1,126 @@
+//! The governor that learns what will run (the future work of paper 000, §4 and §5.3).
+//!
+//! For each region it remembers how long the gaps after it were. When one ends, it chooses for how long to hold the level: the time
+//! that would have cost least over the gaps remembered. To give it back at once (raise the clock early), to hold it for a while and to keep it
+//! alive until the next region are the same choice at 0, in between, and beyond all gaps. It departs from what the processor
+//! would do only if that would have been clearly better, and not before it has seen enough gaps.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::oracle::Prices;
+use super::{Time, span};
+
+/// Gaps remembered for each region: enough for two kinds that alternate, few enough to forget within some dozen bursts. A guess.
+const REMEMBERED: usize = 32;
+
+/// Fewest gaps to learn from. A guess.
+const FEWEST: usize = 8;
+
+/// How much less a choice must have cost than the processor's, so that chance does not decide. A guess.
+const CLEARLY: f64 = 0.9;
+
+/// The governor of one thread.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Predictive {
+    gaps: BTreeMap<u64, VecDeque<f64>>,
+    /// The region that ended last, and when.
+    ended: Option<(u64, Time)>,
+}
+
+impl Predictive {
+    /// A region begins: how long the gap was is known now.
+    pub fn begins(&mut self, now: Time) {
+        if let Some((region, ended)) = self.ended.take() {
+            let gaps = self.gaps.entry(region).or_default();
+            if gaps.len() == REMEMBERED {
+                gaps.pop_front();
+            }
+            gaps.push_back(now.saturating_sub(ended) as f64);
+        }
+    }
+
+    /// A region ends: for how long the level is to be held (ns). `usual_ns` is how long the processor would hold it.
+    pub fn ends(&mut self, now: Time, region: u64, prices: &Prices, usual_ns: Time) -> Time {
+        self.ended = Some((region, now));
+        let Some(gaps) = self.gaps.get(&region).filter(|gaps| gaps.len() >= FEWEST) else {
+            return usual_ns;
+        };
+        let cost = |hold_ns: f64| -> f64 {
+            gaps.iter().map(|gap| prices.of_gap(*gap, hold_ns)).sum::<f64>()
+        };
+        // The cost only falls just beyond a gap; a tenth more, as gaps are not alike to the nanosecond.
+        let choices = gaps.iter().map(|gap| gap * 1.1).chain([0.0]);
+        let usual = cost(usual_ns as f64);
+        let best =
+            choices.map(|hold_ns| (hold_ns, cost(hold_ns))).min_by(|a, b| a.1.total_cmp(&b.1));
+        best.filter(|(_, cost)| *cost < CLEARLY * usual)
+            .map_or(usual_ns, |(hold_ns, _)| span(hold_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICES: Prices = Prices { changes_ns: 35_000.0, slower: 0.35 };
+    const USUAL: Time = 674_000;
+
+    /// What it chooses after bursts of 10 us at these gaps (ns).
+    fn chosen(gaps: &[Time]) -> Time {
+        let (mut governor, mut now, mut hold) = (Predictive::default(), 0, 0);
+        for gap in gaps {
+            governor.begins(now);
+            hold = governor.ends(now + 10_000, 7, &PRICES, USUAL);
+            now += 10_000 + gap;
+        }
+        hold
+    }
+
+    #[test]
+    fn long_gaps_get_the_clock_back_at_once() {
+        assert_eq!(chosen(&[5_000_000; 12]), 0);
+    }
+
+    #[test]
+    fn short_gaps_keep_the_level() {
+        // The processor keeps it as well.
+        assert_eq!(chosen(&[50_000; 12]), USUAL);
+        // Here it would give it back just before the next burst.
+        let prices = Prices { changes_ns: 1e6, ..PRICES };
+        let mut governor = Predictive::default();
+        for index in 0..12 {
+            governor.begins(index * 810_000);
+            let hold = governor.ends(index * 810_000 + 10_000, 7, &prices, USUAL);
+            assert_eq!(hold, if index >= 8 { 880_000 } else { USUAL }, "{index}");
+        }
+    }
+
+    #[test]
+    fn two_kinds_of_gaps_are_held_through_the_short_ones() {
+        let gaps: Vec<Time> =
+            (0..40).map(|index| if index % 2 == 0 { 20_000 } else { 3_000_000 }).collect();
+        assert_eq!(chosen(&gaps), 22_000);
+    }
+
+    #[test]
+    fn nothing_learned_is_what_the_processor_does() {
+        assert_eq!(chosen(&[5_000_000; 3]), USUAL);
+        let mut governor = Predictive::default();
+        assert_eq!(governor.ends(5, 1, &PRICES, USUAL), USUAL);
+    }
+
+    #[test]
+    fn regions_are_learned_apart_and_old_gaps_forgotten() {
+        let (mut governor, mut now) = (Predictive::default(), 0);
+        let mut hold = [0; 2];
+        for _ in 0..2 * REMEMBERED {
+            for (region, gap) in [(0, 5_000_000), (1, 20_000)] {
+                governor.begins(now);
+                hold[usize::from(region > 0)] = governor.ends(now + 1000, region, &PRICES, USUAL);
+                now += 1000 + gap;
+            }
+        }
+        assert_eq!(hold, [0, USUAL]);
+        assert!(governor.gaps.values().all(|gaps| gaps.len() <= REMEMBERED));
+    }
+}

@@ -1,0 +1,122 @@
+//! The program decides itself (paper 000 §4.2): three calls beside AVXFREQ, which goes on by itself until it is told not to.
+
+use dimmer_processor::units::LicenceLevel;
+
+use super::Time;
+use super::avxfreq::{AvxFreq, Counted, Parameters};
+
+/// The governor of one core whose program may decide.
+#[derive(Clone, Debug, PartialEq)]
+pub struct User {
+    avxfreq: AvxFreq,
+    parameters: Parameters,
+    /// The level that the program has set; `None` while AVXFREQ decides.
+    set: Option<LicenceLevel>,
+}
+
+impl User {
+    /// At L0; AVXFREQ decides.
+    #[must_use]
+    pub fn new(parameters: Parameters) -> Self {
+        Self { avxfreq: AvxFreq::new(parameters), parameters, set: None }
+    }
+
+    /// `avxfreq_is_enabled`: whether the other two calls do anything. They always do here.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        true
+    }
+
+    /// `avxfreq_set_reclocking`: whether AVXFREQ decides. The level stays what it was until either decides anew; AVXFREQ begins
+    /// at L0.
+    pub fn set_reclocking(&mut self, is_on: bool) {
+        match (is_on, self.set) {
+            (false, None) => self.set = Some(self.avxfreq.level()),
+            (true, Some(_)) => {
+                self.set = None;
+                self.avxfreq = AvxFreq::new(self.parameters);
+            }
+            _ => {}
+        }
+    }
+
+    /// `avxfreq_set_license`: the level from now on, however far it is from the one before; of no effect while AVXFREQ decides.
+    pub fn set_licence(&mut self, level: LicenceLevel) {
+        self.set = self.set.map(|_| level);
+    }
+
+    /// The level that the core is to have.
+    #[must_use]
+    pub fn level(&self) -> LicenceLevel {
+        self.set.unwrap_or_else(|| self.avxfreq.level())
+    }
+
+    /// Whether the counter is to interrupt at its next operation ([`AvxFreq::is_armed`]).
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.set.is_none() && self.avxfreq.is_armed()
+    }
+
+    /// When to call [`Self::look`].
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Time> {
+        self.avxfreq.next_wakeup().filter(|_| self.set.is_none())
+    }
+
+    /// [`AvxFreq::interrupt`], while it decides.
+    pub fn interrupt(&mut self, now: Time) {
+        if self.set.is_none() {
+            self.avxfreq.interrupt(now);
+        }
+    }
+
+    /// [`AvxFreq::look`], while it decides.
+    pub fn look(&mut self, now: Time, counted: Counted) {
+        if self.set.is_none() {
+            self.avxfreq.look(now, counted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const L0: LicenceLevel = LicenceLevel::new(0);
+    const L1: LicenceLevel = LicenceLevel::new(1);
+    const L2: LicenceLevel = LicenceLevel::new(2);
+
+    #[test]
+    fn avxfreq_decides_until_it_is_told_not_to() {
+        let mut user = User::new(Parameters::default());
+        user.set_licence(L2);
+        assert_eq!((user.level(), user.is_armed()), (L0, true));
+        user.interrupt(0);
+        assert_eq!((user.level(), user.next_wakeup()), (L1, Some(100_000)));
+    }
+
+    #[test]
+    fn the_program_goes_to_any_level_at_once() {
+        let mut user = User::new(Parameters::default());
+        user.interrupt(0);
+        user.set_reclocking(false);
+        assert_eq!((user.level(), user.next_wakeup(), user.is_armed()), (L1, None, false));
+        for level in [L2, L0, L2] {
+            user.set_licence(level);
+            assert_eq!(user.level(), level);
+        }
+        user.interrupt(5);
+        user.look(100_000, Counted { operations: 0, cycles: 1 });
+        assert_eq!(user.level(), L2);
+    }
+
+    #[test]
+    fn avxfreq_begins_anew_when_it_is_told_to_go_on() {
+        let mut user = User::new(Parameters::default());
+        user.interrupt(0);
+        user.set_reclocking(false);
+        user.set_licence(L2);
+        user.set_reclocking(true);
+        assert_eq!((user.level(), user.is_armed(), user.is_enabled()), (L0, true, true));
+    }
+}

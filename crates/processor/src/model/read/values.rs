@@ -1,0 +1,93 @@
+//! What the value of a key may be: each function reads one value, or says what it expects.
+
+use std::str::FromStr;
+
+use toml::de::DeValue;
+
+use super::super::{Domain, Path};
+use crate::class::InstructionClass;
+use crate::units::LicenceLevel;
+
+/// Reads one value or says what it expects.
+pub(super) type Accept<T> = fn(&DeValue<'_>) -> Result<T, String>;
+
+pub(super) const DOMAINS: [(&str, Domain); 3] =
+    [("core", Domain::Core), ("cluster", Domain::Cluster), ("package", Domain::Package)];
+
+pub(super) const PATHS: [(&str, Path); 2] =
+    [("in-turn", Path::InTurn), ("directly", Path::Directly)];
+
+pub(super) fn word<T: Copy>(
+    words: &'static [(&'static str, T)],
+) -> impl Fn(&DeValue<'_>) -> Result<T, String> {
+    move |value| {
+        let found = value.as_str().unwrap_or_default();
+        let known = words.iter().find(|(word, _)| *word == found);
+        let accepted = || {
+            let words: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+            words.join(" or ")
+        };
+        known.map(|(_, meaning)| *meaning).ok_or_else(accepted)
+    }
+}
+
+/// One of these levels, by its name.
+pub(super) fn a_level(
+    levels: Vec<String>,
+) -> impl Fn(&DeValue<'_>) -> Result<LicenceLevel, String> {
+    move |value| {
+        let name = value.as_str().unwrap_or_default();
+        let index = levels.iter().position(|level| level == name);
+        let index = index.and_then(|index| u32::try_from(index).ok());
+        index.map(LicenceLevel::new).ok_or_else(|| format!("one of {}", levels.join(", ")))
+    }
+}
+
+pub(super) fn a_class(value: &DeValue<'_>) -> Result<InstructionClass, String> {
+    let class = value.as_str().and_then(|name| InstructionClass::from_str(name).ok());
+    class.ok_or_else(|| {
+        let names = InstructionClass::ALL.map(InstructionClass::name);
+        format!("one of {}", names.join(", "))
+    })
+}
+
+fn integer(value: &DeValue<'_>) -> Option<i128> {
+    match value {
+        DeValue::Integer(integer) => {
+            i128::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
+        }
+        _ => None,
+    }
+}
+
+fn float(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Float(float) => float.as_str().replace('_', "").parse().ok(),
+        _ => integer(value).map(|integer| integer as f64),
+    }
+    .filter(|value: &f64| value.is_finite())
+}
+
+pub(super) fn positive<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    let found = integer(value).filter(|value| *value > 0);
+    found.and_then(|value| T::try_from(value).ok()).ok_or_else(|| "a whole number above 0".into())
+}
+
+pub(super) fn whole(value: &DeValue<'_>) -> Result<u64, String> {
+    let found = integer(value).and_then(|value| u64::try_from(value).ok());
+    found.ok_or_else(|| "a whole number, 0 or above".into())
+}
+
+pub(super) fn not_negative(value: &DeValue<'_>) -> Result<f64, String> {
+    float(value).filter(|value| *value >= 0.0).ok_or_else(|| "a number, 0 or above".into())
+}
+
+pub(super) fn share(value: &DeValue<'_>) -> Result<f64, String> {
+    let found = float(value).filter(|value| (0.0..=1.0).contains(value));
+    found.ok_or_else(|| "a share from 0 to 1".into())
+}
+
+pub(super) fn share_above_zero(value: &DeValue<'_>) -> Result<f64, String> {
+    let found = float(value).filter(|value| *value > 0.0 && *value <= 1.0);
+    found.ok_or_else(|| "a ratio above 0, at most 1".into())
+}
