@@ -1,0 +1,95 @@
+//! The clock of a core by its level and by how many cores are active.
+
+use dimmer_processor::model::{Missing, Model};
+use dimmer_processor::units::LicenceLevel;
+
+/// Clocks of a processor (GHz), by level and active cores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clocks {
+    /// `ghz[level][active - 1]`.
+    ghz: Vec<Vec<f64>>,
+    /// Instructions issued per cycle relative to L0, by level.
+    issue: Vec<f64>,
+}
+
+impl Clocks {
+    /// The clocks of `model` with up to `cores` active cores.
+    ///
+    /// A number of cores of which the model does not know the clock gets that of the next larger number of which it does: what is
+    /// granted to more cores is granted to fewer. A level of which it only knows the ratio to L0 gets that part of L0's.
+    ///
+    /// # Errors
+    /// If a level's clock is not known for that many cores or more, nor its ratio.
+    pub fn new(model: &Model, cores: u32) -> Result<Self, Missing> {
+        let needed_for = "the clock of simulated cores";
+        let known = |level: &dimmer_processor::model::Level, active: u32| {
+            let bins = level.bins.iter().filter(|bin| bin.cores >= active);
+            bins.map(|bin| bin.mhz.value as f64 / 1000.0).next()
+        };
+        let first = model.levels.first();
+        let any = [&model.clock.max_mhz, &model.clock.base_mhz, &model.clock.tsc_mhz];
+        let nominal = any.iter().find_map(|mhz| mhz.as_ref()).map(|mhz| mhz.value as f64 / 1000.0);
+        let mut ghz = Vec::new();
+        for (index, level) in model.levels.iter().enumerate() {
+            let mut by_cores = Vec::new();
+            for active in 1..=cores {
+                let ratio = level.clock_ratio.as_ref().map(|ratio| ratio.value);
+                let ratio = ratio.or((index == 0).then_some(1.0));
+                let unrestricted = || first.and_then(|first| known(first, active)).or(nominal);
+                let clock = known(level, active).or_else(|| Some(ratio? * unrestricted()?));
+                by_cores.push(clock.ok_or_else(|| Missing {
+                    model: model.identity.name.clone(),
+                    key: if index == 0 { "clock.max_mhz" } else { "level.bins" },
+                    needed_for,
+                })?);
+            }
+            ghz.push(by_cores);
+        }
+        let issue = model.levels.iter().map(|level| level.issue_ratio.as_ref());
+        Ok(Self { ghz, issue: issue.map(|ratio| ratio.map_or(1.0, |ratio| ratio.value)).collect() })
+    }
+
+    /// The same, with all levels but the first lowered by no more than `ghz`: what is left of the processor's own levels where
+    /// the firmware is told to reduce them (paper 000 §4.1.2).
+    #[must_use]
+    pub fn reduced_to(&self, ghz: f64) -> Self {
+        let mut reduced = self.clone();
+        if let [first, others @ ..] = reduced.ghz.as_mut_slice() {
+            for level in others {
+                level.clone_from(&first.iter().map(|clock| clock - ghz).collect());
+            }
+        }
+        reduced.issue.fill(1.0);
+        reduced
+    }
+
+    /// The clock (GHz) at a level with so many cores active, 0 counting as 1; the last level's beyond it.
+    #[must_use]
+    pub fn ghz(&self, level: LicenceLevel, active: u32) -> f64 {
+        let level = index(level.index()).min(self.ghz.len() - 1);
+        let by_cores = &self.ghz[level];
+        by_cores[index(active.max(1) - 1).min(by_cores.len() - 1)]
+    }
+
+    /// Instructions issued per cycle relative to L0.
+    #[must_use]
+    pub fn issue(&self, level: LicenceLevel) -> f64 {
+        self.issue.get(index(level.index())).copied().unwrap_or(1.0)
+    }
+
+    /// How many levels there are.
+    #[must_use]
+    pub fn levels(&self) -> usize {
+        self.ghz.len()
+    }
+
+    /// Whether any level's clock differs between these numbers of active cores.
+    pub(crate) fn differ(&self, one: u32, other: u32) -> bool {
+        let levels = (0..self.ghz.len()).filter_map(|level| u32::try_from(level).ok());
+        levels.map(LicenceLevel::new).any(|level| self.ghz(level, one) != self.ghz(level, other))
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,303 @@
+//! A core: what runs on it, how fast, and in which states it spends its time.
+
+use dimmer_policy::licence::hardware::{Hardware, Rules};
+use dimmer_policy::licence::{Demand, Order};
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::units::LicenceLevel;
+
+use crate::governor::Software;
+use crate::program::{Extent, Segment};
+use crate::{Clocks, Moment, PS};
+
+/// In which states a core spent its time (ps); they add up to all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// At each level, executing at full rate.
+    pub level: Vec<Moment>,
+    /// Throttled.
+    pub throttled: Moment,
+    /// Standing still, for the clock changes.
+    pub still: Moment,
+    /// In interrupts and calls of governors.
+    pub stolen: Moment,
+    /// With nothing to run.
+    pub idle: Moment,
+    /// How often its level changed.
+    pub changes: u64,
+    /// How often a governor in software interrupted it.
+    pub interrupts: u64,
+}
+
+/// What a governor in software does once its interrupt or call is over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Act {
+    /// The counter has interrupted.
+    Interrupt,
+    /// It looks at the counter.
+    Look,
+    /// It sets the level.
+    Set(LicenceLevel),
+}
+
+/// A thread on a core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    pub(crate) thread: usize,
+    pub(crate) segment: Segment,
+    /// Instructions left, if those are what ends it.
+    pub(crate) left: f64,
+    /// When it ends, if that is the time.
+    pub(crate) ends: Option<Moment>,
+    /// When it has run for long enough, if others wait.
+    pub(crate) slice_ends: Moment,
+    /// Instructions per picosecond now.
+    pub(crate) rate: f64,
+}
+
+impl Running {
+    pub(crate) fn new(thread: usize, segment: Segment, now: Moment, slice_ends: Moment) -> Self {
+        let (left, ends) = match segment.extent {
+            Extent::Instructions(n) => (n, None),
+            Extent::Time(span) => (f64::INFINITY, Some(now.saturating_add(span))),
+        };
+        Self { thread, segment, left, ends, slice_ends, rate: 0.0 }
+    }
+
+    /// Whether the segment is over.
+    pub(crate) fn is_over(&self, now: Moment) -> bool {
+        self.left <= 0.0 || self.ends.is_some_and(|ends| ends <= now)
+    }
+
+    /// When it will be, if nothing changes.
+    fn over_at(&self, now: Moment) -> Option<Moment> {
+        let done = (self.rate > 0.0 && self.left.is_finite())
+            .then(|| now.saturating_add(ceil(self.left / self.rate)));
+        done.into_iter().chain(self.ends).min()
+    }
+}
+
+/// A core.
+#[derive(Clone, Debug)]
+pub(crate) struct Core {
+    pub(crate) hardware: Hardware,
+    pub(crate) software: Software,
+    /// The level that the governor in software has set.
+    pub(crate) set: LicenceLevel,
+    /// When it sets the level back to L0, if it waits for that.
+    pub(crate) release: Option<Moment>,
+    /// Standing still until then, for the governor in software has changed the clock.
+    pub(crate) still_until: Moment,
+    /// In an interrupt or call until then, and what it does at its end.
+    pub(crate) stolen_until: Moment,
+    pub(crate) act: Option<Act>,
+    /// One for each hardware thread.
+    pub(crate) slots: Vec<Option<Running>>,
+    /// The clock (GHz).
+    pub(crate) ghz: f64,
+    /// Until when everything is counted.
+    pub(crate) since: Moment,
+    /// What the processor's governor counts, and how much of it is left.
+    counting: Option<(u64, f64)>,
+    /// 512-bit floating-point operations and cycles since the counters were reset.
+    pub(crate) operations: f64,
+    pub(crate) cycles: f64,
+    pub(crate) generation: u32,
+    pub(crate) totals: Totals,
+    order: Order,
+    /// What the governors last saw run.
+    pub(crate) demand: Demand,
+}
+
+impl Core {
+    pub(crate) fn new(threads: usize, levels: usize, software: Software) -> Self {
+        let hardware = Hardware::default();
+        let order = hardware.order();
+        Self {
+            hardware,
+            software,
+            set: LicenceLevel::new(0),
+            release: None,
+            still_until: 0,
+            stolen_until: 0,
+            act: None,
+            slots: vec![None; threads],
+            ghz: 1.0,
+            since: 0,
+            counting: None,
+            operations: 0.0,
+            cycles: 0.0,
+            generation: 0,
+            totals: Totals { level: vec![0; levels], ..Totals::default() },
+            order,
+            demand: Demand::SCALAR,
+        }
+    }
+
+    /// Whether anything runs.
+    pub(crate) fn is_active(&self) -> bool {
+        self.slots.iter().any(Option::is_some)
+    }
+
+    /// The level in force: that of the governor in software where there is one.
+    pub(crate) fn level(&self) -> LicenceLevel {
+        match self.software {
+            Software::Absent => self.order.level,
+            _ => self.set,
+        }
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        self.order
+    }
+
+    pub(crate) fn is_still(&self, now: Moment) -> bool {
+        self.order.is_still || now < self.still_until
+    }
+
+    /// The most demanding of what runs.
+    pub(crate) fn most_demanding(&self, rules: &Rules) -> Demand {
+        let demands = self.slots.iter().flatten().map(|running| running.segment.demand());
+        demands.reduce(|one, other| rules.more_demanding(one, other)).unwrap_or(Demand::SCALAR)
+    }
+
+    /// Counts everything up to now; tells how many instructions of which segment each thread has executed, and for how long.
+    pub(crate) fn advance(&mut self, now: Moment, mut ran: impl FnMut(&Running, f64, Moment)) {
+        let span = now - self.since;
+        if span == 0 {
+            return;
+        }
+        let begin = self.since;
+        self.since = now;
+        let (is_active, is_still) = (self.is_active(), self.is_still(begin));
+        let level = usize::try_from(self.level().index()).unwrap_or(0);
+        let totals = &mut self.totals;
+        let state = match () {
+            () if !is_active => &mut totals.idle,
+            () if is_still => &mut totals.still,
+            () if begin < self.stolen_until => &mut totals.stolen,
+            () if self.order.is_throttled => &mut totals.throttled,
+            () => &mut totals.level[level],
+        };
+        *state += span;
+        if !is_still {
+            self.cycles += self.ghz * span as f64 / PS as f64;
+        }
+        let class = self.demand.class;
+        let mut counted = 0.0;
+        for running in self.slots.iter_mut().flatten() {
+            let done = running.rate * span as f64;
+            running.left -= done;
+            // Half an instruction is what rounding to picoseconds may leave.
+            if running.left < 0.5 {
+                running.left = 0.0;
+            }
+            let wide = done * running.segment.share;
+            if running.segment.class == InstructionClass::Heavy512 {
+                // A fused multiplication and addition is two.
+                self.operations += 2.0 * wide;
+            }
+            if running.segment.class == class {
+                counted += wide;
+            }
+            ran(running, done, span);
+        }
+        if let Some((_, left)) = &mut self.counting {
+            *left -= counted;
+        }
+    }
+
+    /// Takes over what the processor's governor wants now; whether that is something else than before.
+    pub(crate) fn obey(&mut self) -> bool {
+        let counts = self.hardware.counts();
+        if self.counting.map(|(of, _)| of) != counts {
+            self.counting = counts.map(|of| (of, of as f64));
+        }
+        let order = self.hardware.order();
+        let is_new = order != self.order;
+        if order.level != self.order.level && matches!(self.software, Software::Absent) {
+            self.totals.changes += 1;
+        }
+        self.order = order;
+        is_new
+    }
+
+    /// Whether what the processor's governor counts was executed.
+    pub(crate) fn has_counted(&self) -> bool {
+        self.counting.is_some_and(|(_, left)| left < 0.5)
+    }
+
+    /// Sets the rates of what runs, and tells when anything is to happen next.
+    pub(crate) fn next(&mut self, now: Moment, factors: &Factors<'_>) -> Option<Moment> {
+        let stops = self.is_still(now) || now < self.stolen_until;
+        let busy = self.slots.iter().flatten().count();
+        let shared = if busy > 1 { factors.smt_share } else { 1.0 };
+        let (ghz, order) = (self.ghz, self.order);
+        let mut next: Option<Moment> = None;
+        let mut earlier = |time: Option<Moment>| next = next.into_iter().chain(time).min();
+        let mut counted_rate = 0.0;
+        for running in self.slots.iter_mut().flatten() {
+            running.rate =
+                if stops { 0.0 } else { factors.rate(&running.segment, order, ghz * shared) };
+            earlier(running.over_at(now));
+            if running.slice_ends != Moment::MAX {
+                earlier(Some(running.slice_ends));
+            }
+            if running.segment.class == self.demand.class {
+                counted_rate += running.rate * running.segment.share;
+            }
+        }
+        if let Some((_, left)) = self.counting.filter(|_| counted_rate > 0.0) {
+            earlier(Some(now.saturating_add(ceil(left.max(0.0) / counted_rate))));
+        }
+        earlier(self.hardware.next_wakeup().map(|ns| ns.saturating_mul(PS)));
+        // One act at a time: what is due meanwhile is seen when that is over.
+        if self.act.is_none() {
+            earlier(self.release);
+            if let Software::AvxFreq(avxfreq) = &self.software {
+                earlier(avxfreq.next_wakeup().map(|ns| ns.saturating_mul(PS)));
+            }
+        }
+        for until in [self.still_until, self.stolen_until] {
+            if until > now {
+                earlier(Some(until));
+            }
+        }
+        next.map(|next| next.max(now))
+    }
+}
+
+/// What instructions' rates depend on beside the clock.
+#[derive(Debug)]
+pub(crate) struct Factors<'a> {
+    pub(crate) rules: &'a Rules,
+    pub(crate) throttle: f64,
+    pub(crate) chained_throttle: f64,
+    /// What each of two hardware threads of a core has of its throughput.
+    pub(crate) smt_share: f64,
+    /// Whose levels cap issue, too.
+    pub(crate) clocks: &'a Clocks,
+}
+
+impl Factors<'_> {
+    /// Instructions per picosecond.
+    fn rate(&self, segment: &Segment, order: Order, ghz: f64) -> f64 {
+        let asks = self.rules.level_of(&segment.demand()) > order.level;
+        let throttle = match (order.is_throttled && asks, segment.is_chained) {
+            (false, _) => 1.0,
+            (true, false) => self.throttle,
+            (true, true) => self.chained_throttle,
+        };
+        let per_ns = segment.ipc * throttle * self.clocks.issue(order.level) * ghz;
+        1.0 / ((1.0 / per_ns + segment.memory_ns) * PS as f64)
+    }
+}
+
+/// Whole picoseconds, rounded up; at least one, so that time goes on.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "out of range saturates, which is later than any event"
+)]
+fn ceil(ps: f64) -> Moment {
+    (ps.ceil() as Moment).max(1)
+}

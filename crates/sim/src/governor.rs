@@ -1,0 +1,87 @@
+//! Who decides about a core's level beside the processor.
+
+use dimmer_policy::licence::avxfreq::{AvxFreq, Parameters};
+use dimmer_policy::licence::predictive::Predictive;
+use dimmer_policy::licence::user::User;
+
+/// Who decides which level a core has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Governor {
+    /// The processor alone.
+    Hardware,
+    /// AVXFREQ (paper 000 §4.1).
+    AvxFreq,
+    /// The program itself (paper 000 §4.2), AVXFREQ switched off from the start.
+    User,
+    /// Whoever knows what will run.
+    Oracle,
+    /// Whoever learns what will run.
+    Predictive,
+}
+
+impl Governor {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Hardware, Self::AvxFreq, Self::User, Self::Oracle, Self::Predictive];
+
+    /// The name on the command line and in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hardware => "hardware",
+            Self::AvxFreq => "avxfreq",
+            Self::User => "user",
+            Self::Oracle => "oracle",
+            Self::Predictive => "predictive",
+        }
+    }
+}
+
+/// What governors in software cost the core that they govern (ns).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// From the instruction that a counter interrupts at until the level was changed.
+    pub interrupt_ns: f64,
+    /// A timer's interrupt, a look at the counter, and setting the timer anew.
+    pub look_ns: f64,
+    /// A system call that changes the level.
+    pub call_ns: f64,
+    /// By how much the processor's own levels still lower the clock (GHz).
+    pub residual_ghz: f64,
+}
+
+impl Default for Costs {
+    /// * `interrupt_ns`: 4.0 µs, the median of the author's published raw data of paper 000 (§5.2.1, L0 to L1 under AVXFREQ);
+    /// * `look_ns`, `call_ns`: 1 µs each, assumed: an interrupt or a call, and a write to a model-specific register;
+    /// * `residual_ghz`: one step of 100 MHz (paper 000 §5.2: both offsets at 1).
+    fn default() -> Self {
+        Self { interrupt_ns: 4000.0, look_ns: 1000.0, call_ns: 1000.0, residual_ghz: 0.1 }
+    }
+}
+
+/// The state of a governor in software, for one core.
+#[derive(Clone, Debug)]
+pub(crate) enum Software {
+    /// There is none.
+    Absent,
+    AvxFreq(AvxFreq),
+    User(User),
+    Oracle,
+    Predictive(Predictive),
+}
+
+impl Software {
+    pub(crate) fn new(governor: Governor) -> Self {
+        match governor {
+            Governor::Hardware => Self::Absent,
+            Governor::AvxFreq => Self::AvxFreq(AvxFreq::new(Parameters::default())),
+            Governor::User => {
+                let mut user = User::new(Parameters::default());
+                user.set_reclocking(false);
+                Self::User(user)
+            }
+            Governor::Oracle => Self::Oracle,
+            Governor::Predictive => Self::Predictive(Predictive::default()),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! A discrete-event machine: cores with licences, a governor each, and threads that run code on them.
+//!
+//! [`Machine`] holds a processor [`Model`](dimmer_processor::model::Model), a [`Governor`] and threads. A thread is a [`Program`]: it
+//! says what it does next ([`Step`]), a [`Segment`] of code or a wait. Code runs at the clock that the core has at that moment, as the
+//! governors of `policy` decide; whatever changes that is an event. What was executed, and in which states cores spent
+//! their time, is counted ([`Totals`]); an [`Observer`] sees the changes.
+//!
+//! Deterministic: the same machine and seed do the same, to the picosecond.
+#![forbid(unsafe_code)]
+
+mod chance;
+mod clock;
+mod core;
+mod governor;
+mod machine;
+mod program;
+mod queue;
+mod sched;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::chance::Random;
+pub use self::clock::Clocks;
+pub use self::core::Totals;
+pub use self::governor::{Costs, Governor};
+pub use self::machine::{Machine, Observer, Settings, SimError, ThreadTotals};
+pub use self::program::{Bursts, Extent, Licence, Once, Phases, Program, Segment, Step};
+
+/// A moment of simulated time (ps), from the machine's start; 213 days are as far as it goes.
+pub type Moment = u64;
+
+/// Picoseconds in a nanosecond.
+pub const PS: u64 = 1000;

@@ -1,0 +1,543 @@
+//! The machine: cores, threads, and the events that change what they do.
+
+mod software;
+
+use std::collections::VecDeque;
+
+use dimmer_policy::licence::Time;
+use dimmer_policy::licence::hardware::{PowerControl, Rules};
+use dimmer_processor::model::{Missing, Model};
+use dimmer_processor::units::LicenceLevel;
+
+use crate::core::{Act, Core, Factors, Running, Totals};
+use crate::governor::{Costs, Governor, Software};
+use crate::program::{Program, Segment, Step};
+use crate::queue::{Queue, Target};
+use crate::sched::{Fair, Scheduler};
+use crate::{Clocks, Moment, PS, Random};
+
+const L0: LicenceLevel = LicenceLevel::new(0);
+
+/// What kind of machine it is.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Cores; at least one.
+    pub cores: u32,
+    /// Hardware threads of a core; at least one.
+    pub threads_per_core: u32,
+    /// What each of several busy hardware threads has of its core's throughput; from 0 to 1.
+    pub smt_share: f64,
+    /// Who decides about levels.
+    pub governor: Governor,
+    /// What that costs.
+    pub costs: Costs,
+    /// Of its chance.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cores: 1,
+            threads_per_core: 1,
+            smt_share: 1.0,
+            governor: Governor::Hardware,
+            costs: Costs::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// Why a machine cannot go on, or not begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// The model lacks a value.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// The model has fewer cores than were asked for.
+    #[error("{asked} cores were asked for, but the model of {model} has {has}")]
+    TooManyCores {
+        /// How many were asked for.
+        asked: u32,
+        /// Whose model.
+        model: String,
+        /// How many it has.
+        has: u32,
+    },
+    /// Nobody can go on: all who have not finished wait for locks.
+    #[error("deadlock at {at_us} µs of simulated time: {}", .waiting.join(", "))]
+    Deadlock {
+        /// When (µs).
+        at_us: u64,
+        /// Who waits for what.
+        waiting: Vec<String>,
+    },
+    /// A thread gives back a lock that it does not hold.
+    #[error(
+        "thread {thread} gives back lock {lock} at {at_us} µs of simulated time, which it does not hold"
+    )]
+    NotLocked {
+        /// When (µs).
+        at_us: u64,
+        /// Its name.
+        thread: String,
+        /// The lock's number.
+        lock: usize,
+    },
+    /// A thread takes steps for ever in no time.
+    #[error("thread {thread} goes on at {at_us} µs of simulated time without doing anything")]
+    NoProgress {
+        /// When (µs).
+        at_us: u64,
+        /// Its name.
+        thread: String,
+    },
+}
+
+/// Sees what changes.
+pub trait Observer {
+    /// A core's level, or whether it is throttled or stands still, has changed.
+    fn core(
+        &mut self,
+        now: Moment,
+        core: usize,
+        level: LicenceLevel,
+        throttled: bool,
+        still: bool,
+    ) {
+        let _ = (now, core, level, throttled, still);
+    }
+
+    /// A thread begins a segment on a core.
+    fn runs(&mut self, now: Moment, core: usize, thread: usize, segment: &Segment) {
+        let _ = (now, core, thread, segment);
+    }
+}
+
+impl Observer for () {}
+
+/// What a thread has done, by the counters of its segments.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ThreadTotals {
+    /// Its name.
+    pub name: String,
+    /// Instructions.
+    pub instructions: Vec<f64>,
+    /// Time on a core, standing still and interrupts included (ps).
+    pub time: Vec<Moment>,
+    /// When it finished (ps).
+    pub finished: Option<Moment>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    program: Box<dyn Program>,
+    chance: Random,
+    pinned: Option<usize>,
+    /// What is left of its segment while it waits for a CPU.
+    interrupted: Option<Running>,
+    waits_for: Option<usize>,
+    totals: ThreadTotals,
+}
+
+/// A lock: who has it, and who waits.
+#[derive(Clone, Debug, Default)]
+struct Lock {
+    owner: Option<usize>,
+    waiting: VecDeque<usize>,
+}
+
+/// A processor that runs threads.
+#[derive(Debug)]
+pub struct Machine<O> {
+    rules: Rules,
+    clocks: Clocks,
+    /// Of the processor's own levels, while a governor in software decides.
+    residual: Clocks,
+    throttle: (f64, f64),
+    /// How long the core stands still when the clock is changed by software (ps).
+    stall: Moment,
+    /// How long the processor holds a level (ns).
+    hold_ns: Time,
+    settings: Settings,
+    control: PowerControl,
+    chance: Random,
+    cores: Vec<Core>,
+    active: u32,
+    threads: Vec<Thread>,
+    locks: Vec<Lock>,
+    scheduler: Fair,
+    queue: Queue,
+    now: Moment,
+    /// Segments begun.
+    segments: u64,
+    observer: O,
+}
+
+impl<O: Observer> Machine<O> {
+    /// A machine with nothing to run.
+    ///
+    /// # Errors
+    /// If the model lacks what it needs, or has too few cores.
+    pub fn new(model: &Model, settings: Settings, observer: O) -> Result<Self, SimError> {
+        let has = [&model.shape.packages, &model.shape.cores];
+        let has = has.map(|number| number.as_ref().map_or(1, |number| number.value));
+        if let (Some(_), [packages, cores]) = (&model.shape.cores, has)
+            && packages * cores < settings.cores
+        {
+            let (asked, has) = (settings.cores, packages * cores);
+            return Err(SimError::TooManyCores { asked, model: model.identity.name.clone(), has });
+        }
+        let clocks = Clocks::new(model, settings.cores)?;
+        let factor = |factor: Option<f64>| factor.unwrap_or(1.0);
+        let request = &model.request;
+        let throttle = request.throttle_factor.as_ref().map(|factor| factor.value);
+        let chained = request.chained_throttle_factor.as_ref().map(|factor| factor.value);
+        let stall_ns = request.stall_ns.as_ref().map_or(0, |stall| stall.value);
+        let threads = index(settings.threads_per_core);
+        let new_core = || Core::new(threads, clocks.levels(), Software::new(settings.governor));
+        let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
+        let mut machine = Self {
+            rules: Rules::new(model)?,
+            residual: clocks.reduced_to(settings.costs.residual_ghz),
+            clocks,
+            throttle: (factor(throttle), factor(chained.or(throttle))),
+            stall: stall_ns * PS,
+            hold_ns: model.release.hold_ns.as_ref().map_or(0, |hold| hold.value),
+            control: PowerControl::default(),
+            chance: Random::new(settings.seed),
+            scheduler: Fair::new(cores.len() * threads),
+            cores,
+            active: 0,
+            threads: Vec::new(),
+            locks: Vec::new(),
+            queue: Queue::default(),
+            now: 0,
+            segments: 0,
+            observer,
+            settings,
+        };
+        (0..machine.cores.len()).for_each(|core| machine.set_clock(core));
+        Ok(machine)
+    }
+
+    /// Adds a thread that begins now, on this CPU alone or on any; CPUs are numbered core by core. Its number.
+    pub fn spawn(&mut self, name: &str, program: Box<dyn Program>, pinned: Option<usize>) -> usize {
+        let chance = self.chance.fork();
+        let totals = ThreadTotals { name: name.to_owned(), ..ThreadTotals::default() };
+        let (interrupted, waits_for) = (None, None);
+        self.threads.push(Thread { program, chance, pinned, interrupted, waits_for, totals });
+        let thread = self.threads.len() - 1;
+        self.queue.add(self.now, Target::Thread { index: short(thread) });
+        thread
+    }
+
+    /// Lets it run until then, or until nothing happens any more. Whether anything still would.
+    ///
+    /// # Errors
+    /// If threads wait for each other, give back what they do not hold, or go on without doing anything.
+    pub fn run(&mut self, end: Moment) -> Result<bool, SimError> {
+        while let Some((time, target)) = self.queue.next(end) {
+            self.now = time;
+            match target {
+                Target::Thread { index: thread } => {
+                    let thread = index(thread);
+                    let cpu = self.scheduler.ready(thread, self.threads[thread].pinned);
+                    self.wakes(cpu)?;
+                }
+                Target::Core { index: core, generation } => {
+                    let core = index(core);
+                    if self.cores[core].generation == generation {
+                        self.happens(core)?;
+                    }
+                }
+            }
+        }
+        if self.queue.is_empty() {
+            self.none_waits()?;
+        }
+        self.now = self.now.max(end);
+        Ok(!self.queue.is_empty())
+    }
+
+    /// The time now (ps).
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// How many segments have begun.
+    #[must_use]
+    pub fn segments(&self) -> u64 {
+        self.segments
+    }
+
+    /// What each core has done until its last event.
+    pub fn cores(&self) -> impl Iterator<Item = &Totals> {
+        self.cores.iter().map(|core| &core.totals)
+    }
+
+    /// What each thread has done until its core's last event.
+    pub fn threads(&self) -> impl Iterator<Item = &ThreadTotals> {
+        self.threads.iter().map(|thread| &thread.totals)
+    }
+
+    /// Whoever has watched.
+    pub fn into_observer(self) -> O {
+        self.observer
+    }
+}
+
+impl<O: Observer> Machine<O> {
+    /// Somebody may have become ready on this CPU.
+    fn wakes(&mut self, cpu: usize) -> Result<(), SimError> {
+        let (core, slot) = self.place(cpu);
+        self.advance(core);
+        let slice = self.scheduler.slice(cpu);
+        match &mut self.cores[core].slots[slot] {
+            None => self.fill(core, slot)?,
+            Some(running) if running.slice_ends == Moment::MAX => {
+                running.slice_ends =
+                    slice.map_or(Moment::MAX, |slice| self.now.saturating_add(slice));
+            }
+            Some(_) => {}
+        }
+        self.settle(core);
+        Ok(())
+    }
+
+    /// Something is due on this core.
+    fn happens(&mut self, core: usize) -> Result<(), SimError> {
+        self.advance(core);
+        let now_ns = self.now / PS;
+        if self.now >= self.cores[core].stolen_until
+            && let Some(act) = self.cores[core].act.take()
+        {
+            self.act(core, act);
+        }
+        let Self { rules, control, chance, .. } = self;
+        let this = &mut self.cores[core];
+        if this.has_counted() {
+            this.hardware.counted(now_ns, rules, control, chance);
+        }
+        while this.hardware.next_wakeup().is_some_and(|wake| wake <= now_ns) {
+            this.hardware.wake(now_ns, rules, control, chance);
+        }
+        if this.act.is_none() {
+            let is_due = |wake: Option<Time>| wake.is_some_and(|wake| wake <= now_ns);
+            if this.release.is_some_and(|release| release <= self.now) {
+                this.release = None;
+                self.act(core, Act::Set(L0));
+                self.steal(core, self.settings.costs.look_ns, None);
+            } else if let Software::AvxFreq(avxfreq) = &this.software
+                && is_due(avxfreq.next_wakeup())
+            {
+                self.act(core, Act::Look);
+                self.steal(core, self.settings.costs.look_ns, None);
+            }
+        }
+        for slot in 0..self.cores[core].slots.len() {
+            let Some(running) = self.cores[core].slots[slot] else { continue };
+            if running.is_over(self.now) {
+                self.goes_on(core, slot, running.thread)?;
+            } else if running.slice_ends <= self.now {
+                self.cores[core].slots[slot] = None;
+                self.threads[running.thread].interrupted = Some(running);
+                self.scheduler.ready(running.thread, Some(self.cpu(core, slot)));
+                self.fill(core, slot)?;
+            }
+        }
+        self.settle(core);
+        Ok(())
+    }
+
+    /// Gives an empty CPU something to run.
+    fn fill(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
+        let cpu = self.cpu(core, slot);
+        while self.cores[core].slots[slot].is_none()
+            && let Some(thread) = self.scheduler.next(cpu)
+        {
+            if let Some(interrupted) = self.threads[thread].interrupted.take() {
+                let slice_ends = self.slice_ends(cpu);
+                self.cores[core].slots[slot] = Some(Running { slice_ends, ..interrupted });
+            } else {
+                self.takes_steps(core, slot, thread)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread's segment is over.
+    fn goes_on(&mut self, core: usize, slot: usize, thread: usize) -> Result<(), SimError> {
+        self.cores[core].slots[slot] = None;
+        self.takes_steps(core, slot, thread)?;
+        self.fill(core, slot)
+    }
+
+    /// Takes the thread's next steps, until one takes time.
+    fn takes_steps(&mut self, core: usize, slot: usize, thread: usize) -> Result<(), SimError> {
+        // More than any program here does at once.
+        const MOST: usize = 100_000;
+        for _ in 0..MOST {
+            let this = &mut self.threads[thread];
+            match this.program.next(self.now, &mut this.chance) {
+                Step::Run(segment) => {
+                    self.segments += 1;
+                    let slice_ends = self.slice_ends(self.cpu(core, slot));
+                    let running = Running::new(thread, segment, self.now, slice_ends);
+                    if running.is_over(self.now) {
+                        continue;
+                    }
+                    self.observer.runs(self.now, core, thread, &segment);
+                    self.cores[core].slots[slot] = Some(running);
+                    return Ok(());
+                }
+                Step::Sleep(span) => {
+                    let target = Target::Thread { index: short(thread) };
+                    self.queue.add(self.now.saturating_add(span), target);
+                    return Ok(());
+                }
+                Step::Lock(lock) => {
+                    if self.locks.len() <= lock {
+                        self.locks.resize(lock + 1, Lock::default());
+                    }
+                    let taken = &mut self.locks[lock];
+                    if taken.owner.is_some() {
+                        taken.waiting.push_back(thread);
+                        self.threads[thread].waits_for = Some(lock);
+                        return Ok(());
+                    }
+                    taken.owner = Some(thread);
+                }
+                Step::Unlock(lock) => self.unlock(thread, lock)?,
+                Step::Call(call) => self.call(core, call),
+                Step::End => {
+                    this.totals.finished = Some(self.now);
+                    return Ok(());
+                }
+            }
+        }
+        let (at_us, thread) = (self.now / PS / 1000, self.threads[thread].totals.name.clone());
+        Err(SimError::NoProgress { at_us, thread })
+    }
+
+    fn unlock(&mut self, thread: usize, lock: usize) -> Result<(), SimError> {
+        let held = self.locks.get_mut(lock).filter(|held| held.owner == Some(thread));
+        let Some(held) = held else {
+            let (at_us, thread) = (self.now / PS / 1000, self.threads[thread].totals.name.clone());
+            return Err(SimError::NotLocked { at_us, thread, lock });
+        };
+        held.owner = held.waiting.pop_front();
+        if let Some(next) = held.owner {
+            self.threads[next].waits_for = None;
+            self.queue.add(self.now, Target::Thread { index: short(next) });
+        }
+        Ok(())
+    }
+
+    /// Counts what the core has done until now.
+    fn advance(&mut self, core: usize) {
+        let Self { cores, threads, scheduler, .. } = self;
+        cores[core].advance(self.now, |running, instructions, span| {
+            scheduler.ran(running.thread, span);
+            let totals = &mut threads[running.thread].totals;
+            let counter = running.segment.counter;
+            if totals.instructions.len() <= counter {
+                totals.instructions.resize(counter + 1, 0.0);
+                totals.time.resize(counter + 1, 0);
+            }
+            totals.instructions[counter] += instructions;
+            totals.time[counter] += span;
+        });
+    }
+
+    /// Tells the governors what runs now, sets clock and rates, and when the core is looked at again.
+    fn settle(&mut self, core: usize) {
+        let demand = self.cores[core].most_demanding(&self.rules);
+        let before = std::mem::replace(&mut self.cores[core].demand, demand);
+        if demand != before {
+            let Self { rules, control, chance, .. } = self;
+            self.cores[core].hardware.runs(self.now / PS, demand, rules, control, chance);
+            self.tell_software(core, &before, &demand);
+        }
+        if self.cores[core].obey() {
+            let this = &self.cores[core];
+            let (order, still) = (this.order(), this.is_still(self.now));
+            self.observer.core(self.now, core, this.level(), order.is_throttled, still);
+        }
+        let active = self.cores.iter().filter(|core| core.is_active()).count();
+        let active = short(active);
+        let before = std::mem::replace(&mut self.active, active);
+        if active != before && self.clocks.differ(active, before) {
+            for other in (0..self.cores.len()).filter(|other| *other != core) {
+                self.advance(other);
+                self.set_clock(other);
+                self.schedule(other);
+            }
+        }
+        self.set_clock(core);
+        self.schedule(core);
+    }
+
+    /// The clock by the levels in force.
+    fn set_clock(&mut self, core: usize) {
+        let this = &mut self.cores[core];
+        let level = this.order().level;
+        this.ghz = match this.software {
+            Software::Absent => self.clocks.ghz(level, self.active),
+            _ => {
+                let residual = self.residual.ghz(level, self.active);
+                residual.min(self.clocks.ghz(this.set, self.active))
+            }
+        };
+    }
+
+    fn schedule(&mut self, core: usize) {
+        let is_alone = self.settings.governor == Governor::Hardware;
+        let clocks = if is_alone { &self.clocks } else { &self.residual };
+        let ((throttle, chained_throttle), smt_share) = (self.throttle, self.settings.smt_share);
+        let factors = Factors { rules: &self.rules, throttle, chained_throttle, smt_share, clocks };
+        let this = &mut self.cores[core];
+        this.generation = this.generation.wrapping_add(1);
+        let generation = this.generation;
+        if let Some(next) = this.next(self.now, &factors) {
+            self.queue.add(next, Target::Core { index: short(core), generation });
+        }
+    }
+
+    fn place(&self, cpu: usize) -> (usize, usize) {
+        let threads = index(self.settings.threads_per_core);
+        (cpu / threads, cpu % threads)
+    }
+
+    fn cpu(&self, core: usize, slot: usize) -> usize {
+        core * index(self.settings.threads_per_core) + slot
+    }
+
+    fn slice_ends(&self, cpu: usize) -> Moment {
+        let slice = self.scheduler.slice(cpu);
+        slice.map_or(Moment::MAX, |slice| self.now.saturating_add(slice))
+    }
+
+    /// Whether all who have not finished can go on, nothing being left to happen.
+    fn none_waits(&self) -> Result<(), SimError> {
+        let waiting = self.threads.iter().filter_map(|thread| {
+            let lock = thread.waits_for?;
+            let owner = self.locks.get(lock)?.owner?;
+            let (name, owner) = (&thread.totals.name, &self.threads[owner].totals.name);
+            Some(format!("thread {name} waits for lock {lock}, which {owner} holds"))
+        });
+        let waiting: Vec<String> = waiting.collect();
+        let at_us = self.now / PS / 1000;
+        if waiting.is_empty() { Ok(()) } else { Err(SimError::Deadlock { at_us, waiting }) }
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn short(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,155 @@
+//! What a governor in software does to a core: it hears what runs, takes time, and sets the level.
+
+use dimmer_policy::licence::Demand;
+use dimmer_policy::licence::avxfreq::Counted;
+use dimmer_policy::licence::oracle::{self, Prices};
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::units::LicenceLevel;
+
+use super::{L0, Machine, Observer};
+use crate::core::{Act, Running};
+use crate::governor::Software;
+use crate::program::{Extent, Licence, Segment, Step};
+use crate::{Moment, PS};
+
+/// How many steps the oracle looks ahead at most: more than any scenario's gap has.
+const LOOK_AHEAD: usize = 1000;
+
+impl<O: Observer> Machine<O> {
+    pub(super) fn call(&mut self, core: usize, call: Licence) {
+        let Software::User(user) = &mut self.cores[core].software else { return };
+        match call {
+            Licence::Reclocking(is_on) => user.set_reclocking(is_on),
+            Licence::Set(level) => user.set_licence(level),
+        }
+        let level = user.level();
+        self.steal(core, self.settings.costs.call_ns, Some(Act::Set(level)));
+    }
+
+    /// Takes time from the core for the governor in software; at its end it does this, if anything.
+    pub(super) fn steal(&mut self, core: usize, ns: f64, act: Option<Act>) {
+        let this = &mut self.cores[core];
+        this.stolen_until = this.stolen_until.max(self.now).saturating_add(picos(ns));
+        this.act = act.or(this.act);
+        this.totals.interrupts += 1;
+    }
+
+    /// What the governor in software does.
+    pub(super) fn act(&mut self, core: usize, act: Act) {
+        let (now_ns, this) = (self.now / PS, &mut self.cores[core]);
+        let level = match (act, &mut this.software) {
+            (Act::Set(level), _) => level,
+            (Act::Interrupt, Software::AvxFreq(avxfreq)) => {
+                avxfreq.interrupt(now_ns);
+                avxfreq.level()
+            }
+            (Act::Look, Software::AvxFreq(avxfreq)) => {
+                let counted =
+                    Counted { operations: whole(this.operations), cycles: whole(this.cycles) };
+                avxfreq.look(now_ns, counted);
+                avxfreq.level()
+            }
+            _ => return,
+        };
+        (this.operations, this.cycles) = (0.0, 0.0);
+        if level != this.set {
+            this.set = level;
+            this.totals.changes += 1;
+            this.still_until = self.now.saturating_add(self.stall);
+            let throttled = this.order().is_throttled;
+            self.observer.core(self.now, core, level, throttled, self.stall > 0);
+        }
+    }
+
+    /// Other code runs on the core than before.
+    pub(super) fn tell_software(&mut self, core: usize, before: &Demand, demand: &Demand) {
+        let (asked, had) = (self.rules.level_of(demand), self.rules.level_of(before));
+        let now_ns = self.now / PS;
+        let held = self.cores[core].set;
+        let call_ns = self.settings.costs.call_ns;
+        let prices = self.prices(held.max(asked).max(had));
+        match &mut self.cores[core].software {
+            Software::Absent | Software::User(_) => {}
+            Software::AvxFreq(avxfreq) => {
+                if avxfreq.is_armed() && demand.class == InstructionClass::Heavy512 {
+                    self.steal(core, self.settings.costs.interrupt_ns, Some(Act::Interrupt));
+                }
+            }
+            Software::Oracle => {
+                let gap_ns = if asked < held { self.gap_ns(core, asked) } else { 0.0 };
+                let level = oracle::level(asked, held, gap_ns, &prices);
+                if level != held {
+                    self.steal(core, call_ns, Some(Act::Set(level)));
+                }
+            }
+            Software::Predictive(predictive) => {
+                if asked > L0 {
+                    if had == L0 {
+                        predictive.begins(now_ns);
+                    }
+                    self.cores[core].release = None;
+                    if asked > held {
+                        self.steal(core, call_ns, Some(Act::Set(asked)));
+                    }
+                } else if had > L0 {
+                    let region = u64::from(had.index());
+                    let hold_ns = predictive.ends(now_ns, region, &prices, self.hold_ns);
+                    let release = self.now.saturating_add(hold_ns.saturating_mul(PS));
+                    self.cores[core].release = Some(release);
+                }
+            }
+        }
+    }
+
+    /// What changes between L0 and this level cost.
+    fn prices(&self, level: LicenceLevel) -> Prices {
+        let ratio = self.clocks.ghz(level, self.active) / self.clocks.ghz(L0, self.active);
+        let change_ns = self.stall as f64 / PS as f64 + self.settings.costs.call_ns;
+        Prices { changes_ns: 2.0 * change_ns, slower: (1.0 - ratio).max(0.0) }
+    }
+
+    /// When something on the core asks for more than this level the next time (ns from now), at the clock of L0.
+    fn gap_ns(&self, core: usize, asked: LicenceLevel) -> f64 {
+        let ghz = self.clocks.ghz(L0, self.active);
+        let span_ns = |segment: &Segment| match segment.extent {
+            Extent::Time(span) => span as f64 / PS as f64,
+            Extent::Instructions(n) => n * (1.0 / (segment.ipc * ghz) + segment.memory_ns),
+        };
+        let of_thread = |running: &Running| {
+            let thread = &self.threads[running.thread];
+            let (mut program, mut chance) = (thread.program.copy(), thread.chance.clone());
+            let mut gap_ns = span_ns(&running.segment);
+            for _ in 0..LOOK_AHEAD {
+                match program.next(self.now, &mut chance) {
+                    Step::Run(next) if self.rules.level_of(&next.demand()) > asked => {
+                        return gap_ns;
+                    }
+                    Step::Run(next) => gap_ns += span_ns(&next),
+                    Step::Sleep(span) => gap_ns += span as f64 / PS as f64,
+                    Step::Lock(_) | Step::Unlock(_) | Step::Call(_) => {}
+                    Step::End => break,
+                }
+            }
+            f64::INFINITY
+        };
+        self.cores[core].slots.iter().flatten().map(of_thread).fold(f64::INFINITY, f64::min)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "costs are small and not negative; others saturate"
+)]
+fn picos(ns: f64) -> Moment {
+    (ns * PS as f64).round() as Moment
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "counts are not negative; others saturate"
+)]
+fn whole(count: f64) -> u64 {
+    count.round() as u64
+}
