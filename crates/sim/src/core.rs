@@ -102,6 +102,8 @@ pub(crate) struct Core {
     pub(crate) operations: f64,
     pub(crate) cycles: f64,
     pub(crate) generation: u32,
+    /// Whether the machine counts it among the active ones.
+    pub(crate) is_counted: bool,
     pub(crate) totals: Totals,
     order: Order,
     /// What the governors last saw run.
@@ -127,6 +129,7 @@ impl Core {
             operations: 0.0,
             cycles: 0.0,
             generation: 0,
+            is_counted: false,
             totals: Totals { level: vec![0; levels], ..Totals::default() },
             order,
             demand: Demand::SCALAR,
@@ -281,8 +284,8 @@ pub(crate) struct Factors<'a> {
 impl Factors<'_> {
     /// Instructions per picosecond.
     fn rate(&self, segment: &Segment, order: Order, ghz: f64) -> f64 {
-        let asks = self.rules.level_of(&segment.demand()) > order.level;
-        let throttle = match (order.is_throttled && asks, segment.is_chained) {
+        let asks = || self.rules.level_of(&segment.demand()) > order.level;
+        let throttle = match (order.is_throttled && asks(), segment.is_chained) {
             (false, _) => 1.0,
             (true, false) => self.throttle,
             (true, true) => self.chained_throttle,

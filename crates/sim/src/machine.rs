@@ -466,10 +466,14 @@ impl<O: Observer> Machine<O> {
             let (order, still) = (this.order(), this.is_still(self.now));
             self.observer.core(self.now, core, this.level(), order.is_throttled, still);
         }
-        let active = self.cores.iter().filter(|core| core.is_active()).count();
-        let active = short(active);
-        let before = std::mem::replace(&mut self.active, active);
-        if active != before && self.clocks.differ(active, before) {
+        let before = self.active;
+        let is_active = self.cores[core].is_active();
+        match (std::mem::replace(&mut self.cores[core].is_counted, is_active), is_active) {
+            (false, true) => self.active += 1,
+            (true, false) => self.active -= 1,
+            _ => {}
+        }
+        if self.active != before && self.clocks.differ(self.active, before) {
             for other in (0..self.cores.len()).filter(|other| *other != core) {
                 self.advance(other);
                 self.set_clock(other);

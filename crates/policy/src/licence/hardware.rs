@@ -23,7 +23,8 @@ const L0: LicenceLevel = LicenceLevel::new(0);
 /// A model's rules, complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    asks: Vec<Ask>,
+    /// By class.
+    asks: [Vec<Ask>; InstructionClass::ALL.len()],
     /// How long a level takes that no rule knows the time of (ns).
     usual_ns: f64,
     /// Of which standing still (ns).
@@ -40,7 +41,6 @@ pub struct Rules {
 /// Which code asks for which level, and how.
 #[derive(Clone, Debug, PartialEq)]
 struct Ask {
-    class: InstructionClass,
     upper: Upper,
     level: LicenceLevel,
     /// Instructions until it does: median, and standard deviation of the logarithm.
@@ -75,10 +75,9 @@ impl Rules {
     /// If the model knows neither how long a level takes to be granted, nor how long code is throttled; or not how long a level is held.
     pub fn new(model: &Model) -> Result<Self, Missing> {
         let (request, release) = (&model.request, &model.release);
-        let rules = model.rules.iter().filter(|rule| rule.level.value > L0);
-        let asks: Vec<Ask> = rules
-            .map(|rule| Ask {
-                class: rule.class,
+        let mut asks = InstructionClass::ALL.map(|_| Vec::new());
+        for rule in model.rules.iter().filter(|rule| rule.level.value > L0) {
+            asks[rule.class as usize].push(Ask {
                 upper: rule.upper,
                 level: rule.level.value,
                 instructions: (
@@ -88,15 +87,15 @@ impl Rules {
                 least_per_cycle: share(rule.density_per_cycle.as_ref()),
                 grant_ns: number(rule.grant_ns.as_ref())
                     .map(|ns| (ns, share(rule.grant_log_sd.as_ref()))),
-            })
-            .collect();
+            });
+        }
         let stall_ns = number(request.stall_ns.as_ref()).unwrap_or(0.0);
         let (mut usual_ns, mut hold_ns) = (stall_ns, 0.0);
-        if asks.iter().any(|ask| ask.grant_ns.is_none()) {
+        if asks.iter().flatten().any(|ask| ask.grant_ns.is_none()) {
             let throttled_ns = request.throttled_ns.as_ref().or(request.voltage_ns.as_ref());
             usual_ns += *model.require(throttled_ns, "request.throttled_ns", NEEDED_FOR)? as f64;
         }
-        if !asks.is_empty() {
+        if asks.iter().any(|asks| !asks.is_empty()) {
             let key = "release.hold_ns";
             hold_ns = *model.require(release.hold_ns.as_ref(), key, NEEDED_FOR)? as f64;
         }
@@ -138,9 +137,9 @@ impl Rules {
     }
 
     fn asks_of(&self, demand: &Demand) -> impl Iterator<Item = &Ask> {
-        self.asks.iter().filter(move |ask| {
+        self.asks[demand.class as usize].iter().filter(move |ask| {
             let is_upper = ask.upper == Upper::Any || ask.upper == demand.upper;
-            ask.class == demand.class && is_upper && demand.per_cycle >= ask.least_per_cycle
+            is_upper && demand.per_cycle >= ask.least_per_cycle
         })
     }
 

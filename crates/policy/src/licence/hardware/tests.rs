@@ -36,7 +36,7 @@ fn skylake() -> Rules {
 
 fn newer() -> Rules {
     let mut rules = skylake();
-    for ask in &mut rules.asks {
+    for ask in rules.asks.iter_mut().flatten() {
         ask.grant_ns = Some((1600.0, 0.0));
     }
     rules.is_in_turn = false;
