@@ -50,16 +50,17 @@ pub trait Chance {
     /// Evenly distributed from 0 up to, not including, 1.
     fn uniform(&mut self) -> f64;
 
-    /// Log-normal, given the median and the standard deviation of the natural logarithm (Box and Muller, "A Note on the
-    /// Generation of Random Normal Deviates", 1958). Draws nothing if there is no deviation.
-    fn log_normal(&mut self, median: f64, log_sd: f64) -> f64 {
-        if log_sd <= 0.0 {
-            return median;
-        }
+    /// Normal, of mean 0 and standard deviation 1 (Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958).
+    fn normal(&mut self) -> f64 {
         let (radius, angle) = (1.0 - self.uniform(), self.uniform());
-        let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
-        median * (log_sd * normal).exp()
+        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
+}
+
+/// What is so many standard deviations from the median of a log-normal distribution, given that and the standard deviation of the
+/// natural logarithm.
+fn log_normal(median: f64, log_sd: f64, deviations: f64) -> f64 {
+    median * (log_sd * deviations).exp()
 }
 
 impl Demand {

@@ -13,7 +13,7 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Missing, Model, Path, Sourced, Upper};
 use dimmer_processor::units::LicenceLevel;
 
-use super::{Chance, Demand, Order, Time, span};
+use super::{Chance, Demand, Order, Time, log_normal, span};
 
 /// What the rules are for, in words for [`Missing`].
 const NEEDED_FOR: &str = "the licence governor of the processor";
@@ -66,6 +66,15 @@ struct Recurrence {
     below_ns: Time,
     /// ... and have done so for as long as this (ns).
     after_ns: Time,
+}
+
+impl Ask {
+    /// After how many instructions, this time.
+    fn instructions(&self, chance: &mut impl Chance) -> u64 {
+        let (median, log_sd) = self.instructions;
+        if log_sd == 0.0 { span(median) } else { span(log_normal(median, log_sd, chance.normal())) }
+            .max(1)
+    }
 }
 
 impl Rules {
@@ -136,6 +145,11 @@ impl Rules {
         if rank(&other) > rank(&one) { other } else { one }
     }
 
+    /// After how many instructions code on a core at L0 asks for a level; `None` if it does not.
+    pub fn instructions(&self, demand: &Demand, chance: &mut impl Chance) -> Option<u64> {
+        Some(self.next_ask(demand, L0)?.instructions(chance))
+    }
+
     fn asks_of(&self, demand: &Demand) -> impl Iterator<Item = &Ask> {
         self.asks[demand.class as usize].iter().filter(move |ask| {
             let is_upper = ask.upper == Upper::Any || ask.upper == demand.upper;
@@ -153,19 +167,13 @@ impl Rules {
         }
     }
 
-    /// How long the way from `level` to what is asked for takes, unless the power control has others to serve (ns).
-    fn grant_ns(
-        &self,
-        ask: &Ask,
-        demand: &Demand,
-        level: LicenceLevel,
-        chance: &mut impl Chance,
-    ) -> f64 {
-        let Some((from_l0, log_sd)) = ask.grant_ns else { return self.usual_ns };
+    /// How long the way from `level` to what is asked for takes once it is served (ns): median, and standard deviation of the logarithm.
+    fn grant_ns(&self, ask: &Ask, demand: &Demand, level: LicenceLevel) -> (f64, f64) {
+        let Some((from_l0, log_sd)) = ask.grant_ns else { return (self.usual_ns, 0.0) };
         let lower = self.asks_of(demand).filter(|lower| lower.level <= level);
         let behind = lower.filter_map(|lower| lower.grant_ns).map(|(ns, _)| ns);
         let ns = from_l0 - behind.fold(0.0, f64::max);
-        chance.log_normal(if ns > 0.0 { ns } else { from_l0 }, log_sd)
+        (if ns > 0.0 { ns } else { from_l0 }, log_sd)
     }
 }
 
@@ -179,30 +187,46 @@ fn share(value: Option<&Sourced<f64>>) -> f64 {
 
 /// The unit of a package that serves the wishes of its cores, in slots: whoever asks while one is being served is served in the
 /// next slot, together with all others that wait; likewise, by chance, somebody who asks at the moment at which a slot begins.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Those who are served in one slot get their levels together, sooner or later by the same chance (the author's published raw data
+/// of paper 000, figure 3.10: within 1 µs, where runs differ by many).
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PowerControl {
-    /// When the last slot begins or began.
-    begins: Time,
+    slot: Slot,
     /// When it ends.
     ends: Time,
 }
 
+/// A slot of the power control.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Slot {
+    begins: Time,
+    /// How much later than usual it serves, in standard deviations.
+    deviation: f64,
+}
+
 impl PowerControl {
-    /// Somebody asks; when that is begun to be served.
-    fn ask(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Time {
-        let is_free = now >= self.ends;
-        if is_free {
-            self.begins = now;
-        } else if now > self.begins || now == self.begins && chance.uniform() < rules.missed_share {
-            self.begins = self.ends;
+    /// Somebody asks; in which slot that is served.
+    fn ask(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Slot {
+        let begins = self.slot.begins;
+        if now >= self.ends {
+            self.begin(now, rules, chance);
+        } else if now > begins || now == begins && chance.uniform() < rules.missed_share {
+            self.begin(self.ends, rules, chance);
         }
-        self.ends = self.begins.saturating_add(rules.slot_ns);
-        self.begins
+        self.slot
     }
 
-    /// Whoever is served gets a level more; the others wait for that, too.
-    fn goes_on(&mut self, now: Time, rules: &Rules) {
-        self.ends = self.ends.max(now.saturating_add(rules.slot_ns));
+    /// Whoever was served now gets a level more at once, with all others that were; everybody else waits for that, too.
+    fn go_on(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Slot {
+        if self.slot.begins != now {
+            self.begin(now, rules, chance);
+        }
+        self.slot
+    }
+
+    fn begin(&mut self, begins: Time, rules: &Rules, chance: &mut impl Chance) {
+        self.slot = Slot { begins, deviation: chance.normal() };
+        self.ends = begins.saturating_add(rules.slot_ns);
     }
 }
 
@@ -226,8 +250,9 @@ enum Doing {
     Nothing,
     /// The level is given back then.
     Holding { until: Time },
-    /// Code asks for a level once `instructions` of it were executed, and gets it at `due` at the earliest.
-    Counting { to: LicenceLevel, due: Time, instructions: u64 },
+    /// Code that began at `since` asks for a level once `instructions` of it were executed, and gets it after `grant_ns` (median, and
+    /// standard deviation of the logarithm) from its begin.
+    Counting { to: LicenceLevel, since: Time, grant_ns: (f64, f64), instructions: u64 },
     /// A higher level was asked for; the core stands still from `still` on, and has it at `due`.
     Waiting { to: LicenceLevel, still: Time, due: Time },
     /// The clock changes.
@@ -314,13 +339,20 @@ impl Hardware {
         control: &mut PowerControl,
         chance: &mut impl Chance,
     ) {
-        if let Doing::Counting { to, due, .. } = self.doing {
-            let late = control.ask(now, rules, chance) - now;
-            self.wait(to, due.max(now.saturating_add(rules.stall_ns)).saturating_add(late), rules);
+        if self.counts().is_some() {
+            let slot = control.ask(now, rules, chance);
+            self.wait(now, slot, rules);
         }
     }
 
-    fn wait(&mut self, to: LicenceLevel, due: Time, rules: &Rules) {
+    /// What is asked for is served in this slot.
+    fn wait(&mut self, now: Time, slot: Slot, rules: &Rules) {
+        let Doing::Counting { to, since, grant_ns: (median, log_sd), .. } = self.doing else {
+            return;
+        };
+        let granted = since.saturating_add(span(log_normal(median, log_sd, slot.deviation)));
+        let soonest = now.saturating_add(rules.stall_ns);
+        let due = granted.max(soonest).saturating_add(slot.begins.saturating_sub(now));
         self.doing = Doing::Waiting { to, still: due.saturating_sub(rules.stall_ns), due };
     }
 
@@ -371,16 +403,16 @@ impl Hardware {
         chance: &mut impl Chance,
     ) {
         if let Some(ask) = rules.next_ask(&self.demand, self.level) {
-            let (median, log_sd) = ask.instructions;
-            let instructions = span(chance.log_normal(median, log_sd)).max(1);
-            let grant = rules.grant_ns(ask, &self.demand, self.level, chance);
-            let due = now.saturating_add(span(grant));
-            self.doing = Doing::Counting { to: ask.level, due, instructions };
-            if instructions == 1 && is_granted {
-                control.goes_on(now, rules);
-                self.wait(ask.level, due, rules);
-            } else if instructions == 1 {
-                self.counted(now, rules, control, chance);
+            let instructions = ask.instructions(chance);
+            let grant_ns = rules.grant_ns(ask, &self.demand, self.level);
+            self.doing = Doing::Counting { to: ask.level, since: now, grant_ns, instructions };
+            if instructions == 1 {
+                let slot = if is_granted {
+                    control.go_on(now, rules, chance)
+                } else {
+                    control.ask(now, rules, chance)
+                };
+                self.wait(now, slot, rules);
             }
         } else if rules.level_of(&self.demand) < self.level {
             let since = self.ended.unwrap_or(now);

@@ -1,0 +1,189 @@
+//! The measurement modes of paper 000 (§3.2.5) on the simulated machine.
+//!
+//! As there: code runs on one or more cores, and it is noted when each reaches a level. Other cores may run wide code already
+//! ("pre-throttling").
+
+use dimmer_policy::licence::Demand;
+use dimmer_policy::licence::hardware::Rules;
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::{Model, Upper};
+use dimmer_processor::units::LicenceLevel;
+use dimmer_sim::{
+    Extent, Governor, Machine, Moment, Observer, Once, PS, Random, Segment, Settings, SimError,
+    Step,
+};
+
+/// As many runs as in the thesis.
+pub(crate) const RUNS: u64 = 1000;
+
+pub(crate) const US: Moment = 1000 * PS;
+pub(crate) const MS: Moment = 1000 * US;
+
+/// Scalar code before a run; the thesis waited for 150 ms for the clock to settle, which here is settled from the start.
+const BEFORE: Moment = MS;
+
+/// Independent 512-bit multiply-adds: two units, two a cycle.
+pub(crate) const FMA_512: Segment =
+    Segment { class: InstructionClass::Heavy512, ipc: 2.0, ..Segment::SCALAR };
+
+/// The same on one register triple: each waits 4 cycles for the one before.
+pub(crate) const CHAINED_512: Segment = Segment { ipc: 0.25, is_chained: true, ..FMA_512 };
+
+/// Independent 256-bit multiply-adds.
+pub(crate) const FMA_256: Segment = Segment { class: InstructionClass::Heavy256, ..FMA_512 };
+
+/// The same on one register triple.
+pub(crate) const CHAINED_256: Segment =
+    Segment { class: InstructionClass::Heavy256, ..CHAINED_512 };
+
+/// 256-bit multiply-adds after a 512-bit register was set and not cleared.
+pub(crate) const DIRTY_256: Segment = Segment { upper: Upper::Dirty, ..FMA_256 };
+
+/// Light 512-bit code.
+pub(crate) const LIGHT_512: Segment = Segment { class: InstructionClass::Light512, ..FMA_512 };
+
+/// A change that was seen: when, on which core, the level, whether throttled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) at: Moment,
+    pub(crate) core: usize,
+    pub(crate) level: u32,
+    pub(crate) is_throttled: bool,
+}
+
+/// Everything that was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Log(pub(crate) Vec<Seen>);
+
+impl Observer for Log {
+    fn core(&mut self, at: Moment, core: usize, level: LicenceLevel, is_throttled: bool, _: bool) {
+        self.0.push(Seen { at, core, level: level.index(), is_throttled });
+    }
+}
+
+impl Log {
+    /// When the core first had the level, not before `from`.
+    pub(crate) fn reached(&self, core: usize, level: u32, from: Moment) -> Option<Moment> {
+        let is = |seen: &&Seen| seen.core == core && seen.level == level && seen.at >= from;
+        self.0.iter().find(is).map(|seen| seen.at)
+    }
+}
+
+/// Runs these steps on `cores` cores from [`BEFORE`] on, `beside` on one more from the start, until `end`.
+pub(crate) fn run(
+    model: &Model,
+    (governor, seed): (Governor, u64),
+    cores: u32,
+    beside: Option<Segment>,
+    steps: &[Step],
+    end: Moment,
+) -> Result<Machine<Log>, SimError> {
+    let all = cores + u32::from(beside.is_some());
+    let settings = Settings { cores: all, governor, seed, ..Settings::default() };
+    let mut machine = Machine::new(model, settings, Log::default())?;
+    let before = Segment { extent: Extent::Time(BEFORE), ..Segment::SCALAR };
+    for core in 0..usize::try_from(cores).unwrap_or(0) {
+        let steps = std::iter::once(Step::Run(before)).chain(steps.iter().copied());
+        machine.spawn("measured", Box::new(Once::new(steps)), Some(core));
+    }
+    if let Some(code) = beside {
+        let code = Segment { extent: Extent::Time(Moment::MAX), ..code };
+        let last = usize::try_from(cores).unwrap_or(0);
+        machine.spawn("beside", Box::new(Once::new([Step::Run(code)])), Some(last));
+    }
+    machine.run(BEFORE + end)?;
+    Ok(machine)
+}
+
+/// DOWNCLOCK: from the first instruction to the level (µs), for each core of each run.
+pub(crate) fn downclock(
+    model: &Model,
+    code: Segment,
+    level: u32,
+    cores: u32,
+    beside: Option<Segment>,
+) -> Result<Vec<Vec<f64>>, SimError> {
+    let step = Step::Run(Segment { extent: Extent::Time(MS), ..code });
+    let one = |seed| {
+        let machine = run(model, (Governor::Hardware, seed), cores, beside, &[step], MS)?;
+        let log = machine.into_observer();
+        let time = |core| log.reached(core, level, BEFORE).map_or(f64::NAN, |at| us(at - BEFORE));
+        Ok((0..usize::try_from(cores).unwrap_or(0)).map(time).collect())
+    };
+    (0..RUNS).map(one).collect()
+}
+
+/// UPCLOCK: from the moment at which the level was reached, and wide code ended, to L0 (ms).
+pub(crate) fn upclock(
+    model: &Model,
+    code: Segment,
+    level: u32,
+    beside: Option<Segment>,
+) -> Result<Vec<f64>, SimError> {
+    let one = |seed| {
+        let kind = (Governor::Hardware, seed);
+        // When it will be reached, so that the code ends then: the same seed does the same again.
+        let forever = Step::Run(Segment { extent: Extent::Time(MS), ..code });
+        let log = run(model, kind, 1, beside, &[forever], MS)?.into_observer();
+        let Some(reached) = log.reached(0, level, BEFORE) else { return Ok(f64::NAN) };
+        let until = Step::Run(Segment { extent: Extent::Time(reached - BEFORE), ..code });
+        let spin = Step::Run(Segment { extent: Extent::Time(5 * MS), ..Segment::SCALAR });
+        let log = run(model, kind, 1, beside, &[until, spin], 4 * MS)?.into_observer();
+        Ok(log.reached(0, 0, reached).map_or(f64::NAN, |at| us(at - reached) / 1000.0))
+    };
+    (0..RUNS).map(one).collect()
+}
+
+/// The highest level that this code ever has.
+pub(crate) fn highest(model: &Model, code: Segment) -> Result<u32, SimError> {
+    let step = Step::Run(Segment { extent: Extent::Time(MS), ..code });
+    let log = run(model, (Governor::Hardware, 1), 1, None, &[step], MS)?.into_observer();
+    Ok(log.0.iter().map(|seen| seen.level).max().unwrap_or(0))
+}
+
+/// REQUIRED_INSTRUCTIONS: how many of a stretch of code are executed until it asks for the level; the most of all `cores`, as all
+/// must switch.
+///
+/// In one go: each run draws once. The thesis's own procedure, ever longer bursts until one is long enough, stops early
+/// if every burst draws anew, which the published distribution speaks against: it must be drawn once a run.
+pub(crate) fn required(rules: &Rules, code: Segment, cores: u32) -> Vec<f64> {
+    let mut chance = Random::new(1);
+    let ipc = code.ipc * code.share;
+    let demand = Demand { class: code.class, upper: code.upper, per_cycle: ipc };
+    let draw =
+        |chance: &mut Random| rules.instructions(&demand, chance).map_or(f64::NAN, |n| n as f64);
+    let one = |_| {
+        let mut run = chance.fork();
+        (0..cores).map(|_| draw(&mut run)).fold(0.0, f64::max)
+    };
+    (0..RUNS).map(one).collect()
+}
+
+/// Microseconds.
+pub(crate) fn us(span: Moment) -> f64 {
+    span as f64 / US as f64
+}
+
+/// A quantile of numbers, linear between them; not a number if any is not.
+pub(crate) fn quantile(values: &[f64], at: f64) -> f64 {
+    if values.is_empty() || values.iter().any(|value| value.is_nan()) {
+        return f64::NAN;
+    }
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let place = at * (values.len() - 1) as f64;
+    let (low, part) = (place.floor(), place.fract());
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+    let low = low as usize;
+    let high = (low + 1).min(values.len() - 1);
+    values[low] * (1.0 - part) + values[high] * part
+}
+
+pub(crate) fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// Which part of the numbers is below `limit`.
+pub(crate) fn share_below(values: &[f64], limit: f64) -> f64 {
+    values.iter().filter(|value| **value < limit).count() as f64 / values.len() as f64
+}

@@ -1,0 +1,58 @@
+//! The multi-phase runs of paper 000 (§5.1.2, §5.2.2).
+
+use dimmer_processor::model::Model;
+use dimmer_processor::units::LicenceLevel;
+use dimmer_sim::{Extent, Governor, Machine, Moment, Phases, Segment, Settings, SimError};
+
+use crate::modes::{FMA_512, US};
+
+/// How much longer a phase is than asked for: the main thread sleeps, and Linux lets sleepers sleep up to 50 µs longer
+/// (`PR_SET_TIMERSLACK`, prctl(2)).
+const SLACK: Moment = 50 * US;
+
+/// What a run of scalar code, heavy code, and scalar code again, for so many microseconds each, has executed in each (instructions).
+pub(crate) fn run(
+    model: &Model,
+    governor: Governor,
+    seed: u64,
+    durations: [u64; 3],
+) -> Result<[f64; 3], SimError> {
+    let mut machine = machine(model, governor, seed, durations)?;
+    // What the governors do once the last phase is over is not asked about.
+    machine.run(durations.iter().sum::<u64>() * US + 3 * SLACK)?;
+    let done = machine.threads().next().map(|thread| thread.instructions.clone());
+    let done = done.unwrap_or_default();
+    Ok([0, 1, 2].map(|phase| done.get(phase).copied().unwrap_or(f64::NAN)))
+}
+
+/// How often the governor interrupts heavy code, or is called, until the core is at L2.
+pub(crate) fn interrupts(model: &Model, governor: Governor) -> Result<f64, SimError> {
+    let mut machine = machine(model, governor, 1, [1000, 1000, 0])?;
+    let count = |machine: &Machine<()>| machine.cores().map(|core| core.interrupts).sum::<u64>();
+    let begins = 1000 * US + SLACK;
+    machine.run(begins - 1)?;
+    let before = count(&machine);
+    // Longer than AVXFREQ takes to L2, but too short for its next look.
+    machine.run(begins + 150 * US)?;
+    Ok((count(&machine) - before) as f64)
+}
+
+fn machine(
+    model: &Model,
+    governor: Governor,
+    seed: u64,
+    [before, heavy, after]: [u64; 3],
+) -> Result<Machine<()>, SimError> {
+    let mut machine = Machine::new(model, Settings { governor, seed, ..Settings::default() }, ())?;
+    let lasting = |us: u64| Extent::Time(us * US + SLACK);
+    let scalar = |us| Segment { extent: lasting(us), ..Segment::SCALAR };
+    let l0 = LicenceLevel::new(0);
+    let phases = vec![
+        (scalar(before), l0),
+        (Segment { extent: lasting(heavy), ..FMA_512 }, LicenceLevel::new(2)),
+        (scalar(after), l0),
+    ];
+    let is_manual = governor == Governor::User;
+    machine.spawn("phases", Box::new(Phases::new(phases, is_manual)), Some(0));
+    Ok(machine)
+}
