@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, builtin};
-use dimmer_sim::{Bursts, Extent, Machine, Moment, Segment, Settings};
+use dimmer_processor::units::LicenceLevel;
+use dimmer_sim::{Extent, Machine, Moment, Script, Segment, Settings, Step};
 
 /// Segments of each measurement.
 const SEGMENTS: u64 = 2_000_000;
@@ -65,7 +66,8 @@ fn run(cores: u32) -> u64 {
         let class = InstructionClass::Light256;
         let burst = Segment { class, extent: Extent::Instructions(700.0), ..scalar };
         let times = SEGMENTS / 2 / u64::from(cores);
-        machine.spawn("t", Box::new(Bursts { scalar, burst, times, is_burst: false }), Some(core));
+        let steps = [scalar, burst].map(|code| (Step::Run(code), LicenceLevel::new(0))).to_vec();
+        machine.spawn("t", Box::new(Script::new(steps, times)), Some(core));
     }
     let _ = machine.run(Moment::MAX);
     machine.segments()

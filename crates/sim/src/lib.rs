@@ -25,7 +25,7 @@ pub use self::clock::Clocks;
 pub use self::core::Totals;
 pub use self::governor::{Costs, Governor};
 pub use self::machine::{Machine, Observer, Settings, SimError, ThreadTotals};
-pub use self::program::{Bursts, Extent, Licence, Once, Phases, Program, Segment, Step};
+pub use self::program::{Extent, Licence, Program, Script, Segment, Step};
 
 /// A moment of simulated time (ps), from the machine's start; 213 days are as far as it goes.
 pub type Moment = u64;

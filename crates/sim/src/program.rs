@@ -1,6 +1,5 @@
 //! What threads do.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use dimmer_policy::licence::Demand;
@@ -94,86 +93,55 @@ impl Segment {
     }
 }
 
-/// Steps one after the other, once.
-#[derive(Clone, Debug, Default)]
-pub struct Once(VecDeque<Step>);
-
-impl Once {
-    /// These steps.
-    pub fn new(steps: impl IntoIterator<Item = Step>) -> Self {
-        Self(steps.into_iter().collect())
-    }
-}
-
-impl Program for Once {
-    fn next(&mut self, _: Moment, _: &mut Random) -> Step {
-        self.0.pop_front().unwrap_or(Step::End)
-    }
-
-    fn copy(&self) -> Box<dyn Program> {
-        Box::new(self.clone())
-    }
-}
-
-/// The multi-phase tool (paper 000 §5.1.2): phases of given durations, scalar, of level 1 and of level 2 in turn.
+/// Steps one after the other, some times over.
 #[derive(Clone, Debug)]
-pub struct Phases {
-    /// What runs in each phase; counted under the phase's number.
-    segments: Vec<(Segment, LicenceLevel)>,
-    /// Whether it sets the level of each phase itself.
-    is_manual: bool,
+pub struct Script {
+    /// The steps, and the level that each one's code asks for.
+    steps: Vec<(Step, LicenceLevel)>,
+    /// How often they are still to be begun.
+    times: u64,
     next: usize,
-    has_called: bool,
+    /// Whether it tells the governor what it is going to run.
+    calls: bool,
+    told: Option<LicenceLevel>,
 }
 
-impl Phases {
-    /// The phases with the level that each asks for. If `is_manual`, it tells the governor so before each.
+impl Script {
+    /// These steps, once.
+    pub fn once(steps: impl IntoIterator<Item = Step>) -> Self {
+        let steps = steps.into_iter().map(|step| (step, LicenceLevel::new(0)));
+        Self::new(steps.collect(), 1)
+    }
+
+    /// These steps, so many times over; each with the level that its code asks for.
     #[must_use]
-    pub fn new(segments: Vec<(Segment, LicenceLevel)>, is_manual: bool) -> Self {
-        Self { segments, is_manual, next: 0, has_called: false }
+    pub fn new(steps: Vec<(Step, LicenceLevel)>, times: u64) -> Self {
+        let times = if steps.is_empty() { 0 } else { times };
+        Self { steps, times, next: 0, calls: false, told: None }
+    }
+
+    /// The same; it tells the governor the level before code that asks for another one than the code before (paper 000 §4.2).
+    #[must_use]
+    pub fn calling(self) -> Self {
+        Self { calls: true, ..self }
     }
 }
 
-impl Program for Phases {
+impl Program for Script {
     fn next(&mut self, _: Moment, _: &mut Random) -> Step {
-        let Some((segment, level)) = self.segments.get(self.next) else { return Step::End };
-        if self.is_manual && !self.has_called {
-            self.has_called = true;
+        if self.next == self.steps.len() {
+            self.next = 0;
+            self.times = self.times.saturating_sub(1);
+        }
+        let Some((step, level)) = self.steps.get(self.next).filter(|_| self.times > 0) else {
+            return Step::End;
+        };
+        if self.calls && matches!(step, Step::Run(_)) && self.told != Some(*level) {
+            self.told = Some(*level);
             return Step::Call(Licence::Set(*level));
         }
-        self.has_called = false;
         self.next += 1;
-        Step::Run(Segment { counter: self.next - 1, ..*segment })
-    }
-
-    fn copy(&self) -> Box<dyn Program> {
-        Box::new(self.clone())
-    }
-}
-
-/// Wide bursts in scalar code, so many times (the injected bursts of paper 001 §3.2).
-#[derive(Clone, Debug)]
-pub struct Bursts {
-    /// The code in between.
-    pub scalar: Segment,
-    /// The burst.
-    pub burst: Segment,
-    /// How many of both.
-    pub times: u64,
-    /// Whether the burst comes next.
-    pub is_burst: bool,
-}
-
-impl Program for Bursts {
-    fn next(&mut self, _: Moment, _: &mut Random) -> Step {
-        if self.is_burst {
-            self.is_burst = false;
-            return Step::Run(self.burst);
-        }
-        let Some(times) = self.times.checked_sub(1) else { return Step::End };
-        self.times = times;
-        self.is_burst = true;
-        Step::Run(self.scalar)
+        *step
     }
 
     fn copy(&self) -> Box<dyn Program> {

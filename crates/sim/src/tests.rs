@@ -43,7 +43,7 @@ fn heavy(extent: Extent) -> Segment {
 fn scalar_code_runs_at_the_clock() {
     let mut machine = machine(Settings::default());
     let code = scalar(Extent::Instructions(4.3e6));
-    machine.spawn("a", Box::new(Once::new([Step::Run(code)])), None);
+    machine.spawn("a", Box::new(Script::once([Step::Run(code)])), None);
     assert!(!machine.run(Moment::MAX).unwrap());
     let totals = machine.threads().next().unwrap();
     assert_eq!(totals.finished, Some(MS));
@@ -55,7 +55,7 @@ fn scalar_code_runs_at_the_clock() {
 fn memory_stops_code_whatever_the_clock() {
     let mut machine = machine(Settings::default());
     let code = Segment { memory_ns: 1.0, ..scalar(Extent::Instructions(1e6)) };
-    machine.spawn("a", Box::new(Once::new([Step::Run(code)])), None);
+    machine.spawn("a", Box::new(Script::once([Step::Run(code)])), None);
     machine.run(Moment::MAX).unwrap();
     let took = machine.threads().next().unwrap().finished.unwrap() as f64;
     assert!((took / (1e6 * (1000.0 + 1000.0 / 4.3)) - 1.0).abs() < 1e-6, "{took}");
@@ -66,7 +66,7 @@ fn memory_stops_code_whatever_the_clock() {
 fn wide_code_slows_itself_and_what_follows() {
     let mut machine = machine(Settings::default());
     let steps = [Step::Run(heavy(Extent::Time(10 * MS))), Step::Run(scalar(Extent::Time(5 * MS)))];
-    machine.spawn("a", Box::new(Once::new(steps)), None);
+    machine.spawn("a", Box::new(Script::once(steps)), None);
     machine.run(Moment::MAX).unwrap();
     let totals = machine.cores().next().unwrap().clone();
     let thread = machine.threads().next().unwrap().clone();
@@ -89,7 +89,7 @@ fn wide_code_slows_itself_and_what_follows() {
 fn avxfreq_follows_with_its_timer() {
     let mut machine = machine(Settings { governor: Governor::AvxFreq, ..Settings::default() });
     let steps = [Step::Run(heavy(Extent::Time(250 * US))), Step::Run(scalar(Extent::Time(5 * MS)))];
-    machine.spawn("a", Box::new(Once::new(steps)), None);
+    machine.spawn("a", Box::new(Script::once(steps)), None);
     machine.run(Moment::MAX).unwrap();
     let changes: Vec<(Moment, u32)> =
         machine.into_observer().0.iter().map(|(time, _, level)| (*time / US, *level)).collect();
@@ -101,11 +101,11 @@ fn avxfreq_follows_with_its_timer() {
 fn a_program_that_decides_itself_loses_nothing_after_wide_code() {
     let took = |governor| {
         let mut machine = machine(Settings { governor, ..Settings::default() });
-        let phases = vec![
-            (heavy(Extent::Instructions(1e6)), LicenceLevel::new(2)),
-            (scalar(Extent::Instructions(1e7)), LicenceLevel::new(0)),
+        let steps = vec![
+            (Step::Run(heavy(Extent::Instructions(1e6))), LicenceLevel::new(2)),
+            (Step::Run(scalar(Extent::Instructions(1e7))), LicenceLevel::new(0)),
         ];
-        machine.spawn("a", Box::new(Phases::new(phases, true)), None);
+        machine.spawn("a", Box::new(Script::new(steps, 1).calling()), None);
         machine.run(Moment::MAX).unwrap();
         machine.threads().next().unwrap().finished.unwrap() as f64 / 1e6
     };
@@ -121,7 +121,7 @@ fn a_program_that_decides_itself_loses_nothing_after_wide_code() {
 fn siblings_share_a_core_and_the_more_demanding_one_rules() {
     let settings = Settings { threads_per_core: 2, smt_share: 0.6, ..Settings::default() };
     let mut machine = machine(settings);
-    let code = |code: Segment| Box::new(Once::new([Step::Run(code)]));
+    let code = |code: Segment| Box::new(Script::once([Step::Run(code)]));
     machine.spawn("scalar", code(scalar(Extent::Time(MS))), Some(0));
     machine.spawn("wide", code(heavy(Extent::Time(MS))), Some(1));
     machine.run(MS).unwrap();
@@ -135,7 +135,7 @@ fn threads_that_share_a_cpu_share_its_time() {
     let mut machine = machine(Settings::default());
     for name in ["a", "b", "c"] {
         let code = Step::Run(scalar(Extent::Instructions(1e9)));
-        machine.spawn(name, Box::new(Once::new([code])), None);
+        machine.spawn(name, Box::new(Script::once([code])), None);
     }
     machine.run(90 * MS).unwrap();
     let shares: Vec<f64> =
@@ -148,7 +148,7 @@ fn threads_spread_over_cores_and_the_clock_falls_with_them() {
     let mut machine = machine(Settings { cores: 4, ..Settings::default() });
     for name in ["a", "b", "c", "d"] {
         let code = Step::Run(scalar(Extent::Time(MS)));
-        machine.spawn(name, Box::new(Once::new([code])), None);
+        machine.spawn(name, Box::new(Script::once([code])), None);
     }
     machine.run(MS).unwrap();
     for thread in machine.threads() {
@@ -163,7 +163,7 @@ fn cores_that_ask_together_are_served_together_or_one_slot_later() {
         let mut machine = machine(Settings { cores: 3, seed, ..Settings::default() });
         for core in 0..3 {
             let code = Step::Run(heavy(Extent::Time(50 * US)));
-            machine.spawn("a", Box::new(Once::new([code])), Some(core));
+            machine.spawn("a", Box::new(Script::once([code])), Some(core));
         }
         machine.run(MS).unwrap();
         let first: Vec<Moment> = machine
@@ -183,7 +183,7 @@ fn a_lock_is_handed_over_in_order() {
     let mut machine = machine(Settings { cores: 2, ..Settings::default() });
     let critical = || {
         let code = Step::Run(scalar(Extent::Time(10 * US)));
-        Box::new(Once::new([Step::Lock(0), code, Step::Unlock(0)]))
+        Box::new(Script::once([Step::Lock(0), code, Step::Unlock(0)]))
     };
     machine.spawn("a", critical(), None);
     machine.spawn("b", critical(), None);
@@ -198,7 +198,7 @@ fn a_deadlock_is_told_with_time_and_threads() {
     for (name, first, second) in [("a", 0, 1), ("b", 1, 0)] {
         let code = Step::Run(scalar(Extent::Time(10 * US)));
         let steps = [Step::Lock(first), code, Step::Lock(second)];
-        machine.spawn(name, Box::new(Once::new(steps)), None);
+        machine.spawn(name, Box::new(Script::once(steps)), None);
     }
     let error = machine.run(Moment::MAX).unwrap_err().to_string();
     assert_eq!(
@@ -217,7 +217,7 @@ fn what_cannot_be_is_refused() {
         "15 cores were asked for, but the model of Intel Core i9-7940X has 14"
     );
     let mut other = machine(Settings::default());
-    other.spawn("a", Box::new(Once::new([Step::Unlock(3)])), None);
+    other.spawn("a", Box::new(Script::once([Step::Unlock(3)])), None);
     let error = other.run(MS).unwrap_err().to_string();
     assert_eq!(
         error,
@@ -231,15 +231,11 @@ fn one_seed_one_result() {
         let settings = Settings { cores: 2, seed, ..Settings::default() };
         let mut machine = machine(settings);
         for name in ["a", "b", "c"] {
-            let program = Bursts {
-                scalar: scalar(Extent::Instructions(1e6)),
-                burst: Segment {
-                    class: InstructionClass::Heavy256,
-                    ..heavy(Extent::Instructions(2e4))
-                },
-                times: 50,
-                is_burst: false,
-            };
+            let burst =
+                Segment { class: InstructionClass::Heavy256, ..heavy(Extent::Instructions(2e4)) };
+            let code = scalar(Extent::Instructions(1e6));
+            let l0 = LicenceLevel::new(0);
+            let program = Script::new(vec![(Step::Run(code), l0), (Step::Run(burst), l0)], 50);
             machine.spawn(name, Box::new(program), None);
         }
         machine.run(Moment::MAX).unwrap();

@@ -9,7 +9,7 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, Upper};
 use dimmer_processor::units::LicenceLevel;
 use dimmer_sim::{
-    Extent, Governor, Machine, Moment, Observer, Once, PS, Random, Segment, Settings, SimError,
+    Extent, Governor, Machine, Moment, Observer, PS, Random, Script, Segment, Settings, SimError,
     Step,
 };
 
@@ -84,12 +84,12 @@ pub(crate) fn run(
     let before = Segment { extent: Extent::Time(BEFORE), ..Segment::SCALAR };
     for core in 0..usize::try_from(cores).unwrap_or(0) {
         let steps = std::iter::once(Step::Run(before)).chain(steps.iter().copied());
-        machine.spawn("measured", Box::new(Once::new(steps)), Some(core));
+        machine.spawn("measured", Box::new(Script::once(steps)), Some(core));
     }
     if let Some(code) = beside {
         let code = Segment { extent: Extent::Time(Moment::MAX), ..code };
         let last = usize::try_from(cores).unwrap_or(0);
-        machine.spawn("beside", Box::new(Once::new([Step::Run(code)])), Some(last));
+        machine.spawn("beside", Box::new(Script::once([Step::Run(code)])), Some(last));
     }
     machine.run(BEFORE + end)?;
     Ok(machine)

@@ -2,7 +2,7 @@
 
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
-use dimmer_sim::{Extent, Governor, Machine, Moment, Phases, Segment, Settings, SimError};
+use dimmer_sim::{Extent, Governor, Machine, Moment, Script, Segment, Settings, SimError, Step};
 
 use crate::modes::{FMA_512, US};
 
@@ -46,13 +46,13 @@ fn machine(
     let mut machine = Machine::new(model, Settings { governor, seed, ..Settings::default() }, ())?;
     let lasting = |us: u64| Extent::Time(us * US + SLACK);
     let scalar = |us| Segment { extent: lasting(us), ..Segment::SCALAR };
-    let l0 = LicenceLevel::new(0);
-    let phases = vec![
-        (scalar(before), l0),
-        (Segment { extent: lasting(heavy), ..FMA_512 }, LicenceLevel::new(2)),
-        (scalar(after), l0),
-    ];
-    let is_manual = governor == Governor::User;
-    machine.spawn("phases", Box::new(Phases::new(phases, is_manual)), Some(0));
+    let phases = [scalar(before), Segment { extent: lasting(heavy), ..FMA_512 }, scalar(after)];
+    let levels = [0, 2, 0].map(LicenceLevel::new);
+    let numbered = phases.into_iter().enumerate();
+    let steps =
+        numbered.map(|(counter, phase)| Step::Run(Segment { counter, ..phase })).zip(levels);
+    let script = Script::new(steps.collect(), 1);
+    let script = if governor == Governor::User { script.calling() } else { script };
+    machine.spawn("phases", Box::new(script), Some(0));
     Ok(machine)
 }
