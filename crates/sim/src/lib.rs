@@ -15,6 +15,7 @@ mod governor;
 mod machine;
 mod program;
 mod queue;
+pub mod scenario;
 mod sched;
 
 #[cfg(test)]
