@@ -1,5 +1,7 @@
 //! The machine the tests run on, whatever it is and whoever runs them.
 
+use std::time::Instant;
+
 use dimmer_host::capability::{State, Survey};
 use dimmer_host::cpuid::{Cpuid, Feature};
 use dimmer_host::perf::{Countable, Counters};
@@ -91,6 +93,26 @@ fn counts_cycles_or_says_why_not() {
             skipped(&missing);
         }
     }
+}
+
+#[test]
+fn counts_and_times_begin_anew_with_each_start() {
+    let mut counters = match Counters::open(&Root::live(), &[Countable::Cycles]) {
+        Ok(counters) => counters,
+        Err(missing) => return skipped(&missing),
+    };
+    let mut stretch = |sum: u64| {
+        let begin = Instant::now();
+        counters.start().expect("started");
+        assert!((0..sum).map(std::hint::black_box).sum::<u64>() > 0);
+        counters.stop().expect("stopped");
+        let around = begin.elapsed().as_nanos();
+        let counted = counters.read().expect("read");
+        assert!(u128::from(counted.enabled.ns()) <= around, "{counted:?} within {around} ns");
+        assert!(counted.running <= counted.enabled, "{counted:?}");
+    };
+    stretch(10_000_000);
+    stretch(10);
 }
 
 #[test]
