@@ -1,6 +1,7 @@
 //! Whether the kernel can make CPUID fault, so that a process gets to answer it itself.
 //!
-//! Source: Linux arch_prctl(2). Unsafe because `arch_prctl` has no wrapper in any crate that this one
+//! Source: Linux arch_prctl(2); AMD's `CpuidUserDis` (CPUID 0x80000021 EAX bit 17) has the same interface
+//! since Linux 6.17. Unsafe because `arch_prctl` has no wrapper in any crate that this one
 //! uses.
 
 use std::io;
@@ -28,8 +29,9 @@ pub fn check() -> Result<(), Unavailable> {
     Err(Unavailable::new(
         "hiding features from CPUID",
         format!("arch_prctl(ARCH_SET_CPUID): {}", io::Error::last_os_error()),
-        "needs `cpuid_fault` among the flags in /proc/cpuinfo: an Intel processor since Ivy Bridge or \
-         an AMD processor since Zen 4, a hypervisor that passes it on, and Linux 4.12 or later",
+        "needs an Intel processor since Ivy Bridge with Linux 4.12 or later (`cpuid_fault` among the \
+         flags in /proc/cpuinfo), or an AMD processor since Zen 4 with Linux 6.17 or later, and a \
+         hypervisor that passes it on",
     ))
 }
 
