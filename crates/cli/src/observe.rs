@@ -45,7 +45,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
     let begun = jiff::Zoned::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = scan::choose_model(arguments.model.as_deref(), &machine)?;
-    let classes = classes(arguments, model.as_ref().map(|(model, _)| model));
+    let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let after = arguments.seconds.map(Duration::from_secs_f64);
     let end = End { after, interrupt: &interrupt };
@@ -84,6 +84,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         observed: &seen.observed,
         known: &known,
         classes: &classes,
+        machine: &machine,
         functions: &arguments.function,
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
     });
@@ -174,25 +175,29 @@ struct Run<'a> {
     observed: &'a Observed,
     known: &'a Known,
     classes: &'a [InstructionClass],
+    machine: &'a Machine,
     /// The functions that were hooked instead, if the user has named any.
     functions: &'a [String],
     model: Option<(&'a Model, &'a str)>,
 }
 
 /// The classes whose functions are worth a hook.
-fn classes(arguments: &Observe, model: Option<&Model>) -> Vec<InstructionClass> {
+fn classes(arguments: &Observe, model: Option<&Model>, machine: &Machine) -> Vec<InstructionClass> {
     if !arguments.function.is_empty() {
         return InstructionClass::ALL.to_vec();
     }
     if !arguments.classes.is_empty() {
         return arguments.classes.clone();
     }
-    let Some(model) = model else { return CLASSES.to_vec() };
+    let runs = |class: &InstructionClass| machine.runs(*class);
+    let usual = || CLASSES.into_iter().filter(runs).collect();
+    let Some(model) = model else { return usual() };
     let asks = |class: &InstructionClass| {
         let uses_zmm = *class >= InstructionClass::Light512;
         dimmer_scan::level([*class], uses_zmm, model) > LicenceLevel::new(0)
     };
-    let asking: Vec<InstructionClass> = InstructionClass::ALL.into_iter().filter(asks).collect();
+    let asking: Vec<InstructionClass> =
+        InstructionClass::ALL.into_iter().filter(runs).filter(asks).collect();
     // On a processor without levels there is nothing to gain; what is called is told all the same.
-    if asking.is_empty() { CLASSES.to_vec() } else { asking }
+    if asking.is_empty() { usual() } else { asking }
 }

@@ -54,10 +54,18 @@ impl Output {
     pub(crate) fn write(mut self, text: &str) -> anyhow::Result<()> {
         let written = match &mut self.file {
             None => std::io::stdout().write_all(text.as_bytes()),
-            Some(file) => file.set_len(0).and_then(|()| file.write_all(text.as_bytes())),
+            Some(file) => replace(file, text),
         };
         written.with_context(|| format!("cannot write {}", self.path.display()))
     }
+}
+
+/// Devices and pipes hold nothing that could be replaced.
+fn replace(file: &mut File, text: &str) -> std::io::Result<()> {
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
 }
 
 /// A directory that files can be made in.
@@ -72,4 +80,20 @@ fn tempfile_in(path: &Path) -> std::io::Result<()> {
     let probe = path.join(format!(".dimmer-{}", std::process::id()));
     File::create(&probe)?;
     std::fs::remove_file(probe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_files_and_writes_to_devices() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for text in ["longer\n", "short\n"] {
+            Output::open(&path).unwrap().write(text).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        Output::open(Path::new("/dev/null")).unwrap().write("nothing\n").unwrap();
+    }
 }

@@ -6,8 +6,11 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
+use dimmer_host::cpuid::Cpuid;
 use dimmer_host::faulting;
 use dimmer_host::interrupt::Interrupt;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
 use dimmer_narrow::{CPUID_WIDTH, Choice, Plan, Program, Width};
 
 use crate::args::{Mechanism, Run};
@@ -32,6 +35,13 @@ pub(crate) fn run(arguments: &Run) -> anyhow::Result<ExitCode> {
         let library = launch::library()?;
         command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
         command.env(CPUID_WIDTH, narrower(width, value(CPUID_WIDTH).as_deref()).to_string());
+    }
+    if width == Width::Bits256
+        && !Machine::read(&Root::live(), &Cpuid::instruction()).has_more_than_256_bits()
+    {
+        eprintln!(
+            "Nothing to narrow to 256 bits: this processor shows nothing wider (see --width 128)."
+        );
     }
     eprint!("{}", text(&plan, width, &cpuid));
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;

@@ -1,6 +1,7 @@
 //! Whether the kernel can make CPUID fault, so that a process gets to answer it itself.
 //!
-//! Source: Linux arch_prctl(2). Unsafe because `arch_prctl` has no wrapper in any crate that this one
+//! Source: Linux arch_prctl(2); AMD's `CpuidUserDis` (CPUID 0x80000021 EAX bit 17) has the same interface
+//! since Linux 6.17. Unsafe because `arch_prctl` has no wrapper in any crate that this one
 //! uses.
 
 use std::io;
@@ -10,6 +11,14 @@ use crate::unavailable::Unavailable;
 /// Source: Linux `arch/x86/include/uapi/asm/prctl.h`.
 const ARCH_GET_CPUID: libc::c_int = 0x1011;
 const ARCH_SET_CPUID: libc::c_int = 0x1012;
+
+/// The kernel's name for it in `/proc/cpuinfo`.
+pub(crate) const FLAG: &str = "cpuid_fault";
+
+/// What it takes.
+pub(crate) const NEEDS: &str = "use an Intel processor since Ivy Bridge with Linux 4.12 or later \
+    (`cpuid_fault` among the flags in /proc/cpuinfo), or an AMD processor since Zen 4 with Linux 6.17 or \
+    later, and a hypervisor that passes it on";
 
 /// Asks the kernel, by setting for this thread what is set already.
 ///
@@ -28,8 +37,7 @@ pub fn check() -> Result<(), Unavailable> {
     Err(Unavailable::new(
         "hiding features from CPUID",
         format!("arch_prctl(ARCH_SET_CPUID): {}", io::Error::last_os_error()),
-        "needs `cpuid_fault` among the flags in /proc/cpuinfo: an Intel processor since Ivy Bridge or \
-         an AMD processor since Zen 4, a hypervisor that passes it on, and Linux 4.12 or later",
+        NEEDS,
     ))
 }
 
@@ -40,7 +48,7 @@ mod tests {
     #[test]
     fn kernel_can_where_its_flags_say_so() {
         let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
-        let has = flags.split_whitespace().any(|flag| flag == "cpuid_fault");
+        let has = flags.split_whitespace().any(|flag| flag == FLAG);
         let found = check();
         // AMD's is no flag there in all kernels.
         assert!(found.is_ok() || !has, "{found:?}");

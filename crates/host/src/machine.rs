@@ -1,5 +1,6 @@
 //! Which machine this is: what a result carries along so that it can be understood elsewhere.
 
+use dimmer_processor::class::InstructionClass;
 use dimmer_processor::topology::Topology;
 use dimmer_processor::units::{CpuId, KiloHertz};
 
@@ -64,6 +65,24 @@ impl Machine {
     #[must_use]
     pub fn has(&self, feature: Feature) -> bool {
         self.features.contains(&feature)
+    }
+
+    /// Whether code may use vectors of more than 256 bits, or tiles, here.
+    #[must_use]
+    pub fn has_more_than_256_bits(&self) -> bool {
+        self.has(Feature::Avx512f) || self.has(Feature::AmxTile)
+    }
+
+    /// Whether code of `class` can run here at all.
+    #[must_use]
+    pub fn runs(&self, class: InstructionClass) -> bool {
+        use InstructionClass as C;
+        match class {
+            C::Scalar | C::Light128 | C::Heavy128 => true,
+            C::Light256 | C::Heavy256 => self.has(Feature::Avx),
+            C::Light512 | C::Heavy512 => self.has(Feature::Avx512f),
+            C::Tile => self.has(Feature::AmxTile),
+        }
     }
 }
 

@@ -6,10 +6,11 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use dimmer_processor::units::Nanos;
 use perf_event::events::{Hardware, Raw};
-use perf_event::{Builder, Counter, Group};
+use perf_event::{Builder, Counter, Group, GroupData};
 
 use crate::events::PmuEvent;
 use crate::root::Root;
@@ -60,6 +61,8 @@ pub struct Counters {
     group: Group,
     members: Vec<Counter>,
     countables: Vec<Countable>,
+    /// Times enabled and running when counting started: the kernel sets counts to zero, not these.
+    before: (Nanos, Nanos),
 }
 
 /// What a group counted.
@@ -67,7 +70,7 @@ pub struct Counters {
 pub struct Counted {
     /// One value per countable, in the order given to [`Counters::open`].
     pub values: Vec<u64>,
-    /// How long the group was switched on.
+    /// How long the group was switched on since [`Counters::start`].
     pub enabled: Nanos,
     /// How long it had the hardware; less than `enabled` means values are only a part.
     pub running: Nanos,
@@ -94,7 +97,8 @@ impl Counters {
             let member = group.add(&countable.builder());
             members.push(member.map_err(|error| refuse(countable.name(), &error))?);
         }
-        Ok(Self { group, members, countables: countables.to_vec() })
+        let before = (Nanos::from_ns(0), Nanos::from_ns(0));
+        Ok(Self { group, members, countables: countables.to_vec(), before })
     }
 
     /// What is counted, in the order of the values.
@@ -103,12 +107,13 @@ impl Counters {
         &self.countables
     }
 
-    /// Sets the counts to zero and starts them. One system call each.
+    /// Sets the counts to zero and starts them. Three system calls, and it allocates.
     ///
     /// # Errors
     /// The kernel refused, which it does not do to a group that is open.
     pub fn start(&mut self) -> io::Result<()> {
         self.group.reset()?;
+        self.before = times(&self.group.read()?);
         self.group.enable()
     }
 
@@ -127,15 +132,23 @@ impl Counters {
     pub fn read(&mut self) -> io::Result<Counted> {
         let data = self.group.read()?;
         let value = |member| data.get(member).map_or(0, |entry| entry.value());
-        let span = |time: Option<std::time::Duration>| {
-            Nanos::from_ns(time.and_then(|time| u64::try_from(time.as_nanos()).ok()).unwrap_or(0))
-        };
+        let (enabled, running) = times(&data);
+        let since =
+            |now: Nanos, before: Nanos| Nanos::from_ns(now.ns().saturating_sub(before.ns()));
         Ok(Counted {
             values: self.members.iter().map(value).collect(),
-            enabled: span(data.time_enabled()),
-            running: span(data.time_running()),
+            enabled: since(enabled, self.before.0),
+            running: since(running, self.before.1),
         })
     }
+}
+
+/// How long a group was switched on, and how long it had the hardware, since it was opened.
+fn times(data: &GroupData) -> (Nanos, Nanos) {
+    let span = |time: Option<Duration>| {
+        Nanos::from_ns(time.and_then(|time| u64::try_from(time.as_nanos()).ok()).unwrap_or(0))
+    };
+    (span(data.time_enabled()), span(data.time_running()))
 }
 
 fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_observe::{FunctionPlace, Observed, Tally, ThreadSeen, Times};
 use dimmer_processor::class::InstructionClass;
@@ -274,6 +275,13 @@ fn hookable(path: &Path, classes: &[InstructionClass], model: Option<&Model>) ->
     functions
 }
 
+/// The most demanding class of a function that can run here; without any, of all.
+fn runnable(function: &WideFunction, machine: &Machine) -> String {
+    let classes = function.instructions.keys().filter_map(|class| class.parse().ok());
+    let most = classes.filter(|class: &InstructionClass| machine.runs(*class)).max();
+    most.map_or_else(|| function.class.clone(), |class| class.name().to_owned())
+}
+
 impl Function {
     fn new(
         place: &FunctionPlace,
@@ -293,7 +301,7 @@ impl Function {
             name: found.and_then(|found| found.name.clone()),
             name_source: found.and_then(|found| found.name_source.clone()),
             title: found.map_or(unnamed, scan::text::title),
-            class: found.map(|found| found.class.clone()),
+            class: found.map(|found| runnable(found, run.machine)),
             level: found.and_then(|found| found.level.clone()),
             threads,
             calls: tally.calls,

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use dimmer_processor::class::InstructionClass;
+
 use super::document::{Distribution, Function, Outlook, Report};
 use crate::report::number::{SPACE, counted, grouped, length, percent, time};
 use crate::report::table::{plain_table, styled};
@@ -171,7 +173,13 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
             (format!("run it with narrower code, {gain}"), None)
         }
         "narrow" => {
-            let command = format!("dimmer run --mechanism narrow -- {}", report.command.join(" "));
+            let classes = report.functions.iter().filter_map(|function| function.class.as_deref());
+            let widest: Option<InstructionClass> = classes.filter_map(|c| c.parse().ok()).max();
+            // What is no wider than 256 bits is not narrowed by leaving only the wider away.
+            let is_wider = widest.is_none_or(|class| class >= InstructionClass::Light512);
+            let width = if is_wider { "" } else { "--width 128 " };
+            let command = report.command.join(" ");
+            let command = format!("dimmer run --mechanism narrow {width}-- {command}");
             (format!("narrow it, {gain}"), Some(command))
         }
         "move" => {

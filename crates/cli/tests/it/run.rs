@@ -217,6 +217,19 @@ fn what_is_set_is_told_and_what_the_user_has_set_is_merged() {
 }
 
 #[test]
+fn processor_without_wider_vectors_is_told() {
+    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let has_wider = flags.split_whitespace().any(|flag| matches!(flag, "avx512f" | "amx_tile"));
+    let home = tempfile::tempdir().unwrap();
+    for (width, is_told) in [("256", !has_wider), ("128", false)] {
+        let narrow = ["run", "--mechanism", "narrow", "--only", "glibc", "--width", width, "--"];
+        let output = command(home.path(), &narrow).arg("true").output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert_eq!(stderr(&output).starts_with("Nothing to narrow to 256 bits"), is_told);
+    }
+}
+
+#[test]
 fn commands_in_each_other_preload_one_library() {
     let home = tempfile::tempdir().unwrap();
     if program(home.path()).is_none() {

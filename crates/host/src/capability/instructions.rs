@@ -2,7 +2,7 @@
 
 use super::{Area, Capability, Context, Subject};
 use crate::cpuid::Feature;
-use crate::tile;
+use crate::{faulting, tile};
 
 const AVX2: Subject = Subject {
     id: "avx2",
@@ -47,6 +47,13 @@ const TSC: Subject = Subject {
     enables: "probe: the clock of a core measured by timing, without privilege",
 };
 
+const CPUID_FAULTING: Subject = Subject {
+    id: "cpuid-faulting",
+    title: "CPUID answered by programs (CPUID faulting)",
+    area: Area::Instructions,
+    enables: "narrow: vector features hidden where a library has no switch for them",
+};
+
 pub(super) fn survey(context: &Context) -> Vec<Capability> {
     vec![
         avx2(context),
@@ -56,6 +63,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         monitorx(context),
         monitor(context),
         tsc(context),
+        cpuid_faulting(context),
     ]
 }
 
@@ -169,4 +177,20 @@ fn tsc(context: &Context) -> Capability {
         None => "clock source unknown".to_owned(),
     };
     TSC.available(format!("{rate}; {clock}"))
+}
+
+fn cpuid_faulting(context: &Context) -> Capability {
+    if context.root.is_live() {
+        return match faulting::check() {
+            Ok(()) => CPUID_FAULTING.available("by arch_prctl"),
+            Err(missing) => CPUID_FAULTING.unavailable(missing.why, missing.remedy),
+        };
+    }
+    let text = context.root.text("/proc/cpuinfo").unwrap_or_default();
+    if text.split_whitespace().any(|flag| flag == faulting::FLAG) {
+        CPUID_FAULTING.available(format!("{} in /proc/cpuinfo", faulting::FLAG))
+    } else {
+        let why = format!("no {} in /proc/cpuinfo", faulting::FLAG);
+        CPUID_FAULTING.unavailable(why, faulting::NEEDS)
+    }
 }

@@ -1,11 +1,15 @@
 //! The machine the tests run on, whatever it is and whoever runs them.
 
+use std::time::Instant;
+
 use dimmer_host::capability::{State, Survey};
 use dimmer_host::cpuid::{Cpuid, Feature};
+use dimmer_host::machine::Machine;
 use dimmer_host::perf::{Countable, Counters};
 use dimmer_host::root::Root;
 use dimmer_host::usage::ThreadUsage;
 use dimmer_host::{memory, realtime, steal, tile};
+use dimmer_processor::class::InstructionClass;
 
 /// Prints why a test cannot say anything here. Shown by `cargo test -- --nocapture`.
 #[expect(clippy::print_stdout, reason = "the reason must reach whoever runs the tests")]
@@ -24,6 +28,22 @@ fn surveys_this_machine() {
         let State::Unavailable(missing) = &capability.state else { continue };
         assert!(!missing.why.is_empty() && !missing.remedy.is_empty(), "{}", capability.id);
     }
+}
+
+#[test]
+fn runs_the_classes_whose_features_it_has() {
+    let root = Root::live();
+    let mut machine = Machine::read(&root, &Cpuid::instruction());
+    let mut check = |features: &[Feature], most: InstructionClass| {
+        machine.features = features.to_vec();
+        let runs = InstructionClass::ALL.into_iter().filter(|class| machine.runs(*class));
+        assert_eq!(runs.max(), Some(most));
+        assert_eq!(machine.has_more_than_256_bits(), most > InstructionClass::Heavy256);
+    };
+    check(&[], InstructionClass::Heavy128);
+    check(&[Feature::Avx], InstructionClass::Heavy256);
+    check(&[Feature::Avx, Feature::Avx512f], InstructionClass::Heavy512);
+    check(&[Feature::Avx, Feature::Avx512f, Feature::AmxTile], InstructionClass::Tile);
 }
 
 #[test]
@@ -91,6 +111,26 @@ fn counts_cycles_or_says_why_not() {
             skipped(&missing);
         }
     }
+}
+
+#[test]
+fn counts_and_times_begin_anew_with_each_start() {
+    let mut counters = match Counters::open(&Root::live(), &[Countable::Cycles]) {
+        Ok(counters) => counters,
+        Err(missing) => return skipped(&missing),
+    };
+    let mut stretch = |sum: u64| {
+        let begin = Instant::now();
+        counters.start().expect("started");
+        assert!((0..sum).map(std::hint::black_box).sum::<u64>() > 0);
+        counters.stop().expect("stopped");
+        let around = begin.elapsed().as_nanos();
+        let counted = counters.read().expect("read");
+        assert!(u128::from(counted.enabled.ns()) <= around, "{counted:?} within {around} ns");
+        assert!(counted.running <= counted.enabled, "{counted:?}");
+    };
+    stretch(10_000_000);
+    stretch(10);
 }
 
 #[test]

@@ -62,6 +62,7 @@ fn finds_everything_on_a_skylake_server_as_root() {
             . monitorx: the processor shows none
             + monitor: privileged: the kernel's idle loop uses it
             + tsc: 2.100000 GHz by CPUID leaf 0x16 (base frequency, nominal); the kernel tells the time by it
+            + cpuid-faulting: cpuid_fault in /proc/cpuinfo
             + msr: /dev/cpu/0/msr readable, opens for writing
             + msr-safe: /dev/cpu/0/msr_safe readable, limited by /dev/cpu/msr_allowlist
             + cpufreq: cpu 0-3: intel_pstate, governor performance, hardware 1000-3700 MHz, allowed 1000-3700 MHz, writable
@@ -106,6 +107,8 @@ fn says_why_a_cloud_machine_has_nothing() {
             . monitorx: the processor shows none
             . monitor: the hypervisor does not show it to this guest
             + tsc: 2.700000 GHz by CPUID leaf 0x40000010 (hypervisor); the kernel tells the time by kvm-clock
+            - cpuid-faulting: no cpuid_fault in /proc/cpuinfo
+                -> use an Intel processor since Ivy Bridge with Linux 4.12 or later (`cpuid_fault` among the flags in /proc/cpuinfo), or an AMD processor since Zen 4 with Linux 6.17 or later, and a hypervisor that passes it on
             - msr: no /dev/cpu/0/msr: the kernel has no msr driver loaded
                 -> as root: modprobe msr
             - msr-safe: no /dev/cpu/msr_allowlist: the module msr-safe is not loaded
@@ -167,6 +170,8 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             . monitorx: the hypervisor does not show it to this guest
             . monitor: the hypervisor does not show it to this guest
             + tsc: rate not given, to be measured; the kernel tells the time by it
+            - cpuid-faulting: no cpuid_fault in /proc/cpuinfo
+                -> use an Intel processor since Ivy Bridge with Linux 4.12 or later (`cpuid_fault` among the flags in /proc/cpuinfo), or an AMD processor since Zen 4 with Linux 6.17 or later, and a hypervisor that passes it on
             - msr: no /dev/cpu/0/msr: the kernel has no msr driver loaded
                 -> as root: modprobe msr
             - msr-safe: no /dev/cpu/msr_allowlist: the module msr-safe is not loaded
@@ -222,6 +227,8 @@ fn names_the_missing_permissions_on_a_desktop() {
             . monitorx: the processor shows none
             + monitor: privileged: the kernel's idle loop uses it
             + tsc: 3.609600 GHz by CPUID leaf 0x15; the kernel tells the time by it
+            - cpuid-faulting: no cpuid_fault in /proc/cpuinfo
+                -> use an Intel processor since Ivy Bridge with Linux 4.12 or later (`cpuid_fault` among the flags in /proc/cpuinfo), or an AMD processor since Zen 4 with Linux 6.17 or later, and a hypervisor that passes it on
             - msr: no permission to read /dev/cpu/0/msr
                 -> run as root, or give read permission on /dev/cpu/*/msr and CAP_SYS_RAWIO
             - msr-safe: no /dev/cpu/msr_allowlist: the module msr-safe is not loaded

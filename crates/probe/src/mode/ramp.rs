@@ -34,8 +34,8 @@ const QUIET_NS: f64 = 3e6;
 /// Chips and Cheese 2025, Zen 5.)
 const THROTTLED: f64 = 0.20;
 
-/// Time at the begin that is not judged (ns): after the quiet the kernel's code has to be fetched
-/// and decoded again, which was seen to slow the first 240 ns on Zen 5.
+/// Time at the begin that is not judged (ns), once the code is fetched: after the quiet it also has
+/// to be decoded again, which was seen to slow the first 240 ns on Zen 5.
 const COLD_NS: f64 = 250.0;
 
 /// Most time for the stretches of one mode.
@@ -138,7 +138,10 @@ pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         disturbed_windows: facts.disturbed,
         preemptions: facts.preemptions,
         effect: detail.throttling.is_some(),
-        bound_ns: detail.throttling.as_ref().map_or(COLD_NS, |t| t.throttled_ns.estimate.bound()),
+        bound_ns: detail
+            .throttling
+            .as_ref()
+            .map_or_else(|| cold_ns(&stretches), |t| t.throttled_ns.estimate.bound()),
         horizon_ns: FINE_NS * FINE_WINDOWS as f64,
         ..lab.outcome(Mode::Throttle, Detail::Throttle(detail))
     })
@@ -276,18 +279,33 @@ fn mean_slowness(stretches: &[Stretch]) -> Vec<(f64, f64)> {
     (0..windows).map(centre).collect()
 }
 
+/// How long code may be slow at the begin only because it is cold (ns): what the first window took
+/// beyond the second, which is fetching (some 0.6 us on a Zen 3 host with busy neighbours), and
+/// [`COLD_NS`].
+fn cold_ns(stretches: &[Stretch]) -> f64 {
+    let fetching = |stretch: &Stretch| match stretch.fine[..] {
+        [first, second, third, ..] => (second.0 - first.0) - (third.0 - second.0),
+        _ => 0.0,
+    };
+    let fetching: Samples = stretches.iter().map(fetching).collect();
+    COLD_NS + fetching.quantile(0.5).unwrap_or(0.0).max(0.0)
+}
+
 /// The slowness of throttled windows: the median of those that are slow. (A stall makes one
 /// window slower by far; it does not count more than another.) `None`: nothing is throttled.
 pub(super) fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
     let begins = |index: usize| -> Samples { stretches.iter().map(|s| s.fine[index].0).collect() };
+    let cold = cold_ns(stretches);
     let slow = |(index, (mean, error)): (usize, (f64, f64))| {
-        let warm = begins(index).quantile(0.5).is_some_and(|begin| begin > COLD_NS);
+        let warm = begins(index).quantile(0.5).is_some_and(|begin| begin > cold);
         (warm && mean > THROTTLED && mean > STANDS_OUT * error).then_some(mean)
     };
-    let throttled: Samples =
-        mean_slowness(stretches).into_iter().enumerate().filter_map(slow).collect();
-    // Two windows at least: one alone is an accident of code placement.
-    throttled.quantile(0.5).filter(|_| throttled.len() >= 2)
+    let slow: Vec<Option<f64>> =
+        mean_slowness(stretches).into_iter().enumerate().map(slow).collect();
+    // Two in a row at least: one alone is an accident of code placement, and there may be several
+    // (on Zen 3 every eighth or third window, as short windows hold parts of a loop).
+    let runs = slow.split(Option::is_none).filter(|run| run.len() >= 2);
+    runs.flatten().copied().flatten().collect::<Samples>().quantile(0.5)
 }
 
 /// How these stretches are throttled, given the slowness of throttled windows.
@@ -325,7 +343,7 @@ pub(super) fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttl
     let throttled_ns = Quantity::new(stretches.iter().map(end).collect())?;
     let throttle_factor = factors.estimate()?;
     // What is over before the code is warm is the cold.
-    let beyond_cold = throttled_ns.estimate.median > COLD_NS;
+    let beyond_cold = throttled_ns.estimate.median > cold_ns(stretches);
     beyond_cold.then_some(Throttling { throttled_ns, throttle_factor })
 }
 
@@ -343,4 +361,46 @@ pub(super) fn nothing_undisturbed() -> ModeError {
 /// A stretch of the kernel long enough to reach the settled clock (instructions).
 pub(crate) fn settled_burst(lab: &mut Lab<'_>, settle_ns: f64) -> Result<u32, ModeError> {
     Ok(floor_u32(rate(lab)? * settle_ns.max(100_000.0) * 2.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Alike stretches of windows that take so many times the settled time.
+    fn stretches(times: &[f64]) -> Vec<Stretch> {
+        let mut now = 0.0;
+        let mut window = |&time: &f64| {
+            let begin = now;
+            now += time * FINE_NS;
+            (begin, time - 1.0)
+        };
+        let fine = times.iter().map(&mut window).collect();
+        let (coarse, stalls) = (Vec::new(), Vec::new());
+        let stretch =
+            Stretch { fine, coarse, stalls, clock_ratio: 1.0, instructions_per_cycle: 2.0 };
+        vec![stretch; 10]
+    }
+
+    #[track_caller]
+    fn check(throttled: Option<f64>, windows: &[(f64, usize)]) {
+        let times: Vec<f64> = windows.iter().flat_map(|&(time, count)| vec![time; count]).collect();
+        let stretches = stretches(&times);
+        let level = throttled_level(&stretches);
+        let found = level.and_then(|level| throttling_at(level, &stretches));
+        let found = found.map(|throttling| throttling.throttled_ns.estimate.median);
+        assert_eq!(found, throttled);
+    }
+
+    #[test]
+    fn throttled_windows_follow_each_other() {
+        check(Some(1600.0), &[(4.0, 10), (1.0, 30)]);
+        check(None, &[(1.0, 15), (1.3, 1), (1.0, 7), (1.3, 1), (1.0, 16)]);
+    }
+
+    #[test]
+    fn code_that_is_fetched_for_long_is_not_throttled() {
+        check(None, &[(15.0, 1), (1.4, 3), (1.0, 36)]);
+        check(Some(2160.0), &[(18.0, 1), (4.0, 9), (1.0, 30)]);
+    }
 }

@@ -86,7 +86,7 @@ fn ways(report: &Report) -> Markup {
     html! {
         section {
             h2 { "Ways out, the best first" }
-            ul.skipped {
+            ul.skipped.ways {
                 @for outlook in &report.ways {
                     @let (what, command) = text::words(outlook, report);
                     li {
