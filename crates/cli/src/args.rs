@@ -35,6 +35,14 @@ pub(crate) enum Command {
     /// Measures what Dimmer itself costs, and what it brings.
     #[command(subcommand)]
     Bench(Bench),
+    /// Predicts what a workload does on a processor model.
+    Sim(Sim),
+    /// Compares governors of licence levels on a workload, on a processor model.
+    Compare(Compare),
+    /// Runs phases of scalar and wide-vector code on a processor model.
+    Phases(Phases),
+    /// Recreates a paper's results on the simulated processor, row by row.
+    Validate(Validate),
     /// Lists, shows and checks processor models.
     Model(Model),
     /// Undoes changes to the machine that a killed run left behind.
@@ -339,6 +347,131 @@ pub(crate) struct BenchNginx {
     /// Writes everything as JSON; `-`: to standard output, without the table.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+/// Who decides which licence level a core has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Governor {
+    /// The processor by itself.
+    Hardware,
+    /// AVXFREQ: the same in the kernel, by counters and a timer.
+    Avxfreq,
+    /// The program, by system calls before each phase.
+    User,
+    /// Whoever knows what will run.
+    Oracle,
+    /// Whoever learns what will run.
+    Predictive,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer sim scenarios/multiphase-worst-case.toml
+  dimmer sim scenarios/multiphase-worst-case.toml --governor user --json -
+  dimmer sim scenarios/bursts-in-a-sieve.toml --model xeon-gold-6130 --trace trace.json")]
+pub(crate) struct Sim {
+    /// The workload: a scenario file.
+    pub(crate) scenario: PathBuf,
+
+    /// The processor: a model by name or file [default: the one that the scenario names].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+
+    /// Who decides which licence level a core has.
+    #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
+    pub(crate) governor: Governor,
+
+    /// The seed of chance; the same one gives the same result.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Writes the result as JSON; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Writes a time line of cores, levels and threads, for Perfetto or chrome://tracing.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer compare scenarios/multiphase-worst-case.toml
+  dimmer compare scenarios/bursts-in-a-sieve.toml --governors hardware,predictive --repeat 100")]
+pub(crate) struct Compare {
+    /// The workload: a scenario file.
+    pub(crate) scenario: PathBuf,
+
+    /// The processor: a model by name or file [default: the one that the scenario names].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+
+    /// Governors beside `hardware`, with which they are compared [default: all].
+    #[arg(long, value_name = "GOVERNOR,...", value_enum, value_delimiter = ',')]
+    pub(crate) governors: Vec<Governor>,
+
+    /// How often to run each, with seeds 1 to N.
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) repeat: u64,
+
+    /// Writes the comparison as JSON; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Durations are those of heavy wide code, light wide code and scalar code in turn; 0 leaves a phase out. Heavy are independent 512-bit \
+multiply-adds, 31 an iteration; light are those that wait for each other, one an iteration; an iteration of scalar code takes one cycle.
+
+Examples:
+  dimmer phases 0 0 2000000 200000 0 666 --model i9-7940x
+  dimmer phases 200 150 400 0 100 --model i9-7940x --governor avxfreq")]
+pub(crate) struct Phases {
+    /// How long each phase lasts (microseconds).
+    #[arg(value_name = "MICROSECONDS", required = true, value_parser = clap::value_parser!(u64).range(0..=3_600_000_000))]
+    pub(crate) durations: Vec<u64>,
+
+    /// The processor: a model by name or file.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: String,
+
+    /// Who decides which licence level a core has.
+    #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
+    pub(crate) governor: Governor,
+
+    /// How often to run, with seeds 1 to N.
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) repeat: u64,
+
+    /// Writes the iterations of each run and phase as CSV; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+}
+
+/// A paper whose results can be recreated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Paper {
+    /// AVX-induced reclocking on the i9-7940X.
+    #[value(name = "000")]
+    Avxfreq,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Validate {
+    /// The paper.
+    #[arg(long, value_name = "PAPER", value_enum, default_value_t = Paper::Avxfreq)]
+    pub(crate) paper: Paper,
+
+    /// Writes the rows as JSON; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Writes the rows as Markdown, as docs/VALIDATION.md has them; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

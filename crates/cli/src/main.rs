@@ -4,17 +4,21 @@
 
 mod args;
 mod bench;
+mod compare;
 mod doctor;
 mod launch;
 mod model;
 mod observe;
 mod output;
+mod phases;
 mod probe;
 mod report;
 mod restore;
 mod run;
 mod scan;
+mod sim;
 mod state;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -53,6 +57,10 @@ fn main() -> ExitCode {
         Command::Observe(arguments) => observe::run(&root, arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Bench(arguments) => bench::run(&root, arguments),
+        Command::Sim(arguments) => sim::run(arguments),
+        Command::Compare(arguments) => compare::run(arguments),
+        Command::Phases(arguments) => phases::run(arguments),
+        Command::Validate(arguments) => validate::run(arguments),
         Command::Model(arguments) => model::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),
     };

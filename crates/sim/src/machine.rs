@@ -117,6 +117,27 @@ pub trait Observer {
 
 impl Observer for () {}
 
+impl<O: Observer> Observer for Option<O> {
+    fn core(
+        &mut self,
+        now: Moment,
+        core: usize,
+        level: LicenceLevel,
+        throttled: bool,
+        still: bool,
+    ) {
+        if let Some(observer) = self {
+            observer.core(now, core, level, throttled, still);
+        }
+    }
+
+    fn runs(&mut self, now: Moment, core: usize, thread: usize, segment: &Segment) {
+        if let Some(observer) = self {
+            observer.runs(now, core, thread, segment);
+        }
+    }
+}
+
 /// What a thread has done, by the counters of its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThreadTotals {

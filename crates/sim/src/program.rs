@@ -88,7 +88,8 @@ impl Segment {
     };
 
     /// What a governor sees of it.
-    pub(crate) fn demand(&self) -> Demand {
+    #[must_use]
+    pub fn demand(&self) -> Demand {
         Demand { class: self.class, upper: self.upper, per_cycle: self.ipc * self.share }
     }
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::{
     Costs, Extent, Governor, Machine, Moment, Observer, PS, Script, Segment, Settings, SimError,
-    Step,
+    Step, Totals,
 };
 
 /// The version of the format.
@@ -167,12 +167,68 @@ impl Scenario {
         Ok((machine, self.end.unwrap_or(Moment::MAX)))
     }
 
-    /// What each thread runs, by the counters of its totals: names of code, numbered by step.
-    pub fn phases(&self) -> impl Iterator<Item = Vec<&str>> {
-        self.threads.iter().map(|thread| {
-            thread.steps.iter().map(|(_, run)| run.as_deref().unwrap_or_default()).collect()
-        })
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// As [`Scenario::machine`] and [`Machine::run`].
+    pub fn run<O: Observer>(
+        &self,
+        model: &Model,
+        governor: Governor,
+        seed: u64,
+        observer: O,
+    ) -> Result<(Outcome, O), SimError> {
+        let (mut machine, end) = self.machine(model, governor, seed, observer)?;
+        machine.run(end)?;
+        let threads = self.threads.iter().zip(machine.threads()).map(|(thread, totals)| {
+            let phases = thread.steps.iter().enumerate().filter_map(|(index, (_, run))| {
+                let instructions = totals.instructions.get(index).copied().unwrap_or(0.0);
+                let time = totals.time.get(index).copied().unwrap_or(0);
+                Some(PhaseOutcome { code: run.clone()?, instructions, time })
+            });
+            let (name, finished) = (thread.name.clone(), totals.finished);
+            ThreadOutcome { name, finished, phases: phases.collect() }
+        });
+        let outcome = Outcome {
+            threads: threads.collect(),
+            cores: machine.cores().cloned().collect(),
+            segments: machine.segments(),
+        };
+        Ok((outcome, machine.into_observer()))
     }
+}
+
+/// What a scenario has done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Each thread.
+    pub threads: Vec<ThreadOutcome>,
+    /// In which states each core spent its time.
+    pub cores: Vec<Totals>,
+    /// Stretches of code that were begun.
+    pub segments: u64,
+}
+
+/// What a thread has done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThreadOutcome {
+    /// Its name.
+    pub name: String,
+    /// When it finished (ps); `None` if the scenario ended before.
+    pub finished: Option<Moment>,
+    /// Its steps that run code, in order.
+    pub phases: Vec<PhaseOutcome>,
+}
+
+/// What a step of a thread has done, all its times taken together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhaseOutcome {
+    /// The name of its code.
+    pub code: String,
+    /// Instructions executed.
+    pub instructions: f64,
+    /// Time on a core (ps).
+    pub time: Moment,
 }
 
 impl Document {
@@ -387,7 +443,12 @@ steps = [{ run = "scalar", us = 10 }, { sleep_us = 5 }, { lock = 0 }, { unlock =
         let totals = machine.threads().next().unwrap();
         assert_eq!(totals.finished, Some(45_000 * PS));
         assert!((totals.instructions[0] - 3.0 * 43_000.0).abs() < 1.0);
-        assert_eq!(scenario.phases().next().unwrap(), ["scalar", "", "", ""]);
+        let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, ()).unwrap();
+        let phases = &outcome.threads[0].phases;
+        assert_eq!(
+            (phases.len(), phases[0].code.as_str(), phases[0].time),
+            (1, "scalar", 30_000 * PS)
+        );
     }
 
     #[test]

@@ -49,6 +49,11 @@ pub fn left() -> Vec<Left> {
             "cited from elsewhere; a model describes one chip",
         ),
         left(
+            "R000-47",
+            "most that better governing gains scalar code",
+            "the same number as R000-43",
+        ),
+        left(
             "R000-44",
             "another multi-phase run",
             "its heavy loop is not described, and its scalar iterations differ from those of the other runs",

@@ -26,6 +26,8 @@ const EDGES: [(&str, &[&str]); 14] = [
             "dimmer-probe",
             "dimmer-processor",
             "dimmer-scan",
+            "dimmer-sim",
+            "dimmer-validate",
         ],
     ),
     ("dimmer-hook", &["dimmer-processor", "dimmer-scan"]),

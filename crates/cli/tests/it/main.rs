@@ -6,6 +6,7 @@ mod bad_input;
 mod doctor;
 mod model;
 mod observe;
+mod predict;
 mod restore;
 mod run;
 mod scan;

@@ -1,0 +1,216 @@
+//! `dimmer compare`: governors side by side on one workload.
+
+use std::process::ExitCode;
+
+use comfy_table::{Cell, CellAlignment};
+use dimmer_probe::stats::Samples;
+use dimmer_processor::model::Model;
+use dimmer_sim::scenario::{Outcome, PhaseOutcome, Scenario};
+use dimmer_sim::{Governor, SimError};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::output::{self, Output};
+use crate::report::table::{plain_table, styled};
+use crate::{args, bad_input, sim};
+
+/// The comparison; `docs/sim-json.md` describes every key.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: &'static str,
+    scenario: String,
+    source: String,
+    model: String,
+    runs: u64,
+    governors: Vec<Compared>,
+}
+
+/// A governor.
+#[derive(Debug, Serialize)]
+struct Compared {
+    governor: &'static str,
+    phases: Vec<Phase>,
+    /// How much faster the same work is done than under `hardware`: the time that its phases would take there over the time that
+    /// they take, run by run.
+    ratio: Measured,
+    /// Standstills and calls of a core, a run.
+    changes: f64,
+    interrupts: f64,
+}
+
+/// What a step of a thread reaches.
+#[derive(Debug, Serialize)]
+struct Phase {
+    thread: String,
+    code: String,
+    /// Instructions per nanosecond.
+    rate: Measured,
+    /// Its rate over that under `hardware`, run by run.
+    ratio: Measured,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Measured {
+    median: f64,
+    ci95: (f64, f64),
+    p99: f64,
+}
+
+pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.as_deref())?;
+    let chosen: Vec<Governor> = arguments.governors.iter().copied().map(sim::governor).collect();
+    let is_chosen = |governor: &Governor| {
+        *governor == Governor::Hardware || chosen.is_empty() || chosen.contains(governor)
+    };
+    let governors: Vec<Governor> = Governor::ALL.into_iter().filter(is_chosen).collect();
+    let runs = arguments.repeat;
+    let results: Result<Vec<Vec<Outcome>>, SimError> =
+        governors.iter().map(|governor| repeat(&scenario, &model, *governor, runs)).collect();
+    let results = results.map_err(bad_input)?;
+    let hardware = results.first().map(Vec::as_slice).unwrap_or_default();
+    let governors = governors.iter().zip(&results);
+    let document = Document {
+        schema: "dimmer/compare/1",
+        scenario: scenario.name.clone(),
+        source: scenario.source.clone(),
+        model: model.identity.name.clone(),
+        runs,
+        governors: governors.map(|(governor, own)| compared(*governor, own, hardware)).collect(),
+    };
+    let rendered = serde_json::to_string_pretty(&document)? + "\n";
+    match json {
+        Some(json) if json.is_standard() => json.write(&rendered)?,
+        json => {
+            print!("{}", document.text());
+            if let Some(json) = json {
+                json.write(&rendered)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The outcomes of seeds 1 to `runs`, in this order however many processors work on them.
+fn repeat(
+    scenario: &Scenario,
+    model: &Model,
+    governor: Governor,
+    runs: u64,
+) -> Result<Vec<Outcome>, SimError> {
+    let one = |seed| scenario.run(model, governor, seed, ()).map(|(outcome, ())| outcome);
+    (1..=runs).into_par_iter().map(one).collect()
+}
+
+fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compared {
+    let rate_of = |outcome: &Outcome, thread: usize, phase: usize| {
+        rate(&outcome.threads[thread].phases[phase])
+    };
+    let mut phases = Vec::new();
+    for (thread, of_thread) in own.iter().take(1).flat_map(|first| first.threads.iter().enumerate())
+    {
+        for (phase, of_phase) in of_thread.phases.iter().enumerate() {
+            let rates: Samples =
+                own.iter().map(|outcome| rate_of(outcome, thread, phase)).collect();
+            let pairs = own.iter().zip(hardware);
+            let ratios: Samples = pairs
+                .map(|(own, other)| rate_of(own, thread, phase) / rate_of(other, thread, phase))
+                .collect();
+            phases.push(Phase {
+                thread: of_thread.name.clone(),
+                code: of_phase.code.clone(),
+                rate: Measured::new(&rates),
+                ratio: Measured::new(&ratios),
+            });
+        }
+    }
+    let ratios: Samples = own.iter().zip(hardware).map(|(own, other)| speed(own, other)).collect();
+    let mean = |of: fn(&dimmer_sim::Totals) -> u64| {
+        let sum: u64 = own.iter().flat_map(|outcome| &outcome.cores).map(of).sum();
+        sum as f64 / own.len().max(1) as f64
+    };
+    let (changes, interrupts) = (mean(|core| core.changes), mean(|core| core.interrupts));
+    let ratio = Measured::new(&ratios);
+    Compared { governor: governor.name(), phases, ratio, changes, interrupts }
+}
+
+/// Instructions per nanosecond.
+fn rate(phase: &PhaseOutcome) -> f64 {
+    phase.instructions / (phase.time as f64 / 1000.0)
+}
+
+/// How much faster `own` did its work than `other` would have.
+fn speed(own: &Outcome, other: &Outcome) -> f64 {
+    let phases = |outcome: &Outcome| -> Vec<PhaseOutcome> {
+        outcome.threads.iter().flat_map(|thread| thread.phases.iter().cloned()).collect()
+    };
+    let (mut took, mut would_take) = (0.0, 0.0);
+    for (own, other) in phases(own).iter().zip(phases(other)).filter(|(own, _)| own.time > 0) {
+        took += own.time as f64 / 1000.0;
+        would_take += own.instructions / rate(&other);
+    }
+    would_take / took
+}
+
+impl Measured {
+    fn new(samples: &Samples) -> Self {
+        let quantile = |at| samples.quantile(at).unwrap_or(f64::NAN);
+        let ci95 = samples.estimate().map_or((f64::NAN, f64::NAN), |estimate| estimate.ci95);
+        Self { median: quantile(0.5), ci95, p99: quantile(0.99) }
+    }
+
+    /// A ratio as a difference in percent, with its interval where that can be seen.
+    fn told(&self) -> String {
+        let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+        let (low, high) = (percent(self.ci95.0), percent(self.ci95.1));
+        let interval =
+            if high - low < 0.02 { String::new() } else { format!(" [{low:.2}, {high:.2}]") };
+        format!("{:+.2} %{interval}", percent(self.median))
+    }
+}
+
+impl Compared {
+    /// Whether this is what the others are compared with.
+    fn is_hardware(&self) -> bool {
+        self.governor == Governor::Hardware.name()
+    }
+}
+
+impl Document {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{} ({})\non a model of {}, {} runs of each governor\n\n",
+            self.scenario, self.source, self.model, self.runs
+        );
+        let mut table = plain_table();
+        let numbered = self.governors.first().map(|first| first.phases.len()).unwrap_or(0);
+        let mut header = vec!["Thread".to_owned(), "code".to_owned()];
+        header.extend(self.governors.iter().map(|compared| compared.governor.to_owned()));
+        table.set_header(header);
+        for index in 0..numbered {
+            let first = &self.governors[0].phases[index];
+            let mut cells = vec![Cell::new(&first.thread), Cell::new(&first.code)];
+            for compared in &self.governors {
+                let Phase { rate, ratio, .. } = &compared.phases[index];
+                let own = format!("{:.4} per ns", rate.median);
+                let told = if compared.is_hardware() { own } else { ratio.told() };
+                cells.push(Cell::new(told).set_alignment(CellAlignment::Right));
+            }
+            table.add_row(cells);
+        }
+        let mut all = vec![Cell::new("all of the work"), Cell::new("")];
+        let told = self.governors.iter().map(|compared| {
+            if compared.is_hardware() { String::new() } else { compared.ratio.told() }
+        });
+        all.extend(told.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+        table.add_row(all);
+        let mut changes = vec![Cell::new("changes of level a run"), Cell::new("")];
+        let numbers = self.governors.iter().map(|compared| format!("{:.1}", compared.changes));
+        changes.extend(numbers.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+        table.add_row(changes);
+        let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+        text.push_str(&styled(table, width, output::colour()));
+        text.push_str("\nInstructions per nanosecond under hardware, and how much more or less under the others: median and 95 % interval.\n");
+        text
+    }
+}

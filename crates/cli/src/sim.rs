@@ -1,0 +1,220 @@
+//! `dimmer sim`: what a workload does on a processor model.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use comfy_table::{Cell, CellAlignment};
+use dimmer_processor::model::Model;
+use dimmer_sim::scenario::{Outcome, Scenario};
+use dimmer_sim::{Governor, Moment, Totals};
+use serde::Serialize;
+
+use crate::output::{self, Output};
+use crate::report::table::{plain_table, styled};
+use crate::{args, bad_input, model};
+
+mod trace;
+
+/// Microseconds in a picosecond.
+const US: f64 = 1e-6;
+
+/// What was found; `docs/sim-json.md` describes every key.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    scenario: &'a str,
+    source: &'a str,
+    model: &'a str,
+    governor: &'static str,
+    seed: u64,
+    segments: u64,
+    threads: Vec<Thread<'a>>,
+    cores: Vec<Core<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Thread<'a> {
+    name: &'a str,
+    finished_us: Option<f64>,
+    phases: Vec<Phase<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Phase<'a> {
+    code: &'a str,
+    instructions: f64,
+    time_us: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Core<'a> {
+    levels: Vec<Level<'a>>,
+    throttled_us: f64,
+    still_us: f64,
+    governor_us: f64,
+    idle_us: f64,
+    changes: u64,
+    interrupts: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Level<'a> {
+    name: &'a str,
+    time_us: f64,
+}
+
+pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let trace = arguments.trace.as_deref().map(Output::open).transpose()?;
+    let (scenario, model) = read(&arguments.scenario, arguments.model.as_deref())?;
+    let governor = governor(arguments.governor);
+    let traced = trace.is_some().then(trace::Trace::default);
+    let (outcome, traced) =
+        scenario.run(&model, governor, arguments.seed, traced).map_err(bad_input)?;
+    if let (Some(trace), Some(traced)) = (trace, traced) {
+        trace.write(&traced.json(&model, &outcome)?)?;
+    }
+    let rendered = || -> anyhow::Result<String> {
+        let document = document(&scenario, &model, governor, arguments.seed, &outcome);
+        Ok(serde_json::to_string_pretty(&document)? + "\n")
+    };
+    match json {
+        Some(json) if json.is_standard() => json.write(&rendered()?)?,
+        json => {
+            print!("{}", text(&scenario, &model, governor, &outcome));
+            if let Some(json) = json {
+                json.write(&rendered()?)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A scenario, and the model that it runs on.
+pub(crate) fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Scenario, Model)> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let scenario = Scenario::parse(path, &text.map_err(|error| bad_input(format!("{error:#}")))?);
+    let scenario = scenario.map_err(bad_input)?;
+    let model = model::read(model.unwrap_or(&scenario.model))?;
+    Ok((scenario, model))
+}
+
+pub(crate) fn governor(governor: args::Governor) -> Governor {
+    match governor {
+        args::Governor::Hardware => Governor::Hardware,
+        args::Governor::Avxfreq => Governor::AvxFreq,
+        args::Governor::User => Governor::User,
+        args::Governor::Oracle => Governor::Oracle,
+        args::Governor::Predictive => Governor::Predictive,
+    }
+}
+
+fn document<'a>(
+    scenario: &'a Scenario,
+    model: &'a Model,
+    governor: Governor,
+    seed: u64,
+    outcome: &'a Outcome,
+) -> Document<'a> {
+    let us = |span: Moment| span as f64 * US;
+    let threads = outcome.threads.iter().map(|thread| Thread {
+        name: &thread.name,
+        finished_us: thread.finished.map(us),
+        phases: thread
+            .phases
+            .iter()
+            .map(|phase| Phase {
+                code: &phase.code,
+                instructions: phase.instructions,
+                time_us: us(phase.time),
+            })
+            .collect(),
+    });
+    let cores = outcome.cores.iter().map(|core| Core {
+        levels: model
+            .levels
+            .iter()
+            .zip(&core.level)
+            .map(|(level, time)| Level { name: &level.name, time_us: us(*time) })
+            .collect(),
+        throttled_us: us(core.throttled),
+        still_us: us(core.still),
+        governor_us: us(core.stolen),
+        idle_us: us(core.idle),
+        changes: core.changes,
+        interrupts: core.interrupts,
+    });
+    Document {
+        schema: "dimmer/sim/1",
+        scenario: &scenario.name,
+        source: &scenario.source,
+        model: &model.identity.name,
+        governor: governor.name(),
+        seed,
+        segments: outcome.segments,
+        threads: threads.collect(),
+        cores: cores.collect(),
+    }
+}
+
+fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcome) -> String {
+    let mut text = format!(
+        "{} ({})\non a model of {}, levels governed by {}\n\n",
+        scenario.name,
+        scenario.source,
+        model.identity.name,
+        governor.name()
+    );
+    let mut table = plain_table();
+    table.set_header(["Thread", "code", "time", "instructions", "per ns"]);
+    for thread in &outcome.threads {
+        for phase in &thread.phases {
+            let ns = phase.time as f64 / 1000.0;
+            let cells = [
+                span(phase.time),
+                format!("{:.4e}", phase.instructions),
+                format!("{:.3}", phase.instructions / ns),
+            ];
+            let numbers = cells.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right));
+            let names = [Cell::new(&thread.name), Cell::new(&phase.code)];
+            table.add_row(names.into_iter().chain(numbers));
+        }
+    }
+    let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+    text.push_str(&styled(table, width, output::colour()));
+    text.push('\n');
+    for (index, core) in outcome.cores.iter().enumerate() {
+        text.push_str(&format!("Core {index}: {}\n", states(model, core)));
+    }
+    text
+}
+
+/// Where a core's time went, the states that it never had left out.
+fn states(model: &Model, core: &Totals) -> String {
+    let all =
+        core.level.iter().sum::<Moment>() + core.throttled + core.still + core.stolen + core.idle;
+    let levels =
+        model.levels.iter().zip(&core.level).map(|(level, time)| (level.name.as_str(), *time));
+    let others = [
+        ("throttled", core.throttled),
+        ("standing still", core.still),
+        ("for the governor", core.stolen),
+        ("idle", core.idle),
+    ];
+    let parts = levels.chain(others).filter(|(_, time)| *time > 0).map(|(name, time)| {
+        format!("{name} {} ({:.2} %)", span(time), 100.0 * time as f64 / all as f64)
+    });
+    let parts: Vec<String> = parts.collect();
+    format!("{}; {} changes of level", parts.join(", "), core.changes)
+}
+
+/// A time as people read it.
+fn span(time: Moment) -> String {
+    match time as f64 * US {
+        us if us >= 1e6 => format!("{:.3} s", us / 1e6),
+        us if us >= 1e3 => format!("{:.3} ms", us / 1e3),
+        us => format!("{us:.3} µs"),
+    }
+}

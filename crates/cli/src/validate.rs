@@ -1,0 +1,110 @@
+//! `dimmer validate`: a paper's results beside those of the simulator.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use dimmer_validate::{Left, Row, SOURCE, left, rows};
+use serde::Serialize;
+
+use crate::output::{self, Output};
+use crate::report::table::{plain_table, styled};
+use crate::{args, bad_input};
+
+/// The rows; `docs/sim-json.md` describes every key.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: &'static str,
+    rows: Vec<RowDocument>,
+    left: Vec<LeftDocument>,
+}
+
+#[derive(Debug, Serialize)]
+struct RowDocument {
+    id: &'static str,
+    place: &'static str,
+    what: &'static str,
+    paper: String,
+    ours: String,
+    tolerance: String,
+    hit: bool,
+    reason: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct LeftDocument {
+    id: &'static str,
+    what: &'static str,
+    why: &'static str,
+}
+
+pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let markdown = arguments.markdown.as_deref().map(Output::open).transpose()?;
+    let args::Paper::Avxfreq = arguments.paper;
+    let (rows, left) = (rows().map_err(bad_input)?, left());
+    let to_standard = [&json, &markdown].into_iter().flatten().any(Output::is_standard);
+    if !to_standard {
+        print!("{}", text(&rows));
+    }
+    if let Some(markdown) = markdown {
+        markdown.write(&self::markdown(&rows, &left))?;
+    }
+    if let Some(json) = json {
+        json.write(&(serde_json::to_string_pretty(&document(rows, left))? + "\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn document(rows: Vec<Row>, left: Vec<Left>) -> Document {
+    let rows = rows.into_iter().map(|row| {
+        let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
+        RowDocument { id, place, what, paper, ours, tolerance, hit, reason }
+    });
+    let left = left.into_iter().map(|Left { id, what, why }| LeftDocument { id, what, why });
+    Document { schema: "dimmer/validate/1", rows: rows.collect(), left: left.collect() }
+}
+
+fn verdict(rows: &[Row]) -> String {
+    let hits = rows.iter().filter(|row| row.hit).count();
+    let percent = 100.0 * hits as f64 / rows.len() as f64;
+    format!("{hits} of {} rows within their tolerance ({percent:.0} %)", rows.len())
+}
+
+fn text(rows: &[Row]) -> String {
+    let mut table = plain_table();
+    table.set_header(["Row", "", "what", "paper", "ours", "tolerance"]);
+    for row in rows {
+        let verdict = if row.hit { "hit" } else { "MISS" };
+        table.add_row([row.id, verdict, row.what, &row.paper, &row.ours, &row.tolerance]);
+    }
+    let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+    let mut text = format!("{SOURCE}\n\n{}\n", styled(table, width, output::colour()));
+    for row in rows.iter().filter(|row| !row.hit) {
+        let _ = writeln!(text, "{}: {}.", row.id, row.reason);
+    }
+    let _ = writeln!(text, "\n{}", verdict(rows));
+    text
+}
+
+fn markdown(rows: &[Row], left: &[Left]) -> String {
+    let mut text = String::from(
+        "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. Written by \
+         `dimmer validate --markdown docs/VALIDATION.md`; a test compares.\nThe simulator knows the processor's model alone \
+         ([model.md](model.md)); a row that is a model's parameter seen again says so.\n",
+    );
+    let _ = writeln!(text, "\n## {SOURCE}\n\n{}.\n", verdict(rows));
+    text.push_str("| row | where | what | paper | ours | tolerance | | why |\n|---|---|---|---|---|---|---|---|\n");
+    for row in rows {
+        let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
+        let verdict = if *hit { "hit" } else { "**miss**" };
+        let _ = writeln!(
+            text,
+            "| {id} | {place} | {what} | {paper} | {ours} | {tolerance} | {verdict} | {reason} |"
+        );
+    }
+    text.push_str("\nNot recreated:\n\n| row | what | why |\n|---|---|---|\n");
+    for Left { id, what, why } in left {
+        let _ = writeln!(text, "| {id} | {what} | {why} |");
+    }
+    text
+}

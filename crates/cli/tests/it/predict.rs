@@ -1,0 +1,137 @@
+//! The simulator's commands: what they print, and what they refuse.
+
+use std::path::{Path, PathBuf};
+
+use crate::{dimmer, stderr, stdout};
+
+/// The project's folder; `None`, with the reason, where it is not known.
+fn project() -> Option<PathBuf> {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR");
+    if manifest.is_none() {
+        println!("SKIPPED: not run by cargo, so the folder of the scenarios is not known");
+    }
+    manifest.map(|manifest| Path::new(&manifest).join("../.."))
+}
+
+fn json(project: &Path, arguments: &[&str]) -> serde_json::Value {
+    let output = dimmer(project, arguments);
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
+#[test]
+fn every_scenario_is_compared_and_predicting_never_loses() {
+    let Some(project) = project() else { return };
+    let mut scenarios = 0;
+    for entry in std::fs::read_dir(project.join("scenarios")).unwrap() {
+        let path = entry.unwrap().path();
+        let path = path.to_str().unwrap();
+        let found = json(&project, &["compare", path, "--repeat", "5", "--json", "-"]);
+        let governors = found["governors"].as_array().unwrap();
+        assert_eq!(governors.len(), 5, "{path}");
+        let speed = |name: &str| {
+            let governor = governors.iter().find(|governor| governor["governor"] == name).unwrap();
+            governor["ratio"]["median"].as_f64().unwrap()
+        };
+        assert!((speed("hardware") - 1.0).abs() < 1e-12);
+        assert!(speed("predictive") > 0.99, "{path}: {}", speed("predictive"));
+        assert!(speed("oracle") > 0.99, "{path}: {}", speed("oracle"));
+        scenarios += 1;
+    }
+    assert!(scenarios >= 3);
+}
+
+#[test]
+fn one_seed_one_result_however_many_processors_work() {
+    let Some(project) = project() else { return };
+    let scenario = "scenarios/bursts-in-a-sieve.toml";
+    for arguments in [
+        vec!["sim", scenario, "--json", "-"],
+        vec!["compare", scenario, "--repeat", "4", "--json", "-"],
+    ] {
+        let mut command = crate::command(&project, &arguments);
+        let one = command.env("RAYON_NUM_THREADS", "1").output().unwrap();
+        let many = dimmer(&project, &arguments);
+        assert!(one.status.success() && stdout(&one).len() > 500);
+        assert_eq!(stdout(&one), stdout(&many));
+    }
+}
+
+#[test]
+fn a_trace_shows_levels_and_threads() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.json");
+    let file = file.to_str().unwrap();
+    let output =
+        dimmer(&project, &["sim", "scenarios/multiphase-worst-case.toml", "--trace", file]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let trace: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let names: Vec<&str> = events.iter().filter_map(|event| event["name"].as_str()).collect();
+    for name in ["L0, throttled", "L1", "L2", "L2, standing still", "phases, step 2"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    // One track is without gaps, from the begin to the end.
+    let levels = events.iter().filter(|event| event["ph"] == "X" && event["tid"] == 0);
+    let mut end = 0.0;
+    for event in levels {
+        let (begin, length) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
+        assert!((begin - end).abs() < 1e-3, "{event}");
+        end = begin + length;
+    }
+    assert!(end > 2_200_000.0, "{end}");
+}
+
+#[test]
+fn phases_are_those_of_the_thesis() {
+    let Some(project) = project() else { return };
+    let arguments =
+        ["phases", "0", "0", "2000", "200", "0", "666", "--model", "i9-7940x", "--csv", "-"];
+    let output = dimmer(&project, &arguments);
+    let text = stdout(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "run,phase,code,us,iterations");
+    assert_eq!(lines.len(), 1 + 3 * 30);
+    assert!(lines[1].starts_with("1,1,scalar,2000,86"), "{}", lines[1]);
+    assert!(lines[2].starts_with("1,2,heavy 512 bit,200,"), "{}", lines[2]);
+}
+
+#[test]
+fn the_validation_in_the_documents_is_what_is_found() {
+    let Some(project) = project() else { return };
+    let written = std::fs::read_to_string(project.join("docs/VALIDATION.md")).unwrap();
+    let found = stdout(&dimmer(&project, &["validate", "--markdown", "-"]));
+    assert_eq!(written, found, "`dimmer validate --markdown docs/VALIDATION.md` writes it");
+    let rows = json(&project, &["validate", "--json", "-"])["rows"].as_array().unwrap().len();
+    assert_eq!(found.lines().filter(|line| line.contains("| R000-")).count(), rows + 6);
+}
+
+#[test]
+fn bad_input_is_told() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let check = |arguments: &[&str], expected: &str| {
+        let output = dimmer(&project, arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
+    };
+    let scenario = "scenarios/multiphase-worst-case.toml";
+    check(&["sim", "no-such.toml"], "cannot read no-such.toml");
+    check(&["sim", scenario, "--model", "none"], "no model or file `none`; models: ");
+    check(
+        &["sim", scenario, "--model", "i5-1035g4"],
+        "does not say `release.hold_ns`, which the licence governor of the processor needs",
+    );
+    check(&["sim", scenario, "--governor", "none"], "[possible values: hardware, avxfreq");
+    check(&["phases", "0", "0", "--model", "i9-7940x"], "there is nothing to run");
+    check(&["validate", "--paper", "005"], "[possible values: 000]");
+    let file = directory.path().join("s.toml");
+    let text = std::fs::read_to_string(project.join(scenario)).unwrap();
+    std::fs::write(&file, text.replace("cores = 1", "cores = 15")).unwrap();
+    check(
+        &["sim", file.to_str().unwrap()],
+        "15 cores were asked for, but the model of Intel Core i9-7940X has 14",
+    );
+}
