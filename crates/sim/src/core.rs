@@ -1,7 +1,7 @@
 //! A core: what runs on it, how fast, and in which states it spends its time.
 
 use dimmer_policy::licence::hardware::{Hardware, Rules};
-use dimmer_policy::licence::{Demand, Order};
+use dimmer_policy::licence::{Demand, Order, Time};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::LicenceLevel;
 
@@ -46,33 +46,34 @@ pub(crate) struct Running {
     pub(crate) segment: Segment,
     /// Instructions left, if those are what ends it.
     pub(crate) left: f64,
-    /// When it ends, if that is the time.
-    pub(crate) ends: Option<Moment>,
-    /// When it has run for long enough, if others wait.
+    /// When it ends, if that is the time, or [`Moment::MAX`].
+    pub(crate) ends: Moment,
+    /// When it has run for long enough, if others wait, or [`Moment::MAX`].
     pub(crate) slice_ends: Moment,
-    /// Instructions per picosecond now.
+    /// Instructions per picosecond now, and picoseconds of each; 0 both while it stands still.
     pub(crate) rate: f64,
+    pub(crate) each: f64,
 }
 
 impl Running {
     pub(crate) fn new(thread: usize, segment: Segment, now: Moment, slice_ends: Moment) -> Self {
         let (left, ends) = match segment.extent {
-            Extent::Instructions(n) => (n, None),
-            Extent::Time(span) => (f64::INFINITY, Some(now.saturating_add(span))),
+            Extent::Instructions(n) => (n, Moment::MAX),
+            Extent::Time(span) => (f64::INFINITY, now.saturating_add(span)),
         };
-        Self { thread, segment, left, ends, slice_ends, rate: 0.0 }
+        Self { thread, segment, left, ends, slice_ends, rate: 0.0, each: 0.0 }
     }
 
     /// Whether the segment is over.
     pub(crate) fn is_over(&self, now: Moment) -> bool {
-        self.left <= 0.0 || self.ends.is_some_and(|ends| ends <= now)
+        self.left <= 0.0 || self.ends <= now
     }
 
     /// When it will be, if nothing changes.
-    fn over_at(&self, now: Moment) -> Option<Moment> {
-        let done = (self.rate > 0.0 && self.left.is_finite())
-            .then(|| now.saturating_add(ceil(self.left / self.rate)));
-        done.into_iter().chain(self.ends).min()
+    fn over_at(&self, now: Moment) -> Moment {
+        let is_executed = self.each > 0.0 && self.left < f64::INFINITY;
+        let executed = if is_executed { now + ceil(self.left * self.each) } else { Moment::MAX };
+        executed.min(self.ends)
     }
 }
 
@@ -235,37 +236,39 @@ impl Core {
         let busy = self.slots.iter().flatten().count();
         let shared = if busy > 1 { factors.smt_share } else { 1.0 };
         let (ghz, order) = (self.ghz, self.order);
-        let mut next: Option<Moment> = None;
-        let mut earlier = |time: Option<Moment>| next = next.into_iter().chain(time).min();
+        let mut next = Moment::MAX;
+        let mut earlier = |time: Moment| next = next.min(time);
         let mut counted_rate = 0.0;
         for running in self.slots.iter_mut().flatten() {
-            running.rate =
-                if stops { 0.0 } else { factors.rate(&running.segment, order, ghz * shared) };
+            (running.rate, running.each) = if stops {
+                (0.0, 0.0)
+            } else {
+                factors.rate(&running.segment, order, ghz * shared)
+            };
             earlier(running.over_at(now));
-            if running.slice_ends != Moment::MAX {
-                earlier(Some(running.slice_ends));
-            }
+            earlier(running.slice_ends);
             if running.segment.class == self.demand.class {
                 counted_rate += running.rate * running.segment.share;
             }
         }
         if let Some((_, left)) = self.counting.filter(|_| counted_rate > 0.0) {
-            earlier(Some(now.saturating_add(ceil(left.max(0.0) / counted_rate))));
+            earlier(now + ceil(left.max(0.0) / counted_rate));
         }
-        earlier(self.hardware.next_wakeup().map(|ns| ns.saturating_mul(PS)));
+        let wakes_at = |ns: Option<Time>| ns.map_or(Moment::MAX, |ns| ns.saturating_mul(PS));
+        earlier(wakes_at(self.hardware.next_wakeup()));
         // One act at a time: what is due meanwhile is seen when that is over.
         if self.act.is_none() {
-            earlier(self.release);
+            earlier(self.release.unwrap_or(Moment::MAX));
             if let Software::AvxFreq(avxfreq) = &self.software {
-                earlier(avxfreq.next_wakeup().map(|ns| ns.saturating_mul(PS)));
+                earlier(wakes_at(avxfreq.next_wakeup()));
             }
         }
         for until in [self.still_until, self.stolen_until] {
             if until > now {
-                earlier(Some(until));
+                earlier(until);
             }
         }
-        next.map(|next| next.max(now))
+        (next < Moment::MAX).then_some(next.max(now))
     }
 }
 
@@ -282,8 +285,8 @@ pub(crate) struct Factors<'a> {
 }
 
 impl Factors<'_> {
-    /// Instructions per picosecond.
-    fn rate(&self, segment: &Segment, order: Order, ghz: f64) -> f64 {
+    /// Instructions per picosecond, and picoseconds of each.
+    fn rate(&self, segment: &Segment, order: Order, ghz: f64) -> (f64, f64) {
         let asks = || self.rules.level_of(&segment.demand()) > order.level;
         let throttle = match (order.is_throttled && asks(), segment.is_chained) {
             (false, _) => 1.0,
@@ -291,7 +294,8 @@ impl Factors<'_> {
             (true, true) => self.chained_throttle,
         };
         let per_ns = segment.ipc * throttle * self.clocks.issue(order.level) * ghz;
-        1.0 / ((1.0 / per_ns + segment.memory_ns) * PS as f64)
+        let each = (1.0 / per_ns + segment.memory_ns) * PS as f64;
+        (1.0 / each, each)
     }
 }
 
@@ -299,8 +303,10 @@ impl Factors<'_> {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "out of range saturates, which is later than any event"
+    reason = "above 0, and out of range saturates; half of what there is, so that it can be added to any moment"
 )]
 fn ceil(ps: f64) -> Moment {
-    (ps.ceil() as Moment).max(1)
+    // Without a call to the C library, which `ceil` is where SSE 4.1 is not assumed.
+    let whole = ps as Moment;
+    (whole + Moment::from((whole as f64) < ps)).clamp(1, Moment::MAX / 2)
 }

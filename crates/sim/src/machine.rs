@@ -359,13 +359,13 @@ impl<O: Observer> Machine<O> {
             }
         }
         for slot in 0..self.cores[core].slots.len() {
-            let Some(running) = self.cores[core].slots[slot] else { continue };
+            let Some(running) = &self.cores[core].slots[slot] else { continue };
+            let thread = running.thread;
             if running.is_over(self.now) {
-                self.goes_on(core, slot, running.thread)?;
+                self.goes_on(core, slot, thread)?;
             } else if running.slice_ends <= self.now {
-                self.cores[core].slots[slot] = None;
-                self.threads[running.thread].interrupted = Some(running);
-                self.scheduler.ready(running.thread, Some(self.cpu(core, slot)));
+                self.threads[thread].interrupted = self.cores[core].slots[slot].take();
+                self.scheduler.ready(thread, Some(self.cpu(core, slot)));
                 self.fill(core, slot)?;
             }
         }

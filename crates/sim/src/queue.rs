@@ -19,25 +19,35 @@ pub(crate) enum Target {
 pub(crate) struct Queue {
     heap: BinaryHeap<Reverse<(Moment, u64, Target)>>,
     added: u64,
+    /// Whether the first one was taken, but lies there still: what is added next takes its place, at half the price.
+    is_taken: bool,
 }
 
 impl Queue {
     pub(crate) fn add(&mut self, time: Moment, target: Target) {
-        self.heap.push(Reverse((time, self.added, target)));
+        let event = Reverse((time, self.added, target));
         self.added += 1;
+        if std::mem::take(&mut self.is_taken)
+            && let Some(mut first) = self.heap.peek_mut()
+        {
+            *first = event;
+        } else {
+            self.heap.push(event);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.heap.len() == usize::from(self.is_taken)
     }
 
     /// Takes the next event, unless it is later than `end`.
     pub(crate) fn next(&mut self, end: Moment) -> Option<(Moment, Target)> {
-        let Reverse((time, ..)) = self.heap.peek()?;
-        if *time > end {
-            return None;
+        if std::mem::take(&mut self.is_taken) {
+            self.heap.pop();
         }
-        self.heap.pop().map(|Reverse((time, _, target))| (time, target))
+        let Reverse((time, _, target)) = *self.heap.peek()?;
+        self.is_taken = time <= end;
+        self.is_taken.then_some((time, target))
     }
 }
 
@@ -60,5 +70,27 @@ mod tests {
             order,
             [Target::Core { index: 9, generation: 0 }, thread(3), thread(1), thread(2)]
         );
+    }
+
+    /// Against a sorted list, with events added between those taken.
+    #[test]
+    fn events_come_by_time_whatever_is_added_meanwhile() {
+        let (mut queue, mut all, mut state) = (Queue::default(), Vec::new(), 1_u64);
+        for index in 0..2000_u32 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let time = u64::from(index) + (state >> 33) % 100;
+            queue.add(time, Target::Thread { index });
+            all.push((time, index));
+            if state >> 63 == 1 {
+                all.sort_unstable();
+                let expected = (all[0].0 <= time).then(|| all.remove(0));
+                let taken = queue.next(time).map(|(time, target)| match target {
+                    Target::Thread { index } => (time, index),
+                    Target::Core { .. } => (0, 0),
+                });
+                assert_eq!(taken, expected);
+            }
+            assert_eq!(queue.is_empty(), all.is_empty());
+        }
     }
 }

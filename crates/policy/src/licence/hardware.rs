@@ -134,6 +134,7 @@ impl Rules {
 
     /// The level that this code asks for in the end.
     #[must_use]
+    #[inline]
     pub fn level_of(&self, demand: &Demand) -> LicenceLevel {
         self.asks_of(demand).map(|ask| ask.level).max().unwrap_or(L0)
     }
@@ -275,6 +276,7 @@ impl Default for Hardware {
 impl Hardware {
     /// What it wants of the core now.
     #[must_use]
+    #[inline]
     pub fn order(&self) -> Order {
         let is_asking = matches!(self.doing, Doing::Counting { .. } | Doing::Waiting { .. });
         Order {
@@ -286,6 +288,7 @@ impl Hardware {
 
     /// When to call [`Self::wake`].
     #[must_use]
+    #[inline]
     pub fn next_wakeup(&self) -> Option<Time> {
         match self.doing {
             Doing::Nothing | Doing::Counting { .. } => None,
@@ -296,6 +299,7 @@ impl Hardware {
 
     /// After how many instructions of what runs, from when it began, to call [`Self::counted`].
     #[must_use]
+    #[inline]
     pub fn counts(&self) -> Option<u64> {
         match self.doing {
             Doing::Counting { instructions, .. } => Some(instructions),
@@ -318,6 +322,9 @@ impl Hardware {
         let asks = |demand: &Demand| rules.level_of(demand) > L0;
         let (did, does) = (asks(&self.demand), asks(&demand));
         self.demand = demand;
+        if !(did || does) {
+            return;
+        }
         if does {
             self.last = demand.class;
         }

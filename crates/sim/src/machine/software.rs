@@ -63,6 +63,9 @@ impl<O: Observer> Machine<O> {
 
     /// Other code runs on the core than before.
     pub(super) fn tell_software(&mut self, core: usize, before: &Demand, demand: &Demand) {
+        if let Software::Absent = self.cores[core].software {
+            return;
+        }
         let (asked, had) = (self.rules.level_of(demand), self.rules.level_of(before));
         let now_ns = self.now / PS;
         let held = self.cores[core].set;
