@@ -6,12 +6,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, builtin};
 use dimmer_processor::units::LicenceLevel;
 use dimmer_sim::{Extent, Machine, Moment, Script, Segment, Settings, Step};
+use nexosim::model::{Context, schedulable};
 
 /// Segments of each measurement.
 const SEGMENTS: u64 = 2_000_000;
@@ -20,14 +21,20 @@ const SEGMENTS: u64 = 2_000_000;
 const ROUNDS: usize = 5;
 
 fn main() {
-    println!("{:>6} {:>22} {:>22}", "cores", "segments a second", "heap, push and pop");
+    println!("million a second, one thread; median of {ROUNDS} rounds");
+    println!(
+        "{:>6} {:>18} {:>14} {:>18}",
+        "cores", "Dimmer, segments", "binary heap", "NeXosim, events"
+    );
     for cores in [2_u32, 8, 32, 128, 512] {
-        let (mut machine, mut heap) = (Vec::new(), Vec::new());
+        let (mut machine, mut heap, mut nexosim) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             machine.push(rate(|| run(cores)));
             heap.push(rate(|| push_and_pop(cores)));
+            nexosim.push(rate(|| in_nexosim(cores)));
         }
-        println!("{cores:>6} {:>20.1} M {:>20.1} M", median(machine) / 1e6, median(heap) / 1e6);
+        let [machine, heap, nexosim] = [machine, heap, nexosim].map(|rates| median(rates) / 1e6);
+        println!("{cores:>6} {machine:>18.1} {heap:>14.1} {nexosim:>18.1}");
     }
 }
 
@@ -84,4 +91,41 @@ fn push_and_pop(cores: u32) -> u64 {
     }
     std::hint::black_box(heap.len());
     SEGMENTS
+}
+
+/// A model that wakes itself up.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Sleeper {
+    period: Duration,
+    left: u64,
+}
+
+#[nexosim::model::Model]
+impl Sleeper {
+    #[nexosim(init)]
+    async fn init(&mut self, cx: &Context<Self>) {
+        self.wake((), cx).await;
+    }
+
+    #[nexosim(schedulable)]
+    async fn wake(&mut self, _: (), cx: &Context<Self>) {
+        if self.left > 0 {
+            self.left -= 1;
+            let _ = cx.schedule_event(self.period, schedulable!(Self::wake), ());
+        }
+    }
+}
+
+/// A model for each core that schedules one event after the other for itself; how many in all.
+fn in_nexosim(cores: u32) -> u64 {
+    let times = SEGMENTS / 2 / u64::from(cores);
+    let mut bench = nexosim::simulation::SimInit::with_num_threads(1);
+    for core in 0..cores {
+        let period = Duration::from_nanos(3000 + u64::from(core));
+        let model = Sleeper { period, left: times };
+        bench = bench.add_model(model, nexosim::simulation::Mailbox::new(), "core");
+    }
+    let Ok(mut simulation) = bench.init(nexosim::time::MonotonicTime::EPOCH) else { return 0 };
+    let _ = simulation.run();
+    times * u64::from(cores)
 }
