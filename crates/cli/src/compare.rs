@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use comfy_table::{Cell, CellAlignment};
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
-use dimmer_sim::scenario::{Outcome, PhaseOutcome, Scenario};
+use dimmer_sim::scenario::{Outcome, PhaseOutcome, Scenario, ThreadOutcome};
 use dimmer_sim::{Governor, SimError};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -33,6 +33,7 @@ struct Compared {
     /// How much faster the same work is done than under `hardware`: the time that its phases would take there over the time that
     /// they take, run by run.
     ratio: Measured,
+    latencies: Vec<Latency>,
     /// Standstills and calls of a core, a run.
     changes: f64,
     interrupts: f64,
@@ -46,6 +47,14 @@ struct Phase {
     /// Instructions per nanosecond.
     rate: Measured,
     /// Its rate over that under `hardware`, run by run.
+    ratio: Measured,
+}
+
+/// How long a thread's requests take.
+#[derive(Debug, Serialize)]
+struct Latency {
+    thread: String,
+    p99_us: Measured,
     ratio: Measured,
 }
 
@@ -125,18 +134,37 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
         }
     }
     let ratios: Samples = own.iter().zip(hardware).map(|(own, other)| speed(own, other)).collect();
+    let latencies = latencies(own, hardware);
     let mean = |of: fn(&dimmer_sim::Totals) -> u64| {
         let sum: u64 = own.iter().flat_map(|outcome| &outcome.cores).map(of).sum();
         sum as f64 / own.len().max(1) as f64
     };
     let (changes, interrupts) = (mean(|core| core.changes), mean(|core| core.interrupts));
     let ratio = Measured::new(&ratios);
-    Compared { governor: governor.name(), phases, ratio, changes, interrupts }
+    Compared { governor: governor.name(), phases, ratio, latencies, changes, interrupts }
 }
 
 /// Instructions per nanosecond.
 fn rate(phase: &PhaseOutcome) -> f64 {
     phase.instructions / (phase.time as f64 / 1000.0)
+}
+
+/// The requests of each thread that serves any.
+fn latencies(own: &[Outcome], hardware: &[Outcome]) -> Vec<Latency> {
+    let p99 = |outcome: &Outcome, thread: usize| {
+        outcome.threads[thread].latencies.map(|latencies| latencies.p99 as f64 / 1e3)
+    };
+    let threads = own.first().map(|first| first.threads.as_slice()).unwrap_or_default();
+    let serving = threads.iter().enumerate().filter(|(_, thread)| thread.latencies.is_some());
+    let of = |(index, thread): (usize, &ThreadOutcome)| {
+        let own_p99: Samples = own.iter().filter_map(|outcome| p99(outcome, index)).collect();
+        let pairs = own.iter().zip(hardware);
+        let ratios: Samples =
+            pairs.filter_map(|(own, other)| Some(p99(own, index)? / p99(other, index)?)).collect();
+        let (p99_us, ratio) = (Measured::new(&own_p99), Measured::new(&ratios));
+        Latency { thread: thread.name.clone(), p99_us, ratio }
+    };
+    serving.map(of).collect()
 }
 
 /// How much faster `own` did its work than `other` would have.
@@ -193,6 +221,18 @@ impl Document {
             for compared in &self.governors {
                 let Phase { rate, ratio, .. } = &compared.phases[index];
                 let own = format!("{:.4} per ns", rate.median);
+                let told = if compared.is_hardware() { own } else { ratio.told() };
+                cells.push(Cell::new(told).set_alignment(CellAlignment::Right));
+            }
+            table.add_row(cells);
+        }
+        let serving = self.governors.first().map(|first| first.latencies.len()).unwrap_or(0);
+        for index in 0..serving {
+            let thread = &self.governors[0].latencies[index].thread;
+            let mut cells = vec![Cell::new(thread), Cell::new("99 % of requests within")];
+            for compared in &self.governors {
+                let Latency { p99_us, ratio, .. } = &compared.latencies[index];
+                let own = format!("{:.1} µs", p99_us.median);
                 let told = if compared.is_hardware() { own } else { ratio.told() };
                 cells.push(Cell::new(told).set_alignment(CellAlignment::Right));
             }

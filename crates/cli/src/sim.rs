@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use comfy_table::{Cell, CellAlignment};
 use dimmer_processor::model::Model;
-use dimmer_sim::scenario::{Outcome, Scenario};
+use dimmer_sim::scenario::{Latencies, Outcome, Scenario};
 use dimmer_sim::{Governor, Moment, Totals};
 use serde::Serialize;
 
@@ -38,6 +38,19 @@ struct Thread<'a> {
     name: &'a str,
     finished_us: Option<f64>,
     phases: Vec<Phase<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latencies_us: Option<LatenciesDocument>,
+}
+
+#[derive(Debug, Serialize)]
+struct LatenciesDocument {
+    requests: u64,
+    mean: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    longest: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -53,6 +66,7 @@ struct Core<'a> {
     throttled_us: f64,
     still_us: f64,
     governor_us: f64,
+    delayed_us: f64,
     idle_us: f64,
     changes: u64,
     interrupts: u64,
@@ -111,6 +125,22 @@ pub(crate) fn governor(governor: args::Governor) -> Governor {
     }
 }
 
+impl LatenciesDocument {
+    fn new(latencies: &Latencies) -> Self {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let Latencies { requests, mean, p50, p90, p99, p999, longest } = *latencies;
+        Self {
+            requests,
+            mean: mean / 1e3,
+            p50: us(p50),
+            p90: us(p90),
+            p99: us(p99),
+            p999: us(p999),
+            longest: us(longest),
+        }
+    }
+}
+
 fn document<'a>(
     scenario: &'a Scenario,
     model: &'a Model,
@@ -131,6 +161,7 @@ fn document<'a>(
                 time_us: us(phase.time),
             })
             .collect(),
+        latencies_us: thread.latencies.as_ref().map(LatenciesDocument::new),
     });
     let cores = outcome.cores.iter().map(|core| Core {
         levels: model
@@ -142,6 +173,7 @@ fn document<'a>(
         throttled_us: us(core.throttled),
         still_us: us(core.still),
         governor_us: us(core.stolen),
+        delayed_us: us(core.delayed),
         idle_us: us(core.idle),
         changes: core.changes,
         interrupts: core.interrupts,
@@ -184,6 +216,15 @@ fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcom
     }
     let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
     text.push_str(&styled(table, width, output::colour()));
+    for thread in &outcome.threads {
+        if let Some(Latencies { requests, p50, p99, p999, .. }) = thread.latencies {
+            let [p50, p99, p999] = [p50, p99, p999].map(|ns| span(ns * 1000));
+            let name = &thread.name;
+            text.push_str(&format!(
+                "\n{name}: {requests} requests, half within {p50}, 99 % within {p99}, 99.9 % within {p999}\n"
+            ));
+        }
+    }
     text.push('\n');
     for (index, core) in outcome.cores.iter().enumerate() {
         text.push_str(&format!("Core {index}: {}\n", states(model, core)));
@@ -193,14 +234,19 @@ fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcom
 
 /// Where a core's time went, the states that it never had left out.
 fn states(model: &Model, core: &Totals) -> String {
-    let all =
-        core.level.iter().sum::<Moment>() + core.throttled + core.still + core.stolen + core.idle;
+    let all = core.level.iter().sum::<Moment>()
+        + core.throttled
+        + core.still
+        + core.stolen
+        + core.delayed
+        + core.idle;
     let levels =
         model.levels.iter().zip(&core.level).map(|(level, time)| (level.name.as_str(), *time));
     let others = [
         ("throttled", core.throttled),
         ("standing still", core.still),
         ("for the governor", core.stolen),
+        ("waking up and taking over threads", core.delayed),
         ("idle", core.idle),
     ];
     let parts = levels.chain(others).filter(|(_, time)| *time > 0).map(|(name, time)| {

@@ -20,6 +20,8 @@ pub struct Totals {
     pub still: Moment,
     /// In interrupts and calls of governors.
     pub stolen: Moment,
+    /// Waking up from an idle state, or taking over a thread from another CPU.
+    pub delayed: Moment,
     /// With nothing to run.
     pub idle: Moment,
     /// How often its level changed.
@@ -91,6 +93,10 @@ pub(crate) struct Core {
     /// In an interrupt or call until then, and what it does at its end.
     pub(crate) stolen_until: Moment,
     pub(crate) act: Option<Act>,
+    /// Waking up, or taking over a thread, until then.
+    pub(crate) delayed_until: Moment,
+    /// Since when there has been nothing to run.
+    pub(crate) idle_since: Moment,
     /// One for each hardware thread.
     pub(crate) slots: Vec<Option<Running>>,
     /// The clock (GHz).
@@ -101,6 +107,8 @@ pub(crate) struct Core {
     counting: Option<(u64, f64)>,
     /// 512-bit floating-point operations and cycles since the counters were reset.
     pub(crate) operations: f64,
+    /// For how long code ran whose speed depends on the clock, since a governor last asked (ps).
+    pub(crate) scaled: f64,
     pub(crate) cycles: f64,
     pub(crate) generation: u32,
     /// Whether the machine counts it among the active ones.
@@ -123,11 +131,14 @@ impl Core {
             still_until: 0,
             stolen_until: 0,
             act: None,
+            delayed_until: 0,
+            idle_since: 0,
             slots: vec![None; threads],
             ghz: 1.0,
             since: 0,
             counting: None,
             operations: 0.0,
+            scaled: 0.0,
             cycles: 0.0,
             generation: 0,
             is_counted: false,
@@ -179,6 +190,7 @@ impl Core {
             () if !is_active => &mut totals.idle,
             () if is_still => &mut totals.still,
             () if begin < self.stolen_until => &mut totals.stolen,
+            () if begin < self.delayed_until => &mut totals.delayed,
             () if self.order.is_throttled => &mut totals.throttled,
             () => &mut totals.level[level],
         };
@@ -196,6 +208,7 @@ impl Core {
                 running.left = 0.0;
             }
             let wide = done * running.segment.share;
+            self.scaled += span as f64 - done * running.segment.memory_ns * PS as f64;
             if running.segment.class == InstructionClass::Heavy512 {
                 // A fused multiplication and addition is two.
                 self.operations += 2.0 * wide;
@@ -232,7 +245,7 @@ impl Core {
 
     /// Sets the rates of what runs, and tells when anything is to happen next.
     pub(crate) fn next(&mut self, now: Moment, factors: &Factors<'_>) -> Option<Moment> {
-        let stops = self.is_still(now) || now < self.stolen_until;
+        let stops = self.is_still(now) || now < self.stolen_until.max(self.delayed_until);
         let busy = self.slots.iter().flatten().count();
         let shared = if busy > 1 { factors.smt_share } else { 1.0 };
         let (ghz, order) = (self.ghz, self.order);
@@ -263,7 +276,7 @@ impl Core {
                 earlier(wakes_at(avxfreq.next_wakeup()));
             }
         }
-        for until in [self.still_until, self.stolen_until] {
+        for until in [self.still_until, self.stolen_until, self.delayed_until] {
             if until > now {
                 earlier(until);
             }

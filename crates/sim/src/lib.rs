@@ -11,8 +11,10 @@
 mod chance;
 mod clock;
 mod core;
+mod error;
 mod governor;
 mod machine;
+mod observer;
 mod program;
 mod queue;
 pub mod scenario;
@@ -24,9 +26,11 @@ mod tests;
 pub use self::chance::Random;
 pub use self::clock::Clocks;
 pub use self::core::Totals;
+pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
-pub use self::machine::{Machine, Observer, Settings, SimError, ThreadTotals};
-pub use self::program::{Extent, Licence, Program, Script, Segment, Step};
+pub use self::machine::{Machine, Settings, ThreadTotals};
+pub use self::observer::Observer;
+pub use self::program::{Arrivals, Extent, Licence, Program, Script, Segment, Step};
 
 /// A moment of simulated time (ps), from the machine's start; 213 days are as far as it goes.
 pub type Moment = u64;

@@ -6,15 +6,16 @@ use std::collections::VecDeque;
 
 use dimmer_policy::licence::Time;
 use dimmer_policy::licence::hardware::{PowerControl, Rules};
-use dimmer_processor::model::{Missing, Model};
+use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
+use hdrhistogram::Histogram;
 
 use crate::core::{Act, Core, Factors, Running, Totals};
 use crate::governor::{Costs, Governor, Software};
-use crate::program::{Program, Segment, Step};
+use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
 use crate::sched::{Fair, Scheduler};
-use crate::{Clocks, Moment, PS, Random};
+use crate::{Clocks, Moment, Observer, PS, Random, SimError};
 
 const L0: LicenceLevel = LicenceLevel::new(0);
 
@@ -27,6 +28,9 @@ pub struct Settings {
     pub threads_per_core: u32,
     /// What each of several busy hardware threads has of its core's throughput; from 0 to 1.
     pub smt_share: f64,
+    /// Whether idle cores go to the model's idle states, from which waking up takes its time: to the deepest that pays for as long
+    /// as the core turns out to be idle, which a kernel can only guess.
+    pub idle_states: bool,
     /// Who decides about levels.
     pub governor: Governor,
     /// What that costs.
@@ -41,99 +45,10 @@ impl Default for Settings {
             cores: 1,
             threads_per_core: 1,
             smt_share: 1.0,
+            idle_states: false,
             governor: Governor::Hardware,
             costs: Costs::default(),
             seed: 1,
-        }
-    }
-}
-
-/// Why a machine cannot go on, or not begin.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SimError {
-    /// The model lacks a value.
-    #[error(transparent)]
-    Missing(#[from] Missing),
-    /// The model has fewer cores than were asked for.
-    #[error("{asked} cores were asked for, but the model of {model} has {has}")]
-    TooManyCores {
-        /// How many were asked for.
-        asked: u32,
-        /// Whose model.
-        model: String,
-        /// How many it has.
-        has: u32,
-    },
-    /// Nobody can go on: all who have not finished wait for locks.
-    #[error("deadlock at {at_us} µs of simulated time: {}", .waiting.join(", "))]
-    Deadlock {
-        /// When (µs).
-        at_us: u64,
-        /// Who waits for what.
-        waiting: Vec<String>,
-    },
-    /// A thread gives back a lock that it does not hold.
-    #[error(
-        "thread {thread} gives back lock {lock} at {at_us} µs of simulated time, which it does not hold"
-    )]
-    NotLocked {
-        /// When (µs).
-        at_us: u64,
-        /// Its name.
-        thread: String,
-        /// The lock's number.
-        lock: usize,
-    },
-    /// A thread takes steps for ever in no time.
-    #[error("thread {thread} goes on at {at_us} µs of simulated time without doing anything")]
-    NoProgress {
-        /// When (µs).
-        at_us: u64,
-        /// Its name.
-        thread: String,
-    },
-}
-
-/// Sees what changes.
-pub trait Observer {
-    /// A core's level, or whether it is throttled or stands still, has changed.
-    fn core(
-        &mut self,
-        now: Moment,
-        core: usize,
-        level: LicenceLevel,
-        throttled: bool,
-        still: bool,
-    ) {
-        let _ = (now, core, level, throttled, still);
-    }
-
-    /// A thread begins a segment on a core.
-    fn runs(&mut self, now: Moment, core: usize, thread: usize, segment: &Segment) {
-        let _ = (now, core, thread, segment);
-    }
-}
-
-impl Observer for () {}
-
-impl<O: Observer> Observer for Option<O> {
-    fn core(
-        &mut self,
-        now: Moment,
-        core: usize,
-        level: LicenceLevel,
-        throttled: bool,
-        still: bool,
-    ) {
-        if let Some(observer) = self {
-            observer.core(now, core, level, throttled, still);
-        }
-    }
-
-    fn runs(&mut self, now: Moment, core: usize, thread: usize, segment: &Segment) {
-        if let Some(observer) = self {
-            observer.runs(now, core, thread, segment);
         }
     }
 }
@@ -149,6 +64,23 @@ pub struct ThreadTotals {
     pub time: Vec<Moment>,
     /// When it finished (ps).
     pub finished: Option<Moment>,
+    /// Latencies of requests (ns), if there were any; to three digits, up to an hour, longer ones counted as that.
+    pub latencies: Option<Box<Histogram<u64>>>,
+}
+
+impl ThreadTotals {
+    /// The longest latency that is told apart (ns).
+    const LONGEST_NS: u64 = 3_600_000_000_000;
+
+    fn served(&mut self, latency: Moment) {
+        let new = || Histogram::new_with_max(Self::LONGEST_NS, 3).ok().map(Box::new);
+        if self.latencies.is_none() {
+            self.latencies = new();
+        }
+        if let Some(latencies) = &mut self.latencies {
+            latencies.saturating_record(latency / PS);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -181,6 +113,10 @@ pub struct Machine<O> {
     stall: Moment,
     /// How long the processor holds a level (ns).
     hold_ns: Time,
+    /// From which time of idleness on, waking up takes how long (ps), by rising time; none where idle states are off.
+    idle: Vec<(Moment, Moment)>,
+    /// What it costs a CPU to take over a thread from another one (ps), where the model knows.
+    migration: Moment,
     settings: Settings,
     control: PowerControl,
     chance: Random,
@@ -205,9 +141,9 @@ impl<O: Observer> Machine<O> {
         let has = [&model.shape.packages, &model.shape.cores];
         let has = has.map(|number| number.as_ref().map_or(1, |number| number.value));
         if let (Some(_), [packages, cores]) = (&model.shape.cores, has)
-            && packages * cores < settings.cores
+            && packages.saturating_mul(cores) < settings.cores
         {
-            let (asked, has) = (settings.cores, packages * cores);
+            let (asked, has) = (settings.cores, packages.saturating_mul(cores));
             return Err(SimError::TooManyCores { asked, model: model.identity.name.clone(), has });
         }
         let clocks = Clocks::new(model, settings.cores)?;
@@ -226,6 +162,8 @@ impl<O: Observer> Machine<O> {
             throttle: (factor(throttle), factor(chained.or(throttle))),
             stall: stall_ns * PS,
             hold_ns: model.release.hold_ns.as_ref().map_or(0, |hold| hold.value),
+            idle: if settings.idle_states { idle_states(model) } else { Vec::new() },
+            migration: migration(model),
             control: PowerControl::default(),
             chance: Random::new(settings.seed),
             scheduler: Fair::new(cores.len() * threads),
@@ -365,7 +303,7 @@ impl<O: Observer> Machine<O> {
                 self.goes_on(core, slot, thread)?;
             } else if running.slice_ends <= self.now {
                 self.threads[thread].interrupted = self.cores[core].slots[slot].take();
-                self.scheduler.ready(thread, Some(self.cpu(core, slot)));
+                self.scheduler.preempted(thread, self.cpu(core, slot));
                 self.fill(core, slot)?;
             }
         }
@@ -377,8 +315,13 @@ impl<O: Observer> Machine<O> {
     fn fill(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
         let cpu = self.cpu(core, slot);
         while self.cores[core].slots[slot].is_none()
-            && let Some(thread) = self.scheduler.next(cpu)
+            && let Some((thread, has_moved)) = self.scheduler.next(cpu)
         {
+            if has_moved {
+                let this = &mut self.cores[core];
+                this.delayed_until =
+                    this.delayed_until.max(self.now).saturating_add(self.migration);
+            }
             if let Some(interrupted) = self.threads[thread].interrupted.take() {
                 let slice_ends = self.slice_ends(cpu);
                 self.cores[core].slots[slot] = Some(Running { slice_ends, ..interrupted });
@@ -433,6 +376,10 @@ impl<O: Observer> Machine<O> {
                 }
                 Step::Unlock(lock) => self.unlock(thread, lock)?,
                 Step::Call(call) => self.call(core, call),
+                Step::Served(came) => {
+                    let latency = self.now.saturating_sub(came);
+                    self.threads[thread].totals.served(latency);
+                }
                 Step::End => {
                     this.totals.finished = Some(self.now);
                     return Ok(());
@@ -490,8 +437,18 @@ impl<O: Observer> Machine<O> {
         let before = self.active;
         let is_active = self.cores[core].is_active();
         match (std::mem::replace(&mut self.cores[core].is_counted, is_active), is_active) {
-            (false, true) => self.active += 1,
-            (true, false) => self.active -= 1,
+            (false, true) => {
+                self.active += 1;
+                let this = &mut self.cores[core];
+                let idle = self.now - this.idle_since;
+                let mut states = self.idle.iter().rev();
+                let wakes = states.find(|(pays_from, _)| *pays_from <= idle);
+                this.delayed_until = self.now + wakes.map_or(0, |(_, wakes)| *wakes);
+            }
+            (true, false) => {
+                self.active -= 1;
+                self.cores[core].idle_since = self.now;
+            }
             _ => {}
         }
         if self.active != before && self.clocks.differ(self.active, before) {
@@ -557,6 +514,24 @@ impl<O: Observer> Machine<O> {
         let at_us = self.now / PS / 1000;
         if waiting.is_empty() { Ok(()) } else { Err(SimError::Deadlock { at_us, waiting }) }
     }
+}
+
+/// The idle states that the model knows, by the time from which on they pay (ps).
+fn idle_states(model: &Model) -> Vec<(Moment, Moment)> {
+    let states = model.cstates.iter().map(|state| {
+        let pays_from = state.residency_ns.as_ref().unwrap_or(&state.exit_ns).value;
+        (pays_from.saturating_mul(PS), state.exit_ns.value.saturating_mul(PS))
+    });
+    let mut states: Vec<(Moment, Moment)> = states.collect();
+    states.sort_unstable();
+    states
+}
+
+/// What taking over a thread costs, 0 where the model does not know (ps).
+fn migration(model: &Model) -> Moment {
+    let kind = "thread by the kernel";
+    let known = model.moves.iter().find(|one| one.kind == kind);
+    known.map_or(0, |one| software::picos(one.ns.value))
 }
 
 fn index(number: u32) -> usize {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dimmer_policy::licence::Demand;
+use dimmer_policy::licence::{Chance as _, Demand};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
 use dimmer_processor::units::LicenceLevel;
@@ -61,8 +61,24 @@ pub enum Step {
     Unlock(usize),
     /// It tells the governor; of no effect unless that is [`Governor::User`](crate::Governor::User).
     Call(Licence),
+    /// A request that came at this moment is done: its latency is counted.
+    Served(Moment),
     /// It has finished.
     End,
+}
+
+/// When requests come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Each when the one before is done: a closed loop.
+    Closed,
+    /// So often on average (ps), whether the one before is done or not: an open loop. Evenly, or by chance (exponentially).
+    Open {
+        /// From one to the next (ps).
+        every: Moment,
+        /// Whether by chance.
+        is_random: bool,
+    },
 }
 
 /// A thread's code.
@@ -105,6 +121,11 @@ pub struct Script {
     /// Whether it tells the governor what it is going to run.
     calls: bool,
     told: Option<LicenceLevel>,
+    /// If each time over is a request: how they come.
+    requests: Option<Arrivals>,
+    /// When the one that is served came, if any is; with open arrivals, when the next one comes.
+    came: Option<Moment>,
+    arrives: Moment,
 }
 
 impl Script {
@@ -118,7 +139,31 @@ impl Script {
     #[must_use]
     pub fn new(steps: Vec<(Step, LicenceLevel)>, times: u64) -> Self {
         let times = if steps.is_empty() { 0 } else { times };
-        Self { steps, times, next: 0, calls: false, told: None }
+        let (requests, came) = (None, None);
+        Self { steps, times, next: 0, calls: false, told: None, requests, came, arrives: 0 }
+    }
+
+    /// The same; each time over is a request, whose latency is counted.
+    #[must_use]
+    pub fn serving(self, requests: Arrivals) -> Self {
+        Self { requests: Some(requests), ..self }
+    }
+
+    /// The next request comes: when, or how long to sleep until then.
+    fn arrival(
+        &mut self,
+        now: Moment,
+        arrivals: Arrivals,
+        chance: &mut Random,
+    ) -> Result<Moment, Moment> {
+        let Arrivals::Open { every, is_random } = arrivals else { return Ok(now) };
+        if now < self.arrives {
+            return Err(self.arrives - now);
+        }
+        let came = self.arrives;
+        let span = if is_random { exponential(every, chance) } else { every };
+        self.arrives = came.saturating_add(span);
+        Ok(came)
     }
 
     /// The same; it tells the governor the level before code that asks for another one than the code before (paper 000 §4.2).
@@ -129,10 +174,21 @@ impl Script {
 }
 
 impl Program for Script {
-    fn next(&mut self, _: Moment, _: &mut Random) -> Step {
+    fn next(&mut self, now: Moment, chance: &mut Random) -> Step {
         if self.next == self.steps.len() {
+            if let Some(came) = self.came.take() {
+                return Step::Served(came);
+            }
             self.next = 0;
             self.times = self.times.saturating_sub(1);
+        }
+        if let Some(arrivals) = self.requests.filter(|_| self.next == 0 && self.times > 0)
+            && self.came.is_none()
+        {
+            match self.arrival(now, arrivals, chance) {
+                Ok(came) => self.came = Some(came),
+                Err(span) => return Step::Sleep(span),
+            }
         }
         let Some((step, level)) = self.steps.get(self.next).filter(|_| self.times > 0) else {
             return Step::End;
@@ -148,4 +204,14 @@ impl Program for Script {
     fn copy(&self) -> Box<dyn Program> {
         Box::new(self.clone())
     }
+}
+
+/// A span with this mean, by chance (ps).
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "not negative; out of range saturates"
+)]
+fn exponential(mean: Moment, chance: &mut Random) -> Moment {
+    (-(1.0 - chance.uniform()).ln() * mean as f64).round() as Moment
 }

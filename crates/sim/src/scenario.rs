@@ -2,6 +2,10 @@
 //!
 //! `docs/scenario.md` is the format. Reading checks everything that can be checked without a processor model.
 
+mod outcome;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -11,9 +15,11 @@ use dimmer_processor::model::{Model, Upper};
 use dimmer_processor::units::LicenceLevel;
 use serde::Deserialize;
 
+pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
+
 use crate::{
-    Costs, Extent, Governor, Machine, Moment, Observer, PS, Script, Segment, Settings, SimError,
-    Step, Totals,
+    Arrivals, Costs, Extent, Governor, Machine, Moment, Observer, PS, Script, Segment, Settings,
+    SimError, Step,
 };
 
 /// The version of the format.
@@ -31,6 +37,7 @@ pub struct Scenario {
     cores: u32,
     threads_per_core: u32,
     smt_share: f64,
+    idle_states: bool,
     /// When it ends, if not by itself (ps).
     end: Option<Moment>,
     threads: Vec<Thread>,
@@ -41,6 +48,7 @@ struct Thread {
     name: String,
     cpu: Option<usize>,
     times: u64,
+    requests: Option<Arrivals>,
     /// Each with the name of what it runs, if it runs anything.
     steps: Vec<(Step, Option<String>)>,
 }
@@ -68,6 +76,8 @@ struct Document {
     threads_per_core: u32,
     #[serde(default)]
     smt_share: Option<f64>,
+    #[serde(default)]
+    idle_states: bool,
     #[serde(default)]
     end_us: Option<f64>,
     code: Vec<Code>,
@@ -100,7 +110,20 @@ struct ThreadDocument {
     cpu: Option<usize>,
     #[serde(default)]
     times: Option<u64>,
+    #[serde(default)]
+    requests: Option<Requests>,
+    #[serde(default)]
+    every_us: Option<f64>,
     steps: Vec<StepDocument>,
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Requests {
+    Closed,
+    Even,
+    Random,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -148,6 +171,7 @@ impl Scenario {
             cores: self.cores,
             threads_per_core: self.threads_per_core,
             smt_share: self.smt_share,
+            idle_states: self.idle_states,
             governor,
             costs: Costs::default(),
             seed,
@@ -161,6 +185,10 @@ impl Scenario {
             };
             let steps = thread.steps.iter().map(|(step, _)| (*step, level(step))).collect();
             let script = Script::new(steps, thread.times);
+            let script = match thread.requests {
+                Some(requests) => script.serving(requests),
+                None => script,
+            };
             let script = if governor == Governor::User { script.calling() } else { script };
             machine.spawn(&thread.name, Box::new(script), thread.cpu);
         }
@@ -180,55 +208,9 @@ impl Scenario {
     ) -> Result<(Outcome, O), SimError> {
         let (mut machine, end) = self.machine(model, governor, seed, observer)?;
         machine.run(end)?;
-        let threads = self.threads.iter().zip(machine.threads()).map(|(thread, totals)| {
-            let phases = thread.steps.iter().enumerate().filter_map(|(index, (_, run))| {
-                let instructions = totals.instructions.get(index).copied().unwrap_or(0.0);
-                let time = totals.time.get(index).copied().unwrap_or(0);
-                Some(PhaseOutcome { code: run.clone()?, instructions, time })
-            });
-            let (name, finished) = (thread.name.clone(), totals.finished);
-            ThreadOutcome { name, finished, phases: phases.collect() }
-        });
-        let outcome = Outcome {
-            threads: threads.collect(),
-            cores: machine.cores().cloned().collect(),
-            segments: machine.segments(),
-        };
+        let outcome = Outcome::new(&self.threads, &machine);
         Ok((outcome, machine.into_observer()))
     }
-}
-
-/// What a scenario has done.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// Each thread.
-    pub threads: Vec<ThreadOutcome>,
-    /// In which states each core spent its time.
-    pub cores: Vec<Totals>,
-    /// Stretches of code that were begun.
-    pub segments: u64,
-}
-
-/// What a thread has done.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ThreadOutcome {
-    /// Its name.
-    pub name: String,
-    /// When it finished (ps); `None` if the scenario ended before.
-    pub finished: Option<Moment>,
-    /// Its steps that run code, in order.
-    pub phases: Vec<PhaseOutcome>,
-}
-
-/// What a step of a thread has done, all its times taken together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PhaseOutcome {
-    /// The name of its code.
-    pub code: String,
-    /// Instructions executed.
-    pub instructions: f64,
-    /// Time on a core (ps).
-    pub time: Moment,
 }
 
 impl Document {
@@ -269,6 +251,7 @@ impl Document {
             cores: self.cores,
             threads_per_core: self.threads_per_core,
             smt_share,
+            idle_states: self.idle_states,
             end,
             threads: threads.collect::<Result<_, _>>()?,
         })
@@ -313,7 +296,22 @@ impl ThreadDocument {
         cpus: usize,
         has_end: bool,
     ) -> Result<Thread, String> {
-        let Self { name, cpu, times, steps } = self;
+        let Self { name, cpu, times, requests, every_us, steps } = self;
+        let every = every_us.map(|us| span(us, "`every_us`")).transpose();
+        let every = every.map_err(|error| format!("thread `{name}`: {error}"))?;
+        let requests = match (requests, every) {
+            (None, None) => None,
+            (Some(Requests::Closed), None) => Some(Arrivals::Closed),
+            (Some(Requests::Even), Some(every)) => Some(Arrivals::Open { every, is_random: false }),
+            (Some(Requests::Random), Some(every)) => {
+                Some(Arrivals::Open { every, is_random: true })
+            }
+            _ => {
+                return Err(format!(
+                    "thread `{name}`: expected `requests = \"closed\"`, or \"even\" or \"random\" together with `every_us`"
+                ));
+            }
+        };
         if let Some(cpu) = cpu.filter(|cpu| *cpu >= cpus) {
             let last = cpus - 1;
             return Err(format!("thread `{name}`: `cpu` is {cpu}, but CPUs are 0 to {last}"));
@@ -345,7 +343,7 @@ impl ThreadDocument {
                 "thread `{name}`: its steps recur, but none of them takes any time"
             ));
         }
-        Ok(Thread { name, cpu, times, steps })
+        Ok(Thread { name, cpu, times, requests, steps })
     }
 }
 
@@ -397,91 +395,5 @@ fn span(us: f64, key: &str) -> Result<Moment, String> {
         Ok((us * 1000.0 * PS as f64).round() as Moment)
     } else {
         Err(format!("{key} is {us}, expected a number above 0"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = r#"
-schema = "dimmer/scenario/1"
-name = "n"
-source = "s"
-model = "i9-7940x"
-cores = 2
-[[code]]
-name = "scalar"
-class = "scalar"
-per_cycle = 1.0
-[[thread]]
-name = "t"
-cpu = 1
-times = 3
-steps = [{ run = "scalar", us = 10 }, { sleep_us = 5 }, { lock = 0 }, { unlock = 0 }]
-"#;
-
-    fn parse(text: &str) -> Result<Scenario, ScenarioError> {
-        Scenario::parse(Path::new("s.toml"), text)
-    }
-
-    /// What is said if `from` is replaced by `to`.
-    #[track_caller]
-    fn check(from: &str, to: &str, expected: &str) {
-        assert!(GOOD.contains(from));
-        let error = parse(&GOOD.replace(from, to)).unwrap_err().to_string();
-        assert!(error.contains(expected), "{error}");
-    }
-
-    #[test]
-    fn a_scenario_runs() {
-        let model = dimmer_processor::model::builtin("i9-7940x").unwrap();
-        let model = Model::parse(Path::new("m"), model).unwrap();
-        let scenario = parse(GOOD).unwrap();
-        let (mut machine, end) = scenario.machine(&model, Governor::Hardware, 1, ()).unwrap();
-        assert!(!machine.run(end).unwrap());
-        let totals = machine.threads().next().unwrap();
-        assert_eq!(totals.finished, Some(45_000 * PS));
-        assert!((totals.instructions[0] - 3.0 * 43_000.0).abs() < 1.0);
-        let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, ()).unwrap();
-        let phases = &outcome.threads[0].phases;
-        assert_eq!(
-            (phases.len(), phases[0].code.as_str(), phases[0].time),
-            (1, "scalar", 30_000 * PS)
-        );
-    }
-
-    #[test]
-    fn whatever_is_wrong_is_told_with_its_place() {
-        check(
-            "cores = 2",
-            "core = 2",
-            "s.toml: line 6: unknown field `core`, expected one of `schema`",
-        );
-        check("cores = 2", "cores = -1", "s.toml: line 6: invalid value");
-        check("cores = 2", "cores = 0", "`cores` and `threads_per_core` are at least 1");
-        check("dimmer/scenario/1", "dimmer/scenario/2", "expected \"dimmer/scenario/1\"");
-        check("class = \"scalar\"", "class = \"wide\"", "code `scalar`: ");
-        check("per_cycle = 1.0", "per_cycle = 0", "`per_cycle` is 0");
-        check("cpu = 1", "cpu = 2", "thread `t`: `cpu` is 2, but CPUs are 0 to 1");
-        check("times = 3", "times = 0", "for ever, but there is no `end_us`");
-        check(
-            "run = \"scalar\"",
-            "run = \"x\"",
-            "thread `t`, step 1: no code `x`, expected one of scalar",
-        );
-        check("us = 10 }", "us = 0 }", "thread `t`, step 1: `us` is 0");
-        check(", us = 10 }", " }", "expected either `us` or `instructions`");
-        check(
-            "{ sleep_us = 5 }",
-            "{ sleep_us = 5, lock = 1 }",
-            "thread `t`, step 2: expected { run",
-        );
-        check(
-            "{ run = \"scalar\", us = 10 }, { sleep_us = 5 }, ",
-            "",
-            "none of them takes any time",
-        );
-        check("cores = 2", "cores = 2\nthreads_per_core = 2", "`smt_share` is missing");
     }
 }

@@ -21,8 +21,11 @@ pub(crate) trait Scheduler {
     /// A thread can run, on this CPU alone or on any; where it shall.
     fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex;
 
-    /// The CPU has nothing to run: what is next.
-    fn next(&mut self, cpu: CpuIndex) -> Option<ThreadId>;
+    /// The thread has run on this CPU for long enough, and waits there for its next turn.
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex);
+
+    /// The CPU has nothing to run: what is next, and whether that ran on another CPU before.
+    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, bool)>;
 
     /// The thread has run for so long.
     fn ran(&mut self, thread: ThreadId, span: Moment);
@@ -75,7 +78,11 @@ impl Scheduler for Fair {
         cpu
     }
 
-    fn next(&mut self, cpu: CpuIndex) -> Option<ThreadId> {
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex) {
+        self.queues[cpu].insert((self.ran[thread], thread));
+    }
+
+    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, bool)> {
         let own = self.queues[cpu].pop_first();
         let taken = own.or_else(|| {
             let others =
@@ -89,8 +96,8 @@ impl Scheduler for Fair {
         });
         self.is_idle[cpu] = taken.is_none();
         let (_, thread) = taken?;
-        self.last_cpu[thread] = Some(cpu);
-        Some(thread)
+        let before = self.last_cpu[thread].replace(cpu);
+        Some((thread, before.is_some_and(|before| before != cpu)))
     }
 
     fn ran(&mut self, thread: ThreadId, span: Moment) {

@@ -248,3 +248,34 @@ fn one_seed_one_result() {
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
 }
+
+/// C1 pays from 2 us of idleness, C1E from 20, C6 from 600: waking up takes 2, 10 and 133 us (the model's, as Linux has them).
+#[test]
+fn idle_cores_sleep_the_deeper_the_longer_and_wake_up_the_later() {
+    let settings = Settings { idle_states: true, ..Settings::default() };
+    for (sleeps, wakes) in [(US, 0), (10 * US, 2), (100 * US, 10), (MS, 133)] {
+        let mut machine = machine(settings.clone());
+        let code = Step::Run(scalar(Extent::Instructions(4.3e4)));
+        machine.spawn("a", Box::new(Script::once([code, Step::Sleep(sleeps), code])), None);
+        machine.run(Moment::MAX).unwrap();
+        let finished = machine.threads().next().unwrap().finished;
+        assert_eq!(finished, Some(20 * US + sleeps + wakes * US));
+        assert_eq!(machine.cores().next().unwrap().delayed, wakes * US);
+    }
+}
+
+#[test]
+fn taking_over_a_thread_costs_what_the_model_says() {
+    let text = builtin("i7-4770").unwrap();
+    let model = Model::parse(std::path::Path::new("i7-4770"), text).unwrap();
+    let settings = Settings { cores: 2, ..Settings::default() };
+    let mut machine = Machine::new(&model, settings, ()).unwrap();
+    // Two of three threads take turns on one CPU, until the other one is idle and takes over who waits.
+    for (name, us) in [("a", 4000), ("b", 2000), ("c", 4000)] {
+        let code = scalar(Extent::Time(us * US));
+        machine.spawn(name, Box::new(Script::once([Step::Run(code), Step::Run(code)])), None);
+    }
+    machine.run(Moment::MAX).unwrap();
+    let delayed: Moment = machine.cores().map(|core| core.delayed).sum();
+    assert!(delayed > 0 && delayed.is_multiple_of(3_572_000), "{delayed}");
+}

@@ -2,44 +2,42 @@
 
 use dimmer_processor::units::LicenceLevel;
 
+/// A stretch between two pieces of code that ask for a level.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Gap {
+    /// How long it is (ns).
+    pub ns: f64,
+    /// For how long of that code runs, less what it waits for memory: what becomes longer as the clock falls (ns).
+    pub scaled_ns: f64,
+}
+
 /// What changes of level cost, and what a level takes off the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
-    /// Giving a level back and asking for it again, together (ns): two standstills, the throttled time, the calls.
+    /// Giving a level back and asking for it again, together (ns): two standstills and the calls.
     pub changes_ns: f64,
-    /// The part of its time that code loses at the level.
+    /// The part of the clock that the level takes.
     pub slower: f64,
 }
 
 impl Prices {
-    /// The time from which on it pays to give the level back and ask for it again (ns): what paper 000 §2.3 calls the break-even time
-    /// of power states. Infinite where the level takes nothing off the clock.
-    #[must_use]
-    pub fn break_even_ns(&self) -> f64 {
-        if self.slower > 0.0 { self.changes_ns / self.slower } else { f64::INFINITY }
-    }
-
     /// What a gap costs (ns) if the level is given back once `hold_ns` of it have passed.
     #[must_use]
-    pub fn of_gap(&self, gap_ns: f64, hold_ns: f64) -> f64 {
-        if gap_ns <= hold_ns {
-            gap_ns * self.slower
+    pub fn of_gap(&self, gap: &Gap, hold_ns: f64) -> f64 {
+        if gap.ns <= hold_ns {
+            gap.scaled_ns * self.slower
         } else {
-            hold_ns * self.slower + self.changes_ns
+            gap.scaled_ns * self.slower * hold_ns / gap.ns + self.changes_ns
         }
     }
 }
 
-/// The level for code that asks for `asked`, on a core that has `held`, if the next code to ask for a level comes in `gap_ns` (not
-/// at all: infinite): the one asked for, or the one held if giving it back would not pay.
+/// The level for code that asks for `asked`, on a core that has `held`: the one asked for, or the one held if giving it back would not
+/// pay in the gap to come. That is what paper 000 §2.3 calls the break-even of power states.
 #[must_use]
-pub fn level(
-    asked: LicenceLevel,
-    held: LicenceLevel,
-    gap_ns: f64,
-    prices: &Prices,
-) -> LicenceLevel {
-    if asked < held && gap_ns < prices.break_even_ns() { held } else { asked }
+pub fn level(asked: LicenceLevel, held: LicenceLevel, gap: &Gap, prices: &Prices) -> LicenceLevel {
+    let is_kept = asked < held && prices.of_gap(gap, f64::INFINITY) <= prices.changes_ns;
+    if is_kept { held } else { asked }
 }
 
 #[cfg(test)]
@@ -48,37 +46,45 @@ mod tests {
 
     const L0: LicenceLevel = LicenceLevel::new(0);
     const L2: LicenceLevel = LicenceLevel::new(2);
-    /// Two standstills of 10 us and a third off the clock.
+    /// Two standstills of 10 us and a third off the clock: 60 us are the break-even.
     const PRICES: Prices = Prices { changes_ns: 20_000.0, slower: 1.0 / 3.0 };
+
+    fn busy(ns: f64) -> Gap {
+        Gap { ns, scaled_ns: ns }
+    }
 
     #[test]
     fn a_level_is_given_back_where_that_pays() {
-        assert!((PRICES.break_even_ns() - 60_000.0).abs() < 1e-6);
-        assert_eq!(level(L0, L2, 59_000.0, &PRICES), L2);
-        assert_eq!(level(L0, L2, 61_000.0, &PRICES), L0);
-        assert_eq!(level(L0, L2, f64::INFINITY, &PRICES), L0);
+        assert_eq!(level(L0, L2, &busy(59_000.0), &PRICES), L2);
+        assert_eq!(level(L0, L2, &busy(61_000.0), &PRICES), L0);
+    }
+
+    #[test]
+    fn waiting_loses_nothing_at_a_lower_clock() {
+        let waiting = Gap { ns: 1e9, scaled_ns: 50_000.0 };
+        assert_eq!(level(L0, L2, &waiting, &PRICES), L2);
     }
 
     #[test]
     fn what_is_asked_for_is_granted() {
-        assert_eq!(level(L2, L0, 0.0, &PRICES), L2);
-        assert_eq!(level(L2, L2, 1e9, &PRICES), L2);
+        assert_eq!(level(L2, L0, &busy(0.0), &PRICES), L2);
+        assert_eq!(level(L2, L2, &busy(1e9), &PRICES), L2);
     }
 
     #[test]
     fn a_level_that_costs_nothing_is_kept() {
         let free = Prices { slower: 0.0, ..PRICES };
-        assert_eq!(level(L0, L2, 1e12, &free), L2);
+        assert_eq!(level(L0, L2, &busy(1e12), &free), L2);
     }
 
     /// No hold costs less than knowing the gap.
     #[test]
     fn the_oracle_is_never_beaten() {
-        for gap in (0..500).map(|us| f64::from(us) * 1000.0) {
-            let kept = level(L0, L2, gap, &PRICES) == L2;
-            let own = PRICES.of_gap(gap, if kept { f64::INFINITY } else { -1.0 });
+        for gap in (0..500).map(|us| busy(f64::from(us) * 1000.0)) {
+            let is_kept = level(L0, L2, &gap, &PRICES) == L2;
+            let own = PRICES.of_gap(&gap, if is_kept { f64::INFINITY } else { -0.0 });
             for hold in (0..100).map(|us| f64::from(us) * 10_000.0) {
-                assert!(own <= PRICES.of_gap(gap, hold) + PRICES.slower + 1e-6, "{gap} {hold}");
+                assert!(own <= PRICES.of_gap(&gap, hold) + 1e-6, "{gap:?} {hold}");
             }
         }
     }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::oracle::Prices;
+use super::oracle::{Gap, Prices};
 use super::{Time, span};
 
 /// Gaps remembered for each region: enough for two kinds that alternate, few enough to forget within some dozen bursts. A guess.
@@ -22,20 +22,20 @@ const CLEARLY: f64 = 0.9;
 /// The governor of one thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Predictive {
-    gaps: BTreeMap<u64, VecDeque<f64>>,
+    gaps: BTreeMap<u64, VecDeque<Gap>>,
     /// The region that ended last, and when.
     ended: Option<(u64, Time)>,
 }
 
 impl Predictive {
-    /// A region begins: how long the gap was is known now.
-    pub fn begins(&mut self, now: Time) {
+    /// A region begins: how long the gap was is known now. For `scaled_ns` of it code ran whose speed depends on the clock ([`Gap`]).
+    pub fn begins(&mut self, now: Time, scaled_ns: f64) {
         if let Some((region, ended)) = self.ended.take() {
             let gaps = self.gaps.entry(region).or_default();
             if gaps.len() == REMEMBERED {
                 gaps.pop_front();
             }
-            gaps.push_back(now.saturating_sub(ended) as f64);
+            gaps.push_back(Gap { ns: now.saturating_sub(ended) as f64, scaled_ns });
         }
     }
 
@@ -46,10 +46,10 @@ impl Predictive {
             return usual_ns;
         };
         let cost = |hold_ns: f64| -> f64 {
-            gaps.iter().map(|gap| prices.of_gap(*gap, hold_ns)).sum::<f64>()
+            gaps.iter().map(|gap| prices.of_gap(gap, hold_ns)).sum::<f64>()
         };
         // The cost only falls just beyond a gap; a tenth more, as gaps are not alike to the nanosecond.
-        let choices = gaps.iter().map(|gap| gap * 1.1).chain([0.0]);
+        let choices = gaps.iter().map(|gap| 1.1 * gap.ns).chain([0.0]);
         let usual = cost(usual_ns as f64);
         let best =
             choices.map(|hold_ns| (hold_ns, cost(hold_ns))).min_by(|a, b| a.1.total_cmp(&b.1));
@@ -65,13 +65,14 @@ mod tests {
     const PRICES: Prices = Prices { changes_ns: 35_000.0, slower: 0.35 };
     const USUAL: Time = 674_000;
 
-    /// What it chooses after bursts of 10 us at these gaps (ns).
+    /// What it chooses after bursts of 10 us at these gaps (ns), in which all code depends on the clock.
     fn chosen(gaps: &[Time]) -> Time {
-        let (mut governor, mut now, mut hold) = (Predictive::default(), 0, 0);
+        let (mut governor, mut now, mut hold, mut before) = (Predictive::default(), 0, 0, 0.0);
         for gap in gaps {
-            governor.begins(now);
+            governor.begins(now, before);
             hold = governor.ends(now + 10_000, 7, &PRICES, USUAL);
             now += 10_000 + gap;
+            before = *gap as f64;
         }
         hold
     }
@@ -89,7 +90,7 @@ mod tests {
         let prices = Prices { changes_ns: 1e6, ..PRICES };
         let mut governor = Predictive::default();
         for index in 0..12 {
-            governor.begins(index * 810_000);
+            governor.begins(index * 810_000, 800_000.0);
             let hold = governor.ends(index * 810_000 + 10_000, 7, &prices, USUAL);
             assert_eq!(hold, if index >= 8 { 880_000 } else { USUAL }, "{index}");
         }
@@ -110,14 +111,24 @@ mod tests {
     }
 
     #[test]
+    fn code_that_waits_for_memory_keeps_the_level() {
+        let mut governor = Predictive::default();
+        for index in 0..20 {
+            governor.begins(index * 300_000, 60_000.0);
+            assert_eq!(governor.ends(index * 300_000 + 10_000, 7, &PRICES, USUAL), USUAL);
+        }
+    }
+
+    #[test]
     fn regions_are_learned_apart_and_old_gaps_forgotten() {
-        let (mut governor, mut now) = (Predictive::default(), 0);
+        let (mut governor, mut now, mut before) = (Predictive::default(), 0, 0_u32);
         let mut hold = [0; 2];
         for _ in 0..2 * REMEMBERED {
             for (region, gap) in [(0, 5_000_000), (1, 20_000)] {
-                governor.begins(now);
+                governor.begins(now, f64::from(before));
                 hold[usize::from(region > 0)] = governor.ends(now + 1000, region, &PRICES, USUAL);
-                now += 1000 + gap;
+                now += 1000 + Time::from(gap);
+                before = gap;
             }
         }
         assert_eq!(hold, [0, USUAL]);

@@ -2,7 +2,7 @@
 
 use dimmer_policy::licence::Demand;
 use dimmer_policy::licence::avxfreq::Counted;
-use dimmer_policy::licence::oracle::{self, Prices};
+use dimmer_policy::licence::oracle::{self, Gap, Prices};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::LicenceLevel;
 
@@ -71,7 +71,8 @@ impl<O: Observer> Machine<O> {
         let held = self.cores[core].set;
         let call_ns = self.settings.costs.call_ns;
         let prices = self.prices(held.max(asked).max(had));
-        match &mut self.cores[core].software {
+        let this = &mut self.cores[core];
+        match &mut this.software {
             Software::Absent | Software::User(_) => {}
             Software::AvxFreq(avxfreq) => {
                 if avxfreq.is_armed() && demand.class == InstructionClass::Heavy512 {
@@ -79,8 +80,8 @@ impl<O: Observer> Machine<O> {
                 }
             }
             Software::Oracle => {
-                let gap_ns = if asked < held { self.gap_ns(core, asked) } else { 0.0 };
-                let level = oracle::level(asked, held, gap_ns, &prices);
+                let gap = if asked < held { self.gap(core, asked) } else { Gap::default() };
+                let level = oracle::level(asked, held, &gap, &prices);
                 if level != held {
                     self.steal(core, call_ns, Some(Act::Set(level)));
                 }
@@ -88,9 +89,9 @@ impl<O: Observer> Machine<O> {
             Software::Predictive(predictive) => {
                 if asked > L0 {
                     if had == L0 {
-                        predictive.begins(now_ns);
+                        predictive.begins(now_ns, this.scaled / PS as f64);
                     }
-                    self.cores[core].release = None;
+                    this.release = None;
                     if asked > held {
                         self.steal(core, call_ns, Some(Act::Set(asked)));
                     }
@@ -98,7 +99,8 @@ impl<O: Observer> Machine<O> {
                     let region = u64::from(had.index());
                     let hold_ns = predictive.ends(now_ns, region, &prices, self.hold_ns);
                     let release = self.now.saturating_add(hold_ns.saturating_mul(PS));
-                    self.cores[core].release = Some(release);
+                    this.release = Some(release);
+                    this.scaled = 0.0;
                 }
             }
         }
@@ -111,31 +113,37 @@ impl<O: Observer> Machine<O> {
         Prices { changes_ns: 2.0 * change_ns, slower: (1.0 - ratio).max(0.0) }
     }
 
-    /// When something on the core asks for more than this level the next time (ns from now), at the clock of L0.
-    fn gap_ns(&self, core: usize, asked: LicenceLevel) -> f64 {
+    /// How long it is, at the clock of L0, until something on the core asks for more than this level.
+    fn gap(&self, core: usize, asked: LicenceLevel) -> Gap {
         let ghz = self.clocks.ghz(L0, self.active);
-        let span_ns = |segment: &Segment| match segment.extent {
-            Extent::Time(span) => span as f64 / PS as f64,
-            Extent::Instructions(n) => n * (1.0 / (segment.ipc * ghz) + segment.memory_ns),
+        let add = |gap: &mut Gap, segment: &Segment| {
+            let scaled_ns = 1.0 / (segment.ipc * ghz);
+            let each_ns = scaled_ns + segment.memory_ns;
+            let ns = match segment.extent {
+                Extent::Time(span) => span as f64 / PS as f64,
+                Extent::Instructions(n) => n * each_ns,
+            };
+            gap.ns += ns;
+            gap.scaled_ns += ns * scaled_ns / each_ns;
         };
         let of_thread = |running: &Running| {
             let thread = &self.threads[running.thread];
             let (mut program, mut chance) = (thread.program.copy(), thread.chance.clone());
-            let mut gap_ns = span_ns(&running.segment);
+            let mut gap = Gap::default();
+            add(&mut gap, &running.segment);
             for _ in 0..LOOK_AHEAD {
                 match program.next(self.now, &mut chance) {
-                    Step::Run(next) if self.rules.level_of(&next.demand()) > asked => {
-                        return gap_ns;
-                    }
-                    Step::Run(next) => gap_ns += span_ns(&next),
-                    Step::Sleep(span) => gap_ns += span as f64 / PS as f64,
-                    Step::Lock(_) | Step::Unlock(_) | Step::Call(_) => {}
+                    Step::Run(next) if self.rules.level_of(&next.demand()) > asked => break,
+                    Step::Run(next) => add(&mut gap, &next),
+                    Step::Sleep(span) => gap.ns += span as f64 / PS as f64,
+                    Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Served(_) => {}
                     Step::End => break,
                 }
             }
-            f64::INFINITY
+            gap
         };
-        self.cores[core].slots.iter().flatten().map(of_thread).fold(f64::INFINITY, f64::min)
+        let gaps = self.cores[core].slots.iter().flatten().map(of_thread);
+        gaps.min_by(|one, other| one.ns.total_cmp(&other.ns)).unwrap_or_default()
     }
 }
 
@@ -144,7 +152,7 @@ impl<O: Observer> Machine<O> {
     clippy::cast_sign_loss,
     reason = "costs are small and not negative; others saturate"
 )]
-fn picos(ns: f64) -> Moment {
+pub(super) fn picos(ns: f64) -> Moment {
     (ns * PS as f64).round() as Moment
 }
 

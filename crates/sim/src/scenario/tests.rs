@@ -1,0 +1,99 @@
+//! Scenarios that run, and files that are none.
+
+use super::*;
+
+const GOOD: &str = r#"
+schema = "dimmer/scenario/1"
+name = "n"
+source = "s"
+model = "i9-7940x"
+cores = 2
+[[code]]
+name = "scalar"
+class = "scalar"
+per_cycle = 1.0
+[[thread]]
+name = "t"
+cpu = 1
+times = 3
+steps = [{ run = "scalar", us = 10 }, { sleep_us = 5 }, { lock = 0 }, { unlock = 0 }]
+"#;
+
+fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+    Scenario::parse(Path::new("s.toml"), text)
+}
+
+/// What is said if `from` is replaced by `to`.
+#[track_caller]
+fn check(from: &str, to: &str, expected: &str) {
+    assert!(GOOD.contains(from));
+    let error = parse(&GOOD.replace(from, to)).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_scenario_runs() {
+    let model = dimmer_processor::model::builtin("i9-7940x").unwrap();
+    let model = Model::parse(Path::new("m"), model).unwrap();
+    let scenario = parse(GOOD).unwrap();
+    let (mut machine, end) = scenario.machine(&model, Governor::Hardware, 1, ()).unwrap();
+    assert!(!machine.run(end).unwrap());
+    let totals = machine.threads().next().unwrap();
+    assert_eq!(totals.finished, Some(45_000 * PS));
+    assert!((totals.instructions[0] - 3.0 * 43_000.0).abs() < 1.0);
+    let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, ()).unwrap();
+    let phases = &outcome.threads[0].phases;
+    assert_eq!((phases.len(), phases[0].code.as_str(), phases[0].time), (1, "scalar", 30_000 * PS));
+}
+
+#[test]
+fn whatever_is_wrong_is_told_with_its_place() {
+    check(
+        "cores = 2",
+        "core = 2",
+        "s.toml: line 6: unknown field `core`, expected one of `schema`",
+    );
+    check("cores = 2", "cores = -1", "s.toml: line 6: invalid value");
+    check("cores = 2", "cores = 0", "`cores` and `threads_per_core` are at least 1");
+    check("dimmer/scenario/1", "dimmer/scenario/2", "expected \"dimmer/scenario/1\"");
+    check("class = \"scalar\"", "class = \"wide\"", "code `scalar`: ");
+    check("per_cycle = 1.0", "per_cycle = 0", "`per_cycle` is 0");
+    check("cpu = 1", "cpu = 2", "thread `t`: `cpu` is 2, but CPUs are 0 to 1");
+    check("times = 3", "times = 0", "for ever, but there is no `end_us`");
+    check(
+        "run = \"scalar\"",
+        "run = \"x\"",
+        "thread `t`, step 1: no code `x`, expected one of scalar",
+    );
+    check("us = 10 }", "us = 0 }", "thread `t`, step 1: `us` is 0");
+    check(", us = 10 }", " }", "expected either `us` or `instructions`");
+    check("{ sleep_us = 5 }", "{ sleep_us = 5, lock = 1 }", "thread `t`, step 2: expected { run");
+    check("{ run = \"scalar\", us = 10 }, { sleep_us = 5 }, ", "", "none of them takes any time");
+    check("cores = 2", "cores = 2\nthreads_per_core = 2", "`smt_share` is missing");
+    check("times = 3", "requests = \"even\"", "together with `every_us`");
+    check("times = 3", "requests = \"often\"", "unknown variant `often`, expected one of `closed`");
+}
+
+/// A server of 10 us a request: alone, and at 90 % of what it can do, where requests queue up if they come by chance.
+#[test]
+fn latencies_are_counted_from_when_requests_come() {
+    let model = dimmer_processor::model::builtin("i9-7940x").unwrap();
+    let model = Model::parse(Path::new("m"), model).unwrap();
+    let latencies = |requests: &str| {
+        let one = GOOD.replace("times = 3", &format!("times = 20_000\n{requests}"));
+        let i = one.find("steps").unwrap();
+        let steps = "steps = [{ run = \"scalar\", us = 10 }]";
+        let scenario = parse(&format!("{}{steps}", &one[..i])).unwrap();
+        let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, ()).unwrap();
+        outcome.threads[0].latencies.unwrap()
+    };
+    let close = |found: u64, expected: f64| (found as f64 / expected - 1.0).abs() < 0.1;
+    for requests in ["requests = \"closed\"", "requests = \"even\"\nevery_us = 11.111"] {
+        let found = latencies(requests);
+        assert_eq!(found.requests, 20_000);
+        assert!(close(found.p50, 10_000.0) && close(found.longest, 10_000.0), "{found:?}");
+    }
+    let found = latencies("requests = \"random\"\nevery_us = 11.111");
+    // A queue with random arrivals and even service (Pollaczek and Khinchine): mean 10 us x (1 + 0.9 / (2 x 0.1)).
+    assert!((found.mean / 55_000.0 - 1.0).abs() < 0.2 && found.p99 > 150_000, "{found:?}");
+}
