@@ -3,6 +3,9 @@
 use std::process::ExitCode;
 
 use comfy_table::{Cell, CellAlignment};
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Outcome, PhaseOutcome, Scenario, ThreadOutcome};
@@ -11,62 +14,65 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::output::{self, Output};
+use crate::report::html;
 use crate::report::table::{plain_table, styled};
-use crate::{args, bad_input, sim};
+use crate::{args, bad_input, probe, sim};
 
 /// The comparison; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
-struct Document {
-    schema: &'static str,
-    scenario: String,
-    source: String,
-    model: String,
-    runs: u64,
-    governors: Vec<Compared>,
+pub(crate) struct Document {
+    pub(crate) schema: &'static str,
+    pub(crate) scenario: String,
+    pub(crate) source: String,
+    pub(crate) model: String,
+    pub(crate) runs: u64,
+    pub(crate) governors: Vec<Compared>,
 }
 
 /// A governor.
 #[derive(Debug, Serialize)]
-struct Compared {
-    governor: &'static str,
-    phases: Vec<Phase>,
+pub(crate) struct Compared {
+    pub(crate) governor: &'static str,
+    pub(crate) phases: Vec<Phase>,
     /// How much faster the same work is done than under `hardware`: the time that its phases would take there over the time that
     /// they take, run by run.
-    ratio: Measured,
-    latencies: Vec<Latency>,
+    pub(crate) ratio: Measured,
+    pub(crate) latencies: Vec<Latency>,
     /// Standstills and calls of a core, a run.
-    changes: f64,
-    interrupts: f64,
+    pub(crate) changes: f64,
+    pub(crate) interrupts: f64,
 }
 
 /// What a step of a thread reaches.
 #[derive(Debug, Serialize)]
-struct Phase {
-    thread: String,
-    code: String,
+pub(crate) struct Phase {
+    pub(crate) thread: String,
+    pub(crate) code: String,
     /// Instructions per nanosecond.
-    rate: Measured,
+    pub(crate) rate: Measured,
     /// Its rate over that under `hardware`, run by run.
-    ratio: Measured,
+    pub(crate) ratio: Measured,
 }
 
 /// How long a thread's requests take.
 #[derive(Debug, Serialize)]
-struct Latency {
-    thread: String,
-    p99_us: Measured,
-    ratio: Measured,
+pub(crate) struct Latency {
+    pub(crate) thread: String,
+    pub(crate) p99_us: Measured,
+    pub(crate) ratio: Measured,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Measured {
-    median: f64,
-    ci95: (f64, f64),
-    p99: f64,
+pub(crate) struct Measured {
+    pub(crate) median: f64,
+    pub(crate) ci95: (f64, f64),
+    pub(crate) p99: f64,
 }
 
 pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
+    let begin = jiff::Zoned::now();
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let page = arguments.report.as_deref().map(Output::open).transpose()?;
     let (scenario, model) = sim::read(&arguments.scenario, arguments.model.as_deref())?;
     let chosen: Vec<Governor> = arguments.governors.iter().copied().map(sim::governor).collect();
     let is_chosen = |governor: &Governor| {
@@ -87,6 +93,11 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
         runs,
         governors: governors.map(|(governor, own)| compared(*governor, own, hardware)).collect(),
     };
+    if let Some(page) = page {
+        let description =
+            probe::description(&Machine::read(&Root::live(), &Cpuid::instruction()), &begin);
+        page.write(&html::compared::render(&document, &description)?)?;
+    }
     let rendered = serde_json::to_string_pretty(&document)? + "\n";
     match json {
         Some(json) if json.is_standard() => json.write(&rendered)?,
@@ -193,13 +204,13 @@ impl Measured {
         let (low, high) = (percent(self.ci95.0), percent(self.ci95.1));
         let interval =
             if high - low < 0.02 { String::new() } else { format!(" [{low:.2}, {high:.2}]") };
-        format!("{:+.2} %{interval}", percent(self.median))
+        format!("{:+.2} %{interval}", percent(self.median)).replace('-', "−")
     }
 }
 
 impl Compared {
     /// Whether this is what the others are compared with.
-    fn is_hardware(&self) -> bool {
+    pub(crate) fn is_hardware(&self) -> bool {
         self.governor == Governor::Hardware.name()
     }
 }

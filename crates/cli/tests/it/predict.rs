@@ -42,6 +42,22 @@ fn every_scenario_is_compared_and_predicting_never_loses() {
 }
 
 #[test]
+fn a_page_shows_every_governor_beside_the_processor() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("compared.html");
+    let scenario = "scenarios/bursts-in-a-sieve.toml";
+    let arguments = ["compare", scenario, "--repeat", "3", "--report", file.to_str().unwrap()];
+    assert!(dimmer(&project, &arguments).status.success());
+    let page = std::fs::read_to_string(&file).unwrap();
+    // All of the work, and the sieve and the burst in it.
+    assert_eq!(page.matches("<svg").count(), 3);
+    for governor in ["avxfreq", "user", "oracle", "predictive"] {
+        assert_eq!(page.matches(&format!("<td>{governor}</td>")).count(), 3, "{governor}");
+    }
+}
+
+#[test]
 fn one_seed_one_result_however_many_processors_work() {
     let Some(project) = project() else { return };
     let scenario = "scenarios/bursts-in-a-sieve.toml";

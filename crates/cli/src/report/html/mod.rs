@@ -3,6 +3,7 @@
 //! Nothing is fetched and nothing is executed: the style sheet and the plots are in the page, and
 //! what can be unfolded is `<details>`.
 
+pub(crate) mod compared;
 mod finding;
 mod headline;
 mod levels;

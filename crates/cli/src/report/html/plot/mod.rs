@@ -7,6 +7,7 @@
 mod axis;
 mod bins;
 mod charts;
+mod ratios;
 mod spread;
 
 use maud::{Markup, PreEscaped, html};
@@ -16,6 +17,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use axis::Axis;
 pub(super) use charts::{Figure, Scale, clock, histogram, recurrence, response, sweep, throughput};
+pub(super) use ratios::{Way, ratios};
 pub(super) use spread::spread;
 
 /// Text and axes.
