@@ -461,13 +461,16 @@ pub(crate) enum Paper {
     /// AVX-induced reclocking on the i9-7940X.
     #[value(name = "000")]
     Avxfreq,
+    /// A library that moves wide code to other cores.
+    #[value(name = "001")]
+    Offloading,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Validate {
-    /// The paper.
-    #[arg(long, value_name = "PAPER", value_enum, default_value_t = Paper::Avxfreq)]
-    pub(crate) paper: Paper,
+    /// The paper [default: all].
+    #[arg(long, value_name = "PAPER", value_enum)]
+    pub(crate) paper: Option<Paper>,
 
     /// Writes the rows as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]

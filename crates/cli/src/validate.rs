@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use dimmer_validate::{Left, Row, SOURCE, left, rows};
+use dimmer_validate::{Left, Paper, Row, ValidateError};
 use serde::Serialize;
 
 use crate::output::{self, Output};
 use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input};
+
+/// A paper and its rows.
+type Recreated = (Paper, Vec<Row>);
 
 /// The rows; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
@@ -40,28 +43,37 @@ struct LeftDocument {
 pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let markdown = arguments.markdown.as_deref().map(Output::open).transpose()?;
-    let args::Paper::Avxfreq = arguments.paper;
-    let (rows, left) = (rows().map_err(bad_input)?, left());
+    let papers = match arguments.paper {
+        None => Paper::ALL.to_vec(),
+        Some(args::Paper::Avxfreq) => vec![Paper::Avxfreq],
+        Some(args::Paper::Offloading) => vec![Paper::Offloading],
+    };
+    let recreated = papers.into_iter().map(|paper| Ok((paper, paper.rows()?)));
+    let recreated: Vec<Recreated> =
+        recreated.collect::<Result<_, ValidateError>>().map_err(bad_input)?;
     let to_standard = [&json, &markdown].into_iter().flatten().any(Output::is_standard);
     if !to_standard {
-        print!("{}", text(&rows));
+        print!("{}", recreated.iter().map(text).collect::<Vec<_>>().join("\n"));
     }
     if let Some(markdown) = markdown {
-        markdown.write(&self::markdown(&rows, &left))?;
+        markdown.write(&self::markdown(&recreated))?;
     }
     if let Some(json) = json {
-        json.write(&(serde_json::to_string_pretty(&document(rows, left))? + "\n"))?;
+        json.write(&(serde_json::to_string_pretty(&document(recreated))? + "\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn document(rows: Vec<Row>, left: Vec<Left>) -> Document {
-    let rows = rows.into_iter().map(|row| {
+fn document(recreated: Vec<Recreated>) -> Document {
+    let papers = recreated.iter().map(|(paper, _)| *paper);
+    let left =
+        papers.flat_map(Paper::left).map(|Left { id, what, why }| LeftDocument { id, what, why });
+    let left = left.collect();
+    let rows = recreated.into_iter().flat_map(|(_, rows)| rows).map(|row| {
         let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
         RowDocument { id, place, what, paper, ours, tolerance, hit, reason }
     });
-    let left = left.into_iter().map(|Left { id, what, why }| LeftDocument { id, what, why });
-    Document { schema: "dimmer/validate/1", rows: rows.collect(), left: left.collect() }
+    Document { schema: "dimmer/validate/1", rows: rows.collect(), left }
 }
 
 fn verdict(rows: &[Row]) -> String {
@@ -70,7 +82,7 @@ fn verdict(rows: &[Row]) -> String {
     format!("{hits} of {} rows within their tolerance ({percent:.0} %)", rows.len())
 }
 
-fn text(rows: &[Row]) -> String {
+fn text((paper, rows): &Recreated) -> String {
     let mut table = plain_table();
     table.set_header(["Row", "", "what", "paper", "ours", "tolerance"]);
     for row in rows {
@@ -78,7 +90,7 @@ fn text(rows: &[Row]) -> String {
         table.add_row([row.id, verdict, row.what, &row.paper, &row.ours, &row.tolerance]);
     }
     let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-    let mut text = format!("{SOURCE}\n\n{}\n", styled(table, width, output::colour()));
+    let mut text = format!("{}\n\n{}\n", paper.name(), styled(table, width, output::colour()));
     for row in rows.iter().filter(|row| !row.hit) {
         let _ = writeln!(text, "{}: {}.", row.id, row.reason);
     }
@@ -86,25 +98,27 @@ fn text(rows: &[Row]) -> String {
     text
 }
 
-fn markdown(rows: &[Row], left: &[Left]) -> String {
+fn markdown(recreated: &[Recreated]) -> String {
     let mut text = String::from(
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. Written by \
          `dimmer validate --markdown docs/VALIDATION.md`; a test compares.\nThe simulator knows the processor's model alone \
          ([model.md](model.md)); a row that is a model's parameter seen again says so.\n",
     );
-    let _ = writeln!(text, "\n## {SOURCE}\n\n{}.\n", verdict(rows));
-    text.push_str("| row | where | what | paper | ours | tolerance | | why |\n|---|---|---|---|---|---|---|---|\n");
-    for row in rows {
-        let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
-        let verdict = if *hit { "hit" } else { "**miss**" };
-        let _ = writeln!(
-            text,
-            "| {id} | {place} | {what} | {paper} | {ours} | {tolerance} | {verdict} | {reason} |"
-        );
-    }
-    text.push_str("\nNot recreated:\n\n| row | what | why |\n|---|---|---|\n");
-    for Left { id, what, why } in left {
-        let _ = writeln!(text, "| {id} | {what} | {why} |");
+    for (paper, rows) in recreated {
+        let _ = writeln!(text, "\n## {}\n\n{}.\n", paper.name(), verdict(rows));
+        text.push_str("| row | where | what | paper | ours | tolerance | | why |\n|---|---|---|---|---|---|---|---|\n");
+        for row in rows {
+            let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
+            let verdict = if *hit { "hit" } else { "**miss**" };
+            let _ = writeln!(
+                text,
+                "| {id} | {place} | {what} | {paper} | {ours} | {tolerance} | {verdict} | {reason} |"
+            );
+        }
+        text.push_str("\nNot recreated:\n\n| row | what | why |\n|---|---|---|\n");
+        for Left { id, what, why } in paper.left() {
+            let _ = writeln!(text, "| {id} | {what} | {why} |");
+        }
     }
     text
 }

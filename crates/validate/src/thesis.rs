@@ -11,55 +11,37 @@ use crate::modes::{
 };
 use crate::phases;
 use crate::row::{Draft, words};
-use crate::{Row, Tolerance, ValidateError, i9_7940x};
-
-/// The paper.
-pub const SOURCE: &str = "paper 000: AVX-induced reclocking on the i9-7940X";
-
-/// A result that is not recreated, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// Its name.
-    pub id: &'static str,
-    /// What it is.
-    pub what: &'static str,
-    /// Why not.
-    pub why: &'static str,
-}
+use crate::{Left, Row, Tolerance, ValidateError, i9_7940x};
 
 /// The results that are not recreated.
-#[must_use]
-pub fn left() -> Vec<Left> {
-    let left = |id, what, why| Left { id, what, why };
-    vec![
-        left(
-            "R000-09",
-            "instructions needed for L1 with turbo off",
-            "one point without published data; no model knows how the need depends on voltage",
-        ),
-        left(
-            "R000-24",
-            "frequency switch of an i7-3770",
-            "cited from elsewhere; that processor has no licences and no model here",
-        ),
-        left("R000-25", "nginx with AVX-512", "a web server is not simulated yet"),
-        left(
-            "R000-26",
-            "chips of one model differ by up to 5 %",
-            "cited from elsewhere; a model describes one chip",
-        ),
-        left(
-            "R000-47",
-            "most that better governing gains scalar code",
-            "the same number as R000-43",
-        ),
-        left(
-            "R000-44",
-            "another multi-phase run",
-            "its heavy loop is not described, and its scalar iterations differ from those of the other runs",
-        ),
-    ]
-}
+pub(crate) const LEFT: &[Left] = &[
+    Left {
+        id: "R000-09",
+        what: "instructions needed for L1 with turbo off",
+        why: "one point without published data; no model knows how the need depends on voltage",
+    },
+    Left {
+        id: "R000-24",
+        what: "frequency switch of an i7-3770",
+        why: "cited from elsewhere; that processor has no licences and no model here",
+    },
+    Left { id: "R000-25", what: "nginx with AVX-512", why: "a web server is not simulated yet" },
+    Left {
+        id: "R000-26",
+        what: "chips of one model differ by up to 5 %",
+        why: "cited from elsewhere; a model describes one chip",
+    },
+    Left {
+        id: "R000-47",
+        what: "most that better governing gains scalar code",
+        why: "the same number as R000-43",
+    },
+    Left {
+        id: "R000-44",
+        what: "another multi-phase run",
+        why: "its heavy loop is not described, and its scalar iterations differ from those of the other runs",
+    },
+];
 
 /// A parameter of the model, seen again.
 const SEEN_AGAIN: &str = "the median is a parameter of the model; what the experiment adds is the way there, and the spread a log-normal \
@@ -69,7 +51,7 @@ const SEEN_AGAIN: &str = "the median is a parameter of the model; what the exper
 ///
 /// # Errors
 /// If the model lacks what an experiment needs.
-pub fn rows() -> Result<Vec<Row>, ValidateError> {
+pub(crate) fn rows() -> Result<Vec<Row>, ValidateError> {
     let model = i9_7940x()?;
     let mut rows = hardware(&model).map_err(named("the behaviour of the hardware (§3.3.3)"))?;
     rows.extend(release(&model).map_err(named("the release (§3.3.4)"))?);

@@ -1,0 +1,144 @@
+//! Paper 001, "Constructing a library for mitigating AVX-induced performance degradation" on the i9-7940X: what its first measurements
+//! say about mixing wide code into scalar code (§3.1, §3.2).
+//!
+//! All cores are busy, as idle states were off: the clocks are those with 14 active cores.
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::Model;
+use dimmer_processor::units::LicenceLevel;
+use dimmer_sim::{Extent, Machine, Moment, PS, Script, Segment, Settings, SimError, Step};
+
+use crate::modes::{FMA_512, MS};
+use crate::row::Draft;
+use crate::{Left, Row, Tolerance, ValidateError, i9_7940x};
+
+/// Cores that are busy.
+const CORES: u32 = 14;
+
+/// An iteration of the sieve: 64.54 s for 40 000 of them (§3.2), at 3.8 GHz and one instruction per cycle.
+const SIEVE: f64 = 6_131_000.0;
+
+/// Iterations that are simulated.
+const ITERATIONS: u64 = 200;
+
+/// The results that are not recreated.
+pub(crate) const LEFT: &[Left] = &[
+    Left { id: "R001-03", what: "multiply-adds with stores", why: "only in a figure" },
+    Left {
+        id: "R001-04",
+        what: "time of the sieve alone",
+        why: "what an iteration is made of here",
+    },
+    Left {
+        id: "R001-07",
+        what: "the same bursts on another core",
+        why: "moving work is not simulated yet",
+    },
+    Left {
+        id: "R001-11 to R001-23",
+        what: "the library and its policy server",
+        why: "not simulated yet",
+    },
+];
+
+/// Everything of the paper that is recreated.
+///
+/// # Errors
+/// If the model lacks what an experiment needs.
+pub(crate) fn rows() -> Result<Vec<Row>, ValidateError> {
+    let model = i9_7940x()?;
+    let named = |error| ValidateError::Sim { experiment: "bursts in a sieve (§3.2)", error };
+    recreate(&model).map_err(named)
+}
+
+fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
+    let [scalar, ymm, zmm] = [
+        Segment { class: InstructionClass::Heavy128, ..Segment::SCALAR },
+        Segment { class: InstructionClass::Heavy256, ..FMA_512 },
+        FMA_512,
+    ];
+    let clock = |code: Segment| settled_ghz(model, code);
+    // A multiply-add on eight numbers, as the paper's code does it: one addition and one multiplication for each, two of four, one of eight.
+    let lanes = |code: Segment, lanes: f64| Ok::<f64, SimError>(clock(code)? * code.ipc * lanes);
+    let (short, long) = (Bursts::new(13, model)?, Bursts::new(20, model)?);
+    let larger = |over: bool| if over { 1.0 } else { 0.0 };
+    Ok(vec![
+        Draft::new("R001-01", "Fig. 6.1", "settled clock under scalar, heavy 256-bit and heavy 512-bit code", "GHz")
+            .value("L0", 3.8, clock(scalar)?)
+            .value("L1", 3.3, clock(ymm)?)
+            .value("L2", 2.5, clock(zmm)?)
+            .within(Tolerance::Part(0.01), "parameters of the model; that each code settles at its level is the governor's"),
+        Draft::new("R001-02", "Fig. 3.1c, derived", "multiply-adds of doubles a second, in registers", "billion")
+            .value("scalar", 3.8, lanes(scalar, 1.0)?)
+            .value("256 bit", 26.4, lanes(ymm, 4.0)?)
+            .value("512 bit", 40.0, lanes(zmm, 8.0)?)
+            .within(Tolerance::Part(0.02), "settled clock times what the units do in a cycle"),
+        Draft::new("R001-05", "Fig. 3.2a", "short bursts in the sieve: slower than one after the other, and than scalar bursts (1: yes)", "")
+            .value("than apart", 1.0, larger(short.mixed > short.apart))
+            .value("than scalar", 1.0, larger(short.mixed > short.mixed_scalar))
+            .within(Tolerance::Same, "the paper has the times in a figure alone"),
+        Draft::new("R001-06", "Fig. 3.2b", "long bursts: slower than one after the other, but not than scalar bursts (1: yes)", "")
+            .value("than apart", 1.0, larger(long.mixed > long.apart))
+            .value("than scalar", 0.0, larger(long.mixed > long.mixed_scalar))
+            .within(Tolerance::Same, "the paper has the times in a figure alone"),
+    ])
+}
+
+/// Times of an iteration with its burst (ms).
+struct Bursts {
+    /// Wide bursts, one before each iteration of the sieve.
+    mixed: f64,
+    /// The same number of scalar operations instead.
+    mixed_scalar: f64,
+    /// All iterations, then all wide bursts.
+    apart: f64,
+}
+
+impl Bursts {
+    /// Bursts of 2^(`pow` - 1) loops of 16 multiply-adds (§3.2), or of 8 times as many scalar additions, one a cycle.
+    fn new(pow: u32, model: &Model) -> Result<Self, SimError> {
+        let instructions = 2.0_f64.powf(f64::from(pow) - 1.0) * 16.0;
+        let extent = Extent::Instructions(instructions);
+        let wide = Segment { extent, ..FMA_512 };
+        let additions = Extent::Instructions(instructions);
+        let scalar = Segment { extent: additions, ..Segment::SCALAR };
+        let sieve = Segment { extent: Extent::Instructions(SIEVE), ..Segment::SCALAR };
+        let iteration = |steps: &[Segment]| time(model, steps);
+        let apart = iteration(&[sieve])? + iteration(&[wide])?;
+        Ok(Self {
+            mixed: iteration(&[wide, sieve])?,
+            mixed_scalar: iteration(&[scalar, sieve])?,
+            apart,
+        })
+    }
+}
+
+/// Time of an iteration of this code (ms), the other cores being busy.
+fn time(model: &Model, code: &[Segment]) -> Result<f64, SimError> {
+    let steps = code.iter().map(|code| (Step::Run(*code), LicenceLevel::new(0))).collect();
+    let mut machine = busy(model)?;
+    let thread = machine.spawn("measured", Box::new(Script::new(steps, ITERATIONS)), Some(0));
+    machine.run(10_000 * MS)?;
+    let finished = machine.threads().nth(thread).and_then(|totals| totals.finished);
+    Ok(finished.map_or(f64::NAN, |at| at as f64 / (MS * ITERATIONS) as f64))
+}
+
+/// The clock at which this code settles, told by what it does (GHz).
+fn settled_ghz(model: &Model, code: Segment) -> Result<f64, SimError> {
+    let part = |counter| Step::Run(Segment { counter, extent: Extent::Time(10 * MS), ..code });
+    let mut machine = busy(model)?;
+    let thread = machine.spawn("measured", Box::new(Script::once([part(0), part(1)])), Some(0));
+    machine.run(30 * MS)?;
+    let done = machine.threads().nth(thread).and_then(|totals| totals.instructions.get(1).copied());
+    Ok(done.map_or(f64::NAN, |done| done / code.ipc / (10 * MS / PS) as f64))
+}
+
+/// A machine all of whose cores but the first run scalar code.
+fn busy(model: &Model) -> Result<Machine<()>, SimError> {
+    let mut machine = Machine::new(model, Settings { cores: CORES, ..Settings::default() }, ())?;
+    for core in 1..usize::try_from(CORES).unwrap_or(1) {
+        let code = Segment { extent: Extent::Time(Moment::MAX), ..Segment::SCALAR };
+        machine.spawn("busy", Box::new(Script::once([Step::Run(code)])), Some(core));
+    }
+    Ok(machine)
+}
