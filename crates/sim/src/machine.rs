@@ -216,7 +216,10 @@ impl<O: Observer> Machine<O> {
         if self.queue.is_empty() {
             self.none_waits()?;
         }
-        self.now = self.now.max(end);
+        if end < Moment::MAX {
+            self.now = self.now.max(end);
+        }
+        (0..self.cores.len()).for_each(|core| self.advance(core));
         Ok(!self.queue.is_empty())
     }
 
@@ -232,12 +235,12 @@ impl<O: Observer> Machine<O> {
         self.segments
     }
 
-    /// What each core has done until its last event.
+    /// What each core has done.
     pub fn cores(&self) -> impl Iterator<Item = &Totals> {
         self.cores.iter().map(|core| &core.totals)
     }
 
-    /// What each thread has done until its core's last event.
+    /// What each thread has done.
     pub fn threads(&self) -> impl Iterator<Item = &ThreadTotals> {
         self.threads.iter().map(|thread| &thread.totals)
     }

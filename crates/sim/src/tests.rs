@@ -225,6 +225,41 @@ fn what_cannot_be_is_refused() {
     );
 }
 
+/// With siblings, locks, sleep and every governor: what cores do adds up to all of the time.
+#[test]
+fn the_states_of_a_core_add_up_to_the_time() {
+    for governor in Governor::ALL {
+        let settings = Settings {
+            cores: 2,
+            threads_per_core: 2,
+            smt_share: 0.6,
+            idle_states: true,
+            governor,
+            ..Settings::default()
+        };
+        let mut machine = machine(settings);
+        let code = Step::Run(scalar(Extent::Time(7 * US)));
+        let burst = Step::Run(heavy(Extent::Instructions(5e3)));
+        let programs = [
+            vec![code, burst, Step::Sleep(3 * US)],
+            vec![Step::Lock(0), code, Step::Unlock(0), burst],
+            vec![Step::Lock(0), code, code, Step::Unlock(0), Step::Sleep(700 * US)],
+            vec![Step::Run(scalar(Extent::Time(MS)))],
+            vec![burst, Step::Sleep(100 * US)],
+        ];
+        for steps in programs {
+            let steps = steps.into_iter().map(|step| (step, LicenceLevel::new(0))).collect();
+            machine.spawn("t", Box::new(Script::new(steps, u64::MAX)), None);
+        }
+        machine.run(20 * MS).unwrap();
+        for core in machine.cores() {
+            let Totals { level, throttled, still, stolen, delayed, idle, .. } = core;
+            let all = level.iter().sum::<Moment>() + throttled + still + stolen + delayed + idle;
+            assert_eq!(all, 20 * MS, "{governor:?}");
+        }
+    }
+}
+
 #[test]
 fn one_seed_one_result() {
     let run = |seed| {

@@ -113,7 +113,8 @@ impl<O: Observer> Machine<O> {
         Prices { changes_ns: 2.0 * change_ns, slower: (1.0 - ratio).max(0.0) }
     }
 
-    /// How long it is, at the clock of L0, until something on the core asks for more than this level.
+    /// How long it is, at the clock of L0, until something on the core asks for more than this level. Of threads that sleep, or wait
+    /// for their turn or a lock, it is not known where and when they will run: the oracle knows those that run.
     fn gap(&self, core: usize, asked: LicenceLevel) -> Gap {
         let ghz = self.clocks.ghz(L0, self.active);
         let add = |gap: &mut Gap, segment: &Segment| {
