@@ -97,6 +97,7 @@ fn summary(model: &Model) -> String {
         }
         lines.value(&format!("{} clock ratio", level.name), level.clock_ratio.as_ref(), "");
         lines.value(&format!("{} issue ratio", level.name), level.issue_ratio.as_ref(), "");
+        lines.value(&format!("{} reduced", level.name), level.reduced_mhz.as_ref(), " MHz");
     }
     for rule in &model.rules {
         let dirty = if rule.upper == Upper::Dirty { " with dirty upper halves" } else { "" };

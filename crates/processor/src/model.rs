@@ -126,6 +126,9 @@ pub struct Level {
     pub clock_ratio: Option<Sourced<f64>>,
     /// Instructions issued per cycle relative to the first level, where issue is what is capped.
     pub issue_ratio: Option<Sourced<f64>>,
+    /// The cap with one core active that is left where the firmware reduces levels as far as it can, so that software may decide
+    /// (MHz).
+    pub reduced_mhz: Option<Sourced<u64>>,
 }
 
 /// The state of the upper register halves that a rule asks for.
@@ -396,7 +399,13 @@ impl Level {
     /// A level of which nothing but the name is known.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), bins: Vec::new(), clock_ratio: None, issue_ratio: None }
+        Self {
+            name: name.to_owned(),
+            bins: Vec::new(),
+            clock_ratio: None,
+            issue_ratio: None,
+            reduced_mhz: None,
+        }
     }
 
     /// The highest clock with `active` cores (MHz); `None` where the model does not say.

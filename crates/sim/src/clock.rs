@@ -49,14 +49,18 @@ impl Clocks {
         Ok(Self { ghz, issue: issue.map(|ratio| ratio.map_or(1.0, |ratio| ratio.value)).collect() })
     }
 
-    /// The same, with all levels but the first lowered by no more than `ghz`: what is left of the processor's own levels where
-    /// the firmware is told to reduce them (paper 000 §4.1.2).
+    /// The same where the firmware reduces the levels as far as it can, so that governors in software decide (paper 000 §4.1.2): as the
+    /// model says, in proportion to L0's clock with more cores active. Levels of which it does not say so take one step of 100 MHz off L0.
     #[must_use]
-    pub fn reduced_to(&self, ghz: f64) -> Self {
+    pub fn reduced(&self, model: &Model) -> Self {
+        const STEP_GHZ: f64 = 0.1;
         let mut reduced = self.clone();
         if let [first, others @ ..] = reduced.ghz.as_mut_slice() {
-            for level in others {
-                level.clone_from(&first.iter().map(|clock| clock - ghz).collect());
+            for (level, by_cores) in model.levels.iter().skip(1).zip(others) {
+                let alone = level.reduced_mhz.as_ref().map(|mhz| mhz.value as f64 / 1000.0);
+                for (l0, clock) in first.iter().zip(by_cores) {
+                    *clock = alone.map_or(l0 - STEP_GHZ, |alone| alone * l0 / first[0]);
+                }
             }
         }
         reduced.issue.fill(1.0);

@@ -46,16 +46,13 @@ pub struct Costs {
     pub look_ns: f64,
     /// A system call that changes the level.
     pub call_ns: f64,
-    /// By how much the processor's own levels still lower the clock (GHz).
-    pub residual_ghz: f64,
 }
 
 impl Default for Costs {
     /// * `interrupt_ns`: 4.0 µs, the median of the author's published raw data of paper 000 (§5.2.1, L0 to L1 under AVXFREQ);
-    /// * `look_ns`, `call_ns`: 1 µs each, assumed: an interrupt or a call, and a write to a model-specific register;
-    /// * `residual_ghz`: one step of 100 MHz (paper 000 §5.2: both offsets at 1).
+    /// * `look_ns`, `call_ns`: 1 µs each, assumed: an interrupt or a call, and a write to a model-specific register.
     fn default() -> Self {
-        Self { interrupt_ns: 4000.0, look_ns: 1000.0, call_ns: 1000.0, residual_ghz: 0.1 }
+        Self { interrupt_ns: 4000.0, look_ns: 1000.0, call_ns: 1000.0 }
     }
 }
 

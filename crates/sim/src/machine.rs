@@ -157,7 +157,7 @@ impl<O: Observer> Machine<O> {
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
         let mut machine = Self {
             rules: Rules::new(model)?,
-            residual: clocks.reduced_to(settings.costs.residual_ghz),
+            residual: clocks.reduced(model),
             clocks,
             throttle: (factor(throttle), factor(chained.or(throttle))),
             stall: stall_ns * PS,

@@ -191,6 +191,7 @@ impl Reader<'_> {
             let mut level = Level::named(&name);
             level.clock_ratio = self.sourced(&table, "clock_ratio", share_above_zero);
             level.issue_ratio = self.sourced(&table, "issue_ratio", share_above_zero);
+            level.reduced_mhz = self.sourced(&table, "reduced_mhz", positive);
             for bin in self.tables(&table, "bins", "level.bins") {
                 let cores = self.plain(&bin, "cores", positive);
                 let mhz = self.required(&bin, "mhz", positive);

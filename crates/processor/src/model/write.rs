@@ -172,6 +172,7 @@ impl Writer {
         self.text("name", &level.name);
         self.sourced("clock_ratio", level.clock_ratio.as_ref());
         self.sourced("issue_ratio", level.issue_ratio.as_ref());
+        self.sourced("reduced_mhz", level.reduced_mhz.as_ref());
         for bin in &level.bins {
             self.section("[[level.bins]]", |out| {
                 let _ = writeln!(out.0, "from_cores = {}\ncores = {}", bin.from_cores, bin.cores);
