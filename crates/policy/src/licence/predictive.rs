@@ -19,19 +19,31 @@ const FEWEST: usize = 8;
 /// How much less a choice must have cost than the processor's, so that chance does not decide. A guess.
 const CLEARLY: f64 = 0.9;
 
-/// The governor of one thread.
+/// Code that asks for a level: who runs it, and which of its pieces it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Region {
+    /// The thread.
+    pub thread: usize,
+    /// The code, by whatever number tells it from others.
+    pub code: usize,
+}
+
+/// The governor of one core.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Predictive {
-    gaps: BTreeMap<u64, VecDeque<Gap>>,
-    /// The region that ended last, and when.
-    ended: Option<(u64, Time)>,
+    gaps: BTreeMap<Region, VecDeque<Gap>>,
+    /// The region that runs, or ran last.
+    region: Region,
+    /// When it ended, if it did.
+    ended: Option<Time>,
 }
 
 impl Predictive {
     /// A region begins: how long the gap was is known now. For `scaled_ns` of it code ran whose speed depends on the clock ([`Gap`]).
-    pub fn begins(&mut self, now: Time, scaled_ns: f64) {
-        if let Some((region, ended)) = self.ended.take() {
-            let gaps = self.gaps.entry(region).or_default();
+    pub fn begins(&mut self, now: Time, region: Region, scaled_ns: f64) {
+        let before = std::mem::replace(&mut self.region, region);
+        if let Some(ended) = self.ended.take() {
+            let gaps = self.gaps.entry(before).or_default();
             if gaps.len() == REMEMBERED {
                 gaps.pop_front();
             }
@@ -39,10 +51,10 @@ impl Predictive {
         }
     }
 
-    /// A region ends: for how long the level is to be held (ns). `usual_ns` is how long the processor would hold it.
-    pub fn ends(&mut self, now: Time, region: u64, prices: &Prices, usual_ns: Time) -> Time {
-        self.ended = Some((region, now));
-        let Some(gaps) = self.gaps.get(&region).filter(|gaps| gaps.len() >= FEWEST) else {
+    /// The region ends: for how long the level is to be held (ns). `usual_ns` is how long the processor would hold it.
+    pub fn ends(&mut self, now: Time, prices: &Prices, usual_ns: Time) -> Time {
+        self.ended = Some(now);
+        let Some(gaps) = self.gaps.get(&self.region).filter(|gaps| gaps.len() >= FEWEST) else {
             return usual_ns;
         };
         let cost = |hold_ns: f64| -> f64 {
@@ -69,8 +81,8 @@ mod tests {
     fn chosen(gaps: &[Time]) -> Time {
         let (mut governor, mut now, mut hold, mut before) = (Predictive::default(), 0, 0, 0.0);
         for gap in gaps {
-            governor.begins(now, before);
-            hold = governor.ends(now + 10_000, 7, &PRICES, USUAL);
+            governor.begins(now, Region::default(), before);
+            hold = governor.ends(now + 10_000, &PRICES, USUAL);
             now += 10_000 + gap;
             before = *gap as f64;
         }
@@ -90,8 +102,8 @@ mod tests {
         let prices = Prices { changes_ns: 1e6, ..PRICES };
         let mut governor = Predictive::default();
         for index in 0..12 {
-            governor.begins(index * 810_000, 800_000.0);
-            let hold = governor.ends(index * 810_000 + 10_000, 7, &prices, USUAL);
+            governor.begins(index * 810_000, Region::default(), 800_000.0);
+            let hold = governor.ends(index * 810_000 + 10_000, &prices, USUAL);
             assert_eq!(hold, if index >= 8 { 880_000 } else { USUAL }, "{index}");
         }
     }
@@ -107,15 +119,15 @@ mod tests {
     fn nothing_learned_is_what_the_processor_does() {
         assert_eq!(chosen(&[5_000_000; 3]), USUAL);
         let mut governor = Predictive::default();
-        assert_eq!(governor.ends(5, 1, &PRICES, USUAL), USUAL);
+        assert_eq!(governor.ends(5, &PRICES, USUAL), USUAL);
     }
 
     #[test]
     fn code_that_waits_for_memory_keeps_the_level() {
         let mut governor = Predictive::default();
         for index in 0..20 {
-            governor.begins(index * 300_000, 60_000.0);
-            assert_eq!(governor.ends(index * 300_000 + 10_000, 7, &PRICES, USUAL), USUAL);
+            governor.begins(index * 300_000, Region::default(), 60_000.0);
+            assert_eq!(governor.ends(index * 300_000 + 10_000, &PRICES, USUAL), USUAL);
         }
     }
 
@@ -124,9 +136,9 @@ mod tests {
         let (mut governor, mut now, mut before) = (Predictive::default(), 0, 0_u32);
         let mut hold = [0; 2];
         for _ in 0..2 * REMEMBERED {
-            for (region, gap) in [(0, 5_000_000), (1, 20_000)] {
-                governor.begins(now, f64::from(before));
-                hold[usize::from(region > 0)] = governor.ends(now + 1000, region, &PRICES, USUAL);
+            for (code, gap) in [(0, 5_000_000), (1, 20_000)] {
+                governor.begins(now, Region { thread: 3, code }, f64::from(before));
+                hold[code] = governor.ends(now + 1000, &PRICES, USUAL);
                 now += 1000 + Time::from(gap);
                 before = gap;
             }

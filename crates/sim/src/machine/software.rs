@@ -3,6 +3,7 @@
 use dimmer_policy::licence::Demand;
 use dimmer_policy::licence::avxfreq::Counted;
 use dimmer_policy::licence::oracle::{self, Gap, Prices};
+use dimmer_policy::licence::predictive::Region;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::LicenceLevel;
 
@@ -89,15 +90,22 @@ impl<O: Observer> Machine<O> {
             Software::Predictive(predictive) => {
                 if asked > L0 {
                     if had == L0 {
-                        predictive.begins(now_ns, this.scaled / PS as f64);
+                        let asks = |running: &&Running| {
+                            self.rules.level_of(&running.segment.demand()) == asked
+                        };
+                        let running = this.slots.iter().flatten().find(asks);
+                        let region = running.map_or_else(Region::default, |running| Region {
+                            thread: running.thread,
+                            code: running.segment.counter,
+                        });
+                        predictive.begins(now_ns, region, this.scaled / PS as f64);
                     }
                     this.release = None;
                     if asked > held {
                         self.steal(core, call_ns, Some(Act::Set(asked)));
                     }
                 } else if had > L0 {
-                    let region = u64::from(had.index());
-                    let hold_ns = predictive.ends(now_ns, region, &prices, self.hold_ns);
+                    let hold_ns = predictive.ends(now_ns, &prices, self.hold_ns);
                     let release = self.now.saturating_add(hold_ns.saturating_mul(PS));
                     this.release = Some(release);
                     this.scaled = 0.0;
