@@ -207,7 +207,7 @@ fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcom
             let cells = [
                 span(phase.time),
                 format!("{:.4e}", phase.instructions),
-                format!("{:.3}", phase.instructions / ns),
+                if ns > 0.0 { format!("{:.3}", phase.instructions / ns) } else { String::new() },
             ];
             let numbers = cells.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right));
             let names = [Cell::new(&thread.name), Cell::new(&phase.code)];

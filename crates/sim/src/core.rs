@@ -74,7 +74,8 @@ impl Running {
     /// When it will be, if nothing changes.
     fn over_at(&self, now: Moment) -> Moment {
         let is_executed = self.each > 0.0 && self.left < f64::INFINITY;
-        let executed = if is_executed { now + ceil(self.left * self.each) } else { Moment::MAX };
+        let executed =
+            if is_executed { now.saturating_add(ceil(self.left * self.each)) } else { Moment::MAX };
         executed.min(self.ends)
     }
 }
@@ -265,7 +266,7 @@ impl Core {
             }
         }
         if let Some((_, left)) = self.counting.filter(|_| counted_rate > 0.0) {
-            earlier(now + ceil(left.max(0.0) / counted_rate));
+            earlier(now.saturating_add(ceil(left.max(0.0) / counted_rate)));
         }
         let wakes_at = |ns: Option<Time>| ns.map_or(Moment::MAX, |ns| ns.saturating_mul(PS));
         earlier(wakes_at(self.hardware.next_wakeup()));
@@ -316,10 +317,10 @@ impl Factors<'_> {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "above 0, and out of range saturates; half of what there is, so that it can be added to any moment"
+    reason = "above 0, and out of range saturates"
 )]
 fn ceil(ps: f64) -> Moment {
     // Without a call to the C library, which `ceil` is where SSE 4.1 is not assumed.
     let whole = ps as Moment;
-    (whole + Moment::from((whole as f64) < ps)).clamp(1, Moment::MAX / 2)
+    whole.saturating_add(Moment::from((whole as f64) < ps)).max(1)
 }

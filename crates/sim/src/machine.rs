@@ -446,7 +446,7 @@ impl<O: Observer> Machine<O> {
                 let idle = self.now - this.idle_since;
                 let mut states = self.idle.iter().rev();
                 let wakes = states.find(|(pays_from, _)| *pays_from <= idle);
-                this.delayed_until = self.now + wakes.map_or(0, |(_, wakes)| *wakes);
+                this.delayed_until = self.now.saturating_add(wakes.map_or(0, |(_, wakes)| *wakes));
             }
             (true, false) => {
                 self.active -= 1;

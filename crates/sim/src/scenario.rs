@@ -22,6 +22,24 @@ use crate::{
     SimError, Step,
 };
 
+/// Instructions per cycle: from far below what any code has to more than any core retires.
+const PER_CYCLE: (f64, f64) = (1e-6, 64.0);
+
+/// How long memory stops an instruction at most (ns): a second.
+const MOST_MEMORY_NS: f64 = 1e9;
+
+/// How many instructions a step has at most: days of them.
+const MOST_INSTRUCTIONS: f64 = 1e15;
+
+/// How long a step is at most (µs): a day.
+const LONGEST_US: f64 = 8.64e10;
+
+/// Cores of a machine, at most.
+const MOST_CORES: u32 = 4096;
+
+/// Locks have numbers below this.
+const LOCKS: usize = 65_536;
+
 /// The version of the format.
 const SCHEMA: &str = "dimmer/scenario/1";
 
@@ -218,8 +236,12 @@ impl Document {
         if self.schema != SCHEMA {
             return Err(format!("`schema` is \"{}\", expected \"{SCHEMA}\"", self.schema));
         }
-        if self.cores == 0 || self.threads_per_core == 0 {
-            return Err("`cores` and `threads_per_core` are at least 1".to_owned());
+        for (key, found, most) in
+            [("cores", self.cores, MOST_CORES), ("threads_per_core", self.threads_per_core, 8)]
+        {
+            if !(1..=most).contains(&found) {
+                return Err(format!("`{key}` is {found}, expected 1 to {most}"));
+            }
         }
         if self.thread.is_empty() {
             return Err("no `[[thread]]`: there is nothing to run".to_owned());
@@ -263,20 +285,16 @@ impl Code {
         let Self { name, .. } = self;
         let class = self.class.parse::<InstructionClass>();
         let class = class.map_err(|error| format!("code `{name}`: {error}"))?;
-        if !(self.per_cycle > 0.0 && self.per_cycle.is_finite()) {
-            let found = self.per_cycle;
-            return Err(format!(
-                "code `{name}`: `per_cycle` is {found}, expected a number above 0"
-            ));
-        }
+        let bounded = |key: &str, found: f64, (low, high): (f64, f64)| {
+            let is_within = (low..=high).contains(&found);
+            is_within.then_some(()).ok_or_else(|| {
+                format!("code `{name}`: `{key}` is {found}, expected a number from {low} to {high}")
+            })
+        };
+        bounded("per_cycle", self.per_cycle, PER_CYCLE)?;
         let share = self.share.unwrap_or(1.0);
-        if !(0.0..=1.0).contains(&share) {
-            return Err(format!("code `{name}`: `share` is {share}, expected one from 0 to 1"));
-        }
-        if !(self.memory_ns >= 0.0 && self.memory_ns.is_finite()) {
-            let found = self.memory_ns;
-            return Err(format!("code `{name}`: `memory_ns` is {found}, expected 0 or above"));
-        }
+        bounded("share", share, (0.0, 1.0))?;
+        bounded("memory_ns", self.memory_ns, (0.0, MOST_MEMORY_NS))?;
         Ok(Segment {
             class,
             upper: if self.dirty_upper { Upper::Dirty } else { Upper::Any },
@@ -364,7 +382,9 @@ impl StepDocument {
                     (Some(us), None) => Extent::Time(span(us, "`us`")?),
                     (None, Some(n)) if n >= 1.0 && n.is_finite() => Extent::Instructions(n),
                     (None, Some(n)) => {
-                        return Err(format!("`instructions` is {n}, expected 1 or more"));
+                        return Err(format!(
+                            "`instructions` is {n}, expected 1 to {MOST_INSTRUCTIONS}"
+                        ));
                     }
                     _ => return Err("expected either `us` or `instructions`".to_owned()),
                 };
@@ -373,8 +393,11 @@ impl StepDocument {
             Self { run: None, us: None, instructions: None, sleep_us, lock, unlock } => {
                 match (sleep_us, lock, unlock) {
                     (Some(us), None, None) => Step::Sleep(span(us, "`sleep_us`")?),
-                    (None, Some(lock), None) => Step::Lock(lock),
-                    (None, None, Some(lock)) => Step::Unlock(lock),
+                    (None, Some(lock), None) if lock < LOCKS => Step::Lock(lock),
+                    (None, None, Some(lock)) if lock < LOCKS => Step::Unlock(lock),
+                    (None, Some(lock), None) | (None, None, Some(lock)) => {
+                        return Err(format!("lock {lock}, expected 0 to {}", LOCKS - 1));
+                    }
                     _ => return Err(format!("expected {ACCEPTED}")),
                 }
             }
@@ -391,9 +414,9 @@ impl StepDocument {
     reason = "checked to be above 0; what is too long saturates"
 )]
 fn span(us: f64, key: &str) -> Result<Moment, String> {
-    if us > 0.0 && us.is_finite() {
+    if us > 0.0 && us <= LONGEST_US {
         Ok((us * 1000.0 * PS as f64).round() as Moment)
     } else {
-        Err(format!("{key} is {us}, expected a number above 0"))
+        Err(format!("{key} is {us}, expected a number above 0, at most {LONGEST_US}"))
     }
 }

@@ -54,10 +54,20 @@ fn whatever_is_wrong_is_told_with_its_place() {
         "s.toml: line 6: unknown field `core`, expected one of `schema`",
     );
     check("cores = 2", "cores = -1", "s.toml: line 6: invalid value");
-    check("cores = 2", "cores = 0", "`cores` and `threads_per_core` are at least 1");
+    check("cores = 2", "cores = 0", "`cores` is 0, expected 1 to 4096");
+    check(
+        "{ lock = 0 }",
+        "{ lock = 70_000 }",
+        "thread `t`, step 3: lock 70000, expected 0 to 65535",
+    );
     check("dimmer/scenario/1", "dimmer/scenario/2", "expected \"dimmer/scenario/1\"");
     check("class = \"scalar\"", "class = \"wide\"", "code `scalar`: ");
-    check("per_cycle = 1.0", "per_cycle = 0", "`per_cycle` is 0");
+    check(
+        "per_cycle = 1.0",
+        "per_cycle = 0",
+        "`per_cycle` is 0, expected a number from 0.000001 to 64",
+    );
+    check("us = 10 }", "us = 1e300 }", "expected a number above 0, at most 86400000000");
     check("cpu = 1", "cpu = 2", "thread `t`: `cpu` is 2, but CPUs are 0 to 1");
     check("times = 3", "times = 0", "for ever, but there is no `end_us`");
     check(
