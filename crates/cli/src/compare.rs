@@ -26,6 +26,8 @@ pub(crate) struct Document {
     pub(crate) source: String,
     pub(crate) model: String,
     pub(crate) runs: u64,
+    /// Whether what is left of the processor's own levels under governors in software is not known but assumed.
+    pub(crate) is_reduction_assumed: bool,
     pub(crate) governors: Vec<Compared>,
 }
 
@@ -36,10 +38,12 @@ pub(crate) struct Compared {
     pub(crate) phases: Vec<Phase>,
     /// How much faster the same work is done than under `hardware`: the time that its phases would take there over the time that
     /// they take, run by run.
-    pub(crate) ratio: Measured,
+    pub(crate) ratio: Option<Measured>,
     pub(crate) latencies: Vec<Latency>,
     /// Standstills and calls of a core, a run.
     pub(crate) changes: f64,
+    /// Time below the level that code asks for, a run (µs).
+    pub(crate) below_us: f64,
     pub(crate) interrupts: f64,
 }
 
@@ -48,18 +52,18 @@ pub(crate) struct Compared {
 pub(crate) struct Phase {
     pub(crate) thread: String,
     pub(crate) code: String,
-    /// Instructions per nanosecond.
-    pub(crate) rate: Measured,
+    /// Instructions per nanosecond; none if it never ran.
+    pub(crate) rate: Option<Measured>,
     /// Its rate over that under `hardware`, run by run.
-    pub(crate) ratio: Measured,
+    pub(crate) ratio: Option<Measured>,
 }
 
 /// How long a thread's requests take.
 #[derive(Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) thread: String,
-    pub(crate) p99_us: Measured,
-    pub(crate) ratio: Measured,
+    pub(crate) p99_us: Option<Measured>,
+    pub(crate) ratio: Option<Measured>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -91,6 +95,7 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
         source: scenario.source.clone(),
         model: model.identity.name.clone(),
         runs,
+        is_reduction_assumed: model.levels.iter().skip(1).any(|level| level.reduced_mhz.is_none()),
         governors: governors.map(|(governor, own)| compared(*governor, own, hardware)).collect(),
     };
     if let Some(page) = page {
@@ -131,10 +136,12 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
     {
         for (phase, of_phase) in of_thread.phases.iter().enumerate() {
             let rates: Samples =
-                own.iter().map(|outcome| rate_of(outcome, thread, phase)).collect();
+                own.iter().filter_map(|outcome| rate_of(outcome, thread, phase)).collect();
             let pairs = own.iter().zip(hardware);
             let ratios: Samples = pairs
-                .map(|(own, other)| rate_of(own, thread, phase) / rate_of(other, thread, phase))
+                .filter_map(|(own, other)| {
+                    Some(rate_of(own, thread, phase)? / rate_of(other, thread, phase)?)
+                })
                 .collect();
             phases.push(Phase {
                 thread: of_thread.name.clone(),
@@ -151,13 +158,15 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
         sum as f64 / own.len().max(1) as f64
     };
     let (changes, interrupts) = (mean(|core| core.changes), mean(|core| core.interrupts));
+    let below_us = mean(|core| core.below) / 1e6;
     let ratio = Measured::new(&ratios);
-    Compared { governor: governor.name(), phases, ratio, latencies, changes, interrupts }
+    Compared { governor: governor.name(), phases, ratio, latencies, changes, below_us, interrupts }
 }
 
-/// Instructions per nanosecond.
-fn rate(phase: &PhaseOutcome) -> f64 {
-    phase.instructions / (phase.time as f64 / 1000.0)
+/// Instructions per nanosecond; none if it did not run.
+fn rate(phase: &PhaseOutcome) -> Option<f64> {
+    let ns = phase.time as f64 / 1000.0;
+    (phase.instructions > 0.0).then(|| phase.instructions / ns)
 }
 
 /// The requests of each thread that serves any.
@@ -184,18 +193,20 @@ fn speed(own: &Outcome, other: &Outcome) -> f64 {
         outcome.threads.iter().flat_map(|thread| thread.phases.iter().cloned()).collect()
     };
     let (mut took, mut would_take) = (0.0, 0.0);
-    for (own, other) in phases(own).iter().zip(phases(other)).filter(|(own, _)| own.time > 0) {
-        took += own.time as f64 / 1000.0;
-        would_take += own.instructions / rate(&other);
+    for (own, other) in phases(own).iter().zip(phases(other)) {
+        if let Some(rate) = rate(&other) {
+            took += own.time as f64 / 1000.0;
+            would_take += own.instructions / rate;
+        }
     }
     would_take / took
 }
 
 impl Measured {
-    fn new(samples: &Samples) -> Self {
-        let quantile = |at| samples.quantile(at).unwrap_or(f64::NAN);
-        let ci95 = samples.estimate().map_or((f64::NAN, f64::NAN), |estimate| estimate.ci95);
-        Self { median: quantile(0.5), ci95, p99: quantile(0.99) }
+    /// `None` without samples.
+    fn new(samples: &Samples) -> Option<Self> {
+        let ci95 = samples.estimate()?.ci95;
+        Some(Self { median: samples.quantile(0.5)?, ci95, p99: samples.quantile(0.99)? })
     }
 
     /// A ratio as a difference in percent, with its interval where that can be seen.
@@ -231,8 +242,13 @@ impl Document {
             let mut cells = vec![Cell::new(&first.thread), Cell::new(&first.code)];
             for compared in &self.governors {
                 let Phase { rate, ratio, .. } = &compared.phases[index];
-                let own = format!("{:.4} per ns", rate.median);
-                let told = if compared.is_hardware() { own } else { ratio.told() };
+                let own = |rate: &Measured| format!("{:.4} per ns", rate.median);
+                let told = if compared.is_hardware() {
+                    rate.as_ref().map(own)
+                } else {
+                    ratio.as_ref().map(Measured::told)
+                };
+                let told = told.unwrap_or_else(|| "not run".to_owned());
                 cells.push(Cell::new(told).set_alignment(CellAlignment::Right));
             }
             table.add_row(cells);
@@ -243,15 +259,21 @@ impl Document {
             let mut cells = vec![Cell::new(thread), Cell::new("99 % of requests within")];
             for compared in &self.governors {
                 let Latency { p99_us, ratio, .. } = &compared.latencies[index];
-                let own = format!("{:.1} µs", p99_us.median);
-                let told = if compared.is_hardware() { own } else { ratio.told() };
+                let own = |p99: &Measured| format!("{:.1} µs", p99.median);
+                let told = if compared.is_hardware() {
+                    p99_us.as_ref().map(own)
+                } else {
+                    ratio.as_ref().map(Measured::told)
+                };
+                let told = told.unwrap_or_else(|| "none served".to_owned());
                 cells.push(Cell::new(told).set_alignment(CellAlignment::Right));
             }
             table.add_row(cells);
         }
         let mut all = vec![Cell::new("all of the work"), Cell::new("")];
         let told = self.governors.iter().map(|compared| {
-            if compared.is_hardware() { String::new() } else { compared.ratio.told() }
+            let ratio = compared.ratio.as_ref().filter(|_| !compared.is_hardware());
+            ratio.map_or_else(String::new, Measured::told)
         });
         all.extend(told.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
         table.add_row(all);
@@ -259,9 +281,22 @@ impl Document {
         let numbers = self.governors.iter().map(|compared| format!("{:.1}", compared.changes));
         changes.extend(numbers.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
         table.add_row(changes);
+        if self.governors.iter().any(|compared| compared.below_us > 0.0) {
+            let mut below = vec![Cell::new("below its level a run"), Cell::new("")];
+            let numbers =
+                self.governors.iter().map(|compared| format!("{:.1} µs", compared.below_us));
+            below.extend(numbers.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+            table.add_row(below);
+        }
         let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
         text.push_str(&styled(table, width, output::colour()));
         text.push_str("\nInstructions per nanosecond under hardware, and how much more or less under the others: median and 95 % interval.\n");
+        if self.governors.iter().any(|compared| compared.below_us > 0.0) {
+            text.push_str("Below its level: code ran faster than it may, as the governor had not seen it, or was not told; a processor might not be stable then.\n");
+        }
+        if self.is_reduction_assumed {
+            text.push_str("The model does not say what is left of its levels where the firmware reduces them for governors in software; 100 MHz off L0 are assumed.\n");
+        }
         text
     }
 }

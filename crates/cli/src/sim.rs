@@ -28,6 +28,7 @@ struct Document<'a> {
     model: &'a str,
     governor: &'static str,
     seed: u64,
+    end_us: f64,
     segments: u64,
     threads: Vec<Thread<'a>>,
     cores: Vec<Core<'a>>,
@@ -68,6 +69,7 @@ struct Core<'a> {
     governor_us: f64,
     delayed_us: f64,
     idle_us: f64,
+    below_us: f64,
     changes: u64,
     interrupts: u64,
 }
@@ -175,6 +177,7 @@ fn document<'a>(
         governor_us: us(core.stolen),
         delayed_us: us(core.delayed),
         idle_us: us(core.idle),
+        below_us: us(core.below),
         changes: core.changes,
         interrupts: core.interrupts,
     });
@@ -185,6 +188,7 @@ fn document<'a>(
         model: &model.identity.name,
         governor: governor.name(),
         seed,
+        end_us: us(outcome.end),
         segments: outcome.segments,
         threads: threads.collect(),
         cores: cores.collect(),
@@ -253,7 +257,12 @@ fn states(model: &Model, core: &Totals) -> String {
         format!("{name} {} ({:.2} %)", span(time), 100.0 * time as f64 / all as f64)
     });
     let parts: Vec<String> = parts.collect();
-    format!("{}; {} changes of level", parts.join(", "), core.changes)
+    let below = if core.below > 0 {
+        format!("; {} of it below the level that the code asks for", span(core.below))
+    } else {
+        String::new()
+    };
+    format!("{}; {} changes of level{below}", parts.join(", "), core.changes)
 }
 
 /// A time as people read it.

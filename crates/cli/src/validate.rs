@@ -101,8 +101,8 @@ fn text((paper, rows): &Recreated) -> String {
 fn markdown(recreated: &[Recreated]) -> String {
     let mut text = String::from(
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. Written by \
-         `dimmer validate --markdown docs/VALIDATION.md`; a test compares.\nThe simulator knows the processor's model alone \
-         ([model.md](model.md)); a row that is a model's parameter seen again says so.\n",
+         `dimmer validate --markdown docs/VALIDATION.md`; a test compares.\nThe simulator knows the processor's model \
+         ([model.md](model.md)), what governors in software cost, and the experiment; a row that is a parameter seen again says so.\n",
     );
     for (paper, rows) in recreated {
         let _ = writeln!(text, "\n## {}\n\n{}.\n", paper.name(), verdict(rows));

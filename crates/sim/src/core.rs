@@ -7,7 +7,7 @@ use dimmer_processor::units::LicenceLevel;
 
 use crate::governor::Software;
 use crate::program::{Extent, Segment};
-use crate::{Clocks, Moment, PS};
+use crate::{Clocks, Moment, PS, State};
 
 /// In which states a core spent its time (ps); they add up to all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,9 @@ pub struct Totals {
     pub delayed: Moment,
     /// With nothing to run.
     pub idle: Moment,
+    /// Of the time at the levels, that at a lower one than the code asks for: a governor in software has not seen it, or was not told.
+    /// The processor would not be stable (paper 000 §4.2).
+    pub below: Moment,
     /// How often its level changed.
     pub changes: u64,
     /// How often a governor in software interrupted it.
@@ -116,8 +119,11 @@ pub(crate) struct Core {
     pub(crate) is_counted: bool,
     pub(crate) totals: Totals,
     order: Order,
-    /// What the governors last saw run.
+    /// What the governors last saw run, and the level that it asks for.
     pub(crate) demand: Demand,
+    pub(crate) asked: LicenceLevel,
+    /// What the observer was told last.
+    pub(crate) told: State,
 }
 
 impl Core {
@@ -146,6 +152,8 @@ impl Core {
             totals: Totals { level: vec![0; levels], ..Totals::default() },
             order,
             demand: Demand::SCALAR,
+            asked: LicenceLevel::new(0),
+            told: State { level: LicenceLevel::new(0), is_throttled: false, is_still: false },
         }
     }
 
@@ -196,11 +204,18 @@ impl Core {
             () => &mut totals.level[level],
         };
         *state += span;
-        if !is_still {
+        let is_executing =
+            is_active && !is_still && begin >= self.stolen_until.max(self.delayed_until);
+        if is_executing && self.asked > self.level() && !matches!(self.software, Software::Absent) {
+            self.totals.below += span;
+        }
+        // Unhalted cycles.
+        if is_active && !is_still {
             self.cycles += self.ghz * span as f64 / PS as f64;
         }
         let class = self.demand.class;
         let mut counted = 0.0;
+        let busy = self.slots.iter().flatten().count().max(1) as f64;
         for running in self.slots.iter_mut().flatten() {
             let done = running.rate * span as f64;
             running.left -= done;
@@ -209,7 +224,8 @@ impl Core {
                 running.left = 0.0;
             }
             let wide = done * running.segment.share;
-            self.scaled += span as f64 - done * running.segment.memory_ns * PS as f64;
+            let waited = done * running.segment.memory_ns * PS as f64;
+            self.scaled += (span as f64 - waited) / busy;
             if running.segment.class == InstructionClass::Heavy512 {
                 // A fused multiplication and addition is two.
                 self.operations += 2.0 * wide;
@@ -224,19 +240,25 @@ impl Core {
         }
     }
 
-    /// Takes over what the processor's governor wants now; whether that is something else than before.
-    pub(crate) fn obey(&mut self) -> bool {
+    /// Takes over what the processor's governor wants now.
+    pub(crate) fn obey(&mut self) {
         let counts = self.hardware.counts();
         if self.counting.map(|(of, _)| of) != counts {
             self.counting = counts.map(|of| (of, of as f64));
         }
         let order = self.hardware.order();
-        let is_new = order != self.order;
         if order.level != self.order.level && matches!(self.software, Software::Absent) {
             self.totals.changes += 1;
         }
         self.order = order;
-        is_new
+    }
+
+    /// The level that the governor in software has decided for, whether it is set already or not.
+    pub(crate) fn wanted(&self) -> LicenceLevel {
+        match self.act {
+            Some(Act::Set(level)) => level,
+            _ => self.set,
+        }
     }
 
     /// Whether what the processor's governor counts was executed.

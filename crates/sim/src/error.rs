@@ -19,7 +19,7 @@ pub enum SimError {
         /// How many it has.
         has: u32,
     },
-    /// Nobody can go on: all who have not finished wait for locks.
+    /// Threads wait for locks that they hold themselves, one for the other.
     #[error("deadlock at {at_us} µs of simulated time: {}", .waiting.join(", "))]
     Deadlock {
         /// When (µs).
@@ -32,6 +32,16 @@ pub enum SimError {
         "thread {thread} gives back lock {lock} at {at_us} µs of simulated time, which it does not hold"
     )]
     NotLocked {
+        /// When (µs).
+        at_us: u64,
+        /// Its name.
+        thread: String,
+        /// The lock's number.
+        lock: usize,
+    },
+    /// A thread finishes with a lock that nobody can take any more.
+    #[error("thread {thread} finishes at {at_us} µs of simulated time with lock {lock}")]
+    KeepsLock {
         /// When (µs).
         at_us: u64,
         /// Its name.

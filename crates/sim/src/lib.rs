@@ -29,7 +29,7 @@ pub use self::core::Totals;
 pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
 pub use self::machine::{Machine, Settings, ThreadTotals};
-pub use self::observer::Observer;
+pub use self::observer::{Observer, State};
 pub use self::program::{Arrivals, Extent, Licence, Program, Script, Segment, Step};
 
 /// A moment of simulated time (ps), from the machine's start; 213 days are as far as it goes.

@@ -15,7 +15,7 @@ use crate::governor::{Costs, Governor, Software};
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
 use crate::sched::{Fair, Scheduler};
-use crate::{Clocks, Moment, Observer, PS, Random, SimError};
+use crate::{Clocks, Moment, Observer, PS, Random, SimError, State};
 
 const L0: LicenceLevel = LicenceLevel::new(0);
 
@@ -166,7 +166,7 @@ impl<O: Observer> Machine<O> {
             migration: migration(model),
             control: PowerControl::default(),
             chance: Random::new(settings.seed),
-            scheduler: Fair::new(cores.len() * threads),
+            scheduler: Fair::new(cores.len() * threads, threads),
             cores,
             active: 0,
             threads: Vec::new(),
@@ -198,9 +198,9 @@ impl<O: Observer> Machine<O> {
     /// If threads wait for each other, give back what they do not hold, or go on without doing anything.
     pub fn run(&mut self, end: Moment) -> Result<bool, SimError> {
         while let Some((time, target)) = self.queue.next(end) {
-            self.now = time;
             match target {
                 Target::Thread { index: thread } => {
+                    self.now = time;
                     let thread = index(thread);
                     let cpu = self.scheduler.ready(thread, self.threads[thread].pinned);
                     self.wakes(cpu)?;
@@ -208,13 +208,20 @@ impl<O: Observer> Machine<O> {
                 Target::Core { index: core, generation } => {
                     let core = index(core);
                     if self.cores[core].generation == generation {
+                        self.now = time;
                         self.happens(core)?;
                     }
                 }
             }
-        }
-        if self.queue.is_empty() {
-            self.none_waits()?;
+            // Events that became void are dropped before they are more than the others.
+            let most = 64 + 4 * (self.cores.len() + self.threads.len());
+            let cores = &self.cores;
+            self.queue.compact(most, |target| match target {
+                Target::Core { index: core, generation } => {
+                    cores[index(core)].generation == generation
+                }
+                Target::Thread { .. } => true,
+            });
         }
         if end < Moment::MAX {
             self.now = self.now.max(end);
@@ -303,8 +310,9 @@ impl<O: Observer> Machine<O> {
             let Some(running) = &self.cores[core].slots[slot] else { continue };
             let thread = running.thread;
             if running.is_over(self.now) {
-                self.goes_on(core, slot, thread)?;
+                self.goes_on(core, slot)?;
             } else if running.slice_ends <= self.now {
+                self.observer.stops(self.now, core, thread);
                 self.threads[thread].interrupted = self.cores[core].slots[slot].take();
                 self.scheduler.preempted(thread, self.cpu(core, slot));
                 self.fill(core, slot)?;
@@ -325,25 +333,36 @@ impl<O: Observer> Machine<O> {
                 this.delayed_until =
                     this.delayed_until.max(self.now).saturating_add(self.migration);
             }
+            let slice_ends = self.slice_ends(cpu);
             if let Some(interrupted) = self.threads[thread].interrupted.take() {
-                let slice_ends = self.slice_ends(cpu);
+                self.observer.runs(self.now, core, thread, &interrupted.segment);
                 self.cores[core].slots[slot] = Some(Running { slice_ends, ..interrupted });
             } else {
-                self.takes_steps(core, slot, thread)?;
+                self.takes_steps(core, slot, thread, slice_ends)?;
             }
         }
         Ok(())
     }
 
-    /// The thread's segment is over.
-    fn goes_on(&mut self, core: usize, slot: usize, thread: usize) -> Result<(), SimError> {
-        self.cores[core].slots[slot] = None;
-        self.takes_steps(core, slot, thread)?;
+    /// The thread's segment is over; its turn is not.
+    fn goes_on(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
+        if let Some(Running { thread, slice_ends, .. }) = self.cores[core].slots[slot].take() {
+            self.takes_steps(core, slot, thread, slice_ends)?;
+            if self.cores[core].slots[slot].is_none() {
+                self.observer.stops(self.now, core, thread);
+            }
+        }
         self.fill(core, slot)
     }
 
     /// Takes the thread's next steps, until one takes time.
-    fn takes_steps(&mut self, core: usize, slot: usize, thread: usize) -> Result<(), SimError> {
+    fn takes_steps(
+        &mut self,
+        core: usize,
+        slot: usize,
+        thread: usize,
+        slice_ends: Moment,
+    ) -> Result<(), SimError> {
         // More than any program here does at once.
         const MOST: usize = 100_000;
         for _ in 0..MOST {
@@ -351,7 +370,6 @@ impl<O: Observer> Machine<O> {
             match this.program.next(self.now, &mut this.chance) {
                 Step::Run(segment) => {
                     self.segments += 1;
-                    let slice_ends = self.slice_ends(self.cpu(core, slot));
                     let running = Running::new(thread, segment, self.now, slice_ends);
                     if running.is_over(self.now) {
                         continue;
@@ -373,7 +391,7 @@ impl<O: Observer> Machine<O> {
                     if taken.owner.is_some() {
                         taken.waiting.push_back(thread);
                         self.threads[thread].waits_for = Some(lock);
-                        return Ok(());
+                        return self.no_deadlock(thread);
                     }
                     taken.owner = Some(thread);
                 }
@@ -385,7 +403,11 @@ impl<O: Observer> Machine<O> {
                 }
                 Step::End => {
                     this.totals.finished = Some(self.now);
-                    return Ok(());
+                    let kept = self.locks.iter().position(|lock| lock.owner == Some(thread));
+                    let name = || self.threads[thread].totals.name.clone();
+                    let at_us = self.now / PS / 1000;
+                    let error = |lock| SimError::KeepsLock { at_us, thread: name(), lock };
+                    return kept.map_or(Ok(()), |lock| Err(error(lock)));
                 }
             }
         }
@@ -430,13 +452,11 @@ impl<O: Observer> Machine<O> {
         if demand != before {
             let Self { rules, control, chance, .. } = self;
             self.cores[core].hardware.runs(self.now / PS, demand, rules, control, chance);
-            self.tell_software(core, &before, &demand);
+            self.cores[core].asked = self.rules.level_of(&demand);
+            self.tell_software(core, &before);
         }
-        if self.cores[core].obey() {
-            let this = &self.cores[core];
-            let (order, still) = (this.order(), this.is_still(self.now));
-            self.observer.core(self.now, core, this.level(), order.is_throttled, still);
-        }
+        self.cores[core].obey();
+        self.interrupt_if_armed(core);
         let before = self.active;
         let is_active = self.cores[core].is_active();
         match (std::mem::replace(&mut self.cores[core].is_counted, is_active), is_active) {
@@ -446,7 +466,8 @@ impl<O: Observer> Machine<O> {
                 let idle = self.now - this.idle_since;
                 let mut states = self.idle.iter().rev();
                 let wakes = states.find(|(pays_from, _)| *pays_from <= idle);
-                this.delayed_until = self.now.saturating_add(wakes.map_or(0, |(_, wakes)| *wakes));
+                let from = this.delayed_until.max(self.now);
+                this.delayed_until = from.saturating_add(wakes.map_or(0, |(_, wakes)| *wakes));
             }
             (true, false) => {
                 self.active -= 1;
@@ -455,7 +476,11 @@ impl<O: Observer> Machine<O> {
             _ => {}
         }
         if self.active != before && self.clocks.differ(self.active, before) {
-            for other in (0..self.cores.len()).filter(|other| *other != core) {
+            for other in 0..self.cores.len() {
+                // Idle cores get theirs when they wake up.
+                if other == core || !self.cores[other].is_active() {
+                    continue;
+                }
                 self.advance(other);
                 self.set_clock(other);
                 self.schedule(other);
@@ -463,6 +488,20 @@ impl<O: Observer> Machine<O> {
         }
         self.set_clock(core);
         self.schedule(core);
+        self.tell_observer(core);
+    }
+
+    /// Tells the observer what the core's state is, if it has changed.
+    fn tell_observer(&mut self, core: usize) {
+        let this = &mut self.cores[core];
+        let state = State {
+            level: this.level(),
+            is_throttled: this.order().is_throttled,
+            is_still: this.is_still(self.now),
+        };
+        if std::mem::replace(&mut this.told, state) != state {
+            self.observer.core(self.now, core, state);
+        }
     }
 
     /// The clock by the levels in force.
@@ -505,17 +544,22 @@ impl<O: Observer> Machine<O> {
         slice.map_or(Moment::MAX, |slice| self.now.saturating_add(slice))
     }
 
-    /// Whether all who have not finished can go on, nothing being left to happen.
-    fn none_waits(&self) -> Result<(), SimError> {
-        let waiting = self.threads.iter().filter_map(|thread| {
-            let lock = thread.waits_for?;
-            let owner = self.locks.get(lock)?.owner?;
-            let (name, owner) = (&thread.totals.name, &self.threads[owner].totals.name);
-            Some(format!("thread {name} waits for lock {lock}, which {owner} holds"))
-        });
-        let waiting: Vec<String> = waiting.collect();
-        let at_us = self.now / PS / 1000;
-        if waiting.is_empty() { Ok(()) } else { Err(SimError::Deadlock { at_us, waiting }) }
+    /// Whether those for whom this thread waits, one for the other, do not wait for it.
+    fn no_deadlock(&self, thread: usize) -> Result<(), SimError> {
+        let mut waiting = Vec::new();
+        let mut waits = thread;
+        while let Some(lock) = self.threads[waits].waits_for
+            && let Some(owner) = self.locks[lock].owner
+        {
+            let (name, by) = (&self.threads[waits].totals.name, &self.threads[owner].totals.name);
+            waiting.push(format!("thread {name} waits for lock {lock}, which {by} holds"));
+            if owner == thread {
+                let at_us = self.now / PS / 1000;
+                return Err(SimError::Deadlock { at_us, waiting });
+            }
+            waits = owner;
+        }
+        Ok(())
     }
 }
 

@@ -4,45 +4,64 @@ use dimmer_processor::units::LicenceLevel;
 
 use crate::{Moment, Segment};
 
+/// What a core does with its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The level in force.
+    pub level: LicenceLevel,
+    /// Whether wide code is throttled.
+    pub is_throttled: bool,
+    /// Whether it stands still, for the clock changes.
+    pub is_still: bool,
+}
+
 /// Sees what changes.
 pub trait Observer {
-    /// A core's level, or whether it is throttled or stands still, has changed.
-    fn core(
-        &mut self,
-        now: Moment,
-        core: usize,
-        level: LicenceLevel,
-        throttled: bool,
-        still: bool,
-    ) {
-        let _ = (now, core, level, throttled, still);
+    /// A core's state has changed.
+    fn core(&mut self, now: Moment, core: usize, state: State) {
+        let _ = (now, core, state);
     }
 
-    /// A thread begins a segment on a core.
+    /// A thread begins a segment on a core, or goes on with it.
     fn runs(&mut self, now: Moment, core: usize, thread: usize, segment: &Segment) {
         let _ = (now, core, thread, segment);
+    }
+
+    /// A thread stops running on a core: it sleeps, waits, has finished, or has had its turn.
+    fn stops(&mut self, now: Moment, core: usize, thread: usize) {
+        let _ = (now, core, thread);
+    }
+
+    /// A governor in software has decided for this level.
+    fn decides(&mut self, now: Moment, core: usize, level: LicenceLevel) {
+        let _ = (now, core, level);
     }
 }
 
 impl Observer for () {}
 
 impl<O: Observer> Observer for Option<O> {
-    fn core(
-        &mut self,
-        now: Moment,
-        core: usize,
-        level: LicenceLevel,
-        throttled: bool,
-        still: bool,
-    ) {
+    fn core(&mut self, now: Moment, core: usize, state: State) {
         if let Some(observer) = self {
-            observer.core(now, core, level, throttled, still);
+            observer.core(now, core, state);
         }
     }
 
     fn runs(&mut self, now: Moment, core: usize, thread: usize, segment: &Segment) {
         if let Some(observer) = self {
             observer.runs(now, core, thread, segment);
+        }
+    }
+
+    fn stops(&mut self, now: Moment, core: usize, thread: usize) {
+        if let Some(observer) = self {
+            observer.stops(now, core, thread);
+        }
+    }
+
+    fn decides(&mut self, now: Moment, core: usize, level: LicenceLevel) {
+        if let Some(observer) = self {
+            observer.decides(now, core, level);
         }
     }
 }

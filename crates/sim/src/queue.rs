@@ -36,6 +36,16 @@ impl Queue {
         }
     }
 
+    /// Drops the events that are void, once there are many.
+    pub(crate) fn compact(&mut self, most: usize, is_valid: impl Fn(Target) -> bool) {
+        if self.heap.len() > most {
+            if std::mem::take(&mut self.is_taken) {
+                self.heap.pop();
+            }
+            self.heap.retain(|Reverse((_, _, target))| is_valid(*target));
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.heap.len() == usize::from(self.is_taken)
     }

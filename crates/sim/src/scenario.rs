@@ -411,12 +411,13 @@ impl StepDocument {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "checked to be above 0; what is too long saturates"
+    reason = "what is below 0 or too long saturates, and is refused then"
 )]
 fn span(us: f64, key: &str) -> Result<Moment, String> {
-    if us > 0.0 && us <= LONGEST_US {
-        Ok((us * 1000.0 * PS as f64).round() as Moment)
+    let ps = (us * 1000.0 * PS as f64).round() as Moment;
+    if ps > 0 && us <= LONGEST_US {
+        Ok(ps)
     } else {
-        Err(format!("{key} is {us}, expected a number above 0, at most {LONGEST_US}"))
+        Err(format!("{key} is {us}, expected a number from 0.000001 to {LONGEST_US}"))
     }
 }

@@ -37,8 +37,10 @@ pub(crate) trait Scheduler {
 /// The fair one.
 #[derive(Clone, Debug)]
 pub(crate) struct Fair {
+    /// Hardware threads of a core; CPUs are numbered core by core.
+    threads_per_core: usize,
     queues: Vec<BTreeSet<(Moment, ThreadId)>>,
-    is_idle: Vec<bool>,
+    running: Vec<Option<ThreadId>>,
     /// How long each thread has run, and at least what those had that it would overtake by having slept.
     ran: Vec<Moment>,
     last_cpu: Vec<Option<CpuIndex>>,
@@ -46,18 +48,32 @@ pub(crate) struct Fair {
 }
 
 impl Fair {
-    pub(crate) fn new(cpus: usize) -> Self {
-        let (queues, is_idle) = (vec![BTreeSet::new(); cpus], vec![true; cpus]);
-        Self { queues, is_idle, ran: Vec::new(), last_cpu: Vec::new(), pinned: Vec::new() }
+    pub(crate) fn new(cpus: usize, threads_per_core: usize) -> Self {
+        let (queues, running) = (vec![BTreeSet::new(); cpus], vec![None; cpus]);
+        let (ran, last_cpu, pinned) = (Vec::new(), Vec::new(), Vec::new());
+        Self { threads_per_core, queues, running, ran, last_cpu, pinned }
     }
 
+    fn load(&self, cpu: CpuIndex) -> usize {
+        self.queues[cpu].len() + usize::from(self.running[cpu].is_some())
+    }
+
+    /// The CPU with the least to do, and of those one whose core has the least.
     fn choose(&self, thread: ThreadId) -> CpuIndex {
-        if let Some(last) = self.last_cpu[thread].filter(|last| self.is_idle[*last]) {
-            return last;
-        }
-        let load =
-            |cpu: &CpuIndex| (self.queues[*cpu].len() + usize::from(!self.is_idle[*cpu]), *cpu);
-        (0..self.queues.len()).min_by_key(load).unwrap_or(0)
+        let of_core = |cpu: CpuIndex| -> usize {
+            let first = cpu - cpu % self.threads_per_core;
+            (first..first + self.threads_per_core).map(|sibling| self.load(sibling)).sum()
+        };
+        let last = self.last_cpu[thread].filter(|last| of_core(*last) == 0);
+        let key = |cpu: &CpuIndex| (self.load(*cpu), of_core(*cpu), *cpu);
+        last.or_else(|| (0..self.queues.len()).min_by_key(key)).unwrap_or(0)
+    }
+
+    /// The least that anybody on this CPU has run who could run now.
+    fn least(&self, cpu: CpuIndex) -> Option<Moment> {
+        let first = self.queues[cpu].first().map(|(ran, _)| *ran);
+        let running = self.running[cpu].map(|thread| self.ran[thread]);
+        first.into_iter().chain(running).min()
     }
 }
 
@@ -70,8 +86,8 @@ impl Scheduler for Fair {
         }
         self.pinned[thread] = pinned.is_some();
         let cpu = pinned.unwrap_or_else(|| self.choose(thread));
-        // Who has slept does not catch up on those who wait.
-        if let Some((least, _)) = self.queues[cpu].first() {
+        // Who has slept does not catch up on those who have not.
+        if let Some(least) = self.least(cpu) {
             self.ran[thread] = self.ran[thread].max(least.saturating_sub(SLICE));
         }
         self.queues[cpu].insert((self.ran[thread], thread));
@@ -83,19 +99,22 @@ impl Scheduler for Fair {
     }
 
     fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, bool)> {
+        self.running[cpu] = None;
         let own = self.queues[cpu].pop_first();
         let taken = own.or_else(|| {
-            let others =
-                (0..self.queues.len()).filter(|other| *other != cpu && !self.is_idle[*other]);
+            let movable = |other: CpuIndex| {
+                self.queues[other].iter().copied().find(|(_, thread)| !self.pinned[*thread])
+            };
+            let others = (0..self.queues.len()).filter(|other| *other != cpu);
+            let with_some = others.filter(|other| movable(*other).is_some());
             let longest =
-                others.max_by_key(|other| (self.queues[*other].len(), usize::MAX - other))?;
-            let queue = &mut self.queues[longest];
-            let taken = queue.iter().copied().find(|(_, thread)| !self.pinned[*thread])?;
-            queue.remove(&taken);
+                with_some.max_by_key(|other| (self.queues[*other].len(), usize::MAX - other))?;
+            let taken = movable(longest)?;
+            self.queues[longest].remove(&taken);
             Some(taken)
         });
-        self.is_idle[cpu] = taken.is_none();
         let (_, thread) = taken?;
+        self.running[cpu] = Some(thread);
         let before = self.last_cpu[thread].replace(cpu);
         Some((thread, before.is_some_and(|before| before != cpu)))
     }

@@ -22,7 +22,7 @@ fn machine(settings: Settings) -> Machine<Levels> {
 struct Levels(Vec<(Moment, usize, u32)>);
 
 impl Observer for Levels {
-    fn core(&mut self, now: Moment, core: usize, level: LicenceLevel, _: bool, _: bool) {
+    fn core(&mut self, now: Moment, core: usize, State { level, .. }: State) {
         let last = self.0.iter().rfind(|(_, of, _)| *of == core).map_or(0, |(.., level)| *level);
         if last != level.index() {
             self.0.push((now, core, level.index()));
@@ -132,10 +132,18 @@ fn siblings_share_a_core_and_the_more_demanding_one_rules() {
 
 #[test]
 fn threads_that_share_a_cpu_share_its_time() {
+    for length in [1e9, 4.3e4, 4.3e6] {
+        shares_of_three(length);
+    }
+}
+
+/// Three threads whose segments have so many instructions each.
+fn shares_of_three(length: f64) {
     let mut machine = machine(Settings::default());
     for name in ["a", "b", "c"] {
-        let code = Step::Run(scalar(Extent::Instructions(1e9)));
-        machine.spawn(name, Box::new(Script::once([code])), None);
+        let code = Step::Run(scalar(Extent::Instructions(length)));
+        let steps = vec![(code, LicenceLevel::new(0))];
+        machine.spawn(name, Box::new(Script::new(steps, u64::MAX)), None);
     }
     machine.run(90 * MS).unwrap();
     let shares: Vec<f64> =
@@ -203,8 +211,8 @@ fn a_deadlock_is_told_with_time_and_threads() {
     let error = machine.run(Moment::MAX).unwrap_err().to_string();
     assert_eq!(
         error,
-        "deadlock at 10 µs of simulated time: thread a waits for lock 1, which b holds, \
-         thread b waits for lock 0, which a holds"
+        "deadlock at 10 µs of simulated time: thread b waits for lock 0, which a holds, \
+         thread a waits for lock 1, which b holds"
     );
 }
 
@@ -312,5 +320,99 @@ fn taking_over_a_thread_costs_what_the_model_says() {
     }
     machine.run(Moment::MAX).unwrap();
     let delayed: Moment = machine.cores().map(|core| core.delayed).sum();
-    assert!(delayed > 0 && delayed.is_multiple_of(3_572_000), "{delayed}");
+    assert_eq!(delayed, 3_572_000);
+}
+
+#[test]
+fn waking_up_on_another_cpu_costs_it_too() {
+    let text = builtin("i7-4770").unwrap();
+    let model = Model::parse(std::path::Path::new("i7-4770"), text).unwrap();
+    let settings = Settings { cores: 2, ..Settings::default() };
+    let mut machine = Machine::new(&model, settings, ()).unwrap();
+    let code = |us| Step::Run(scalar(Extent::Time(us * US)));
+    let sleeper = [code(10), Step::Sleep(100 * US), code(10)];
+    machine.spawn("sleeper", Box::new(Script::once(sleeper)), None);
+    // Takes the sleeper's CPU meanwhile.
+    machine.spawn("other", Box::new(Script::once([Step::Sleep(50 * US), code(1000)])), Some(0));
+    machine.run(Moment::MAX).unwrap();
+    let delayed: Vec<Moment> = machine.cores().map(|core| core.delayed).collect();
+    assert_eq!(delayed, [0, 3_572_000]);
+}
+
+/// Two threads wait for each other while a third goes on.
+#[test]
+fn a_deadlock_beside_others_is_told() {
+    let mut machine = machine(Settings { cores: 3, ..Settings::default() });
+    for (name, first, second) in [("a", 0, 1), ("b", 1, 0)] {
+        let code = Step::Run(scalar(Extent::Time(10 * US)));
+        let steps = [Step::Lock(first), code, Step::Lock(second)];
+        machine.spawn(name, Box::new(Script::once(steps)), None);
+    }
+    let code = Step::Run(scalar(Extent::Time(MS)));
+    machine.spawn("c", Box::new(Script::new(vec![(code, LicenceLevel::new(0))], 1000)), None);
+    assert!(machine.run(MS).unwrap_err().to_string().starts_with("deadlock at 10 µs"));
+}
+
+#[test]
+fn a_lock_is_not_kept() {
+    let mut machine = machine(Settings::default());
+    machine.spawn("a", Box::new(Script::once([Step::Lock(2)])), None);
+    let error = machine.run(MS).unwrap_err().to_string();
+    assert_eq!(error, "thread a finishes at 0 µs of simulated time with lock 2");
+}
+
+/// Bursts shorter than its interrupt takes, and a burst that comes while it still waits for the end of the one before.
+#[test]
+fn avxfreq_is_never_stuck() {
+    let settings = Settings { governor: Governor::AvxFreq, ..Settings::default() };
+    let l0 = LicenceLevel::new(0);
+    let run = |steps: Vec<Step>, times| {
+        let mut machine = machine(settings.clone());
+        let steps = steps.into_iter().map(|step| (step, l0)).collect();
+        machine.spawn("a", Box::new(Script::new(steps, times)), None);
+        machine.run(20 * MS).unwrap();
+        machine.cores().next().unwrap().clone()
+    };
+    let short = run(
+        vec![Step::Run(heavy(Extent::Time(US))), Step::Run(scalar(Extent::Time(US)))],
+        u64::MAX,
+    );
+    assert!(short.stolen < MS && short.below < 100 * US, "{short:?}");
+    for gap in [739, 740, 741] {
+        let (first, second) = (heavy(Extent::Time(30 * US)), heavy(Extent::Time(10 * MS)));
+        let core = run(vec![Step::Run(first), Step::Sleep(gap * US), Step::Run(second)], 1);
+        assert!(core.level[2] > 9 * MS && core.below < 200 * US, "{gap}: {core:?}");
+    }
+}
+
+/// A burst that is over before the level is set.
+#[test]
+fn the_oracle_does_not_keep_what_nobody_asks_for() {
+    let settings = Settings { governor: Governor::Oracle, ..Settings::default() };
+    let mut machine = machine(settings);
+    let scalar = |us| Step::Run(scalar(Extent::Time(us * US)));
+    let burst = Step::Run(heavy(Extent::Time(US / 2)));
+    machine.spawn("a", Box::new(Script::once([scalar(10), burst, scalar(100_000)])), None);
+    machine.run(200 * MS).unwrap();
+    let core = machine.cores().next().unwrap();
+    assert!(core.level[0] > 99 * MS, "{core:?}");
+}
+
+/// Events that became void neither pile up nor take time.
+#[test]
+fn memory_does_not_grow_with_time() {
+    let mut machine = machine(Settings { cores: 4, ..Settings::default() });
+    let short = [scalar(Extent::Time(US)), heavy(Extent::Time(US))];
+    let steps = short.map(|code| (Step::Run(code), LicenceLevel::new(0))).to_vec();
+    machine.spawn("flips", Box::new(Script::new(steps, 50_000)), Some(0));
+    for core in 1..4 {
+        let steps = [Step::Run(scalar(Extent::Instructions(1e3))), Step::Sleep(US)];
+        let steps = steps.map(|step| (step, LicenceLevel::new(0))).to_vec();
+        machine.spawn("sleeps", Box::new(Script::new(steps, 1000)), Some(core));
+    }
+    let longest = Extent::Time(90 * MS);
+    machine.spawn("long", Box::new(Script::once([Step::Run(scalar(longest))])), Some(3));
+    machine.run(Moment::MAX).unwrap();
+    let finished = machine.threads().filter_map(|thread| thread.finished).max().unwrap();
+    assert!(machine.now() - finished < 2 * MS, "{} {finished}", machine.now());
 }

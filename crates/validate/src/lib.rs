@@ -1,8 +1,8 @@
 //! Results of papers, recreated on the simulated machine and compared with what the papers report.
 //!
 //! A [`Row`] is one result: what the paper says, what the simulator gives for the same experiment, and whether the two agree within a
-//! tolerance. Nothing is looked up: the simulator knows the processor's model alone, and an experiment is described as the paper
-//! describes it. Where a row is a model's parameter seen again through an experiment, its reason says so: that it comes out shows
+//! tolerance. Nothing is looked up: the simulator knows the processor's model, what governors in software cost, and the experiment as the
+//! paper describes it. Where a row is a model's parameter seen again through an experiment, its reason says so: that it comes out shows
 //! that the machine does with it what it should, not that the parameter is right.
 #![forbid(unsafe_code)]
 

@@ -7,10 +7,9 @@ use dimmer_policy::licence::Demand;
 use dimmer_policy::licence::hardware::Rules;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, Upper};
-use dimmer_processor::units::LicenceLevel;
 use dimmer_sim::{
     Extent, Governor, Machine, Moment, Observer, PS, Random, Script, Segment, Settings, SimError,
-    Step,
+    State, Step,
 };
 
 /// As many runs as in the thesis.
@@ -56,7 +55,8 @@ pub(crate) struct Seen {
 pub(crate) struct Log(pub(crate) Vec<Seen>);
 
 impl Observer for Log {
-    fn core(&mut self, at: Moment, core: usize, level: LicenceLevel, is_throttled: bool, _: bool) {
+    fn core(&mut self, at: Moment, core: usize, state: State) {
+        let State { level, is_throttled, .. } = state;
         self.0.push(Seen { at, core, level: level.index(), is_throttled });
     }
 }

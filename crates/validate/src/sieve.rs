@@ -118,13 +118,12 @@ struct Bursts {
 }
 
 impl Bursts {
-    /// Bursts of 2^(`pow` - 1) loops of 16 multiply-adds (§3.2), or of 8 times as many scalar additions, one a cycle.
+    /// Bursts of 2^(`pow` - 1) loops of 16 multiply-adds (§3.2), or of as many scalar additions, one a cycle.
     fn new(pow: u32, model: &Model) -> Result<Self, SimError> {
         let instructions = 2.0_f64.powf(f64::from(pow) - 1.0) * 16.0;
         let extent = Extent::Instructions(instructions);
         let wide = Segment { extent, ..FMA_512 };
-        let additions = Extent::Instructions(instructions);
-        let scalar = Segment { extent: additions, ..Segment::SCALAR };
+        let scalar = Segment { extent, ..Segment::SCALAR };
         let sieve = Segment { extent: Extent::Instructions(SIEVE), ..Segment::SCALAR };
         let iteration = |steps: &[Segment]| time(model, steps);
         let apart = iteration(&[sieve])? + iteration(&[wide])?;

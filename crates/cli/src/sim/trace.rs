@@ -1,88 +1,107 @@
-//! A time line for Perfetto, in the trace event format ("Trace Event Format", Google, 2016): one track a core for its level, one for
-//! what runs on it.
+//! A time line for Perfetto, in the trace event format ("Trace Event Format", Google, 2016): for each core a track with its level and what a
+//! governor in software decides, and one for each thread that runs there.
+
+use std::collections::BTreeMap;
 
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 use dimmer_sim::scenario::Outcome;
-use dimmer_sim::{Moment, Observer, Segment};
+use dimmer_sim::{Moment, Observer, Segment, State};
 use serde_json::{Value, json};
+
+/// The track of a core's level; those of threads follow.
+const LEVEL: usize = 0;
 
 /// What was seen, in order.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
-    levels: Vec<(Moment, usize, LicenceLevel, bool, bool)>,
-    runs: Vec<(Moment, usize, usize, usize)>,
+    states: Vec<(Moment, usize, State)>,
+    decisions: Vec<(Moment, usize, LicenceLevel)>,
+    /// Core, thread, and the step that it runs from then on; none if it stops.
+    runs: Vec<(Moment, usize, usize, Option<usize>)>,
 }
 
 impl Observer for Trace {
-    fn core(
-        &mut self,
-        now: Moment,
-        core: usize,
-        level: LicenceLevel,
-        throttled: bool,
-        still: bool,
-    ) {
-        self.levels.push((now, core, level, throttled, still));
+    fn core(&mut self, now: Moment, core: usize, state: State) {
+        self.states.push((now, core, state));
     }
 
     fn runs(&mut self, now: Moment, core: usize, thread: usize, segment: &Segment) {
-        self.runs.push((now, core, thread, segment.counter));
+        self.runs.push((now, core, thread, Some(segment.counter)));
+    }
+
+    fn stops(&mut self, now: Moment, core: usize, thread: usize) {
+        self.runs.push((now, core, thread, None));
+    }
+
+    fn decides(&mut self, now: Moment, core: usize, level: LicenceLevel) {
+        self.decisions.push((now, core, level));
     }
 }
 
 impl Trace {
     /// The trace as JSON.
     pub(super) fn json(&self, model: &Model, outcome: &Outcome) -> serde_json::Result<String> {
-        let end = outcome.threads.iter().filter_map(|thread| thread.finished).max();
-        let seen =
-            self.levels.iter().map(|(now, ..)| *now).chain(self.runs.iter().map(|(now, ..)| *now));
-        let end = seen.chain(end).max().unwrap_or(0);
+        let end = outcome.end;
+        let name = |level: LicenceLevel| {
+            let index = usize::try_from(level.index()).unwrap_or(usize::MAX);
+            model.levels.get(index).map_or("", |level| level.name.as_str())
+        };
+        let told = |State { level, is_throttled, is_still }: State| match (is_still, is_throttled) {
+            (true, _) => format!("{}, standing still", name(level)),
+            (false, true) => format!("{}, throttled", name(level)),
+            (false, false) => name(level).to_owned(),
+        };
+        let first = State { level: LicenceLevel::new(0), is_throttled: false, is_still: false };
         let mut events: Vec<Value> = Vec::new();
-        for (core, _) in outcome.cores.iter().enumerate() {
-            let named = |kind: &str, track: usize, name: String| json!({"ph": "M", "pid": core, "tid": track, "name": kind, "args": {"name": name}});
-            events.push(named("process_name", 0, format!("core {core}")));
-            events.push(named("thread_name", 0, "licence level".to_owned()));
-            events.push(named("thread_name", 1, "runs".to_owned()));
-            let levels = self.levels.iter().filter(|(_, of, ..)| *of == core);
-            let states = levels.map(|(now, _, level, throttled, still)| {
-                let index = usize::try_from(level.index()).unwrap_or(usize::MAX);
-                let name = model.levels.get(index).map_or("", |level| &level.name);
-                let state = match (still, throttled) {
-                    (true, _) => format!("{name}, standing still"),
-                    (false, true) => format!("{name}, throttled"),
-                    (false, false) => name.to_owned(),
-                };
-                (*now, state)
-            });
-            let first = model.levels.first().map_or("", |level| &level.name).to_owned();
-            let states = std::iter::once((0, first)).chain(states).collect();
-            slices(&mut events, (core, 0), states, end);
-            let runs = self.runs.iter().filter(|(_, of, ..)| *of == core);
-            let runs = runs.map(|(now, _, thread, counter)| {
-                let thread = outcome.threads.get(*thread);
-                let name = thread.map_or("", |thread| &thread.name);
-                (*now, format!("{name}, step {}", counter + 1))
-            });
-            slices(&mut events, (core, 1), runs.collect(), end);
+        for core in 0..outcome.cores.len() {
+            events.push(named("process_name", (core, LEVEL), &format!("core {core}")));
+            events.push(named("thread_name", (core, LEVEL), "licence level"));
+            let states = self.states.iter().filter(|(_, of, _)| *of == core);
+            let states = std::iter::once((0, Some(told(first))))
+                .chain(states.map(|(now, _, state)| (*now, Some(told(*state)))));
+            slices(&mut events, (core, LEVEL), &states.collect::<Vec<_>>(), end);
+            let mut threads: BTreeMap<usize, Vec<(Moment, Option<String>)>> = BTreeMap::new();
+            for (now, _, thread, step) in self.runs.iter().filter(|(_, of, ..)| *of == core) {
+                let step = step.map(|step| format!("step {}", step + 1));
+                threads.entry(*thread).or_default().push((*now, step));
+            }
+            for (thread, runs) in threads {
+                let track = (core, LEVEL + 1 + thread);
+                let name = outcome.threads.get(thread).map_or("", |thread| &thread.name);
+                events.push(named("thread_name", track, name));
+                slices(&mut events, track, &runs, end);
+            }
+        }
+        for (now, core, level) in &self.decisions {
+            let decision = format!("governor: {}", name(*level));
+            events.push(json!({"ph": "i", "s": "t", "pid": core, "tid": LEVEL, "ts": us(*now), "name": decision}));
         }
         serde_json::to_string(&json!({"displayTimeUnit": "ns", "traceEvents": events}))
     }
 }
 
-/// Each state from its begin to the next one's, as an event of its own.
+fn named(kind: &str, (core, track): (usize, usize), name: &str) -> Value {
+    json!({"ph": "M", "pid": core, "tid": track, "name": kind, "args": {"name": name}})
+}
+
+/// Each state from its begin to the next one's, as an event of its own; none is a gap.
 fn slices(
     events: &mut Vec<Value>,
     (core, track): (usize, usize),
-    states: Vec<(Moment, String)>,
+    states: &[(Moment, Option<String>)],
     end: Moment,
 ) {
-    let us = |moment: Moment| moment as f64 / 1e6;
     for (index, (begin, name)) in states.iter().enumerate() {
         let until = states.get(index + 1).map_or(end, |(next, _)| *next);
-        if until > *begin {
+        if let Some(name) = name.as_ref().filter(|_| until > *begin) {
             let event = json!({"ph": "X", "pid": core, "tid": track, "ts": us(*begin), "dur": us(until - begin), "name": name});
             events.push(event);
         }
     }
+}
+
+/// Microseconds.
+fn us(moment: Moment) -> f64 {
+    moment as f64 / 1e6
 }

@@ -1,4 +1,5 @@
-//! The governor that knows what will run: the best that any other could do with the same changes of the clock.
+//! The governor that knows what will run next on its core: where one thread runs there, no other that grants what is asked for could do
+//! better at the same prices.
 
 use dimmer_processor::units::LicenceLevel;
 

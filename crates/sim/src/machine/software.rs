@@ -57,29 +57,35 @@ impl<O: Observer> Machine<O> {
             this.set = level;
             this.totals.changes += 1;
             this.still_until = self.now.saturating_add(self.stall);
-            let throttled = this.order().is_throttled;
-            self.observer.core(self.now, core, level, throttled, self.stall > 0);
+            self.observer.decides(self.now, core, level);
+        }
+    }
+
+    /// The counter interrupts at the first 512-bit operation while it is armed, whenever that was.
+    pub(super) fn interrupt_if_armed(&mut self, core: usize) {
+        let this = &self.cores[core];
+        if let Software::AvxFreq(avxfreq) = &this.software
+            && avxfreq.is_armed()
+            && this.act.is_none()
+            && this.demand.class == InstructionClass::Heavy512
+        {
+            self.steal(core, self.settings.costs.interrupt_ns, Some(Act::Interrupt));
         }
     }
 
     /// Other code runs on the core than before.
-    pub(super) fn tell_software(&mut self, core: usize, before: &Demand, demand: &Demand) {
+    pub(super) fn tell_software(&mut self, core: usize, before: &Demand) {
         if let Software::Absent = self.cores[core].software {
             return;
         }
-        let (asked, had) = (self.rules.level_of(demand), self.rules.level_of(before));
+        let (asked, had) = (self.cores[core].asked, self.rules.level_of(before));
         let now_ns = self.now / PS;
-        let held = self.cores[core].set;
+        let held = self.cores[core].wanted();
         let call_ns = self.settings.costs.call_ns;
         let prices = self.prices(held.max(asked).max(had));
         let this = &mut self.cores[core];
         match &mut this.software {
-            Software::Absent | Software::User(_) => {}
-            Software::AvxFreq(avxfreq) => {
-                if avxfreq.is_armed() && demand.class == InstructionClass::Heavy512 {
-                    self.steal(core, self.settings.costs.interrupt_ns, Some(Act::Interrupt));
-                }
-            }
+            Software::Absent | Software::User(_) | Software::AvxFreq(_) => {}
             Software::Oracle => {
                 let gap = if asked < held { self.gap(core, asked) } else { Gap::default() };
                 let level = oracle::level(asked, held, &gap, &prices);
@@ -125,10 +131,10 @@ impl<O: Observer> Machine<O> {
     /// for their turn or a lock, it is not known where and when they will run: the oracle knows those that run.
     fn gap(&self, core: usize, asked: LicenceLevel) -> Gap {
         let ghz = self.clocks.ghz(L0, self.active);
-        let add = |gap: &mut Gap, segment: &Segment| {
+        let add = |gap: &mut Gap, segment: &Segment, extent: Extent| {
             let scaled_ns = 1.0 / (segment.ipc * ghz);
             let each_ns = scaled_ns + segment.memory_ns;
-            let ns = match segment.extent {
+            let ns = match extent {
                 Extent::Time(span) => span as f64 / PS as f64,
                 Extent::Instructions(n) => n * each_ns,
             };
@@ -139,11 +145,15 @@ impl<O: Observer> Machine<O> {
             let thread = &self.threads[running.thread];
             let (mut program, mut chance) = (thread.program.copy(), thread.chance.clone());
             let mut gap = Gap::default();
-            add(&mut gap, &running.segment);
+            let left = match running.segment.extent {
+                Extent::Time(_) => Extent::Time(running.ends.saturating_sub(self.now)),
+                Extent::Instructions(_) => Extent::Instructions(running.left),
+            };
+            add(&mut gap, &running.segment, left);
             for _ in 0..LOOK_AHEAD {
                 match program.next(self.now, &mut chance) {
                     Step::Run(next) if self.rules.level_of(&next.demand()) > asked => break,
-                    Step::Run(next) => add(&mut gap, &next),
+                    Step::Run(next) => add(&mut gap, &next, next.extent),
                     Step::Sleep(span) => gap.ns += span as f64 / PS as f64,
                     Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Served(_) => {}
                     Step::End => break,

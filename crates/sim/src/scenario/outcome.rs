@@ -12,6 +12,8 @@ pub struct Outcome {
     pub threads: Vec<ThreadOutcome>,
     /// In which states each core spent its time.
     pub cores: Vec<Totals>,
+    /// When it ended (ps).
+    pub end: Moment,
     /// Stretches of code that were begun.
     pub segments: u64,
 }
@@ -93,6 +95,7 @@ impl Outcome {
         Self {
             threads: threads.collect(),
             cores: machine.cores().cloned().collect(),
+            end: machine.now(),
             segments: machine.segments(),
         }
     }

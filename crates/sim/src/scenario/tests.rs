@@ -67,7 +67,7 @@ fn whatever_is_wrong_is_told_with_its_place() {
         "per_cycle = 0",
         "`per_cycle` is 0, expected a number from 0.000001 to 64",
     );
-    check("us = 10 }", "us = 1e300 }", "expected a number above 0, at most 86400000000");
+    check("us = 10 }", "us = 1e300 }", "expected a number from 0.000001 to 86400000000");
     check("cpu = 1", "cpu = 2", "thread `t`: `cpu` is 2, but CPUs are 0 to 1");
     check("times = 3", "times = 0", "for ever, but there is no `end_us`");
     check(

@@ -45,11 +45,15 @@ pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyho
 /// The best governor in one sentence.
 fn title(document: &Document) -> String {
     let others = document.governors.iter().filter(|governor| !governor.is_hardware());
-    let best = others.max_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median));
-    match best.filter(|best| best.ratio.median > 1.001) {
-        Some(best) => {
-            let percent = 100.0 * (best.ratio.median - 1.0);
-            format!("Under {} the same work is done {percent:.1} % faster.", best.governor)
+    // One that lets code run faster than it may is not the best.
+    let sound = others.filter(|governor| governor.below_us == 0.0);
+    let told =
+        sound.filter_map(|governor| Some((governor.governor, governor.ratio.as_ref()?.median)));
+    let best = told.max_by(|a, b| a.1.total_cmp(&b.1));
+    match best.filter(|(_, ratio)| *ratio > 1.001) {
+        Some((governor, ratio)) => {
+            let percent = 100.0 * (ratio - 1.0);
+            format!("Under {governor} the same work is done {percent:.1} % faster.")
         }
         None => "No governor does the work faster than the processor's own.".to_owned(),
     }
@@ -57,23 +61,23 @@ fn title(document: &Document) -> String {
 
 fn figures(document: &Document) -> Result<Vec<Figure>, DrawError> {
     let others = || document.governors.iter().filter(|governor| !governor.is_hardware());
-    let way = |governor: &Compared, measured: &Measured| Way {
-        name: governor.governor,
-        ratio: measured.median,
-        ci95: measured.ci95,
+    let ways = |measured: &dyn Fn(&Compared) -> Option<Measured>| -> Vec<Way> {
+        let way = |governor: &Compared| {
+            let Measured { median, ci95, .. } = measured(governor)?;
+            Some(Way { name: governor.governor, ratio: median, ci95 })
+        };
+        others().filter_map(way).collect()
     };
-    let all: Vec<Way> = others().map(|governor| way(governor, &governor.ratio)).collect();
-    let mut figures = vec![plot::ratios("All of the work", "how much faster", &all)?];
+    let mut figures =
+        vec![plot::ratios("All of the work", "how much faster", &ways(&|one| one.ratio))?];
     let Some(first) = document.governors.first() else { return Ok(figures) };
     for (index, phase) in first.phases.iter().enumerate() {
-        let ways: Vec<Way> =
-            others().map(|governor| way(governor, &governor.phases[index].ratio)).collect();
+        let ways = ways(&|governor| governor.phases[index].ratio);
         let title = format!("{}, {}", phase.thread, phase.code);
         figures.push(plot::ratios(&title, "more instructions in the same time", &ways)?);
     }
     for (index, latency) in first.latencies.iter().enumerate() {
-        let ways: Vec<Way> =
-            others().map(|governor| way(governor, &governor.latencies[index].ratio)).collect();
+        let ways = ways(&|governor| governor.latencies[index].ratio);
         let title = format!("{}, latency of 99 % of requests", latency.thread);
         figures.push(plot::ratios(&title, "longer (more is worse)", &ways)?);
     }
