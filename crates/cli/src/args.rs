@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Sim(Sim),
     /// Compares governors of licence levels on a workload, on a processor model.
     Compare(Compare),
-    /// Runs phases of scalar and wide-vector code on a processor model.
+    /// Runs phases of scalar and wide-vector code, on this machine or on a processor model.
     Phases(Phases),
     /// Recreates a paper's results on the simulated processor, row by row.
     Validate(Validate),
@@ -430,7 +430,11 @@ pub(crate) struct Compare {
 Durations are those of heavy wide code, light wide code and scalar code in turn; 0 leaves a phase out. Heavy are independent 512-bit \
 multiply-adds, 31 an iteration; light are those that wait for each other, one an iteration; an iteration of scalar code takes one cycle.
 
+Without --model they run on this machine, pinned to a CPU; without AVX-512, in 256 bits. Phases in which others had the CPU for more \
+than 1 % of the time are left out and counted. The first Ctrl-C ends after the run under way, the second at once.
+
 Examples:
+  dimmer phases 0 0 20000 2000 0 666
   dimmer phases 0 0 2000000 200000 0 666 --model i9-7940x
   dimmer phases 200 150 400 0 100 --model i9-7940x --governor avxfreq")]
 pub(crate) struct Phases {
@@ -438,19 +442,25 @@ pub(crate) struct Phases {
     #[arg(value_name = "MICROSECONDS", required = true, value_parser = clap::value_parser!(u64).range(0..=3_600_000_000))]
     pub(crate) durations: Vec<u64>,
 
-    /// The processor: a model by name or file.
+    /// Simulates this processor instead, a model by name or file.
     #[arg(long, value_name = "MODEL")]
-    pub(crate) model: String,
+    pub(crate) model: Option<String>,
 
-    /// Who decides which licence level a core has.
+    /// Who decides which licence level a simulated core has.
     #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
     pub(crate) governor: Governor,
 
-    /// How often to run, with seeds 1 to N.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    pub(crate) repeat: u64,
+    /// The CPU to run on [default: the last one allowed, which interrupts visit least].
+    #[arg(long, value_name = "CPU", conflicts_with = "model")]
+    pub(crate) cpu: Option<u32>,
 
-    /// Writes the iterations of each run and phase as CSV; `-` is standard output.
+    /// How often to run, on a model with seeds 1 to N [default: 30; on this machine as often as fits
+    /// into 3 s, but 3 to 30 times].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) repeat: Option<u64>,
+
+    /// Writes the iterations of each run and phase as CSV, on this machine with the time that others
+    /// had the CPU; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
 }

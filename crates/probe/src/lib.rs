@@ -18,6 +18,7 @@ pub mod lab;
 pub mod mode;
 pub mod model;
 pub mod outcome;
+pub mod phases;
 mod presence;
 pub mod program;
 mod response;

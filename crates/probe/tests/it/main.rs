@@ -5,4 +5,5 @@
 
 mod fake;
 mod finds;
+mod phases;
 mod silicon;
