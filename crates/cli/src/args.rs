@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Compare(Compare),
     /// Runs phases of scalar and wide-vector code, on this machine or on a processor model.
     Phases(Phases),
-    /// Recreates a paper's results on the simulated processor, row by row.
+    /// Compares what the simulator gives with a paper's results, or with what this machine does.
     Validate(Validate),
     /// Lists, shows and checks processor models.
     Model(Model),
@@ -477,12 +477,37 @@ pub(crate) enum Paper {
 }
 
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+With --here: scalar code of 0.3 to 100 µs between bursts of 10 to 1000 instructions, of the widest heavy class of this machine, its widest \
+light one, and the next narrower heavy one. How much longer the scalar code takes than between scalar stand-ins is predicted by the model, \
+then measured, interleaved, with what others did left out and counted. The model is the one that a whole `dimmer probe` has left; where \
+there is none, a quick probe is made first.
+
+Examples:
+  dimmer validate
+  dimmer validate --here --json here.json")]
 pub(crate) struct Validate {
     /// The paper [default: all].
     #[arg(long, value_name = "PAPER", value_enum)]
     pub(crate) paper: Option<Paper>,
 
-    /// Writes the rows as JSON; `-` is standard output.
+    /// Predicts and measures scalar code interleaved with bursts, on this machine; some 20 s.
+    #[arg(long, conflicts_with_all = ["paper", "markdown"])]
+    pub(crate) here: bool,
+
+    /// The model of this machine, by name or file, instead of what a probe found.
+    #[arg(long, value_name = "MODEL", requires = "here")]
+    pub(crate) model: Option<String>,
+
+    /// The CPU to measure [default: the last one allowed, which interrupts visit least].
+    #[arg(long, value_name = "CPU", requires = "here")]
+    pub(crate) cpu: Option<u32>,
+
+    /// How often to measure each point [default: 12].
+    #[arg(long, value_name = "N", requires = "here", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) repeat: Option<u32>,
+
+    /// Writes the rows, or the points, as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 

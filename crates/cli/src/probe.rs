@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -20,9 +21,10 @@ use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::Findings;
 use dimmer_probe::session::{self, Item, Plan};
 use dimmer_probe::silicon::{Silicon, SiliconConfig};
-use dimmer_probe::target::Load;
+use dimmer_probe::target::{Load, TargetError};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Identity, Model, Shape, Sourced};
+use dimmer_processor::units::CpuId;
 
 use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
@@ -69,13 +71,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let journal = if arguments.turbo_off { Some(turbo_off(root)?) } else { None };
-    let mut silicon = Silicon::new(SiliconConfig {
-        cpus: measured::usable(&machine, plan.cpu),
-        topology: machine.topology.clone(),
-        features: features(&machine, &plan),
-        huge_pages: arguments.huge_pages,
-        events: events(&machine),
-    })?;
+    let mut silicon = silicon(&machine, &plan, arguments.huge_pages)?;
     let mut progress = Progress::new(interrupt.clone(), Duration::ZERO);
     let findings = session::run(&mut silicon, &plan, &mut progress);
     progress.finish();
@@ -102,6 +98,47 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
             ExitCode::from(status)
         }
         None => ExitCode::SUCCESS,
+    })
+}
+
+/// The model of this machine by a quick probe of what such a probe usually measures, and of `kernels`;
+/// it is kept. `None` if that was interrupted.
+pub(crate) fn calibrate(
+    machine: &Machine,
+    cpu: CpuId,
+    kernels: &[Arc<Kernel>],
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<Model>> {
+    let begin = jiff::Zoned::now();
+    let others = kernels.iter().filter(|kernel| !REPRESENTATIVES.contains(&kernel.name.as_str()));
+    let usual = REPRESENTATIVES.iter().filter_map(|name| kernel::find(name).ok());
+    let kernels: Vec<Kernel> = usual.chain(others.map(|kernel| (**kernel).clone())).collect();
+    let plan = Plan {
+        items: items(&[], &kernels, &[], true),
+        cpu,
+        settings: Settings { effort: Effort::Quick, repetitions: 1000, threads: 1, load: None },
+        budget: QUICK_BUDGET,
+        only_where_effect: true,
+    };
+    let mut silicon = silicon(machine, &plan, false)?;
+    let mut progress = Progress::new(interrupt.clone(), Duration::ZERO);
+    let findings = session::run(&mut silicon, &plan, &mut progress);
+    progress.finish();
+    if interrupt.is_set() {
+        return Ok(None);
+    }
+    let (findings, description) = (findings?, description(machine, &begin));
+    keep_model(&findings, machine, &description, true);
+    Ok(Some(model_of(&findings, machine, &description)))
+}
+
+fn silicon(machine: &Machine, plan: &Plan, huge_pages: bool) -> Result<Silicon, TargetError> {
+    Silicon::new(SiliconConfig {
+        cpus: measured::usable(machine, plan.cpu),
+        topology: machine.topology.clone(),
+        features: features(machine, plan),
+        huge_pages,
+        events: events(machine),
     })
 }
 

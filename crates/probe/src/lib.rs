@@ -13,6 +13,7 @@
 pub mod calibration;
 mod epoch;
 pub mod handoff;
+pub mod interleaved;
 pub mod kernel;
 pub mod lab;
 pub mod mode;

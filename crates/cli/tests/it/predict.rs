@@ -184,6 +184,61 @@ fn the_validation_in_the_documents_is_what_is_found() {
     assert_eq!(lines, count("rows") + count("left"));
 }
 
+/// A model in which all wide code lowers the clock to a half for a millisecond; nobody measured that.
+fn made_up_model() -> String {
+    let guess = |key: &str, value: &str| {
+        format!("{key} = {{ value = {value}, source = \"made up\", guess = true }}\n")
+    };
+    let classes = ["heavy-128", "light-256", "heavy-256", "light-512", "heavy-512"];
+    let rule = |class: &str| format!("[[rule]]\nclass = \"{class}\"\n{}", guess("level", "\"L1\""));
+    [
+        "schema = \"dimmer/model/1\"\nname = \"Made up\"\nvendor = \"Nobody\"\nmicroarchitecture = \"None\"\n",
+        "[clock]\n", &guess("max_mhz", "4000"),
+        "[[level]]\nname = \"L0\"\n[[level]]\nname = \"L1\"\n", &guess("clock_ratio", "0.5"),
+        &classes.map(rule).concat(),
+        "[request]\n", &guess("throttled_ns", "1000"),
+        "[release]\n", &guess("hold_ns", "1000000"),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_prediction_is_compared_with_this_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("m.toml"), made_up_model()).unwrap();
+    let arguments = ["validate", "--here", "--model", "m.toml", "--repeat", "1", "--json", "-"];
+    let output = dimmer(directory.path(), &arguments);
+    let message = stderr(&output);
+    if !output.status.success() {
+        let lacks = ["cannot measure by timing", "there is no wide code to compare with"];
+        assert!(lacks.iter().any(|lack| message.contains(lack)), "{message}");
+        println!("SKIPPED: {message}");
+        return;
+    }
+    let found: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(found["schema"], "dimmer/validate-here/1");
+    assert_eq!((&found["model_from"], &found["is_complete"]), (&"m.toml".into(), &true.into()));
+    let points = found["points"].as_array().unwrap();
+    assert!(!points.is_empty() && points.len().is_multiple_of(18), "{}", points.len());
+    for point in points {
+        let predicted = point["predicted_pct"].as_f64().unwrap();
+        assert!((predicted - 100.0).abs() < 0.1, "{point}");
+        let series = ["series", "series_left_out"].map(|key| point[key].as_u64().unwrap());
+        assert!(series.iter().sum::<u64>() <= 1, "{point}");
+        assert_eq!(point["measured_pct"].is_null(), series[0] == 0, "{point}");
+    }
+    // No machine is slowed by all of this to a half, but its clock may have jumped in all series.
+    let lacks = found["lacks"].as_array().unwrap();
+    let lack =
+        |key: &str| lacks.iter().find(|lack| lack["key"] == key).map(|lack| &lack["is_guess"]);
+    if found["median_absolute_error_points"].is_null() {
+        println!("SKIPPED: no series was measured undisturbed");
+    } else {
+        assert_eq!(lack("release.hold_ns"), Some(&true.into()));
+        assert_eq!(lack("release.recurrence_ns"), Some(&false.into()));
+    }
+}
+
 #[test]
 fn bad_input_is_told() {
     let Some(project) = project() else { return };
@@ -210,6 +265,10 @@ fn bad_input_is_told() {
     check(&["phases", "9", "--cpu", "0", "--model", "i9-7940x"], "cannot be used with");
     check(&["phases", "0", "0", "30000000"], "at most 20 s on the machine itself");
     check(&["validate", "--paper", "005"], "[possible values: 000, 001]");
+    check(&["validate", "--here", "--paper", "000"], "cannot be used with");
+    check(&["validate", "--model", "i9-7940x"], "--here");
+    check(&["validate", "--here", "--cpu", "9999"], "cpu 9999 does not exist, allowed are ");
+    check(&["validate", "--here", "--model", "none"], "no model or file `none`; models: ");
     let file = directory.path().join("s.toml");
     let text = std::fs::read_to_string(project.join(scenario)).unwrap();
     std::fs::write(&file, text.replace("cores = 1", "cores = 15")).unwrap();

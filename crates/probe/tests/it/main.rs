@@ -5,5 +5,6 @@
 
 mod fake;
 mod finds;
+mod interleaved;
 mod phases;
 mod silicon;
