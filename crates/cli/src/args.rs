@@ -39,9 +39,9 @@ pub(crate) enum Command {
     Sim(Sim),
     /// Compares governors of licence levels on a workload, on a processor model.
     Compare(Compare),
-    /// Runs phases of scalar and wide-vector code on a processor model.
+    /// Runs phases of scalar and wide-vector code, on this machine or on a processor model.
     Phases(Phases),
-    /// Recreates a paper's results on the simulated processor, row by row.
+    /// Compares what the simulator gives with a paper's results, or with what this machine does.
     Validate(Validate),
     /// Lists, shows and checks processor models.
     Model(Model),
@@ -430,7 +430,11 @@ pub(crate) struct Compare {
 Durations are those of heavy wide code, light wide code and scalar code in turn; 0 leaves a phase out. Heavy are independent 512-bit \
 multiply-adds, 31 an iteration; light are those that wait for each other, one an iteration; an iteration of scalar code takes one cycle.
 
+Without --model they run on this machine, pinned to a CPU; without AVX-512, in 256 bits. Phases in which others had the CPU for more \
+than 1 % of the time are left out and counted. The first Ctrl-C ends after the run under way, the second at once.
+
 Examples:
+  dimmer phases 0 0 20000 2000 0 666
   dimmer phases 0 0 2000000 200000 0 666 --model i9-7940x
   dimmer phases 200 150 400 0 100 --model i9-7940x --governor avxfreq")]
 pub(crate) struct Phases {
@@ -438,19 +442,25 @@ pub(crate) struct Phases {
     #[arg(value_name = "MICROSECONDS", required = true, value_parser = clap::value_parser!(u64).range(0..=3_600_000_000))]
     pub(crate) durations: Vec<u64>,
 
-    /// The processor: a model by name or file.
+    /// Simulates this processor instead, a model by name or file.
     #[arg(long, value_name = "MODEL")]
-    pub(crate) model: String,
+    pub(crate) model: Option<String>,
 
-    /// Who decides which licence level a core has.
+    /// Who decides which licence level a simulated core has.
     #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
     pub(crate) governor: Governor,
 
-    /// How often to run, with seeds 1 to N.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    pub(crate) repeat: u64,
+    /// The CPU to run on [default: the last one allowed, which interrupts visit least].
+    #[arg(long, value_name = "CPU", conflicts_with = "model")]
+    pub(crate) cpu: Option<u32>,
 
-    /// Writes the iterations of each run and phase as CSV; `-` is standard output.
+    /// How often to run, on a model with seeds 1 to N [default: 30; on this machine as often as fits
+    /// into 3 s, but 3 to 30 times].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) repeat: Option<u64>,
+
+    /// Writes the iterations of each run and phase as CSV, on this machine with the time that others
+    /// had the CPU; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
 }
@@ -467,12 +477,37 @@ pub(crate) enum Paper {
 }
 
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+With --here: scalar code of 0.3 to 100 µs between bursts of 10 to 1000 instructions, of the widest heavy class of this machine, its widest \
+light one, and the next narrower heavy one. How much longer the scalar code takes than between scalar stand-ins is predicted by the model, \
+then measured, interleaved, with what others did left out and counted. The model is the one that a whole `dimmer probe` has left; where \
+there is none, a quick probe is made first.
+
+Examples:
+  dimmer validate
+  dimmer validate --here --json here.json")]
 pub(crate) struct Validate {
     /// The paper [default: all].
     #[arg(long, value_name = "PAPER", value_enum)]
     pub(crate) paper: Option<Paper>,
 
-    /// Writes the rows as JSON; `-` is standard output.
+    /// Predicts and measures scalar code interleaved with bursts, on this machine; some 20 s.
+    #[arg(long, conflicts_with_all = ["paper", "markdown"])]
+    pub(crate) here: bool,
+
+    /// The model of this machine, by name or file, instead of what a probe found.
+    #[arg(long, value_name = "MODEL", requires = "here")]
+    pub(crate) model: Option<String>,
+
+    /// The CPU to measure [default: the last one allowed, which interrupts visit least].
+    #[arg(long, value_name = "CPU", requires = "here")]
+    pub(crate) cpu: Option<u32>,
+
+    /// How often to measure each point [default: 12].
+    #[arg(long, value_name = "N", requires = "here", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) repeat: Option<u32>,
+
+    /// Writes the rows, or the points, as JSON; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 

@@ -1,4 +1,6 @@
-//! `dimmer phases`: the multi-phase tool of paper 000 §5.1.2, on a processor model.
+//! `dimmer phases`: the multi-phase tool of paper 000 §5.1.2, on this machine or on a processor model.
+
+mod machine;
 
 use std::process::ExitCode;
 
@@ -17,88 +19,94 @@ use crate::output::{self, Output};
 use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input, model, sim};
 
-/// A kind of phase: its name, its code, and how many instructions an iteration has.
-const KINDS: [(&str, Segment, f64); 3] = [
-    (
-        "heavy 512 bit",
-        Segment { class: InstructionClass::Heavy512, ipc: 2.0, ..Segment::SCALAR },
-        31.0,
-    ),
-    (
-        "heavy 512 bit, waiting",
-        Segment {
-            class: InstructionClass::Heavy512,
-            ipc: 0.25,
-            is_chained: true,
-            ..Segment::SCALAR
-        },
-        1.0,
-    ),
-    ("scalar", Segment::SCALAR, 1.0),
-];
+/// Runs on a model, if nothing else is asked for.
+const RUNS: u64 = 30;
+
+/// What a phase executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Heavy,
+    Waiting,
+    Scalar,
+}
+
+impl Kind {
+    /// In the order of the durations.
+    const ALL: [Self; 3] = [Self::Heavy, Self::Waiting, Self::Scalar];
+
+    /// What it is called where wide code is so wide.
+    fn name(self, bits: u32) -> String {
+        match self {
+            Self::Heavy => format!("heavy {bits} bit"),
+            Self::Waiting => format!("heavy {bits} bit, waiting"),
+            Self::Scalar => "scalar".to_owned(),
+        }
+    }
+
+    /// Its code for the simulator, and how many instructions an iteration has.
+    fn simulated(self) -> (Segment, f64) {
+        let heavy = Segment { class: InstructionClass::Heavy512, ipc: 2.0, ..Segment::SCALAR };
+        match self {
+            Self::Heavy => (heavy, f64::from(dimmer_probe::phases::UNROLLED)),
+            Self::Waiting => (Segment { ipc: 0.25, is_chained: true, ..heavy }, 1.0),
+            Self::Scalar => (Segment::SCALAR, 1.0),
+        }
+    }
+}
 
 /// A phase that is run.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
-    name: &'static str,
+    kind: Kind,
     us: u64,
-    code: Segment,
-    per_iteration: f64,
 }
 
 pub(crate) fn run(arguments: &args::Phases) -> anyhow::Result<ExitCode> {
     let csv = arguments.csv.as_deref().map(Output::open).transpose()?;
-    let model = model::read(&arguments.model)?;
-    let governor = sim::governor(arguments.governor);
     let phases = phases(&arguments.durations);
     if phases.is_empty() {
         return Err(bad_input("no phase lasts longer than 0: there is nothing to run"));
     }
-    let runs =
-        (1..=arguments.repeat).into_par_iter().map(|seed| once(&model, governor, seed, &phases));
+    match &arguments.model {
+        Some(name) => simulate(arguments, name, &phases, csv),
+        None => machine::run(arguments, &phases, csv),
+    }
+}
+
+fn simulate(
+    arguments: &args::Phases,
+    model: &str,
+    phases: &[Phase],
+    csv: Option<Output>,
+) -> anyhow::Result<ExitCode> {
+    let model = model::read(model)?;
+    let governor = sim::governor(arguments.governor);
+    let runs = (1..=arguments.repeat.unwrap_or(RUNS)).into_par_iter();
+    let runs = runs.map(|seed| once(&model, governor, seed, phases));
     let runs: Vec<Vec<f64>> = runs.collect::<Result<_, SimError>>().map_err(bad_input)?;
+    let names: Vec<String> = phases.iter().map(|phase| phase.kind.name(512)).collect();
     if let Some(csv) = csv {
         let is_standard = csv.is_standard();
-        csv.write(&series(&phases, &runs)?)?;
+        let rows = runs.iter().map(|run| run.iter().map(|done| [iterations(*done)]).collect());
+        csv.write(&series(phases, &names, ["iterations"], rows)?)?;
         if is_standard {
             return Ok(ExitCode::SUCCESS);
         }
     }
     println!("on a model of {}, levels governed by {}", model.identity.name, governor.name());
     println!();
-    let mut table = plain_table();
-    table.set_header(["Phase", "µs", "iterations", "95 % interval", "p99"]);
-    for (index, phase) in phases.iter().enumerate() {
-        let iterations: Samples = runs.iter().map(|run| run[index]).collect();
-        let quantile = |at| iterations.quantile(at).unwrap_or(f64::NAN);
-        let (low, high) = iterations.estimate().map_or((f64::NAN, f64::NAN), |found| found.ci95);
-        let cells = [
-            phase.us.to_string(),
-            format!("{:.0}", quantile(0.5)),
-            format!("[{low:.0}, {high:.0}]"),
-            format!("{:.0}", quantile(0.99)),
-        ];
-        let numbers = cells.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right));
-        table.add_row(std::iter::once(Cell::new(phase.name)).chain(numbers));
-    }
-    let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-    print!("{}", styled(table, width, output::colour()));
+    let of = |index: usize| runs.iter().map(|run| run[index]).collect();
+    print!("{}", table(phases, &names, of));
     Ok(ExitCode::SUCCESS)
 }
 
 /// The phases that take any time.
 fn phases(durations: &[u64]) -> Vec<Phase> {
-    let kinds = KINDS.into_iter().cycle();
-    let all = durations.iter().zip(kinds).map(|(us, (name, code, per_iteration))| Phase {
-        name,
-        us: *us,
-        code,
-        per_iteration,
-    });
-    all.filter(|phase| phase.us > 0).collect()
+    let all = durations.iter().zip(Kind::ALL.into_iter().cycle());
+    all.map(|(us, kind)| Phase { kind, us: *us }).filter(|phase| phase.us > 0).collect()
 }
 
-/// The iterations of each phase.
+/// The iterations of each phase on a model.
 fn once(
     model: &Model,
     governor: Governor,
@@ -109,7 +117,7 @@ fn once(
     let mut machine = Machine::new(model, Settings { governor, seed, ..Settings::default() }, ())?;
     let steps = phases.iter().enumerate().map(|(counter, phase)| {
         let extent = Extent::Time(phase.us * 1000 * PS);
-        let code = Segment { counter, extent, ..phase.code };
+        let code = Segment { counter, extent, ..phase.kind.simulated().0 };
         let step = Step::Run(code);
         (step, level(&rules, &code))
     });
@@ -119,7 +127,7 @@ fn once(
     machine.run(Moment::MAX)?;
     let done = machine.threads().next().map(|thread| thread.instructions.clone());
     let done = done.unwrap_or_default();
-    let of = |(phase, done): (&Phase, f64)| done / phase.per_iteration;
+    let of = |(phase, done): (&Phase, f64)| done / phase.kind.simulated().1;
     Ok(phases.iter().zip(done).map(of).collect())
 }
 
@@ -127,15 +135,47 @@ fn level(rules: &Rules, code: &Segment) -> LicenceLevel {
     rules.level_of(&code.demand())
 }
 
-fn series(phases: &[Phase], runs: &[Vec<f64>]) -> anyhow::Result<String> {
+/// A row for each phase; `of` tells its iterations, run by run.
+fn table(phases: &[Phase], names: &[String], of: impl Fn(usize) -> Samples) -> String {
+    let mut table = plain_table();
+    table.set_header(["Phase", "µs", "iterations", "95 % interval", "p99"]);
+    for (index, (phase, name)) in phases.iter().zip(names).enumerate() {
+        let iterations = of(index);
+        let whole = |number: Option<f64>| number.map_or("–".to_owned(), |n| format!("{n:.0}"));
+        let interval = iterations.estimate().map(|found| found.ci95);
+        let cells = [
+            phase.us.to_string(),
+            whole(iterations.quantile(0.5)),
+            interval.map_or("–".to_owned(), |(low, high)| format!("[{low:.0}, {high:.0}]")),
+            whole(iterations.quantile(0.99)),
+        ];
+        let numbers = cells.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right));
+        table.add_row(std::iter::once(Cell::new(name)).chain(numbers));
+    }
+    let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+    styled(table, width, output::colour())
+}
+
+/// The runs as CSV: a line for each phase of each, with what was found of it under these headings.
+fn series<const N: usize>(
+    phases: &[Phase],
+    names: &[String],
+    headings: [&str; N],
+    runs: impl Iterator<Item = Vec<[String; N]>>,
+) -> anyhow::Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(["run", "phase", "code", "us", "iterations"])?;
-    for (run, iterations) in runs.iter().enumerate() {
-        for (index, (phase, iterations)) in phases.iter().zip(iterations).enumerate() {
+    writer.write_record(["run", "phase", "code", "us"].iter().chain(&headings))?;
+    for (run, found) in runs.enumerate() {
+        for (index, ((phase, name), found)) in phases.iter().zip(names).zip(found).enumerate() {
             let (run, index) = ((run + 1).to_string(), (index + 1).to_string());
-            let (us, iterations) = (phase.us.to_string(), format!("{iterations:.1}"));
-            writer.write_record([&run, &index, phase.name, &us, &iterations])?;
+            let first = [run, index, name.clone(), phase.us.to_string()];
+            writer.write_record(first.iter().chain(&found))?;
         }
     }
     Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+/// Iterations as CSV has them.
+fn iterations(done: f64) -> String {
+    format!("{done:.1}")
 }

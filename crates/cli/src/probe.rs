@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use dimmer_host::affinity;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::events::{self, Counts};
 use dimmer_host::interrupt::Interrupt;
@@ -16,21 +16,21 @@ use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_host::tile;
 use dimmer_host::turbo::Turbo;
 use dimmer_probe::kernel::{self, Kernel};
-use dimmer_probe::lab::{Effort, Observer, Settings};
+use dimmer_probe::lab::{Effort, Settings};
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::Findings;
 use dimmer_probe::session::{self, Item, Plan};
 use dimmer_probe::silicon::{Silicon, SiliconConfig};
-use dimmer_probe::target::Load;
+use dimmer_probe::target::{Load, TargetError};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Identity, Model, Shape, Sourced};
 use dimmer_processor::units::CpuId;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
+use crate::progress::Progress;
 use crate::report::{self, MachineDescription};
-use crate::{bad_input, restore, state};
+use crate::{bad_input, measured, restore, state};
 
 /// What a quick probe measures: each class once, the light and narrow ones as controls.
 const REPRESENTATIVES: [&str; 6] = [
@@ -68,24 +68,13 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     }
     let plan = plan(&machine, arguments)?;
     let outputs = Outputs::open(arguments)?;
-    if !machine.tsc.invariant {
-        anyhow::bail!(
-            "cannot measure by timing here: the time-stamp counter of this machine is not \
-             invariant, so it tells no time (CPUID leaf 0x80000007, bit 8 of edx)"
-        );
-    }
+    measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let journal = if arguments.turbo_off { Some(turbo_off(root)?) } else { None };
-    let mut silicon = Silicon::new(SiliconConfig {
-        cpus: usable(&machine, plan.cpu),
-        topology: machine.topology.clone(),
-        features: features(&machine, &plan),
-        huge_pages: arguments.huge_pages,
-        events: events(&machine),
-    })?;
-    let mut progress = Progress::new(interrupt.clone());
+    let mut silicon = silicon(&machine, &plan, arguments.huge_pages)?;
+    let mut progress = Progress::new(interrupt.clone(), Duration::ZERO);
     let findings = session::run(&mut silicon, &plan, &mut progress);
-    progress.bar.finish_and_clear();
+    progress.finish();
     if let Some(journal) = journal {
         let undone = journal.undo().context("cannot switch turbo back on")?;
         eprint!("{}", restore::words(&undone));
@@ -112,14 +101,53 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// The model of this machine by a quick probe of what such a probe usually measures, and of `kernels`;
+/// it is kept. `None` if that was interrupted.
+pub(crate) fn calibrate(
+    machine: &Machine,
+    cpu: CpuId,
+    kernels: &[Arc<Kernel>],
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<Model>> {
+    let begin = jiff::Zoned::now();
+    let others = kernels.iter().filter(|kernel| !REPRESENTATIVES.contains(&kernel.name.as_str()));
+    let usual = REPRESENTATIVES.iter().filter_map(|name| kernel::find(name).ok());
+    let kernels: Vec<Kernel> = usual.chain(others.map(|kernel| (**kernel).clone())).collect();
+    let plan = Plan {
+        items: items(&[], &kernels, &[], true),
+        cpu,
+        settings: Settings { effort: Effort::Quick, repetitions: 1000, threads: 1, load: None },
+        budget: QUICK_BUDGET,
+        only_where_effect: true,
+    };
+    let mut silicon = silicon(machine, &plan, false)?;
+    let mut progress = Progress::new(interrupt.clone(), Duration::ZERO);
+    let findings = session::run(&mut silicon, &plan, &mut progress);
+    progress.finish();
+    if interrupt.is_set() {
+        return Ok(None);
+    }
+    let (findings, description) = (findings?, description(machine, &begin));
+    keep_model(&findings, machine, &description, true);
+    Ok(Some(model_of(&findings, machine, &description)))
+}
+
+fn silicon(machine: &Machine, plan: &Plan, huge_pages: bool) -> Result<Silicon, TargetError> {
+    Silicon::new(SiliconConfig {
+        cpus: measured::usable(machine, plan.cpu),
+        topology: machine.topology.clone(),
+        features: features(machine, plan),
+        huge_pages,
+        events: events(machine),
+    })
+}
+
 /// Everything the user asked for, checked.
 fn plan(machine: &Machine, arguments: &Probe) -> anyhow::Result<Plan> {
     let modes: Vec<Mode> = parsed(&arguments.mode)?;
     let kernels = arguments.kernel.iter().map(|name| kernel::find(name).map_err(bad_input));
     let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>()?;
-    let default_cpu = machine.allowed.last().copied().unwrap_or(CpuId::new(0));
-    let cpu = arguments.cpu.map_or(default_cpu, CpuId::new);
-    affinity::check(&Root::live(), cpu).map_err(bad_input)?;
+    let cpu = measured::cpu(machine, arguments.cpu)?;
     let usable = machine.allowed.len().max(1);
     if !(1..=usable).contains(&arguments.threads) {
         return Err(bad_input(format!(
@@ -177,12 +205,6 @@ fn items(modes: &[Mode], kernels: &[Kernel], bursts: &[u32], quick: bool) -> Vec
             items
         }
     }
-}
-
-/// The CPUs that may run code, the measured one first.
-fn usable(machine: &Machine, cpu: CpuId) -> Vec<CpuId> {
-    let others = machine.allowed.iter().copied().filter(|other| *other != cpu);
-    std::iter::once(cpu).chain(others).collect()
 }
 
 /// Extensions that code may use; AMX only where the kernel permits it to this process.
@@ -345,34 +367,4 @@ fn model_of(findings: &Findings, host: &Machine, machine: &MachineDescription) -
 
 fn table_width() -> u16 {
     u16::try_from(output::width()).unwrap_or(u16::MAX)
-}
-
-/// The progress bar, on standard error.
-struct Progress {
-    bar: ProgressBar,
-    interrupt: Interrupt,
-}
-
-impl Progress {
-    fn new(interrupt: Interrupt) -> Self {
-        let bar = ProgressBar::new(1000);
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed}  {msg}");
-        if let Ok(style) = style {
-            bar.set_style(style.progress_chars("━╸ "));
-        }
-        Self { bar, interrupt }
-    }
-}
-
-impl Observer for Progress {
-    fn begins(&mut self, what: &str, done: f64) {
-        let thousandths = (done * 1000.0).round();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
-        self.bar.set_position(thousandths as u64);
-        self.bar.set_message(what.to_owned());
-    }
-
-    fn wants_stop(&self) -> bool {
-        self.interrupt.is_set()
-    }
 }

@@ -1,4 +1,6 @@
-//! `dimmer validate`: a paper's results beside those of the simulator.
+//! `dimmer validate`: a paper's results, or what this machine does, beside what the simulator gives.
+
+mod here;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -41,6 +43,9 @@ struct LeftDocument {
 }
 
 pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
+    if arguments.here {
+        return here::run(arguments);
+    }
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let markdown = arguments.markdown.as_deref().map(Output::open).transpose()?;
     let papers = match arguments.paper {

@@ -13,11 +13,13 @@
 pub mod calibration;
 mod epoch;
 pub mod handoff;
+pub mod interleaved;
 pub mod kernel;
 pub mod lab;
 pub mod mode;
 pub mod model;
 pub mod outcome;
+pub mod phases;
 mod presence;
 pub mod program;
 mod response;

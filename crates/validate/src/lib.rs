@@ -6,6 +6,7 @@
 //! that the machine does with it what it should, not that the parameter is right.
 #![forbid(unsafe_code)]
 
+pub mod here;
 mod modes;
 mod phases;
 mod row;

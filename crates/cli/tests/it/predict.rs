@@ -1,6 +1,8 @@
 //! The simulator's commands: what they print, and what they refuse.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::{dimmer, stderr, stdout};
 
@@ -135,6 +137,62 @@ fn phases_are_those_of_the_thesis() {
 }
 
 #[test]
+fn phases_run_on_this_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["phases", "200", "100", "300", "--repeat", "3", "--csv", "-"];
+    let output = dimmer(directory.path(), &arguments);
+    let message = stderr(&output);
+    if !output.status.success() {
+        let lacks = ["cannot measure by timing", "there are no wide multiply-adds here"];
+        assert!(lacks.iter().any(|lack| message.contains(lack)), "{message}");
+        println!("SKIPPED: {message}");
+        return;
+    }
+    let text = stdout(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "run,phase,code,us,iterations,lost_us");
+    assert_eq!(lines.len(), 1 + 3 * 3);
+    assert!(lines[1].starts_with("1,1,heavy ") && lines[1].contains(" bit,200,"), "{}", lines[1]);
+    assert!(lines[9].starts_with("3,3,scalar,300,"), "{}", lines[9]);
+    for line in &lines[1..] {
+        let numbers: Vec<f64> =
+            line.rsplit(',').take(2).map(|number| number.parse().unwrap()).collect();
+        assert!(numbers[0] >= 0.0 && numbers[1] > 0.0, "{line}");
+    }
+}
+
+#[test]
+fn phases_end_on_interrupt_and_tell_what_is_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["phases", "0", "0", "100000", "--repeat", "1000"];
+    let mut command = crate::command(directory.path(), &arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Until the command catches the signal (bit 1 of the mask), it would end in another way.
+    let status = format!("/proc/{}/status", child.id());
+    let catches = || {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 2 > 0
+    };
+    while !catches() {
+        if child.try_wait().unwrap().is_some() {
+            let message = stderr(&child.wait_with_output().unwrap());
+            assert!(message.contains("cannot measure by timing"), "{message}");
+            println!("SKIPPED: {message}");
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let message = stderr(&output);
+    assert!(message.starts_with("interrupted: "), "{message}");
+}
+
+#[test]
 fn the_validation_in_the_documents_is_what_is_found() {
     let Some(project) = project() else { return };
     let written = std::fs::read_to_string(project.join("docs/VALIDATION.md")).unwrap();
@@ -144,6 +202,61 @@ fn the_validation_in_the_documents_is_what_is_found() {
     let count = |key: &str| document[key].as_array().unwrap().len();
     let lines = found.lines().filter(|line| line.starts_with("| R00")).count();
     assert_eq!(lines, count("rows") + count("left"));
+}
+
+/// A model in which all wide code lowers the clock to a half for a millisecond; nobody measured that.
+fn made_up_model() -> String {
+    let guess = |key: &str, value: &str| {
+        format!("{key} = {{ value = {value}, source = \"made up\", guess = true }}\n")
+    };
+    let classes = ["heavy-128", "light-256", "heavy-256", "light-512", "heavy-512"];
+    let rule = |class: &str| format!("[[rule]]\nclass = \"{class}\"\n{}", guess("level", "\"L1\""));
+    [
+        "schema = \"dimmer/model/1\"\nname = \"Made up\"\nvendor = \"Nobody\"\nmicroarchitecture = \"None\"\n",
+        "[clock]\n", &guess("max_mhz", "4000"),
+        "[[level]]\nname = \"L0\"\n[[level]]\nname = \"L1\"\n", &guess("clock_ratio", "0.5"),
+        &classes.map(rule).concat(),
+        "[request]\n", &guess("throttled_ns", "1000"),
+        "[release]\n", &guess("hold_ns", "1000000"),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_prediction_is_compared_with_this_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("m.toml"), made_up_model()).unwrap();
+    let arguments = ["validate", "--here", "--model", "m.toml", "--repeat", "1", "--json", "-"];
+    let output = dimmer(directory.path(), &arguments);
+    let message = stderr(&output);
+    if !output.status.success() {
+        let lacks = ["cannot measure by timing", "there is no wide code to compare with"];
+        assert!(lacks.iter().any(|lack| message.contains(lack)), "{message}");
+        println!("SKIPPED: {message}");
+        return;
+    }
+    let found: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(found["schema"], "dimmer/validate-here/1");
+    assert_eq!((&found["model_from"], &found["is_complete"]), (&"m.toml".into(), &true.into()));
+    let points = found["points"].as_array().unwrap();
+    assert!(!points.is_empty() && points.len().is_multiple_of(18), "{}", points.len());
+    for point in points {
+        let predicted = point["predicted_pct"].as_f64().unwrap();
+        assert!((predicted - 100.0).abs() < 0.1, "{point}");
+        let series = ["series", "series_left_out"].map(|key| point[key].as_u64().unwrap());
+        assert!(series.iter().sum::<u64>() <= 1, "{point}");
+        assert_eq!(point["measured_pct"].is_null(), series[0] == 0, "{point}");
+    }
+    // No machine is slowed by all of this to a half, but its clock may have jumped in all series.
+    let lacks = found["lacks"].as_array().unwrap();
+    let lack =
+        |key: &str| lacks.iter().find(|lack| lack["key"] == key).map(|lack| &lack["is_guess"]);
+    if found["median_absolute_error_points"].is_null() {
+        println!("SKIPPED: no series was measured undisturbed");
+    } else {
+        assert_eq!(lack("release.hold_ns"), Some(&true.into()));
+        assert_eq!(lack("release.recurrence_ns"), Some(&false.into()));
+    }
 }
 
 #[test]
@@ -164,7 +277,18 @@ fn bad_input_is_told() {
     );
     check(&["sim", scenario, "--governor", "none"], "[possible values: hardware, avxfreq");
     check(&["phases", "0", "0", "--model", "i9-7940x"], "there is nothing to run");
+    check(
+        &["phases", "9", "--governor", "avxfreq"],
+        "the others are simulated: name the processor",
+    );
+    check(&["phases", "9", "--cpu", "9999"], "cpu 9999 does not exist, allowed are ");
+    check(&["phases", "9", "--cpu", "0", "--model", "i9-7940x"], "cannot be used with");
+    check(&["phases", "0", "0", "30000000"], "at most 20 s on the machine itself");
     check(&["validate", "--paper", "005"], "[possible values: 000, 001]");
+    check(&["validate", "--here", "--paper", "000"], "cannot be used with");
+    check(&["validate", "--model", "i9-7940x"], "--here");
+    check(&["validate", "--here", "--cpu", "9999"], "cpu 9999 does not exist, allowed are ");
+    check(&["validate", "--here", "--model", "none"], "no model or file `none`; models: ");
     let file = directory.path().join("s.toml");
     let text = std::fs::read_to_string(project.join(scenario)).unwrap();
     std::fs::write(&file, text.replace("cores = 1", "cores = 15")).unwrap();

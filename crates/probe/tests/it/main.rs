@@ -5,4 +5,6 @@
 
 mod fake;
 mod finds;
+mod interleaved;
+mod phases;
 mod silicon;

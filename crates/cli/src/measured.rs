@@ -1,0 +1,47 @@
+//! The CPU that is measured, and the machine as a target of programs: the same checks for all
+//! commands that time real code.
+
+use dimmer_host::affinity;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
+use dimmer_probe::silicon::{Silicon, SiliconConfig};
+use dimmer_probe::target::TargetError;
+use dimmer_processor::units::CpuId;
+
+use crate::bad_input;
+
+/// The CPU that was asked for, if it can be used, or the last one allowed.
+pub(crate) fn cpu(machine: &Machine, asked: Option<u32>) -> anyhow::Result<CpuId> {
+    let default_cpu = machine.allowed.last().copied().unwrap_or(CpuId::new(0));
+    let cpu = asked.map_or(default_cpu, CpuId::new);
+    affinity::check(&Root::live(), cpu).map_err(bad_input)?;
+    Ok(cpu)
+}
+
+/// Whether the time-stamp counter tells the time.
+pub(crate) fn check_clock(machine: &Machine) -> anyhow::Result<()> {
+    if !machine.tsc.invariant {
+        anyhow::bail!(
+            "cannot measure by timing here: the time-stamp counter of this machine is not \
+             invariant, so it tells no time (CPUID leaf 0x80000007, bit 8 of edx)"
+        );
+    }
+    Ok(())
+}
+
+/// The CPUs that may run code, the measured one first.
+pub(crate) fn usable(machine: &Machine, cpu: CpuId) -> Vec<CpuId> {
+    let others = machine.allowed.iter().copied().filter(|other| *other != cpu);
+    std::iter::once(cpu).chain(others).collect()
+}
+
+/// The machine for programs that need neither AMX nor counters.
+pub(crate) fn silicon(machine: &Machine, cpu: CpuId) -> Result<Silicon, TargetError> {
+    Silicon::new(SiliconConfig {
+        cpus: usable(machine, cpu),
+        topology: machine.topology.clone(),
+        features: machine.features.iter().map(|feature| feature.name().to_owned()).collect(),
+        huge_pages: false,
+        events: Vec::new(),
+    })
+}

@@ -1,0 +1,47 @@
+//! How far a measurement is, and whether the user wants it to end.
+
+use std::time::{Duration, Instant};
+
+use dimmer_host::interrupt::Interrupt;
+use dimmer_probe::lab::Observer;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// The progress bar, on standard error.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    interrupt: Interrupt,
+    shown_from: Instant,
+}
+
+impl Progress {
+    /// A bar that is drawn once the measurement has taken so long.
+    pub(crate) fn new(interrupt: Interrupt, after: Duration) -> Self {
+        let bar = ProgressBar::new(1000);
+        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed}  {msg}");
+        if let Ok(style) = style {
+            bar.set_style(style.progress_chars("━╸ "));
+        }
+        Self { bar, interrupt, shown_from: Instant::now() + after }
+    }
+
+    /// Takes the bar off the screen.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Progress {
+    fn begins(&mut self, what: &str, done: f64) {
+        if Instant::now() < self.shown_from {
+            return;
+        }
+        let thousandths = (done * 1000.0).round();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
+        self.bar.set_position(thousandths as u64);
+        self.bar.set_message(what.to_owned());
+    }
+
+    fn wants_stop(&self) -> bool {
+        self.interrupt.is_set()
+    }
+}

@@ -1,0 +1,207 @@
+//! Scalar code interleaved with bursts: how much longer it takes than the same code interleaved with
+//! scalar stand-ins, as a program does that calls short wide-vector functions all the time.
+//!
+//! The scalar code is a chain of multiplications, whose time is the clock and the standstills of the
+//! core, and nothing else. A series of bursts runs between two series of stand-ins, so that a clock
+//! that drifts cancels; series in which it jumps do not count. This module measures and predicts
+//! nothing.
+
+use std::sync::Arc;
+
+use dimmer_processor::units::CpuId;
+
+use crate::calibration::{Calibration, run_one};
+use crate::kernel::{self, Kernel};
+use crate::lab::{ModeError, Observer, floor_u32};
+use crate::program::{Program, Trace, Work};
+use crate::stats::{Samples, floor_index};
+use crate::target::Target;
+
+/// Time in which every trace of bursts is gone (ns): longer than any level is known to be held (2.0
+/// ms, paper 000 §3.3.4).
+const SETTLE_NS: f64 = 3e6;
+
+/// How long bursts recur before they count (ns), as in the mode `recurrence`: what Emerald Rapids
+/// needs until it keeps a level between them.
+const LEARNING_NS: f64 = 12e6;
+
+/// How long a series counts (ns): twice what a level is held on Skylake, at least.
+const MEASURED_NS: f64 = 4e6;
+
+/// Roughly what an instruction of a burst takes (ns), for the number of bursts in those times.
+const INSTRUCTION_NS: f64 = 0.2;
+
+/// A window that takes so much longer than is typical (ns) was stolen from: three times the longest
+/// halt for a new level in paper 000 §3.3.3.
+const STOLEN_NS: f64 = 30_000.0;
+
+/// How far the stand-ins before and after the bursts may differ: half a step of 100 MHz at 5 GHz.
+const SAME_CLOCK: f64 = 0.01;
+
+/// Kernels of the heavy classes, the widest first.
+const HEAVY: [&str; 3] =
+    ["vfmadd231pd-512-unrolled", "vfmadd231pd-256-unrolled", "vfmadd231pd-128-unrolled"];
+
+/// Those of the light classes.
+const LIGHT: [&str; 2] = ["vpaddd-512-unrolled", "vpaddd-256-unrolled"];
+
+/// The widest heavy kernel that `target` can run, the widest light one, and the next narrower heavy
+/// one; fewer where it has no more, and none where it has no wide code.
+#[must_use]
+pub fn kernels(target: &dyn Target) -> Vec<Arc<Kernel>> {
+    let can_run = |names: &[&str]| -> Vec<Arc<Kernel>> {
+        let known = names.iter().filter_map(|name| kernel::find(name).ok());
+        known.filter(|kernel| target.lacks(kernel).is_none()).map(Arc::new).collect()
+    };
+    let (mut heavy, light) = (can_run(&HEAVY).into_iter(), can_run(&LIGHT).into_iter());
+    heavy.next().into_iter().chain(light.take(1)).chain(heavy.next()).collect()
+}
+
+/// What is interleaved.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// The code of the bursts.
+    pub kernel: Arc<Kernel>,
+    /// Instructions in a burst.
+    pub burst: u32,
+    /// Scalar code between two bursts: so much of it as takes this long at the nominal clock (ns).
+    pub scalar_ns: f64,
+}
+
+impl Pattern {
+    /// How many bursts take about so long.
+    fn bursts(&self, ns: f64) -> usize {
+        let period_ns = self.scalar_ns + f64::from(self.burst) * INSTRUCTION_NS;
+        floor_index(ns / period_ns) + 1
+    }
+
+    /// How many bursts come before those that count.
+    #[must_use]
+    pub fn learning(&self) -> usize {
+        self.bursts(LEARNING_NS)
+    }
+
+    /// How many bursts count.
+    #[must_use]
+    pub fn measured(&self) -> usize {
+        self.bursts(MEASURED_NS)
+    }
+}
+
+/// What was measured of one pattern.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// How much longer the scalar code took, a share of its time between stand-ins; one a series.
+    pub slowdowns: Vec<f64>,
+    /// Stretches of scalar code that were looked at.
+    pub windows: usize,
+    /// Those that were left out, for they or the burst before were interrupted or stolen from.
+    pub left_out: usize,
+    /// Series that were left out, for the clock was another one after them than before.
+    pub unsettled: usize,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// One for each pattern, in order.
+    pub patterns: Vec<Measured>,
+    /// How often the kernel took the core away.
+    pub preemptions: u64,
+    /// Whether the observer wanted to stop before all was done.
+    pub interrupted: bool,
+}
+
+/// Measures all patterns in turn on `cpu`, `rounds` times.
+///
+/// # Errors
+/// [`ModeError::Target`]: there is nothing to measure with.
+pub fn run(
+    target: &mut dyn Target,
+    cpu: CpuId,
+    patterns: &[Pattern],
+    rounds: usize,
+    observer: &mut dyn Observer,
+) -> Result<Found, ModeError> {
+    observer.begins("calibrating", 0.0);
+    let calibration = Calibration::take(target, cpu)?;
+    let mut found =
+        Found { patterns: vec![Measured::default(); patterns.len()], ..Found::default() };
+    let all = (rounds * patterns.len()) as f64;
+    for round in 0..rounds {
+        for (index, pattern) in patterns.iter().enumerate() {
+            if observer.wants_stop() {
+                found.interrupted = true;
+                return Ok(found);
+            }
+            let what = format!("round {} of {rounds}: {}", round + 1, pattern.kernel);
+            observer.begins(&what, (round * patterns.len() + index) as f64 / all);
+            let trial = Trial::new(&calibration, pattern);
+            let trace = run_one(target, cpu, &trial.program)?;
+            found.preemptions += trace.preemptions;
+            trial.evaluate(&calibration, &trace, &mut found.patterns[index]);
+        }
+    }
+    Ok(found)
+}
+
+/// Stand-ins, bursts, and stand-ins again.
+struct Trial {
+    program: Program,
+    /// First window that counts of each, and how many bursts or stand-ins do.
+    counted: [(usize, usize); 3],
+}
+
+impl Trial {
+    fn new(calibration: &Calibration, pattern: &Pattern) -> Self {
+        let scalar = Work::clock(floor_u32(pattern.scalar_ns / calibration.link_ns));
+        let stand_in = Arc::new(kernel::stand_in());
+        let mut program = Program::default();
+        let mut push = |kernel: &Arc<Kernel>, before: usize| {
+            let cycle = [Work::burst(kernel, pattern.burst), scalar.clone()];
+            program.push(&cycle, before);
+            let measured = pattern.measured();
+            (program.push(&cycle, measured), measured)
+        };
+        let settling = pattern.bursts(SETTLE_NS);
+        let counted = [
+            push(&stand_in, settling),
+            push(&pattern.kernel, pattern.learning()),
+            push(&stand_in, settling),
+        ];
+        Self { program, counted }
+    }
+
+    fn evaluate(&self, calibration: &Calibration, trace: &Trace, measured: &mut Measured) {
+        let mut mean = |(first, cycles)| Self::mean(calibration, trace, first, cycles, measured);
+        let [before, bursts, after] = self.counted.map(&mut mean);
+        let stand_ins = (before + after) / 2.0;
+        if ((after - before) / stand_ins).abs() > SAME_CLOCK {
+            measured.unsettled += 1;
+        } else if (bursts / stand_ins).is_finite() {
+            measured.slowdowns.push(bursts / stand_ins - 1.0);
+        }
+    }
+
+    /// What the scalar code of a cycle takes on average (ns), the time stamp apart: a mean, as it has
+    /// the standstills in it that only some cycles see.
+    fn mean(
+        calibration: &Calibration,
+        trace: &Trace,
+        first: usize,
+        cycles: usize,
+        measured: &mut Measured,
+    ) -> f64 {
+        let scalar = |cycle: usize| first + 2 * cycle + 1;
+        let ns = |cycle: usize| calibration.ns(trace.ticks(scalar(cycle)));
+        let is_interrupted =
+            |cycle: usize| trace.interrupted(scalar(cycle) - 1) || trace.interrupted(scalar(cycle));
+        let quiet = (0..cycles).filter(|cycle| !is_interrupted(*cycle)).map(ns);
+        let quiet: Samples = quiet.collect();
+        let limit_ns = quiet.quantile(0.5).unwrap_or(f64::NAN) + STOLEN_NS;
+        let kept: Vec<f64> = quiet.values().iter().copied().filter(|ns| *ns < limit_ns).collect();
+        measured.windows += cycles;
+        measured.left_out += cycles - kept.len();
+        kept.iter().sum::<f64>() / kept.len() as f64 - calibration.instrument.overhead_ns
+    }
+}
