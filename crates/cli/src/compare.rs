@@ -40,10 +40,11 @@ pub(crate) struct Compared {
     /// they take, run by run.
     pub(crate) ratio: Option<Measured>,
     pub(crate) latencies: Vec<Latency>,
-    /// Standstills and calls of a core, a run.
+    /// Changes of level a run, of all cores.
     pub(crate) changes: f64,
     /// Time below the level that code asks for, a run (µs).
     pub(crate) below_us: f64,
+    /// Interrupts and calls a run.
     pub(crate) interrupts: f64,
 }
 
@@ -187,14 +188,16 @@ fn latencies(own: &[Outcome], hardware: &[Outcome]) -> Vec<Latency> {
     serving.map(of).collect()
 }
 
+/// What all threads have done, step by step.
+fn phases(outcome: &Outcome) -> impl Iterator<Item = &PhaseOutcome> {
+    outcome.threads.iter().flat_map(|thread| &thread.phases)
+}
+
 /// How much faster `own` did its work than `other` would have.
 fn speed(own: &Outcome, other: &Outcome) -> f64 {
-    let phases = |outcome: &Outcome| -> Vec<PhaseOutcome> {
-        outcome.threads.iter().flat_map(|thread| thread.phases.iter().cloned()).collect()
-    };
     let (mut took, mut would_take) = (0.0, 0.0);
-    for (own, other) in phases(own).iter().zip(phases(other)) {
-        if let Some(rate) = rate(&other) {
+    for (own, other) in phases(own).zip(phases(other)) {
+        if let Some(rate) = rate(other) {
             took += own.time as f64 / 1000.0;
             would_take += own.instructions / rate;
         }
@@ -224,6 +227,16 @@ impl Compared {
     pub(crate) fn is_hardware(&self) -> bool {
         self.governor == Governor::Hardware.name()
     }
+
+    /// What is told of it: what the processor's own reaches, and of the others how much more or less that is.
+    fn own_or_ratio(&self, own: Option<String>, ratio: Option<Measured>) -> Option<String> {
+        if self.is_hardware() { own } else { ratio.map(|ratio| ratio.told()) }
+    }
+}
+
+/// A cell with a number in it.
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
 impl Document {
@@ -242,14 +255,10 @@ impl Document {
             let mut cells = vec![Cell::new(&first.thread), Cell::new(&first.code)];
             for compared in &self.governors {
                 let Phase { rate, ratio, .. } = &compared.phases[index];
-                let own = |rate: &Measured| format!("{:.4} per ns", rate.median);
-                let told = if compared.is_hardware() {
-                    rate.as_ref().map(own)
-                } else {
-                    ratio.as_ref().map(Measured::told)
-                };
-                let told = told.unwrap_or_else(|| "not run".to_owned());
-                cells.push(Cell::new(told).set_alignment(CellAlignment::Right));
+                let own = rate.map(|rate| format!("{:.4} per ns", rate.median));
+                cells.push(right(
+                    compared.own_or_ratio(own, *ratio).unwrap_or("not run".to_owned()),
+                ));
             }
             table.add_row(cells);
         }
@@ -259,33 +268,28 @@ impl Document {
             let mut cells = vec![Cell::new(thread), Cell::new("99 % of requests within")];
             for compared in &self.governors {
                 let Latency { p99_us, ratio, .. } = &compared.latencies[index];
-                let own = |p99: &Measured| format!("{:.1} µs", p99.median);
-                let told = if compared.is_hardware() {
-                    p99_us.as_ref().map(own)
-                } else {
-                    ratio.as_ref().map(Measured::told)
-                };
-                let told = told.unwrap_or_else(|| "none served".to_owned());
-                cells.push(Cell::new(told).set_alignment(CellAlignment::Right));
+                let own = p99_us.map(|p99| format!("{:.1} µs", p99.median));
+                cells.push(right(
+                    compared.own_or_ratio(own, *ratio).unwrap_or("none served".to_owned()),
+                ));
             }
             table.add_row(cells);
         }
         let mut all = vec![Cell::new("all of the work"), Cell::new("")];
-        let told = self.governors.iter().map(|compared| {
-            let ratio = compared.ratio.as_ref().filter(|_| !compared.is_hardware());
-            ratio.map_or_else(String::new, Measured::told)
-        });
-        all.extend(told.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+        let told = |compared: &Compared| {
+            compared.own_or_ratio(Some(String::new()), compared.ratio).unwrap_or_default()
+        };
+        all.extend(self.governors.iter().map(|compared| right(told(compared))));
         table.add_row(all);
         let mut changes = vec![Cell::new("changes of level a run"), Cell::new("")];
         let numbers = self.governors.iter().map(|compared| format!("{:.1}", compared.changes));
-        changes.extend(numbers.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+        changes.extend(numbers.map(right));
         table.add_row(changes);
         if self.governors.iter().any(|compared| compared.below_us > 0.0) {
             let mut below = vec![Cell::new("below its level a run"), Cell::new("")];
             let numbers =
                 self.governors.iter().map(|compared| format!("{:.1} µs", compared.below_us));
-            below.extend(numbers.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right)));
+            below.extend(numbers.map(right));
             table.add_row(below);
         }
         let width = u16::try_from(output::width()).unwrap_or(u16::MAX);

@@ -7,9 +7,7 @@ use std::process::ExitCode;
 use comfy_table::{Cell, CellAlignment};
 use dimmer_policy::licence::hardware::Rules;
 use dimmer_probe::stats::Samples;
-use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
 use dimmer_sim::{
     Extent, Governor, Machine, Moment, PS, Script, Segment, Settings, SimError, Step,
 };
@@ -45,10 +43,9 @@ impl Kind {
 
     /// Its code for the simulator, and how many instructions an iteration has.
     fn simulated(self) -> (Segment, f64) {
-        let heavy = Segment { class: InstructionClass::Heavy512, ipc: 2.0, ..Segment::SCALAR };
         match self {
-            Self::Heavy => (heavy, f64::from(dimmer_probe::phases::UNROLLED)),
-            Self::Waiting => (Segment { ipc: 0.25, is_chained: true, ..heavy }, 1.0),
+            Self::Heavy => (Segment::FMA_512, f64::from(dimmer_probe::phases::UNROLLED)),
+            Self::Waiting => (Segment::CHAINED_512, 1.0),
             Self::Scalar => (Segment::SCALAR, 1.0),
         }
     }
@@ -118,21 +115,15 @@ fn once(
     let steps = phases.iter().enumerate().map(|(counter, phase)| {
         let extent = Extent::Time(phase.us * 1000 * PS);
         let code = Segment { counter, extent, ..phase.kind.simulated().0 };
-        let step = Step::Run(code);
-        (step, level(&rules, &code))
+        (Step::Run(code), rules.level_of(&code.demand()))
     });
-    let script = Script::new(steps.collect(), 1);
-    let script = if governor == Governor::User { script.calling() } else { script };
+    let script = Script::new(steps.collect(), 1).under(governor);
     machine.spawn("phases", Box::new(script), Some(0));
     machine.run(Moment::MAX)?;
     let done = machine.threads().next().map(|thread| thread.instructions.clone());
     let done = done.unwrap_or_default();
     let of = |(phase, done): (&Phase, f64)| done / phase.kind.simulated().1;
     Ok(phases.iter().zip(done).map(of).collect())
-}
-
-fn level(rules: &Rules, code: &Segment) -> LicenceLevel {
-    rules.level_of(&code.demand())
 }
 
 /// A row for each phase; `of` tells its iterations, run by run.

@@ -33,7 +33,7 @@ pub struct Totals {
     pub interrupts: u64,
 }
 
-/// What a governor in software does once its interrupt or call is over.
+/// What a governor in software does: at once, or when its interrupt or call is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
     /// The counter has interrupted.
@@ -111,9 +111,9 @@ pub(crate) struct Core {
     counting: Option<(u64, f64)>,
     /// 512-bit floating-point operations and cycles since the counters were reset.
     pub(crate) operations: f64,
+    pub(crate) cycles: f64,
     /// For how long code ran whose speed depends on the clock, since a governor last asked (ps).
     pub(crate) scaled: f64,
-    pub(crate) cycles: f64,
     pub(crate) generation: u32,
     /// Whether the machine counts it among the active ones.
     pub(crate) is_counted: bool,

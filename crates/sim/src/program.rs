@@ -7,7 +7,7 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
 use dimmer_processor::units::LicenceLevel;
 
-use crate::{Moment, Random};
+use crate::{Governor, Moment, Random};
 
 /// A stretch of code of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,6 +103,12 @@ impl Segment {
         counter: 0,
     };
 
+    /// Independent 512-bit multiply-adds: two units, two a cycle (the unrolled code of paper 000 §3.3.2).
+    pub const FMA_512: Self = Self { class: InstructionClass::Heavy512, ipc: 2.0, ..Self::SCALAR };
+
+    /// The same on one register triple: each waits 4 cycles for the one before.
+    pub const CHAINED_512: Self = Self { ipc: 0.25, is_chained: true, ..Self::FMA_512 };
+
     /// What a governor sees of it.
     #[must_use]
     pub fn demand(&self) -> Demand {
@@ -123,8 +129,9 @@ pub struct Script {
     told: Option<LicenceLevel>,
     /// If each time over is a request: how they come.
     requests: Option<Arrivals>,
-    /// When the one that is served came, if any is; with open arrivals, when the next one comes.
+    /// When the one that is served came, if any is.
     came: Option<Moment>,
+    /// When the next one comes, in an open loop.
     arrives: Moment,
 }
 
@@ -166,10 +173,11 @@ impl Script {
         Ok(came)
     }
 
-    /// The same; it tells the governor the level before code that asks for another one than the code before (paper 000 §4.2).
+    /// The same; if the program decides, it tells the governor the level before code that asks for another one than the code before
+    /// (paper 000 §4.2).
     #[must_use]
-    pub fn calling(self) -> Self {
-        Self { calls: true, ..self }
+    pub fn under(self, governor: Governor) -> Self {
+        Self { calls: governor == Governor::User, ..self }
     }
 }
 

@@ -202,12 +202,11 @@ impl Scenario {
                 _ => LicenceLevel::new(0),
             };
             let steps = thread.steps.iter().map(|(step, _)| (*step, level(step))).collect();
-            let script = Script::new(steps, thread.times);
+            let script = Script::new(steps, thread.times).under(governor);
             let script = match thread.requests {
                 Some(requests) => script.serving(requests),
                 None => script,
             };
-            let script = if governor == Governor::User { script.calling() } else { script };
             machine.spawn(&thread.name, Box::new(script), thread.cpu);
         }
         Ok((machine, self.end.unwrap_or(Moment::MAX)))

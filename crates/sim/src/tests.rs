@@ -36,7 +36,7 @@ fn scalar(extent: Extent) -> Segment {
 
 /// 512-bit multiply-adds on both units.
 fn heavy(extent: Extent) -> Segment {
-    Segment { class: InstructionClass::Heavy512, ipc: 2.0, counter: 1, extent, ..Segment::SCALAR }
+    Segment { counter: 1, extent, ..Segment::FMA_512 }
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_program_that_decides_itself_loses_nothing_after_wide_code() {
             (Step::Run(heavy(Extent::Instructions(1e6))), LicenceLevel::new(2)),
             (Step::Run(scalar(Extent::Instructions(1e7))), LicenceLevel::new(0)),
         ];
-        machine.spawn("a", Box::new(Script::new(steps, 1).calling()), None);
+        machine.spawn("a", Box::new(Script::new(steps, 1).under(governor)), None);
         machine.run(Moment::MAX).unwrap();
         machine.threads().next().unwrap().finished.unwrap() as f64 / 1e6
     };

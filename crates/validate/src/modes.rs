@@ -21,25 +21,20 @@ pub(crate) const MS: Moment = 1000 * US;
 /// Scalar code before a run; the thesis waited for 150 ms for the clock to settle, which here is settled from the start.
 const BEFORE: Moment = MS;
 
-/// Independent 512-bit multiply-adds: two units, two a cycle.
-pub(crate) const FMA_512: Segment =
-    Segment { class: InstructionClass::Heavy512, ipc: 2.0, ..Segment::SCALAR };
-
-/// The same on one register triple: each waits 4 cycles for the one before.
-pub(crate) const CHAINED_512: Segment = Segment { ipc: 0.25, is_chained: true, ..FMA_512 };
-
 /// Independent 256-bit multiply-adds.
-pub(crate) const FMA_256: Segment = Segment { class: InstructionClass::Heavy256, ..FMA_512 };
+pub(crate) const FMA_256: Segment =
+    Segment { class: InstructionClass::Heavy256, ..Segment::FMA_512 };
 
 /// The same on one register triple.
 pub(crate) const CHAINED_256: Segment =
-    Segment { class: InstructionClass::Heavy256, ..CHAINED_512 };
+    Segment { class: InstructionClass::Heavy256, ..Segment::CHAINED_512 };
 
 /// 256-bit multiply-adds after a 512-bit register was set and not cleared.
 pub(crate) const DIRTY_256: Segment = Segment { upper: Upper::Dirty, ..FMA_256 };
 
 /// Light 512-bit code.
-pub(crate) const LIGHT_512: Segment = Segment { class: InstructionClass::Light512, ..FMA_512 };
+pub(crate) const LIGHT_512: Segment =
+    Segment { class: InstructionClass::Light512, ..Segment::FMA_512 };
 
 /// A change that was seen: when, on which core, the level, whether throttled.
 #[derive(Clone, Copy, Debug, PartialEq)]

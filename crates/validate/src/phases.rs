@@ -4,7 +4,7 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 use dimmer_sim::{Extent, Governor, Machine, Moment, Script, Segment, Settings, SimError, Step};
 
-use crate::modes::{FMA_512, US};
+use crate::modes::US;
 
 /// How much longer a phase is than asked for: the main thread sleeps, and Linux lets sleepers sleep up to 50 µs longer
 /// (`PR_SET_TIMERSLACK`, prctl(2)).
@@ -46,13 +46,13 @@ fn machine(
     let mut machine = Machine::new(model, Settings { governor, seed, ..Settings::default() }, ())?;
     let lasting = |us: u64| Extent::Time(us * US + SLACK);
     let scalar = |us| Segment { extent: lasting(us), ..Segment::SCALAR };
-    let phases = [scalar(before), Segment { extent: lasting(heavy), ..FMA_512 }, scalar(after)];
+    let phases =
+        [scalar(before), Segment { extent: lasting(heavy), ..Segment::FMA_512 }, scalar(after)];
     let levels = [0, 2, 0].map(LicenceLevel::new);
     let numbered = phases.into_iter().enumerate();
     let steps =
         numbered.map(|(counter, phase)| Step::Run(Segment { counter, ..phase })).zip(levels);
-    let script = Script::new(steps.collect(), 1);
-    let script = if governor == Governor::User { script.calling() } else { script };
+    let script = Script::new(steps.collect(), 1).under(governor);
     machine.spawn("phases", Box::new(script), Some(0));
     Ok(machine)
 }

@@ -8,7 +8,7 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 use dimmer_sim::{Extent, Machine, Moment, PS, Script, Segment, Settings, SimError, Step};
 
-use crate::modes::{FMA_512, MS};
+use crate::modes::MS;
 use crate::row::{Draft, words};
 use crate::{Left, Row, Tolerance, ValidateError, i9_7940x};
 
@@ -57,8 +57,8 @@ pub(crate) fn rows() -> Result<Vec<Row>, ValidateError> {
 fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
     let [scalar, ymm, zmm] = [
         Segment { class: InstructionClass::Heavy128, ..Segment::SCALAR },
-        Segment { class: InstructionClass::Heavy256, ..FMA_512 },
-        FMA_512,
+        Segment { class: InstructionClass::Heavy256, ..Segment::FMA_512 },
+        Segment::FMA_512,
     ];
     let clock = |code: Segment| settled_ghz(model, code);
     // A multiply-add on eight numbers, as the paper's code does it: one addition and one multiplication for each, two of four, one of eight.
@@ -122,7 +122,7 @@ impl Bursts {
     fn new(pow: u32, model: &Model) -> Result<Self, SimError> {
         let instructions = 2.0_f64.powf(f64::from(pow) - 1.0) * 16.0;
         let extent = Extent::Instructions(instructions);
-        let wide = Segment { extent, ..FMA_512 };
+        let wide = Segment { extent, ..Segment::FMA_512 };
         let scalar = Segment { extent, ..Segment::SCALAR };
         let sieve = Segment { extent: Extent::Instructions(SIEVE), ..Segment::SCALAR };
         let iteration = |steps: &[Segment]| time(model, steps);

@@ -6,8 +6,8 @@ use dimmer_processor::model::{Missing, Model};
 use dimmer_sim::{Extent, Governor, Segment, SimError, Step};
 
 use crate::modes::{
-    self, CHAINED_256, CHAINED_512, DIRTY_256, FMA_256, FMA_512, LIGHT_512, MS, RUNS, US, median,
-    quantile, share_below, us,
+    self, CHAINED_256, DIRTY_256, FMA_256, LIGHT_512, MS, RUNS, US, median, quantile, share_below,
+    us,
 };
 use crate::phases;
 use crate::row::{Draft, words};
@@ -81,7 +81,7 @@ fn hardware(model: &Model) -> Result<Vec<Row>, SimError> {
 fn order(model: &Model) -> Result<Vec<Row>, SimError> {
     let forever = |code: Segment| [Step::Run(Segment { extent: Extent::Time(MS), ..code })];
     let kind = (Governor::Hardware, 1);
-    let log = modes::run(model, kind, 1, None, &forever(FMA_512), MS)?.into_observer();
+    let log = modes::run(model, kind, 1, None, &forever(Segment::FMA_512), MS)?.into_observer();
     let mut events: Vec<String> = Vec::new();
     for seen in &log.0 {
         let event = if seen.is_throttled { "throttled".into() } else { format!("L{}", seen.level) };
@@ -132,17 +132,17 @@ fn order(model: &Model) -> Result<Vec<Row>, SimError> {
             "512-bit multiply-adds per cycle while throttled, not unrolled",
             "",
         )
-        .value("", 0.21, throughput(CHAINED_512)?)
+        .value("", 0.21, throughput(Segment::CHAINED_512)?)
         .within(Tolerance::Part(0.05), factor),
         Draft::new("R000-03", "Fig. 3.6", "the same, unrolled", "")
-            .value("", 0.42, throughput(FMA_512)?)
+            .value("", 0.42, throughput(Segment::FMA_512)?)
             .within(Tolerance::Part(0.05), factor),
         words(
             "R000-04",
             "§3.3.3",
             "highest level of multiply-adds: 512 bit not unrolled and unrolled, 256 bit likewise",
             "L1, L2, L0, L1",
-            &highest(&[CHAINED_512, FMA_512, CHAINED_256, FMA_256])?,
+            &highest(&[Segment::CHAINED_512, Segment::FMA_512, CHAINED_256, FMA_256])?,
             by_rule,
         ),
         words(
@@ -154,7 +154,7 @@ fn order(model: &Model) -> Result<Vec<Row>, SimError> {
             by_rule,
         ),
         Draft::new("R000-06", "§3.3.3", "instructions until throttling begins", "")
-            .value("512 bit", 1.0, begins(FMA_512)?)
+            .value("512 bit", 1.0, begins(Segment::FMA_512)?)
             .value("light 512 bit", 1.0, begins(LIGHT_512)?)
             .value("256 bit", 1.0, begins(FMA_256)?)
             .within(Tolerance::AtMost, "at the first one, which the simulated core throttles already: it could not come out otherwise"),
@@ -163,7 +163,7 @@ fn order(model: &Model) -> Result<Vec<Row>, SimError> {
             "§3.3.3",
             "level after one 512-bit instruction: heavy, light",
             "L1, L1",
-            &format!("L{}, L{}", single(FMA_512)?, single(LIGHT_512)?),
+            &format!("L{}, L{}", single(Segment::FMA_512)?, single(LIGHT_512)?),
             by_rule,
         ),
     ])
@@ -200,11 +200,12 @@ fn required(model: &Model) -> Result<Vec<Row>, Missing> {
 fn times(model: &Model) -> Result<Vec<Row>, SimError> {
     let of_first =
         |runs: Vec<Vec<f64>>| -> Vec<f64> { runs.into_iter().map(|run| run[0]).collect() };
-    let l1 = of_first(modes::downclock(model, FMA_512, 1, 1, None)?);
+    let l1 = of_first(modes::downclock(model, Segment::FMA_512, 1, 1, None)?);
     let l1_256 = of_first(modes::downclock(model, FMA_256, 1, 1, None)?);
-    let l2 = of_first(modes::downclock(model, FMA_512, 2, 1, None)?);
-    let beside = of_first(modes::downclock(model, FMA_512, 1, 1, Some(CHAINED_512))?);
-    let three = modes::downclock(model, FMA_512, 1, 3, None)?;
+    let l2 = of_first(modes::downclock(model, Segment::FMA_512, 2, 1, None)?);
+    let beside =
+        of_first(modes::downclock(model, Segment::FMA_512, 1, 1, Some(Segment::CHAINED_512))?);
+    let three = modes::downclock(model, Segment::FMA_512, 1, 3, None)?;
     let of_core = |core: usize| median(&three.iter().map(|run| run[core]).collect::<Vec<_>>());
     let medians = (of_core(0) + of_core(1) + of_core(2)) / 3.0;
     let spread = |run: &Vec<f64>| quantile(run, 1.0) - quantile(run, 0.0);
@@ -235,7 +236,7 @@ fn times(model: &Model) -> Result<Vec<Row>, SimError> {
             .within(Tolerance::Part(0.05), "the difference of two parameters"),
         Draft::new("R000-23", "§3", "Intel's figures, which the thesis shows to be too large: longest way up, and back", "µs")
             .value("up", 500.0, quantile(&l2, 1.0))
-            .value("back", 2000.0, 1000.0 * quantile(&modes::upclock(model, CHAINED_512, 1, None)?, 1.0))
+            .value("back", 2000.0, 1000.0 * quantile(&modes::upclock(model, Segment::CHAINED_512, 1, None)?, 1.0))
             .within(Tolerance::AtMost, "of 1000 runs each"),
     ])
 }
@@ -244,9 +245,9 @@ fn times(model: &Model) -> Result<Vec<Row>, SimError> {
 fn release(model: &Model) -> Result<Vec<Row>, SimError> {
     let after_256 = modes::upclock(model, FMA_256, 1, None)?;
     // Code that waits for itself: other 512-bit code asks for L2 the moment it has L1.
-    let after_512 = modes::upclock(model, CHAINED_512, 1, None)?;
-    let beside = modes::upclock(model, CHAINED_512, 1, Some(CHAINED_512))?;
-    let from_l2 = modes::upclock(model, FMA_512, 2, None)?;
+    let after_512 = modes::upclock(model, Segment::CHAINED_512, 1, None)?;
+    let beside = modes::upclock(model, Segment::CHAINED_512, 1, Some(Segment::CHAINED_512))?;
+    let from_l2 = modes::upclock(model, Segment::FMA_512, 2, None)?;
     let tail: Vec<f64> = after_512.iter().copied().filter(|time| *time >= 0.7).collect();
     let hold = "a parameter of the model: hold and standstill";
     Ok(vec![
@@ -282,15 +283,15 @@ fn avxfreq(model: &Model) -> Result<Vec<Row>, SimError> {
         let code = Segment { extent, ..code };
         modes::run(model, kind, 1, None, &[Step::Run(code), Step::Run(spin)], end)
     };
-    let log = until(FMA_512, 4 * MS, Extent::Time(MS))?.into_observer();
+    let log = until(Segment::FMA_512, 4 * MS, Extent::Time(MS))?.into_observer();
     let (l1, l2) = (log.reached(0, 1, MS).unwrap_or(0), log.reached(0, 2, MS).unwrap_or(0));
     let counted = {
-        let code = Segment { counter: 1, extent: Extent::Time(l1 - MS), ..FMA_512 };
+        let code = Segment { counter: 1, extent: Extent::Time(l1 - MS), ..Segment::FMA_512 };
         let machine = modes::run(model, kind, 1, None, &[Step::Run(code)], l1 - MS)?;
         let done = machine.threads().next().and_then(|thread| thread.instructions.get(1).copied());
         2.0 * done.unwrap_or(f64::NAN)
     };
-    let single = until(FMA_512, 4 * MS, Extent::Instructions(1.0))?.into_observer();
+    let single = until(Segment::FMA_512, 4 * MS, Extent::Instructions(1.0))?.into_observer();
     // Wide code ends when the level is reached; from then to L0, and how long of that the core stands still.
     let back = |code: Segment, level| -> Result<(f64, f64), SimError> {
         let log = until(code, 4 * MS, Extent::Time(MS))?.into_observer();
@@ -304,9 +305,9 @@ fn avxfreq(model: &Model) -> Result<Vec<Row>, SimError> {
         };
         Ok((us(back - reached), still(back)? - still(reached)?))
     };
-    let (from_l1, still_l1) = back(CHAINED_512, 1)?;
-    let (from_l1_unrolled, still_l1_unrolled) = back(FMA_512, 1)?;
-    let (from_l2, still_l2) = back(FMA_512, 2)?;
+    let (from_l1, still_l1) = back(Segment::CHAINED_512, 1)?;
+    let (from_l1_unrolled, still_l1_unrolled) = back(Segment::FMA_512, 1)?;
+    let (from_l2, still_l2) = back(Segment::FMA_512, 2)?;
     Ok(vec![
         Draft::new("R000-30", "§5.2.1", "operations until L1, unrolled; time to it", "")
             .value("operations", 26.0, counted)

@@ -151,7 +151,9 @@ impl<O: Observer> Machine<O> {
             };
             add(&mut gap, &running.segment, left);
             for _ in 0..LOOK_AHEAD {
-                match program.next(self.now, &mut chance) {
+                // At the time at which it will ask: requests come when they come.
+                let then = self.now.saturating_add(picos(gap.ns));
+                match program.next(then, &mut chance) {
                     Step::Run(next) if self.rules.level_of(&next.demand()) > asked => break,
                     Step::Run(next) => add(&mut gap, &next, next.extent),
                     Step::Sleep(span) => gap.ns += span as f64 / PS as f64,
