@@ -59,7 +59,7 @@ pub enum Step {
     Lock(usize),
     /// It gives this lock back.
     Unlock(usize),
-    /// It tells the governor; of no effect unless that is [`Governor::User`](crate::Governor::User).
+    /// It tells the governor; of no effect unless that is [`Governor::User`].
     Call(Licence),
     /// A request that came at this moment is done: its latency is counted.
     Served(Moment),
