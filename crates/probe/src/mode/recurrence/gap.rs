@@ -384,7 +384,7 @@ pub(super) fn run_of(bursts: Vec<Timed>, learn: usize) -> Run {
         slower_pct: 0.0,
         clock_ratio: 1.0,
         bursts,
-        stand_ins: vec![Timed { at_ns: 0.0, ns: 60.0 }],
+        stand_ins: vec![Timed { at_ns: 0.0, ns: 60.0 }; 2],
         learn,
         stalls: Stalls::default(),
         base_stalls: Stalls::default(),

@@ -4,6 +4,10 @@
 //! Other hardware threads of the core share the licence. On a shared Emerald Rapids host, bursts at
 //! gaps of 300 to 1500 us ran at full speed in 0.6 % of the cases while the other thread, somebody
 //! else's, was idle (185 series), and in 19 to 29 % while it was busy (411 series).
+//!
+//! After long gaps any code is fetched anew, and slow for that reason: on a shared Zen 5 host, from
+//! 2 ms on bursts took ten times as long, and so did those of 128 bit, and scalar stand-ins. What
+//! stand-ins cannot tell there, bursts cannot.
 
 use super::gap::{Run, Timed};
 use crate::stats::Samples;
@@ -35,11 +39,19 @@ impl Alone {
 /// isolation costs a scalar stand-in: code that was not run for a while is fetched again.
 const THROTTLED: f64 = 2.0;
 
+/// Stand-ins that take longer, as a factor of the quickest gap's, were fetched again.
+const COLD: f64 = 2.0;
+
+/// Share of warm stand-ins below which bursts tell nothing either.
+const WARM: f64 = 0.9;
+
 /// What tells bursts at full speed from throttled ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FullSpeed {
     /// Bursts that take less ran at full speed (ns).
     threshold_ns: f64,
+    /// Stand-ins that take less were in the caches (ns).
+    warm_ns: f64,
 }
 
 impl FullSpeed {
@@ -57,20 +69,33 @@ impl FullSpeed {
             let gap = |runs: &Vec<Run>| median(&mut runs.iter().flat_map(of).map(|one| one.ns));
             sweep.iter().filter_map(gap).reduce(f64::min)
         };
-        let cold_ns = median_of_first(|run| &run.stand_ins)? - quickest(|run| &run.stand_ins)?;
+        let stand_in_ns = quickest(|run| &run.stand_ins)?;
+        let cold_ns = median_of_first(|run| &run.stand_ins)? - stand_in_ns;
         let isolated_ns = median_of_first(|run| &run.bursts)? - cold_ns;
         let full_speed_ns = full_speed_ns.min(quickest(|run| &run.bursts)?);
         let is_throttled = isolated_ns >= THROTTLED * full_speed_ns;
-        is_throttled.then(|| Self { threshold_ns: (full_speed_ns * isolated_ns).sqrt() })
+        is_throttled.then(|| Self {
+            threshold_ns: (full_speed_ns * isolated_ns).sqrt(),
+            warm_ns: COLD * stand_in_ns,
+        })
     }
 
     /// Share of the bursts of one series that were kept once the memory is filled; NaN without
-    /// bursts.
+    /// bursts, or if too many stand-ins were cold.
     pub(super) fn share(self, run: &Run) -> f64 {
-        let learned = run.bursts.get(run.learn..).unwrap_or_default();
-        let times = || learned.iter().map(|burst| burst.ns).filter(|ns| ns.is_finite());
-        times().filter(|ns| *ns < self.threshold_ns).count() as f64 / times().count() as f64
+        // The first stand-in is cold at any gap.
+        let warm = share_below(run.stand_ins.get(1..).unwrap_or_default(), self.warm_ns);
+        if warm < WARM {
+            return f64::NAN;
+        }
+        share_below(run.bursts.get(run.learn..).unwrap_or_default(), self.threshold_ns)
     }
+}
+
+/// Share of the times that are less; NaN without times.
+fn share_below(timed: &[Timed], most_ns: f64) -> f64 {
+    let times = || timed.iter().map(|one| one.ns).filter(|ns| ns.is_finite());
+    times().filter(|ns| *ns < most_ns).count() as f64 / times().count() as f64
 }
 
 /// What the series of one gap tell.
@@ -158,6 +183,19 @@ mod tests {
         let stand_in = |at_ns, ns| Timed { at_ns, ns };
         cold.stand_ins = vec![stand_in(0.0, 360.0), stand_in(1.0, 60.0), stand_in(2.0, 60.0)];
         assert!(FullSpeed::of(&[vec![cold]], 125.0).is_none());
+    }
+
+    #[test]
+    fn bursts_at_gaps_after_which_any_code_is_cold_tell_nothing() {
+        let warm = series([true, true, false, false]);
+        let mut cold = series([true, true, true, true]);
+        cold.stand_ins.iter_mut().for_each(|one| one.ns = 360.0);
+        let all = [vec![warm], vec![cold]];
+        let full_speed = FullSpeed::of(&all, 125.0).unwrap();
+        let alone = Alone::of(all.iter().flatten());
+        assert!(full_speed.share(&all[1][0]).is_nan());
+        assert!(Keeping::of(&all[0], full_speed, alone).is_some());
+        assert!(Keeping::of(&all[1], full_speed, alone).is_none());
     }
 
     #[test]
