@@ -103,6 +103,17 @@ impl Drop for Pinned {
     }
 }
 
+/// Lets the calling thread run on all of these.
+///
+/// # Errors
+/// [`AffinityError::System`], if none of them is there.
+pub fn allow(cpus: &[CpuId]) -> Result<(), AffinityError> {
+    let mut wanted = CpuSet::new();
+    let indices = cpus.iter().filter_map(|cpu| usize::try_from(cpu.index()).ok());
+    indices.filter(|index| *index < CpuSet::MAX_CPU).for_each(|index| wanted.set(index));
+    sched_setaffinity(None, &wanted).map_err(|error| AffinityError::System(error.into()))
+}
+
 fn members(set: &CpuSet) -> Vec<CpuId> {
     let indices = (0..CpuSet::MAX_CPU).filter(|index| set.is_set(*index));
     indices.filter_map(|index| u32::try_from(index).ok().map(CpuId::new)).collect()

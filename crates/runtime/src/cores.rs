@@ -1,0 +1,324 @@
+//! Dedicated cores, and the ways to have work done there.
+
+use std::io::Write as _;
+use std::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::root::Root;
+use dimmer_processor::units::CpuId;
+
+use crate::job::{self, Large, Small};
+use crate::lane::{CALL, IDLE};
+use crate::slot;
+use crate::travel::{CannotTravel, Journey};
+use crate::word::{Patience, Word};
+use crate::worker::{Shared, Worker};
+
+/// Why dedicated cores cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No core was named.
+    #[error("no core was named to move work to")]
+    NoCores,
+    /// A core was named twice.
+    #[error("cpu {0} is named twice")]
+    Twice(CpuId),
+    /// Nothing would be left for the program itself.
+    #[error("cpu {0} is the only one that this process may run on: no core would be left for the program itself")]
+    OnlyOne(CpuId),
+    /// A core that is not there, offline, or not allowed.
+    #[error(transparent)]
+    Affinity(#[from] AffinityError),
+}
+
+/// How often the process was forked since: workers do not come along.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Dedicated cores with a worker on each. Dropping it ends the workers.
+///
+/// Work that cannot be moved (from a worker, from more than 64 threads at a time, in a child of fork(2), when
+/// a worker has died) runs where it is.
+#[derive(Debug)]
+pub struct Cores {
+    workers: Vec<Worker>,
+    patience: Patience,
+    forks: u32,
+    allowed: Vec<CpuId>,
+    has_complained: AtomicBool,
+}
+
+impl Cores {
+    /// Starts a worker on each of these hardware threads, and returns when they stand there. Takes about a
+    /// millisecond, the first time some more, to measure what waking a sleeper takes.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(root: &Root, cpus: &[CpuId]) -> Result<Self, StartError> {
+        let allowed = affinity::allowed()?;
+        if cpus.is_empty() {
+            return Err(StartError::NoCores);
+        }
+        for (index, cpu) in cpus.iter().enumerate() {
+            affinity::check(root, *cpu)?;
+            if cpus[..index].contains(cpu) {
+                return Err(StartError::Twice(*cpu));
+            }
+        }
+        if let Some(last) = cpus.last()
+            && allowed.iter().all(|cpu| cpus.contains(cpu))
+        {
+            return Err(StartError::OnlyOne(*last));
+        }
+        count_forks();
+        let patience = Patience(wake_up());
+        let start = |cpu: &CpuId| Worker::start(root, *cpu, patience);
+        Ok(Self {
+            workers: cpus.iter().map(start).collect::<Result<_, _>>()?,
+            patience,
+            forks: FORKS.load(Ordering::Relaxed),
+            allowed,
+            has_complained: AtomicBool::new(false),
+        })
+    }
+
+    /// The hardware threads, in the order given.
+    pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.workers.iter().map(|worker| worker.shared.cpu)
+    }
+
+    /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it returns comes back, and what it
+    /// panics with goes on here. Costs a cache-line round trip; closures and results of up to 48 bytes travel in the line.
+    pub fn offload<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> T {
+        match Small::new(work) {
+            Ok(small) => self.hand_over(small),
+            Err(work) => {
+                let mut large = Large::new(work);
+                match Small::new(large.pointer()) {
+                    Ok(pointer) => self.hand_over(pointer),
+                    Err(pointer) => pointer(),
+                }
+                // SAFETY: it has run; a panic would have gone on.
+                unsafe { large.value() }
+            }
+        }
+    }
+
+    /// Has a closure run on a dedicated core while the caller goes on. One at a time for each thread and core; another runs in place.
+    pub fn begin<T, F>(&self, work: F) -> Pending<'_, T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let outcome = Arc::new(Mutex::new(None));
+        let give = Arc::clone(&outcome);
+        let work = Box::new(move || {
+            let value = work();
+            *give.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        }) as Work;
+        let lane = match (Small::new(work), self.lane()) {
+            (Ok(small), Some((worker, slot))) => {
+                // SAFETY: the lane is this thread's, and idle; the closure borrows nothing.
+                unsafe { small.ask(worker.lane(slot)) };
+                worker.ring();
+                Some((worker, slot))
+            }
+            (Ok(small), None) => {
+                small.run_here();
+                None
+            }
+            (Err(work), _) => {
+                work();
+                None
+            }
+        };
+        Pending { cores: self, lane, outcome, not_send: PhantomData }
+    }
+
+    /// Runs the body of one call on a dedicated core, with the caller's own stack and thread-local storage, and comes
+    /// back. The closure need not be [`Send`]: it is the same thread. Where the thread cannot go, it runs here.
+    ///
+    /// Besides two hand-overs it costs two system calls, for signals.
+    pub fn borrow<T>(&self, work: impl FnOnce() -> T) -> T {
+        let Ok(journey) = self.depart() else { return work() };
+        journey.go(journey.lane() % self.workers.len());
+        work()
+    }
+
+    /// Begins a stretch in which the calling thread may go to the dedicated cores and back.
+    ///
+    /// # Errors
+    /// [`CannotTravel`].
+    pub fn depart(&self) -> Result<Journey<'_>, CannotTravel> {
+        if self.is_inherited() {
+            return Err(CannotTravel::NoWorker);
+        }
+        Journey::begin(self, self.patience)
+    }
+
+    pub(crate) fn worker(&self, core: usize) -> Option<&Shared> {
+        self.workers.get(core).map(|worker| &*worker.shared).filter(|worker| worker.is_alive())
+    }
+
+    /// Whether this process is a child of the one that started the workers.
+    pub(crate) fn is_inherited(&self) -> bool {
+        FORKS.load(Ordering::Relaxed) != self.forks
+    }
+
+    /// Lets the calling thread run where the program could when the cores were dedicated.
+    pub(crate) fn release_affinity(&self) {
+        // Where they have gone meanwhile, the thread stays where it is.
+        let _ = affinity::allow(&self.allowed);
+    }
+
+    /// The calling thread's slot, and the worker that it hands work to: threads are spread over workers.
+    fn pick(&self) -> Option<(&Shared, usize)> {
+        if self.is_inherited() {
+            return None;
+        }
+        let slot = slot::own()?;
+        Some((&*self.workers[slot % self.workers.len()].shared, slot))
+    }
+
+    /// As [`Self::pick`], if nothing of the thread's is under way there.
+    fn lane(&self) -> Option<(&Shared, usize)> {
+        self.pick().filter(|(worker, slot)| worker.lane(*slot).word.value() == IDLE)
+    }
+
+    fn hand_over<T, F: FnOnce() -> T>(&self, small: Small<F, T>) -> T {
+        let Some((worker, slot)) = self.lane() else { return small.run_here() };
+        let lane = worker.lane(slot);
+        // SAFETY: the lane is this thread's, and idle; this function waits for it to be so again.
+        unsafe { small.ask(lane) };
+        worker.ring();
+        let Some(word) = self.wait(worker, slot) else {
+            // SAFETY: the worker has ended and has not begun it.
+            return unsafe { Small::<F, T>::take_back(lane) }();
+        };
+        // SAFETY: the word that the worker has left.
+        match unsafe { job::result(lane, word) } {
+            Ok(value) => value,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Waits for a call to be done; `None` if the worker has ended without having begun it.
+    fn wait(&self, worker: &Shared, slot: usize) -> Option<u32> {
+        let lane = worker.lane(slot);
+        loop {
+            if let Some(word) = lane.word.wait_while(CALL, self.patience) {
+                return Some(word);
+            }
+            if worker.is_alive() {
+                continue;
+            }
+            if !self.has_complained.swap(true, Ordering::Relaxed) {
+                let cpu = worker.cpu;
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "dimmer: the worker on cpu {cpu} has ended; work runs where it is from now on"
+                );
+            }
+            if worker.is_at(slot) && lane.word.value() == CALL {
+                resume_unwind(Box::new("the worker ended in the middle of this work".to_owned()));
+            }
+            return Some(lane.word.value()).filter(|word| *word != CALL);
+        }
+    }
+}
+
+/// What [`Cores::begin`] hands over.
+type Work = Box<dyn FnOnce() + Send>;
+
+/// A closure that runs on a dedicated core, or has run. Dropping it waits for its end.
+#[derive(Debug)]
+pub struct Pending<'a, T> {
+    cores: &'a Cores,
+    lane: Option<(&'a Shared, usize)>,
+    outcome: Arc<Mutex<Option<T>>>,
+    // The lane is the thread's own.
+    not_send: PhantomData<*const ()>,
+}
+
+impl<T> Pending<'_, T> {
+    /// Waits for it, and gives what it returned; what it panicked with goes on here.
+    ///
+    /// # Panics
+    /// If the closure did.
+    pub fn join(mut self) -> T {
+        self.wait();
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome.take() {
+            Some(value) => value,
+            None => resume_unwind(Box::new("the work was lost with its worker".to_owned())),
+        }
+    }
+
+    fn wait(&mut self) {
+        let Some((worker, slot)) = self.lane.take() else { return };
+        let lane = worker.lane(slot);
+        match self.cores.wait(worker, slot) {
+            // SAFETY: the word that the worker has left.
+            Some(word) => match unsafe { job::result::<()>(lane, word) } {
+                Err(panic) if !std::thread::panicking() => resume_unwind(panic),
+                _ => {}
+            },
+            None => {
+                // SAFETY: the worker has ended and has not begun it; `begin` has put this kind of closure there.
+                let work = unsafe { Small::<Work, ()>::take_back(lane) };
+                work();
+            }
+        }
+    }
+}
+
+impl<T> Drop for Pending<'_, T> {
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
+/// Counts forks of this process, in the child, from now on.
+fn count_forks() {
+    static ONCE: Once = Once::new();
+    extern "C" fn in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    ONCE.call_once(|| {
+        // SAFETY: the handler changes a number.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// What it takes to wake a thread that sleeps, and to be woken by it: the median of some tries, measured once.
+fn wake_up() -> Duration {
+    static MEASURED: OnceLock<Duration> = OnceLock::new();
+    /// More than this is no longer what waking takes.
+    const LONGEST: Duration = Duration::from_millis(1);
+    const TRIES: usize = 15;
+    *MEASURED.get_or_init(|| {
+        let (there, back) = (Word::default(), Word::default());
+        let at_once = Patience(Duration::ZERO);
+        let mut took: Vec<Duration> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 0..TRIES as u32 {
+                    while there.wait_while(turn, at_once).is_none() {}
+                    back.post(turn + 1);
+                }
+            });
+            let turn = |turn| {
+                let begin = Instant::now();
+                there.post(turn + 1);
+                while back.wait_while(turn, at_once).is_none() {}
+                begin.elapsed()
+            };
+            (0..TRIES as u32).map(turn).collect()
+        });
+        took.sort_unstable();
+        took[TRIES / 2].min(LONGEST)
+    })
+}

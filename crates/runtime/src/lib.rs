@@ -1,0 +1,25 @@
+//! Moves pieces of work to the core where they belong, and threads with their stacks, at about the price of
+//! the cache-line transfers that physics asks for.
+//!
+//! One substrate carries paper 001's offloading (§4.3), paper 004's user-mode migration (§3.3) and paper
+//! 002's delegation (§5.4): a worker pinned to a dedicated core takes over a piece of work while its owner
+//! waits. What is handed over is either a *closure*, which runs on the worker's stack with the worker's
+//! thread-local storage ([`Cores::offload`]), or the *thread itself*: the worker goes on with the thread's
+//! stack and its thread-local storage, while the thread's own kernel thread waits at home
+//! ([`Cores::borrow`], [`Cores::depart`]).
+//!
+//! Everything runs exactly once: where it cannot be moved, it runs where it is.
+
+mod cores;
+mod job;
+mod lane;
+mod signals;
+mod slot;
+mod stack;
+mod switch;
+mod travel;
+mod word;
+mod worker;
+
+pub use cores::{Cores, Pending, StartError};
+pub use travel::{CannotTravel, Journey};

@@ -1,0 +1,46 @@
+//! A small stack of its own, with a page below it that must not be touched.
+
+use std::ffi::c_void;
+use std::io;
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+/// A page.
+const PAGE: usize = 4096;
+/// Room for a wait: a few frames, and what the kernel puts there for a fault's handler.
+const BYTES: usize = 8 * PAGE;
+
+/// The stack; its memory goes with it.
+#[derive(Debug)]
+pub(crate) struct Stack(*mut c_void);
+
+impl Stack {
+    /// Maps one.
+    ///
+    /// # Errors
+    /// The system's, if there is no memory.
+    pub(crate) fn map() -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: new memory, where the kernel likes.
+        let memory = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), PAGE + BYTES, protection, MapFlags::PRIVATE)?
+        };
+        let stack = Self(memory);
+        // SAFETY: the lowest page of what was just mapped.
+        unsafe { mprotect(memory, PAGE, MprotectFlags::empty())? };
+        Ok(stack)
+    }
+
+    /// Where it begins to be filled, downwards.
+    pub(crate) fn end(&self) -> *mut u64 {
+        // SAFETY: one past what was mapped.
+        unsafe { self.0.byte_add(PAGE + BYTES) }.cast()
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and nobody stands on it.
+        let _ = unsafe { munmap(self.0, PAGE + BYTES) };
+    }
+}

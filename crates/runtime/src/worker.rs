@@ -1,0 +1,223 @@
+//! The thread that stands on a dedicated core and takes over what is in its lanes.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::root::Root;
+use dimmer_processor::units::CpuId;
+
+use crate::lane::{CALL, Lane, TRAVEL};
+use crate::slot::{self, SLOTS};
+use crate::word::{Patience, Word};
+use crate::{signals, travel};
+
+/// The worker looks at its lanes.
+const AWAKE: u32 = 0;
+/// The worker sleeps until somebody rings.
+const ASLEEP: u32 = 1;
+
+/// Where the worker is while it does no work.
+const NOWHERE: usize = usize::MAX;
+
+/// Looks at all lanes between two looks at the time.
+const TURNS: u32 = 64;
+
+/// What the worker shares with those who hand work to it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) cpu: CpuId,
+    /// By slot.
+    pub(crate) lanes: Box<[Lane]>,
+    /// Lanes that were ever used: those below this slot.
+    used: AtomicUsize,
+    /// [`AWAKE`] or [`ASLEEP`]; changed rarely, so who rings reads it in its own cache.
+    bell: Line<Word>,
+    must_end: AtomicBool,
+    /// Which lane's work is under way.
+    at: Line<AtomicUsize>,
+    /// The kernel's number of the worker.
+    thread: AtomicUsize,
+    pub(crate) own: Line<Own>,
+}
+
+/// What only the worker itself, and threads while they run on it, touch.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    /// Where its stack ends while it runs on another.
+    pub(crate) stack_pointer: Cell<u64>,
+}
+
+// SAFETY: see the type.
+unsafe impl Sync for Own {}
+
+/// A cache line for itself, and the one that processors fetch with it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// A worker that runs.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts a worker on a hardware thread, and returns when it stands there.
+    ///
+    /// # Errors
+    /// If it cannot be pinned there.
+    pub(crate) fn start(root: &Root, cpu: CpuId, patience: Patience) -> Result<Self, AffinityError> {
+        let shared = Arc::new(Shared {
+            cpu,
+            lanes: std::iter::repeat_with(Lane::default).take(SLOTS).collect(),
+            used: AtomicUsize::new(0),
+            bell: Line::default(),
+            must_end: AtomicBool::new(false),
+            at: Line(AtomicUsize::new(NOWHERE)),
+            thread: AtomicUsize::new(0),
+            own: Line::default(),
+        });
+        let (tell, told) = mpsc::channel();
+        let mine = Arc::clone(&shared);
+        let root = root.clone();
+        // Threads inherit the mask: signals are for the program's own threads.
+        let mask = signals::block();
+        let spawned = std::thread::Builder::new().name(format!("dimmer-{cpu}")).spawn(move || {
+            let pinned = affinity::pin(&root, cpu);
+            let is_pinned = pinned.is_ok();
+            let _ = tell.send(pinned.as_ref().map(|_| ()).map_err(ToString::to_string).err());
+            if is_pinned {
+                mine.work(patience);
+            }
+            drop(pinned);
+        });
+        signals::restore(&mask);
+        let thread = spawned.map_err(AffinityError::System)?;
+        match told.recv() {
+            Ok(None) => Ok(Self { shared, thread: Some(thread) }),
+            // The error itself stays with the thread; asked again here, it is the same.
+            _ => {
+                let _ = thread.join();
+                affinity::check(&Root::live(), cpu)?;
+                Err(AffinityError::System(std::io::Error::other("the worker did not start")))
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.must_end.store(true, Ordering::SeqCst);
+        self.shared.bell.0.post(AWAKE);
+        if let Some(thread) = self.thread.take()
+            && self.shared.is_alive()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// The lane of a slot.
+    pub(crate) fn lane(&self, slot: usize) -> &Lane {
+        if self.used.load(Ordering::Relaxed) <= slot {
+            self.used.fetch_max(slot + 1, Ordering::SeqCst);
+        }
+        &self.lanes[slot]
+    }
+
+    /// Wakes the worker if it sleeps. To be called after something was put into a lane.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        if self.bell.0.value() == ASLEEP {
+            self.bell.0.post(AWAKE);
+        }
+    }
+
+    /// Whether the worker's thread is still there.
+    pub(crate) fn is_alive(&self) -> bool {
+        let Ok(thread) = i32::try_from(self.thread.load(Ordering::Acquire)) else { return true };
+        let Some(thread) = rustix::process::Pid::from_raw(thread) else { return true };
+        let process = rustix::process::getpid();
+        // SAFETY: signal 0 does nothing.
+        let found = unsafe {
+            libc::syscall(
+                libc::SYS_tgkill,
+                process.as_raw_nonzero().get(),
+                thread.as_raw_nonzero().get(),
+                0,
+            )
+        };
+        found == 0
+    }
+
+    /// Whether the work in a lane was begun.
+    pub(crate) fn is_at(&self, slot: usize) -> bool {
+        self.at.0.load(Ordering::Acquire) == slot
+    }
+
+    /// Does what is in the lanes until it must end.
+    fn work(&self, patience: Patience) {
+        slot::is_worker();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        self.thread.store(usize::try_from(thread).unwrap_or(0), Ordering::Release);
+        loop {
+            let mut begin = None;
+            let is_idle = loop {
+                if (0..TURNS).any(|_| self.look()) {
+                    break false;
+                }
+                let since: &mut std::time::Instant = begin.get_or_insert_with(std::time::Instant::now);
+                if since.elapsed() >= patience.0 {
+                    break true;
+                }
+            };
+            if self.must_end.load(Ordering::SeqCst) {
+                return;
+            }
+            if is_idle {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Looks at each lane once, and does what is there; whether there was anything.
+    #[inline]
+    fn look(&self) -> bool {
+        let mut has_found = false;
+        for (slot, lane) in self.lanes[..self.used.load(Ordering::Relaxed)].iter().enumerate() {
+            let asked = lane.word.value();
+            if asked != CALL && asked != TRAVEL {
+                continue;
+            }
+            has_found = true;
+            self.at.0.store(slot, Ordering::Release);
+            if asked == CALL {
+                // SAFETY: the word says so, and this is the worker.
+                unsafe { lane.answer_call() };
+            } else {
+                // SAFETY: as above.
+                unsafe { travel::carry(self, lane) };
+            }
+            self.at.0.store(NOWHERE, Ordering::Release);
+        }
+        if !has_found {
+            std::hint::spin_loop();
+        }
+        has_found
+    }
+
+    /// Sleeps until somebody rings, unless there is something in a lane already.
+    fn sleep(&self) {
+        // Before the lanes are looked at: who fills one later finds the bell so, and rings.
+        self.bell.0.set(ASLEEP);
+        if !self.must_end.load(Ordering::SeqCst) && !self.look() {
+            while self.bell.0.wait_while(ASLEEP, Patience(std::time::Duration::ZERO)).is_none() {}
+        }
+        self.bell.0.set(AWAKE);
+    }
+}

@@ -1,0 +1,328 @@
+//! Work that moves: exactly once, with its result, its panic and its thread-local storage.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dimmer_host::affinity;
+use dimmer_host::root::Root;
+use dimmer_processor::units::CpuId;
+use dimmer_runtime::{Cores, StartError};
+
+/// A dedicated core; `None`, said aloud, where there is but one.
+fn cores() -> Option<Cores> {
+    let allowed = affinity::allowed().unwrap();
+    let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
+        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+        return None;
+    };
+    Some(Cores::start(&Root::live(), &[*last]).unwrap())
+}
+
+/// Where the calling kernel thread runs, as the kernel says.
+fn cpu() -> CpuId {
+    let mut cpu: u32 = 0;
+    let nobody = std::ptr::null_mut::<u32>();
+    // SAFETY: the kernel writes one number.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, nobody, nobody) }, 0);
+    CpuId::new(cpu)
+}
+
+fn kernel_thread() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// Whether threads can travel here; if not, why is said aloud.
+fn can_travel(cores: &Cores) -> bool {
+    match cores.depart() {
+        Ok(_) => true,
+        Err(why) => {
+            println!("SKIPPED: {why}");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_closure_runs_on_the_dedicated_core_and_its_result_comes_back() {
+    let Some(cores) = cores() else { return };
+    let there = cores.cpus().next().unwrap();
+    let home = kernel_thread();
+    let (cpu, thread) = cores.offload(|| (cpu(), kernel_thread()));
+    assert_eq!(cpu, there);
+    assert_ne!(thread, home);
+}
+
+#[test]
+fn large_closures_and_results_come_back_whole() {
+    let Some(cores) = cores() else { return };
+    let much = [7_u64; 100];
+    let mut here = vec![0];
+    let doubled: [u64; 100] = cores.offload(|| {
+        here.push(1);
+        much.map(|one| 2 * one)
+    });
+    assert_eq!(doubled, [14; 100]);
+    assert_eq!(here, [0, 1]);
+}
+
+#[test]
+fn a_panic_comes_back_and_the_worker_goes_on() {
+    let Some(cores) = cores() else { return };
+    let panic = catch_unwind(AssertUnwindSafe(|| cores.offload(|| -> u8 { panic!("too small") })));
+    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "too small");
+    let large = [1_u8; 200];
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        cores.offload(move || -> [u8; 200] { panic!("too large: {}", large[0]) })
+    }));
+    assert_eq!(*panic.unwrap_err().downcast::<String>().unwrap(), "too large: 1");
+    assert_eq!(cores.offload(|| 3), 3);
+}
+
+#[test]
+fn what_runs_on_a_worker_does_not_move_again() {
+    let Some(cores) = cores() else { return };
+    let (outer, inner) = cores.offload(|| (kernel_thread(), cores.offload(kernel_thread)));
+    assert_eq!(outer, inner);
+}
+
+#[test]
+fn many_threads_have_each_piece_of_work_done_once() {
+    let Some(cores) = cores() else { return };
+    let done: Vec<AtomicUsize> = (0..16 * 2000).map(|_| AtomicUsize::new(0)).collect();
+    std::thread::scope(|scope| {
+        for chunk in done.chunks(2000) {
+            scope.spawn(|| {
+                for (index, one) in chunk.iter().enumerate() {
+                    let before = cores.offload(|| one.fetch_add(1, Ordering::Relaxed));
+                    assert_eq!(before, 0);
+                    if index % 500 == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    assert!(done.iter().all(|one| one.load(Ordering::Relaxed) == 1));
+}
+
+#[test]
+fn the_caller_may_go_on_meanwhile() {
+    let Some(cores) = cores() else { return };
+    let first = cores.begin(|| "there".to_owned());
+    // The lane is taken: this one runs here, at once.
+    let second = cores.begin(kernel_thread);
+    assert_eq!(second.join(), kernel_thread());
+    assert_eq!(first.join(), "there");
+    let panic = catch_unwind(AssertUnwindSafe(|| cores.begin(|| -> u8 { panic!("late") }).join()));
+    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "late");
+}
+
+#[test]
+fn a_worker_that_slept_wakes_up() {
+    let Some(cores) = cores() else { return };
+    for pause_us in [0, 10, 100, 1000, 20_000] {
+        std::thread::sleep(std::time::Duration::from_micros(pause_us));
+        assert_eq!(cores.offload(|| pause_us), pause_us);
+    }
+}
+
+thread_local! {
+    static LOCAL: Cell<u32> = const { Cell::new(0) };
+}
+
+#[test]
+fn a_borrowed_call_has_the_threads_own_storage_and_comes_home() {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    LOCAL.set(1);
+    let (home, name) = (kernel_thread(), std::thread::current().id());
+    let (there, seen, who) = cores.borrow(|| {
+        let seen = LOCAL.replace(2);
+        // SAFETY: closing no file sets errno, which is thread-local.
+        unsafe { libc::close(-1) };
+        (cpu(), seen, std::thread::current().id())
+    });
+    assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBADF));
+    assert_eq!(Some(there), cores.cpus().next());
+    assert_eq!((seen, who), (1, name));
+    assert_eq!((LOCAL.get(), kernel_thread()), (2, home));
+}
+
+#[test]
+fn a_panic_in_a_borrowed_call_comes_home_with_the_thread() {
+    let Some(cores) = cores() else { return };
+    let home = kernel_thread();
+    let panic = catch_unwind(AssertUnwindSafe(|| cores.borrow(|| -> u8 { panic!("away") })));
+    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "away");
+    assert_eq!(kernel_thread(), home);
+}
+
+#[test]
+fn a_thread_goes_there_and_back_as_often_as_it_likes() {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let there = cores.cpus().next().unwrap();
+    let home = kernel_thread();
+    let journey = cores.depart().unwrap();
+    for turn in 0..1000_u32 {
+        let heap = vec![turn; 100];
+        journey.go(0);
+        assert_eq!(cpu(), there);
+        assert_ne!(kernel_thread(), home);
+        let there = vec![turn; 50];
+        journey.home();
+        assert_eq!(kernel_thread(), home);
+        assert_eq!((heap[99], there[49]), (turn, turn));
+    }
+    // Where it is left while away, dropping it brings the thread home.
+    journey.go(0);
+    drop(journey);
+    assert_eq!(kernel_thread(), home);
+}
+
+#[test]
+fn what_a_thread_away_hands_over_runs_where_it_is() {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let (outer, inner, nested) = cores
+        .borrow(|| (kernel_thread(), cores.offload(kernel_thread), cores.borrow(kernel_thread)));
+    assert_eq!([inner, nested], [outer; 2]);
+}
+
+#[test]
+fn floating_point_control_travels() {
+    let Some(cores) = cores() else { return };
+    let control = || {
+        let mut control: u32 = 0;
+        // SAFETY: stores four bytes.
+        unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut control) };
+        control
+    };
+    let set = |control: u32| {
+        // SAFETY: a control word that was read, but for the rounding.
+        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control) };
+    };
+    const ROUNDING: u32 = 3 << 13;
+    let before = control();
+    set(before | ROUNDING);
+    let there = cores.borrow(control);
+    let after = control();
+    set(before);
+    assert_eq!([there & ROUNDING, after & ROUNDING], [ROUNDING; 2]);
+    assert_eq!(cores.offload(control) & ROUNDING, 0);
+}
+
+#[test]
+fn many_threads_travel_at_the_same_time() {
+    let Some(cores) = cores() else { return };
+    std::thread::scope(|scope| {
+        for number in 0..8_u32 {
+            let cores = &cores;
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    LOCAL.set(number);
+                    let text = cores.borrow(|| format!("{}", LOCAL.get()));
+                    assert_eq!(text, number.to_string());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_signal_waits_until_the_thread_is_home() {
+    static CAME_ON: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn note(_: libc::c_int) {
+        CAME_ON.store(kernel_thread().try_into().unwrap_or(0), Ordering::SeqCst);
+    }
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let note: extern "C" fn(libc::c_int) = note;
+    // SAFETY: the handler stores a number.
+    unsafe { libc::signal(libc::SIGUSR2, note as libc::sighandler_t) };
+    let home = kernel_thread();
+    let process = std::process::id();
+    cores.borrow(|| {
+        // SAFETY: the handler is there.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, process, home, libc::SIGUSR2) }, 0);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert_eq!(CAME_ON.load(Ordering::SeqCst), 0);
+    });
+    assert_eq!(CAME_ON.load(Ordering::SeqCst), usize::try_from(home).unwrap());
+}
+
+/// Runs a closure in a child, which ends with 0 if it returns true.
+fn in_child(check: impl FnOnce() -> bool) {
+    // SAFETY: the child runs the closure and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let status = i32::from(!catch_unwind(AssertUnwindSafe(check)).unwrap_or(false));
+        // SAFETY: ends the child without what the parent would do at its end.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is this process's.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn in_a_child_work_runs_where_it_is() {
+    let Some(cores) = cores() else { return };
+    in_child(|| {
+        let here = kernel_thread();
+        cores.offload(kernel_thread) == here
+            && cores.borrow(kernel_thread) == here
+            && cores.begin(kernel_thread).join() == here
+    });
+    assert_eq!(cores.offload(|| 1), 1);
+}
+
+#[test]
+fn a_thread_that_forks_away_from_home_has_a_child_that_goes_on() {
+    let Some(cores) = cores() else { return };
+    let home = kernel_thread();
+    cores.borrow(|| {
+        in_child(|| {
+            // The child's only thread stands where a worker stood, with this thread's storage.
+            let here = kernel_thread();
+            cores.borrow(kernel_thread) == here && cores.offload(kernel_thread) == here
+        });
+    });
+    assert_eq!(kernel_thread(), home);
+}
+
+#[test]
+fn when_a_worker_has_died_work_runs_where_it_is() {
+    let Some(cores) = cores() else { return };
+    let lost = catch_unwind(AssertUnwindSafe(|| {
+        cores.offload(|| {
+            // SAFETY: ends the worker's kernel thread, nothing else.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        });
+    }));
+    let why = lost.unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(*why, "the worker ended in the middle of this work");
+    let here = kernel_thread();
+    assert_eq!(cores.offload(kernel_thread), here);
+    assert_eq!(cores.borrow(kernel_thread), here);
+}
+
+#[test]
+fn cores_that_cannot_be_had_are_refused_with_the_reason() {
+    let allowed = affinity::allowed().unwrap();
+    let refuse = |cpus: &[CpuId]| Cores::start(&Root::live(), cpus).unwrap_err();
+    assert!(matches!(refuse(&[]), StartError::NoCores));
+    assert!(matches!(refuse(&[allowed[0], allowed[0]]), StartError::Twice(_)));
+    assert!(matches!(refuse(&allowed), StartError::OnlyOne(_)));
+    assert!(refuse(&[CpuId::new(1023)]).to_string().contains("allowed are"));
+}
