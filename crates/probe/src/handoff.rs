@@ -32,12 +32,21 @@ struct Line(AtomicU64);
 /// # Errors
 /// If the kernel does not tell which CPUs there are, or does not let threads be pinned.
 pub fn round_trip(root: &Root) -> Result<Option<Estimate>, AffinityError> {
+    match two_cpus(root)? {
+        Ok((home, other)) => between(root, home, other).map(|trips| trips.estimate()),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Two of the calling thread's CPUs, on two cores if it may run on two; else the only one it has.
+///
+/// # Errors
+/// If the kernel does not tell which CPUs there are.
+pub fn two_cpus(root: &Root) -> Result<Result<(CpuId, CpuId), CpuId>, AffinityError> {
     let allowed = affinity::allowed()?;
     let siblings = |cpu| topology::read(root).map(|found| found.siblings(cpu)).unwrap_or_default();
-    match choose(&allowed, siblings) {
-        Some((home, other)) => between(root, home, other).map(|trips| trips.estimate()),
-        None => Ok(None),
-    }
+    let only = allowed.first().copied().unwrap_or(CpuId::new(0));
+    Ok(choose(&allowed, siblings).ok_or(only))
 }
 
 /// Two CPUs, on two cores if there are two.

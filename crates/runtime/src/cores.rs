@@ -39,6 +39,12 @@ pub enum StartError {
 /// How often the process was forked since: workers do not come along.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
+/// How often this process and its parents were forked since the first cores were dedicated.
+#[inline]
+pub(crate) fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
 ///
 /// Work that cannot be moved (from a worker, from more than 64 threads at a time, in a child of fork(2), when
@@ -48,7 +54,6 @@ pub struct Cores {
     workers: Vec<Worker>,
     patience: Patience,
     forks: u32,
-    allowed: Vec<CpuId>,
     has_complained: AtomicBool,
 }
 
@@ -81,7 +86,6 @@ impl Cores {
             workers: cpus.iter().map(start).collect::<Result<_, _>>()?,
             patience,
             forks: FORKS.load(Ordering::Relaxed),
-            allowed,
             has_complained: AtomicBool::new(false),
         })
     }
@@ -144,8 +148,9 @@ impl Cores {
     ///
     /// Besides two hand-overs it costs two system calls, for signals.
     pub fn borrow<T>(&self, work: impl FnOnce() -> T) -> T {
-        let Ok(journey) = self.depart() else { return work() };
-        journey.go(journey.lane() % self.workers.len());
+        let Ok(mut journey) = self.depart() else { return work() };
+        let core = journey.slot() % self.workers.len();
+        let _away = journey.go(core);
         work()
     }
 
@@ -160,19 +165,16 @@ impl Cores {
         Journey::begin(self, self.patience)
     }
 
+    /// The worker at that place, if it has not ended.
+    #[inline]
     pub(crate) fn worker(&self, core: usize) -> Option<&Shared> {
-        self.workers.get(core).map(|worker| &*worker.shared).filter(|worker| worker.is_alive())
+        self.workers.get(core).map(|worker| &*worker.shared).filter(|worker| !worker.has_ended())
     }
 
     /// Whether this process is a child of the one that started the workers.
+    #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
         FORKS.load(Ordering::Relaxed) != self.forks
-    }
-
-    /// Lets the calling thread run where the program could when the cores were dedicated.
-    pub(crate) fn release_affinity(&self) {
-        // Where they have gone meanwhile, the thread stays where it is.
-        let _ = affinity::allow(&self.allowed);
     }
 
     /// The calling thread's slot, and the worker that it hands work to: threads are spread over workers.
@@ -181,7 +183,7 @@ impl Cores {
             return None;
         }
         let slot = slot::own()?;
-        Some((&*self.workers[slot % self.workers.len()].shared, slot))
+        Some((self.worker(slot % self.workers.len())?, slot))
     }
 
     /// As [`Self::pick`], if nothing of the thread's is under way there.

@@ -7,17 +7,19 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 
-use crate::travel::Traveller;
+use crate::switch::Context;
 use crate::word::Word;
 
 /// Nothing is asked, or what was asked is done.
 pub(crate) const IDLE: u32 = 0;
-/// Run [`Cargo::run`] with the payload.
+/// Run what is in the cargo.
 pub(crate) const CALL: u32 = 1;
-/// Go on with the thread in [`Cargo::traveller`].
+/// Go on with the thread in the cargo.
 pub(crate) const TRAVEL: u32 = 2;
 /// The call is done, and the payload is what it panicked with.
 pub(crate) const PANICKED: u32 = 3;
+/// The thread has left the worker; the cargo says where it goes on.
+pub(crate) const BACK: u32 = 4;
 
 /// What travels in the line itself, and need not be fetched.
 pub(crate) type Payload = MaybeUninit<[u64; 6]>;
@@ -32,33 +34,34 @@ pub(crate) struct Lane {
     cargo: UnsafeCell<Cargo>,
 }
 
-/// What is handed over. It belongs to the thread while the word is [`IDLE`], else to the worker.
+/// What is handed over. It belongs to the thread while the word is [`IDLE`] or [`BACK`], else to the worker.
 #[derive(Clone, Copy)]
-pub(crate) union Cargo {
-    /// With [`CALL`].
+#[repr(C)]
+union Cargo {
     call: Call,
-    /// With [`TRAVEL`].
     travel: Travel,
 }
 
 /// A closure: its code and, in the payload, itself.
 #[derive(Clone, Copy)]
-#[repr(C)]
+#[repr(C, packed(4))]
 struct Call {
+    unused: u32,
     run: Run,
     payload: Payload,
 }
 
-/// A thread: who it is, and where its stack ends.
+/// A thread.
 #[derive(Clone, Copy)]
-#[repr(C)]
+#[repr(C, packed(4))]
 pub(crate) struct Travel {
-    pub(crate) traveller: *const Traveller,
-    pub(crate) stack_pointer: u64,
+    pub(crate) context: Context,
+    /// Its thread-local storage.
     pub(crate) thread_pointer: u64,
+    unused: u64,
 }
 
-const _: () = assert!(std::mem::size_of::<Cargo>() + 8 == 64, "a lane fills its cache line");
+const _: () = assert!(size_of::<Cargo>() + size_of::<Word>() == 64, "they fill a cache line");
 
 // SAFETY: the cargo belongs to one thread at a time, and the word says to whom.
 unsafe impl Sync for Lane {}
@@ -67,10 +70,8 @@ unsafe impl Send for Lane {}
 
 impl Default for Lane {
     fn default() -> Self {
-        let cargo = Cargo {
-            travel: Travel { traveller: std::ptr::null(), stack_pointer: 0, thread_pointer: 0 },
-        };
-        Self { word: Word::default(), cargo: UnsafeCell::new(cargo) }
+        let travel = Travel { context: Context::default(), thread_pointer: 0, unused: 0 };
+        Self { word: Word::default(), cargo: UnsafeCell::new(Cargo { travel }) }
     }
 }
 
@@ -109,24 +110,10 @@ impl Lane {
         self.word.post(done);
     }
 
-    /// Asks for a thread to be gone on with.
-    ///
-    /// # Safety
-    /// The lane is the caller's and idle; `travel` is a thread that runs nowhere.
-    pub(crate) unsafe fn ask_travel(&self, travel: Travel) {
-        // SAFETY: the lane is the caller's.
-        unsafe { (*self.cargo.get()).travel = travel };
-        self.word.set(TRAVEL);
-    }
-
-    /// Takes the thread that waits, and frees the lane.
-    ///
-    /// # Safety
-    /// The word is [`TRAVEL`], and the caller the lane's worker.
-    pub(crate) unsafe fn take_travel(&self) -> Travel {
-        // SAFETY: with `TRAVEL` there is one.
-        let travel = unsafe { (*self.cargo.get()).travel };
-        self.word.put(IDLE);
-        travel
+    /// The thread that is handed over.
+    #[inline]
+    pub(crate) fn travel(&self) -> *mut Travel {
+        // SAFETY: the field of a union that is plain data; nothing is read.
+        unsafe { &raw mut (*self.cargo.get()).travel }
     }
 }

@@ -22,4 +22,4 @@ mod word;
 mod worker;
 
 pub use cores::{Cores, Pending, StartError};
-pub use travel::{CannotTravel, Journey};
+pub use travel::{Away, CannotTravel, Journey};

@@ -20,8 +20,8 @@ impl Drop for Slot {
 
 thread_local! {
     static OWN: Option<Slot> = take();
-    /// The thread is a worker, or another thread's work runs on it.
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    /// The thread is a worker, or on a journey.
+    static IN_PLACE: Cell<bool> = const { Cell::new(false) };
 }
 
 fn take() -> Option<Slot> {
@@ -41,18 +41,13 @@ fn take() -> Option<Slot> {
 
 /// The calling thread's; `None` where there are too many threads, on a worker, and while the thread ends.
 pub(crate) fn own() -> Option<usize> {
-    if IS_WORKER.try_with(Cell::get).unwrap_or(true) {
+    if IN_PLACE.try_with(Cell::get).unwrap_or(true) {
         return None;
     }
     OWN.try_with(|slot| slot.as_ref().map(|slot| slot.0)).ok().flatten()
 }
 
-/// The calling thread is a worker from now on: what its work hands over runs in place.
-pub(crate) fn is_worker() {
-    IS_WORKER.set(true);
-}
-
-/// The calling thread goes to a worker, or comes home.
-pub(crate) fn is_away(is_away: bool) {
-    let _ = IS_WORKER.try_with(|cell| cell.set(is_away));
+/// Whether what the calling thread hands over runs where it is from now on.
+pub(crate) fn runs_in_place(in_place: bool) {
+    let _ = IN_PLACE.try_with(|cell| cell.set(in_place));
 }

@@ -2,66 +2,101 @@
 
 use std::arch::{asm, naked_asm};
 
-/// Puts what a called function must keep (System V ABI, x86-64 supplement, §3.2.1: six registers and the two control
-/// words of floating point) on the stack, its end into `save`, and goes on with the stack that ends at `load`,
-/// where the same had been done. Returns when somebody switches back.
+/// Where a thread goes on: what is left of its registers once the compiler has put the others on the stack.
 ///
-/// # Safety
-/// `load` comes from an earlier switch, or from [`prepare`], and is used once.
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn switch(save: *mut u64, load: u64) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
-        "mov rsp, rsi",
-        "fldcw [rsp + 4]",
-        "ldmxcsr [rsp]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
+/// It lies in a line that travels anyway, not on the stack as is the custom: the stack's lines are fetched when the thread
+/// needs them, and one that only looks around and goes back moves none.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Context {
+    /// Control of vector arithmetic.
+    mxcsr: u32,
+    /// Control of the x87 unit, in the lower half.
+    control: u32,
+    unused: u32,
+    stack_pointer: Pair,
+    instruction: Pair,
+    rbx: Pair,
+    rbp: Pair,
 }
 
-/// Words that [`switch`] takes off the stack: control words, six registers, the return address.
-const FRAME: usize = 8;
+/// 64 bits that need no alignment beyond 32, so that a context fits behind a word.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Pair([u32; 2]);
 
-/// Makes the stack that ends at `end` one that [`switch`] can go on with: in `entry(argument)`, which never
-/// returns.
+impl Pair {
+    const fn new(value: u64) -> Self {
+        Self([value as u32, (value >> 32) as u32])
+    }
+}
+
+const _: () = assert!(size_of::<Context>() == 44);
+
+/// What is handed from who leaves to who goes on.
+pub(crate) type Message = [*const (); 2];
+
+/// Keeps in `save` where the calling thread is, and goes on where `load` says, with a message. Returns, with
+/// one, when somebody goes on where `save` says.
 ///
 /// # Safety
-/// The memory below `end`, 256 bytes of it, is writable, aligned to 16 bytes and nobody's.
-pub(crate) unsafe fn prepare(
+/// `load` was filled by an earlier switch, or by [`prepare`], and is used once. Nobody goes on at `save` before
+/// this thread has left.
+#[inline(always)]
+pub(crate) unsafe fn switch(save: *mut Context, load: *const Context, message: Message) -> Message {
+    let [mut first, mut second] = message;
+    // SAFETY: the caller vouches for what is switched to. All registers are declared as changed but `rbx` and `rbp`,
+    // which the compiler keeps for itself and which are kept here, and the stack pointer.
+    unsafe {
+        asm!(
+            "stmxcsr [rdx]",
+            "fnstcw [rdx + 4]",
+            "mov [rdx + 12], rsp",
+            "lea rax, [rip + 2f]",
+            "mov [rdx + 20], rax",
+            "mov [rdx + 28], rbx",
+            "mov [rdx + 36], rbp",
+            "ldmxcsr [rcx]",
+            "fldcw [rcx + 4]",
+            "mov rbx, [rcx + 28]",
+            "mov rbp, [rcx + 36]",
+            "mov rsp, [rcx + 12]",
+            "jmp [rcx + 20]",
+            "2:",
+            inlateout("rdi") first,
+            inlateout("rsi") second,
+            inlateout("rdx") save => _,
+            inlateout("rcx") load => _,
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
+    [first, second]
+}
+
+/// A context that begins `entry` on the stack that ends at `end`, with the first part of the message and `argument`.
+pub(crate) fn prepare(
     end: *mut u64,
-    entry: unsafe extern "C" fn(*const ()) -> !,
+    entry: unsafe extern "C" fn(*const (), *const ()) -> !,
     argument: *const (),
-) -> u64 {
+) -> Context {
     #[unsafe(naked)]
     unsafe extern "C" fn begin() {
-        naked_asm!("mov rdi, r12", "call r13", "ud2")
+        naked_asm!("mov rsi, rbx", "mov rax, rbp", "xor ebp, ebp", "call rax", "ud2")
     }
-    let control: u64 = 0x1F80 | 0x037F << 32; // As a new thread has them.
-    let begin = begin as *const () as u64;
-    // From the stack's end upwards: r15, r14, r13, r12, rbx, rbp, and where to return to. After it the stack is
-    // aligned as it is before a call.
-    let frame = [control, 0, 0, entry as *const () as u64, argument as u64, 0, 0, begin];
-    // SAFETY: within the memory that is the caller's to give.
-    let place = unsafe { end.sub(FRAME + 2) };
-    // SAFETY: as above.
-    unsafe { place.cast::<[u64; FRAME]>().write(frame) };
-    place as u64
+    Context {
+        // As a new thread has them.
+        mxcsr: 0x1F80,
+        control: 0x037F,
+        unused: 0,
+        stack_pointer: Pair::new(end as u64),
+        instruction: Pair::new(begin as *const () as u64),
+        rbx: Pair::new(argument as u64),
+        rbp: Pair::new(entry as *const () as u64),
+    }
 }
 
 /// Where the calling thread's thread-local storage is.
@@ -79,6 +114,7 @@ pub(crate) unsafe fn thread_pointer() -> u64 {
 ///
 /// # Safety
 /// As [`thread_pointer`]; and until it is put back, the calling code uses no thread-local storage of its own.
+#[inline(always)]
 pub(crate) unsafe fn set_thread_pointer(pointer: u64) {
     // SAFETY: the caller vouches for what is there.
     unsafe { asm!("wrfsbase {}", in(reg) pointer, options(nostack, preserves_flags)) };

@@ -1,8 +1,8 @@
 //! Threads that go on somewhere else: their stack and their thread-local storage move, while their kernel
 //! thread waits at home.
 //!
-//! A thread departs by switching from its own stack to a small one, the *harbour*, on which its kernel thread
-//! puts the thread's stack pointer into a worker's lane and waits. So the stack is handed over only when nobody stands on
+//! A thread departs by leaving in a worker's lane where it goes on, and switching from its own stack to a small one, the
+//! *harbour*, on which its kernel thread hands over the lane and waits. So the stack is handed over only when nobody stands on
 //! it any more. The worker switches to it, with the thread's thread-local storage (the FS base): `errno`, `malloc`'s
 //! cache, `pthread_self` and thread-locals are the thread's own, there as at home. Going home is the same the
 //! other way round.
@@ -15,19 +15,16 @@ use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 
-use crate::cores::Cores;
-use crate::lane::{Lane, Travel};
+use dimmer_host::affinity;
+
+use crate::cores::{self, Cores};
+use crate::lane::{BACK, IDLE, Lane, TRAVEL};
 use crate::signals::{self, Mask};
 use crate::slot;
 use crate::stack::Stack;
-use crate::switch::{self, switch};
-use crate::word::{Patience, Word};
-use crate::worker::{Line, Shared};
-
-/// The thread is on its way or somewhere else.
-const AWAY: u32 = 0;
-/// The thread has come back; its stack pointer lies beside the word.
-const BACK: u32 = 1;
+use crate::switch::{self, Context, Message, switch};
+use crate::word::Patience;
+use crate::worker::{Own, Shared};
 
 /// The kernel lets programs change the FS base (`AT_HWCAP2`).
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
@@ -56,40 +53,19 @@ pub enum CannotTravel {
     System(#[from] io::Error),
 }
 
-/// What a thread needs to travel. Its lines are written by one side each, so that they do not move more often
-/// than the thread.
-#[derive(Debug)]
+/// What a thread needs to travel.
 pub(crate) struct Traveller {
-    home: Line<Home>,
-    /// Written at home.
-    here: Line<Side>,
-    /// Written on workers.
-    there: Line<Side>,
     slot: usize,
     thread_pointer: u64,
     patience: Patience,
-    harbour: Cell<u64>,
+    /// Where its kernel thread goes on when it leaves.
+    harbour: Cell<Context>,
     stack: Stack,
 }
 
-/// Where the thread comes back to.
-#[derive(Debug, Default)]
-struct Home {
-    word: Word,
-    stack_pointer: Cell<u64>,
-}
-
-/// A thread that leaves one side.
-#[derive(Debug)]
-struct Side {
-    stack_pointer: Cell<u64>,
-    /// Null: home.
-    bound_for: Cell<*const Shared>,
-}
-
-impl Default for Side {
-    fn default() -> Self {
-        Self { stack_pointer: Cell::new(0), bound_for: Cell::new(std::ptr::null()) }
+impl std::fmt::Debug for Traveller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Traveller").field("slot", &self.slot).finish_non_exhaustive()
     }
 }
 
@@ -98,7 +74,7 @@ thread_local! {
 }
 
 /// Whether this machine and process let threads travel.
-fn check() -> Result<(), CannotTravel> {
+pub(crate) fn check() -> Result<(), CannotTravel> {
     // SAFETY: reads what the kernel told the process at its start.
     if unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE == 0 {
         return Err(CannotTravel::ThreadPointer);
@@ -120,101 +96,107 @@ impl Traveller {
         let stack = Stack::map()?;
         // SAFETY: `check` has found that it may be read.
         let thread_pointer = unsafe { switch::thread_pointer() };
-        let traveller = Box::new(Self {
-            home: Line::default(),
-            here: Line::default(),
-            there: Line::default(),
-            slot,
-            thread_pointer,
-            patience,
-            harbour: Cell::new(0),
-            stack,
-        });
-        let end = traveller.stack.end();
-        // SAFETY: the stack is new, and pages are aligned.
-        let harbour = unsafe { switch::prepare(end, wait_at_home, (&raw const *traveller).cast()) };
-        traveller.harbour.set(harbour);
+        let harbour = Cell::default();
+        let traveller = Box::new(Self { slot, thread_pointer, patience, harbour, stack });
+        let own = (&raw const *traveller).cast();
+        traveller.harbour.set(switch::prepare(traveller.stack.end(), wait_at_home, own));
         Ok(traveller)
     }
-
-    fn travel(&self, stack_pointer: u64) -> Travel {
-        Travel { traveller: self, stack_pointer, thread_pointer: self.thread_pointer }
-    }
-
-    /// Hands the thread to a worker.
-    ///
-    /// # Safety
-    /// The thread's stack ends at `stack_pointer`, and nobody stands on it.
-    unsafe fn hand_to(&self, worker: &Shared, stack_pointer: u64) {
-        // SAFETY: the lane is the thread's, which runs nowhere.
-        unsafe { worker.lane(self.slot).ask_travel(self.travel(stack_pointer)) };
-        worker.ring();
-    }
 }
 
-/// What the kernel thread does in the harbour, while its thread is away. It shares its thread-local storage with
-/// the thread, so it must not use it.
-unsafe extern "C" fn wait_at_home(traveller: *const ()) -> ! {
+/// What the kernel thread does in the harbour, while its thread is away: hands it to a worker, waits for it, and goes on with
+/// it. It shares its thread-local storage with the thread, so it must not use it.
+unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) -> ! {
     // SAFETY: `Traveller::new` has given itself, which outlives its stack.
     let traveller = unsafe { &*traveller.cast::<Traveller>() };
-    let home = &traveller.home.0;
+    let mut bound_for = bound_for.cast::<Shared>();
     loop {
-        let leaving = &traveller.here.0;
-        // SAFETY: `Journey::go` has put a worker there, which lives as long as the journey.
-        let worker = unsafe { &*leaving.bound_for.get() };
-        // SAFETY: its thread has just left that stack.
-        unsafe { traveller.hand_to(worker, leaving.stack_pointer.get()) };
-        while home.word.wait_while(AWAY, traveller.patience).is_none() {}
-        home.word.put(AWAY);
-        // SAFETY: where the thread has left the worker.
-        unsafe { switch(traveller.harbour.as_ptr(), home.stack_pointer.get()) };
+        // SAFETY: `Journey::go` has sent it, and borrows the cores.
+        let worker = unsafe { &*bound_for };
+        let lane = worker.lane(traveller.slot);
+        lane.word.set(TRAVEL);
+        worker.ring();
+        while !has_come_back(worker, lane, traveller) {}
+        lane.word.put(IDLE);
+        let back = lane.travel();
+        // SAFETY: filled when the thread left its worker, or when it left here.
+        let message = unsafe {
+            switch(traveller.harbour.as_ptr(), &raw const (*back).context, NOTHING)
+        };
+        bound_for = message[0].cast();
     }
 }
+
+/// Waits for the thread for a while; whether its lane says where it goes on.
+#[inline]
+fn has_come_back(worker: &Shared, lane: &Lane, traveller: &Traveller) -> bool {
+    if lane.word.wait_while(TRAVEL, traveller.patience).is_some() {
+        return true;
+    }
+    if worker.is_alive() || lane.word.value() != TRAVEL {
+        return false;
+    }
+    if worker.is_at(traveller.slot) {
+        // What has ended was the thread.
+        end_thread();
+    }
+    // Nobody has begun to carry it.
+    true
+}
+
+/// Ends the calling kernel thread, whose thread has ended elsewhere.
+fn end_thread() {
+    // SAFETY: nothing stands on it any more.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+}
+
+/// A message without content.
+const NOTHING: Message = [std::ptr::null(); 2];
 
 /// Goes on with the thread in a lane, until it leaves.
 ///
 /// # Safety
-/// The lane holds one, and the caller is the lane's worker.
+/// The lane's word is [`TRAVEL`], and the caller is the lane's worker.
+#[inline]
 pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
+    let travel = lane.travel();
     // SAFETY: as the caller says.
-    let travel = unsafe { lane.take_travel() };
-    // SAFETY: a thread's own, which outlives its journeys.
-    let traveller = unsafe { &*travel.traveller };
-    // SAFETY: threads travel only where it may be read.
-    let own = unsafe { switch::thread_pointer() };
+    let thread_pointer = unsafe { (*travel).thread_pointer };
+    let own = &worker.own.0;
     // SAFETY: until it is put back, only the thread's code runs here.
-    unsafe { switch::set_thread_pointer(travel.thread_pointer) };
-    // SAFETY: the thread's stack, handed over once.
-    unsafe { switch(worker.own.0.stack_pointer.as_ptr(), travel.stack_pointer) };
+    unsafe { switch::set_thread_pointer(thread_pointer) };
+    let message = [(&raw const *lane).cast(), (&raw const *own).cast()];
+    // SAFETY: the thread was handed over once, and nobody stands on its stack.
+    unsafe { switch(own.context.as_ptr(), &raw const (*travel).context, message) };
     // SAFETY: the worker's own.
-    unsafe { switch::set_thread_pointer(own) };
-    let leaving = &traveller.there.0;
-    let stack_pointer = leaving.stack_pointer.get();
-    // SAFETY: null, or a worker that lives as long as the journey.
-    match unsafe { leaving.bound_for.get().as_ref() } {
-        // SAFETY: the thread has just left its stack.
-        Some(next) => unsafe { traveller.hand_to(next, stack_pointer) },
-        None => {
-            traveller.home.0.stack_pointer.set(stack_pointer);
-            traveller.home.0.word.post(BACK);
-        }
-    }
+    unsafe { switch::set_thread_pointer(own.thread_pointer.get()) };
+    lane.word.post(BACK);
 }
 
-/// A stretch of the calling thread's life in which it may go to dedicated cores and back. Signals wait meanwhile. Dropping
-/// it brings the thread home.
+/// A stretch of the calling thread's life in which it may go to dedicated cores and back. Signals wait meanwhile, and
+/// closures that it would hand over run where it is.
 ///
-/// While a thread is away it must not hold a priority-inheriting or robust mutex, end itself, or count on its number or CPU as
+/// While a thread is away it must not hold a priority-inheriting or robust mutex, or count on its number or CPU as
 /// the kernel sees them.
 #[derive(Debug)]
 pub struct Journey<'a> {
     cores: &'a Cores,
     /// `None` only while it is dropped.
     traveller: Option<Box<Traveller>>,
-    /// Null: at home.
-    at: Cell<*const Shared>,
     mask: Mask,
     // What it holds is the thread's own.
+    not_send: PhantomData<*const ()>,
+}
+
+/// The calling thread is on a dedicated core. Dropping it brings the thread home.
+///
+/// What it holds was handed over with the thread, so that going home moves no line but the one there.
+#[derive(Debug)]
+#[must_use = "the thread goes home at once"]
+pub struct Away<'a> {
+    lane: *const Lane,
+    worker: *const Own,
+    cores: PhantomData<&'a mut Cores>,
     not_send: PhantomData<*const ()>,
 }
 
@@ -226,66 +208,64 @@ impl<'a> Journey<'a> {
             None => Traveller::new(slot, patience)?,
         };
         let mask = signals::block();
-        let at = Cell::new(std::ptr::null());
-        Ok(Self { cores, traveller: Some(traveller), at, mask, not_send: PhantomData })
+        slot::runs_in_place(true);
+        Ok(Self { cores, traveller: Some(traveller), mask, not_send: PhantomData })
     }
 
-    /// Goes on at the dedicated core of that place in the list; where its worker has ended, stays.
-    pub fn go(&self, core: usize) {
-        if let Some(worker) = self.cores.worker(core) {
-            self.leave_for(worker);
+    /// Goes on at the dedicated core of that place in the list, until what is returned is dropped. `None`: the thread stays,
+    /// as there is no such core, or its worker has ended.
+    #[inline(always)]
+    pub fn go(&mut self, core: usize) -> Option<Away<'_>> {
+        let worker = self.cores.worker(core)?;
+        let traveller = self.traveller.as_deref()?;
+        let lane = worker.lane(traveller.slot);
+        if self.cores.is_inherited() || lane.word.value() != IDLE {
+            return None;
         }
+        let travel = lane.travel();
+        let bound_for = [(&raw const *worker).cast(), std::ptr::null()];
+        // SAFETY: the lane is idle: while a closure is in it no journey begins.
+        unsafe { (*travel).thread_pointer = traveller.thread_pointer };
+        // SAFETY: the harbour's context was kept when it was last left.
+        let [lane, worker] = unsafe {
+            switch(&raw mut (*travel).context, traveller.harbour.as_ptr(), bound_for)
+        };
+        // Without a message, the worker had ended, and the thread is still here.
+        (!lane.is_null()).then(|| Away {
+            lane: lane.cast(),
+            worker: worker.cast(),
+            cores: PhantomData,
+            not_send: PhantomData,
+        })
     }
 
     /// The thread's lane on every worker.
-    pub(crate) fn lane(&self) -> usize {
+    pub(crate) fn slot(&self) -> usize {
         self.traveller.as_deref().map_or(0, |traveller| traveller.slot)
     }
+}
 
-    /// Goes on at home.
-    pub fn home(&self) {
-        self.leave_for(std::ptr::null());
-    }
-
-    /// Whether the thread is at home.
-    #[must_use]
-    pub fn is_at_home(&self) -> bool {
-        self.at.get().is_null()
-    }
-
-    fn leave_for(&self, next: *const Shared) {
-        let at = self.at.get();
-        let Some(traveller) = self.traveller.as_deref() else { return };
-        if std::ptr::eq(at, next) {
+impl Drop for Away<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: the worker's own, and this thread runs on it.
+        let worker = unsafe { &*self.worker };
+        if cores::forks() != worker.forks {
+            // This kernel thread was a worker's, and is the only one of a child of fork(2): there is no home any more, nor
+            // anything to keep it where it is. Where it cannot be let go, it stays.
+            let _ = affinity::allow(&worker.allowed);
             return;
         }
-        if self.cores.is_inherited() {
-            // In a child of fork(2) this is the only thread: there is no home any more, nor a worker.
-            self.at.set(std::ptr::null());
-            return;
-        }
-        slot::is_away(!next.is_null());
-        self.at.set(next);
-        // SAFETY: null, or a worker of the cores that the journey borrows.
-        let (side, other_stack) = match unsafe { at.as_ref() } {
-            None => (&traveller.here.0, traveller.harbour.get()),
-            Some(worker) => (&traveller.there.0, worker.own.0.stack_pointer.get()),
-        };
-        side.bound_for.set(next);
-        // SAFETY: the stack that whoever carries this thread has left for it.
-        unsafe { switch(side.stack_pointer.as_ptr(), other_stack) };
+        // SAFETY: the lane was handed over with the thread, and is its own again once the thread is home.
+        let travel = unsafe { (*self.lane).travel() };
+        // SAFETY: the worker that carries the thread left its context there.
+        unsafe { switch(&raw mut (*travel).context, worker.context.as_ptr(), NOTHING) };
     }
 }
 
 impl Drop for Journey<'_> {
     fn drop(&mut self) {
-        let was_away = !self.is_at_home();
-        self.home();
-        if was_away && self.cores.is_inherited() {
-            // This kernel thread is a worker's: it goes on as the child's only thread, where the parent's may run.
-            self.cores.release_affinity();
-            slot::is_away(false);
-        }
+        slot::runs_in_place(false);
         let traveller = self.traveller.take();
         let _ = OWN.try_with(|own| own.set(traveller));
         signals::restore(&self.mask);

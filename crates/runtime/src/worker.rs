@@ -11,8 +11,9 @@ use dimmer_processor::units::CpuId;
 
 use crate::lane::{CALL, Lane, TRAVEL};
 use crate::slot::{self, SLOTS};
+use crate::switch::{self, Context};
 use crate::word::{Patience, Word};
-use crate::{signals, travel};
+use crate::{cores, signals, travel};
 
 /// The worker looks at its lanes.
 const AWAKE: u32 = 0;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     /// [`AWAKE`] or [`ASLEEP`]; changed rarely, so who rings reads it in its own cache.
     bell: Line<Word>,
     must_end: AtomicBool,
+    has_ended: AtomicBool,
     /// Which lane's work is under way.
     at: Line<AtomicUsize>,
     /// The kernel's number of the worker.
@@ -44,14 +46,25 @@ pub(crate) struct Shared {
 }
 
 /// What only the worker itself, and threads while they run on it, touch.
-#[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// Where its stack ends while it runs on another.
-    pub(crate) stack_pointer: Cell<u64>,
+    /// Where it goes on when the thread that it carries leaves.
+    pub(crate) context: Cell<Context>,
+    /// Its thread-local storage.
+    pub(crate) thread_pointer: Cell<u64>,
+    /// How often the process had been forked when the worker started.
+    pub(crate) forks: u32,
+    /// Where the program may run.
+    pub(crate) allowed: Vec<CpuId>,
 }
 
 // SAFETY: see the type.
 unsafe impl Sync for Own {}
+
+impl std::fmt::Debug for Own {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Own").finish_non_exhaustive()
+    }
+}
 
 /// A cache line for itself, and the one that processors fetch with it.
 #[derive(Debug, Default)]
@@ -77,9 +90,15 @@ impl Worker {
             used: AtomicUsize::new(0),
             bell: Line::default(),
             must_end: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             at: Line(AtomicUsize::new(NOWHERE)),
             thread: AtomicUsize::new(0),
-            own: Line::default(),
+            own: Line(Own {
+                context: Cell::default(),
+                thread_pointer: Cell::new(0),
+                forks: cores::forks(),
+                allowed: affinity::allowed()?,
+            }),
         });
         let (tell, told) = mpsc::channel();
         let mine = Arc::clone(&shared);
@@ -138,7 +157,13 @@ impl Shared {
         }
     }
 
-    /// Whether the worker's thread is still there.
+    /// Whether somebody has found the worker's thread gone.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Whether the worker's thread is still there; a system call.
     pub(crate) fn is_alive(&self) -> bool {
         let Ok(thread) = i32::try_from(self.thread.load(Ordering::Acquire)) else { return true };
         let Some(thread) = rustix::process::Pid::from_raw(thread) else { return true };
@@ -152,6 +177,9 @@ impl Shared {
                 0,
             )
         };
+        if found != 0 {
+            self.has_ended.store(true, Ordering::Relaxed);
+        }
         found == 0
     }
 
@@ -162,8 +190,12 @@ impl Shared {
 
     /// Does what is in the lanes until it must end.
     fn work(&self, patience: Patience) {
-        slot::is_worker();
+        slot::runs_in_place(true);
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        if travel::check().is_ok() {
+            // SAFETY: it may be read.
+            self.own.0.thread_pointer.set(unsafe { switch::thread_pointer() });
+        }
         self.thread.store(usize::try_from(thread).unwrap_or(0), Ordering::Release);
         loop {
             let mut begin = None;

@@ -168,21 +168,19 @@ fn a_thread_goes_there_and_back_as_often_as_it_likes() {
     }
     let there = cores.cpus().next().unwrap();
     let home = kernel_thread();
-    let journey = cores.depart().unwrap();
+    let mut journey = cores.depart().unwrap();
     for turn in 0..1000_u32 {
         let heap = vec![turn; 100];
-        journey.go(0);
+        let away = journey.go(0);
+        assert!(away.is_some());
         assert_eq!(cpu(), there);
         assert_ne!(kernel_thread(), home);
         let there = vec![turn; 50];
-        journey.home();
+        drop(away);
         assert_eq!(kernel_thread(), home);
         assert_eq!((heap[99], there[49]), (turn, turn));
     }
-    // Where it is left while away, dropping it brings the thread home.
-    journey.go(0);
-    drop(journey);
-    assert_eq!(kernel_thread(), home);
+    assert!(journey.go(1).is_none());
 }
 
 #[test]
