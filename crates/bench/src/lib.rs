@@ -11,6 +11,7 @@ pub mod nginx;
 pub mod pairs;
 pub mod process;
 pub mod program;
+pub mod region;
 
 pub use error::BenchError;
 pub use pairs::order;

@@ -97,6 +97,8 @@ pub struct Moves {
     pub away: CpuId,
     /// One a way, in the order of [`Way::ALL`], without those that this machine does not have.
     pub trips: Vec<Trips>,
+    /// Reference cycles in a nanosecond: those of the time-stamp counter.
+    pub cycles_per_ns: f64,
     /// Why threads cannot travel here.
     pub cannot_travel: Option<CannotTravel>,
 }
@@ -141,7 +143,8 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Mov
         all: took[at].iter().flatten().copied().collect(),
         ratio: ratio(at),
     });
-    Ok(Moves { home, away, trips: trips.collect(), cannot_travel })
+    let (trips, cycles_per_ns) = (trips.collect(), dimmer_runtime::ticks_per_ns());
+    Ok(Moves { home, away, trips, cycles_per_ns, cannot_travel })
 }
 
 /// Times single round trips of one way (ns), from the thread's home CPU to the other and back.
@@ -308,7 +311,9 @@ fn with_responder(
     })
 }
 
-fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, AffinityError>>) -> Result<T, AffinityError> {
+fn join<T>(
+    thread: std::thread::ScopedJoinHandle<'_, Result<T, AffinityError>>,
+) -> Result<T, AffinityError> {
     match thread.join() {
         Ok(done) => done,
         Err(panic) => std::panic::resume_unwind(panic),

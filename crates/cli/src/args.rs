@@ -290,11 +290,30 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub(crate) enum Bench {
     /// What a hooked call takes, beside the same call without a hook.
     Hook(BenchHook),
+    /// What it takes to have a closure run on another core, beside a cache line's round trip.
+    Handoff(BenchMoves),
+    /// What it takes to run one call on another core, with the caller's own stack.
+    Borrow(BenchMoves),
+    /// What it takes a thread to go to another core and back, by itself and by the kernel.
+    Migrate(BenchMoves),
+    /// What a marked region costs that stays where it is.
+    Region(BenchMoves),
     /// What observing costs a program of yours, and what narrower code gives back.
     Program(BenchProgram),
     /// What wide-vector code costs a stock web server with TLS here, whether `dimmer observe` foretells it,
     /// and whether `dimmer run --mechanism narrow` gives it back.
     Nginx(BenchNginx),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchMoves {
+    /// How often each way has its turn.
+    #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    pub(crate) rounds: u32,
+
+    /// Writes the figures as JSON; `-`: to standard output, without the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -1,6 +1,7 @@
 //! `dimmer bench`: what Dimmer itself costs, and what it brings.
 
 mod hook;
+mod moves;
 mod nginx;
 mod program;
 
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use dimmer_bench::moves::Way;
 use dimmer_bench::pairs;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
@@ -21,6 +23,10 @@ use crate::args::Bench;
 pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
     match arguments {
         Bench::Hook(arguments) => hook::run(arguments),
+        Bench::Handoff(arguments) => moves::run(root, arguments, Way::Offload),
+        Bench::Borrow(arguments) => moves::run(root, arguments, Way::Borrow),
+        Bench::Migrate(arguments) => moves::run(root, arguments, Way::Migrate),
+        Bench::Region(arguments) => moves::region(arguments),
         Bench::Nginx(arguments) => nginx::run(root, arguments),
         Bench::Program(arguments) => program::run(arguments),
     }

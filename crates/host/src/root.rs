@@ -268,7 +268,7 @@ impl Root {
 }
 
 /// Parses `0-3,8`; `None` for anything else.
-fn parse_cpu_list(text: &str) -> Option<Vec<CpuId>> {
+pub fn parse_cpu_list(text: &str) -> Option<Vec<CpuId>> {
     let mut cpus = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

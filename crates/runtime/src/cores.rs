@@ -29,7 +29,9 @@ pub enum StartError {
     #[error("cpu {0} is named twice")]
     Twice(CpuId),
     /// Nothing would be left for the program itself.
-    #[error("cpu {0} is the only one that this process may run on: no core would be left for the program itself")]
+    #[error(
+        "cpu {0} is the only one that this process may run on: no core would be left for the program itself"
+    )]
     OnlyOne(CpuId),
     /// A core that is not there, offline, or not allowed.
     #[error(transparent)]
@@ -95,6 +97,11 @@ impl Cores {
         self.workers.iter().map(|worker| worker.shared.cpu)
     }
 
+    /// How many there are; at least one.
+    pub(crate) fn len(&self) -> usize {
+        self.workers.len()
+    }
+
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it returns comes back, and what it
     /// panics with goes on here. Costs a cache-line round trip; closures and results of up to 48 bytes travel in the line.
     pub fn offload<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> T {
@@ -149,7 +156,7 @@ impl Cores {
     /// Besides two hand-overs it costs two system calls, for signals.
     pub fn borrow<T>(&self, work: impl FnOnce() -> T) -> T {
         let Ok(mut journey) = self.depart() else { return work() };
-        let core = journey.slot() % self.workers.len();
+        let core = journey.slot() % self.len();
         let _away = journey.go(core);
         work()
     }
@@ -183,7 +190,7 @@ impl Cores {
             return None;
         }
         let slot = slot::own()?;
-        Some((self.worker(slot % self.workers.len())?, slot))
+        Some((self.worker(slot % self.len())?, slot))
     }
 
     /// As [`Self::pick`], if nothing of the thread's is under way there.
@@ -301,13 +308,13 @@ fn wake_up() -> Duration {
     static MEASURED: OnceLock<Duration> = OnceLock::new();
     /// More than this is no longer what waking takes.
     const LONGEST: Duration = Duration::from_millis(1);
-    const TRIES: usize = 15;
+    const TRIES: u32 = 15;
     *MEASURED.get_or_init(|| {
         let (there, back) = (Word::default(), Word::default());
         let at_once = Patience(Duration::ZERO);
         let mut took: Vec<Duration> = std::thread::scope(|scope| {
             scope.spawn(|| {
-                for turn in 0..TRIES as u32 {
+                for turn in 0..TRIES {
                     while there.wait_while(turn, at_once).is_none() {}
                     back.post(turn + 1);
                 }
@@ -318,9 +325,9 @@ fn wake_up() -> Duration {
                 while back.wait_while(turn, at_once).is_none() {}
                 begin.elapsed()
             };
-            (0..TRIES as u32).map(turn).collect()
+            (0..TRIES).map(turn).collect()
         });
         took.sort_unstable();
-        took[TRIES / 2].min(LONGEST)
+        took[took.len() / 2].min(LONGEST)
     })
 }

@@ -82,10 +82,14 @@ impl std::fmt::Debug for Lane {
 }
 
 impl Lane {
+    fn call(&self) -> *mut Call {
+        self.cargo.get().cast()
+    }
+
     /// The payload of a call.
     pub(crate) fn payload(&self) -> *mut Payload {
-        // SAFETY: the field of a union that is plain data; nothing is read.
-        unsafe { &raw mut (*self.cargo.get()).call.payload }
+        // SAFETY: within the cargo; nothing is read.
+        unsafe { &raw mut (*self.call()).payload }
     }
 
     /// Asks for a call of what is in the payload.
@@ -94,7 +98,7 @@ impl Lane {
     /// The lane is the caller's and idle; `run` can run what is in the payload on another thread.
     pub(crate) unsafe fn ask_call(&self, run: Run) {
         // SAFETY: the lane is the caller's.
-        unsafe { (*self.cargo.get()).call.run = run };
+        unsafe { (*self.call()).run = run };
         self.word.set(CALL);
     }
 
@@ -104,7 +108,7 @@ impl Lane {
     /// The word is [`CALL`], and the caller the lane's worker.
     pub(crate) unsafe fn answer_call(&self) {
         // SAFETY: with `CALL` there is a call.
-        let run = unsafe { (*self.cargo.get()).call.run };
+        let run = unsafe { (*self.call()).run };
         // SAFETY: whoever asked vouches for it.
         let done = unsafe { run(self.payload()) };
         self.word.post(done);
@@ -113,7 +117,13 @@ impl Lane {
     /// The thread that is handed over.
     #[inline]
     pub(crate) fn travel(&self) -> *mut Travel {
-        // SAFETY: the field of a union that is plain data; nothing is read.
-        unsafe { &raw mut (*self.cargo.get()).travel }
+        self.cargo.get().cast()
+    }
+
+    /// Where that thread goes on.
+    #[inline]
+    pub(crate) fn context(&self) -> *mut Context {
+        // The first of its fields.
+        self.cargo.get().cast()
     }
 }

@@ -13,6 +13,8 @@
 mod cores;
 mod job;
 mod lane;
+mod region;
+mod settings;
 mod signals;
 mod slot;
 mod stack;
@@ -22,4 +24,6 @@ mod word;
 mod worker;
 
 pub use cores::{Cores, Pending, StartError};
+pub use region::{Entered, Region, Site, SiteStatistics, sites, ticks_per_ns};
+pub use settings::{CORES, Decision, POLICY, Settings, SettingsError};
 pub use travel::{Away, CannotTravel, Journey};

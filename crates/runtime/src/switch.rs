@@ -20,14 +20,14 @@ pub(crate) struct Context {
     rbp: Pair,
 }
 
-/// 64 bits that need no alignment beyond 32, so that a context fits behind a word.
+/// 64 bits that need no alignment, so that a context fits behind a word.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-struct Pair([u32; 2]);
+struct Pair([u8; 8]);
 
 impl Pair {
     const fn new(value: u64) -> Self {
-        Self([value as u32, (value >> 32) as u32])
+        Self(value.to_le_bytes())
     }
 }
 

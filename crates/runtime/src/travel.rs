@@ -81,9 +81,7 @@ pub(crate) fn check() -> Result<(), CannotTravel> {
     }
     let mut features: u64 = 0;
     // SAFETY: the kernel writes 64 bits, or refuses.
-    let told = unsafe {
-        libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut features)
-    };
+    let told = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut features) };
     if told == 0 && features != 0 {
         return Err(CannotTravel::ShadowStack);
     }
@@ -118,11 +116,8 @@ unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) ->
         worker.ring();
         while !has_come_back(worker, lane, traveller) {}
         lane.word.put(IDLE);
-        let back = lane.travel();
         // SAFETY: filled when the thread left its worker, or when it left here.
-        let message = unsafe {
-            switch(traveller.harbour.as_ptr(), &raw const (*back).context, NOTHING)
-        };
+        let message = unsafe { switch(traveller.harbour.as_ptr(), lane.context(), NOTHING) };
         bound_for = message[0].cast();
     }
 }
@@ -167,7 +162,7 @@ pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
     unsafe { switch::set_thread_pointer(thread_pointer) };
     let message = [(&raw const *lane).cast(), (&raw const *own).cast()];
     // SAFETY: the thread was handed over once, and nobody stands on its stack.
-    unsafe { switch(own.context.as_ptr(), &raw const (*travel).context, message) };
+    unsafe { switch(own.context.as_ptr(), lane.context(), message) };
     // SAFETY: the worker's own.
     unsafe { switch::set_thread_pointer(own.thread_pointer.get()) };
     lane.word.post(BACK);
@@ -189,15 +184,18 @@ pub struct Journey<'a> {
 }
 
 /// The calling thread is on a dedicated core. Dropping it brings the thread home.
-///
-/// What it holds was handed over with the thread, so that going home moves no line but the one there.
 #[derive(Debug)]
 #[must_use = "the thread goes home at once"]
 pub struct Away<'a> {
+    landed: Landed,
+    journey: PhantomData<&'a mut Cores>,
+}
+
+/// Where a thread has landed. It was handed over with the thread, so that going home moves no line but the lane's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landed {
     lane: *const Lane,
     worker: *const Own,
-    cores: PhantomData<&'a mut Cores>,
-    not_send: PhantomData<*const ()>,
 }
 
 impl<'a> Journey<'a> {
@@ -216,6 +214,12 @@ impl<'a> Journey<'a> {
     /// as there is no such core, or its worker has ended.
     #[inline(always)]
     pub fn go(&mut self, core: usize) -> Option<Away<'_>> {
+        Some(Away { landed: self.land(core)?, journey: PhantomData })
+    }
+
+    /// As [`Self::go`], for who vouches that the thread is at home, and goes home before the journey ends.
+    #[inline(always)]
+    pub(crate) fn land(&self, core: usize) -> Option<Landed> {
         let worker = self.cores.worker(core)?;
         let traveller = self.traveller.as_deref()?;
         let lane = worker.lane(traveller.slot);
@@ -227,16 +231,10 @@ impl<'a> Journey<'a> {
         // SAFETY: the lane is idle: while a closure is in it no journey begins.
         unsafe { (*travel).thread_pointer = traveller.thread_pointer };
         // SAFETY: the harbour's context was kept when it was last left.
-        let [lane, worker] = unsafe {
-            switch(&raw mut (*travel).context, traveller.harbour.as_ptr(), bound_for)
-        };
+        let [lane, worker] =
+            unsafe { switch(lane.context(), traveller.harbour.as_ptr(), bound_for) };
         // Without a message, the worker had ended, and the thread is still here.
-        (!lane.is_null()).then(|| Away {
-            lane: lane.cast(),
-            worker: worker.cast(),
-            cores: PhantomData,
-            not_send: PhantomData,
-        })
+        (!lane.is_null()).then(|| Landed { lane: lane.cast(), worker: worker.cast() })
     }
 
     /// The thread's lane on every worker.
@@ -248,6 +246,14 @@ impl<'a> Journey<'a> {
 impl Drop for Away<'_> {
     #[inline(always)]
     fn drop(&mut self) {
+        self.landed.go_home();
+    }
+}
+
+impl Landed {
+    /// Goes on at home.
+    #[inline(always)]
+    pub(crate) fn go_home(self) {
         // SAFETY: the worker's own, and this thread runs on it.
         let worker = unsafe { &*self.worker };
         if cores::forks() != worker.forks {
@@ -256,10 +262,10 @@ impl Drop for Away<'_> {
             let _ = affinity::allow(&worker.allowed);
             return;
         }
-        // SAFETY: the lane was handed over with the thread, and is its own again once the thread is home.
-        let travel = unsafe { (*self.lane).travel() };
+        // SAFETY: the lane was handed over with the thread, and lives as long as the cores.
+        let lane = unsafe { &*self.lane };
         // SAFETY: the worker that carries the thread left its context there.
-        unsafe { switch(&raw mut (*travel).context, worker.context.as_ptr(), NOTHING) };
+        unsafe { switch(lane.context(), worker.context.as_ptr(), NOTHING) };
     }
 }
 

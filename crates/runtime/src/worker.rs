@@ -83,7 +83,11 @@ impl Worker {
     ///
     /// # Errors
     /// If it cannot be pinned there.
-    pub(crate) fn start(root: &Root, cpu: CpuId, patience: Patience) -> Result<Self, AffinityError> {
+    pub(crate) fn start(
+        root: &Root,
+        cpu: CpuId,
+        patience: Patience,
+    ) -> Result<Self, AffinityError> {
         let shared = Arc::new(Shared {
             cpu,
             lanes: std::iter::repeat_with(Lane::default).take(SLOTS).collect(),
@@ -203,7 +207,8 @@ impl Shared {
                 if (0..TURNS).any(|_| self.look()) {
                     break false;
                 }
-                let since: &mut std::time::Instant = begin.get_or_insert_with(std::time::Instant::now);
+                let since: &mut std::time::Instant =
+                    begin.get_or_insert_with(std::time::Instant::now);
                 if since.elapsed() >= patience.0 {
                     break true;
                 }

@@ -12,8 +12,8 @@ use crate::tree::Problem;
 
 /// What each crate of the workspace depends on within it. A new crate or a new edge is a change
 /// of the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 14] = [
-    ("dimmer-bench", &["dimmer-host", "dimmer-probe", "dimmer-processor"]),
+const EDGES: [(&str, &[&str]); 15] = [
+    ("dimmer-bench", &["dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-runtime"]),
     (
         "dimmer-cli",
         &[
@@ -38,6 +38,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("dimmer-preload", &["dimmer-hook", "dimmer-narrow", "dimmer-processor"]),
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),
+    ("dimmer-runtime", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-scan", &["dimmer-processor"]),
     ("dimmer-sim", &["dimmer-policy", "dimmer-processor"]),
     ("dimmer-validate", &["dimmer-policy", "dimmer-processor", "dimmer-sim"]),

@@ -33,10 +33,11 @@ struct Report {
     timed_ns: Option<Measured>,
 }
 
+/// A measured quantity with its 95 % interval.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Measured {
-    median: f64,
-    ci95: (f64, f64),
+pub(super) struct Measured {
+    pub(super) median: f64,
+    pub(super) ci95: (f64, f64),
 }
 
 pub(crate) fn run(arguments: &BenchHook) -> anyhow::Result<ExitCode> {
@@ -92,7 +93,7 @@ impl Report {
 }
 
 impl Measured {
-    fn new(estimate: Estimate) -> Self {
+    pub(super) fn new(estimate: Estimate) -> Self {
         Self { median: estimate.median, ci95: estimate.ci95 }
     }
 }

@@ -1,0 +1,48 @@
+//! What a marked region costs that stays where it is.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use dimmer_runtime::{Decision, Site};
+
+/// Entries a turn: some milliseconds.
+const CALLS: u32 = 1_000_000;
+
+/// One round, each kind in turn (ns a call).
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// A loop that calls a function which does nothing.
+    pub plain_ns: f64,
+    /// The same, with a region around the call.
+    pub region_ns: f64,
+}
+
+/// Measures rounds, `done` is told after each.
+pub fn measure(rounds: usize, mut done: impl FnMut()) -> Vec<Round> {
+    static SITE: Site = Site::new("bench", file!(), line!());
+    SITE.decide(Decision::Stay);
+    let measured = (0..rounds).map(|_| {
+        let plain_ns = turn(|| work(1));
+        let region_ns = turn(|| {
+            let _region = SITE.region();
+            work(1)
+        });
+        done();
+        Round { plain_ns, region_ns }
+    });
+    measured.collect()
+}
+
+/// What the region is around.
+#[inline(never)]
+fn work(number: u32) -> u32 {
+    black_box(number)
+}
+
+fn turn(mut call: impl FnMut() -> u32) -> f64 {
+    let begin = Instant::now();
+    for _ in 0..CALLS {
+        black_box(call());
+    }
+    begin.elapsed().as_nanos() as f64 / f64::from(CALLS)
+}

@@ -1,0 +1,260 @@
+//! What the environment says of where regions run.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use dimmer_host::root::{Root, parse_cpu_list};
+use dimmer_processor::units::CpuId;
+use toml::de::{DeTable, DeValue};
+
+use crate::cores::{Cores, StartError};
+
+/// The environment variable that says what becomes of regions: a [`Decision`] for all of them, or `file:PATH`.
+pub const POLICY: &str = "DIMMER_POLICY";
+
+/// The environment variable that lists the dedicated cores, as in `2-3,8`.
+pub const CORES: &str = "DIMMER_CORES";
+
+/// Where a region runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decision {
+    /// Where the thread is.
+    #[default]
+    Stay,
+    /// On a dedicated core; a closure on the worker's own stack, other regions as with [`Self::Borrow`].
+    Offload,
+    /// On a dedicated core, with the thread's own stack and thread-local storage.
+    Borrow,
+}
+
+impl Decision {
+    /// All, by name.
+    const NAMES: [(&str, Self); 3] =
+        [("stay", Self::Stay), ("offload", Self::Offload), ("borrow", Self::Borrow)];
+
+    fn parse(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, decision)| *decision)
+    }
+}
+
+/// Why settings cannot be followed. Programs run on where they are.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// No such policy.
+    #[error("{POLICY}: `{0}` is none of `stay`, `offload`, `borrow`, `file:PATH`")]
+    Policy(String),
+    /// No list of hardware threads.
+    #[error("{CORES}: `{0}` is no list of hardware threads as in `2-3,8`")]
+    Cores(String),
+    /// A policy moves work, and nothing says where to.
+    #[error("{POLICY} moves work, but {CORES} names no core to move it to, as in `{CORES}=3`")]
+    NoCores,
+    /// The policy's file cannot be read.
+    #[error("{POLICY}: cannot read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something in the policy's file is wrong.
+    #[error("{}:{line}: {what}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What, and what is accepted.
+        what: String,
+    },
+}
+
+/// Where regions run, and which cores are dedicated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Sites that nothing else is said of.
+    default: Decision,
+    /// By the site's name.
+    sites: BTreeMap<String, Decision>,
+    cores: Vec<CpuId>,
+}
+
+impl Settings {
+    /// Reads [`POLICY`] and [`CORES`]; without them everything stays.
+    ///
+    /// # Errors
+    /// [`SettingsError`].
+    pub fn from_environment() -> Result<Self, SettingsError> {
+        let text = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        Self::new(text(POLICY).as_deref(), text(CORES).as_deref())
+    }
+
+    fn new(policy: Option<&str>, cores: Option<&str>) -> Result<Self, SettingsError> {
+        let mut settings = match policy.map(|policy| (policy, policy.split_once(':'))) {
+            None => Self::default(),
+            Some((_, Some(("file", path)))) => Self::read(Path::new(path))?,
+            Some((policy, _)) => {
+                let decision = Decision::parse(policy);
+                let default = decision.ok_or_else(|| SettingsError::Policy(policy.to_owned()))?;
+                Self { default, ..Self::default() }
+            }
+        };
+        if let Some(cores) = cores {
+            settings.cores =
+                parse_cpu_list(cores).ok_or_else(|| SettingsError::Cores(cores.to_owned()))?;
+        }
+        if settings.cores.is_empty() && settings.moves() {
+            return Err(SettingsError::NoCores);
+        }
+        Ok(settings)
+    }
+
+    fn read(path: &Path) -> Result<Self, SettingsError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|(at, what)| {
+            let line = text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1;
+            SettingsError::File { path: path.to_owned(), line, what }
+        })
+    }
+
+    /// A policy's text; else what is wrong with it, and where.
+    fn parse(text: &str) -> Result<Self, (usize, String)> {
+        let document = DeTable::parse(text).map_err(|error| {
+            (error.span().map_or(0, |span| span.start), error.message().to_owned())
+        })?;
+        let mut settings = Self::default();
+        let decision = |value: &toml::Spanned<DeValue<'_>>| {
+            value.get_ref().as_str().and_then(Decision::parse).ok_or_else(|| {
+                (value.span().start, "expected \"stay\", \"offload\" or \"borrow\"".to_owned())
+            })
+        };
+        for (key, value) in document.get_ref() {
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("default", _) => settings.default = decision(value)?,
+                ("sites", DeValue::Table(sites)) => {
+                    for (name, value) in sites {
+                        settings
+                            .sites
+                            .insert(name.get_ref().clone().into_owned(), decision(value)?);
+                    }
+                }
+                ("sites", _) => {
+                    return Err((value.span().start, "`sites`: expected a table".to_owned()));
+                }
+                (other, _) => {
+                    let what = format!("unknown key `{other}`, accepted are `default` and `sites`");
+                    return Err((key.span().start, what));
+                }
+            }
+        }
+        Ok(settings)
+    }
+
+    /// What becomes of a site.
+    #[must_use]
+    pub fn decision(&self, site: &str) -> Decision {
+        self.sites.get(site).copied().unwrap_or(self.default)
+    }
+
+    /// Whether any region is to be moved.
+    fn moves(&self) -> bool {
+        self.sites.values().chain([&self.default]).any(|decision| *decision != Decision::Stay)
+    }
+
+    /// Dedicates the cores, if regions are to be moved; else, or where that fails, says why once, and nothing moves.
+    pub(crate) fn start(&self) -> Option<Cores> {
+        if !self.moves() {
+            return None;
+        }
+        let started: Result<Cores, StartError> = Cores::start(&Root::live(), &self.cores);
+        started.map_err(|error| complain(&error)).ok()
+    }
+}
+
+/// The process's settings; where they are wrong, that is said once, and nothing moves.
+pub(crate) fn of_process() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| {
+        Settings::from_environment().unwrap_or_else(|error| {
+            complain(&error);
+            Settings::default()
+        })
+    })
+}
+
+/// Tells the user what is wrong with the settings: a program under way has no other way to learn it.
+fn complain(error: &dyn std::error::Error) {
+    let mut text = format!("dimmer: {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    let _ = writeln!(io::stderr(), "{text}; regions stay where they are");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(policy: &str, cores: Option<&str>) -> String {
+        Settings::new(Some(policy), cores).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn without_anything_everything_stays() {
+        let settings = Settings::new(None, None).unwrap();
+        assert_eq!(settings, Settings::default());
+        assert_eq!(settings.decision("any"), Decision::Stay);
+        assert!(settings.start().is_none());
+    }
+
+    #[test]
+    fn one_decision_is_for_all_sites() {
+        let settings = Settings::new(Some("offload"), Some("2-3")).unwrap();
+        assert_eq!(settings.decision("any"), Decision::Offload);
+        assert_eq!(settings.cores, [CpuId::new(2), CpuId::new(3)]);
+    }
+
+    #[test]
+    fn a_file_decides_site_by_site() {
+        let text =
+            "default = \"stay\"\n[sites]\nparse = \"borrow\"\n\"codec.c:12\" = \"offload\"\n";
+        let settings = Settings::parse(text).unwrap();
+        assert_eq!(settings.decision("parse"), Decision::Borrow);
+        assert_eq!(settings.decision("codec.c:12"), Decision::Offload);
+        assert_eq!(settings.decision("other"), Decision::Stay);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place_and_what_is_accepted() {
+        assert!(refused("everywhere", None).contains("none of `stay`, `offload`, `borrow`"));
+        assert!(refused("borrow", None).contains("DIMMER_CORES names no core"));
+        assert!(refused("borrow", Some("x")).contains("`x` is no list"));
+        assert!(refused("file:/no/such", None).contains("/no/such"));
+        let file = |text: &str| {
+            let directory =
+                std::env::temp_dir().join(format!("dimmer-policy-{}", std::process::id()));
+            std::fs::create_dir_all(&directory).unwrap();
+            let path = directory.join("policy.toml");
+            std::fs::write(&path, text).unwrap();
+            let said = refused(&format!("file:{}", path.display()), Some("1"));
+            std::fs::remove_dir_all(&directory).unwrap();
+            said
+        };
+        let said = file("default = \"stay\"\n\n[sites]\nparse = \"move\"\n");
+        assert!(
+            said.ends_with("policy.toml:4: expected \"stay\", \"offload\" or \"borrow\""),
+            "{said}"
+        );
+        let said = file("defaults = \"stay\"\n");
+        assert!(said.contains(":1: unknown key `defaults`, accepted are `default`"), "{said}");
+        assert!(file("sites = 3\n").contains(":1: `sites`: expected a table"));
+        assert!(file("a = \n").contains(":1: "));
+    }
+}
