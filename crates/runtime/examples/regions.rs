@@ -4,6 +4,8 @@
 //! DIMMER_POLICY=borrow DIMMER_CORES=1 cargo run --example regions
 //! ```
 
+#![expect(clippy::print_stdout, reason = "an example prints")]
+
 use std::cell::Cell;
 
 use dimmer_runtime::{Site, region, sites};
