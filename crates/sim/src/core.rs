@@ -97,6 +97,8 @@ pub(crate) struct Core {
     /// In an interrupt or call until then, and what it does at its end.
     pub(crate) stolen_until: Moment,
     pub(crate) act: Option<Act>,
+    /// Cycles until the counter's interrupt comes, if it is on its way.
+    pub(crate) skid: Option<f64>,
     /// Waking up, or taking over a thread, until then.
     pub(crate) delayed_until: Moment,
     /// Since when there has been nothing to run.
@@ -138,6 +140,7 @@ impl Core {
             still_until: 0,
             stolen_until: 0,
             act: None,
+            skid: None,
             delayed_until: 0,
             idle_since: 0,
             slots: vec![None; threads],
@@ -193,6 +196,7 @@ impl Core {
         let begin = self.since;
         self.since = now;
         let (is_active, is_still) = (self.is_active(), self.is_still(begin));
+        let is_executing = self.is_executing(begin);
         let level = usize::try_from(self.level().index()).unwrap_or(0);
         let totals = &mut self.totals;
         let state = match () {
@@ -204,14 +208,17 @@ impl Core {
             () => &mut totals.level[level],
         };
         *state += span;
-        let is_executing =
-            is_active && !is_still && begin >= self.stolen_until.max(self.delayed_until);
         if is_executing && self.asked > self.level() && !matches!(self.software, Software::Absent) {
             self.totals.below += span;
         }
-        // Unhalted cycles.
-        if is_active && !is_still {
-            self.cycles += self.ghz * span as f64 / PS as f64;
+        let cycles = if is_still { 0.0 } else { self.ghz * span as f64 / PS as f64 };
+        // Unhalted ones.
+        if is_active {
+            self.cycles += cycles;
+        }
+        // An interrupt comes, whether anything runs or not.
+        if let Some(left) = &mut self.skid {
+            *left -= cycles;
         }
         let class = self.demand.class;
         let mut counted = 0.0;
@@ -266,6 +273,17 @@ impl Core {
         self.counting.is_some_and(|(_, left)| left < 0.5)
     }
 
+    /// Whether the interrupt of a counter has come.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        // Less than a picosecond has is what rounding may leave.
+        self.skid.is_some_and(|left| left < 1e-3)
+    }
+
+    /// Whether what runs executes: the core neither stands still nor does anything else.
+    pub(crate) fn is_executing(&self, now: Moment) -> bool {
+        self.is_active() && !self.is_still(now) && now >= self.stolen_until.max(self.delayed_until)
+    }
+
     /// Sets the rates of what runs, and tells when anything is to happen next.
     pub(crate) fn next(&mut self, now: Moment, factors: &Factors<'_>) -> Option<Moment> {
         let stops = self.is_still(now) || now < self.stolen_until.max(self.delayed_until);
@@ -289,6 +307,9 @@ impl Core {
         }
         if let Some((_, left)) = self.counting.filter(|_| counted_rate > 0.0) {
             earlier(now.saturating_add(ceil(left.max(0.0) / counted_rate)));
+        }
+        if let Some(left) = self.skid.filter(|_| !self.is_still(now)) {
+            earlier(now.saturating_add(ceil(left.max(0.0) * PS as f64 / ghz)));
         }
         let wakes_at = |ns: Option<Time>| ns.map_or(Moment::MAX, |ns| ns.saturating_mul(PS));
         earlier(wakes_at(self.hardware.next_wakeup()));

@@ -285,6 +285,7 @@ impl<O: Observer> Machine<O> {
         {
             self.act(core, act);
         }
+        self.interrupt_if_due(core);
         let Self { rules, control, chance, .. } = self;
         let this = &mut self.cores[core];
         if this.has_counted() {
@@ -456,7 +457,6 @@ impl<O: Observer> Machine<O> {
             self.tell_software(core, &before);
         }
         self.cores[core].obey();
-        self.interrupt_if_armed(core);
         let before = self.active;
         let is_active = self.cores[core].is_active();
         match (std::mem::replace(&mut self.cores[core].is_counted, is_active), is_active) {
@@ -475,6 +475,7 @@ impl<O: Observer> Machine<O> {
             }
             _ => {}
         }
+        self.count_if_armed(core);
         if self.active != before && self.clocks.differ(self.active, before) {
             for other in 0..self.cores.len() {
                 // Idle cores get theirs when they wake up.

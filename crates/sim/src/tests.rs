@@ -97,6 +97,41 @@ fn avxfreq_follows_with_its_timer() {
     assert_eq!(changes, [(4, 1), (104, 2), (304 + 666, 0)]);
 }
 
+/// Between an instruction and the interrupt of the counter that it overflows, the core goes on with whatever it has to do.
+#[test]
+fn code_goes_on_until_the_counter_interrupts() {
+    const SKID_CYCLES: f64 = 1000.0;
+    let costs = Costs { skid_cycles: SKID_CYCLES, ..Costs::default() };
+    let run = |steps: Vec<Step>| {
+        let governor = Governor::AvxFreq;
+        let mut machine = machine(Settings { governor, costs, ..Settings::default() });
+        machine.spawn("a", Box::new(Script::once(steps)), None);
+        machine.run(100 * US).unwrap();
+        let done = machine.threads().next().unwrap().instructions.clone();
+        let interrupts = machine.cores().next().unwrap().interrupts;
+        (done, interrupts, machine.into_observer().0)
+    };
+    let skid = SKID_CYCLES / 4.3 * PS as f64;
+    let l1_at = skid + 4.0 * US as f64;
+    // The L1 that is reported first is that of the governor.
+    let check = |steps: Vec<Step>| {
+        let (done, interrupts, levels) = run(steps);
+        let (at, _, level) = levels[0];
+        assert!((at as f64 - l1_at).abs() < 2.0 && level == 1, "{levels:?}");
+        assert_eq!(interrupts, 1);
+        done
+    };
+    // Throttled all the way, at the clock of L0; nothing is executed in the interrupt.
+    let forever = check(vec![Step::Run(heavy(Extent::Time(4 * US)))]);
+    assert!((forever[1] - 0.42 * SKID_CYCLES).abs() < 1.0, "{forever:?}");
+    // A single instruction, and scalar code or nothing at all after it.
+    let one = Step::Run(heavy(Extent::Instructions(1.0)));
+    let scalar = check(vec![one, Step::Run(scalar(Extent::Time(4 * US)))]);
+    let expected = SKID_CYCLES - 1.0 / 0.42;
+    assert!((scalar[0] - expected).abs() < 1.0, "{scalar:?}");
+    check(vec![one, Step::Sleep(4 * US)]);
+}
+
 #[test]
 fn a_program_that_decides_itself_loses_nothing_after_wide_code() {
     let took = |governor| {

@@ -61,14 +61,24 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// The counter interrupts at the first 512-bit operation while it is armed, whenever that was.
-    pub(super) fn interrupt_if_armed(&mut self, core: usize) {
-        let this = &self.cores[core];
+    /// The first 512-bit operation that is executed while the counter is armed makes it interrupt, some cycles later.
+    pub(super) fn count_if_armed(&mut self, core: usize) {
+        let this = &mut self.cores[core];
         if let Software::AvxFreq(avxfreq) = &this.software
             && avxfreq.is_armed()
             && this.act.is_none()
+            && this.skid.is_none()
             && this.demand.class == InstructionClass::Heavy512
+            && this.is_executing(self.now)
         {
+            this.skid = Some(self.settings.costs.skid_cycles);
+        }
+    }
+
+    /// Takes the counter's interrupt, if it has come.
+    pub(super) fn interrupt_if_due(&mut self, core: usize) {
+        if self.cores[core].is_interrupted() {
+            self.cores[core].skid = None;
             self.steal(core, self.settings.costs.interrupt_ns, Some(Act::Interrupt));
         }
     }
