@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use comfy_table::{Cell, CellAlignment};
 use dimmer_host::cpuid::Cpuid;
+use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_probe::stats::Samples;
@@ -25,7 +27,11 @@ pub(crate) struct Document {
     pub(crate) scenario: String,
     pub(crate) source: String,
     pub(crate) model: String,
+    /// Whether an interrupt ended it before all runs were complete.
+    pub(crate) partial: bool,
+    /// Of each governor: those that are complete, and those that were asked for.
     pub(crate) runs: u64,
+    pub(crate) asked_runs: u64,
     /// Whether what is left of the processor's own levels under governors in software is not known but assumed.
     pub(crate) is_reduction_assumed: bool,
     pub(crate) governors: Vec<Compared>,
@@ -84,18 +90,20 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
         *governor == Governor::Hardware || chosen.is_empty() || chosen.contains(governor)
     };
     let governors: Vec<Governor> = Governor::ALL.into_iter().filter(is_chosen).collect();
-    let runs = arguments.repeat;
-    let results: Result<Vec<Vec<Outcome>>, SimError> =
-        governors.iter().map(|governor| repeat(&scenario, &model, *governor, runs)).collect();
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let results = repeat(&scenario, &model, &governors, arguments.repeat, &|| interrupt.is_set());
     let results = results.map_err(bad_input)?;
     let hardware = results.first().map(Vec::as_slice).unwrap_or_default();
+    let runs = u64::try_from(hardware.len()).unwrap_or(u64::MAX);
     let governors = governors.iter().zip(&results);
     let document = Document {
         schema: "dimmer/compare/1",
         scenario: scenario.name.clone(),
         source: scenario.source.clone(),
         model: model.identity.name.clone(),
+        partial: runs < arguments.repeat,
         runs,
+        asked_runs: arguments.repeat,
         is_reduction_assumed: model.levels.iter().skip(1).any(|level| level.reduced_mhz.is_none()),
         governors: governors.map(|(governor, own)| compared(*governor, own, hardware)).collect(),
     };
@@ -114,18 +122,35 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(output::end(&interrupt))
 }
 
-/// The outcomes of seeds 1 to `runs`, in this order however many processors work on them.
+/// For each governor the outcomes of seeds 1 to `runs`, in this order however many processors work on them; if it `stops` before, of
+/// those seeds that are complete under all governors.
 fn repeat(
     scenario: &Scenario,
     model: &Model,
-    governor: Governor,
+    governors: &[Governor],
     runs: u64,
-) -> Result<Vec<Outcome>, SimError> {
-    let one = |seed| scenario.run(model, governor, seed, ()).map(|(outcome, ())| outcome);
-    (1..=runs).into_par_iter().map(one).collect()
+    stops: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<Vec<Outcome>>, SimError> {
+    let one = |seed| -> Result<Option<Vec<Outcome>>, SimError> {
+        if stops() {
+            return Ok(None);
+        }
+        let under = |governor: &Governor| {
+            let (outcome, ()) = scenario.run(model, *governor, seed, (), &|| stops())?;
+            Ok((!outcome.is_partial).then_some(outcome))
+        };
+        governors.par_iter().map(under).collect()
+    };
+    let seeds: Vec<Option<Vec<Outcome>>> =
+        (1..=runs).into_par_iter().map(one).collect::<Result<_, _>>()?;
+    let mut results = vec![Vec::new(); governors.len()];
+    for outcomes in seeds.into_iter().flatten() {
+        results.iter_mut().zip(outcomes).for_each(|(of, outcome)| of.push(outcome));
+    }
+    Ok(results)
 }
 
 fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compared {
@@ -240,11 +265,25 @@ fn right(text: String) -> Cell {
 }
 
 impl Document {
+    /// How far it got, if an interrupt ended it.
+    pub(crate) fn told_partial(&self) -> Option<String> {
+        let Self { runs, asked_runs, .. } = self;
+        self.partial.then(|| {
+            format!(
+                "PARTIAL: interrupted when {runs} of {asked_runs} runs of each governor were complete."
+            )
+        })
+    }
+
     fn text(&self) -> String {
         let mut text = format!(
-            "{} ({})\non a model of {}, {} runs of each governor\n\n",
+            "{} ({})\non a model of {}, {} runs of each governor\n",
             self.scenario, self.source, self.model, self.runs
         );
+        if let Some(told) = self.told_partial() {
+            text.push_str(&format!("{told}\n"));
+        }
+        text.push('\n');
         let mut table = plain_table();
         let numbered = self.governors.first().map(|first| first.phases.len()).unwrap_or(0);
         let mut header = vec!["Thread".to_owned(), "code".to_owned()];

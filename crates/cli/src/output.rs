@@ -1,11 +1,13 @@
 //! Where output goes: the terminal's width, and files that are known to be writable before
-//! anything is measured.
+//! anything is measured; and how commands end that an interrupt leaves with a part of it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::Context;
+use dimmer_host::interrupt::Interrupt;
 
 /// Columns of a page that is no terminal.
 const PAGE: u16 = 100;
@@ -14,6 +16,17 @@ const PAGE: u16 = 100;
 pub(crate) fn width() -> usize {
     let (_, columns) = console_size().unwrap_or((0, PAGE));
     usize::from(columns.clamp(60, 140))
+}
+
+/// How a command ends that has written what it has: after an interrupt, that is told and the status is the signal's.
+pub(crate) fn end(interrupt: &Interrupt) -> ExitCode {
+    match interrupt.exit_status() {
+        Some(status) => {
+            eprintln!("interrupted: what is complete has been written");
+            ExitCode::from(status)
+        }
+        None => ExitCode::SUCCESS,
+    }
 }
 
 /// Whether colour may be used on standard output.

@@ -4,12 +4,14 @@ mod machine;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use comfy_table::{Cell, CellAlignment};
+use dimmer_host::interrupt::Interrupt;
 use dimmer_policy::licence::hardware::Rules;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
 use dimmer_sim::{
-    Extent, Governor, Machine, Moment, PS, Script, Segment, Settings, SimError, Step,
+    Ended, Extent, Governor, Machine, Moment, PS, Script, Segment, Settings, SimError, Step,
 };
 use rayon::prelude::*;
 
@@ -78,23 +80,34 @@ fn simulate(
 ) -> anyhow::Result<ExitCode> {
     let model = model::read(model)?;
     let governor = sim::governor(arguments.governor);
-    let runs = (1..=arguments.repeat.unwrap_or(RUNS)).into_par_iter();
-    let runs = runs.map(|seed| once(&model, governor, seed, phases));
-    let runs: Vec<Vec<f64>> = runs.collect::<Result<_, SimError>>().map_err(bad_input)?;
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let asked = arguments.repeat.unwrap_or(RUNS);
+    let runs = (1..=asked).into_par_iter();
+    let runs = runs.map(|seed| once(&model, governor, seed, phases, &|| interrupt.is_set()));
+    let runs: Vec<Option<Vec<f64>>> = runs.collect::<Result<_, SimError>>().map_err(bad_input)?;
+    let runs: Vec<Vec<f64>> = runs.into_iter().flatten().collect();
+    let partial = format!("interrupted when {} of {asked} runs were complete", runs.len());
+    let is_partial = u64::try_from(runs.len()).is_ok_and(|complete| complete < asked);
     let names: Vec<String> = phases.iter().map(|phase| phase.kind.name(512)).collect();
     if let Some(csv) = csv {
         let is_standard = csv.is_standard();
         let rows = runs.iter().map(|run| run.iter().map(|done| [iterations(*done)]).collect());
         csv.write(&series(phases, &names, ["iterations"], rows)?)?;
         if is_standard {
-            return Ok(ExitCode::SUCCESS);
+            if is_partial {
+                eprintln!("PARTIAL: {partial}.");
+            }
+            return Ok(output::end(&interrupt));
         }
     }
     println!("on a model of {}, levels governed by {}", model.identity.name, governor.name());
+    if is_partial {
+        println!("PARTIAL: {partial}.");
+    }
     println!();
     let of = |index: usize| runs.iter().map(|run| run[index]).collect();
     print!("{}", table(phases, &names, of));
-    Ok(ExitCode::SUCCESS)
+    Ok(output::end(&interrupt))
 }
 
 /// The phases that take any time.
@@ -103,13 +116,17 @@ fn phases(durations: &[u64]) -> Vec<Phase> {
     all.map(|(us, kind)| Phase { kind, us: *us }).filter(|phase| phase.us > 0).collect()
 }
 
-/// The iterations of each phase on a model.
+/// The iterations of each phase on a model; `None` if it `stops` before the last one's end.
 fn once(
     model: &Model,
     governor: Governor,
     seed: u64,
     phases: &[Phase],
-) -> Result<Vec<f64>, SimError> {
+    stops: &dyn Fn() -> bool,
+) -> Result<Option<Vec<f64>>, SimError> {
+    if stops() {
+        return Ok(None);
+    }
     let rules = Rules::new(model)?;
     let mut machine = Machine::new(model, Settings { governor, seed, ..Settings::default() }, ())?;
     let steps = phases.iter().enumerate().map(|(counter, phase)| {
@@ -119,11 +136,13 @@ fn once(
     });
     let script = Script::new(steps.collect(), 1).under(governor);
     machine.spawn("phases", Box::new(script), Some(0));
-    machine.run(Moment::MAX)?;
+    if machine.run_unless(Moment::MAX, stops)? == Ended::Stopped {
+        return Ok(None);
+    }
     let done = machine.threads().next().map(|thread| thread.instructions.clone());
     let done = done.unwrap_or_default();
     let of = |(phase, done): (&Phase, f64)| done / phase.kind.simulated().1;
-    Ok(phases.iter().zip(done).map(of).collect())
+    Ok(Some(phases.iter().zip(done).map(of).collect()))
 }
 
 /// A row for each phase; `of` tells its iterations, run by run.

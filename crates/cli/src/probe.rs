@@ -92,13 +92,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         keep_model(&findings, &machine, &description, arguments.quick);
     }
     outputs.write(&findings, &machine, &description)?;
-    Ok(match interrupt.exit_status() {
-        Some(status) => {
-            eprintln!("interrupted: what is complete has been written");
-            ExitCode::from(status)
-        }
-        None => ExitCode::SUCCESS,
-    })
+    Ok(output::end(&interrupt))
 }
 
 /// The model of this machine by a quick probe of what such a probe usually measures, and of `kernels`;

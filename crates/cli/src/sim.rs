@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use comfy_table::{Cell, CellAlignment};
+use dimmer_host::interrupt::Interrupt;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Latencies, Outcome, Scenario};
 use dimmer_sim::{Governor, Moment, Totals};
@@ -28,7 +29,10 @@ struct Document<'a> {
     model: &'a str,
     governor: &'static str,
     seed: u64,
+    /// Whether an interrupt ended it before its end.
+    partial: bool,
     end_us: f64,
+    asked_us: Option<f64>,
     segments: u64,
     threads: Vec<Thread<'a>>,
     cores: Vec<Core<'a>>,
@@ -85,9 +89,11 @@ pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
     let trace = arguments.trace.as_deref().map(Output::open).transpose()?;
     let (scenario, model) = read(&arguments.scenario, arguments.model.as_deref())?;
     let governor = governor(arguments.governor);
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
     let traced = trace.is_some().then(trace::Trace::default);
-    let (outcome, traced) =
-        scenario.run(&model, governor, arguments.seed, traced).map_err(bad_input)?;
+    let (outcome, traced) = scenario
+        .run(&model, governor, arguments.seed, traced, &|| interrupt.is_set())
+        .map_err(bad_input)?;
     if let (Some(trace), Some(traced)) = (trace, traced) {
         trace.write(&traced.json(&model, &outcome)?)?;
     }
@@ -104,7 +110,7 @@ pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(output::end(&interrupt))
 }
 
 /// A scenario, and the model that it runs on.
@@ -188,7 +194,9 @@ fn document<'a>(
         model: &model.identity.name,
         governor: governor.name(),
         seed,
+        partial: outcome.is_partial,
         end_us: us(outcome.end),
+        asked_us: scenario.end().map(us),
         segments: outcome.segments,
         threads: threads.collect(),
         cores: cores.collect(),
@@ -197,11 +205,12 @@ fn document<'a>(
 
 fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcome) -> String {
     let mut text = format!(
-        "{} ({})\non a model of {}, levels governed by {}\n\n",
+        "{} ({})\non a model of {}, levels governed by {}\n{}\n",
         scenario.name,
         scenario.source,
         model.identity.name,
-        governor.name()
+        governor.name(),
+        partial(scenario, outcome)
     );
     let mut table = plain_table();
     table.set_header(["Thread", "code", "time", "instructions", "per ns"]);
@@ -234,6 +243,26 @@ fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcom
         text.push_str(&format!("Core {index}: {}\n", states(model, core)));
     }
     text
+}
+
+/// How far it got, if an interrupt ended it.
+fn partial(scenario: &Scenario, outcome: &Outcome) -> String {
+    if !outcome.is_partial {
+        return String::new();
+    }
+    let done = span(outcome.end);
+    let asked = match scenario.end() {
+        Some(end) => format!("{done} of {} were simulated", span(end)),
+        None => {
+            let threads = &outcome.threads;
+            let finished = threads.iter().filter(|thread| thread.finished.is_some()).count();
+            format!(
+                "{done} were simulated, and {finished} of {} threads had finished",
+                threads.len()
+            )
+        }
+    };
+    format!("PARTIAL: interrupted when {asked}.\n")
 }
 
 /// Where a core's time went, the states that it never had left out.

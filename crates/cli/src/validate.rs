@@ -5,20 +5,21 @@ mod here;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use dimmer_validate::{Left, Paper, Row, ValidateError};
+use anyhow::Context;
+use dimmer_host::interrupt::Interrupt;
+use dimmer_validate::{Left, Paper, Recreated, Row, ValidateError};
 use serde::Serialize;
 
 use crate::output::{self, Output};
 use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input};
 
-/// A paper and its rows.
-type Recreated = (Paper, Vec<Row>);
-
 /// The rows; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Document {
     schema: &'static str,
+    /// Whether an interrupt ended it before the last experiment.
+    partial: bool,
     rows: Vec<RowDocument>,
     left: Vec<LeftDocument>,
 }
@@ -53,7 +54,8 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         Some(args::Paper::Avxfreq) => vec![Paper::Avxfreq],
         Some(args::Paper::Offloading) => vec![Paper::Offloading],
     };
-    let recreated = papers.into_iter().map(|paper| Ok((paper, paper.rows()?)));
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let recreated = papers.into_iter().map(|paper| paper.recreate(&|| interrupt.is_set()));
     let recreated: Vec<Recreated> =
         recreated.collect::<Result<_, ValidateError>>().map_err(bad_input)?;
     let to_standard = [&json, &markdown].into_iter().flatten().any(Output::is_standard);
@@ -66,28 +68,37 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     if let Some(json) = json {
         json.write(&(serde_json::to_string_pretty(&document(recreated))? + "\n"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(output::end(&interrupt))
 }
 
 fn document(recreated: Vec<Recreated>) -> Document {
-    let papers = recreated.iter().map(|(paper, _)| *paper);
+    let partial = recreated.iter().any(Recreated::is_partial);
+    let papers = recreated.iter().map(|recreated| recreated.paper);
     let left =
         papers.flat_map(Paper::left).map(|Left { id, what, why }| LeftDocument { id, what, why });
     let left = left.collect();
-    let rows = recreated.into_iter().flat_map(|(_, rows)| rows).map(|row| {
+    let rows = recreated.into_iter().flat_map(|recreated| recreated.rows).map(|row| {
         let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
         RowDocument { id, place, what, paper, ours, tolerance, hit, reason }
     });
-    Document { schema: "dimmer/validate/1", rows: rows.collect(), left }
+    Document { schema: "dimmer/validate/1", partial, rows: rows.collect(), left }
 }
 
-fn verdict(rows: &[Row]) -> String {
+/// How many rows are hits, and how far it got, if an interrupt ended it.
+fn verdict(recreated: &Recreated) -> String {
+    let Recreated { rows, done, experiments, .. } = recreated;
     let hits = rows.iter().filter(|row| row.hit).count();
-    let percent = 100.0 * hits as f64 / rows.len() as f64;
-    format!("{hits} of {} rows within their tolerance ({percent:.0} %)", rows.len())
+    let percent = 100.0 * hits as f64 / rows.len().max(1) as f64;
+    let hits = format!("{hits} of {} rows within their tolerance ({percent:.0} %)", rows.len());
+    if recreated.is_partial() {
+        format!("PARTIAL: interrupted after {done} of {experiments} experiments; {hits}")
+    } else {
+        hits
+    }
 }
 
-fn text((paper, rows): &Recreated) -> String {
+fn text(recreated: &Recreated) -> String {
+    let Recreated { paper, rows, .. } = recreated;
     let mut table = plain_table();
     table.set_header(["Row", "", "what", "paper", "ours", "tolerance"]);
     for row in rows {
@@ -99,7 +110,7 @@ fn text((paper, rows): &Recreated) -> String {
     for row in rows.iter().filter(|row| !row.hit) {
         let _ = writeln!(text, "{}: {}.", row.id, row.reason);
     }
-    let _ = writeln!(text, "\n{}", verdict(rows));
+    let _ = writeln!(text, "\n{}", verdict(recreated));
     text
 }
 
@@ -109,8 +120,9 @@ fn markdown(recreated: &[Recreated]) -> String {
          `dimmer validate --markdown docs/VALIDATION.md`; a test compares.\nThe simulator knows the processor's model \
          ([model.md](model.md)), what governors in software cost, and the experiment; a row that is a parameter seen again says so.\n",
     );
-    for (paper, rows) in recreated {
-        let _ = writeln!(text, "\n## {}\n\n{}.\n", paper.name(), verdict(rows));
+    for recreated in recreated {
+        let Recreated { paper, rows, .. } = recreated;
+        let _ = writeln!(text, "\n## {}\n\n{}.\n", paper.name(), verdict(recreated));
         text.push_str("| row | where | what | paper | ours | tolerance | | why |\n|---|---|---|---|---|---|---|---|\n");
         for row in rows {
             let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;

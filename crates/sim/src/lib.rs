@@ -28,7 +28,7 @@ pub use self::clock::Clocks;
 pub use self::core::Totals;
 pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
-pub use self::machine::{Machine, Settings, ThreadTotals};
+pub use self::machine::{Ended, Machine, Settings, ThreadTotals};
 pub use self::observer::{Observer, State};
 pub use self::program::{Arrivals, Extent, Licence, Program, Script, Segment, Step};
 

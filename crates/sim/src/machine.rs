@@ -1,8 +1,7 @@
 //! The machine: cores, threads, and the events that change what they do.
 
+mod locks;
 mod software;
-
-use std::collections::VecDeque;
 
 use dimmer_policy::licence::Time;
 use dimmer_policy::licence::hardware::{PowerControl, Rules};
@@ -10,6 +9,7 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 use hdrhistogram::Histogram;
 
+use self::locks::Lock;
 use crate::core::{Act, Core, Factors, Running, Totals};
 use crate::governor::{Costs, Governor, Software};
 use crate::program::{Program, Step};
@@ -94,11 +94,15 @@ struct Thread {
     totals: ThreadTotals,
 }
 
-/// A lock: who has it, and who waits.
-#[derive(Clone, Debug, Default)]
-struct Lock {
-    owner: Option<usize>,
-    waiting: VecDeque<usize>,
+/// Why a machine no longer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing would happen any more.
+    Done,
+    /// It has reached the time that it was to run until.
+    Reached,
+    /// It was stopped before.
+    Stopped,
 }
 
 /// A processor that runs threads.
@@ -197,7 +201,24 @@ impl<O: Observer> Machine<O> {
     /// # Errors
     /// If threads wait for each other, give back what they do not hold, or go on without doing anything.
     pub fn run(&mut self, end: Moment) -> Result<bool, SimError> {
-        while let Some((time, target)) = self.queue.next(end) {
+        Ok(self.run_unless(end, &|| false)? == Ended::Reached)
+    }
+
+    /// The same unless `stops`, which is asked every 1024 events: then everything is counted up to the last event, and it may go on
+    /// from there.
+    ///
+    /// # Errors
+    /// As [`Machine::run`].
+    pub fn run_unless(&mut self, end: Moment, stops: &dyn Fn() -> bool) -> Result<Ended, SimError> {
+        const ASKED_EVERY: u32 = 1024;
+        let mut events = 0_u32;
+        loop {
+            if events.is_multiple_of(ASKED_EVERY) && stops() {
+                (0..self.cores.len()).for_each(|core| self.advance(core));
+                return Ok(Ended::Stopped);
+            }
+            events = events.wrapping_add(1);
+            let Some((time, target)) = self.queue.next(end) else { break };
             match target {
                 Target::Thread { index: thread } => {
                     self.now = time;
@@ -227,7 +248,7 @@ impl<O: Observer> Machine<O> {
             self.now = self.now.max(end);
         }
         (0..self.cores.len()).for_each(|core| self.advance(core));
-        Ok(!self.queue.is_empty())
+        Ok(if self.queue.is_empty() { Ended::Done } else { Ended::Reached })
     }
 
     /// The time now (ps).
@@ -416,20 +437,6 @@ impl<O: Observer> Machine<O> {
         Err(SimError::NoProgress { at_us, thread })
     }
 
-    fn unlock(&mut self, thread: usize, lock: usize) -> Result<(), SimError> {
-        let held = self.locks.get_mut(lock).filter(|held| held.owner == Some(thread));
-        let Some(held) = held else {
-            let (at_us, thread) = (self.now / PS / 1000, self.threads[thread].totals.name.clone());
-            return Err(SimError::NotLocked { at_us, thread, lock });
-        };
-        held.owner = held.waiting.pop_front();
-        if let Some(next) = held.owner {
-            self.threads[next].waits_for = None;
-            self.queue.add(self.now, Target::Thread { index: short(next) });
-        }
-        Ok(())
-    }
-
     /// Counts what the core has done until now.
     fn advance(&mut self, core: usize) {
         let Self { cores, threads, scheduler, .. } = self;
@@ -543,24 +550,6 @@ impl<O: Observer> Machine<O> {
     fn slice_ends(&self, cpu: usize) -> Moment {
         let slice = self.scheduler.slice(cpu);
         slice.map_or(Moment::MAX, |slice| self.now.saturating_add(slice))
-    }
-
-    /// Whether those for whom this thread waits, one for the other, do not wait for it.
-    fn no_deadlock(&self, thread: usize) -> Result<(), SimError> {
-        let mut waiting = Vec::new();
-        let mut waits = thread;
-        while let Some(lock) = self.threads[waits].waits_for
-            && let Some(owner) = self.locks[lock].owner
-        {
-            let (name, by) = (&self.threads[waits].totals.name, &self.threads[owner].totals.name);
-            waiting.push(format!("thread {name} waits for lock {lock}, which {by} holds"));
-            if owner == thread {
-                let at_us = self.now / PS / 1000;
-                return Err(SimError::Deadlock { at_us, waiting });
-            }
-            waits = owner;
-        }
-        Ok(())
     }
 }
 

@@ -18,8 +18,8 @@ use serde::Deserialize;
 pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
 
 use crate::{
-    Arrivals, Costs, Extent, Governor, Machine, Moment, Observer, PS, Script, Segment, Settings,
-    SimError, Step,
+    Arrivals, Costs, Ended, Extent, Governor, Machine, Moment, Observer, PS, Script, Segment,
+    Settings, SimError, Step,
 };
 
 /// Instructions per cycle: from far below what any code has to more than any core retires.
@@ -212,7 +212,7 @@ impl Scenario {
         Ok((machine, self.end.unwrap_or(Moment::MAX)))
     }
 
-    /// Runs it to its end.
+    /// Runs it to its end, unless it `stops` before, as [`Machine::run_unless`] asks.
     ///
     /// # Errors
     /// As [`Scenario::machine`] and [`Machine::run`].
@@ -222,11 +222,18 @@ impl Scenario {
         governor: Governor,
         seed: u64,
         observer: O,
+        stops: &dyn Fn() -> bool,
     ) -> Result<(Outcome, O), SimError> {
         let (mut machine, end) = self.machine(model, governor, seed, observer)?;
-        machine.run(end)?;
-        let outcome = Outcome::new(&self.threads, &machine);
+        let is_partial = machine.run_unless(end, stops)? == Ended::Stopped;
+        let outcome = Outcome::new(&self.threads, &machine, is_partial);
         Ok((outcome, machine.into_observer()))
+    }
+
+    /// When it ends (ps), if not by itself.
+    #[must_use]
+    pub fn end(&self) -> Option<Moment> {
+        self.end
     }
 }
 

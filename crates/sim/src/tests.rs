@@ -451,3 +451,35 @@ fn memory_does_not_grow_with_time() {
     let finished = machine.threads().filter_map(|thread| thread.finished).max().unwrap();
     assert!(machine.now() - finished < 2 * MS, "{} {finished}", machine.now());
 }
+
+/// Everything that happened before is counted, and it goes on as if nothing had been.
+#[test]
+fn a_machine_that_is_stopped_tells_how_far_it_got_and_may_go_on() {
+    let begun = || {
+        let mut machine = machine(Settings::default());
+        let steps = [scalar(Extent::Time(US)), heavy(Extent::Time(US))];
+        let steps = steps.map(|code| (Step::Run(code), LicenceLevel::new(0))).to_vec();
+        machine.spawn("a", Box::new(Script::new(steps, 10_000)), None);
+        machine
+    };
+    let mut whole = begun();
+    assert_eq!(whole.run_unless(Moment::MAX, &|| false).unwrap(), Ended::Done);
+    let mut stopped = begun();
+    assert_eq!(stopped.run_unless(MS, &|| true).unwrap(), Ended::Stopped);
+    assert_eq!(stopped.now(), 0);
+    let asked = std::cell::Cell::new(0);
+    let stops = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 3
+    };
+    assert_eq!(stopped.run_unless(Moment::MAX, &stops).unwrap(), Ended::Stopped);
+    let (now, totals) = (stopped.now(), stopped.cores().next().unwrap());
+    assert!((MS..whole.now()).contains(&now), "{now}");
+    let sum = totals.level.iter().sum::<Moment>() + totals.throttled + totals.still;
+    assert_eq!(sum + totals.idle, now);
+    assert_eq!(stopped.run_unless(now + US / 2, &|| false).unwrap(), Ended::Reached);
+    assert!(!stopped.run(Moment::MAX).unwrap());
+    assert_eq!(stopped.cores().next(), whole.cores().next());
+    let finished = |machine: &Machine<Levels>| machine.threads().next().unwrap().finished;
+    assert_eq!(finished(&stopped), finished(&whole));
+}

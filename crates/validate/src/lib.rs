@@ -51,15 +51,30 @@ impl Paper {
         }
     }
 
-    /// Everything of the paper that is recreated, in its order. Takes about a second.
+    /// Everything of the paper that is recreated. Takes about a second.
+    ///
+    /// * `stops`: whether to leave it at the experiments that are complete; asked before each.
     ///
     /// # Errors
     /// If the model lacks what an experiment needs.
-    pub fn rows(self) -> Result<Vec<Row>, ValidateError> {
-        match self {
-            Self::Avxfreq => thesis::rows(),
-            Self::Offloading => sieve::rows(),
+    pub fn recreate(self, stops: &dyn Fn() -> bool) -> Result<Recreated, ValidateError> {
+        let model = i9_7940x()?;
+        let experiments = match self {
+            Self::Avxfreq => thesis::EXPERIMENTS,
+            Self::Offloading => sieve::EXPERIMENTS,
+        };
+        let mut recreated =
+            Recreated { paper: self, rows: Vec::new(), done: 0, experiments: experiments.len() };
+        for experiment in experiments {
+            if stops() {
+                break;
+            }
+            let named = |error| ValidateError::Sim { experiment: experiment.name, error };
+            recreated.rows.extend((experiment.rows)(&model).map_err(named)?);
+            recreated.done += 1;
         }
+        recreated.rows.sort_by_key(|row| row.id);
+        Ok(recreated)
     }
 
     /// What is not.
@@ -70,6 +85,34 @@ impl Paper {
             Self::Offloading => sieve::LEFT,
         }
     }
+}
+
+/// Results of a paper, recreated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recreated {
+    /// Whose.
+    pub paper: Paper,
+    /// In the paper's order.
+    pub rows: Vec<Row>,
+    /// Experiments that were carried out.
+    pub done: usize,
+    /// Experiments in all.
+    pub experiments: usize,
+}
+
+impl Recreated {
+    /// Whether it was stopped before the last experiment.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.done < self.experiments
+    }
+}
+
+/// Some of a paper's results, recreated together.
+#[derive(Debug)]
+struct Experiment {
+    name: &'static str,
+    rows: fn(&Model) -> Result<Vec<Row>, SimError>,
 }
 
 /// Why rows cannot be recreated.
@@ -102,10 +145,25 @@ mod tests {
     #[test]
     fn rows_are_recreated_once_each() {
         for (paper, fewest) in Paper::ALL.into_iter().zip([30, 4]) {
-            let rows = paper.rows().unwrap();
+            let recreated = paper.recreate(&|| false).unwrap();
+            assert!(!recreated.is_partial());
+            let rows = recreated.rows;
             let ids: std::collections::BTreeSet<&str> = rows.iter().map(|row| row.id).collect();
             assert!(rows.len() >= fewest && ids.len() == rows.len(), "{}", rows.len());
             assert!(paper.left().iter().all(|left| !ids.contains(left.id)));
         }
+    }
+
+    #[test]
+    fn what_is_complete_when_it_stops_is_told() {
+        let asked = std::cell::Cell::new(0);
+        let stops = || {
+            asked.set(asked.get() + 1);
+            asked.get() > 1
+        };
+        let recreated = Paper::Avxfreq.recreate(&stops).unwrap();
+        assert!(recreated.is_partial() && recreated.done == 1 && !recreated.rows.is_empty());
+        let whole = Paper::Avxfreq.recreate(&|| false).unwrap();
+        assert!(recreated.rows.iter().all(|row| whole.rows.contains(row)));
     }
 }

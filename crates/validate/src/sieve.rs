@@ -10,7 +10,7 @@ use dimmer_sim::{Extent, Machine, Moment, PS, Script, Segment, Settings, SimErro
 
 use crate::modes::MS;
 use crate::row::{Draft, words};
-use crate::{Left, Row, Tolerance, ValidateError, i9_7940x};
+use crate::{Experiment, Left, Row, Tolerance};
 
 /// Cores that are busy.
 const CORES: u32 = 14;
@@ -45,14 +45,8 @@ pub(crate) const LEFT: &[Left] = &[
 ];
 
 /// Everything of the paper that is recreated.
-///
-/// # Errors
-/// If the model lacks what an experiment needs.
-pub(crate) fn rows() -> Result<Vec<Row>, ValidateError> {
-    let model = i9_7940x()?;
-    let named = |error| ValidateError::Sim { experiment: "bursts in a sieve (§3.2)", error };
-    recreate(&model).map_err(named)
-}
+pub(crate) const EXPERIMENTS: &[Experiment] =
+    &[Experiment { name: "bursts in a sieve (§3.2)", rows: recreate }];
 
 fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
     let [scalar, ymm, zmm] = [

@@ -2,7 +2,7 @@
 //! multi-phase runs (§5.2.2).
 
 use dimmer_policy::licence::hardware::Rules;
-use dimmer_processor::model::{Missing, Model};
+use dimmer_processor::model::Model;
 use dimmer_sim::{Extent, Governor, Segment, SimError, Step};
 
 use crate::modes::{
@@ -11,7 +11,7 @@ use crate::modes::{
 };
 use crate::phases;
 use crate::row::{Draft, words};
-use crate::{Left, Row, Tolerance, ValidateError, i9_7940x};
+use crate::{Experiment, Left, Row, Tolerance};
 
 /// The results that are not recreated.
 pub(crate) const LEFT: &[Left] = &[
@@ -52,30 +52,15 @@ pub(crate) const LEFT: &[Left] = &[
 const SEEN_AGAIN: &str = "median and spread are parameters of the model, the latter from the same 5th and 95th percentile; what can miss is the way there, and \
     the form of the distribution";
 
-/// Everything of the paper that is recreated. Takes some seconds.
-///
-/// # Errors
-/// If the model lacks what an experiment needs.
-pub(crate) fn rows() -> Result<Vec<Row>, ValidateError> {
-    let model = i9_7940x()?;
-    let mut rows = hardware(&model).map_err(named("the behaviour of the hardware (§3.3.3)"))?;
-    rows.extend(release(&model).map_err(named("the release (§3.3.4)"))?);
-    rows.extend(avxfreq(&model).map_err(named("AVXFREQ (§5.2.1)"))?);
-    rows.extend(multi_phase(&model).map_err(named("the multi-phase runs (§5.2.2)"))?);
-    rows.sort_by_key(|row| row.id);
-    Ok(rows)
-}
-
-fn named(experiment: &'static str) -> impl Fn(SimError) -> ValidateError {
-    move |error| ValidateError::Sim { experiment, error }
-}
-
-fn hardware(model: &Model) -> Result<Vec<Row>, SimError> {
-    let mut rows = order(model)?;
-    rows.extend(required(model)?);
-    rows.extend(times(model)?);
-    Ok(rows)
-}
+/// Everything of the paper that is recreated.
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment { name: "what asks for which level (§3.3.3)", rows: order },
+    Experiment { name: "the instructions needed (§3.3.3)", rows: required },
+    Experiment { name: "how long levels take (§3.3.3)", rows: times },
+    Experiment { name: "the release (§3.3.4)", rows: release },
+    Experiment { name: "AVXFREQ (§5.2.1)", rows: avxfreq },
+    Experiment { name: "the multi-phase runs (§5.2.2)", rows: multi_phase },
+];
 
 /// The order of events, and what asks for which level.
 fn order(model: &Model) -> Result<Vec<Row>, SimError> {
@@ -170,7 +155,7 @@ fn order(model: &Model) -> Result<Vec<Row>, SimError> {
 }
 
 /// How many instructions are needed.
-fn required(model: &Model) -> Result<Vec<Row>, Missing> {
+fn required(model: &Model) -> Result<Vec<Row>, SimError> {
     let rules = Rules::new(model)?;
     let (one, three) = (modes::required(&rules, FMA_256, 1), modes::required(&rules, FMA_256, 3));
     let rise =

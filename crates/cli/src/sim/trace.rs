@@ -77,7 +77,10 @@ impl Trace {
             let decision = format!("governor: {}", name(*level));
             events.push(json!({"ph": "i", "s": "t", "pid": core, "tid": LEVEL, "ts": us(*now), "name": decision}));
         }
-        serde_json::to_string(&json!({"displayTimeUnit": "ns", "traceEvents": events}))
+        let partial = outcome.is_partial;
+        serde_json::to_string(
+            &json!({"displayTimeUnit": "ns", "traceEvents": events, "otherData": {"partial": partial}}),
+        )
     }
 }
 

@@ -44,7 +44,8 @@ struct Document {
     model: String,
     model_from: String,
     rounds: usize,
-    is_complete: bool,
+    /// Whether an interrupt ended it, so that some points have fewer rounds.
+    partial: bool,
     /// Classes of which the model says nothing.
     without_rule: Vec<&'static str>,
     /// Classes that ask for no level by the model.
@@ -134,7 +135,7 @@ pub(super) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         model: model.identity.name,
         model_from,
         rounds,
-        is_complete: !found.interrupted,
+        partial: found.interrupted,
         points,
         median_absolute_error_points,
         preemptions: found.preemptions,

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod doctor;
+mod interrupt;
 mod model;
 mod observe;
 mod predict;

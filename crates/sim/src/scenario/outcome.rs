@@ -14,6 +14,8 @@ pub struct Outcome {
     pub cores: Vec<Totals>,
     /// When it ended (ps).
     pub end: Moment,
+    /// Whether it was stopped before its end.
+    pub is_partial: bool,
     /// Stretches of code that were begun.
     pub segments: u64,
 }
@@ -78,7 +80,11 @@ pub struct PhaseOutcome {
 
 impl Outcome {
     /// What the machine's threads, which are these, have done.
-    pub(super) fn new<O: Observer>(threads: &[Thread], machine: &Machine<O>) -> Self {
+    pub(super) fn new<O: Observer>(
+        threads: &[Thread],
+        machine: &Machine<O>,
+        is_partial: bool,
+    ) -> Self {
         let threads = threads.iter().zip(machine.threads()).map(|(thread, totals)| {
             let phases = thread.steps.iter().enumerate().filter_map(|(index, (_, run))| {
                 let instructions = totals.instructions.get(index).copied().unwrap_or(0.0);
@@ -96,6 +102,7 @@ impl Outcome {
             threads: threads.collect(),
             cores: machine.cores().cloned().collect(),
             end: machine.now(),
+            is_partial,
             segments: machine.segments(),
         }
     }

@@ -41,7 +41,7 @@ fn a_scenario_runs() {
     let totals = machine.threads().next().unwrap();
     assert_eq!(totals.finished, Some(45_000 * PS));
     assert!((totals.instructions[0] - 3.0 * 43_000.0).abs() < 1.0);
-    let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, ()).unwrap();
+    let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, (), &|| false).unwrap();
     let phases = &outcome.threads[0].phases;
     assert_eq!((phases.len(), phases[0].code.as_str(), phases[0].time), (1, "scalar", 30_000 * PS));
 }
@@ -94,7 +94,7 @@ fn latencies_are_counted_from_when_requests_come() {
         let i = one.find("steps").unwrap();
         let steps = "steps = [{ run = \"scalar\", us = 10 }]";
         let scenario = parse(&format!("{}{steps}", &one[..i])).unwrap();
-        let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, ()).unwrap();
+        let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, (), &|| false).unwrap();
         outcome.threads[0].latencies.unwrap()
     };
     let close = |found: u64, expected: f64| (found as f64 / expected - 1.0).abs() < 0.1;

@@ -33,17 +33,21 @@ pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyho
             div.figures { @for one in &figures { (figure(one)) } }
         }
     };
-    let sentences = vec![
+    let mut sentences: Vec<String> = document.told_partial().into_iter().collect();
+    sentences.push(
         "`hardware` is what the processor does by itself, `avxfreq` does the same in the kernel, with a timer that leaves bursts \
          shorter than its period at the first level; `user` is told by the program, `oracle` knows what will run, `predictive` learns it."
             .to_owned(),
-    ];
+    );
     let about = ("Dimmer compare", document.scenario.as_str());
     Ok(page(about, &title(document), &sentences, &main, machine).into_string())
 }
 
 /// The best governor in one sentence.
 fn title(document: &Document) -> String {
+    if document.runs == 0 {
+        return "Nothing was complete yet.".to_owned();
+    }
     let others = document.governors.iter().filter(|governor| !governor.is_hardware());
     // One that lets code run faster than it may is not the best.
     let sound = others.filter(|governor| governor.below_us == 0.0);

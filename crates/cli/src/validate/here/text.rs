@@ -13,7 +13,7 @@ pub(super) fn render(document: &Document) -> String {
     let mut text = format!(
         "on CPU {cpu} of this machine, {machine}, by the model of {model} ({model_from})\n"
     );
-    let partial = if document.is_complete { "" } else { "PARTIAL: interrupted. " };
+    let partial = if document.partial { "PARTIAL: interrupted. " } else { "" };
     let _ = writeln!(
         text,
         "{partial}How much longer scalar code takes between bursts than between scalar stand-ins; medians over {} rounds.\n",

@@ -1,0 +1,175 @@
+//! Commands that a signal ends: what is complete is told, and that it is not all.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{stderr, stdout};
+
+/// Threads that take turns for a day, by the microsecond: no processor is done with that before the signal comes.
+const FOR_EVER: &str = r#"
+schema = "dimmer/scenario/1"
+name = "For ever"
+source = "made up"
+model = "i9-7940x"
+cores = 1
+end_us = 86_400_000_000
+[[code]]
+name = "scalar"
+class = "scalar"
+per_cycle = 1.0
+[[thread]]
+name = "short"
+times = 1
+steps = [{ run = "scalar", us = 1 }]
+[[thread]]
+name = "long"
+times = 0
+steps = [{ run = "scalar", us = 1 }, { sleep_us = 1 }]
+"#;
+
+/// Runs it in `directory` and sends `signal` once it catches that; an error, what it printed, if it ends by itself before.
+fn interrupted(directory: &Path, arguments: &[&str], signal: i32) -> Result<Output, Output> {
+    let mut command = crate::command(directory, arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Until the command catches signals it would end in another way. Of those that it does, SIGHUP (bit 0 of the mask) is the last.
+    let status = format!("/proc/{}/status", child.id());
+    let catches = || {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 1 > 0
+    };
+    while !catches() {
+        if child.try_wait().unwrap().is_some() {
+            return Err(child.wait_with_output().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([format!("-{signal}"), pid]).status().unwrap().success());
+    Ok(child.wait_with_output().unwrap())
+}
+
+/// The JSON on standard output of a scenario's command that is interrupted.
+#[track_caller]
+fn check(arguments: &[&str], signal: i32) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("for-ever.toml"), FOR_EVER).unwrap();
+    let output = interrupted(directory.path(), arguments, signal).unwrap();
+    assert_eq!(output.status.code(), Some(128 + signal), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "interrupted: what is complete has been written\n");
+    let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(found["partial"], true);
+    found
+}
+
+#[test]
+fn a_simulation_tells_how_far_it_got() {
+    let found = check(&["sim", "for-ever.toml", "--json", "-"], 2);
+    assert_eq!(found["asked_us"], 86_400_000_000.0);
+    let end_us = found["end_us"].as_f64().unwrap();
+    assert!((0.0..86_400_000_000.0).contains(&end_us), "{end_us}");
+    // All of the time until then is told.
+    let core = &found["cores"][0];
+    let levels = core["levels"].as_array().unwrap().iter();
+    let parts = ["throttled_us", "still_us", "governor_us", "delayed_us", "idle_us"];
+    let parts = parts.iter().map(|part| &core[*part]);
+    let all = levels.map(|level| &level["time_us"]).chain(parts);
+    let sum: f64 = all.map(|time| time.as_f64().unwrap()).sum();
+    assert!((sum - end_us).abs() <= 1e-9 * end_us, "{sum} {end_us}");
+    check(&["sim", "for-ever.toml", "--governor", "avxfreq", "--json", "-"], 15);
+}
+
+#[test]
+fn a_simulation_in_words_says_that_it_is_partial() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("for-ever.toml"), FOR_EVER).unwrap();
+    let output = interrupted(directory.path(), &["sim", "for-ever.toml"], 2).unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let text = stdout(&output);
+    let line = text.lines().find(|line| line.starts_with("PARTIAL: interrupted when ")).unwrap();
+    assert!(line.ends_with(" of 86400.000 s were simulated."), "{line}");
+}
+
+#[test]
+fn a_comparison_has_only_runs_that_are_complete() {
+    let found = check(&["compare", "for-ever.toml", "--json", "-", "--report", "page.html"], 2);
+    assert_eq!((&found["runs"], &found["asked_runs"]), (&0.into(), &30.into()));
+    assert_eq!(found["governors"].as_array().unwrap().len(), 5);
+    // Some may be complete of these.
+    let directory = tempfile::tempdir().unwrap();
+    let short = FOR_EVER.replace("end_us = 86_400_000_000", "end_us = 10_000");
+    std::fs::write(directory.path().join("short.toml"), short).unwrap();
+    let arguments = ["compare", "short.toml", "--repeat", "100000", "--governors", "avxfreq"];
+    let output = interrupted(directory.path(), &arguments, 15).unwrap();
+    assert_eq!(output.status.code(), Some(143), "{}", stderr(&output));
+    let text = stdout(&output);
+    let line = text.lines().find(|line| line.starts_with("PARTIAL: interrupted when ")).unwrap();
+    assert!(line.ends_with(" of 100000 runs of each governor were complete."), "{line}");
+}
+
+#[test]
+fn phases_on_a_model_have_only_runs_that_are_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    // Three hours of looks at the counter, very often.
+    let arguments = [
+        "phases",
+        "3600000000",
+        "3600000000",
+        "3600000000",
+        "--model",
+        "i9-7940x",
+        "--governor",
+        "avxfreq",
+        "--repeat",
+        "100000",
+        "--csv",
+        "phases.csv",
+    ];
+    let output = interrupted(directory.path(), &arguments, 2).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let text = stdout(&output);
+    let line = text.lines().find(|line| line.starts_with("PARTIAL: interrupted when ")).unwrap();
+    let complete = line.split(' ').nth(3).unwrap().parse::<usize>().unwrap();
+    assert!(line.ends_with(" of 100000 runs were complete."), "{line}");
+    let csv = std::fs::read_to_string(directory.path().join("phases.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 3 * complete);
+}
+
+/// That takes a second only: the signal may come when all of it, or nothing, is complete.
+#[test]
+fn a_validation_has_only_experiments_that_are_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["validate", "--json", "-"];
+    let output = interrupted(directory.path(), &arguments, 2).unwrap_or_else(|output| output);
+    let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let whole = stdout(&crate::dimmer(directory.path(), &arguments));
+    let whole: Value = serde_json::from_str(&whole).unwrap();
+    assert_eq!(whole["partial"], false);
+    let [found_rows, rows] = [&found, &whole].map(|found| found["rows"].as_array().unwrap());
+    assert_eq!(found["partial"], found_rows.len() < rows.len());
+    let status = output.status.code();
+    assert!(status == Some(130) || status == Some(0) && found["partial"] == false, "{status:?}");
+    assert!(found_rows.iter().all(|row| rows.contains(row)));
+}
+
+#[test]
+fn phases_on_this_machine_end_and_tell_what_is_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["phases", "0", "0", "100000", "--repeat", "1000"];
+    let output = match interrupted(directory.path(), &arguments, 2) {
+        Ok(output) => output,
+        Err(output) => {
+            let message = stderr(&output);
+            assert!(message.contains("cannot measure by timing"), "{message}");
+            println!("SKIPPED: {message}");
+            return;
+        }
+    };
+    assert_eq!(output.status.code(), Some(130));
+    let message = stderr(&output);
+    assert!(message.starts_with("interrupted: "), "{message}");
+}

@@ -1,0 +1,49 @@
+//! Locks: who has them, and who waits.
+
+use std::collections::VecDeque;
+
+use super::{Machine, short};
+use crate::queue::Target;
+use crate::{Observer, PS, SimError};
+
+/// A lock: who has it, and who waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lock {
+    pub(super) owner: Option<usize>,
+    pub(super) waiting: VecDeque<usize>,
+}
+
+impl<O: Observer> Machine<O> {
+    /// The thread gives the lock back, to whoever has waited longest.
+    pub(super) fn unlock(&mut self, thread: usize, lock: usize) -> Result<(), SimError> {
+        let held = self.locks.get_mut(lock).filter(|held| held.owner == Some(thread));
+        let Some(held) = held else {
+            let (at_us, thread) = (self.now / PS / 1000, self.threads[thread].totals.name.clone());
+            return Err(SimError::NotLocked { at_us, thread, lock });
+        };
+        held.owner = held.waiting.pop_front();
+        if let Some(next) = held.owner {
+            self.threads[next].waits_for = None;
+            self.queue.add(self.now, Target::Thread { index: short(next) });
+        }
+        Ok(())
+    }
+
+    /// Whether those for whom this thread waits, one for the other, do not wait for it.
+    pub(super) fn no_deadlock(&self, thread: usize) -> Result<(), SimError> {
+        let mut waiting = Vec::new();
+        let mut waits = thread;
+        while let Some(lock) = self.threads[waits].waits_for
+            && let Some(owner) = self.locks[lock].owner
+        {
+            let (name, by) = (&self.threads[waits].totals.name, &self.threads[owner].totals.name);
+            waiting.push(format!("thread {name} waits for lock {lock}, which {by} holds"));
+            if owner == thread {
+                let at_us = self.now / PS / 1000;
+                return Err(SimError::Deadlock { at_us, waiting });
+            }
+            waits = owner;
+        }
+        Ok(())
+    }
+}
