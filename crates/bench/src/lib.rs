@@ -9,6 +9,7 @@ mod error;
 pub mod moves;
 pub mod nginx;
 pub mod pairs;
+pub mod primesieve;
 pub mod process;
 pub mod program;
 pub mod region;

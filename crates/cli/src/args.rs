@@ -298,6 +298,8 @@ pub(crate) enum Bench {
     Migrate(BenchMoves),
     /// What a marked region costs that stays where it is.
     Region(BenchMoves),
+    /// What bursts of wide-vector code cost the scalar work between them, and what moving them gives back.
+    Primesieve(BenchMoves),
     /// What observing costs a program of yours, and what narrower code gives back.
     Program(BenchProgram),
     /// What wide-vector code costs a stock web server with TLS here, whether `dimmer observe` foretells it,

@@ -3,6 +3,7 @@
 mod hook;
 mod moves;
 mod nginx;
+mod primesieve;
 mod program;
 
 use std::ffi::OsString;
@@ -27,6 +28,7 @@ pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Borrow(arguments) => moves::run(root, arguments, Way::Borrow),
         Bench::Migrate(arguments) => moves::run(root, arguments, Way::Migrate),
         Bench::Region(arguments) => moves::region(arguments),
+        Bench::Primesieve(arguments) => primesieve::run(root, arguments),
         Bench::Nginx(arguments) => nginx::run(root, arguments),
         Bench::Program(arguments) => program::run(arguments),
     }

@@ -66,6 +66,15 @@ impl Cores {
     /// # Errors
     /// [`StartError`].
     pub fn start(root: &Root, cpus: &[CpuId]) -> Result<Self, StartError> {
+        Self::start_spinning(root, cpus, wake_up())
+    }
+
+    /// As [`Self::start`], with workers that spin for so long without work before they sleep. Waking one takes a hundred times what
+    /// a hand-over to one that spins does, but who spins leaves the core to nobody.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_spinning(root: &Root, cpus: &[CpuId], spin: Duration) -> Result<Self, StartError> {
         let allowed = affinity::allowed()?;
         if cpus.is_empty() {
             return Err(StartError::NoCores);
@@ -82,7 +91,7 @@ impl Cores {
             return Err(StartError::OnlyOne(*last));
         }
         count_forks();
-        let patience = Patience(wake_up());
+        let patience = Patience(spin);
         let start = |cpu: &CpuId| Worker::start(root, *cpu, patience);
         Ok(Self {
             workers: cpus.iter().map(start).collect::<Result<_, _>>()?,

@@ -4,6 +4,7 @@
 //! prepared beforehand: the buffer of stamps has been written once, so that no page fault falls
 //! into the timed stretch; faults that fall there all the same are counted.
 
+mod callable;
 mod code;
 mod drive;
 mod operands;
@@ -22,6 +23,7 @@ use dimmer_host::perf::Countable;
 use dimmer_processor::topology::Topology;
 use dimmer_processor::units::{CpuId, KiloHertz, TscFrequency};
 
+pub use self::callable::Callable;
 use self::code::CodeArea;
 use self::worker::{Order, Worker};
 use crate::kernel::Kernel;

@@ -1,0 +1,266 @@
+//! Bursts of wide-vector code in scalar work, run where they are or moved to another core: paper 001 §3.2 to §3.4 on
+//! this machine.
+//!
+//! The scalar work is a sieve of Eratosthenes over a segment that fits into the first-level cache. Since the cost of a burst
+//! depends on when the last one was, the work between bursts is swept.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::root::Root;
+use dimmer_probe::handoff;
+use dimmer_probe::kernel::Kernel;
+use dimmer_probe::silicon::Callable;
+use dimmer_probe::stats::{Estimate, Samples};
+use dimmer_probe::target::TargetError;
+use dimmer_processor::units::CpuId;
+use dimmer_runtime::{Cores, StartError};
+
+/// Numbers in the segment: a bit for each odd one, 16 KiB.
+const SEGMENT: usize = 16 * 1024 * 8;
+
+/// How long each way runs in a round, if an iteration is not longer.
+const TURN: Duration = Duration::from_millis(8);
+
+/// How long workers spin: longer than any gap, as a dedicated core's do.
+const SPIN: Duration = Duration::from_millis(10);
+
+/// Why nothing can be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SieveError {
+    /// There is but one CPU to move work between.
+    #[error("moving work takes two CPUs, and this process may run on one (cpu {0})")]
+    OneCpu(CpuId),
+    /// The kernel does not let threads be pinned.
+    #[error(transparent)]
+    Affinity(#[from] AffinityError),
+    /// No worker could be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// No memory for the burst's code.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+}
+
+/// One cell of the experiment.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// What bursts execute.
+    pub kernel: Arc<Kernel>,
+    /// The scalar instructions that compute as much, element by element, in one burst.
+    pub instead: Arc<Kernel>,
+    /// Instructions in a burst.
+    pub burst: u32,
+    /// Scalar instructions for one of the kernel's.
+    pub lanes: u32,
+    /// Scalar work between two bursts (ns).
+    pub gap_ns: f64,
+}
+
+/// Ways to run the bursts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// A closure on the worker's stack.
+    Offload,
+    /// The call on the caller's stack.
+    Borrow,
+}
+
+impl Mechanism {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Offload, Self::Borrow];
+}
+
+/// What an iteration took (ns), by turns of a round.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    scalar: f64,
+    direct: f64,
+    instead: f64,
+    moved: [f64; 2],
+}
+
+/// What was found for one cell.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The scalar work alone, an iteration (ns): the gap as it was.
+    pub scalar_ns: Estimate,
+    /// With the bursts where they are (ns).
+    pub direct_ns: Estimate,
+    /// With scalar code instead of bursts (ns).
+    pub instead_ns: Estimate,
+    /// By mechanism: an iteration with the bursts moved (ns); what moving takes away of what bursts cost, direct less scalar, in
+    /// percent, from the medians; and by how much an iteration is longer than direct, in percent, round by round.
+    pub moved: Vec<(Mechanism, Estimate, f64, Estimate)>,
+}
+
+/// The scalar work: crosses out multiples in the segment, again and again.
+#[derive(Debug)]
+struct Sieve {
+    composite: Vec<u8>,
+    prime: usize,
+    at: usize,
+}
+
+impl Sieve {
+    fn new() -> Self {
+        Self { composite: vec![0; SEGMENT / 8], prime: 3, at: 0 }
+    }
+
+    /// Crosses out so many multiples.
+    fn work(&mut self, steps: u32) {
+        for _ in 0..steps {
+            self.composite[self.at / 8] |= 1 << (self.at % 8);
+            self.at += self.prime;
+            if self.at >= SEGMENT {
+                self.prime = if self.prime > 361 { 3 } else { self.prime + 2 };
+                self.at = self.prime;
+            }
+        }
+        black_box(&self.composite);
+    }
+}
+
+/// The machine, ready to run cells.
+#[derive(Debug)]
+pub struct Bench {
+    root: Root,
+    home: CpuId,
+    away: CpuId,
+    cores: Cores,
+    steps_per_ns: f64,
+}
+
+impl Bench {
+    /// Starts a worker and measures how quick the scalar work is.
+    ///
+    /// # Errors
+    /// [`SieveError`].
+    pub fn new(root: &Root) -> Result<Self, SieveError> {
+        let (home, away) = handoff::two_cpus(root)?.map_err(SieveError::OneCpu)?;
+        let cores = Cores::start_spinning(root, &[away], SPIN)?;
+        let _pinned = affinity::pin(root, home)?;
+        const STEPS: u32 = 1_000_000;
+        let mut sieve = Sieve::new();
+        let steps_per_ns = (0..5).map(|_| {
+            let begin = Instant::now();
+            sieve.work(STEPS);
+            f64::from(STEPS) / begin.elapsed().as_nanos() as f64
+        });
+        let steps_per_ns = steps_per_ns.fold(0.0, f64::max);
+        Ok(Self { root: root.clone(), home, away, cores, steps_per_ns })
+    }
+
+    /// From and to where bursts move.
+    #[must_use]
+    pub fn cpus(&self) -> (CpuId, CpuId) {
+        (self.home, self.away)
+    }
+
+    /// Runs one cell, all ways in turn, `rounds` times.
+    ///
+    /// # Errors
+    /// [`SieveError`].
+    pub fn run(&self, cell: &Cell, rounds: usize) -> Result<Found, SieveError> {
+        let _pinned = affinity::pin(&self.root, self.home)?;
+        let burst = Callable::new(&cell.kernel, cell.burst)?;
+        let instead = Callable::new(&cell.instead, cell.burst.saturating_mul(cell.lanes))?;
+        let mut sieve = Sieve::new();
+        let steps = whole(cell.gap_ns * self.steps_per_ns);
+        let iterations = whole(TURN.as_secs_f64() * 1e9 / cell.gap_ns).clamp(2, 10_000);
+        let mut turn = |burst: &dyn Fn()| {
+            // One that does not count, after which caches hold what the others need.
+            for iteration in [1, iterations] {
+                let begin = Instant::now();
+                for _ in 0..iteration {
+                    sieve.work(steps);
+                    burst();
+                }
+                if iteration == iterations {
+                    return begin.elapsed().as_nanos() as f64 / f64::from(iterations);
+                }
+            }
+            f64::NAN
+        };
+        let mut round = |index: usize| {
+            let mut took = [f64::NAN; 5];
+            for place in 0..took.len() {
+                let way = (place + index) % took.len();
+                if way < 3 {
+                    // A worker that spins would slow another hardware thread of its core.
+                    std::thread::sleep(SPIN + SPIN / 10);
+                }
+                took[way] = match way {
+                    0 => turn(&|| ()),
+                    1 => turn(&|| burst.call()),
+                    2 => turn(&|| instead.call()),
+                    3 => turn(&|| self.cores.offload(|| burst.call())),
+                    _ => turn(&|| self.cores.borrow(|| burst.call())),
+                };
+            }
+            let [scalar, direct, instead, offloaded, borrowed] = took;
+            Round { scalar, direct, instead, moved: [offloaded, borrowed] }
+        };
+        let rounds: Vec<Round> = (0..rounds).map(&mut round).collect();
+        Ok(Found::of(&rounds))
+    }
+}
+
+impl Found {
+    fn of(rounds: &[Round]) -> Self {
+        let estimate = |of: &dyn Fn(&Round) -> f64| {
+            let nothing = Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
+            rounds.iter().map(of).collect::<Samples>().estimate().unwrap_or(nothing)
+        };
+        let scalar_ns = estimate(&|round| round.scalar);
+        let direct_ns = estimate(&|round| round.direct);
+        let moved = Mechanism::ALL.into_iter().enumerate().map(|(at, mechanism)| {
+            let moved_ns = estimate(&|round| round.moved[at]);
+            let cost = direct_ns.median - scalar_ns.median;
+            let removed_pct = (direct_ns.median - moved_ns.median) / cost * 100.0;
+            let longer = estimate(&|round| (round.moved[at] / round.direct - 1.0) * 100.0);
+            (mechanism, moved_ns, removed_pct, longer)
+        });
+        Self {
+            scalar_ns,
+            direct_ns,
+            instead_ns: estimate(&|round| round.instead),
+            moved: moved.collect(),
+        }
+    }
+}
+
+/// Rounds to a count of at least one.
+fn whole(value: f64) -> u32 {
+    let value = value.round().clamp(1.0, f64::from(u32::MAX));
+    // Within the range of the type by the line above.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    let value = value as u32;
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moving_takes_away_is_a_share_of_what_bursts_cost() {
+        let round = Round { scalar: 98.6, direct: 102.7, instead: 104.0, moved: [98.9, 103.0] };
+        let found = Found::of(&[round; 6]);
+        let removed: Vec<f64> =
+            found.moved.iter().map(|(_, _, removed, _)| removed.round()).collect();
+        assert_eq!(removed, [93.0, -7.0]);
+        assert!(found.moved[0].3.median < 0.0 && found.moved[1].3.median > 0.0);
+    }
+
+    #[test]
+    fn the_sieve_crosses_out_as_often_as_it_is_told() {
+        let mut sieve = Sieve::new();
+        sieve.work(10_000);
+        assert!(sieve.composite.iter().any(|byte| *byte != 0));
+        assert_eq!([whole(-1.0), whole(2.6)], [1, 3]);
+    }
+}

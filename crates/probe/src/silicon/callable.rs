@@ -1,0 +1,66 @@
+//! Bursts that ordinary code can call, for experiments with programs rather than windows of work.
+
+use std::arch::asm;
+
+use super::code::CodeArea;
+use super::operands::OperandPage;
+use crate::kernel::Kernel;
+use crate::program::Work;
+use crate::target::TargetError;
+
+/// A burst of a kernel's instructions, with operands in place.
+#[derive(Debug)]
+pub struct Callable {
+    // What `routine` lies in.
+    _code: CodeArea,
+    operands: Box<OperandPage>,
+    routine: *const u8,
+    iterations: u64,
+}
+
+// SAFETY: the routine and what it reads do not change any more.
+unsafe impl Send for Callable {}
+// SAFETY: as above; registers are each thread's own.
+unsafe impl Sync for Callable {}
+
+impl Callable {
+    /// Assembles `instructions` of a kernel that the processor and the system provide
+    /// ([`crate::target::Target::lacks`]).
+    ///
+    /// # Errors
+    /// [`TargetError::Memory`], or what the assembler says.
+    pub fn new(kernel: &std::sync::Arc<Kernel>, instructions: u32) -> Result<Self, TargetError> {
+        let mut code = CodeArea::new(false)?;
+        let (routine, iterations) = code.routine(&Work::burst(kernel, instructions))?;
+        Ok(Self { _code: code, operands: OperandPage::new(), routine, iterations })
+    }
+
+    /// Executes them.
+    pub fn call(&self) {
+        // SAFETY: routines keep to the contract at the head of `drive.rs`: operands are in r15, iterations in rcx, and they
+        // change no register that a function may not.
+        unsafe {
+            asm!(
+                "call {routine}",
+                routine = in(reg) self.routine,
+                in("r15") self.operands.as_ptr(),
+                inout("rcx") self.iterations => _,
+                clobber_abi("sysv64"),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scalar_bursts_of_any_length_come_back() {
+        let kernel = std::sync::Arc::new(crate::kernel::stand_in());
+        for instructions in [1, 100, 5000] {
+            let burst = Callable::new(&kernel, instructions).unwrap();
+            (0..3).for_each(|_| burst.call());
+        }
+    }
+}
