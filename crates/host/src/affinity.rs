@@ -4,7 +4,7 @@ use std::io;
 use std::marker::PhantomData;
 
 use dimmer_processor::units::CpuId;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::root::{Root, format_cpu_list};
 use crate::topology;
@@ -108,10 +108,33 @@ impl Drop for Pinned {
 /// # Errors
 /// [`AffinityError::System`], if none of them is there.
 pub fn allow(cpus: &[CpuId]) -> Result<(), AffinityError> {
+    allow_thread(None, cpus)
+}
+
+/// The hardware threads that a thread of this process may run on, ascending.
+///
+/// # Errors
+/// [`AffinityError::System`], also if it has ended.
+pub fn allowed_to(thread: u32) -> Result<Vec<CpuId>, AffinityError> {
+    let set =
+        sched_getaffinity(pid(thread)).map_err(|error| AffinityError::System(error.into()))?;
+    Ok(members(&set))
+}
+
+/// Lets a thread of this process (`None`: the calling one) run on all of these.
+///
+/// # Errors
+/// [`AffinityError::System`], if none of them is there, or the thread has ended.
+pub fn allow_thread(thread: Option<u32>, cpus: &[CpuId]) -> Result<(), AffinityError> {
     let mut wanted = CpuSet::new();
     let indices = cpus.iter().filter_map(|cpu| usize::try_from(cpu.index()).ok());
     indices.filter(|index| *index < CpuSet::MAX_CPU).for_each(|index| wanted.set(index));
-    sched_setaffinity(None, &wanted).map_err(|error| AffinityError::System(error.into()))
+    let thread = thread.and_then(pid);
+    sched_setaffinity(thread, &wanted).map_err(|error| AffinityError::System(error.into()))
+}
+
+fn pid(thread: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(thread).ok()?)
 }
 
 fn members(set: &CpuSet) -> Vec<CpuId> {

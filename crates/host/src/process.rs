@@ -28,7 +28,9 @@ pub fn family(root: &Root, process: u32) -> BTreeSet<Thread> {
     found
 }
 
-fn threads(root: &Root, process: u32) -> Vec<u32> {
+/// The threads of a process; none if it has ended.
+#[must_use]
+pub fn threads(root: &Root, process: u32) -> Vec<u32> {
     let names = root.list(&format!("/proc/{process}/task")).unwrap_or_default();
     names.iter().filter_map(|name| name.parse().ok()).collect()
 }

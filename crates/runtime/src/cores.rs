@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::process;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
@@ -99,6 +100,25 @@ impl Cores {
             forks: FORKS.load(Ordering::Relaxed),
             has_complained: AtomicBool::new(false),
         })
+    }
+
+    /// Keeps the process's other threads off the dedicated cores, and with them those that they start, threads and programs. A thread that
+    /// may run nowhere else stays. Undone by the end of the process alone.
+    pub fn keep_clear(&self, root: &Root) {
+        let dedicated: Vec<CpuId> = self.cpus().collect();
+        let workers: Vec<u32> =
+            self.workers.iter().filter_map(|worker| worker.shared.thread()).collect();
+        for thread in process::threads(root, std::process::id()) {
+            if workers.contains(&thread) {
+                continue;
+            }
+            let mut cpus = affinity::allowed_to(thread).unwrap_or_default();
+            cpus.retain(|cpu| !dedicated.contains(cpu));
+            if !cpus.is_empty() {
+                // A thread that has ended meanwhile is no error.
+                let _ = affinity::allow_thread(Some(thread), &cpus);
+            }
+        }
     }
 
     /// The hardware threads, in the order given.

@@ -170,8 +170,11 @@ impl Settings {
         if !self.moves() {
             return None;
         }
-        let started: Result<Cores, StartError> = Cores::start(&Root::live(), &self.cores);
-        started.map_err(|error| complain(&error)).ok()
+        let root = Root::live();
+        let started: Result<Cores, StartError> = Cores::start(&root, &self.cores);
+        let cores = started.map_err(|error| complain(&error)).ok()?;
+        cores.keep_clear(&root);
+        Some(cores)
     }
 }
 

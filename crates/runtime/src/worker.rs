@@ -112,6 +112,7 @@ impl Worker {
         let spawned = std::thread::Builder::new().name(format!("dimmer-{cpu}")).spawn(move || {
             let pinned = affinity::pin(&root, cpu);
             let is_pinned = pinned.is_ok();
+            mine.begin();
             let _ = tell.send(pinned.as_ref().map(|_| ()).map_err(ToString::to_string).err());
             if is_pinned {
                 mine.work(patience);
@@ -161,6 +162,11 @@ impl Shared {
         }
     }
 
+    /// The kernel's number of the worker's thread.
+    pub(crate) fn thread(&self) -> Option<u32> {
+        u32::try_from(self.thread.load(Ordering::Acquire)).ok().filter(|thread| *thread != 0)
+    }
+
     /// Whether somebody has found the worker's thread gone.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
@@ -192,15 +198,19 @@ impl Shared {
         self.at.0.load(Ordering::Acquire) == slot
     }
 
-    /// Does what is in the lanes until it must end.
-    fn work(&self, patience: Patience) {
+    /// Notes what others must know of the worker's thread, on it.
+    fn begin(&self) {
         slot::runs_in_place(true);
-        let thread = rustix::thread::gettid().as_raw_nonzero().get();
         if travel::check().is_ok() {
             // SAFETY: it may be read.
             self.own.0.thread_pointer.set(unsafe { switch::thread_pointer() });
         }
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.thread.store(usize::try_from(thread).unwrap_or(0), Ordering::Release);
+    }
+
+    /// Does what is in the lanes until it must end.
+    fn work(&self, patience: Patience) {
         loop {
             let mut begin = None;
             let is_idle = loop {

@@ -317,6 +317,19 @@ fn when_a_worker_has_died_work_runs_where_it_is() {
 }
 
 #[test]
+fn other_threads_keep_off_a_dedicated_core() {
+    let Some(cores) = cores() else { return };
+    in_child(|| {
+        let there = cores.cpus().next().unwrap();
+        cores.keep_clear(&Root::live());
+        let own = affinity::allowed().unwrap();
+        let inherited = std::thread::spawn(|| affinity::allowed().unwrap()).join().unwrap();
+        !own.is_empty() && !own.contains(&there) && inherited == own
+    });
+    assert!(affinity::allowed().unwrap().contains(&cores.cpus().next().unwrap()));
+}
+
+#[test]
 fn cores_that_cannot_be_had_are_refused_with_the_reason() {
     let allowed = affinity::allowed().unwrap();
     let refuse = |cpus: &[CpuId]| Cores::start(&Root::live(), cpus).unwrap_err();
