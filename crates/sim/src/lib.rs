@@ -11,6 +11,7 @@
 mod chance;
 mod clock;
 mod core;
+mod energy;
 mod error;
 mod governor;
 mod machine;
@@ -26,6 +27,7 @@ mod tests;
 pub use self::chance::Random;
 pub use self::clock::Clocks;
 pub use self::core::Totals;
+pub use self::energy::{AtPState, CoreEnergy, Energy, NoEnergy, PackageEnergy};
 pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
 pub use self::machine::{Ended, Machine, Settings, ThreadTotals};

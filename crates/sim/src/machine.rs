@@ -5,12 +5,14 @@ mod software;
 
 use dimmer_policy::licence::Time;
 use dimmer_policy::licence::hardware::{PowerControl, Rules};
-use dimmer_processor::model::Model;
+use dimmer_processor::model::{Missing, Model};
+use dimmer_processor::power::PowerCurve;
 use dimmer_processor::units::LicenceLevel;
 use hdrhistogram::Histogram;
 
 use self::locks::Lock;
 use crate::core::{Act, Core, Factors, Running, Totals};
+use crate::energy::{Energy, Meter, NoEnergy};
 use crate::governor::{Costs, Governor, Software};
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
@@ -133,6 +135,8 @@ pub struct Machine<O> {
     now: Moment,
     /// Segments begun.
     segments: u64,
+    /// Measures power, where the model knows it.
+    meter: Result<Meter, Missing>,
     observer: O,
 }
 
@@ -159,6 +163,9 @@ impl<O: Observer> Machine<O> {
         let threads = index(settings.threads_per_core);
         let new_core = || Core::new(threads, clocks.levels(), Software::new(settings.governor));
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
+        let waits_at = clocks.ghz(L0, 1);
+        let meter =
+            PowerCurve::new(model).map(|curve| Meter::new(model, curve, cores.len(), waits_at));
         let mut machine = Self {
             rules: Rules::new(model)?,
             residual: clocks.reduced(model),
@@ -178,6 +185,7 @@ impl<O: Observer> Machine<O> {
             queue: Queue::default(),
             now: 0,
             segments: 0,
+            meter,
             observer,
             settings,
         };
@@ -214,7 +222,7 @@ impl<O: Observer> Machine<O> {
         let mut events = 0_u32;
         loop {
             if events.is_multiple_of(ASKED_EVERY) && stops() {
-                (0..self.cores.len()).for_each(|core| self.advance(core));
+                self.count_all();
                 return Ok(Ended::Stopped);
             }
             events = events.wrapping_add(1);
@@ -247,7 +255,7 @@ impl<O: Observer> Machine<O> {
         if end < Moment::MAX {
             self.now = self.now.max(end);
         }
-        (0..self.cores.len()).for_each(|core| self.advance(core));
+        self.count_all();
         Ok(if self.queue.is_empty() { Ended::Done } else { Ended::Reached })
     }
 
@@ -271,6 +279,17 @@ impl<O: Observer> Machine<O> {
     /// What each thread has done.
     pub fn threads(&self) -> impl Iterator<Item = &ThreadTotals> {
         self.threads.iter().map(|thread| &thread.totals)
+    }
+
+    /// What that took, up to now.
+    ///
+    /// # Errors
+    /// If the model does not say what its cores take, or not at the clocks at which so many of them have executed.
+    pub fn energy(&self) -> Result<Energy, NoEnergy> {
+        match &self.meter {
+            Ok(meter) => meter.energy(),
+            Err(missing) => Err(missing.clone().into()),
+        }
     }
 
     /// Whoever has watched.
@@ -437,6 +456,14 @@ impl<O: Observer> Machine<O> {
         Err(SimError::NoProgress { at_us, thread })
     }
 
+    /// Counts what all cores have done until now, and what that took.
+    fn count_all(&mut self) {
+        (0..self.cores.len()).for_each(|core| self.advance(core));
+        if let Ok(meter) = &mut self.meter {
+            meter.advance(self.now);
+        }
+    }
+
     /// Counts what the core has done until now.
     fn advance(&mut self, core: usize) {
         let Self { cores, threads, scheduler, .. } = self;
@@ -523,6 +550,10 @@ impl<O: Observer> Machine<O> {
                 residual.min(self.clocks.ghz(this.set, self.active))
             }
         };
+        if let Ok(meter) = &mut self.meter {
+            let ghz = if this.is_active() { this.ghz } else { 0.0 };
+            meter.change(self.now, core, ghz, this.ghz);
+        }
     }
 
     fn schedule(&mut self, core: usize) {
