@@ -34,6 +34,8 @@ pub(crate) struct Document {
     pub(crate) asked_runs: u64,
     /// Whether what is left of the processor's own levels under governors in software is not known but assumed.
     pub(crate) is_reduction_assumed: bool,
+    /// Why no energy is told, if none is.
+    pub(crate) no_energy: Option<String>,
     pub(crate) governors: Vec<Compared>,
 }
 
@@ -45,6 +47,10 @@ pub(crate) struct Compared {
     /// How much faster the same work is done than under `hardware`: the time that its phases would take there over the time that
     /// they take, run by run.
     pub(crate) ratio: Option<Measured>,
+    /// Of all packages (J); none where that is not known.
+    pub(crate) joules: Option<Measured>,
+    /// Energy for the same work over that under `hardware`, run by run.
+    pub(crate) energy_ratio: Option<Measured>,
     pub(crate) latencies: Vec<Latency>,
     /// Changes of level a run, of all cores.
     pub(crate) changes: f64,
@@ -105,6 +111,7 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
         runs,
         asked_runs: arguments.repeat,
         is_reduction_assumed: model.levels.iter().skip(1).any(|level| level.reduced_mhz.is_none()),
+        no_energy: no_energy(results.iter().flatten()),
         governors: governors.map(|(governor, own)| compared(*governor, own, hardware)).collect(),
     };
     if let Some(page) = page {
@@ -178,6 +185,10 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
         }
     }
     let ratios: Samples = own.iter().zip(hardware).map(|(own, other)| speed(own, other)).collect();
+    let energies: Samples = own.iter().filter_map(joules).collect();
+    let pairs = own.iter().zip(hardware);
+    let energy_ratios: Samples =
+        pairs.filter_map(|(own, other)| energy_for_the_same(own, other)).collect();
     let latencies = latencies(own, hardware);
     let mean = |of: fn(&dimmer_sim::Totals) -> u64| {
         let sum: u64 = own.iter().flat_map(|outcome| &outcome.cores).map(of).sum();
@@ -186,7 +197,18 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
     let (changes, interrupts) = (mean(|core| core.changes), mean(|core| core.interrupts));
     let below_us = mean(|core| core.below) / 1e6;
     let ratio = Measured::new(&ratios);
-    Compared { governor: governor.name(), phases, ratio, latencies, changes, below_us, interrupts }
+    let (joules, energy_ratio) = (Measured::new(&energies), Measured::new(&energy_ratios));
+    Compared {
+        governor: governor.name(),
+        phases,
+        ratio,
+        joules,
+        energy_ratio,
+        latencies,
+        changes,
+        below_us,
+        interrupts,
+    }
 }
 
 /// Instructions per nanosecond; none if it did not run.
@@ -228,6 +250,29 @@ fn speed(own: &Outcome, other: &Outcome) -> f64 {
         }
     }
     would_take / took
+}
+
+/// Of all packages (J).
+fn joules(outcome: &Outcome) -> Option<f64> {
+    let energy = outcome.energy.as_ref().ok()?;
+    Some(energy.packages.iter().map(|package| package.joules).sum())
+}
+
+/// Why some run tells no energy.
+fn no_energy<'a>(mut outcomes: impl Iterator<Item = &'a Outcome>) -> Option<String> {
+    outcomes.find_map(|outcome| outcome.energy.as_ref().err().map(ToString::to_string))
+}
+
+/// What `own` took over what `other` would have taken for the same work: that of `other`, as many times over as `own` did its work.
+fn energy_for_the_same(own: &Outcome, other: &Outcome) -> Option<f64> {
+    let (mut done, mut took) = (0.0, 0.0);
+    for (own, other) in phases(own).zip(phases(other)) {
+        if let Some(rate) = rate(other) {
+            done += own.instructions / rate;
+            took += other.time as f64 / 1000.0;
+        }
+    }
+    Some(joules(own)? / (joules(other)? * (done / took)))
 }
 
 impl Measured {
@@ -320,6 +365,15 @@ impl Document {
         };
         all.extend(self.governors.iter().map(|compared| right(told(compared))));
         table.add_row(all);
+        if self.no_energy.is_none() {
+            let mut energy = vec![Cell::new("energy for the same work"), Cell::new("")];
+            let told = |compared: &Compared| {
+                let own = compared.joules.map(|joules| format!("{:.4} J", joules.median));
+                compared.own_or_ratio(own, compared.energy_ratio).unwrap_or_default()
+            };
+            energy.extend(self.governors.iter().map(|compared| right(told(compared))));
+            table.add_row(energy);
+        }
         let mut changes = vec![Cell::new("changes of level a run"), Cell::new("")];
         let numbers = self.governors.iter().map(|compared| format!("{:.1}", compared.changes));
         changes.extend(numbers.map(right));
@@ -336,6 +390,9 @@ impl Document {
         text.push_str("\nInstructions per nanosecond under hardware, and how much more or less under the others: median and 95 % interval.\n");
         if self.governors.iter().any(|compared| compared.below_us > 0.0) {
             text.push_str("Below its level: code ran faster than it may, as the governor had not seen it, or was not told; a processor might not be stable then.\n");
+        }
+        if let Some(lack) = &self.no_energy {
+            text.push_str(&format!("No energy: {lack}.\n"));
         }
         if self.is_reduction_assumed {
             text.push_str("The model does not say what is left of its levels where the firmware reduces them for governors in software; 100 MHz off L0 are assumed.\n");

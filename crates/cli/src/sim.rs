@@ -8,13 +8,14 @@ use comfy_table::{Cell, CellAlignment};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Latencies, Outcome, Scenario};
-use dimmer_sim::{Governor, Moment, Totals};
+use dimmer_sim::{Energy, Governor, Moment, Totals};
 use serde::Serialize;
 
 use crate::output::{self, Output};
 use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input, model};
 
+mod energy;
 mod trace;
 
 /// Microseconds in a picosecond.
@@ -36,6 +37,8 @@ struct Document<'a> {
     segments: u64,
     threads: Vec<Thread<'a>>,
     cores: Vec<Core<'a>>,
+    packages: Option<Vec<energy::Package>>,
+    no_energy: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -76,6 +79,7 @@ struct Core<'a> {
     below_us: f64,
     changes: u64,
     interrupts: u64,
+    energy: Option<energy::Core<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -171,7 +175,12 @@ fn document<'a>(
             .collect(),
         latencies_us: thread.latencies.as_ref().map(LatenciesDocument::new),
     });
-    let cores = outcome.cores.iter().map(|core| Core {
+    let energy = outcome.energy.as_ref().ok();
+    let of_core = |core| Some(energy::Core::new(energy?.cores.get(core)?, model, outcome.end));
+    let of_packages = |energy: &Energy| {
+        energy.packages.iter().map(|one| energy::Package::new(one, outcome.end)).collect()
+    };
+    let cores = outcome.cores.iter().enumerate().map(|(index, core)| Core {
         levels: model
             .levels
             .iter()
@@ -186,6 +195,7 @@ fn document<'a>(
         below_us: us(core.below),
         changes: core.changes,
         interrupts: core.interrupts,
+        energy: of_core(index),
     });
     Document {
         schema: "dimmer/sim/1",
@@ -200,6 +210,8 @@ fn document<'a>(
         segments: outcome.segments,
         threads: threads.collect(),
         cores: cores.collect(),
+        packages: energy.map(of_packages),
+        no_energy: outcome.energy.as_ref().err().map(ToString::to_string),
     }
 }
 
@@ -242,7 +254,7 @@ fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcom
     for (index, core) in outcome.cores.iter().enumerate() {
         text.push_str(&format!("Core {index}: {}\n", states(model, core)));
     }
-    text
+    text + &energy::text(outcome)
 }
 
 /// How far it got, if an interrupt ended it.

@@ -235,6 +235,10 @@ pub struct Power {
     pub load: String,
     /// The P-state of the cores that run it.
     pub pstate: String,
+    /// How many cores of the package execute at it; absent: not known, or not what the simulator's code is like.
+    pub busy_cores: Option<u32>,
+    /// How many more execute at a slower one, and at which; absent: none. The others wait.
+    pub slow: Option<(u32, String)>,
     /// Power of the package (mW).
     pub package_mw: Sourced<u64>,
 }

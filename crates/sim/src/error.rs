@@ -19,6 +19,28 @@ pub enum SimError {
         /// How many it has.
         has: u32,
     },
+    /// The model has no such P-state.
+    #[error("the model of {model} has no P-state `{name}`, expected {}", told(.known))]
+    NoPState {
+        /// Whose model.
+        model: String,
+        /// What was asked for.
+        name: String,
+        /// Those that it has.
+        known: Vec<String>,
+    },
+    /// The model does not say what a change of the P-state takes.
+    #[error(
+        "the model of {model} has no `[[transition]]` from {from} to {to}, which a thread asks for"
+    )]
+    NoTransition {
+        /// Whose model.
+        model: String,
+        /// From which P-state.
+        from: String,
+        /// To which.
+        to: String,
+    },
     /// Threads wait for locks that they hold themselves, one for the other.
     #[error("deadlock at {at_us} µs of simulated time: {}", .waiting.join(", "))]
     Deadlock {
@@ -57,4 +79,9 @@ pub enum SimError {
         /// Its name.
         thread: String,
     },
+}
+
+/// Names as a choice.
+fn told(names: &[String]) -> String {
+    if names.is_empty() { "none: it has no P-states".to_owned() } else { names.join(", ") }
 }

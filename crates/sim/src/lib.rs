@@ -3,7 +3,7 @@
 //! [`Machine`] holds a processor [`Model`](dimmer_processor::model::Model), a [`Governor`] and threads. A thread is a [`Program`]: it
 //! says what it does next ([`Step`]), a [`Segment`] of code or a wait. Code runs at the clock that the core has at that moment, as the
 //! governors of `policy` decide; whatever changes that is an event. What was executed, and in which states cores spent
-//! their time, is counted ([`Totals`]); an [`Observer`] sees the changes.
+//! their time, is counted ([`Totals`]), and the energy that took ([`Energy`]); an [`Observer`] sees the changes.
 //!
 //! Deterministic: the same machine and seed do the same, to the picosecond.
 #![forbid(unsafe_code)]
@@ -11,10 +11,12 @@
 mod chance;
 mod clock;
 mod core;
+mod energy;
 mod error;
 mod governor;
 mod machine;
 mod observer;
+mod points;
 mod program;
 mod queue;
 pub mod scenario;
@@ -26,6 +28,7 @@ mod tests;
 pub use self::chance::Random;
 pub use self::clock::Clocks;
 pub use self::core::Totals;
+pub use self::energy::{AtPState, CoreEnergy, Energy, NoEnergy, PackageEnergy};
 pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
 pub use self::machine::{Ended, Machine, Settings, ThreadTotals};

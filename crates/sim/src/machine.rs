@@ -1,57 +1,29 @@
 //! The machine: cores, threads, and the events that change what they do.
 
+mod clocks;
 mod locks;
+mod settings;
 mod software;
 
 use dimmer_policy::licence::Time;
 use dimmer_policy::licence::hardware::{PowerControl, Rules};
-use dimmer_processor::model::Model;
+use dimmer_processor::model::{Missing, Model};
+use dimmer_processor::power::PowerCurve;
 use dimmer_processor::units::LicenceLevel;
 use hdrhistogram::Histogram;
 
 use self::locks::Lock;
+pub use self::settings::Settings;
 use crate::core::{Act, Core, Factors, Running, Totals};
-use crate::governor::{Costs, Governor, Software};
+use crate::energy::{Energy, Meter, NoEnergy};
+use crate::governor::{Governor, Software};
+use crate::points::Points;
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
 use crate::sched::{Fair, Scheduler};
 use crate::{Clocks, Moment, Observer, PS, Random, SimError, State};
 
 const L0: LicenceLevel = LicenceLevel::new(0);
-
-/// What kind of machine it is.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Cores; at least one.
-    pub cores: u32,
-    /// Hardware threads of a core; at least one.
-    pub threads_per_core: u32,
-    /// What each of several busy hardware threads has of its core's throughput; from 0 to 1.
-    pub smt_share: f64,
-    /// Whether idle cores go to the model's idle states, from which waking up takes its time: to the deepest that pays for as long
-    /// as the core turns out to be idle, which a kernel can only guess.
-    pub idle_states: bool,
-    /// Who decides about levels.
-    pub governor: Governor,
-    /// What that costs.
-    pub costs: Costs,
-    /// Of its chance.
-    pub seed: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            cores: 1,
-            threads_per_core: 1,
-            smt_share: 1.0,
-            idle_states: false,
-            governor: Governor::Hardware,
-            costs: Costs::default(),
-            seed: 1,
-        }
-    }
-}
 
 /// What a thread has done, by the counters of its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -133,6 +105,10 @@ pub struct Machine<O> {
     now: Moment,
     /// Segments begun.
     segments: u64,
+    /// P-states that software asks for, where the model has them.
+    points: Option<Points>,
+    /// Measures power, where the model knows it.
+    meter: Result<Meter, Missing>,
     observer: O,
 }
 
@@ -159,6 +135,12 @@ impl<O: Observer> Machine<O> {
         let threads = index(settings.threads_per_core);
         let new_core = || Core::new(threads, clocks.levels(), Software::new(settings.governor));
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
+        let wish = settings.pstate.as_deref().map(|name| pstate(model, name)).transpose()?;
+        let curve = PowerCurve::new(model);
+        let points = Points::new(model, curve.as_ref().ok(), cores.len(), wish);
+        let waits_at = points.as_ref().map_or(f64::INFINITY, |points| points.ghz(0));
+        let waits_at = waits_at.min(clocks.ghz(L0, 1));
+        let meter = curve.map(|curve| Meter::new(model, curve, cores.len(), waits_at));
         let mut machine = Self {
             rules: Rules::new(model)?,
             residual: clocks.reduced(model),
@@ -178,6 +160,8 @@ impl<O: Observer> Machine<O> {
             queue: Queue::default(),
             now: 0,
             segments: 0,
+            points,
+            meter,
             observer,
             settings,
         };
@@ -214,7 +198,7 @@ impl<O: Observer> Machine<O> {
         let mut events = 0_u32;
         loop {
             if events.is_multiple_of(ASKED_EVERY) && stops() {
-                (0..self.cores.len()).for_each(|core| self.advance(core));
+                self.count_all();
                 return Ok(Ended::Stopped);
             }
             events = events.wrapping_add(1);
@@ -233,21 +217,32 @@ impl<O: Observer> Machine<O> {
                         self.happens(core)?;
                     }
                 }
+                Target::Domain { index: domain, generation } => {
+                    let domain = index(domain);
+                    let is_due = |points: &Points| points.is_due(domain, generation);
+                    if self.points.as_ref().is_some_and(is_due) {
+                        self.now = time;
+                        self.steps(domain);
+                    }
+                }
             }
             // Events that became void are dropped before they are more than the others.
             let most = 64 + 4 * (self.cores.len() + self.threads.len());
-            let cores = &self.cores;
-            self.queue.compact(most, |target| match target {
+            let Self { cores, points, queue, .. } = self;
+            queue.compact(most, |target| match target {
                 Target::Core { index: core, generation } => {
                     cores[index(core)].generation == generation
                 }
                 Target::Thread { .. } => true,
+                Target::Domain { index: domain, generation } => {
+                    points.as_ref().is_some_and(|points| points.is_due(index(domain), generation))
+                }
             });
         }
         if end < Moment::MAX {
             self.now = self.now.max(end);
         }
-        (0..self.cores.len()).for_each(|core| self.advance(core));
+        self.count_all();
         Ok(if self.queue.is_empty() { Ended::Done } else { Ended::Reached })
     }
 
@@ -271,6 +266,17 @@ impl<O: Observer> Machine<O> {
     /// What each thread has done.
     pub fn threads(&self) -> impl Iterator<Item = &ThreadTotals> {
         self.threads.iter().map(|thread| &thread.totals)
+    }
+
+    /// What that took, up to now.
+    ///
+    /// # Errors
+    /// If the model does not say what its cores take, or not at the clocks at which so many of them have executed.
+    pub fn energy(&self) -> Result<Energy, NoEnergy> {
+        match &self.meter {
+            Ok(meter) => meter.energy(),
+            Err(missing) => Err(missing.clone().into()),
+        }
     }
 
     /// Whoever has watched.
@@ -406,18 +412,12 @@ impl<O: Observer> Machine<O> {
                     return Ok(());
                 }
                 Step::Lock(lock) => {
-                    if self.locks.len() <= lock {
-                        self.locks.resize(lock + 1, Lock::default());
-                    }
-                    let taken = &mut self.locks[lock];
-                    if taken.owner.is_some() {
-                        taken.waiting.push_back(thread);
-                        self.threads[thread].waits_for = Some(lock);
+                    if !self.takes(thread, lock) {
                         return self.no_deadlock(thread);
                     }
-                    taken.owner = Some(thread);
                 }
                 Step::Unlock(lock) => self.unlock(thread, lock)?,
+                Step::Ask(wish) => self.ask(core, wish)?,
                 Step::Call(call) => self.call(core, call),
                 Step::Served(came) => {
                     let latency = self.now.saturating_sub(came);
@@ -435,6 +435,14 @@ impl<O: Observer> Machine<O> {
         }
         let (at_us, thread) = (self.now / PS / 1000, self.threads[thread].totals.name.clone());
         Err(SimError::NoProgress { at_us, thread })
+    }
+
+    /// Counts what all cores have done until now, and what that took.
+    fn count_all(&mut self) {
+        (0..self.cores.len()).for_each(|core| self.advance(core));
+        if let Ok(meter) = &mut self.meter {
+            meter.advance(self.now);
+        }
     }
 
     /// Counts what the core has done until now.
@@ -494,6 +502,9 @@ impl<O: Observer> Machine<O> {
                 self.schedule(other);
             }
         }
+        if self.active != before {
+            self.rule(core, None);
+        }
         self.set_clock(core);
         self.schedule(core);
         self.tell_observer(core);
@@ -510,19 +521,6 @@ impl<O: Observer> Machine<O> {
         if std::mem::replace(&mut this.told, state) != state {
             self.observer.core(self.now, core, state);
         }
-    }
-
-    /// The clock by the levels in force.
-    fn set_clock(&mut self, core: usize) {
-        let this = &mut self.cores[core];
-        let level = this.order().level;
-        this.ghz = match this.software {
-            Software::Absent => self.clocks.ghz(level, self.active),
-            _ => {
-                let residual = self.residual.ghz(level, self.active);
-                residual.min(self.clocks.ghz(this.set, self.active))
-            }
-        };
     }
 
     fn schedule(&mut self, core: usize) {
@@ -562,6 +560,15 @@ fn idle_states(model: &Model) -> Vec<(Moment, Moment)> {
     let mut states: Vec<(Moment, Moment)> = states.collect();
     states.sort_unstable();
     states
+}
+
+/// The place of a P-state in the model.
+pub(crate) fn pstate(model: &Model, name: &str) -> Result<usize, SimError> {
+    model.pstates.iter().position(|state| state.name == name).ok_or_else(|| SimError::NoPState {
+        model: model.identity.name.clone(),
+        name: name.to_owned(),
+        known: model.pstates.iter().map(|state| state.name.clone()).collect(),
+    })
 }
 
 /// What taking over a thread costs, 0 where the model does not know (ps).

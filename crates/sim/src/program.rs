@@ -61,6 +61,8 @@ pub enum Step {
     Unlock(usize),
     /// It tells the governor; of no effect unless that is [`Governor::User`].
     Call(Licence),
+    /// It asks for this P-state for its core, by its place in the model.
+    Ask(usize),
     /// A request that came at this moment is done: its latency is counted.
     Served(Moment),
     /// It has finished.

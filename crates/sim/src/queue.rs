@@ -12,6 +12,8 @@ pub(crate) enum Target {
     Core { index: u32, generation: u32 },
     /// A thread wakes up.
     Thread { index: u32 },
+    /// The clock of a frequency domain takes a step. An event of an earlier generation is void.
+    Domain { index: u32, generation: u32 },
 }
 
 /// Events to come.
@@ -96,7 +98,7 @@ mod tests {
                 let expected = (all[0].0 <= time).then(|| all.remove(0));
                 let taken = queue.next(time).map(|(time, target)| match target {
                     Target::Thread { index } => (time, index),
-                    Target::Core { .. } => (0, 0),
+                    _ => (0, 0),
                 });
                 assert_eq!(taken, expected);
             }

@@ -17,6 +17,7 @@ use serde::Deserialize;
 
 pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
 
+use crate::machine::pstate;
 use crate::{
     Arrivals, Costs, Ended, Extent, Governor, Machine, Moment, Observer, PS, Script, Segment,
     Settings, SimError, Step,
@@ -56,6 +57,10 @@ pub struct Scenario {
     threads_per_core: u32,
     smt_share: f64,
     idle_states: bool,
+    /// What all cores ask for at the begin.
+    pstate: Option<String>,
+    /// Names of the P-states that threads ask for; their steps have the places here.
+    pstates: Vec<String>,
     /// When it ends, if not by itself (ps).
     end: Option<Moment>,
     threads: Vec<Thread>,
@@ -96,6 +101,8 @@ struct Document {
     smt_share: Option<f64>,
     #[serde(default)]
     idle_states: bool,
+    #[serde(default)]
+    pstate: Option<String>,
     #[serde(default)]
     end_us: Option<f64>,
     code: Vec<Code>,
@@ -153,6 +160,7 @@ struct StepDocument {
     sleep_us: Option<f64>,
     lock: Option<usize>,
     unlock: Option<usize>,
+    pstate: Option<String>,
 }
 
 const fn one() -> u32 {
@@ -192,16 +200,24 @@ impl Scenario {
             idle_states: self.idle_states,
             governor,
             costs: Costs::default(),
+            pstate: self.pstate.clone(),
             seed,
         };
         let mut machine = Machine::new(model, settings, observer)?;
         let rules = Rules::new(model)?;
+        let pstates = self.pstates.iter().map(|name| pstate(model, name));
+        let pstates: Vec<usize> = pstates.collect::<Result<_, _>>()?;
         for thread in &self.threads {
             let level = |step: &Step| match step {
                 Step::Run(segment) => rules.level_of(&segment.demand()),
                 _ => LicenceLevel::new(0),
             };
-            let steps = thread.steps.iter().map(|(step, _)| (*step, level(step))).collect();
+            let of_model = |step: &Step| match step {
+                Step::Ask(name) => pstates.get(*name).map_or(*step, |place| Step::Ask(*place)),
+                step => *step,
+            };
+            let steps = thread.steps.iter();
+            let steps = steps.map(|(step, _)| (of_model(step), level(step))).collect();
             let script = Script::new(steps, thread.times).under(governor);
             let script = match thread.requests {
                 Some(requests) => script.serving(requests),
@@ -270,8 +286,10 @@ impl Document {
         }
         let cpus = usize::try_from(self.cores * self.threads_per_core).unwrap_or(usize::MAX);
         let end = self.end_us.map(|us| span(us, "`end_us`")).transpose()?;
-        let threads =
-            self.thread.into_iter().map(|thread| thread.check(&code, cpus, end.is_some()));
+        let mut pstates = Vec::new();
+        let threads = self.thread.into_iter();
+        let threads = threads.map(|thread| thread.check(&code, cpus, end.is_some(), &mut pstates));
+        let threads = threads.collect::<Result<_, _>>()?;
         Ok(Scenario {
             name: self.name,
             source: self.source,
@@ -280,8 +298,10 @@ impl Document {
             threads_per_core: self.threads_per_core,
             smt_share,
             idle_states: self.idle_states,
+            pstate: self.pstate,
+            pstates,
             end,
-            threads: threads.collect::<Result<_, _>>()?,
+            threads,
         })
     }
 }
@@ -319,6 +339,7 @@ impl ThreadDocument {
         code: &BTreeMap<String, Segment>,
         cpus: usize,
         has_end: bool,
+        pstates: &mut Vec<String>,
     ) -> Result<Thread, String> {
         let Self { name, cpu, times, requests, every_us, steps } = self;
         let every = every_us.map(|us| span(us, "`every_us`")).transpose();
@@ -354,7 +375,7 @@ impl ThreadDocument {
         };
         let steps = steps.into_iter().enumerate().map(|(index, step)| {
             let place = format!("thread `{name}`, step {}", index + 1);
-            step.check(code, index).map_err(|error| format!("{place}: {error}"))
+            step.check(code, index, pstates).map_err(|error| format!("{place}: {error}"))
         });
         let steps: Vec<(Step, Option<String>)> = steps.collect::<Result<_, _>>()?;
         let takes_time = |(step, _): &(Step, Option<String>)| match step {
@@ -376,10 +397,19 @@ impl StepDocument {
         self,
         code: &BTreeMap<String, Segment>,
         counter: usize,
+        pstates: &mut Vec<String>,
     ) -> Result<(Step, Option<String>), String> {
-        const ACCEPTED: &str = "{ run = CODE, us = N }, { run = CODE, instructions = N }, { sleep_us = N }, { lock = N } or { unlock = N }";
+        const ACCEPTED: &str = "{ run = CODE, us = N }, { run = CODE, instructions = N }, { sleep_us = N }, { lock = N }, { unlock = N } or { pstate = NAME }";
         let step = match self {
-            Self { run: Some(run), us, instructions, sleep_us: None, lock: None, unlock: None } => {
+            Self {
+                run: Some(run),
+                us,
+                instructions,
+                sleep_us: None,
+                lock: None,
+                unlock: None,
+                pstate: None,
+            } => {
                 let names = || code.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                 let segment = code.get(&run);
                 let segment = segment
@@ -396,12 +426,19 @@ impl StepDocument {
                 };
                 return Ok((Step::Run(Segment { extent, counter, ..*segment }), Some(run)));
             }
-            Self { run: None, us: None, instructions: None, sleep_us, lock, unlock } => {
-                match (sleep_us, lock, unlock) {
-                    (Some(us), None, None) => Step::Sleep(span(us, "`sleep_us`")?),
-                    (None, Some(lock), None) if lock < LOCKS => Step::Lock(lock),
-                    (None, None, Some(lock)) if lock < LOCKS => Step::Unlock(lock),
-                    (None, Some(lock), None) | (None, None, Some(lock)) => {
+            Self { run: None, us: None, instructions: None, sleep_us, lock, unlock, pstate } => {
+                match (sleep_us, lock, unlock, pstate) {
+                    (None, None, None, Some(name)) => {
+                        let known = pstates.iter().position(|known| *known == name);
+                        Step::Ask(known.unwrap_or_else(|| {
+                            pstates.push(name);
+                            pstates.len() - 1
+                        }))
+                    }
+                    (Some(us), None, None, None) => Step::Sleep(span(us, "`sleep_us`")?),
+                    (None, Some(lock), None, None) if lock < LOCKS => Step::Lock(lock),
+                    (None, None, Some(lock), None) if lock < LOCKS => Step::Unlock(lock),
+                    (None, Some(lock), None, None) | (None, None, Some(lock), None) => {
                         return Err(format!("lock {lock}, expected 0 to {}", LOCKS - 1));
                     }
                     _ => return Err(format!("expected {ACCEPTED}")),

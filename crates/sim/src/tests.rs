@@ -6,6 +6,9 @@ use dimmer_processor::units::LicenceLevel;
 
 use super::*;
 
+mod points;
+mod power;
+
 const US: Moment = 1000 * PS;
 const MS: Moment = 1000 * US;
 

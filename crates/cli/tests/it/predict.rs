@@ -122,6 +122,47 @@ fn a_trace_shows_levels_and_threads() {
 }
 
 #[test]
+fn energy_is_told_where_the_model_has_power_and_missing_where_not() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("one.toml");
+    let scenario = "schema = \"dimmer/scenario/1\"\nname = \"n\"\nsource = \"s\"\nmodel = \"fx-8120\"\n\
+        cores = 2\nend_us = 20_000\n[[code]]\nname = \"c\"\nclass = \"scalar\"\nper_cycle = 1.0\n\
+        [[thread]]\nname = \"t\"\ncpu = 1\nsteps = [{ run = \"c\", us = 10_000 }]\n";
+    std::fs::write(&file, scenario).unwrap();
+    let file = file.to_str().unwrap();
+    let found = json(&project, &["sim", file, "--json", "-"]);
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    // Paper 002 Table 2: 120.1 W while one core of the package executes at P0.
+    let package = &found["packages"][0];
+    let executes = (number(&package["joules"]) - number(&package["waiting_joules"])) / 0.01;
+    let waits = number(&package["waiting_joules"]) / 0.02;
+    assert!((executes + waits - 120.1).abs() < 1e-6, "{package}");
+    let (idle, busy) = (&found["cores"][0]["energy"], &found["cores"][1]["energy"]);
+    assert_eq!(number(&idle["joules"]), 0.0);
+    assert!((number(&busy["joules"]) / 0.01 - executes).abs() < 1e-6, "{busy}");
+    assert_eq!(
+        (&busy["pstates"][0]["name"], number(&busy["pstates"][0]["time_us"])),
+        (&"P0".into(), 1e4)
+    );
+    assert!(found["no_energy"].is_null());
+    let text = stdout(&dimmer(&project, &["sim", file]));
+    assert!(text.contains("Package 0: ") && text.contains("Core 1: 15."), "{text}");
+    let compared = json(&project, &["compare", file, "--repeat", "3", "--json", "-"]);
+    assert_eq!(number(&compared["governors"][1]["energy_ratio"]["median"]), 1.0);
+    assert!(stdout(&dimmer(&project, &["compare", file])).contains("energy for the same work"));
+
+    let lacks = "No energy: the model of Intel Core i9-7940X does not say `power`";
+    let found = json(&project, &["sim", file, "--model", "i9-7940x", "--json", "-"]);
+    assert!(found["packages"].is_null() && found["cores"][1]["energy"].is_null(), "{found}");
+    assert!(found["no_energy"].as_str().unwrap().contains("does not say `power`"));
+    for command in ["sim", "compare"] {
+        let text = stdout(&dimmer(&project, &[command, file, "--model", "i9-7940x"]));
+        assert!(text.contains(lacks) && !text.contains("energy for"), "{text}");
+    }
+}
+
+#[test]
 fn phases_are_those_of_the_thesis() {
     let Some(project) = project() else { return };
     let arguments =

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::read::Reader;
-use super::{Clock, Domain, Level, Model, Sourced};
+use super::{Clock, Domain, Level, Model, Power, Sourced};
 
 impl Reader<'_> {
     /// Lowest, base and highest clock in this order.
@@ -111,6 +111,43 @@ impl Reader<'_> {
                 );
                 let at = self.level_places.get(index).cloned().unwrap_or_default();
                 self.problem(&at, message);
+            }
+        }
+    }
+
+    /// A load fits the package and the loads before: no more cores than there are, no faster ones among the slow, none twice, and
+    /// where more cores execute, more power.
+    pub(super) fn check_power(&mut self, model: &Model, power: &Power, at: &Range<usize>) {
+        let Some(busy) = power.busy_cores else { return };
+        let slow = power.slow.as_ref().map_or(0, |(cores, _)| *cores);
+        if let Some(cores) = model.shape.cores.as_ref().map(|cores| cores.value)
+            && busy.saturating_add(slow) > cores
+        {
+            let message = format!("{busy} + {slow} cores execute, but `topology.cores` is {cores}");
+            self.problem(at, message);
+        }
+        let place = |name: &str| model.pstates.iter().position(|state| state.name == name);
+        if let Some((_, pstate)) = &power.slow
+            && place(pstate) < place(&power.pstate)
+        {
+            let message = format!("`slow_pstate` ({pstate}) is faster than {}", power.pstate);
+            self.problem(at, message);
+        }
+        for before in model.power.iter().filter(|before| before.pstate == power.pstate) {
+            let Some(others) = before.busy_cores else { continue };
+            let [mw, others_mw] = [power, before].map(|power| power.package_mw.value);
+            if others == busy && before.slow == power.slow {
+                let message = format!("{busy} `busy_cores` at {} stand twice", power.pstate);
+                self.problem(at, message);
+            } else if before.slow.is_none()
+                && power.slow.is_none()
+                && (others < busy) != (others_mw < mw)
+            {
+                let message = format!(
+                    "{mw} mW with {busy} `busy_cores` at {}, but {others_mw} mW with {others}",
+                    power.pstate
+                );
+                self.problem(at, message);
             }
         }
     }

@@ -74,7 +74,7 @@ pub const KEYS: &[(&str, &[&str])] = &[
         ],
     ),
     ("pstate", &["name", "mhz", "mv"]),
-    ("power", &["load", "pstate", "package_mw"]),
+    ("power", &["load", "pstate", "busy_cores", "slow_cores", "slow_pstate", "package_mw"]),
     ("transition", &["from", "to", "request_ns", "total_ns"]),
     ("cstate", &["name", "exit_ns", "residency_ns"]),
     ("move", &["kind", "ns"]),

@@ -298,12 +298,11 @@ impl Reader<'_> {
         }
         let names: Vec<String> = model.pstates.iter().map(|state| state.name.clone()).collect();
         for table in self.tables(top, "power", "power") {
-            let load = self.text_of(&table, "load", true);
-            let pstate = self.named(&table, "pstate", &names);
-            let package_mw = self.required(&table, "package_mw", positive);
-            if let (Some(load), Some(pstate), Some(package_mw)) = (load, pstate, package_mw) {
-                model.power.push(Power { load, pstate, package_mw });
+            let power = self.power(&table, &names);
+            if let Some(power) = &power {
+                self.check_power(model, power, &table.span);
             }
+            model.power.extend(power);
         }
         for table in self.tables(top, "transition", "transition") {
             let (from, to) = (self.named(&table, "from", &names), self.named(&table, "to", &names));
@@ -338,6 +337,29 @@ impl Reader<'_> {
             let ns = self.required(&table, "ns", not_negative);
             model.moves.extend(kind.zip(ns).map(|(kind, ns)| Move { kind, ns }));
         }
+    }
+
+    fn power(&mut self, table: &Section<'_, '_>, names: &[String]) -> Option<Power> {
+        let load = self.text_of(table, "load", true);
+        let pstate = self.named(table, "pstate", names);
+        let has = |key: &str| table.table.contains_key(key);
+        let busy_cores =
+            if has("busy_cores") { self.plain(table, "busy_cores", whole) } else { None };
+        let slow = if has("slow_cores") || has("slow_pstate") {
+            let slow_cores = self.plain(table, "slow_cores", positive);
+            let slow_pstate = self.named(table, "slow_pstate", names);
+            if !has("slow_pstate") {
+                self.problem(&table.span, "`slow_cores` needs `slow_pstate`");
+            }
+            if !has("busy_cores") {
+                self.problem(&table.span, "`slow_cores` needs `busy_cores`");
+            }
+            slow_cores.zip(slow_pstate)
+        } else {
+            None
+        };
+        let package_mw = self.required(table, "package_mw", positive);
+        Some(Power { load: load?, pstate: pstate?, busy_cores, slow, package_mw: package_mw? })
     }
 
     /// A text that must be one of `names`.

@@ -189,6 +189,36 @@ fn impossible_clocks_are_refused() {
 }
 
 #[test]
+fn loads_that_cannot_be_are_refused() {
+    let loads = |lines: &str| {
+        let mw = |mw: u32| format!("package_mw = {{ value = {mw}, source = \"s\" }}");
+        let head = "[topology]\ncores = { value = 4, source = \"s\" }\n\
+            [[pstate]]\nname = \"P0\"\nmhz = { value = 2, source = \"s\" }\n\
+            [[pstate]]\nname = \"P1\"\nmhz = { value = 1, source = \"s\" }\n\
+            [[power]]\nload = \"l\"\npstate = \"P1\"\nbusy_cores = 1\n";
+        let load = format!("[[power]]\nload = \"l\"\npstate = \"P1\"\n{lines}\n{}", mw(90));
+        format!("{head}{}\n{load}\n[release]", mw(100))
+    };
+    let with = |lines: &str, expected: &str| {
+        let error = parse(&GOOD.replacen("[release]", &loads(lines), 1)).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    };
+    with("busy_cores = -1", "`busy_cores`: expected a whole number, 0 or above");
+    with("busy_cores = 5", "5 + 0 cores execute, but `topology.cores` is 4");
+    with("busy_cores = 1", "1 `busy_cores` at P1 stand twice");
+    with("busy_cores = 2", "90 mW with 2 `busy_cores` at P1, but 100 mW with 1");
+    with("slow_cores = 1", "`slow_cores` needs `slow_pstate`");
+    with("slow_cores = 1\nslow_pstate = \"P1\"", "`slow_cores` needs `busy_cores`");
+    with(
+        "busy_cores = 1\nslow_cores = 1\nslow_pstate = \"P0\"",
+        "`slow_pstate` (P0) is faster than P1",
+    );
+    let good = parse(&GOOD.replacen("[release]", &loads("busy_cores = 0"), 1)).unwrap();
+    assert_eq!(good.power[1].busy_cores, Some(0));
+    assert_eq!(parse(&good.to_toml()).unwrap(), good);
+}
+
+#[test]
 fn empty_clusters_are_refused() {
     check(
         "[release]",

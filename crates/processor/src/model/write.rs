@@ -100,6 +100,11 @@ impl Model {
             out.section("[[power]]", |out| {
                 out.text("load", &power.load);
                 out.text("pstate", &power.pstate);
+                out.plain("busy_cores", power.busy_cores);
+                out.plain("slow_cores", power.slow.as_ref().map(|(cores, _)| *cores));
+                if let Some((_, pstate)) = &power.slow {
+                    out.text("slow_pstate", pstate);
+                }
                 out.sourced("package_mw", Some(&power.package_mw));
             });
         }
@@ -144,6 +149,12 @@ impl Writer {
 
     fn text(&mut self, key: &str, text: &str) {
         let _ = writeln!(self.0, "{key} = {}", quoted(&text));
+    }
+
+    fn plain(&mut self, key: &str, number: Option<u32>) {
+        if let Some(number) = number {
+            let _ = writeln!(self.0, "{key} = {number}");
+        }
     }
 
     fn sourced<T: std::fmt::Debug>(&mut self, key: &str, value: Option<&Sourced<T>>) {

@@ -10,10 +10,25 @@ use crate::{Observer, PS, SimError};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lock {
     pub(super) owner: Option<usize>,
-    pub(super) waiting: VecDeque<usize>,
+    waiting: VecDeque<usize>,
 }
 
 impl<O: Observer> Machine<O> {
+    /// The thread takes the lock, or waits for it: whether it has it.
+    pub(super) fn takes(&mut self, thread: usize, lock: usize) -> bool {
+        if self.locks.len() <= lock {
+            self.locks.resize(lock + 1, Lock::default());
+        }
+        let taken = &mut self.locks[lock];
+        if taken.owner.is_some() {
+            taken.waiting.push_back(thread);
+            self.threads[thread].waits_for = Some(lock);
+            return false;
+        }
+        taken.owner = Some(thread);
+        true
+    }
+
     /// The thread gives the lock back, to whoever has waited longest.
     pub(super) fn unlock(&mut self, thread: usize, lock: usize) -> Result<(), SimError> {
         let held = self.locks.get_mut(lock).filter(|held| held.owner == Some(thread));

@@ -24,7 +24,8 @@ impl<O: Observer> Machine<O> {
             Licence::Set(level) => user.set_licence(level),
         }
         let level = user.level();
-        self.steal(core, self.settings.costs.call_ns, Some(Act::Set(level)));
+        let call_ns = self.call_ns(self.cores[core].set, level);
+        self.steal(core, call_ns, Some(Act::Set(level)));
     }
 
     /// Takes time from the core for the governor in software; at its end it does this, if anything.
@@ -54,9 +55,9 @@ impl<O: Observer> Machine<O> {
         };
         (this.operations, this.cycles) = (0.0, 0.0);
         if level != this.set {
-            this.set = level;
+            let from = std::mem::replace(&mut this.set, level);
             this.totals.changes += 1;
-            this.still_until = self.now.saturating_add(self.stall);
+            self.changes_level(core, from, level);
             self.observer.decides(self.now, core, level);
         }
     }
@@ -91,7 +92,7 @@ impl<O: Observer> Machine<O> {
         let (asked, had) = (self.cores[core].asked, self.rules.level_of(before));
         let now_ns = self.now / PS;
         let held = self.cores[core].wanted();
-        let call_ns = self.settings.costs.call_ns;
+        let set = self.cores[core].set;
         let prices = self.prices(held.max(asked).max(had));
         let this = &mut self.cores[core];
         match &mut this.software {
@@ -100,6 +101,7 @@ impl<O: Observer> Machine<O> {
                 let gap = if asked < held { self.gap(core, asked) } else { Gap::default() };
                 let level = oracle::level(asked, held, &gap, &prices);
                 if level != held {
+                    let call_ns = self.call_ns(set, level);
                     self.steal(core, call_ns, Some(Act::Set(level)));
                 }
             }
@@ -118,6 +120,7 @@ impl<O: Observer> Machine<O> {
                     }
                     this.release = None;
                     if asked > held {
+                        let call_ns = self.call_ns(set, asked);
                         self.steal(core, call_ns, Some(Act::Set(asked)));
                     }
                 } else if had > L0 {
@@ -133,8 +136,7 @@ impl<O: Observer> Machine<O> {
     /// What changes between L0 and this level cost.
     fn prices(&self, level: LicenceLevel) -> Prices {
         let ratio = self.clocks.ghz(level, self.active) / self.clocks.ghz(L0, self.active);
-        let change_ns = self.stall as f64 / PS as f64 + self.settings.costs.call_ns;
-        Prices { changes_ns: 2.0 * change_ns, slower: (1.0 - ratio).max(0.0) }
+        Prices { changes_ns: self.both_ways_ns(level), slower: (1.0 - ratio).max(0.0) }
     }
 
     /// How long it is, at the clock of L0, until something on the core asks for more than this level. Of threads that sleep, or wait
@@ -167,7 +169,11 @@ impl<O: Observer> Machine<O> {
                     Step::Run(next) if self.rules.level_of(&next.demand()) > asked => break,
                     Step::Run(next) => add(&mut gap, &next, next.extent),
                     Step::Sleep(span) => gap.ns += span as f64 / PS as f64,
-                    Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Served(_) => {}
+                    Step::Lock(_)
+                    | Step::Unlock(_)
+                    | Step::Call(_)
+                    | Step::Ask(_)
+                    | Step::Served(_) => {}
                     Step::End => break,
                 }
             }

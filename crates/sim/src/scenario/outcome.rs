@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::Thread;
-use crate::{Machine, Moment, Observer, Totals};
+use crate::{Energy, Machine, Moment, NoEnergy, Observer, Totals};
 
 /// What a scenario has done.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,8 @@ pub struct Outcome {
     pub is_partial: bool,
     /// Stretches of code that were begun.
     pub segments: u64,
+    /// What all of it took, or why that is not known.
+    pub energy: Result<Energy, NoEnergy>,
 }
 
 /// What a thread has done.
@@ -104,6 +106,7 @@ impl Outcome {
             end: machine.now(),
             is_partial,
             segments: machine.segments(),
+            energy: machine.energy(),
         }
     }
 }

@@ -84,6 +84,25 @@ fn whatever_is_wrong_is_told_with_its_place() {
     check("times = 3", "requests = \"often\"", "unknown variant `often`, expected one of `closed`");
 }
 
+#[test]
+fn threads_ask_for_p_states_of_the_model() {
+    let text =
+        GOOD.replace("i9-7940x", "fx-8120").replace("cores = 2", "cores = 2\npstate = \"P6\"");
+    let text = text.replace("steps = [", "steps = [{ pstate = \"P2\" }, ");
+    let model = |name| {
+        Model::parse(Path::new(name), dimmer_processor::model::builtin(name).unwrap()).unwrap()
+    };
+    let scenario = parse(&text).unwrap();
+    let (outcome, ()) =
+        scenario.run(&model("fx-8120"), Governor::Hardware, 1, (), &|| false).unwrap();
+    // P6 to P2 takes 45.8 us, so the first 10 us are slow, and those of the next times faster.
+    let cycles = outcome.threads[0].phases[0].instructions;
+    assert!((1.4 * 29_000.0..3.1 * 27_000.0).contains(&cycles), "{cycles}");
+    let error = scenario.run(&model("i7-4770"), Governor::Hardware, 1, (), &|| false).unwrap_err();
+    assert!(error.to_string().contains("no P-state `P6`, expected P39, P34"), "{error}");
+    check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "or { pstate = NAME }");
+}
+
 /// A server of 10 us a request: alone, and at 90 % of what it can do, where requests queue up if they come by chance.
 #[test]
 fn latencies_are_counted_from_when_requests_come() {

@@ -73,9 +73,11 @@ pub(super) fn positive<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, Strin
     found.and_then(|value| T::try_from(value).ok()).ok_or_else(|| "a whole number above 0".into())
 }
 
-pub(super) fn whole(value: &DeValue<'_>) -> Result<u64, String> {
-    let found = integer(value).and_then(|value| u64::try_from(value).ok());
-    found.ok_or_else(|| "a whole number, 0 or above".into())
+pub(super) fn whole<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    let found = integer(value).filter(|value| *value >= 0);
+    found
+        .and_then(|value| T::try_from(value).ok())
+        .ok_or_else(|| "a whole number, 0 or above".into())
 }
 
 pub(super) fn not_negative(value: &DeValue<'_>) -> Result<f64, String> {

@@ -1,0 +1,90 @@
+//! What a workload takes, as `dimmer sim` tells it.
+
+use dimmer_processor::model::Model;
+use dimmer_sim::scenario::Outcome;
+use dimmer_sim::{CoreEnergy, Moment, PackageEnergy};
+use serde::Serialize;
+
+use super::US;
+
+/// Of a package.
+#[derive(Debug, Serialize)]
+pub(super) struct Package {
+    joules: f64,
+    mean_watts: f64,
+    waiting_joules: f64,
+}
+
+/// Of a core, beyond what it takes while it waits.
+#[derive(Debug, Serialize)]
+pub(super) struct Core<'a> {
+    joules: f64,
+    mean_watts: f64,
+    pstates: Vec<AtPState<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct AtPState<'a> {
+    name: &'a str,
+    time_us: f64,
+    joules: f64,
+}
+
+/// Over all of the time, which ends then; 0 if there was none.
+fn mean_watts(joules: f64, end: Moment) -> f64 {
+    if end > 0 { joules / (end as f64 * US * 1e-6) } else { 0.0 }
+}
+
+impl Package {
+    pub(super) fn new(energy: &PackageEnergy, end: Moment) -> Self {
+        let PackageEnergy { joules, waiting_joules } = *energy;
+        Self { joules, mean_watts: mean_watts(joules, end), waiting_joules }
+    }
+}
+
+impl<'a> Core<'a> {
+    pub(super) fn new(energy: &CoreEnergy, model: &'a Model, end: Moment) -> Self {
+        let pstates = model.pstates.iter().zip(&energy.pstates).map(|(state, at)| AtPState {
+            name: &state.name,
+            time_us: at.time as f64 * US,
+            joules: at.joules,
+        });
+        let (joules, pstates) = (energy.joules, pstates.collect());
+        Self { joules, mean_watts: mean_watts(joules, end), pstates }
+    }
+}
+
+/// Packages and what their cores took, or why that is not told.
+pub(super) fn text(outcome: &Outcome) -> String {
+    let energy = match &outcome.energy {
+        Ok(energy) => energy,
+        Err(error) => return format!("\nNo energy: {error}.\n"),
+    };
+    let mut text = String::from("\n");
+    for (index, package) in energy.packages.iter().enumerate() {
+        let PackageEnergy { joules, waiting_joules } = *package;
+        text.push_str(&format!(
+            "Package {index}: {}, {:.1} W on average; {} of it would have gone if all of its cores had waited\n",
+            told(joules),
+            mean_watts(joules, outcome.end),
+            told(waiting_joules),
+        ));
+    }
+    for (index, core) in energy.cores.iter().enumerate().filter(|(_, core)| core.joules > 0.0) {
+        text.push_str(&format!(
+            "Core {index}: {} more than waiting, {:.1} W on average\n",
+            told(core.joules),
+            mean_watts(core.joules, outcome.end),
+        ));
+    }
+    text
+}
+
+/// An energy as people read it.
+fn told(joules: f64) -> String {
+    match joules {
+        joules if joules >= 1.0 => format!("{joules:.3} J"),
+        joules if joules >= 1e-3 => format!("{:.3} mJ", joules * 1e3),
+        joules => format!("{:.3} µJ", joules * 1e6),
+    }
+}

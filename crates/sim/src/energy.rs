@@ -1,0 +1,209 @@
+//! Energy of cores and packages: power times time, summed up where power changes.
+//!
+//! Power is that of [`PowerCurve`]: it depends on which cores execute, and at which clocks, not on what they execute. A core that stands
+//! still, wakes up or serves a governor counts as executing; waiting is as in the model's loads, whatever idle state that is.
+
+use dimmer_processor::model::{Missing, Model};
+use dimmer_processor::power::PowerCurve;
+
+use crate::Moment;
+
+/// Joules in a milliwatt times a picosecond.
+const JOULES: f64 = 1e-15;
+
+/// Energy of all of the time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Energy {
+    /// Of each package (J).
+    pub packages: Vec<PackageEnergy>,
+    /// Of each core.
+    pub cores: Vec<CoreEnergy>,
+}
+
+/// Energy of a package.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PackageEnergy {
+    /// All of it (J).
+    pub joules: f64,
+    /// What it would have been if all cores had waited, at the same voltage (J).
+    pub waiting_joules: f64,
+}
+
+/// What a core takes beyond what it takes while it waits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CoreEnergy {
+    /// For all it executed (J).
+    pub joules: f64,
+    /// The same by P-state, in the model's order: the slowest that is at least as fast as the core's clock.
+    pub pstates: Vec<AtPState>,
+}
+
+/// What a core did at the clocks of a P-state.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AtPState {
+    /// For how long it executed (ps).
+    pub time: Moment,
+    /// For what energy beyond waiting (J).
+    pub joules: f64,
+}
+
+/// Why no energy can be told.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoEnergy {
+    /// The model has nothing about power that could be used.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// The model's loads do not reach what went on.
+    #[error(
+        "no `[[power]]` of the model of {model} has {busy} `busy_cores` at {ghz:.2} GHz or more, which the energy needs"
+    )]
+    Beyond {
+        /// Whose model.
+        model: String,
+        /// How many cores executed.
+        busy: usize,
+        /// The fastest one's clock (GHz).
+        ghz: f64,
+    },
+}
+
+/// Measures the power of a machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Meter {
+    curve: PowerCurve,
+    model: String,
+    /// Clocks of P-states, fastest first (GHz).
+    pstates: Vec<f64>,
+    packages: Vec<Package>,
+    /// The first that is not known.
+    beyond: Option<NoEnergy>,
+}
+
+#[derive(Clone, Debug)]
+struct Package {
+    /// Until when all is counted.
+    since: Moment,
+    waiting_mw: f64,
+    cores: Vec<Core>,
+    total: PackageEnergy,
+    /// What is not known of the power now.
+    beyond: Option<NoEnergy>,
+    /// Clocks of the cores that execute; kept, so that nothing is allocated.
+    busy: Vec<f64>,
+}
+
+#[derive(Clone, Debug)]
+struct Core {
+    /// While it executes; 0 while it waits (GHz).
+    ghz: f64,
+    /// Beyond waiting.
+    mw: f64,
+    pstate: Option<usize>,
+    total: CoreEnergy,
+}
+
+impl Meter {
+    /// Of a machine with so many cores, all waiting at these clocks (GHz), by package.
+    pub(crate) fn new(model: &Model, curve: PowerCurve, cores: usize, waits_at: f64) -> Self {
+        let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
+        let of_package = of_package.and_then(|cores| usize::try_from(cores).ok());
+        let of_package = of_package.unwrap_or(cores).max(1);
+        let pstates: Vec<f64> =
+            model.pstates.iter().map(|state| state.mhz.value as f64 / 1000.0).collect();
+        let total = CoreEnergy { joules: 0.0, pstates: vec![AtPState::default(); pstates.len()] };
+        let package = |first: usize| Package {
+            since: 0,
+            waiting_mw: 0.0,
+            cores: vec![
+                Core { ghz: 0.0, mw: 0.0, pstate: None, total: total.clone() };
+                of_package.min(cores - first)
+            ],
+            total: PackageEnergy::default(),
+            beyond: None,
+            busy: Vec::new(),
+        };
+        let packages = (0..cores).step_by(of_package).map(package).collect();
+        let model = model.identity.name.clone();
+        let mut meter = Self { curve, model, pstates, packages, beyond: None };
+        for package in 0..meter.packages.len() {
+            meter.measure(package, waits_at);
+        }
+        meter
+    }
+
+    /// A core executes at this clock from now on (GHz), or waits (0). If all of its package wait, the voltage is that of `waits_at`.
+    pub(crate) fn change(&mut self, now: Moment, core: usize, ghz: f64, waits_at: f64) {
+        let of_package = self.packages.first().map_or(1, |package| package.cores.len());
+        let (package, core) = (core / of_package, core % of_package);
+        if self.packages[package].cores[core].ghz != ghz {
+            self.count(package, now);
+            self.packages[package].cores[core].ghz = ghz;
+            self.measure(package, waits_at);
+        }
+    }
+
+    /// Counts everything up to now.
+    pub(crate) fn advance(&mut self, now: Moment) {
+        (0..self.packages.len()).for_each(|package| self.count(package, now));
+    }
+
+    pub(crate) fn energy(&self) -> Result<Energy, NoEnergy> {
+        if let Some(beyond) = &self.beyond {
+            return Err(beyond.clone());
+        }
+        let cores = self.packages.iter().flat_map(|package| &package.cores);
+        Ok(Energy {
+            packages: self.packages.iter().map(|package| package.total).collect(),
+            cores: cores.map(|core| core.total.clone()).collect(),
+        })
+    }
+
+    fn count(&mut self, package: usize, now: Moment) {
+        let package = &mut self.packages[package];
+        let span = now - package.since;
+        if span == 0 {
+            return;
+        }
+        package.since = now;
+        if self.beyond.is_none() {
+            self.beyond.clone_from(&package.beyond);
+        }
+        let waiting = package.waiting_mw * span as f64 * JOULES;
+        package.total.waiting_joules += waiting;
+        package.total.joules += waiting;
+        for core in package.cores.iter_mut().filter(|core| core.ghz > 0.0) {
+            let joules = core.mw * span as f64 * JOULES;
+            package.total.joules += joules;
+            core.total.joules += joules;
+            if let Some(at) = core.pstate.and_then(|pstate| core.total.pstates.get_mut(pstate)) {
+                at.time += span;
+                at.joules += joules;
+            }
+        }
+    }
+
+    /// Looks at the power of a package.
+    fn measure(&mut self, package: usize, waits_at: f64) {
+        let Self { curve, packages, pstates, model, .. } = self;
+        let package = &mut packages[package];
+        package.busy.clear();
+        package.busy.extend(package.cores.iter().map(|core| core.ghz).filter(|ghz| *ghz > 0.0));
+        let fastest = package.busy.iter().copied().fold(0.0, f64::max);
+        let rail = if fastest > 0.0 { fastest } else { waits_at };
+        let is_known = package.busy.is_empty() || curve.covers(rail, &package.busy);
+        let mut known = curve.waiting_mw(rail).filter(|_| is_known);
+        package.waiting_mw = known.unwrap_or(0.0);
+        for core in package.cores.iter_mut().filter(|core| core.ghz > 0.0) {
+            let mw = curve.core_mw(core.ghz, rail);
+            core.mw = mw.unwrap_or(0.0);
+            core.pstate = pstates.iter().rposition(|ghz| *ghz >= core.ghz);
+            known = known.and(mw);
+        }
+        package.beyond = known.is_none().then(|| NoEnergy::Beyond {
+            model: model.clone(),
+            busy: package.busy.len(),
+            ghz: rail,
+        });
+    }
+}

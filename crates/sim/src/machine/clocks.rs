@@ -1,0 +1,128 @@
+//! The clocks of cores: by the levels in force, by what software asks for, and by rated power.
+
+use dimmer_processor::units::LicenceLevel;
+
+use super::{L0, Machine, Observer, short};
+use crate::governor::Software;
+use crate::points::Change;
+use crate::queue::Target;
+use crate::{Moment, PS, SimError};
+
+impl<O: Observer> Machine<O> {
+    /// The clock by the levels in force, and by what the core's frequency domain allows.
+    pub(super) fn set_clock(&mut self, core: usize) {
+        let this = &mut self.cores[core];
+        let level = this.order().level;
+        this.ghz = match this.software {
+            Software::Absent => self.clocks.ghz(level, self.active),
+            _ => {
+                let residual = self.residual.ghz(level, self.active);
+                residual.min(self.clocks.ghz(this.set, self.active))
+            }
+        };
+        if let Some(points) = &self.points {
+            this.ghz = this.ghz.min(points.ghz(core));
+        }
+        if let Ok(meter) = &mut self.meter {
+            let ghz = if this.is_active() { this.ghz } else { 0.0 };
+            meter.change(self.now, core, ghz, this.ghz);
+        }
+    }
+
+    /// The core's thread asks for this P-state.
+    pub(super) fn ask(&mut self, core: usize, wish: usize) -> Result<(), SimError> {
+        let Some(points) = &mut self.points else { return Ok(()) };
+        let Change { request, total } = points.ask(core, wish)?;
+        let call = super::software::picos(self.settings.costs.call_ns);
+        let kept = request.unwrap_or(call);
+        let this = &mut self.cores[core];
+        let begin = this.stolen_until.max(self.now);
+        this.stolen_until = begin.saturating_add(kept);
+        this.totals.interrupts += 1;
+        let done = begin.saturating_add(total.unwrap_or(kept));
+        let kept_until = this.stolen_until;
+        self.rule(core, Some((kept_until, done)));
+        Ok(())
+    }
+
+    /// Other cores execute than before, or one asks for another P-state: sets what rules in its package now. The core itself is looked
+    /// at by the caller.
+    pub(super) fn rule(&mut self, core: usize, asked: Option<(Moment, Moment)>) {
+        let Self { points, cores, clocks, active, now, .. } = self;
+        let Some(points) = points else { return };
+        let fastest = clocks.ghz(L0, *active);
+        // A thread that asks runs, though it is between two segments.
+        let is_active =
+            |other: usize| (other == core && asked.is_some()) || cores[other].is_active();
+        let domains = points.rule(*now, core, asked, fastest, is_active);
+        for domain in domains {
+            if self.points.as_mut().is_some_and(|points| points.has_changed(domain)) {
+                self.look_at(domain, Some(core));
+            }
+        }
+    }
+
+    /// A domain's clock takes a step.
+    pub(super) fn steps(&mut self, domain: usize) {
+        if let Some(points) = &mut self.points {
+            points.step(domain);
+        }
+        self.look_at(domain, None);
+    }
+
+    /// Sets the clocks of a domain's cores, but this one's, and notes when its next step is due.
+    fn look_at(&mut self, domain: usize, but: Option<usize>) {
+        let Some(points) = &self.points else { return };
+        let next = points.next(domain);
+        for core in points.cores(domain).filter(|core| Some(*core) != but) {
+            // Idle cores get theirs when they wake up.
+            if self.cores[core].is_active() {
+                self.advance(core);
+                self.set_clock(core);
+                self.schedule(core);
+            }
+        }
+        if let Some((time, generation)) = next {
+            self.queue.add(time.max(self.now), Target::Domain { index: short(domain), generation });
+        }
+    }
+
+    /// What a change of the level by software takes, where the model says what changing between their clocks does.
+    pub(super) fn change(&self, from: LicenceLevel, to: LicenceLevel) -> Option<Change> {
+        let ghz = |level| self.clocks.ghz(level, self.active);
+        self.points.as_ref()?.change(ghz(from), ghz(to))
+    }
+
+    /// How long a call that changes the level keeps the core (ns): as long as the model's request for the other clock, else as assumed.
+    pub(super) fn call_ns(&self, from: LicenceLevel, to: LicenceLevel) -> f64 {
+        let request = self.change(from, to).and_then(|change| change.request);
+        request.map_or(self.settings.costs.call_ns, |request| request as f64 / PS as f64)
+    }
+
+    /// A governor in software has set this level instead of that one: the core stands still, or where the model says how long the clock
+    /// takes, it runs on while that rises; a lower one is there at once.
+    pub(super) fn changes_level(&mut self, core: usize, from: LicenceLevel, to: LicenceLevel) {
+        let Some(change) = self.change(from, to) else {
+            self.cores[core].still_until = self.now.saturating_add(self.stall);
+            return;
+        };
+        let span = change.total.unwrap_or(0).saturating_sub(change.request.unwrap_or(0));
+        let [slow, fastest] = [from, L0].map(|level| self.clocks.ghz(level, self.active));
+        let Some(points) = self.points.as_mut().filter(|_| to < from && span > 0) else { return };
+        points.rise(self.now, core, slow, span, fastest);
+        let domain = points.domain(core);
+        if points.has_changed(domain) {
+            self.look_at(domain, Some(core));
+        }
+    }
+
+    /// What changing between L0 and this level and back takes (ns).
+    pub(super) fn both_ways_ns(&self, level: LicenceLevel) -> f64 {
+        let one_way = |from, to| {
+            let total = self.change(from, to).and_then(|change| change.total);
+            let assumed = self.stall as f64 / PS as f64 + self.settings.costs.call_ns;
+            total.map_or(assumed, |total| total as f64 / PS as f64)
+        };
+        one_way(L0, level) + one_way(level, L0)
+    }
+}

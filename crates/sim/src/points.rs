@@ -1,0 +1,355 @@
+//! Operating points that software asks for: who shares a clock, what changing it takes, and what rated power allows.
+//!
+//! Each core asks for a P-state, or for none, which is the fastest it may have. The cores of a frequency domain share a clock: the fastest
+//! request of those that execute rules (paper 002 §2.1, §2.2). A request keeps who makes it for a time, and then the clock ramps linearly
+//! (paper 002 §4.4), in steps of 100 MHz. Where rated power does not allow what is asked for, all of the package runs at the fastest
+//! P-state that it does.
+
+use std::ops::Range;
+
+use dimmer_processor::model::{Domain, Model};
+use dimmer_processor::power::PowerCurve;
+
+use crate::{Moment, PS, SimError};
+
+/// Steps of a ramp (GHz): those of P-states that processors have.
+const STEP_GHZ: f64 = 0.1;
+
+/// What a change between two P-states takes (ps); absent where the model does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Change {
+    /// How long who asks for it is kept.
+    pub(crate) request: Option<Moment>,
+    /// From the request to the new clock.
+    pub(crate) total: Option<Moment>,
+}
+
+/// The operating points of a machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Points {
+    model: String,
+    /// Name and clock (GHz), in the model's order.
+    states: Vec<(String, f64)>,
+    /// `changes[from][to]`.
+    changes: Vec<Vec<Option<Change>>>,
+    /// What each core asks for.
+    wishes: Vec<Wish>,
+    domains: Vec<Shared>,
+    domain_of: Vec<usize>,
+    /// Cores of a package.
+    of_package: usize,
+    /// Whether a domain counts against rated power with all of its cores, also those that wait: a module executes as a whole.
+    is_whole: bool,
+    /// By which rated power limits clocks.
+    curve: Option<PowerCurve>,
+    /// Clocks of cores that execute; kept, so that nothing is allocated.
+    busy: Vec<f64>,
+}
+
+/// What is asked for: a P-state, or the fastest clock there is. The smaller, the faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wish(Option<usize>);
+
+/// Cores that share a clock.
+#[derive(Clone, Debug)]
+struct Shared {
+    cores: Range<usize>,
+    /// What rules, or will when the ramp is over.
+    target: Wish,
+    /// The clock now (GHz); infinite where only the level caps it.
+    ghz: f64,
+    ramp: Option<Ramp>,
+    generation: u32,
+    /// Whether its clock, or where that goes, has changed since somebody last looked.
+    is_changed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ramp {
+    from: f64,
+    to: f64,
+    begin: Moment,
+    end: Moment,
+    /// Steps, and how many of them are done.
+    steps: u32,
+    done: u32,
+}
+
+impl Ramp {
+    /// When the next step is: half-way between the linear ramp's clocks before and after it, so that as many cycles pass.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a part of a span, which is not negative"
+    )]
+    fn next(&self) -> Moment {
+        let share = (f64::from(self.done) + 0.5) / f64::from(self.steps);
+        self.begin + ((self.end - self.begin) as f64 * share) as Moment
+    }
+}
+
+impl Points {
+    /// Those of a machine with so many cores, all asking for the P-state of this number; none if the model has no P-states.
+    pub(crate) fn new(
+        model: &Model,
+        curve: Option<&PowerCurve>,
+        cores: usize,
+        wish: Option<usize>,
+    ) -> Option<Self> {
+        let state = |state: &dimmer_processor::model::PState| {
+            (state.name.clone(), state.mhz.value as f64 / 1000.0)
+        };
+        let states: Vec<(String, f64)> = model.pstates.iter().map(state).collect();
+        if states.is_empty() {
+            return None;
+        }
+        let place = |name: &str| states.iter().position(|(known, _)| known == name);
+        let mut changes = vec![vec![None; states.len()]; states.len()];
+        for one in &model.transitions {
+            let ps = |ns: &Option<dimmer_processor::model::Sourced<u64>>| {
+                ns.as_ref().map(|ns| ns.value.saturating_mul(PS))
+            };
+            if let (Some(from), Some(to)) = (place(&one.from), place(&one.to)) {
+                changes[from][to] =
+                    Some(Change { request: ps(&one.request_ns), total: ps(&one.total_ns) });
+            }
+        }
+        let ghz = wish.map_or(f64::INFINITY, |wish| states[wish].1);
+        let shared = |cores: Range<usize>| Shared {
+            cores,
+            target: Wish(wish),
+            ghz,
+            ramp: None,
+            generation: 0,
+            is_changed: false,
+        };
+        let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
+        let of_package = of_package.and_then(|cores| usize::try_from(cores).ok()).unwrap_or(cores);
+        let domains: Vec<Shared> =
+            domains(model, cores, of_package.max(1)).into_iter().map(shared).collect();
+        let mut domain_of = vec![0; cores];
+        for (index, domain) in domains.iter().enumerate() {
+            domain_of[domain.cores.clone()].fill(index);
+        }
+        let kind = model.clock.domain.as_ref().map(|domain| domain.value);
+        Some(Self {
+            model: model.identity.name.clone(),
+            states,
+            changes,
+            wishes: vec![Wish(wish); cores],
+            domains,
+            domain_of,
+            of_package: of_package.max(1),
+            is_whole: kind == Some(Domain::Cluster),
+            curve: curve.cloned(),
+            busy: Vec::new(),
+        })
+    }
+
+    /// The clock that the core's domain allows (GHz); infinite if only the level does.
+    pub(crate) fn ghz(&self, core: usize) -> f64 {
+        self.domains[self.domain_of[core]].ghz
+    }
+
+    /// The domain of a core.
+    pub(crate) fn domain(&self, core: usize) -> usize {
+        self.domain_of[core]
+    }
+
+    /// The cores of a domain.
+    pub(crate) fn cores(&self, domain: usize) -> Range<usize> {
+        self.domains[domain].cores.clone()
+    }
+
+    /// The domains of a core's package.
+    pub(crate) fn neighbours(&self, core: usize) -> Range<usize> {
+        let first = core - core % self.of_package;
+        let last = (first + self.of_package).min(self.domain_of.len()) - 1;
+        self.domain_of[first]..self.domain_of[last] + 1
+    }
+
+    /// The core asks for this P-state from now on: what that takes, beside the call if it has it already.
+    ///
+    /// # Errors
+    /// If the model does not say what changing from the one to the other takes.
+    pub(crate) fn ask(&mut self, core: usize, wish: usize) -> Result<Change, SimError> {
+        let from = std::mem::replace(&mut self.wishes[core], Wish(Some(wish))).0.unwrap_or(0);
+        if from == wish {
+            return Ok(Change::default());
+        }
+        let name = |index: usize| self.states[index].0.clone();
+        self.changes[from][wish].ok_or_else(|| SimError::NoTransition {
+            model: self.model.clone(),
+            from: name(from),
+            to: name(wish),
+        })
+    }
+
+    /// What changing from one clock to another takes: that between the P-states that are nearest (GHz).
+    pub(crate) fn change(&self, from: f64, to: f64) -> Option<Change> {
+        let nearest = |ghz: f64| {
+            let away = |index: &usize| (self.states[*index].1 - ghz).abs();
+            (0..self.states.len()).min_by(|one, other| away(one).total_cmp(&away(other)))
+        };
+        self.changes[nearest(from)?][nearest(to)?]
+    }
+
+    /// Sets the domains of a core's package to what rules now, the clock being `fastest` where nothing is asked for (GHz). Clocks that
+    /// change do so from `begin` on; those of this core's domain were asked for if `asked` says how long that takes, others begin now.
+    /// The package's domains.
+    pub(crate) fn rule(
+        &mut self,
+        now: Moment,
+        core: usize,
+        asked: Option<(Moment, Moment)>,
+        fastest: f64,
+        is_active: impl Fn(usize) -> bool,
+    ) -> Range<usize> {
+        let domains = self.neighbours(core);
+        let cap = self.cap(domains.clone(), fastest, &is_active);
+        for index in domains.clone() {
+            let Some(wish) = self.fastest_wish(index, &is_active) else { continue };
+            let target = wish.max(cap);
+            let from = std::mem::replace(&mut self.domains[index].target, target);
+            if from == target {
+                continue;
+            }
+            let known = self.changes[from.0.unwrap_or(0)][target.0.unwrap_or(0)];
+            let (begin, end) = match asked.filter(|_| index == self.domain_of[core]) {
+                Some(asked) => asked,
+                None => {
+                    let total = known.and_then(|known| known.total).unwrap_or(0);
+                    (now, now.saturating_add(total))
+                }
+            };
+            self.ramp(index, begin, end, fastest);
+        }
+        domains
+    }
+
+    /// The clock of a core that has its own is at one now, and rises to what it is allowed within a span (GHz).
+    pub(crate) fn rise(&mut self, now: Moment, core: usize, from: f64, span: Moment, fastest: f64) {
+        let index = self.domain_of[core];
+        if self.domains[index].cores.len() == 1 && self.domains[index].ghz > from {
+            self.domains[index].ghz = from;
+            self.ramp(index, now, now.saturating_add(span), fastest);
+        }
+    }
+
+    /// The next step of a domain's ramp is taken.
+    pub(crate) fn step(&mut self, index: usize) {
+        let clock = self.clock(self.domains[index].target);
+        let domain = &mut self.domains[index];
+        let Some(ramp) = &mut domain.ramp else { return };
+        ramp.done += 1;
+        domain.ghz =
+            ramp.from + (ramp.to - ramp.from) * f64::from(ramp.done) / f64::from(ramp.steps);
+        if ramp.done == ramp.steps {
+            (domain.ghz, domain.ramp) = (clock, None);
+        }
+    }
+
+    /// Whether the domain's clock, or where that goes, has changed since this was last asked.
+    pub(crate) fn has_changed(&mut self, index: usize) -> bool {
+        std::mem::take(&mut self.domains[index].is_changed)
+    }
+
+    /// When a domain's next step is due, and the number that an event for it has: one of an earlier number is void.
+    pub(crate) fn next(&self, index: usize) -> Option<(Moment, u32)> {
+        let domain = &self.domains[index];
+        Some((domain.ramp.as_ref()?.next(), domain.generation))
+    }
+
+    /// Whether an event of this number still holds.
+    pub(crate) fn is_due(&self, index: usize, generation: u32) -> bool {
+        self.domains[index].ramp.is_some() && self.domains[index].generation == generation
+    }
+
+    /// Lets the domain's clock go to its target within this time, the clock being `fastest` where nothing is asked for (GHz).
+    fn ramp(&mut self, index: usize, begin: Moment, end: Moment, fastest: f64) {
+        let clock = self.clock(self.domains[index].target);
+        let domain = &mut self.domains[index];
+        domain.generation = domain.generation.wrapping_add(1);
+        domain.is_changed = true;
+        let (from, to) = (domain.ghz.min(fastest), clock.min(fastest));
+        let steps = steps(from, to);
+        domain.ramp =
+            (end > begin && steps > 0).then_some(Ramp { from, to, begin, end, steps, done: 0 });
+        domain.ghz = if domain.ramp.is_some() { from } else { clock };
+    }
+
+    /// The clock of what is asked for (GHz).
+    fn clock(&self, wish: Wish) -> f64 {
+        wish.0.map_or(f64::INFINITY, |state| self.states[state].1)
+    }
+
+    /// The fastest that the domain's cores ask for which execute; `None` if none does.
+    fn fastest_wish(&self, domain: usize, is_active: impl Fn(usize) -> bool) -> Option<Wish> {
+        let cores = self.domains[domain].cores.clone();
+        cores.filter(|core| is_active(*core)).map(|core| self.wishes[core]).min()
+    }
+
+    /// The fastest that rated power allows all cores of these domains to have.
+    fn cap(
+        &mut self,
+        domains: Range<usize>,
+        fastest: f64,
+        is_active: &impl Fn(usize) -> bool,
+    ) -> Wish {
+        let Some(curve) = self.curve.take() else { return Wish(None) };
+        let mut busy = std::mem::take(&mut self.busy);
+        let mut allowed = Wish(None);
+        for cap in std::iter::once(None).chain((0..self.states.len()).map(Some)).map(Wish) {
+            allowed = cap;
+            busy.clear();
+            for domain in domains.clone() {
+                let Some(wish) = self.fastest_wish(domain, is_active) else { continue };
+                let ghz = self.clock(wish.max(cap)).min(fastest);
+                let counts = |core: &usize| self.is_whole || is_active(*core);
+                let cores = self.domains[domain].cores.clone().filter(counts);
+                busy.extend(cores.map(|_| ghz));
+            }
+            if curve.allows(&busy) {
+                break;
+            }
+        }
+        (self.curve, self.busy) = (Some(curve), busy);
+        allowed
+    }
+}
+
+/// How many steps there are between two clocks (GHz).
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clocks are finite, and not more than some GHz apart; others saturate"
+)]
+fn steps(from: f64, to: f64) -> u32 {
+    // A step of 100 MHz is not two, whatever rounding makes of it.
+    ((to - from).abs() / STEP_GHZ - 1e-6).ceil() as u32
+}
+
+/// Which cores share a clock, in order.
+fn domains(model: &Model, cores: usize, of_package: usize) -> Vec<Range<usize>> {
+    let whole = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let sizes: Vec<usize> = match model.clock.domain.as_ref().map(|domain| domain.value) {
+        Some(Domain::Package) => vec![of_package],
+        Some(Domain::Cluster) => {
+            model.clusters.iter().map(|cluster| whole(cluster.cores.value)).collect()
+        }
+        Some(Domain::Core) | None => Vec::new(),
+    };
+    let mut domains = Vec::new();
+    for package in (0..cores).step_by(of_package) {
+        let end = (package + of_package).min(cores);
+        let mut first = package;
+        let mut sizes = sizes.iter();
+        while first < end {
+            // Cores that no cluster has are on their own.
+            let last = first.saturating_add(sizes.next().copied().unwrap_or(1).max(1)).min(end);
+            domains.push(first..last);
+            first = last;
+        }
+    }
+    domains
+}

@@ -1,0 +1,245 @@
+//! P-states that programs ask for: what that costs, who shares a clock, and what rated power allows.
+
+use super::*;
+
+fn shipped(name: &str) -> Model {
+    Model::parse(std::path::Path::new(name), builtin(name).unwrap()).unwrap()
+}
+
+/// A machine of this model whose cores ask for this P-state at the begin.
+fn starting(name: &str, cores: u32, pstate: Option<&str>) -> Machine<()> {
+    let pstate = pstate.map(str::to_owned);
+    Machine::new(&shipped(name), Settings { cores, pstate, ..Settings::default() }, ()).unwrap()
+}
+
+/// The place of the FX-8120's P-states is in their names.
+const SLOW: usize = 6;
+
+fn cycles(machine: &Machine<()>, thread: usize) -> f64 {
+    machine.threads().nth(thread).unwrap().instructions.iter().sum()
+}
+
+#[track_caller]
+fn close(found: f64, expected: f64) {
+    assert!((found / expected - 1.0).abs() < 1e-4, "{found}, expected {expected}");
+}
+
+/// Paper 002 Table 4, P6 to P0: 471 ns of request, and the clock is there after 56 747 ns; it rises evenly (§4.4).
+#[test]
+fn a_request_keeps_the_core_and_then_the_clock_ramps() {
+    let run = |us: Moment| {
+        let mut machine = starting("fx-8120", 8, Some("P6"));
+        let code = Step::Run(scalar(Extent::Time(us * US)));
+        machine.spawn("a", Box::new(Script::once([Step::Ask(0), code])), Some(0));
+        machine.run(us * US).unwrap();
+        assert_eq!(machine.cores().next().unwrap().stolen, 471 * PS);
+        cycles(&machine, 0)
+    };
+    let ramp = 56_747.0 - 471.0;
+    close(run(100), ramp * (1.4 + 4.0) / 2.0 + (100_000.0 - 56_747.0) * 4.0);
+    // Half-way, it has risen by half.
+    let (early, late) = (run(28), run(29));
+    assert!(((late - early) / 1000.0 - 2.7).abs() < 0.1, "{}", late - early);
+}
+
+/// On the way down the request takes nearly all of the time: P2 to P6, 7021 of 7445 ns.
+#[test]
+fn going_down_keeps_the_core_for_nearly_all_of_the_time() {
+    let mut machine = starting("fx-8120", 8, Some("P2"));
+    let code = Step::Run(scalar(Extent::Time(100 * US)));
+    machine.spawn("a", Box::new(Script::once([Step::Ask(SLOW), code])), Some(0));
+    machine.run(100 * US).unwrap();
+    close(cycles(&machine, 0), 424.0 * (3.1 + 1.4) / 2.0 + (100_000.0 - 7445.0) * 1.4);
+}
+
+/// Paper 002 §4.4: a critical section that is entered at P6 pays for being boosted to P0 and left at P2, rather than run at P2, from
+/// about 109 us or 436 648 cycles of P0 on.
+#[test]
+fn boosting_pays_from_where_the_paper_says() {
+    let boosted_ns = |cycles: f64| {
+        let mut machine = starting("fx-8120", 8, Some("P6"));
+        let code = Step::Run(scalar(Extent::Instructions(cycles)));
+        // The request at the end keeps the core; what is run after it is one cycle.
+        let end = Step::Run(scalar(Extent::Instructions(1.0)));
+        let steps = [Step::Ask(0), code, Step::Ask(2), end];
+        machine.spawn("a", Box::new(Script::once(steps)), Some(0));
+        machine.run(Moment::MAX).unwrap();
+        machine.threads().next().unwrap().finished.unwrap() as f64 / 1e3
+    };
+    let gain = |cycles: f64| cycles / 3.1 - boosted_ns(cycles);
+    let (mut low, mut high) = (1e5, 1e6);
+    while high - low > 10.0 {
+        let middle = (low + high) / 2.0;
+        (low, high) = if gain(middle) > 0.0 { (low, middle) } else { (middle, high) };
+    }
+    let break_even_us = low / 3.1 / 1e3;
+    assert!((break_even_us / 109.16 - 1.0).abs() < 0.005, "{break_even_us} us");
+}
+
+/// Paper 002 §2.1: a module runs at the faster P-state of its two cores, the others at their own.
+#[test]
+fn cores_of_a_module_share_the_fastest_request() {
+    let mut machine = starting("fx-8120", 8, Some("P2"));
+    let span = Extent::Time(MS);
+    for (core, ask) in [(0, None), (1, Some(SLOW)), (2, Some(SLOW))] {
+        let ask = ask.map(Step::Ask).into_iter();
+        let steps = ask.chain([Step::Run(scalar(span))]);
+        machine.spawn("a", Box::new(Script::once(steps)), Some(core));
+    }
+    machine.run(MS).unwrap();
+    let [first, sibling, other] = [0, 1, 2].map(|thread| cycles(&machine, thread) / 1e6);
+    assert!((first / 3.1 - 1.0).abs() < 1e-6, "{first}");
+    assert!((0.99..1.0).contains(&(sibling / 3.1)), "{sibling}");
+    assert!((0.99..1.02).contains(&(other / 1.4)), "{other}");
+}
+
+/// And when the faster one waits, at that of the other.
+#[test]
+fn who_waits_does_not_count() {
+    let mut machine = starting("fx-8120", 8, Some("P2"));
+    let code = |span| Step::Run(scalar(Extent::Time(span)));
+    machine.spawn("fast", Box::new(Script::once([code(MS)])), Some(0));
+    machine.spawn("slow", Box::new(Script::once([Step::Ask(SLOW), code(2 * MS)])), Some(1));
+    machine.run(2 * MS).unwrap();
+    let slow = cycles(&machine, 1) / 1e6;
+    assert!((0.99..1.01).contains(&(slow / (3.1 + 1.4))), "{slow}");
+}
+
+/// Paper 002 §2.2: one clock for all cores that execute, and Table 5: P8 to P34 takes 14 393 ns, 13 073 of them the request.
+#[test]
+fn a_package_shares_one_clock() {
+    let mut machine = starting("i7-4770", 2, Some("P8"));
+    let code = |span| Step::Run(scalar(Extent::Time(span)));
+    machine.spawn("slow", Box::new(Script::once([code(2 * MS)])), Some(0));
+    let steps = [Step::Sleep(MS), Step::Ask(1), code(MS / 2)];
+    machine.spawn("fast", Box::new(Script::once(steps)), Some(1));
+    machine.run(2 * MS).unwrap();
+    assert_eq!(machine.cores().nth(1).unwrap().stolen, 13_073 * PS);
+    // The other one runs on at 0.8 GHz while the request is made; at 3.4 until the fast one has finished, and slower and slower for
+    // 17 288 ns then (P34 to P8).
+    let expected = 0.8 * 1_000_000.0
+        + 0.8 * 13_073.0
+        + 2.1 * 1320.0
+        + 3.4 * (500_000.0 - 14_393.0)
+        + 2.1 * 17_288.0
+        + 0.8 * (500_000.0 - 17_288.0);
+    close(cycles(&machine, 0), expected);
+}
+
+#[test]
+fn what_the_model_does_not_tell_is_refused() {
+    let mut machine = starting("fx-8120", 8, Some("P3"));
+    machine.spawn("a", Box::new(Script::once([Step::Ask(5)])), None);
+    assert_eq!(
+        machine.run(MS).unwrap_err().to_string(),
+        "the model of AMD FX-8120 has no `[[transition]]` from P3 to P5, which a thread asks for"
+    );
+    let settings =
+        |pstate: &str| Settings { pstate: Some(pstate.to_owned()), ..Settings::default() };
+    let refused = |name, pstate| Machine::new(&shipped(name), settings(pstate), ()).unwrap_err();
+    assert!(refused("i7-4770", "P9").to_string().ends_with("`P9`, expected P39, P34, P20, P8"));
+    assert!(refused("i9-7940x", "P1").to_string().ends_with("expected none: it has no P-states"));
+}
+
+/// The clocks (GHz) of so many cores of the FX-8120 after a while, which execute after having asked for this.
+fn clocks(asks: &[(usize, Option<usize>)]) -> Vec<f64> {
+    let mut machine = starting("fx-8120", 8, None);
+    let rate = |machine: &Machine<()>| -> Vec<f64> {
+        (0..asks.len()).map(|thread| cycles(machine, thread)).collect()
+    };
+    for (core, ask) in asks {
+        // P0 to P6 is not measured, but P0 to P2 and P2 to P6 are.
+        let by = ask.map_or(Vec::new(), |ask| {
+            if ask == SLOW { vec![Step::Ask(2), Step::Ask(SLOW)] } else { vec![Step::Ask(ask)] }
+        });
+        let steps = by.into_iter().chain([Step::Run(scalar(Extent::Time(MS)))]);
+        machine.spawn("a", Box::new(Script::once(steps)), Some(*core));
+    }
+    machine.run(MS / 2).unwrap();
+    let before = rate(&machine);
+    machine.run(MS / 2 + 100 * US).unwrap();
+    let after = rate(&machine);
+    after
+        .iter()
+        .zip(before)
+        .map(|(after, before)| ((after - before) / 1e4).round() / 10.0)
+        .collect()
+}
+
+/// Paper 002 §2.1: one core or module reaches P0 if the others wait or run at P6; all cores together run at P2.
+#[test]
+fn rated_power_limits_the_boost() {
+    assert_eq!(clocks(&[(0, None)]), [4.0]);
+    assert_eq!(clocks(&[(0, None), (1, None)]), [4.0, 4.0]);
+    let all: Vec<(usize, Option<usize>)> = (0..8).map(|core| (core, None)).collect();
+    assert_eq!(clocks(&all), [3.1; 8]);
+    let module: Vec<(usize, Option<usize>)> =
+        (0..8).map(|core| (core, (core > 1).then_some(SLOW))).collect();
+    assert_eq!(clocks(&module), [4.0, 4.0, 1.4, 1.4, 1.4, 1.4, 1.4, 1.4]);
+    // A second module is too much.
+    assert_eq!(clocks(&[(0, None), (2, None)]), [3.1, 3.1]);
+}
+
+/// What a governor in software waits for: a model's own times instead of those that are assumed where it has none.
+#[test]
+fn governors_pay_what_the_model_says() {
+    let text = r#"
+schema = "dimmer/model/1"
+name = "Made up"
+vendor = "V"
+microarchitecture = "M"
+[[level]]
+name = "L0"
+bins = [{ cores = 1, mhz = { value = 3000, source = "s" } }]
+[[level]]
+name = "L1"
+bins = [{ cores = 1, mhz = { value = 2000, source = "s" } }]
+[[rule]]
+class = "heavy-512"
+level = { value = "L1", source = "s" }
+[request]
+throttled_ns = { value = 0, source = "s" }
+stall_ns = { value = 0, source = "s" }
+[release]
+hold_ns = { value = 0, source = "s" }
+[[pstate]]
+name = "P0"
+mhz = { value = 3000, source = "s" }
+[[pstate]]
+name = "P1"
+mhz = { value = 2000, source = "s" }
+"#;
+    let transitions = r#"
+[[transition]]
+from = "P0"
+to = "P1"
+request_ns = { value = 5_000, source = "s" }
+total_ns = { value = 5_000, source = "s" }
+[[transition]]
+from = "P1"
+to = "P0"
+request_ns = { value = 500, source = "s" }
+total_ns = { value = 20_500, source = "s" }
+"#;
+    let run = |text: &str| {
+        let model = Model::parse(std::path::Path::new("made-up"), text).unwrap();
+        let settings = Settings { governor: Governor::User, ..Settings::default() };
+        let mut machine = Machine::new(&model, settings, ()).unwrap();
+        let l0 = LicenceLevel::new(0);
+        let steps = vec![
+            (Step::Run(scalar(Extent::Time(100 * US))), l0),
+            (Step::Run(heavy(Extent::Time(100 * US))), LicenceLevel::new(1)),
+            (Step::Run(scalar(Extent::Time(100 * US))), l0),
+        ];
+        let program = Script::new(steps, 1).under(Governor::User);
+        machine.spawn("a", Box::new(program), None);
+        machine.run(300 * US).unwrap();
+        (machine.cores().next().unwrap().stolen, cycles(&machine, 0))
+    };
+    // Calls at the begin, before the wide code and after it: 1 us each is assumed.
+    assert_eq!(run(text).0, 3 * US);
+    let (stolen, with) = run(&(text.to_owned() + transitions));
+    assert_eq!(stolen, US + 5 * US + US / 2);
+    // Two of wide code a cycle; after it, 20 us of ramp from 2 to 3 GHz.
+    close(with, 3.0 * 99e3 + 2.0 * 2.0 * 95e3 + 2.5 * 20e3 + 3.0 * 79.5e3);
+}
