@@ -38,6 +38,7 @@ pub mod steal;
 pub mod symbols;
 pub mod tile;
 pub mod topology;
+pub mod travel;
 pub mod turbo;
 pub mod unavailable;
 pub mod uprobes;

@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 
-use dimmer_host::affinity;
+use dimmer_host::{affinity, travel};
 
 use crate::cores::{self, Cores};
 use crate::lane::{BACK, IDLE, Lane, TRAVEL};
@@ -25,12 +25,6 @@ use crate::stack::Stack;
 use crate::switch::{self, Context, Message, switch};
 use crate::word::Patience;
 use crate::worker::{Own, Shared};
-
-/// The kernel lets programs change the FS base (`AT_HWCAP2`).
-const HWCAP2_FSGSBASE: u64 = 1 << 1;
-
-/// Asks which shadow-stack features are on (`arch_prctl(2)`).
-const ARCH_SHSTK_STATUS: libc::c_long = 0x5005;
 
 /// Why a thread has to stay where it is.
 #[derive(Debug, thiserror::Error)]
@@ -75,14 +69,10 @@ thread_local! {
 
 /// Whether this machine and process let threads travel.
 pub(crate) fn check() -> Result<(), CannotTravel> {
-    // SAFETY: reads what the kernel told the process at its start.
-    if unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE == 0 {
+    if !travel::can_change_thread_pointer() {
         return Err(CannotTravel::ThreadPointer);
     }
-    let mut features: u64 = 0;
-    // SAFETY: the kernel writes 64 bits, or refuses.
-    let told = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut features) };
-    if told == 0 && features != 0 {
+    if travel::has_shadow_stack() {
         return Err(CannotTravel::ShadowStack);
     }
     Ok(())

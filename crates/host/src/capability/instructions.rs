@@ -2,7 +2,7 @@
 
 use super::{Area, Capability, Context, Subject};
 use crate::cpuid::Feature;
-use crate::{faulting, tile};
+use crate::{faulting, tile, travel};
 
 const AVX2: Subject = Subject {
     id: "avx2",
@@ -27,6 +27,12 @@ const WAITPKG: Subject = Subject {
     title: "user-mode waiting (UMONITOR, UMWAIT, TPAUSE)",
     area: Area::Instructions,
     enables: "workers that wait for work without spinning at full power",
+};
+const TRAVEL: Subject = Subject {
+    id: "travel",
+    title: "threads that change core by themselves (FSGSBASE)",
+    area: Area::Instructions,
+    enables: "borrow and migrate: a thread's stack and thread-local storage go on on a worker",
 };
 const MONITORX: Subject = Subject {
     id: "monitorx",
@@ -59,6 +65,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         avx2(context),
         avx512(context),
         amx(context),
+        travel(context),
         waitpkg(context),
         monitorx(context),
         monitor(context),
@@ -117,6 +124,21 @@ fn amx(context: &Context) -> Capability {
         .filter_map(|feature| feature.name().strip_prefix("amx_"))
         .collect();
     AMX.available(format!("{}; permission is given on request", kinds.join(", ")))
+}
+
+fn travel(context: &Context) -> Capability {
+    if !context.cpuid.has(Feature::Fsgsbase) {
+        return TRAVEL.not_applicable("the processor does not show fsgsbase");
+    }
+    if context.root.is_live() && !travel::can_change_thread_pointer() {
+        let remedy = "use Linux 5.9 or later, without nofsgsbase on its command line";
+        return TRAVEL.unavailable("the kernel does not let programs change the FS base", remedy);
+    }
+    if context.root.is_live() && travel::has_shadow_stack() {
+        let remedy = "start without GLIBC_TUNABLES=glibc.cpu.hwcaps=SHSTK";
+        return TRAVEL.unavailable("shadow stacks are on in this process", remedy);
+    }
+    TRAVEL.available("fsgsbase, no shadow stack")
 }
 
 fn waitpkg(context: &Context) -> Capability {

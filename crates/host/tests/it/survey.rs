@@ -58,6 +58,7 @@ fn finds_everything_on_a_skylake_server_as_root() {
             + avx2: avx2, fma
             + avx512: f, dq, cd, bw, vl
             . amx: the processor shows none
+            + travel: fsgsbase, no shadow stack
             . waitpkg: the processor shows none
             . monitorx: the processor shows none
             + monitor: privileged: the kernel's idle loop uses it
@@ -103,6 +104,7 @@ fn says_why_a_cloud_machine_has_nothing() {
             + avx2: avx2, fma
             + avx512: f, dq, ifma, cd, bw, vl, vbmi, vbmi2, vnni, bitalg, vpopcntdq, fp16, bf16
             + amx: bf16, int8, fp16; permission is given on request
+            + travel: fsgsbase, no shadow stack
             . waitpkg: the processor shows none
             . monitorx: the processor shows none
             . monitor: the hypervisor does not show it to this guest
@@ -166,6 +168,7 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             + avx2: avx2, fma
             + avx512: f, dq, ifma, cd, bw, vl, vbmi, vbmi2, vnni, bitalg, vpopcntdq, vp2intersect, bf16
             . amx: the processor shows none
+            + travel: fsgsbase, no shadow stack
             . waitpkg: the processor shows none
             . monitorx: the hypervisor does not show it to this guest
             . monitor: the hypervisor does not show it to this guest
@@ -223,6 +226,7 @@ fn names_the_missing_permissions_on_a_desktop() {
             + avx2: avx2, fma
             . avx512: the processor has none
             . amx: the processor shows none
+            + travel: fsgsbase, no shadow stack
             + waitpkg: up to 100000 TSC ticks at a time, C0.1 and C0.2
             . monitorx: the processor shows none
             + monitor: privileged: the kernel's idle loop uses it
