@@ -10,6 +10,7 @@ use dimmer_processor::units::CpuId;
 use toml::de::{DeTable, DeValue};
 
 use crate::cores::{Cores, StartError};
+use crate::region;
 
 /// The environment variable that says what becomes of regions: a [`Decision`] for all of them, or `file:PATH`.
 pub const POLICY: &str = "DIMMER_POLICY";
@@ -78,8 +79,18 @@ pub struct Settings {
     /// Sites that nothing else is said of.
     default: Decision,
     /// By the site's name.
-    sites: BTreeMap<String, Decision>,
+    sites: BTreeMap<String, Rule>,
     cores: Vec<CpuId>,
+    /// The policy's file, if it has one.
+    file: Option<PathBuf>,
+}
+
+/// What a policy's file says of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rule {
+    decision: Decision,
+    /// Where, from 1.
+    line: usize,
 }
 
 impl Settings {
@@ -115,10 +126,12 @@ impl Settings {
     fn read(path: &Path) -> Result<Self, SettingsError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text).map_err(|(at, what)| {
-            let line = text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1;
-            SettingsError::File { path: path.to_owned(), line, what }
-        })
+        let settings = Self::parse(&text).map_err(|(at, what)| SettingsError::File {
+            path: path.to_owned(),
+            line: line_of(&text, at),
+            what,
+        })?;
+        Ok(Self { file: Some(path.to_owned()), ..settings })
     }
 
     /// A policy's text; else what is wrong with it, and where.
@@ -137,9 +150,9 @@ impl Settings {
                 ("default", _) => settings.default = decision(value)?,
                 ("sites", DeValue::Table(sites)) => {
                     for (name, value) in sites {
-                        settings
-                            .sites
-                            .insert(name.get_ref().clone().into_owned(), decision(value)?);
+                        let line = line_of(text, name.span().start);
+                        let rule = Rule { decision: decision(value)?, line };
+                        settings.sites.insert(name.get_ref().clone().into_owned(), rule);
                     }
                 }
                 ("sites", _) => {
@@ -157,12 +170,28 @@ impl Settings {
     /// What becomes of a site.
     #[must_use]
     pub fn decision(&self, site: &str) -> Decision {
-        self.sites.get(site).copied().unwrap_or(self.default)
+        self.sites.get(site).map_or(self.default, |rule| rule.decision)
     }
 
     /// Whether any region is to be moved.
     fn moves(&self) -> bool {
-        self.sites.values().chain([&self.default]).any(|decision| *decision != Decision::Stay)
+        let of_sites = self.sites.values().map(|rule| rule.decision);
+        of_sites.chain([self.default]).any(|decision| decision != Decision::Stay)
+    }
+
+    /// For each rule of the policy's file whose site is none of `entered`: where it stands, and what there is instead.
+    fn unknown(&self, entered: &[String]) -> Vec<String> {
+        let Some(path) = &self.file else { return Vec::new() };
+        let unknown = self.sites.iter().filter(|(name, _)| !entered.contains(name));
+        let known = if entered.is_empty() {
+            "none was entered".to_owned()
+        } else {
+            format!("entered were {}", entered.join(", "))
+        };
+        let tell = |(name, rule): (&String, &Rule)| {
+            format!("{}:{}: no region `{name}` was entered; {known}", path.display(), rule.line)
+        };
+        unknown.map(tell).collect()
     }
 
     /// Dedicates the cores, if regions are to be moved; else, or where that fails, says why once, and nothing moves.
@@ -182,11 +211,30 @@ impl Settings {
 pub(crate) fn of_process() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
-        Settings::from_environment().unwrap_or_else(|error| {
+        let settings = Settings::from_environment().unwrap_or_else(|error| {
             complain(&error);
             Settings::default()
-        })
+        });
+        if settings.file.is_some() {
+            // Without memory for it, nothing is said.
+            // SAFETY: the handler takes nothing, and code of a program that ends is still there.
+            unsafe { libc::atexit(tell_unknown) };
+        }
+        settings
     })
+}
+
+/// At the program's end: which rules of the policy's file were for no region of it.
+extern "C" fn tell_unknown() {
+    let entered: Vec<String> = region::sites().iter().map(|site| site.name()).collect();
+    for line in of_process().unknown(&entered) {
+        let _ = writeln!(io::stderr(), "dimmer: {line}");
+    }
+}
+
+/// The line, from 1, of a place in a text.
+fn line_of(text: &str, at: usize) -> usize {
+    text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1
 }
 
 /// Tells the user what is wrong with the settings: a program under way has no other way to learn it.
@@ -232,6 +280,10 @@ mod tests {
         assert_eq!(settings.decision("parse"), Decision::Borrow);
         assert_eq!(settings.decision("codec.c:12"), Decision::Offload);
         assert_eq!(settings.decision("other"), Decision::Stay);
+        let settings = Settings { file: Some("p.toml".into()), ..settings };
+        let told = settings.unknown(&["parse".to_owned(), "b".to_owned()]);
+        assert_eq!(told, ["p.toml:4: no region `codec.c:12` was entered; entered were parse, b"]);
+        assert!(settings.unknown(&["parse".to_owned(), "codec.c:12".to_owned()]).is_empty());
     }
 
     #[test]
