@@ -50,6 +50,16 @@ fn bad_input(error: impl ToString) -> anyhow::Error {
 }
 
 fn main() -> ExitCode {
+    output::quiet_closed_pipes();
+    std::panic::catch_unwind(run_command).unwrap_or_else(|panic| {
+        if output::is_closed_pipe(panic.as_ref()) {
+            return ExitCode::from(output::CLOSED_PIPE);
+        }
+        std::panic::resume_unwind(panic)
+    })
+}
+
+fn run_command() -> ExitCode {
     let arguments = Arguments::parse();
     let root = arguments.root.map_or_else(Root::live, Root::new);
     let result = match &arguments.command {

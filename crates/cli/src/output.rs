@@ -95,6 +95,28 @@ fn tempfile_in(path: &Path) -> std::io::Result<()> {
     std::fs::remove_file(probe)
 }
 
+/// Exit status when whoever read the output has gone: as if the signal that usually tells so had ended the program.
+pub(crate) const CLOSED_PIPE: u8 = 128 + 13;
+
+/// Whether a panic is that standard output or standard error could not be written to, as in `dimmer scan FILE | head`.
+pub(crate) fn is_closed_pipe(panic: &(dyn std::any::Any + Send)) -> bool {
+    panic.downcast_ref::<String>().is_some_and(|said| says_closed_pipe(said))
+}
+
+fn says_closed_pipe(said: &str) -> bool {
+    said.contains("failed printing to std") && said.contains("Broken pipe")
+}
+
+/// Lets such a panic say nothing: it is no fault of the program, and unwinds it in good order.
+pub(crate) fn quiet_closed_pipes() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !says_closed_pipe(&info.to_string()) {
+            usual(info);
+        }
+    }));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Input that cannot be used: exit status 2, and what would be accepted.
 
-use crate::{dimmer, stderr};
+use crate::{command, dimmer, stderr};
 
 #[track_caller]
 fn check(arguments: &[&str], status: i32, says: &[&str]) {
@@ -63,4 +63,13 @@ fn bench_refuses_what_gives_no_interval_and_no_load() {
     check(&["bench", "nginx", "--rounds", "2"], 2, &["--rounds", "3..=1000"]);
     check(&["bench", "nginx", "--seconds", "0"], 2, &["--seconds", "1..=3600"]);
     check(&["bench", "nginx", "--json", "/proc/no/such/place"], 1, &["/proc/no/such/place"]);
+}
+
+#[test]
+fn a_reader_that_has_gone_ends_a_command_quietly() {
+    let directory = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command(directory.path(), &["doctor"]).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(141), ""));
 }

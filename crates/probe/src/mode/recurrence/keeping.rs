@@ -84,19 +84,26 @@ impl FullSpeed {
     /// Share of the bursts of one series that were kept once the memory is filled; NaN without
     /// bursts, or if too many stand-ins were cold.
     pub(super) fn share(self, run: &Run) -> f64 {
-        // The first stand-in is cold at any gap.
-        let warm = share_below(run.stand_ins.get(1..).unwrap_or_default(), self.warm_ns);
-        if warm < WARM {
+        if self.is_cold(std::slice::from_ref(run)) {
             return f64::NAN;
         }
-        share_below(run.bursts.get(run.learn..).unwrap_or_default(), self.threshold_ns)
+        let learned = run.bursts.get(run.learn..).unwrap_or_default();
+        share_below(learned.iter(), self.threshold_ns)
+    }
+
+    /// Whether too many stand-ins of these series were cold. Each series has its part in caches by chance, and those of long gaps
+    /// have few stand-ins: all series of a gap together tell more.
+    fn is_cold(self, runs: &[Run]) -> bool {
+        // The first stand-in of a series is cold at any gap.
+        let stand_ins = || runs.iter().flat_map(|run| run.stand_ins.iter().skip(1));
+        share_below(stand_ins(), self.warm_ns) < WARM
     }
 }
 
 /// Share of the times that are less; NaN without times.
-fn share_below(timed: &[Timed], most_ns: f64) -> f64 {
-    let times = || timed.iter().map(|one| one.ns).filter(|ns| ns.is_finite());
-    times().filter(|ns| *ns < most_ns).count() as f64 / times().count() as f64
+fn share_below<'t>(timed: impl Iterator<Item = &'t Timed>, most_ns: f64) -> f64 {
+    let times: Vec<f64> = timed.map(|one| one.ns).filter(|ns| ns.is_finite()).collect();
+    times.iter().filter(|ns| **ns < most_ns).count() as f64 / times.len() as f64
 }
 
 /// What the series of one gap tell.
@@ -113,6 +120,9 @@ impl Keeping {
     /// Of the series that were alone, if there are [`FEWEST`], else of all. `None` without a series that
     /// tells: if even the first, isolated burst is not throttled, somebody else holds the licence.
     pub(super) fn of(runs: &[Run], full_speed: FullSpeed, alone: Alone) -> Option<Self> {
+        if full_speed.is_cold(runs) {
+            return None;
+        }
         let is_kept = |ns: f64| ns < full_speed.threshold_ns;
         let are_alone = runs.iter().filter(|run| alone.is_alone(run)).count() >= FEWEST;
         let tells = |run: &&Run| {
