@@ -240,8 +240,10 @@ impl Observed {
         let nothing = Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
         let slower: Samples = runs.iter().map(|run| run.slower_pct + stalls_pct).collect();
         // Slower by far more than the error, by more than a clock step is at least, and by more
-        // than a change of code costs.
-        let stands_out = slower.centre().is_some_and(|(mean, error)| mean > 4.5 * error);
+        // than a change of code costs. The error of few runs may be small by chance, the interval's is not.
+        let is_above = mean(&slower).is_some_and(|mean| mean.ci95.0 > 0.0);
+        let stands_out =
+            is_above && slower.centre().is_some_and(|(mean, error)| mean > 4.5 * error);
         let is_slow = stands_out
             && slower.quantile(0.5).is_some_and(|pct| {
                 pct > (1.0 / LOWERED - 1.0) * 100.0
