@@ -185,7 +185,7 @@ impl Cores {
     /// Besides two hand-overs it costs two system calls, for signals.
     pub fn borrow<T>(&self, work: impl FnOnce() -> T) -> T {
         let Ok(mut journey) = self.depart() else { return work() };
-        let core = journey.slot() % self.len();
+        let core = journey.usual();
         let _away = journey.go(core);
         work()
     }

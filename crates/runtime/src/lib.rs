@@ -24,6 +24,6 @@ mod word;
 mod worker;
 
 pub use cores::{Cores, Pending, StartError};
-pub use region::{Entered, Region, Site, SiteStatistics, sites, ticks_per_ns};
-pub use settings::{CORES, Decision, POLICY, Settings, SettingsError};
-pub use travel::{Away, CannotTravel, Journey};
+pub use region::{Entered, Region, Site, SiteStatistics, dedicated, sites, ticks_per_ns};
+pub use settings::{CORES, Decision, POLICY, Settings, SettingsError, of_process as settings};
+pub use travel::{Away, CannotTravel, Journey, check as check_travel};

@@ -3,7 +3,9 @@
 //! A [`Site`] is where a region begins in the source. It holds one word, the decision, which is read with one relaxed load; so
 //! whoever decides (today the environment, see [`crate::Settings`]) only writes words, and programs neither ask nor wait.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -22,18 +24,39 @@ const BORROW: u32 = 3;
 /// One entry in so many, on average, is looked at more closely.
 const SAMPLE: u32 = 256;
 
-/// A place in a program where a region begins: a `static` of its own, made by [`region!`](crate::region!).
+/// A place in a program where a region begins: a static variable of its own, whose address must stay valid until the process
+/// ends. Other languages lay it out themselves, all zero but for line and texts.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Site {
-    name: &'static str,
-    file: &'static str,
-    line: u32,
-    /// The decision.
+    /// The decision. 0: nobody has entered it yet.
     word: AtomicU32,
+    /// Where it stands in its file, from 1.
+    line: u32,
+    /// Its name. Empty: it is called `FILE:LINE`.
+    name: *const c_char,
+    /// Bytes in the name.
+    name_length: usize,
+    /// Its source file.
+    file: *const c_char,
+    /// Bytes in the file's name.
+    file_length: usize,
+    /// Entries so far, estimated from those that were looked at.
     calls: AtomicU64,
+    /// How many were looked at.
     sampled: AtomicU64,
+    /// How long those took, in ticks of the time-stamp counter.
     sampled_ticks: AtomicU64,
 }
+
+// SAFETY: what is not atomic never changes, and the texts are as static as the site.
+unsafe impl Send for Site {}
+
+// SAFETY: as above.
+unsafe impl Sync for Site {}
+
+// What other languages write down; `DIMMER_SITE` in the C header counts on it.
+const _: () = assert!(size_of::<Site>() == 64 && std::mem::offset_of!(Site, word) == 0);
 
 /// What a site has seen. Calls are estimated from samples, one in 256 on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,12 +101,13 @@ impl Drop for Trip {
     }
 }
 
-/// What [`Site::enter`] did, for [`Site::exit`] to end.
+/// How a region was entered, for its exit. All zero: nothing is to be done there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Entered {
-    /// When it began (ticks), if it is sampled; else 0.
+    /// When it began (ticks of the time-stamp counter), if it is looked at; else 0.
     since: u64,
-    /// The thread was moved.
+    /// Whether this has moved the thread.
     has_moved: bool,
 }
 
@@ -108,10 +132,12 @@ impl Site {
     #[must_use]
     pub const fn new(name: &'static str, file: &'static str, line: u32) -> Self {
         Self {
-            name,
-            file,
-            line,
             word: AtomicU32::new(UNDECIDED),
+            line,
+            name: name.as_ptr().cast(),
+            name_length: name.len(),
+            file: file.as_ptr().cast(),
+            file_length: file.len(),
             calls: AtomicU64::new(0),
             sampled: AtomicU64::new(0),
             sampled_ticks: AtomicU64::new(0),
@@ -121,17 +147,19 @@ impl Site {
     /// Its name; without one of its own, `FILE:LINE`.
     #[must_use]
     pub fn name(&self) -> String {
-        if self.name.is_empty() {
-            format!("{}:{}", self.file, self.line)
+        if self.name_length == 0 {
+            format!("{}:{}", self.place().0, self.line)
         } else {
-            self.name.to_owned()
+            // SAFETY: the site's own text.
+            unsafe { text(self.name, self.name_length) }.into_owned()
         }
     }
 
-    /// Where it stands.
+    /// Where it stands: file and line.
     #[must_use]
-    pub fn place(&self) -> (&'static str, u32) {
-        (self.file, self.line)
+    pub fn place(&self) -> (Cow<'static, str>, u32) {
+        // SAFETY: the site's own text.
+        (unsafe { text(self.file, self.file_length) }, self.line)
     }
 
     /// Begins a region that ends where the result is dropped. Regions may be nested; within one that has moved the thread, others
@@ -141,7 +169,7 @@ impl Site {
         Region { site: self, entered: self.enter(), not_send: PhantomData }
     }
 
-    /// Begins a region that [`Site::exit`] ends on the same thread.
+    /// Begins a region that [`Site::exit`] ends on the same thread. Neither changes `errno`.
     #[inline]
     pub fn enter(&'static self) -> Entered {
         let until = UNTIL_SAMPLE.get().wrapping_sub(1);
@@ -221,6 +249,7 @@ impl Site {
     #[cold]
     #[inline(never)]
     fn enter_slowly(&'static self) -> Entered {
+        let _errno = KeepErrno::new();
         let decision = self.decision();
         if decision == STAY {
             let until = UNTIL_SAMPLE.get().wrapping_sub(1);
@@ -240,6 +269,7 @@ impl Site {
     #[cold]
     #[inline(never)]
     fn exit_slowly(&'static self, entered: Entered) {
+        let _errno = KeepErrno::new();
         if entered.has_moved {
             come_home();
         }
@@ -259,11 +289,44 @@ impl Site {
                 return std::mem::take(&mut trip.lingers);
             }
             let Ok(journey) = cores.depart() else { return false };
-            let Some(landed) = journey.land(journey.slot() % cores.len()) else { return false };
+            let Some(landed) = journey.land(journey.usual()) else { return false };
             *trip = Some(Trip { landed, recurs, lingers: false, _journey: journey });
             true
         };
         TRIP.try_with(depart).unwrap_or(false)
+    }
+}
+
+/// A site's text. Other languages need not write UTF-8.
+///
+/// # Safety
+/// So many bytes from there on never change.
+unsafe fn text(start: *const c_char, length: usize) -> Cow<'static, str> {
+    // SAFETY: as the caller says.
+    let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) };
+    String::from_utf8_lossy(bytes)
+}
+
+/// Puts `errno` back when it is dropped: a program asks for it after a region in which a call has failed.
+struct KeepErrno {
+    /// Thread-local storage, which travels with the thread.
+    place: *mut i32,
+    number: i32,
+}
+
+impl KeepErrno {
+    fn new() -> Self {
+        // SAFETY: needs nothing.
+        let place = unsafe { libc::__errno_location() };
+        // SAFETY: the thread's own variable.
+        Self { place, number: unsafe { *place } }
+    }
+}
+
+impl Drop for KeepErrno {
+    fn drop(&mut self) {
+        // SAFETY: the thread's own variable.
+        unsafe { *self.place = self.number };
     }
 }
 
@@ -325,8 +388,9 @@ pub fn sites() -> Vec<&'static Site> {
     SITES.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The process's dedicated cores, as the environment names them; `None` where there are none.
-fn dedicated() -> Option<&'static Cores> {
+/// The process's dedicated cores, as [`crate::CORES`] names them, started when they are first asked for; `None` where there are none.
+#[must_use]
+pub fn dedicated() -> Option<&'static Cores> {
     static CORES: OnceLock<Option<Cores>> = OnceLock::new();
     CORES.get_or_init(|| settings::of_process().start()).as_ref()
 }

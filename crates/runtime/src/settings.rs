@@ -194,9 +194,15 @@ impl Settings {
         unknown.map(tell).collect()
     }
 
-    /// Dedicates the cores, if regions are to be moved; else, or where that fails, says why once, and nothing moves.
+    /// What becomes of sites that nothing else is said of.
+    #[must_use]
+    pub fn policy(&self) -> Decision {
+        self.default
+    }
+
+    /// Dedicates the cores that are named; where that fails, says why once, and nothing moves.
     pub(crate) fn start(&self) -> Option<Cores> {
-        if !self.moves() {
+        if self.cores.is_empty() {
             return None;
         }
         let root = Root::live();
@@ -207,8 +213,8 @@ impl Settings {
     }
 }
 
-/// The process's settings; where they are wrong, that is said once, and nothing moves.
-pub(crate) fn of_process() -> &'static Settings {
+/// The process's settings, read once; where they are wrong, that is said once, and nothing moves.
+pub fn of_process() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
         let settings = Settings::from_environment().unwrap_or_else(|error| {

@@ -68,7 +68,10 @@ thread_local! {
 }
 
 /// Whether this machine and process let threads travel.
-pub(crate) fn check() -> Result<(), CannotTravel> {
+///
+/// # Errors
+/// Why they do not.
+pub fn check() -> Result<(), CannotTravel> {
     if !travel::can_change_thread_pointer() {
         return Err(CannotTravel::ThreadPointer);
     }
@@ -227,9 +230,10 @@ impl<'a> Journey<'a> {
         (!lane.is_null()).then(|| Landed { lane: lane.cast(), worker: worker.cast() })
     }
 
-    /// The thread's lane on every worker.
-    pub(crate) fn slot(&self) -> usize {
-        self.traveller.as_deref().map_or(0, |traveller| traveller.slot)
+    /// The core, by its place in the list, that this thread's work goes to: threads are spread over the cores.
+    #[must_use]
+    pub fn usual(&self) -> usize {
+        self.traveller.as_deref().map_or(0, |traveller| traveller.slot % self.cores.len())
     }
 }
 

@@ -78,5 +78,5 @@ fn a_site_knows_its_name_and_place_and_takes_decisions() {
     assert_eq!((NAMED.name(), BARE.name()), ("named".to_owned(), "a.rs:4".to_owned()));
     NAMED.decide(Decision::Stay);
     assert_eq!(NAMED.run(|| 3), 3);
-    assert_eq!(NAMED.place(), ("a.rs", 3));
+    assert_eq!(NAMED.place(), ("a.rs".into(), 3));
 }
