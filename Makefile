@@ -11,12 +11,20 @@ DIMMER := $(CARGO_TARGET_DIR)/release/dimmer
 PRELOAD := $(CARGO_TARGET_DIR)/release/libdimmer_preload.so
 REPORT := $(CURDIR)/out/report.html
 
-.PHONY: help demo test build install
+# The library for C and C++: where it was built, and what its files say of it.
+LIBRARIES ?= $(CARGO_TARGET_DIR)/release
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+SHARED := libdimmer.so.$(VERSION)
+SONAME := libdimmer.so.$(firstword $(subst ., ,$(VERSION)))
+FACE := crates/libdimmer
+FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@VERSION@|$(VERSION)|'
+
+.PHONY: help demo test build install install-dimmer install-library
 help:
 	@echo "make demo     what can this machine do, and what does wide-vector code cost on it?"
 	@echo "make test     every check of the project (cargo xtask ci)"
 	@echo "make build    $(DIMMER)"
-	@echo "make install  installs dimmer below PREFIX=$(PREFIX)"
+	@echo "make install  installs dimmer, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
 
 demo: build
 	@mkdir -p $(dir $(REPORT))
@@ -30,8 +38,22 @@ test:
 
 build:
 	@./ci/prerequisites.sh
-	cargo build --release --locked --package dimmer-cli --package dimmer-preload
+	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-c
 
 install: build
+	@$(MAKE) --no-print-directory install-dimmer install-library
+
+install-dimmer:
 	install -D --mode=755 $(DIMMER) $(DESTDIR)$(PREFIX)/bin/dimmer
 	install -D --mode=644 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/dimmer/$(notdir $(PRELOAD))
+
+install-library:
+	install -D --mode=644 --target-directory=$(DESTDIR)$(PREFIX)/include $(FACE)/include/dimmer.h $(FACE)/include/dimmer.hpp
+	install -D --mode=755 $(LIBRARIES)/libdimmer.so $(DESTDIR)$(PREFIX)/lib/$(SHARED)
+	ln -sf $(SHARED) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libdimmer.so
+	install -D --mode=644 $(LIBRARIES)/libdimmer.a $(DESTDIR)$(PREFIX)/lib/libdimmer.a
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	$(FILLED) $(FACE)/package/dimmer.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dimmer.pc
+	install -D --mode=644 --target-directory=$(DESTDIR)$(PREFIX)/lib/cmake/dimmer $(FACE)/package/dimmer-config.cmake
+	$(FILLED) $(FACE)/package/dimmer-config-version.cmake.in > $(DESTDIR)$(PREFIX)/lib/cmake/dimmer/dimmer-config-version.cmake

@@ -27,6 +27,16 @@ struct Policy {
 #[derive(Debug, Deserialize)]
 struct Licenses {
     allow: Vec<String>,
+    #[serde(default)]
+    exceptions: Vec<Exception>,
+}
+
+/// Licences that are allowed to one crate.
+#[derive(Debug, Deserialize)]
+struct Exception {
+    #[serde(rename = "crate")]
+    name: String,
+    allow: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -61,15 +71,16 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 }
 
 fn check(policy: &Policy, packages: &[&Package]) -> Result<Vec<Problem>> {
-    let allowed = policy
-        .licenses
-        .allow
-        .iter()
-        .map(|name| Licensee::parse(name).with_context(|| format!("deny.toml: licence {name}")))
-        .collect::<Result<Vec<_>>>()?;
+    let allowed = licensees(&policy.licenses.allow)?;
     let mut problems = Vec::new();
     for package in packages {
         let place = format!("{} {}", package.name, package.version);
+        let exceptions = policy.licenses.exceptions.iter();
+        let own = exceptions.filter(|exception| exception.name == package.name.as_str());
+        let mut allowed = allowed.clone();
+        for exception in own {
+            allowed.extend(licensees(&exception.allow)?);
+        }
         if let Some(what) = wrong_licence(package.license.as_deref(), &allowed) {
             problems.push(Problem::new(&place, what));
         }
@@ -80,6 +91,12 @@ fn check(policy: &Policy, packages: &[&Package]) -> Result<Vec<Problem>> {
         }
     }
     Ok(problems)
+}
+
+fn licensees(names: &[String]) -> Result<Vec<Licensee>> {
+    let parse =
+        |name: &String| Licensee::parse(name).with_context(|| format!("deny.toml: licence {name}"));
+    names.iter().map(parse).collect()
 }
 
 /// What is wrong with a licence expression, if anything.
@@ -204,6 +221,15 @@ mod tests {
                 Problem::new("theirs 0.0.0", "licence `GPL-3.0-only` is not allowed by deny.toml"),
                 Problem::new("theirs 0.0.0", "comes from a path, not crates.io"),
             ]
+        );
+        let excepted: Policy = toml::from_str(
+            "licenses.allow = []\nlicenses.exceptions = [{ crate = \"theirs\", allow = [\"GPL-3.0-only\"] }]\n\
+             sources.allow-registry = [\"https://example.org\"]\n",
+        )
+        .expect("a policy");
+        assert_eq!(
+            check(&excepted, &theirs).expect("known licences"),
+            [Problem::new("theirs 0.0.0", "comes from a path, not crates.io")]
         );
         assert_eq!(
             duplicates(&[theirs[0], theirs[0]]),

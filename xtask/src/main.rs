@@ -11,6 +11,7 @@
 
 mod ci;
 mod dependencies;
+mod header;
 mod test_log;
 mod tidy;
 mod tree;
@@ -23,6 +24,7 @@ usage: cargo xtask COMMAND
   ci            everything a change must pass; what `make test` and CI run
   tidy          the rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check
   dependencies  licences, sources, duplicates and advisories of what Cargo.lock names
+  header        writes the C header of libdimmer anew
 ";
 
 fn main() -> ExitCode {
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(root),
         ["tidy"] => tidy::run(root),
         ["dependencies"] => dependencies::run(root),
+        ["header"] => header::run(root),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

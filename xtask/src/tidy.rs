@@ -12,6 +12,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::header;
 use crate::tree::{self, Problem};
 
 /// Checks the tree at `root` and prints what is wrong with it.
@@ -27,6 +28,7 @@ fn problems(root: &Path) -> Result<Vec<Problem>> {
     let mut problems = sources::check(&tree::rust_files(root)?);
     problems.extend(edges::check(&metadata)?);
     problems.extend(documents::check(root, &metadata)?);
+    problems.extend(header::check(root, &metadata)?);
     Ok(problems)
 }
 

@@ -7,9 +7,10 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::tree::{Problem, TextFile};
 
 /// The crates that may contain `unsafe` code; all others must forbid it.
-const UNSAFE_CRATES: [&str; 6] = [
+const UNSAFE_CRATES: [&str; 7] = [
     "crates/hook/",
     "crates/host/",
+    "crates/libdimmer/",
     "crates/preload/",
     "crates/probe/",
     "crates/runtime/",
@@ -226,7 +227,7 @@ mod tests {
             "crates/cli/src/main.rs",
             "//! No unsafe here.\nfn f() {\n    unsafe { g(\"unsafe\") }\n}\n",
             &[
-                "crates/cli/src/main.rs:3: `unsafe` outside crates/hook/ and crates/host/ and crates/preload/ and \
+                "crates/cli/src/main.rs:3: `unsafe` outside crates/hook/ and crates/host/ and crates/libdimmer/ and crates/preload/ and \
              crates/probe/ and crates/runtime/ and crates/scan/fuzz/",
                 "crates/cli/src/main.rs: must say `#![forbid(unsafe_code)]`",
             ],

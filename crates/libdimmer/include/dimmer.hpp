@@ -1,0 +1,140 @@
+/*
+ * Dimmer for C++11 and later: regions as objects, and callables on dedicated cores.
+ *
+ *     dimmer::region region(parse_site);             // until the end of the block
+ *     double sum = dimmer::offload([&] { return transform(numbers); });
+ *
+ * What is thrown on a dedicated core goes on at home. The macros of dimmer.h work in C++, too.
+ */
+#ifndef DIMMER_HPP
+#define DIMMER_HPP
+
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+#include "dimmer.h"
+
+namespace dimmer {
+
+/** Work was begun on a dedicated core whose worker has ended since. */
+struct lost : std::runtime_error {
+    lost() : std::runtime_error("the worker ended in the middle of this work") {}
+};
+
+/** The calling thread is in a region of the site, until the end of this object, which must be on the same thread. */
+class region {
+  public:
+    explicit region(const dimmer_site &site) noexcept : site_(site), entered_(dimmer_enter(&site)) {}
+    ~region() {
+        if (__builtin_expect(entered_.since != 0, 0)) {
+            dimmer_exit(&site_, entered_);
+        }
+    }
+    region(const region &) = delete;
+    region &operator=(const region &) = delete;
+
+  private:
+    const dimmer_site &site_;
+    const dimmer_entered entered_;
+};
+
+namespace detail {
+
+/* What a callable returns, until it is taken. */
+template <typename T> class result {
+  public:
+    result() noexcept {}
+    ~result() {
+        if (is_there_) {
+            value()->~T();
+        }
+    }
+    result(const result &) = delete;
+    result &operator=(const result &) = delete;
+    template <typename F> void set(F &work) {
+        ::new (static_cast<void *>(bytes_)) T(work());
+        is_there_ = true;
+    }
+    T take() { return std::move(*value()); }
+
+  private:
+    T *value() { return reinterpret_cast<T *>(bytes_); }
+    alignas(T) unsigned char bytes_[sizeof(T)];
+    bool is_there_ = false;
+};
+
+template <typename T> class result<T &> {
+  public:
+    template <typename F> void set(F &work) { value_ = &work(); }
+    T &take() { return *value_; }
+
+  private:
+    T *value_ = nullptr;
+};
+
+template <> class result<void> {
+  public:
+    template <typename F> void set(F &work) { work(); }
+    void take() {}
+};
+
+/* A callable's call, wherever it happens. */
+template <typename F> class call {
+  public:
+    using type = decltype(std::declval<F &>()());
+
+    explicit call(F &work) : work_(work) {}
+    static void happen(void *self) noexcept {
+        call &own = *static_cast<call *>(self);
+        try {
+            own.result_.set(own.work_);
+        } catch (...) {
+            own.thrown_ = std::current_exception();
+        }
+    }
+    type settle(bool has_happened) {
+        if (!has_happened) {
+            throw lost();
+        }
+        if (thrown_) {
+            std::rethrow_exception(std::move(thrown_));
+        }
+        return result_.take();
+    }
+
+  private:
+    F &work_;
+    result<type> result_;
+    std::exception_ptr thrown_;
+};
+
+} // namespace detail
+
+/** Calls it as is decided for the site, and returns what it returns; see dimmer_run(). Throws what it throws, or `lost`. */
+template <typename F> auto run(const dimmer_site &site, F &&work) -> decltype(work()) {
+    detail::call<typename std::remove_reference<F>::type> call(work);
+    return call.settle(dimmer_run(&site, call.happen, &call));
+}
+
+/**
+ * Calls it on a dedicated core, on the stack and with the thread-local storage of its worker, and returns what it returns; see
+ * dimmer_offload(). Throws what it throws, or `lost`.
+ */
+template <typename F> auto offload(F &&work) -> decltype(work()) {
+    detail::call<typename std::remove_reference<F>::type> call(work);
+    return call.settle(dimmer_offload(call.happen, &call));
+}
+
+/** Calls it on a dedicated core as the same thread, and returns what it returns; see dimmer_borrow(). Throws what it throws. */
+template <typename F> auto borrow(F &&work) -> decltype(work()) {
+    detail::call<typename std::remove_reference<F>::type> call(work);
+    dimmer_borrow(call.happen, &call);
+    return call.settle(true);
+}
+
+} // namespace dimmer
+
+#endif /* DIMMER_HPP */

@@ -1,0 +1,258 @@
+//! C and C++ programs, compiled against the library as it is installed: they do the same wherever their regions run.
+#![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
+
+/// What every program is compiled with: whoever includes the header must get no warnings from it.
+const STRICT: [&str; 7] =
+    ["-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"];
+
+fn has(tool: &str) -> bool {
+    let mut ask = Command::new(tool);
+    let asked = ask.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+/// Whether all of these tools are there; else it is said which is not.
+fn have(tools: &[&str]) -> bool {
+    let missing = tools.iter().find(|tool| !has(tool));
+    missing.inspect(|tool| println!("SKIPPED: there is no `{tool}` here")).is_none()
+}
+
+#[track_caller]
+fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// Where the library is installed, for all tests.
+fn installed() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    let install = || {
+        let own = std::env::current_exe().unwrap();
+        let built = own.parent().unwrap().parent().unwrap();
+        let release: &[&str] = if built.ends_with("release") { &["--release"] } else { &[] };
+        // Cargo builds libraries of this kind for nobody but who asks for them.
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--package", "dimmer-c", "--offline"]).args(release);
+        build.arg("--target-dir").arg(built.parent().unwrap());
+        succeed(build.current_dir(FOLDER));
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+        let mut make = Command::new("make");
+        make.arg("install-library").arg(format!("PREFIX={}", prefix.display()));
+        make.arg(format!("LIBRARIES={}", built.display())).current_dir(format!("{FOLDER}/../.."));
+        succeed(make.env_remove("MAKEFLAGS").env_remove("DESTDIR"));
+        prefix
+    };
+    PREFIX.get_or_init(install)
+}
+
+/// A compiled example.
+struct Program {
+    path: PathBuf,
+    _folder: TempDir,
+}
+
+/// How a program gets the library.
+#[derive(Clone, Copy, PartialEq)]
+enum Link {
+    Shared,
+    Static,
+    /// Not at all: its macros do nothing.
+    Disabled,
+}
+
+/// Compiles an example.
+fn compile(source: &str, link: Link) -> Program {
+    let (prefix, folder) = (installed(), tempfile::tempdir().unwrap());
+    let (include, library) = (prefix.join("include"), prefix.join("lib"));
+    let path = folder.path().join("program");
+    let (compiler, standard) =
+        if source.ends_with(".cpp") { ("c++", "-std=c++14") } else { ("cc", "-std=gnu11") };
+    let mut compile = Command::new(compiler);
+    compile.arg(standard).args(STRICT).arg("-I").arg(include).arg("-o").arg(&path);
+    compile.arg(format!("{FOLDER}/examples/{source}"));
+    match link {
+        Link::Shared => {
+            compile.arg("-L").arg(&library).arg("-ldimmer");
+            compile.arg(format!("-Wl,-rpath,{}", library.display()));
+        }
+        Link::Static => {
+            compile.arg(library.join("libdimmer.a"));
+            compile.args(["-lgcc_s", "-lpthread", "-ldl", "-lm"]);
+        }
+        Link::Disabled => {
+            compile.arg("-DDIMMER_DISABLE");
+        }
+    }
+    succeed(&mut compile);
+    Program { path, _folder: folder }
+}
+
+impl Program {
+    /// What it prints and what it says of where it ran, under these settings.
+    fn run(&self, settings: &[(&str, &str)]) -> (String, String) {
+        // So that a program that hangs ends, and fails.
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(&self.path);
+        command.env_remove("DIMMER_POLICY").env_remove("DIMMER_CORES");
+        let output = succeed(command.envs(settings.iter().copied()));
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    }
+}
+
+/// The last CPU that this process may run on, if it is not the only one.
+fn last_cpu() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let last = list.trim().rsplit([',', '-']).next().unwrap();
+    if last == list.trim() {
+        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+        return None;
+    }
+    Some(last.to_owned())
+}
+
+/// Checks that a program prints `expected` wherever its regions run, and runs on the dedicated core where it is told to.
+#[track_caller]
+fn check(source: &str, link: Link, compilers: &[&str], expected: &str) {
+    if !have(compilers) {
+        return;
+    }
+    let program = compile(source, link);
+    assert_eq!(program.run(&[]).0, expected);
+    let Some(there) = last_cpu() else { return };
+    for policy in ["borrow", "offload"] {
+        let (printed, said) = program.run(&[("DIMMER_POLICY", policy), ("DIMMER_CORES", &there)]);
+        assert_eq!(printed, expected, "{policy}");
+        let places: Vec<&str> =
+            said.lines().filter_map(|line| Some(line.split_once("ran on ")?.1)).collect();
+        assert!(!places.is_empty(), "{said}");
+        assert!(places.iter().all(|place| *place == there), "{policy}: {said}");
+        assert!(!said.contains("dimmer: "), "{said}");
+    }
+}
+
+const TRANSFORMED: &str = "sum 2000.000000000\n";
+
+#[test]
+fn a_program_that_differs_by_one_macro_does_the_same_elsewhere() {
+    check("transform.c", Link::Shared, &["make", "cc"], TRANSFORMED);
+}
+
+#[test]
+fn a_static_library_does_the_same() {
+    check("transform.c", Link::Static, &["make", "cc"], TRANSFORMED);
+}
+
+#[test]
+fn without_the_macros_the_program_is_the_plain_one() {
+    if have(&["make", "cc"]) {
+        assert_eq!(compile("transform.c", Link::Disabled).run(&[]).0, TRANSFORMED);
+    }
+}
+
+#[test]
+fn calls_of_every_kind_keep_values_errno_and_thread_locals() {
+    let expected = "calls 1.5 2.5 43 3\nerrno -1 1\nleft 1 2 3 2\nborrowed 43 44 1\noffloaded 1 7 1\n\
+                    statistics 1 1\nversion 1\n";
+    check("services.c", Link::Shared, &["make", "cc"], expected);
+}
+
+#[test]
+fn exceptions_pass_regions_and_come_home() {
+    let expected = "region: thrown 1\nguard: thrown 2\ncall: thrown 3\nreference: 5\nown: 112\n\
+                    offload: thrown 4\nborrow: thrown 5\nborrow in C: thrown 7\nrun: thrown 6\nvalue: moved\n\
+                    through a reference: assigned\n";
+    check("exceptions.cpp", Link::Shared, &["make", "c++"], expected);
+}
+
+#[test]
+fn threads_may_enter_and_end_in_regions_of_any_function() {
+    check("threads.cpp", Link::Shared, &["make", "c++"], "8 6 3 4\n");
+}
+
+#[test]
+fn wrong_settings_are_said_once_and_everything_stays() {
+    if !have(&["make", "cc"]) {
+        return;
+    }
+    let (printed, said) = compile("transform.c", Link::Shared)
+        .run(&[("DIMMER_POLICY", "far"), ("DIMMER_CORES", "1")]);
+    assert_eq!(printed, TRANSFORMED);
+    assert_eq!(said.matches("none of `stay`, `offload`, `borrow`").count(), 1, "{said}");
+}
+
+#[test]
+fn a_policy_knows_a_call_by_its_function() {
+    if !have(&["make", "cc"]) {
+        return;
+    }
+    let Some(there) = last_cpu() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("policy.toml");
+    std::fs::write(&policy, "[sites]\ntransform = \"borrow\"\n").unwrap();
+    let policy = format!("file:{}", policy.display());
+    let settings = [("DIMMER_POLICY", policy.as_str()), ("DIMMER_CORES", &there)];
+    let said = compile("transform.c", Link::Shared).run(&settings).1;
+    assert_eq!(said, format!("ran on {there}\n"));
+}
+
+#[test]
+fn the_cost_of_a_region_that_stays_is_told() {
+    if !have(&["make", "cc"]) {
+        return;
+    }
+    // How much it is differs from machine to machine.
+    let printed = compile("cost.c", Link::Shared).run(&[]).0;
+    assert!(printed.trim_end().strip_suffix(" ns").unwrap().parse::<f64>().is_ok(), "{printed}");
+}
+
+#[test]
+fn pkg_config_finds_the_library() {
+    if !have(&["make", "cc", "pkg-config"]) {
+        return;
+    }
+    let mut ask = Command::new("pkg-config");
+    ask.args(["--cflags", "--libs", "dimmer"]);
+    ask.env("PKG_CONFIG_PATH", installed().join("lib/pkgconfig"));
+    let prefix = installed().display();
+    let told = String::from_utf8(succeed(&mut ask).stdout).unwrap();
+    assert_eq!(told.trim(), format!("-I{prefix}/include -L{prefix}/lib -ldimmer"));
+}
+
+#[test]
+fn cmake_finds_the_library() {
+    if !have(&["make", "cc", "cmake"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let project = format!(
+        "cmake_minimum_required(VERSION 3.10)\nproject(example C)\nfind_package(dimmer {} REQUIRED)\n\
+         add_executable(shared {FOLDER}/examples/transform.c)\n\
+         target_link_libraries(shared dimmer::dimmer)\n\
+         add_executable(whole {FOLDER}/examples/transform.c)\n\
+         target_link_libraries(whole dimmer::static)\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    std::fs::write(folder.path().join("CMakeLists.txt"), project).unwrap();
+    let at = || {
+        let mut command = Command::new("cmake");
+        command.current_dir(folder.path());
+        command
+    };
+    succeed(at().args(["-S", ".", "-B", "built"]).env("CMAKE_PREFIX_PATH", installed()));
+    succeed(at().args(["--build", "built"]));
+    for name in ["shared", "whole"] {
+        let printed = succeed(&mut Command::new(folder.path().join("built").join(name))).stdout;
+        assert_eq!(String::from_utf8(printed).unwrap(), TRANSFORMED);
+    }
+}
