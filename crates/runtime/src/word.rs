@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use rustix::thread::futex;
 
 /// The waiter sleeps: whoever changes the word wakes it.
@@ -50,8 +49,8 @@ impl Word {
         }
     }
 
-    /// Waits as long as the value is `value`. `None` after a nap without a change, for the caller to see
-    /// whether who should change it is still there.
+    /// Waits as long as the value is `value`. `None` after a nap without a change, or when a signal or an earlier
+    /// waking cut it short, for the caller to see whether who should change it is still there.
     ///
     /// Touches neither `errno` nor anything else in thread-local storage.
     pub(crate) fn wait_while(&self, value: u32, patience: Patience) -> Option<u32> {
@@ -78,12 +77,26 @@ impl Word {
             return Some(self.value());
         }
         let nap = futex::Timespec { tv_sec: 0, tv_nsec: NAP.subsec_nanos().into() };
-        let woken = futex::wait(&self.0, futex::Flags::PRIVATE, asleep, Some(&nap));
+        // However it ended: the value tells.
+        let _ = futex::wait(&self.0, futex::Flags::PRIVATE, asleep, Some(&nap));
         let now = self.value();
-        match woken {
-            Err(Errno::TIMEDOUT) if now == value => None,
-            _ if now == value => self.wait_while(value, patience),
-            _ => Some(now),
-        }
+        (now != value).then_some(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_woken_without_a_change_looks_around() {
+        let word = Word::default();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| word.wait_while(0, Patience(Duration::ZERO)));
+            while !waiter.is_finished() {
+                futex::wake(&word.0, futex::Flags::PRIVATE, 1).unwrap();
+            }
+            assert_eq!(waiter.join().unwrap(), None);
+        });
     }
 }
