@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
@@ -12,9 +12,10 @@ use dimmer_host::process;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
+use crate::fork;
 use crate::job::{self, Large, Small};
 use crate::lane::{CALL, IDLE};
-use crate::slot;
+use crate::slot::{self, HandOver};
 use crate::travel::{CannotTravel, Journey};
 use crate::word::{Patience, Word};
 use crate::worker::{Shared, Worker};
@@ -37,15 +38,6 @@ pub enum StartError {
     /// A core that is not there, offline, or not allowed.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
-}
-
-/// How often the process was forked since: workers do not come along.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// How often this process and its parents were forked since the first cores were dedicated.
-#[inline]
-pub(crate) fn forks() -> u32 {
-    FORKS.load(Ordering::Relaxed)
 }
 
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
@@ -91,13 +83,13 @@ impl Cores {
         {
             return Err(StartError::OnlyOne(*last));
         }
-        count_forks();
+        fork::count();
         let patience = Patience(spin);
         let start = |cpu: &CpuId| Worker::start(root, *cpu, patience);
         Ok(Self {
             workers: cpus.iter().map(start).collect::<Result<_, _>>()?,
             patience,
-            forks: FORKS.load(Ordering::Relaxed),
+            forks: fork::forks(),
             has_complained: AtomicBool::new(false),
         })
     }
@@ -162,6 +154,7 @@ impl Cores {
         }) as Work;
         let lane = match (Small::new(work), self.lane()) {
             (Ok(small), Some((worker, slot))) => {
+                let _busy = HandOver::begin();
                 // SAFETY: the lane is this thread's, and idle; the closure borrows nothing.
                 unsafe { small.ask(worker.lane(slot)) };
                 worker.ring();
@@ -210,7 +203,7 @@ impl Cores {
     /// Whether this process is a child of the one that started the workers.
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
-        FORKS.load(Ordering::Relaxed) != self.forks
+        fork::forks() != self.forks
     }
 
     /// The calling thread's slot, and the worker that it hands work to: threads are spread over workers.
@@ -230,15 +223,20 @@ impl Cores {
     fn hand_over<T, F: FnOnce() -> T>(&self, small: Small<F, T>) -> T {
         let Some((worker, slot)) = self.lane() else { return small.run_here() };
         let lane = worker.lane(slot);
+        let busy = HandOver::begin();
         // SAFETY: the lane is this thread's, and idle; this function waits for it to be so again.
         unsafe { small.ask(lane) };
         worker.ring();
         let Some(word) = self.wait(worker, slot) else {
             // SAFETY: the worker has ended and has not begun it.
-            return unsafe { Small::<F, T>::take_back(lane) }();
+            let work = unsafe { Small::<F, T>::take_back(lane) };
+            drop(busy);
+            return work();
         };
         // SAFETY: the word that the worker has left.
-        match unsafe { job::result(lane, word) } {
+        let result = unsafe { job::result(lane, word) };
+        drop(busy);
+        match result {
             Ok(value) => value,
             Err(panic) => resume_unwind(panic),
         }
@@ -318,18 +316,6 @@ impl<T> Drop for Pending<'_, T> {
     fn drop(&mut self) {
         self.wait();
     }
-}
-
-/// Counts forks of this process, in the child, from now on.
-fn count_forks() {
-    static ONCE: Once = Once::new();
-    extern "C" fn in_child() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-    }
-    ONCE.call_once(|| {
-        // SAFETY: the handler changes a number.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
 }
 
 /// What it takes to wake a thread that sleeps, and to be woken by it: the median of some tries, measured once.

@@ -11,6 +11,7 @@
 //! Everything runs exactly once: where it cannot be moved, it runs where it is.
 
 mod cores;
+mod fork;
 mod job;
 mod lane;
 mod region;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::cores::Cores;
 use crate::settings::{self, Decision};
-use crate::travel::{Journey, Landed};
+use crate::travel::Journey;
 
 /// Nobody has decided yet.
 const UNDECIDED: u32 = 0;
@@ -61,20 +61,19 @@ thread_local! {
 /// A thread's way to a dedicated core, which outlives the call that began it.
 #[derive(Debug)]
 struct Trip {
-    landed: Landed,
     /// The region began so soon after the last one that going home in between would not have paid: the thread stays there
     /// after it, too.
     recurs: bool,
     /// No region is under way: the thread has stayed after the last one.
     lingers: bool,
-    // Last, so that signals are let in again when the thread is home.
-    _journey: Journey<'static>,
+    // Signals are let in again when the thread is home.
+    journey: Journey<'static>,
 }
 
 impl Drop for Trip {
     fn drop(&mut self) {
         // A thread that ends while it is away goes home first, for its kernel thread to end there.
-        self.landed.go_home();
+        self.journey.go_home();
     }
 }
 
@@ -259,8 +258,10 @@ impl Site {
                 return std::mem::take(&mut trip.lingers);
             }
             let Ok(journey) = cores.depart() else { return false };
-            let Some(landed) = journey.land(journey.slot() % cores.len()) else { return false };
-            *trip = Some(Trip { landed, recurs, lingers: false, _journey: journey });
+            if journey.land(journey.slot() % cores.len()).is_none() {
+                return false;
+            }
+            *trip = Some(Trip { recurs, lingers: false, journey });
             true
         };
         TRIP.try_with(depart).unwrap_or(false)

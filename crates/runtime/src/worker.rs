@@ -1,6 +1,7 @@
 //! The thread that stands on a dedicated core and takes over what is in its lanes.
 
 use std::cell::Cell;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -10,10 +11,10 @@ use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
 use crate::lane::{CALL, Lane, TRAVEL};
-use crate::slot::{self, SLOTS};
+use crate::slot::{self, Place, SLOTS};
 use crate::switch::{self, Context};
 use crate::word::{Patience, Word};
-use crate::{cores, signals, travel};
+use crate::{fork, signals, travel};
 
 /// The worker looks at its lanes.
 const AWAKE: u32 = 0;
@@ -53,8 +54,6 @@ pub(crate) struct Own {
     pub(crate) thread_pointer: Cell<u64>,
     /// How often the process had been forked when the worker started.
     pub(crate) forks: u32,
-    /// Where the program may run.
-    pub(crate) allowed: Vec<CpuId>,
 }
 
 // SAFETY: see the type.
@@ -100,26 +99,27 @@ impl Worker {
             own: Line(Own {
                 context: Cell::default(),
                 thread_pointer: Cell::new(0),
-                forks: cores::forks(),
-                allowed: affinity::allowed()?,
+                forks: fork::forks(),
             }),
         });
         let (tell, told) = mpsc::channel();
         let mine = Arc::clone(&shared);
         let root = root.clone();
         // Threads inherit the mask: signals are for the program's own threads.
-        let mask = signals::block();
+        let mask = signals::exchange();
         let spawned = std::thread::Builder::new().name(format!("dimmer-{cpu}")).spawn(move || {
             let pinned = affinity::pin(&root, cpu);
             let is_pinned = pinned.is_ok();
             mine.begin();
+            // For children that its work forks.
+            signals::remember(mask);
             let _ = tell.send(pinned.as_ref().map(|_| ()).map_err(ToString::to_string).err());
             if is_pinned {
                 mine.work(patience);
             }
             drop(pinned);
         });
-        signals::restore(&mask);
+        signals::set(&mask);
         let thread = spawned.map_err(AffinityError::System)?;
         match told.recv() {
             Ok(None) => Ok(Self { shared, thread: Some(thread) }),
@@ -137,9 +137,11 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.must_end.store(true, Ordering::SeqCst);
         self.shared.bell.0.post(AWAKE);
-        if let Some(thread) = self.thread.take()
-            && self.shared.is_alive()
-        {
+        let Some(thread) = self.thread.take() else { return };
+        if fork::forks() != self.shared.own.0.forks {
+            // In a child that thread never was: its handle may be another's by now.
+            std::mem::forget(thread);
+        } else if self.shared.is_alive() {
             let _ = thread.join();
         }
     }
@@ -175,22 +177,11 @@ impl Shared {
 
     /// Whether the worker's thread is still there; a system call.
     pub(crate) fn is_alive(&self) -> bool {
-        let Ok(thread) = i32::try_from(self.thread.load(Ordering::Acquire)) else { return true };
-        let Some(thread) = rustix::process::Pid::from_raw(thread) else { return true };
-        let process = rustix::process::getpid();
-        // SAFETY: signal 0 does nothing.
-        let found = unsafe {
-            libc::syscall(
-                libc::SYS_tgkill,
-                process.as_raw_nonzero().get(),
-                thread.as_raw_nonzero().get(),
-                0,
-            )
-        };
-        if found != 0 {
+        let is_there = self.thread().is_none_or(signals::is_there);
+        if !is_there {
             self.has_ended.store(true, Ordering::Relaxed);
         }
-        found == 0
+        is_there
     }
 
     /// Whether the work in a lane was begun.
@@ -200,7 +191,7 @@ impl Shared {
 
     /// Notes what others must know of the worker's thread, on it.
     fn begin(&self) {
-        slot::runs_in_place(true);
+        slot::set_place(Place::Worker);
         if travel::check().is_ok() {
             // SAFETY: it may be read.
             self.own.0.thread_pointer.set(unsafe { switch::thread_pointer() });
@@ -224,6 +215,8 @@ impl Shared {
                 }
             };
             if self.must_end.load(Ordering::SeqCst) {
+                // Work that nobody waits for, as its owner has forgotten it.
+                self.look();
                 return;
             }
             if is_idle {
@@ -246,6 +239,9 @@ impl Shared {
             if asked == CALL {
                 // SAFETY: the word says so, and this is the worker.
                 unsafe { lane.answer_call() };
+                if fork::forks() != self.own.0.forks {
+                    end_child();
+                }
             } else {
                 // SAFETY: as above.
                 unsafe { travel::carry(self, lane) };
@@ -267,4 +263,14 @@ impl Shared {
         }
         self.bell.0.set(AWAKE);
     }
+}
+
+/// Ends a process that was forked by a closure on a worker, where that returns: its caller is in the parent alone.
+fn end_child() {
+    let _ = writeln!(
+        std::io::stderr(),
+        "dimmer: a closure that was offloaded has forked; its child ends where the closure does"
+    );
+    // SAFETY: ends the process without what its parent does at its own end.
+    unsafe { libc::_exit(1) };
 }

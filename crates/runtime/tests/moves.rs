@@ -301,6 +301,119 @@ fn a_thread_that_forks_away_from_home_has_a_child_that_goes_on() {
 }
 
 #[test]
+fn a_child_of_a_thread_away_has_the_homes_cpus_and_signals() {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let home = (affinity::allowed().unwrap(), blocked(libc::SIGTERM));
+    cores.borrow(|| in_child(|| (affinity::allowed().unwrap(), blocked(libc::SIGTERM)) == home));
+}
+
+/// Whether the calling kernel thread lets a signal wait.
+fn blocked(signal: libc::c_int) -> bool {
+    let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: asks only, and fills the set.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), mask.as_mut_ptr()) };
+    // SAFETY: it was filled.
+    unsafe { libc::sigismember(mask.as_ptr(), signal) == 1 }
+}
+
+#[test]
+fn a_child_that_a_worker_forks_ends_with_the_closure() {
+    let Some(cores) = cores() else { return };
+    let home = blocked(libc::SIGTERM);
+    // SAFETY: the child goes on with the closure.
+    let child = cores.offload(|| match unsafe { libc::fork() } {
+        // SAFETY: ends the child, with a sign.
+        0 if blocked(libc::SIGTERM) != home => unsafe { libc::_exit(3) },
+        child => child,
+    });
+    let mut status = 0;
+    // SAFETY: the child is this process's.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(libc::WEXITSTATUS(status), 1);
+}
+
+#[test]
+fn a_child_ends_its_cores_and_keeps_its_threads() {
+    let Some(cores) = cores() else { return };
+    in_child(move || {
+        let (tell, told) = std::sync::mpsc::channel();
+        // It gets the stack that was the worker's.
+        let thread = std::thread::spawn(move || told.recv().is_ok());
+        drop(cores);
+        tell.send(()).is_ok() && thread.join().unwrap_or(false)
+    });
+}
+
+#[test]
+fn a_thread_that_forgets_that_it_is_away_comes_home_with_its_journey() {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let home = kernel_thread();
+    let mut journey = cores.depart().unwrap();
+    std::mem::forget(journey.go(0));
+    assert_ne!(kernel_thread(), home);
+    let away = journey.go(0);
+    assert!(away.is_some());
+    assert_ne!(kernel_thread(), home);
+    drop(away);
+    assert_eq!(kernel_thread(), home);
+    std::mem::forget(journey.go(0));
+    drop(journey);
+    assert_eq!(kernel_thread(), home);
+    assert_ne!(cores.borrow(kernel_thread), home);
+}
+
+#[test]
+fn what_was_begun_and_forgotten_runs_before_the_cores_end() {
+    static RAN: AtomicUsize = AtomicUsize::new(0);
+    for _ in 0..200 {
+        let Some(cores) = cores() else { return };
+        std::mem::forget(cores.begin(|| RAN.fetch_add(1, Ordering::Relaxed)));
+    }
+    assert_eq!(RAN.load(Ordering::Relaxed), 200);
+}
+
+#[test]
+fn a_handler_of_a_signal_may_hand_over_work_at_any_instruction() {
+    const TRAP_FLAG: u64 = 1 << 8;
+    static CORES: std::sync::OnceLock<Cores> = std::sync::OnceLock::new();
+    static CAME: AtomicUsize = AtomicUsize::new(0);
+    static WRONG: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn step(_: libc::c_int) {
+        CAME.fetch_add(1, Ordering::Relaxed);
+        let Some(cores) = CORES.get() else { return };
+        if cores.offload(|| [0x5A_u64; 6]) != [0x5A; 6] {
+            WRONG.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let Some(cores) = cores() else { return };
+    let cores = CORES.get_or_init(|| cores);
+    let step: extern "C" fn(libc::c_int) = step;
+    // SAFETY: the handler counts, and hands over what needs no memory.
+    unsafe { libc::signal(libc::SIGTRAP, step as libc::sighandler_t) };
+    cores.offload(|| ());
+    // The processor stops after each instruction until the flag is taken back.
+    // SAFETY: the stack is as before, and there is a handler.
+    unsafe {
+        std::arch::asm!("pushfq", "or qword ptr [rsp], {}", "popfq", const TRAP_FLAG);
+    }
+    let sum = cores.offload(|| [1_u64, 2, 3, 4, 5, 6]).iter().sum::<u64>();
+    let pending = cores.begin(|| 7_u64).join();
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("pushfq", "and qword ptr [rsp], {}", "popfq", const !TRAP_FLAG as i32);
+    }
+    assert_eq!((sum, pending), (21, 7));
+    assert_eq!(WRONG.load(Ordering::Relaxed), 0);
+    assert!(CAME.load(Ordering::Relaxed) > 100);
+}
+
+#[test]
 fn when_a_worker_has_died_work_runs_where_it_is() {
     let Some(cores) = cores() else { return };
     let lost = catch_unwind(AssertUnwindSafe(|| {
