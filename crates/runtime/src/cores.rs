@@ -194,10 +194,10 @@ impl Cores {
         Journey::begin(self, self.patience)
     }
 
-    /// The worker at that place, if it has not ended.
+    /// The worker at that place, if it has not ended and is not held up.
     #[inline]
     pub(crate) fn worker(&self, core: usize) -> Option<&Shared> {
-        self.workers.get(core).map(|worker| &*worker.shared).filter(|worker| !worker.has_ended())
+        self.workers.get(core).map(|worker| &*worker.shared).filter(|worker| !worker.is_lost())
     }
 
     /// Whether this process is a child of the one that started the workers.
@@ -228,7 +228,7 @@ impl Cores {
         unsafe { small.ask(lane) };
         worker.ring();
         let Some(word) = self.wait(worker, slot) else {
-            // SAFETY: the worker has ended and has not begun it.
+            // SAFETY: the worker has not begun it, and will not.
             let work = unsafe { Small::<F, T>::take_back(lane) };
             drop(busy);
             return work();
@@ -242,7 +242,7 @@ impl Cores {
         }
     }
 
-    /// Waits for a call to be done; `None` if the worker has ended without having begun it.
+    /// Waits for a call to be done; `None` if the worker has ended, or is held up, without having begun it.
     fn wait(&self, worker: &Shared, slot: usize) -> Option<u32> {
         let lane = worker.lane(slot);
         loop {
@@ -250,6 +250,9 @@ impl Cores {
                 return Some(word);
             }
             if worker.is_alive() {
+                if worker.give_back(slot, CALL) {
+                    return None;
+                }
                 continue;
             }
             if !self.has_complained.swap(true, Ordering::Relaxed) {
@@ -304,7 +307,7 @@ impl<T> Pending<'_, T> {
                 _ => {}
             },
             None => {
-                // SAFETY: the worker has ended and has not begun it; `begin` has put this kind of closure there.
+                // SAFETY: the worker has not begun it, and will not; `begin` has put this kind of closure there.
                 let work = unsafe { Small::<Work, ()>::take_back(lane) };
                 work();
             }

@@ -21,6 +21,9 @@ pub(crate) const PANICKED: u32 = 3;
 /// The thread has left the worker; the cargo says where it goes on.
 pub(crate) const BACK: u32 = 4;
 
+/// Whoever asked takes it back; see [`crate::worker::Shared::give_back`].
+pub(crate) const WITHDRAWN: u32 = 5;
+
 /// What travels in the line itself, and need not be fetched.
 pub(crate) type Payload = MaybeUninit<[u64; 6]>;
 

@@ -120,7 +120,10 @@ fn has_come_back(worker: &Shared, lane: &Lane, traveller: &Traveller) -> bool {
     if lane.word.wait_while(TRAVEL, traveller.patience.get()).is_some() {
         return true;
     }
-    if worker.is_alive() || lane.word.value() != TRAVEL {
+    if worker.is_alive() {
+        return worker.give_back(traveller.slot, TRAVEL);
+    }
+    if lane.word.value() != TRAVEL {
         return false;
     }
     if worker.is_at(traveller.slot) {
@@ -209,7 +212,7 @@ impl<'a> Journey<'a> {
     }
 
     /// Goes on at the dedicated core of that place in the list, until what is returned is dropped. `None`: the thread stays,
-    /// as there is no such core, or its worker has ended. Where what an earlier call has returned was forgotten, the thread
+    /// as there is no such core, or its worker has ended or is held up. Where what an earlier call has returned was forgotten, the thread
     /// goes home first.
     #[inline(always)]
     pub fn go(&mut self, core: usize) -> Option<Away<'_>> {
@@ -238,7 +241,7 @@ impl<'a> Journey<'a> {
         let [lane, worker] =
             unsafe { switch(lane.context(), traveller.harbour.as_ptr(), bound_for) };
         if lane.is_null() {
-            // Without a message, the worker had ended, and the thread is still here.
+            // Without a message, the worker has ended or is held up, and the thread is still here.
             slot::set_place(Place::Busy);
             self.away.set(None);
             return None;

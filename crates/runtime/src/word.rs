@@ -41,6 +41,12 @@ impl Word {
         self.0.store(value, Ordering::Release);
     }
 
+    /// Changes the value if it is `from`; whether it was. Ordered before all later loads.
+    pub(crate) fn change(&self, from: u32, to: u32) -> bool {
+        let change = |now| (now & !ASLEEP == from).then_some(to);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::Acquire, change).is_ok()
+    }
+
     /// Changes the value, and wakes who sleeps on it.
     pub(crate) fn post(&self, value: u32) {
         if self.0.swap(value, Ordering::AcqRel) & ASLEEP != 0 {

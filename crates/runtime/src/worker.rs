@@ -10,7 +10,7 @@ use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
-use crate::lane::{CALL, Lane, TRAVEL};
+use crate::lane::{CALL, Lane, TRAVEL, WITHDRAWN};
 use crate::slot::{self, Place, SLOTS};
 use crate::switch::{self, Context};
 use crate::word::{Patience, Word};
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     bell: Line<Word>,
     must_end: AtomicBool,
     has_ended: AtomicBool,
+    /// Somebody waited in vain while other work was under way; until that has ended, nobody asks for more.
+    is_held_up: AtomicBool,
     /// Which lane's work is under way.
     at: Line<AtomicUsize>,
     /// The kernel's number of the worker.
@@ -94,6 +96,7 @@ impl Worker {
             bell: Line::default(),
             must_end: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            is_held_up: AtomicBool::new(false),
             at: Line(AtomicUsize::new(NOWHERE)),
             thread: AtomicUsize::new(0),
             own: Line(Own {
@@ -169,10 +172,35 @@ impl Shared {
         u32::try_from(self.thread.load(Ordering::Acquire)).ok().filter(|thread| *thread != 0)
     }
 
-    /// Whether somebody has found the worker's thread gone.
+    /// Whether somebody has found the worker's thread gone, or held up by what it does.
     #[inline]
-    pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Relaxed)
+    pub(crate) fn is_lost(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed) || self.is_held_up.load(Ordering::Relaxed)
+    }
+
+    /// Takes back what was asked in a lane, if it was not begun while other work is under way for long: that may wait for
+    /// who asks. If so, the lane is the caller's, with the word [`WITHDRAWN`].
+    pub(crate) fn give_back(&self, slot: usize, asked: u32) -> bool {
+        let word = &self.lane(slot).word;
+        if !self.is_elsewhere(slot) || !word.change(asked, WITHDRAWN) {
+            return false;
+        }
+        // The worker says where it is, and looks at the word again: either it has seen the change, or it is seen here.
+        if self.is_at(slot) || word.value() != WITHDRAWN {
+            word.change(WITHDRAWN, asked);
+            return false;
+        }
+        self.is_held_up.store(true, Ordering::SeqCst);
+        if !self.is_elsewhere(slot) {
+            self.is_held_up.store(false, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Whether another lane's work is under way.
+    fn is_elsewhere(&self, slot: usize) -> bool {
+        let at = self.at.0.load(Ordering::SeqCst);
+        at != slot && at != NOWHERE
     }
 
     /// Whether the worker's thread is still there; a system call.
@@ -229,13 +257,21 @@ impl Shared {
     #[inline]
     fn look(&self) -> bool {
         let mut has_found = false;
+        if self.is_held_up.load(Ordering::Relaxed) {
+            self.is_held_up.store(false, Ordering::Relaxed);
+        }
         for (slot, lane) in self.lanes[..self.used.load(Ordering::Relaxed)].iter().enumerate() {
             let asked = lane.word.value();
             if asked != CALL && asked != TRAVEL {
                 continue;
             }
             has_found = true;
-            self.at.0.store(slot, Ordering::Release);
+            // Ordered before the load that follows, see `give_back`.
+            self.at.0.swap(slot, Ordering::SeqCst);
+            if lane.word.value() != asked {
+                self.at.0.store(NOWHERE, Ordering::Release);
+                continue;
+            }
             if asked == CALL {
                 // SAFETY: the word says so, and this is the worker.
                 unsafe { lane.answer_call() };

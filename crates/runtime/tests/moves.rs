@@ -413,6 +413,41 @@ fn a_handler_of_a_signal_may_hand_over_work_at_any_instruction() {
     assert!(CAME.load(Ordering::Relaxed) > 100);
 }
 
+/// Has one thread away wait, again and again, for another that hands over work meanwhile.
+#[track_caller]
+fn hand_over_to_who_waits(hand_over: impl Fn(&Cores) -> i32 + Sync) {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    let (answer, answered) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let (cores, hand_over) = (&cores, &hand_over);
+        scope.spawn(move || {
+            cores.borrow(|| {
+                tell.send(()).unwrap();
+                answered.iter().for_each(|()| tell.send(()).unwrap_or(()));
+            });
+        });
+        scope.spawn(move || {
+            for _ in 0..100 {
+                told.recv().unwrap();
+                assert_eq!(hand_over(cores), kernel_thread());
+                answer.send(()).unwrap();
+            }
+        });
+    });
+    assert_eq!(cores.offload(|| 1), 1);
+}
+
+#[test]
+fn who_waits_for_another_threads_work_does_not_hold_it_up() {
+    hand_over_to_who_waits(|cores| cores.offload(kernel_thread));
+    hand_over_to_who_waits(|cores| cores.borrow(kernel_thread));
+    hand_over_to_who_waits(|cores| cores.begin(kernel_thread).join());
+}
+
 #[test]
 fn when_a_worker_has_died_work_runs_where_it_is() {
     let Some(cores) = cores() else { return };
