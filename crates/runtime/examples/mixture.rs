@@ -31,7 +31,7 @@ fn work(number: u64, fatal: u64) -> u64 {
 
 /// A turn of a thread: every way once, in an order of its own.
 fn turn(cores: &Cores, number: u64, fatal: u64) {
-    let pending = (number % 3 == 0).then(|| cores.begin(move || work(number, fatal)));
+    let pending = number.is_multiple_of(3).then(|| cores.begin(move || work(number, fatal)));
     for way in 0..5 {
         let given = match (way + number) % 5 {
             0 => cores.offload(|| work(number, fatal)),

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::marker::PhantomData;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -149,16 +149,19 @@ impl Cores {
         let outcome = Arc::new(Mutex::new(None));
         let give = Arc::clone(&outcome);
         let work = Box::new(move || {
-            let value = work();
-            *give.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            let result = catch_unwind(AssertUnwindSafe(work));
+            *give.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         }) as Work;
         let lane = match (Small::new(work), self.lane()) {
             (Ok(small), Some((worker, slot))) => {
                 let _busy = HandOver::begin();
+                let lane = worker.lane(slot);
+                let number = lane.begun.get() + 1;
+                lane.begun.set(number);
                 // SAFETY: the lane is this thread's, and idle; the closure borrows nothing.
-                unsafe { small.ask(worker.lane(slot)) };
+                unsafe { small.ask(lane) };
                 worker.ring();
-                Some((worker, slot))
+                Some((worker, slot, number))
             }
             (Ok(small), None) => {
                 small.run_here();
@@ -277,8 +280,9 @@ type Work = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub struct Pending<'a, T> {
     cores: &'a Cores,
-    lane: Option<(&'a Shared, usize)>,
-    outcome: Arc<Mutex<Option<T>>>,
+    /// Where it was begun, and which of the lane's calls it is: once it is done, the lane may serve others.
+    lane: Option<(&'a Shared, usize, u64)>,
+    outcome: Arc<Mutex<Option<std::thread::Result<T>>>>,
     // The lane is the thread's own.
     not_send: PhantomData<*const ()>,
 }
@@ -290,22 +294,26 @@ impl<T> Pending<'_, T> {
     /// If the closure did.
     pub fn join(mut self) -> T {
         self.wait();
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        match outcome.take() {
-            Some(value) => value,
+        match self.take() {
+            Some(Ok(value)) => value,
+            Some(Err(panic)) => resume_unwind(panic),
             None => resume_unwind(Box::new("the work was lost with its worker".to_owned())),
         }
     }
 
+    fn take(&self) -> Option<std::thread::Result<T>> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     fn wait(&mut self) {
-        let Some((worker, slot)) = self.lane.take() else { return };
+        let Some((worker, slot, number)) = self.lane.take() else { return };
         let lane = worker.lane(slot);
+        if lane.begun.get() != number {
+            return;
+        }
         match self.cores.wait(worker, slot) {
-            // SAFETY: the word that the worker has left.
-            Some(word) => match unsafe { job::result::<()>(lane, word) } {
-                Err(panic) if !std::thread::panicking() => resume_unwind(panic),
-                _ => {}
-            },
+            // The outcome was there before the word.
+            Some(_) => {}
             None => {
                 // SAFETY: the worker has not begun it, and will not; `begin` has put this kind of closure there.
                 let work = unsafe { Small::<Work, ()>::take_back(lane) };
@@ -318,6 +326,11 @@ impl<T> Pending<'_, T> {
 impl<T> Drop for Pending<'_, T> {
     fn drop(&mut self) {
         self.wait();
+        if let Some(Err(panic)) = self.take()
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! is claimed or queued, so a hand-over is one line there and the same line back, and a thread that stalls in
 //! the middle of one holds up nobody. A worker looks at its lanes in turn.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
 use crate::switch::Context;
@@ -35,6 +35,8 @@ pub(crate) type Run = unsafe fn(*mut Payload) -> u32;
 pub(crate) struct Lane {
     pub(crate) word: Word,
     cargo: UnsafeCell<Cargo>,
+    /// How many calls were begun that nobody waited for at once. The thread's own, and in the second line: workers never fetch it.
+    pub(crate) begun: Cell<u64>,
 }
 
 /// What is handed over. It belongs to the thread while the word is [`IDLE`] or [`BACK`], else to the worker.
@@ -66,15 +68,21 @@ pub(crate) struct Travel {
 
 const _: () = assert!(size_of::<Cargo>() + size_of::<Word>() == 64, "they fill a cache line");
 
-// SAFETY: the cargo belongs to one thread at a time, and the word says to whom.
+// SAFETY: the cargo belongs to one thread at a time, and the word says to whom; the count is one thread's.
 unsafe impl Sync for Lane {}
+const _: () = assert!(size_of::<Lane>() == 128, "no lane shares a line with another");
+
 // SAFETY: as above; what it points to is handed over with it.
 unsafe impl Send for Lane {}
 
 impl Default for Lane {
     fn default() -> Self {
         let travel = Travel { context: Context::default(), thread_pointer: 0, unused: 0 };
-        Self { word: Word::default(), cargo: UnsafeCell::new(Cargo { travel }) }
+        Self {
+            word: Word::default(),
+            cargo: UnsafeCell::new(Cargo { travel }),
+            begun: Cell::new(0),
+        }
     }
 }
 

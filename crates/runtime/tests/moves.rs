@@ -110,11 +110,13 @@ fn many_threads_have_each_piece_of_work_done_once() {
 #[test]
 fn the_caller_may_go_on_meanwhile() {
     let Some(cores) = cores() else { return };
-    let first = cores.begin(|| "there".to_owned());
+    let (tell, told) = std::sync::mpsc::channel();
+    let first = cores.begin(move || told.recv().map(|()| "there".to_owned()));
     // The lane is taken: this one runs here, at once.
     let second = cores.begin(kernel_thread);
     assert_eq!(second.join(), kernel_thread());
-    assert_eq!(first.join(), "there");
+    tell.send(()).unwrap();
+    assert_eq!(first.join().unwrap(), "there");
     let panic = catch_unwind(AssertUnwindSafe(|| cores.begin(|| -> u8 { panic!("late") }).join()));
     assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "late");
 }
@@ -380,7 +382,8 @@ fn what_was_begun_and_forgotten_runs_before_the_cores_end() {
 
 #[test]
 fn a_handler_of_a_signal_may_hand_over_work_at_any_instruction() {
-    const TRAP_FLAG: u64 = 1 << 8;
+    // The processor's trap flag.
+    const TRAP_FLAG: i32 = 0x100;
     static CORES: std::sync::OnceLock<Cores> = std::sync::OnceLock::new();
     static CAME: AtomicUsize = AtomicUsize::new(0);
     static WRONG: AtomicUsize = AtomicUsize::new(0);
@@ -406,11 +409,31 @@ fn a_handler_of_a_signal_may_hand_over_work_at_any_instruction() {
     let pending = cores.begin(|| 7_u64).join();
     // SAFETY: as above.
     unsafe {
-        std::arch::asm!("pushfq", "and qword ptr [rsp], {}", "popfq", const !TRAP_FLAG as i32);
+        std::arch::asm!("pushfq", "and qword ptr [rsp], {}", "popfq", const !TRAP_FLAG);
     }
     assert_eq!((sum, pending), (21, 7));
     assert_eq!(WRONG.load(Ordering::Relaxed), 0);
     assert!(CAME.load(Ordering::Relaxed) > 100);
+}
+
+/// Begins something that is done soon, and waits until its lane should be free for others.
+fn done_but_not_joined(cores: &Cores) -> dimmer_runtime::Pending<'_, u8> {
+    let pending = cores.begin(|| 1);
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    pending
+}
+
+#[test]
+fn what_was_begun_may_be_joined_when_its_lane_serves_others() {
+    let Some(cores) = cores() else { return };
+    let first = done_but_not_joined(&cores);
+    let second = cores.begin(|| -> u8 { panic!("the second") });
+    assert_eq!(first.join(), 1);
+    let panic = catch_unwind(AssertUnwindSafe(|| second.join()));
+    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "the second");
+    let first = done_but_not_joined(&cores);
+    assert_eq!(cores.borrow(|| first.join()), 1);
+    assert_eq!(cores.offload(|| 2), 2);
 }
 
 /// Has one thread away wait, again and again, for another that hands over work meanwhile.
