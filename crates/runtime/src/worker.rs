@@ -10,16 +10,12 @@ use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
+use crate::bell::Bell;
 use crate::lane::{CALL, Lane, TRAVEL, WITHDRAWN};
 use crate::slot::{self, Place, SLOTS};
 use crate::switch::{self, Context};
-use crate::word::{Patience, Word};
+use crate::word::Patience;
 use crate::{fork, signals, travel};
-
-/// The worker looks at its lanes.
-const AWAKE: u32 = 0;
-/// The worker sleeps until somebody rings.
-const ASLEEP: u32 = 1;
 
 /// Where the worker is while it does no work.
 const NOWHERE: usize = usize::MAX;
@@ -35,8 +31,7 @@ pub(crate) struct Shared {
     pub(crate) lanes: Box<[Lane]>,
     /// Lanes that were ever used: those below this slot.
     used: AtomicUsize,
-    /// [`AWAKE`] or [`ASLEEP`]; changed rarely, so who rings reads it in its own cache.
-    bell: Line<Word>,
+    bell: Line<Bell>,
     must_end: AtomicBool,
     has_ended: AtomicBool,
     /// Somebody waited in vain while other work was under way; until that has ended, nobody asks for more.
@@ -139,7 +134,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.must_end.store(true, Ordering::SeqCst);
-        self.shared.bell.0.post(AWAKE);
+        self.shared.bell.0.wake();
         let Some(thread) = self.thread.take() else { return };
         if fork::forks() != self.shared.own.0.forks {
             // In a child that thread never was: its handle may be another's by now.
@@ -162,9 +157,7 @@ impl Shared {
     /// Wakes the worker if it sleeps. To be called after something was put into a lane.
     #[inline]
     pub(crate) fn ring(&self) {
-        if self.bell.0.value() == ASLEEP {
-            self.bell.0.post(AWAKE);
-        }
+        self.bell.0.ring();
     }
 
     /// The kernel's number of the worker's thread.
@@ -248,7 +241,7 @@ impl Shared {
                 return;
             }
             if is_idle {
-                self.sleep();
+                self.bell.0.sleep(|| self.must_end.load(Ordering::SeqCst) || self.look());
             }
         }
     }
@@ -288,16 +281,6 @@ impl Shared {
             std::hint::spin_loop();
         }
         has_found
-    }
-
-    /// Sleeps until somebody rings, unless there is something in a lane already.
-    fn sleep(&self) {
-        // Before the lanes are looked at: who fills one later finds the bell so, and rings.
-        self.bell.0.set(ASLEEP);
-        if !self.must_end.load(Ordering::SeqCst) && !self.look() {
-            while self.bell.0.wait_while(ASLEEP, Patience(std::time::Duration::ZERO)).is_none() {}
-        }
-        self.bell.0.set(AWAKE);
     }
 }
 
