@@ -44,7 +44,7 @@ pub struct SiteStatistics {
     pub mean_ns: Option<f64>,
 }
 
-/// The sites that were ever entered.
+/// The sites that were ever entered or decided for.
 static SITES: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -180,13 +180,23 @@ impl Site {
     }
 
     /// Decides for this site from now on.
-    pub fn decide(&self, decision: Decision) {
-        let word = match decision {
+    pub fn decide(&'static self, decision: Decision) {
+        self.register(&mut SITES.lock().unwrap_or_else(PoisonError::into_inner));
+        self.word.store(Self::word_of(decision), Ordering::Relaxed);
+    }
+
+    fn word_of(decision: Decision) -> u32 {
+        match decision {
             Decision::Stay => STAY,
             Decision::Offload => OFFLOAD,
             Decision::Borrow => BORROW,
-        };
-        self.word.store(word, Ordering::Relaxed);
+        }
+    }
+
+    fn register(&'static self, sites: &mut Vec<&'static Self>) {
+        if !sites.iter().any(|site| std::ptr::eq(*site, self)) {
+            sites.push(self);
+        }
     }
 
     /// The decision; the first time, what the environment says.
@@ -196,12 +206,13 @@ impl Site {
             return word;
         }
         let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-        if !sites.iter().any(|site| std::ptr::eq(*site, self)) {
-            sites.push(self);
-        }
-        let settings = settings::of_process();
-        self.decide(settings.decision(&self.name()));
-        self.word.load(Ordering::Relaxed)
+        self.register(&mut sites);
+        drop(sites);
+        let word = Self::word_of(settings::of_process().decision(&self.name()));
+        // What the program has decided meanwhile holds.
+        let before =
+            self.word.compare_exchange(UNDECIDED, word, Ordering::Relaxed, Ordering::Relaxed);
+        before.map_or_else(|decided| decided, |_| word)
     }
 
     /// Counts a call that is timed.
@@ -320,7 +331,7 @@ pub fn ticks_per_ns() -> f64 {
     })
 }
 
-/// All sites that were entered so far.
+/// All sites that were entered, or decided for, so far.
 #[must_use]
 pub fn sites() -> Vec<&'static Site> {
     SITES.lock().unwrap_or_else(PoisonError::into_inner).clone()

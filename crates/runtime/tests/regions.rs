@@ -82,6 +82,7 @@ fn a_site_knows_its_name_and_place_and_takes_decisions() {
     NAMED.decide(Decision::Stay);
     assert_eq!(NAMED.run(|| 3), 3);
     assert_eq!(NAMED.place(), ("a.rs", 3));
+    assert!(dimmer_runtime::sites().iter().any(|site| std::ptr::eq(*site, &NAMED)));
 }
 
 /// The example that mixes all ways, with regions borrowed, in a directory of its own.
