@@ -15,6 +15,7 @@ use dimmer_processor::units::CpuId;
 use crate::fork;
 use crate::job::{self, Large, Small};
 use crate::lane::{CALL, IDLE};
+use crate::signals;
 use crate::slot::{self, HandOver};
 use crate::travel::{CannotTravel, Journey};
 use crate::word::{Patience, Word};
@@ -84,6 +85,7 @@ impl Cores {
             return Err(StartError::OnlyOne(*last));
         }
         fork::count();
+        signals::may_fence_all();
         let patience = Patience(spin);
         let start = |cpu: &CpuId| Worker::start(root, *cpu, patience);
         Ok(Self {

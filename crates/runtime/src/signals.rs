@@ -64,21 +64,37 @@ pub(crate) fn set(mask: &Mask) {
 
 /// Whether the process has that thread; a system call. Touches neither `errno` nor anything else in thread-local storage.
 pub(crate) fn is_there(thread: u32) -> bool {
-    let process = rustix::process::getpid().as_raw_nonzero().get();
+    let process = i64::from(rustix::process::getpid().as_raw_nonzero().get());
+    // Who may not ask (a sandbox's program) gets another answer.
+    ask(libc::SYS_tgkill, [process, thread.into(), 0]) != -i64::from(libc::ESRCH)
+}
+
+/// Prepares for [`fence_all`].
+pub(crate) fn may_fence_all() {
+    ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED.into(), 0, 0]);
+}
+
+/// A fence in every running thread of the process, so that what runs often needs none; whether the kernel can. Touches
+/// no thread-local storage.
+pub(crate) fn fence_all() -> bool {
+    ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED.into(), 0, 0]) == 0
+}
+
+/// A system call that touches none of the program's memory.
+fn ask(number: i64, [first, second, third]: [i64; 3]) -> i64 {
     let answer: i64;
-    // SAFETY: signal 0 does nothing.
+    // SAFETY: signal 0 does nothing, and barriers harm nobody.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") libc::SYS_tgkill => answer,
-            in("edi") process,
-            in("esi") thread,
-            in("edx") 0,
+            inlateout("rax") number => answer,
+            in("rdi") first,
+            in("rsi") second,
+            in("rdx") third,
             out("rcx") _,
             out("r11") _,
             options(nostack),
         );
     }
-    // Who may not ask (a sandbox's program) gets another answer.
-    answer != -i64::from(libc::ESRCH)
+    answer
 }

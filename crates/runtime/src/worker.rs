@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 use std::sync::mpsc;
 
 use dimmer_host::affinity::{self, AffinityError};
@@ -179,7 +179,7 @@ impl Shared {
             return false;
         }
         // The worker says where it is, and looks at the word again: either it has seen the change, or it is seen here.
-        if self.is_at(slot) || word.value() != WITHDRAWN {
+        if !signals::fence_all() || self.is_at(slot) || word.value() != WITHDRAWN {
             word.change(WITHDRAWN, asked);
             return false;
         }
@@ -259,8 +259,9 @@ impl Shared {
                 continue;
             }
             has_found = true;
-            // Ordered before the load that follows, see `give_back`.
-            self.at.0.swap(slot, Ordering::SeqCst);
+            // Ordering: the store comes before the load that follows; `give_back` has the processor see to that.
+            self.at.0.store(slot, Ordering::Release);
+            compiler_fence(Ordering::SeqCst);
             if lane.word.value() != asked {
                 self.at.0.store(NOWHERE, Ordering::Release);
                 continue;
