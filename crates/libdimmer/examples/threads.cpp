@@ -64,7 +64,6 @@ int main() {
         DIMMER_REGION("where");
         syscall(SYS_getcpu, &cpu, nullptr, nullptr);
     }
-    // Last, as a thread whose regions follow each other quickly stays where they ran: it must wait for nobody there.
     std::printf("%d %d %g %d\n", adder.add_twice(2), twice(3), twice(1.5), same(4));
     std::fprintf(stderr, "ran on %u\n", cpu);
 }

@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 use std::marker::PhantomData;
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
@@ -12,9 +12,11 @@ use dimmer_host::process;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
+use crate::fork;
 use crate::job::{self, Large, Small};
 use crate::lane::{CALL, IDLE};
-use crate::slot;
+use crate::signals;
+use crate::slot::{self, HandOver};
 use crate::travel::{CannotTravel, Journey};
 use crate::word::{Patience, Word};
 use crate::worker::{Shared, Worker};
@@ -37,15 +39,6 @@ pub enum StartError {
     /// A core that is not there, offline, or not allowed.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
-}
-
-/// How often the process was forked since: workers do not come along.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// How often this process and its parents were forked since the first cores were dedicated.
-#[inline]
-pub(crate) fn forks() -> u32 {
-    FORKS.load(Ordering::Relaxed)
 }
 
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
@@ -91,13 +84,14 @@ impl Cores {
         {
             return Err(StartError::OnlyOne(*last));
         }
-        count_forks();
+        fork::count();
+        signals::may_fence_all();
         let patience = Patience(spin);
         let start = |cpu: &CpuId| Worker::start(root, *cpu, patience);
         Ok(Self {
             workers: cpus.iter().map(start).collect::<Result<_, _>>()?,
             patience,
-            forks: FORKS.load(Ordering::Relaxed),
+            forks: fork::forks(),
             has_complained: AtomicBool::new(false),
         })
     }
@@ -157,15 +151,19 @@ impl Cores {
         let outcome = Arc::new(Mutex::new(None));
         let give = Arc::clone(&outcome);
         let work = Box::new(move || {
-            let value = work();
-            *give.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            let result = catch_unwind(AssertUnwindSafe(work));
+            *give.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         }) as Work;
         let lane = match (Small::new(work), self.lane()) {
             (Ok(small), Some((worker, slot))) => {
+                let _busy = HandOver::begin();
+                let lane = worker.lane(slot);
+                let number = lane.begun.get() + 1;
+                lane.begun.set(number);
                 // SAFETY: the lane is this thread's, and idle; the closure borrows nothing.
-                unsafe { small.ask(worker.lane(slot)) };
+                unsafe { small.ask(lane) };
                 worker.ring();
-                Some((worker, slot))
+                Some((worker, slot, number))
             }
             (Ok(small), None) => {
                 small.run_here();
@@ -201,16 +199,16 @@ impl Cores {
         Journey::begin(self, self.patience)
     }
 
-    /// The worker at that place, if it has not ended.
+    /// The worker at that place, if it has not ended and is not held up.
     #[inline]
     pub(crate) fn worker(&self, core: usize) -> Option<&Shared> {
-        self.workers.get(core).map(|worker| &*worker.shared).filter(|worker| !worker.has_ended())
+        self.workers.get(core).map(|worker| &*worker.shared).filter(|worker| !worker.is_lost())
     }
 
     /// Whether this process is a child of the one that started the workers.
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
-        FORKS.load(Ordering::Relaxed) != self.forks
+        fork::forks() != self.forks
     }
 
     /// The calling thread's slot, and the worker that it hands work to: threads are spread over workers.
@@ -230,21 +228,26 @@ impl Cores {
     fn hand_over<T, F: FnOnce() -> T>(&self, small: Small<F, T>) -> T {
         let Some((worker, slot)) = self.lane() else { return small.run_here() };
         let lane = worker.lane(slot);
+        let busy = HandOver::begin();
         // SAFETY: the lane is this thread's, and idle; this function waits for it to be so again.
         unsafe { small.ask(lane) };
         worker.ring();
         let Some(word) = self.wait(worker, slot) else {
-            // SAFETY: the worker has ended and has not begun it.
-            return unsafe { Small::<F, T>::take_back(lane) }();
+            // SAFETY: the worker has not begun it, and will not.
+            let work = unsafe { Small::<F, T>::take_back(lane) };
+            drop(busy);
+            return work();
         };
         // SAFETY: the word that the worker has left.
-        match unsafe { job::result(lane, word) } {
+        let result = unsafe { job::result(lane, word) };
+        drop(busy);
+        match result {
             Ok(value) => value,
             Err(panic) => resume_unwind(panic),
         }
     }
 
-    /// Waits for a call to be done; `None` if the worker has ended without having begun it.
+    /// Waits for a call to be done; `None` if the worker has ended, or is held up, without having begun it.
     fn wait(&self, worker: &Shared, slot: usize) -> Option<u32> {
         let lane = worker.lane(slot);
         loop {
@@ -252,6 +255,9 @@ impl Cores {
                 return Some(word);
             }
             if worker.is_alive() {
+                if worker.give_back(slot, CALL) {
+                    return None;
+                }
                 continue;
             }
             if !self.has_complained.swap(true, Ordering::Relaxed) {
@@ -276,8 +282,9 @@ type Work = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub struct Pending<'a, T> {
     cores: &'a Cores,
-    lane: Option<(&'a Shared, usize)>,
-    outcome: Arc<Mutex<Option<T>>>,
+    /// Where it was begun, and which of the lane's calls it is: once it is done, the lane may serve others.
+    lane: Option<(&'a Shared, usize, u64)>,
+    outcome: Arc<Mutex<Option<std::thread::Result<T>>>>,
     // The lane is the thread's own.
     not_send: PhantomData<*const ()>,
 }
@@ -289,24 +296,28 @@ impl<T> Pending<'_, T> {
     /// If the closure did.
     pub fn join(mut self) -> T {
         self.wait();
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        match outcome.take() {
-            Some(value) => value,
+        match self.take() {
+            Some(Ok(value)) => value,
+            Some(Err(panic)) => resume_unwind(panic),
             None => resume_unwind(Box::new("the work was lost with its worker".to_owned())),
         }
     }
 
+    fn take(&self) -> Option<std::thread::Result<T>> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     fn wait(&mut self) {
-        let Some((worker, slot)) = self.lane.take() else { return };
+        let Some((worker, slot, number)) = self.lane.take() else { return };
         let lane = worker.lane(slot);
+        if lane.begun.get() != number {
+            return;
+        }
         match self.cores.wait(worker, slot) {
-            // SAFETY: the word that the worker has left.
-            Some(word) => match unsafe { job::result::<()>(lane, word) } {
-                Err(panic) if !std::thread::panicking() => resume_unwind(panic),
-                _ => {}
-            },
+            // The outcome was there before the word.
+            Some(_) => {}
             None => {
-                // SAFETY: the worker has ended and has not begun it; `begin` has put this kind of closure there.
+                // SAFETY: the worker has not begun it, and will not; `begin` has put this kind of closure there.
                 let work = unsafe { Small::<Work, ()>::take_back(lane) };
                 work();
             }
@@ -317,19 +328,12 @@ impl<T> Pending<'_, T> {
 impl<T> Drop for Pending<'_, T> {
     fn drop(&mut self) {
         self.wait();
+        if let Some(Err(panic)) = self.take()
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
     }
-}
-
-/// Counts forks of this process, in the child, from now on.
-fn count_forks() {
-    static ONCE: Once = Once::new();
-    extern "C" fn in_child() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-    }
-    ONCE.call_once(|| {
-        // SAFETY: the handler changes a number.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
 }
 
 /// What it takes to wake a thread that sleeps, and to be woken by it: the median of some tries, measured once.

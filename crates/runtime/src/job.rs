@@ -46,9 +46,10 @@ impl<F: FnOnce() -> T, T> Small<F, T> {
     /// # Safety
     /// The lane holds this closure, and nobody runs it.
     pub(crate) unsafe fn take_back(lane: &Lane) -> F {
-        lane.word.put(IDLE);
         // SAFETY: as the caller says.
-        unsafe { lane.payload().cast::<F>().read() }
+        let work = unsafe { lane.payload().cast::<F>().read() };
+        lane.word.put(IDLE);
+        work
     }
 
     /// Runs it on the calling thread.

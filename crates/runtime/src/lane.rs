@@ -4,7 +4,7 @@
 //! is claimed or queued, so a hand-over is one line there and the same line back, and a thread that stalls in
 //! the middle of one holds up nobody. A worker looks at its lanes in turn.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
 use crate::switch::Context;
@@ -21,6 +21,9 @@ pub(crate) const PANICKED: u32 = 3;
 /// The thread has left the worker; the cargo says where it goes on.
 pub(crate) const BACK: u32 = 4;
 
+/// Whoever asked takes it back; see [`crate::worker::Shared::give_back`].
+pub(crate) const WITHDRAWN: u32 = 5;
+
 /// What travels in the line itself, and need not be fetched.
 pub(crate) type Payload = MaybeUninit<[u64; 6]>;
 
@@ -32,6 +35,8 @@ pub(crate) type Run = unsafe fn(*mut Payload) -> u32;
 pub(crate) struct Lane {
     pub(crate) word: Word,
     cargo: UnsafeCell<Cargo>,
+    /// How many calls were begun that nobody waited for at once. The thread's own, and in the second line: workers never fetch it.
+    pub(crate) begun: Cell<u64>,
 }
 
 /// What is handed over. It belongs to the thread while the word is [`IDLE`] or [`BACK`], else to the worker.
@@ -61,17 +66,25 @@ pub(crate) struct Travel {
     unused: u64,
 }
 
+#[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Cargo>() + size_of::<Word>() == 64, "they fill a cache line");
 
-// SAFETY: the cargo belongs to one thread at a time, and the word says to whom.
+// SAFETY: the cargo belongs to one thread at a time, and the word says to whom; the count is one thread's.
 unsafe impl Sync for Lane {}
+#[cfg(not(all(test, loom)))]
+const _: () = assert!(size_of::<Lane>() == 128, "no lane shares a line with another");
+
 // SAFETY: as above; what it points to is handed over with it.
 unsafe impl Send for Lane {}
 
 impl Default for Lane {
     fn default() -> Self {
         let travel = Travel { context: Context::default(), thread_pointer: 0, unused: 0 };
-        Self { word: Word::default(), cargo: UnsafeCell::new(Cargo { travel }) }
+        Self {
+            word: Word::default(),
+            cargo: UnsafeCell::new(Cargo { travel }),
+            begun: Cell::new(0),
+        }
     }
 }
 

@@ -10,7 +10,10 @@
 //!
 //! Everything runs exactly once: where it cannot be moved, it runs where it is.
 
+mod bell;
 mod cores;
+mod fork;
+mod futex;
 mod job;
 mod lane;
 mod region;

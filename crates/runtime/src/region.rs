@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::cores::Cores;
 use crate::settings::{self, Decision};
-use crate::travel::{Journey, Landed};
+use crate::travel::Journey;
 
 /// Nobody has decided yet.
 const UNDECIDED: u32 = 0;
@@ -67,7 +67,7 @@ pub struct SiteStatistics {
     pub mean_ns: Option<f64>,
 }
 
-/// The sites that were ever entered.
+/// The sites that were ever entered or decided for.
 static SITES: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -75,8 +75,6 @@ thread_local! {
     static UNTIL_SAMPLE: Cell<u32> = const { Cell::new(SAMPLE) };
     /// How many those were.
     static DRAWN: Cell<u32> = const { Cell::new(SAMPLE) };
-    /// When the thread last left a region that had moved it (ticks).
-    static LEFT: Cell<u64> = const { Cell::new(0) };
     /// The journey of the region that the thread is in, if that has moved it.
     static TRIP: RefCell<Option<Trip>> = const { RefCell::new(None) };
 }
@@ -84,20 +82,14 @@ thread_local! {
 /// A thread's way to a dedicated core, which outlives the call that began it.
 #[derive(Debug)]
 struct Trip {
-    landed: Landed,
-    /// The region began so soon after the last one that going home in between would not have paid: the thread stays there
-    /// after it, too.
-    recurs: bool,
-    /// No region is under way: the thread has stayed after the last one.
-    lingers: bool,
-    // Last, so that signals are let in again when the thread is home.
-    _journey: Journey<'static>,
+    // Signals are let in again when the thread is home.
+    journey: Journey<'static>,
 }
 
 impl Drop for Trip {
     fn drop(&mut self) {
         // A thread that ends while it is away goes home first, for its kernel thread to end there.
-        self.landed.go_home();
+        self.journey.go_home();
     }
 }
 
@@ -209,13 +201,23 @@ impl Site {
     }
 
     /// Decides for this site from now on.
-    pub fn decide(&self, decision: Decision) {
-        let word = match decision {
+    pub fn decide(&'static self, decision: Decision) {
+        self.register(&mut SITES.lock().unwrap_or_else(PoisonError::into_inner));
+        self.word.store(Self::word_of(decision), Ordering::Relaxed);
+    }
+
+    fn word_of(decision: Decision) -> u32 {
+        match decision {
             Decision::Stay => STAY,
             Decision::Offload => OFFLOAD,
             Decision::Borrow => BORROW,
-        };
-        self.word.store(word, Ordering::Relaxed);
+        }
+    }
+
+    fn register(&'static self, sites: &mut Vec<&'static Self>) {
+        if !sites.iter().any(|site| std::ptr::eq(*site, self)) {
+            sites.push(self);
+        }
     }
 
     /// The decision; the first time, what the environment says.
@@ -225,12 +227,13 @@ impl Site {
             return word;
         }
         let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-        if !sites.iter().any(|site| std::ptr::eq(*site, self)) {
-            sites.push(self);
-        }
-        let settings = settings::of_process();
-        self.decide(settings.decision(&self.name()));
-        self.word.load(Ordering::Relaxed)
+        self.register(&mut sites);
+        drop(sites);
+        let word = Self::word_of(settings::of_process().decision(&self.name()));
+        // What the program has decided meanwhile holds.
+        let before =
+            self.word.compare_exchange(UNDECIDED, word, Ordering::Relaxed, Ordering::Relaxed);
+        before.map_or_else(|decided| decided, |_| word)
     }
 
     /// Counts a call that is timed.
@@ -282,15 +285,15 @@ impl Site {
         let depart = |trip: &RefCell<Option<Trip>>| {
             // Taken by a signal's handler in the middle of this: it stays.
             let Ok(mut trip) = trip.try_borrow_mut() else { return false };
-            let recurs = ticks().saturating_sub(LEFT.get()) < minimum_stay(cores);
-            if let Some(trip) = trip.as_mut() {
-                // Nested, or the thread is where the last region has left it.
-                trip.recurs &= recurs || !trip.lingers;
-                return std::mem::take(&mut trip.lingers);
+            if trip.is_some() {
+                // Nested.
+                return false;
             }
             let Ok(journey) = cores.depart() else { return false };
-            let Some(landed) = journey.land(journey.usual()) else { return false };
-            *trip = Some(Trip { landed, recurs, lingers: false, _journey: journey });
+            if journey.land(journey.usual()).is_none() {
+                return false;
+            }
+            *trip = Some(Trip { journey });
             true
         };
         TRIP.try_with(depart).unwrap_or(false)
@@ -330,37 +333,13 @@ impl Drop for KeepErrno {
     }
 }
 
-/// Brings the calling thread home, unless regions recur so quickly that it had better stay.
+/// Brings the calling thread home.
 fn come_home() {
-    LEFT.set(ticks());
     let _ = TRIP.try_with(|trip| {
-        let trip = trip.try_borrow_mut().ok().and_then(|mut trip| {
-            match trip.as_mut() {
-                Some(trip) if trip.recurs => trip.lingers = true,
-                _ => return trip.take(),
-            }
-            None
-        });
+        let trip = trip.try_borrow_mut().ok().and_then(|mut trip| trip.take());
         // Not while the cell is borrowed: the thread's own code goes on meanwhile.
         drop(trip);
     });
-}
-
-/// How soon after a region the next one must begin for the thread to stay in between (ticks): as long as going home and coming
-/// back takes, measured once.
-fn minimum_stay(cores: &'static Cores) -> u64 {
-    static MEASURED: OnceLock<u64> = OnceLock::new();
-    const TRIES: usize = 15;
-    *MEASURED.get_or_init(|| {
-        let mut took = [0; TRIES];
-        for one in &mut took {
-            let begin = ticks();
-            cores.borrow(|| ());
-            *one = ticks().saturating_sub(begin);
-        }
-        took.sort_unstable();
-        took[TRIES / 2]
-    })
 }
 
 /// The time-stamp counter.
@@ -382,7 +361,7 @@ pub fn ticks_per_ns() -> f64 {
     })
 }
 
-/// All sites that were entered so far.
+/// All sites that were entered, or decided for, so far.
 #[must_use]
 pub fn sites() -> Vec<&'static Site> {
     SITES.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -15,12 +15,13 @@ use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 
-use dimmer_host::{affinity, travel};
+use dimmer_host::travel;
 
-use crate::cores::{self, Cores};
+use crate::cores::Cores;
+use crate::fork;
 use crate::lane::{BACK, IDLE, Lane, TRAVEL};
-use crate::signals::{self, Mask};
-use crate::slot;
+use crate::signals;
+use crate::slot::{self, Place};
 use crate::stack::Stack;
 use crate::switch::{self, Context, Message, switch};
 use crate::word::Patience;
@@ -51,7 +52,7 @@ pub enum CannotTravel {
 pub(crate) struct Traveller {
     slot: usize,
     thread_pointer: u64,
-    patience: Patience,
+    patience: Cell<Patience>,
     /// Where its kernel thread goes on when it leaves.
     harbour: Cell<Context>,
     stack: Stack,
@@ -87,7 +88,8 @@ impl Traveller {
         let stack = Stack::map()?;
         // SAFETY: `check` has found that it may be read.
         let thread_pointer = unsafe { switch::thread_pointer() };
-        let harbour = Cell::default();
+        fork::note_home();
+        let (patience, harbour) = (Cell::new(patience), Cell::default());
         let traveller = Box::new(Self { slot, thread_pointer, patience, harbour, stack });
         let own = (&raw const *traveller).cast();
         traveller.harbour.set(switch::prepare(traveller.stack.end(), wait_at_home, own));
@@ -118,10 +120,13 @@ unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) ->
 /// Waits for the thread for a while; whether its lane says where it goes on.
 #[inline]
 fn has_come_back(worker: &Shared, lane: &Lane, traveller: &Traveller) -> bool {
-    if lane.word.wait_while(TRAVEL, traveller.patience).is_some() {
+    if lane.word.wait_while(TRAVEL, traveller.patience.get()).is_some() {
         return true;
     }
-    if worker.is_alive() || lane.word.value() != TRAVEL {
+    if worker.is_alive() {
+        return worker.give_back(traveller.slot, TRAVEL);
+    }
+    if lane.word.value() != TRAVEL {
         return false;
     }
     if worker.is_at(traveller.slot) {
@@ -171,7 +176,8 @@ pub struct Journey<'a> {
     cores: &'a Cores,
     /// `None` only while it is dropped.
     traveller: Option<Box<Traveller>>,
-    mask: Mask,
+    /// Where the thread is, if it is not at home. Written at home only: the worker's core fetches nothing for it.
+    away: Cell<Option<Landed>>,
     // What it holds is the thread's own.
     not_send: PhantomData<*const ()>,
 }
@@ -181,7 +187,8 @@ pub struct Journey<'a> {
 #[must_use = "the thread goes home at once"]
 pub struct Away<'a> {
     landed: Landed,
-    journey: PhantomData<&'a mut Cores>,
+    /// The journey's.
+    away: &'a Cell<Option<Landed>>,
 }
 
 /// Where a thread has landed. It was handed over with the thread, so that going home moves no line but the lane's.
@@ -195,19 +202,26 @@ impl<'a> Journey<'a> {
     pub(crate) fn begin(cores: &'a Cores, patience: Patience) -> Result<Self, CannotTravel> {
         let slot = slot::own().ok_or(CannotTravel::NoLane)?;
         let traveller = match OWN.try_with(Cell::take).ok().flatten() {
-            Some(traveller) => traveller,
+            Some(traveller) => {
+                traveller.patience.set(patience);
+                traveller
+            }
             None => Traveller::new(slot, patience)?,
         };
-        let mask = signals::block();
-        slot::runs_in_place(true);
-        Ok(Self { cores, traveller: Some(traveller), mask, not_send: PhantomData })
+        signals::block();
+        slot::set_place(Place::Busy);
+        let (traveller, away) = (Some(traveller), Cell::new(None));
+        Ok(Self { cores, traveller, away, not_send: PhantomData })
     }
 
     /// Goes on at the dedicated core of that place in the list, until what is returned is dropped. `None`: the thread stays,
-    /// as there is no such core, or its worker has ended.
+    /// as there is no such core, or its worker has ended or is held up. Where what an earlier call has returned was forgotten, the thread
+    /// goes home first.
     #[inline(always)]
     pub fn go(&mut self, core: usize) -> Option<Away<'_>> {
-        Some(Away { landed: self.land(core)?, journey: PhantomData })
+        self.go_home();
+        let landed = self.land(core)?;
+        Some(Away { landed, away: &self.away })
     }
 
     /// As [`Self::go`], for who vouches that the thread is at home, and goes home before the journey ends.
@@ -220,14 +234,30 @@ impl<'a> Journey<'a> {
             return None;
         }
         let travel = lane.travel();
+        let landed = Landed { lane, worker: &raw const worker.own.0 };
+        self.away.set(Some(landed));
+        slot::set_place(Place::Away);
         let bound_for = [(&raw const *worker).cast(), std::ptr::null()];
         // SAFETY: the lane is idle: while a closure is in it no journey begins.
         unsafe { (*travel).thread_pointer = traveller.thread_pointer };
         // SAFETY: the harbour's context was kept when it was last left.
         let [lane, worker] =
             unsafe { switch(lane.context(), traveller.harbour.as_ptr(), bound_for) };
-        // Without a message, the worker had ended, and the thread is still here.
-        (!lane.is_null()).then(|| Landed { lane: lane.cast(), worker: worker.cast() })
+        if lane.is_null() {
+            // Without a message, the worker has ended or is held up, and the thread is still here.
+            slot::set_place(Place::Busy);
+            self.away.set(None);
+            return None;
+        }
+        Some(Landed { lane: lane.cast(), worker: worker.cast() })
+    }
+
+    /// Brings the thread home, if it is away.
+    pub(crate) fn go_home(&self) {
+        if let Some(landed) = self.away.get() {
+            landed.go_home();
+            self.away.set(None);
+        }
     }
 
     /// The core, by its place in the list, that this thread's work goes to: threads are spread over the cores.
@@ -241,6 +271,7 @@ impl Drop for Away<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.landed.go_home();
+        self.away.set(None);
     }
 }
 
@@ -250,24 +281,27 @@ impl Landed {
     pub(crate) fn go_home(self) {
         // SAFETY: the worker's own, and this thread runs on it.
         let worker = unsafe { &*self.worker };
-        if cores::forks() != worker.forks {
-            // This kernel thread was a worker's, and is the only one of a child of fork(2): there is no home any more, nor
-            // anything to keep it where it is. Where it cannot be let go, it stays.
-            let _ = affinity::allow(&worker.allowed);
+        if fork::forks() != worker.forks {
+            // This kernel thread was a worker's, and is the only one of a child of fork(2): there is no home any more.
+            slot::set_place(Place::Busy);
             return;
         }
         // SAFETY: the lane was handed over with the thread, and lives as long as the cores.
         let lane = unsafe { &*self.lane };
         // SAFETY: the worker that carries the thread left its context there.
         unsafe { switch(lane.context(), worker.context.as_ptr(), NOTHING) };
+        slot::set_place(Place::Busy);
     }
 }
 
 impl Drop for Journey<'_> {
     fn drop(&mut self) {
-        slot::runs_in_place(false);
+        self.go_home();
         let traveller = self.traveller.take();
+        // In a child, what waited in the harbour has stayed with the parent.
+        let traveller = traveller.filter(|_| !self.cores.is_inherited());
         let _ = OWN.try_with(|own| own.set(traveller));
-        signals::restore(&self.mask);
+        slot::set_place(Place::Home);
+        signals::restore();
     }
 }

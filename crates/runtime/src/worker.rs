@@ -1,24 +1,21 @@
 //! The thread that stands on a dedicated core and takes over what is in its lanes.
 
 use std::cell::Cell;
+use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 use std::sync::mpsc;
 
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
-use crate::lane::{CALL, Lane, TRAVEL};
-use crate::slot::{self, SLOTS};
+use crate::bell::Bell;
+use crate::lane::{CALL, Lane, TRAVEL, WITHDRAWN};
+use crate::slot::{self, Place, SLOTS};
 use crate::switch::{self, Context};
-use crate::word::{Patience, Word};
-use crate::{cores, signals, travel};
-
-/// The worker looks at its lanes.
-const AWAKE: u32 = 0;
-/// The worker sleeps until somebody rings.
-const ASLEEP: u32 = 1;
+use crate::word::Patience;
+use crate::{fork, signals, travel};
 
 /// Where the worker is while it does no work.
 const NOWHERE: usize = usize::MAX;
@@ -34,10 +31,11 @@ pub(crate) struct Shared {
     pub(crate) lanes: Box<[Lane]>,
     /// Lanes that were ever used: those below this slot.
     used: AtomicUsize,
-    /// [`AWAKE`] or [`ASLEEP`]; changed rarely, so who rings reads it in its own cache.
-    bell: Line<Word>,
+    bell: Line<Bell>,
     must_end: AtomicBool,
     has_ended: AtomicBool,
+    /// Somebody waited in vain while other work was under way; until that has ended, nobody asks for more.
+    is_held_up: AtomicBool,
     /// Which lane's work is under way.
     at: Line<AtomicUsize>,
     /// The kernel's number of the worker.
@@ -53,8 +51,6 @@ pub(crate) struct Own {
     pub(crate) thread_pointer: Cell<u64>,
     /// How often the process had been forked when the worker started.
     pub(crate) forks: u32,
-    /// Where the program may run.
-    pub(crate) allowed: Vec<CpuId>,
 }
 
 // SAFETY: see the type.
@@ -95,31 +91,33 @@ impl Worker {
             bell: Line::default(),
             must_end: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            is_held_up: AtomicBool::new(false),
             at: Line(AtomicUsize::new(NOWHERE)),
             thread: AtomicUsize::new(0),
             own: Line(Own {
                 context: Cell::default(),
                 thread_pointer: Cell::new(0),
-                forks: cores::forks(),
-                allowed: affinity::allowed()?,
+                forks: fork::forks(),
             }),
         });
         let (tell, told) = mpsc::channel();
         let mine = Arc::clone(&shared);
         let root = root.clone();
         // Threads inherit the mask: signals are for the program's own threads.
-        let mask = signals::block();
+        let mask = signals::exchange();
         let spawned = std::thread::Builder::new().name(format!("dimmer-{cpu}")).spawn(move || {
             let pinned = affinity::pin(&root, cpu);
             let is_pinned = pinned.is_ok();
             mine.begin();
+            // For children that its work forks.
+            signals::remember(mask);
             let _ = tell.send(pinned.as_ref().map(|_| ()).map_err(ToString::to_string).err());
             if is_pinned {
                 mine.work(patience);
             }
             drop(pinned);
         });
-        signals::restore(&mask);
+        signals::set(&mask);
         let thread = spawned.map_err(AffinityError::System)?;
         match told.recv() {
             Ok(None) => Ok(Self { shared, thread: Some(thread) }),
@@ -136,10 +134,12 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.must_end.store(true, Ordering::SeqCst);
-        self.shared.bell.0.post(AWAKE);
-        if let Some(thread) = self.thread.take()
-            && self.shared.is_alive()
-        {
+        self.shared.bell.0.wake();
+        let Some(thread) = self.thread.take() else { return };
+        if fork::forks() != self.shared.own.0.forks {
+            // In a child that thread never was: its handle may be another's by now.
+            std::mem::forget(thread);
+        } else if self.shared.is_alive() {
             let _ = thread.join();
         }
     }
@@ -157,9 +157,7 @@ impl Shared {
     /// Wakes the worker if it sleeps. To be called after something was put into a lane.
     #[inline]
     pub(crate) fn ring(&self) {
-        if self.bell.0.value() == ASLEEP {
-            self.bell.0.post(AWAKE);
-        }
+        self.bell.0.ring();
     }
 
     /// The kernel's number of the worker's thread.
@@ -167,30 +165,44 @@ impl Shared {
         u32::try_from(self.thread.load(Ordering::Acquire)).ok().filter(|thread| *thread != 0)
     }
 
-    /// Whether somebody has found the worker's thread gone.
+    /// Whether somebody has found the worker's thread gone, or held up by what it does.
     #[inline]
-    pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Relaxed)
+    pub(crate) fn is_lost(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed) || self.is_held_up.load(Ordering::Relaxed)
+    }
+
+    /// Takes back what was asked in a lane, if it was not begun while other work is under way for long: that may wait for
+    /// who asks. If so, the lane is the caller's, with the word [`WITHDRAWN`].
+    pub(crate) fn give_back(&self, slot: usize, asked: u32) -> bool {
+        let word = &self.lane(slot).word;
+        if !self.is_elsewhere(slot) || !word.change(asked, WITHDRAWN) {
+            return false;
+        }
+        // The worker says where it is, and looks at the word again: either it has seen the change, or it is seen here.
+        if !signals::fence_all() || self.is_at(slot) || word.value() != WITHDRAWN {
+            word.change(WITHDRAWN, asked);
+            return false;
+        }
+        self.is_held_up.store(true, Ordering::SeqCst);
+        if !self.is_elsewhere(slot) {
+            self.is_held_up.store(false, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Whether another lane's work is under way.
+    fn is_elsewhere(&self, slot: usize) -> bool {
+        let at = self.at.0.load(Ordering::SeqCst);
+        at != slot && at != NOWHERE
     }
 
     /// Whether the worker's thread is still there; a system call.
     pub(crate) fn is_alive(&self) -> bool {
-        let Ok(thread) = i32::try_from(self.thread.load(Ordering::Acquire)) else { return true };
-        let Some(thread) = rustix::process::Pid::from_raw(thread) else { return true };
-        let process = rustix::process::getpid();
-        // SAFETY: signal 0 does nothing.
-        let found = unsafe {
-            libc::syscall(
-                libc::SYS_tgkill,
-                process.as_raw_nonzero().get(),
-                thread.as_raw_nonzero().get(),
-                0,
-            )
-        };
-        if found != 0 {
+        let is_there = self.thread().is_none_or(signals::is_there);
+        if !is_there {
             self.has_ended.store(true, Ordering::Relaxed);
         }
-        found == 0
+        is_there
     }
 
     /// Whether the work in a lane was begun.
@@ -200,7 +212,7 @@ impl Shared {
 
     /// Notes what others must know of the worker's thread, on it.
     fn begin(&self) {
-        slot::runs_in_place(true);
+        slot::set_place(Place::Worker);
         if travel::check().is_ok() {
             // SAFETY: it may be read.
             self.own.0.thread_pointer.set(unsafe { switch::thread_pointer() });
@@ -224,10 +236,12 @@ impl Shared {
                 }
             };
             if self.must_end.load(Ordering::SeqCst) {
+                // Work that nobody waits for, as its owner has forgotten it.
+                self.look();
                 return;
             }
             if is_idle {
-                self.sleep();
+                self.bell.0.sleep(|| self.must_end.load(Ordering::SeqCst) || self.look());
             }
         }
     }
@@ -236,16 +250,28 @@ impl Shared {
     #[inline]
     fn look(&self) -> bool {
         let mut has_found = false;
+        if self.is_held_up.load(Ordering::Relaxed) {
+            self.is_held_up.store(false, Ordering::Relaxed);
+        }
         for (slot, lane) in self.lanes[..self.used.load(Ordering::Relaxed)].iter().enumerate() {
             let asked = lane.word.value();
             if asked != CALL && asked != TRAVEL {
                 continue;
             }
             has_found = true;
+            // Ordering: the store comes before the load that follows; `give_back` has the processor see to that.
             self.at.0.store(slot, Ordering::Release);
+            compiler_fence(Ordering::SeqCst);
+            if lane.word.value() != asked {
+                self.at.0.store(NOWHERE, Ordering::Release);
+                continue;
+            }
             if asked == CALL {
                 // SAFETY: the word says so, and this is the worker.
                 unsafe { lane.answer_call() };
+                if fork::forks() != self.own.0.forks {
+                    end_child();
+                }
             } else {
                 // SAFETY: as above.
                 unsafe { travel::carry(self, lane) };
@@ -257,14 +283,14 @@ impl Shared {
         }
         has_found
     }
+}
 
-    /// Sleeps until somebody rings, unless there is something in a lane already.
-    fn sleep(&self) {
-        // Before the lanes are looked at: who fills one later finds the bell so, and rings.
-        self.bell.0.set(ASLEEP);
-        if !self.must_end.load(Ordering::SeqCst) && !self.look() {
-            while self.bell.0.wait_while(ASLEEP, Patience(std::time::Duration::ZERO)).is_none() {}
-        }
-        self.bell.0.set(AWAKE);
-    }
+/// Ends a process that was forked by a closure on a worker, where that returns: its caller is in the parent alone.
+fn end_child() {
+    let _ = writeln!(
+        std::io::stderr(),
+        "dimmer: a closure that was offloaded has forked; its child ends where the closure does"
+    );
+    // SAFETY: ends the process without what its parent does at its own end.
+    unsafe { libc::_exit(1) };
 }

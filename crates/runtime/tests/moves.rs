@@ -110,11 +110,13 @@ fn many_threads_have_each_piece_of_work_done_once() {
 #[test]
 fn the_caller_may_go_on_meanwhile() {
     let Some(cores) = cores() else { return };
-    let first = cores.begin(|| "there".to_owned());
+    let (tell, told) = std::sync::mpsc::channel();
+    let first = cores.begin(move || told.recv().map(|()| "there".to_owned()));
     // The lane is taken: this one runs here, at once.
     let second = cores.begin(kernel_thread);
     assert_eq!(second.join(), kernel_thread());
-    assert_eq!(first.join(), "there");
+    tell.send(()).unwrap();
+    assert_eq!(first.join().unwrap(), "there");
     let panic = catch_unwind(AssertUnwindSafe(|| cores.begin(|| -> u8 { panic!("late") }).join()));
     assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "late");
 }
@@ -298,6 +300,175 @@ fn a_thread_that_forks_away_from_home_has_a_child_that_goes_on() {
         });
     });
     assert_eq!(kernel_thread(), home);
+}
+
+#[test]
+fn a_child_of_a_thread_away_has_the_homes_cpus_and_signals() {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let home = (affinity::allowed().unwrap(), blocked(libc::SIGTERM));
+    cores.borrow(|| in_child(|| (affinity::allowed().unwrap(), blocked(libc::SIGTERM)) == home));
+}
+
+/// Whether the calling kernel thread lets a signal wait.
+fn blocked(signal: libc::c_int) -> bool {
+    let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: asks only, and fills the set.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), mask.as_mut_ptr()) };
+    // SAFETY: it was filled.
+    unsafe { libc::sigismember(mask.as_ptr(), signal) == 1 }
+}
+
+#[test]
+fn a_child_that_a_worker_forks_ends_with_the_closure() {
+    let Some(cores) = cores() else { return };
+    let home = blocked(libc::SIGTERM);
+    // SAFETY: the child goes on with the closure.
+    let child = cores.offload(|| match unsafe { libc::fork() } {
+        // SAFETY: ends the child, with a sign.
+        0 if blocked(libc::SIGTERM) != home => unsafe { libc::_exit(3) },
+        child => child,
+    });
+    let mut status = 0;
+    // SAFETY: the child is this process's.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(libc::WEXITSTATUS(status), 1);
+}
+
+#[test]
+fn a_child_ends_its_cores_and_keeps_its_threads() {
+    let Some(cores) = cores() else { return };
+    in_child(move || {
+        let (tell, told) = std::sync::mpsc::channel();
+        // It gets the stack that was the worker's.
+        let thread = std::thread::spawn(move || told.recv().is_ok());
+        drop(cores);
+        tell.send(()).is_ok() && thread.join().unwrap_or(false)
+    });
+}
+
+#[test]
+fn a_thread_that_forgets_that_it_is_away_comes_home_with_its_journey() {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let home = kernel_thread();
+    let mut journey = cores.depart().unwrap();
+    std::mem::forget(journey.go(0));
+    assert_ne!(kernel_thread(), home);
+    let away = journey.go(0);
+    assert!(away.is_some());
+    assert_ne!(kernel_thread(), home);
+    drop(away);
+    assert_eq!(kernel_thread(), home);
+    std::mem::forget(journey.go(0));
+    drop(journey);
+    assert_eq!(kernel_thread(), home);
+    assert_ne!(cores.borrow(kernel_thread), home);
+}
+
+#[test]
+fn what_was_begun_and_forgotten_runs_before_the_cores_end() {
+    static RAN: AtomicUsize = AtomicUsize::new(0);
+    for _ in 0..200 {
+        let Some(cores) = cores() else { return };
+        std::mem::forget(cores.begin(|| RAN.fetch_add(1, Ordering::Relaxed)));
+    }
+    assert_eq!(RAN.load(Ordering::Relaxed), 200);
+}
+
+#[test]
+fn a_handler_of_a_signal_may_hand_over_work_at_any_instruction() {
+    // The processor's trap flag.
+    const TRAP_FLAG: i32 = 0x100;
+    static CORES: std::sync::OnceLock<Cores> = std::sync::OnceLock::new();
+    static CAME: AtomicUsize = AtomicUsize::new(0);
+    static WRONG: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn step(_: libc::c_int) {
+        CAME.fetch_add(1, Ordering::Relaxed);
+        let Some(cores) = CORES.get() else { return };
+        if cores.offload(|| [0x5A_u64; 6]) != [0x5A; 6] {
+            WRONG.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let Some(cores) = cores() else { return };
+    let cores = CORES.get_or_init(|| cores);
+    let step: extern "C" fn(libc::c_int) = step;
+    // SAFETY: the handler counts, and hands over what needs no memory.
+    unsafe { libc::signal(libc::SIGTRAP, step as libc::sighandler_t) };
+    cores.offload(|| ());
+    // The processor stops after each instruction until the flag is taken back.
+    // SAFETY: the stack is as before, and there is a handler.
+    unsafe {
+        std::arch::asm!("pushfq", "or qword ptr [rsp], {}", "popfq", const TRAP_FLAG);
+    }
+    let sum = cores.offload(|| [1_u64, 2, 3, 4, 5, 6]).iter().sum::<u64>();
+    let pending = cores.begin(|| 7_u64).join();
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("pushfq", "and qword ptr [rsp], {}", "popfq", const !TRAP_FLAG);
+    }
+    assert_eq!((sum, pending), (21, 7));
+    assert_eq!(WRONG.load(Ordering::Relaxed), 0);
+    assert!(CAME.load(Ordering::Relaxed) > 100);
+}
+
+/// Begins something that is done soon, and waits until its lane should be free for others.
+fn done_but_not_joined(cores: &Cores) -> dimmer_runtime::Pending<'_, u8> {
+    let pending = cores.begin(|| 1);
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    pending
+}
+
+#[test]
+fn what_was_begun_may_be_joined_when_its_lane_serves_others() {
+    let Some(cores) = cores() else { return };
+    let first = done_but_not_joined(&cores);
+    let second = cores.begin(|| -> u8 { panic!("the second") });
+    assert_eq!(first.join(), 1);
+    let panic = catch_unwind(AssertUnwindSafe(|| second.join()));
+    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "the second");
+    let first = done_but_not_joined(&cores);
+    assert_eq!(cores.borrow(|| first.join()), 1);
+    assert_eq!(cores.offload(|| 2), 2);
+}
+
+/// Has one thread away wait, again and again, for another that hands over work meanwhile.
+#[track_caller]
+fn hand_over_to_who_waits(hand_over: impl Fn(&Cores) -> i32 + Sync) {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    let (answer, answered) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let (cores, hand_over) = (&cores, &hand_over);
+        scope.spawn(move || {
+            cores.borrow(|| {
+                tell.send(()).unwrap();
+                answered.iter().for_each(|()| tell.send(()).unwrap_or(()));
+            });
+        });
+        scope.spawn(move || {
+            for _ in 0..100 {
+                told.recv().unwrap();
+                assert_eq!(hand_over(cores), kernel_thread());
+                answer.send(()).unwrap();
+            }
+        });
+    });
+    assert_eq!(cores.offload(|| 1), 1);
+}
+
+#[test]
+fn who_waits_for_another_threads_work_does_not_hold_it_up() {
+    hand_over_to_who_waits(|cores| cores.offload(kernel_thread));
+    hand_over_to_who_waits(|cores| cores.borrow(kernel_thread));
+    hand_over_to_who_waits(|cores| cores.begin(kernel_thread).join());
 }
 
 #[test]

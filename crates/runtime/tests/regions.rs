@@ -1,8 +1,11 @@
 //! Marked regions run where the environment says, and the program does the same everywhere.
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use dimmer_host::affinity;
 use dimmer_runtime::{Decision, Site};
@@ -79,4 +82,76 @@ fn a_site_knows_its_name_and_place_and_takes_decisions() {
     NAMED.decide(Decision::Stay);
     assert_eq!(NAMED.run(|| 3), 3);
     assert_eq!(NAMED.place(), ("a.rs".into(), 3));
+    assert!(dimmer_runtime::sites().iter().any(|site| std::ptr::eq(*site, &NAMED)));
+}
+
+/// The example that mixes all ways, with regions borrowed, in a directory of its own.
+fn mixture(arguments: &[&str], directory: &Path) -> Option<Command> {
+    let allowed = affinity::allowed().unwrap();
+    let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
+        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+        return None;
+    };
+    let own = std::env::current_exe().unwrap();
+    let mut command =
+        Command::new(own.parent().unwrap().parent().unwrap().join("examples/mixture"));
+    command.args(arguments).current_dir(directory).env("TMPDIR", directory);
+    command.env("DIMMER_POLICY", "borrow").env("DIMMER_CORES", last.index().to_string());
+    Some(command)
+}
+
+/// Runs a test in a new directory, which is empty afterwards.
+fn in_empty_directory(name: &str, test: impl FnOnce(&Path)) {
+    let directory = std::env::temp_dir().join(format!("dimmer-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    test(&directory);
+    // Refused if anything is in it.
+    std::fs::remove_dir(&directory).unwrap();
+}
+
+#[test]
+fn threads_that_do_everything_at_once_do_it_once() {
+    in_empty_directory("mixture", |directory| {
+        let Some(mut command) = mixture(&["600"], directory) else { return };
+        let output = command.output().unwrap();
+        // Four threads take 600 turns of five pieces, and of six in every third.
+        assert_eq!(text(&output), "ready\ndone 12800\n");
+        assert_eq!(output.stderr, b"");
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_process_that_ends_in_a_fault_anywhere() {
+    in_empty_directory("fault", |directory| {
+        for _ in 0..10 {
+            let fatal = fastrand::u32(0..400).to_string();
+            let Some(mut command) = mixture(&["200", &fatal], directory) else { return };
+            let child = command.stdout(Stdio::null()).spawn().unwrap();
+            gone(child, libc::SIGSEGV);
+        }
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_process_that_is_killed_at_any_time() {
+    in_empty_directory("kill", |directory| {
+        for _ in 0..10 {
+            let Some(mut command) = mixture(&["forever"], directory) else { return };
+            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            let mut said = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+            assert_eq!(said, "ready\n");
+            std::thread::sleep(Duration::from_micros(fastrand::u64(0..5000)));
+            child.kill().unwrap();
+            gone(child, libc::SIGKILL);
+        }
+    });
+}
+
+/// Waits for a child that a signal ends, and looks whether any of its threads is left.
+#[track_caller]
+fn gone(mut child: Child, signal: i32) {
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(signal), "{status:?}");
+    assert!(!Path::new(&format!("/proc/{}", child.id())).exists());
 }
