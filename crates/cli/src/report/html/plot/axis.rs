@@ -122,8 +122,11 @@ fn decimals_of(step: f64) -> usize {
         .map_or(6, |decimals| usize::try_from(decimals).unwrap_or(0))
 }
 
-/// All multiples of `step` in the range.
+/// All multiples of `step` in the range; none in one that has no ends.
 fn multiples(step: f64, low: f64, high: f64) -> Vec<f64> {
+    if ![step, low, high].into_iter().all(f64::is_finite) {
+        return Vec::new();
+    }
     let first = (low / step - 1e-9).ceil();
     let within = |factor: &f64| factor * step <= high + step * 1e-9;
     std::iter::successors(Some(first), |factor| Some(factor + 1.0))
@@ -135,6 +138,13 @@ fn multiples(step: f64, low: f64, high: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_without_ends_have_few_ticks() {
+        assert!(Axis::logarithmic(0.0, 10.0, |value| value.to_string()).ticks.len() < 8);
+        assert!(multiples(1.0, f64::NEG_INFINITY, 1.0).is_empty());
+        assert!(multiples(1.0, 0.0, f64::INFINITY).is_empty());
+    }
 
     #[test]
     fn ticks_are_round_and_told_apart() {

@@ -11,13 +11,18 @@ use crate::report::number::{grouped, percent, round_time, time};
 const HALF_BUCKET: f64 = 1.0219;
 
 /// How many calls took how long: `buckets` has the middle of each (ns) and its calls. `marked` is a time
-/// with its name; `None` without calls.
+/// with its name; `None` without calls that took any time.
 pub(in crate::report::html) fn spread(
     name: &str,
     buckets: &[(f64, f64)],
     marked: Option<(f64, &str)>,
 ) -> Result<Option<Figure>, DrawError> {
-    let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else { return Ok(None) };
+    // Too short for the time-stamp counter: no place among powers of ten.
+    let takes_time = |at: f64| at > 0.0 && at.is_finite();
+    let mut some = buckets.iter().filter(|(at, _)| takes_time(*at));
+    let Some(first) = some.next() else { return Ok(None) };
+    let last = some.next_back().unwrap_or(first);
+    let marked = marked.filter(|(at, _)| takes_time(*at));
     let all: f64 = buckets.iter().map(|(_, calls)| calls).sum();
     let shares: Vec<(f64, f64)> = buckets.iter().map(|(at, calls)| (*at, calls / all)).collect();
     let highest = shares.iter().map(|(_, share)| *share).fold(0.0, f64::max);
@@ -46,4 +51,16 @@ pub(in crate::report::html) fn spread(
         header: ["about", "share", "calls"].map(str::to_owned).to_vec(),
         rows: shares.iter().map(row).collect(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_too_short_to_be_told_are_drawn_at_the_begin() {
+        let figure = spread("time", &[(0.0, 5.0), (10.0, 3.0), (20.0, 2.0)], Some((0.0, "kept")));
+        assert_eq!(figure.unwrap().unwrap().rows.len(), 3);
+        assert!(spread("time", &[(0.0, 5.0)], None).unwrap().is_none());
+    }
 }
