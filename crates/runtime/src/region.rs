@@ -75,22 +75,8 @@ thread_local! {
     static UNTIL_SAMPLE: Cell<u32> = const { Cell::new(SAMPLE) };
     /// How many those were.
     static DRAWN: Cell<u32> = const { Cell::new(SAMPLE) };
-    /// The journey of the region that the thread is in, if that has moved it.
-    static TRIP: RefCell<Option<Trip>> = const { RefCell::new(None) };
-}
-
-/// A thread's way to a dedicated core, which outlives the call that began it.
-#[derive(Debug)]
-struct Trip {
-    // Signals are let in again when the thread is home.
-    journey: Journey<'static>,
-}
-
-impl Drop for Trip {
-    fn drop(&mut self) {
-        // A thread that ends while it is away goes home first, for its kernel thread to end there.
-        self.journey.go_home();
-    }
+    /// The journey of the region that the thread is in, if that has moved it. A thread that ends while it is away goes home first.
+    static TRIP: RefCell<Option<Journey<'static>>> = const { RefCell::new(None) };
 }
 
 /// How a region was entered, for its exit. All zero: nothing is to be done there.
@@ -282,7 +268,7 @@ impl Site {
     /// Moves the thread to a dedicated core; whether it was this that moved it.
     fn depart(&self) -> bool {
         let Some(cores) = dedicated() else { return false };
-        let depart = |trip: &RefCell<Option<Trip>>| {
+        let depart = |trip: &RefCell<Option<Journey<'static>>>| {
             // Taken by a signal's handler in the middle of this: it stays.
             let Ok(mut trip) = trip.try_borrow_mut() else { return false };
             if trip.is_some() {
@@ -293,7 +279,7 @@ impl Site {
             if journey.land(journey.usual()).is_none() {
                 return false;
             }
-            *trip = Some(Trip { journey });
+            *trip = Some(journey);
             true
         };
         TRIP.try_with(depart).unwrap_or(false)
