@@ -16,10 +16,12 @@ use dimmer_bench::pairs;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 use crate::report::number::{grouped, percent};
 
 use crate::args::Bench;
+use crate::output::Output;
 
 pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
     match arguments {
@@ -61,6 +63,15 @@ fn prefixes(observed: &Path) -> anyhow::Result<[Vec<OsString>; 3]> {
     let mut observe = with(&["observe", "--json"]);
     observe.extend([observed.as_os_str().to_owned(), "--".into()]);
     Ok([Vec::new(), observe, with(&["run", "--mechanism", "narrow", "--"])])
+}
+
+/// Shows the text, unless the JSON goes to standard output, and writes the JSON.
+fn show(json: Option<Output>, report: &impl Serialize, text: &str) -> anyhow::Result<()> {
+    if json.as_ref().is_none_or(|json| !json.is_standard()) {
+        print!("{text}");
+    }
+    let Some(json) = json else { return Ok(()) };
+    json.write(&(serde_json::to_string_pretty(report)? + "\n"))
 }
 
 /// A number with its sign, also a positive one's.

@@ -46,16 +46,7 @@ pub(crate) fn run(arguments: &BenchHook) -> anyhow::Result<ExitCode> {
     let ledger = Ledger::create(directory.path())?;
     let rounds = Hooks::new(ledger, BTreeSet::new(), None).trial(ROUNDS, CALLS)?;
     let report = Report::new(&rounds);
-    let rendered = serde_json::to_string_pretty(&report)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            print!("{}", report.text());
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
+    super::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)
 }
 

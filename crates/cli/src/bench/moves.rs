@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::report::number::grouped;
 
 use super::hook::Measured;
-use super::progress;
+use super::{progress, show};
 
 /// What a way took; `docs/bench-json.md` describes every key.
 #[derive(Debug, Serialize)]
@@ -62,7 +62,8 @@ pub(crate) fn run(root: &Root, arguments: &BenchMoves, way: Way) -> anyhow::Resu
     let moves = moves::measure(root, rounds, || bar.inc(1))?;
     bar.finish_and_clear();
     let report = MovesJson::new(&moves, way, arguments.rounds);
-    finish(json, &report, &text(&report, way))
+    show(json, &report, &text(&report, way))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Measures what a region costs that stays.
@@ -87,20 +88,7 @@ pub(crate) fn region(arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
     };
     let text = line("a call of a function that does nothing", report.plain_ns)
         + &line("a region around it more, entered and left", report.stay_ns);
-    finish(json, &report, &text)
-}
-
-fn finish(json: Option<Output>, report: &impl Serialize, text: &str) -> anyhow::Result<ExitCode> {
-    let rendered = serde_json::to_string_pretty(report)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            print!("{text}");
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
+    show(json, &report, &text)?;
     Ok(ExitCode::SUCCESS)
 }
 

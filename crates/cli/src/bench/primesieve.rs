@@ -18,7 +18,7 @@ use crate::output::Output;
 use crate::report::number::grouped;
 
 use super::hook::Measured;
-use super::{progress, signed};
+use super::{progress, show, signed};
 
 /// A kernel, the scalar code that computes as much, and instructions of that for one of the kernel's. Tiles: 16 x 16 results of 32
 /// products (bfloat16), or of 64 (bytes).
@@ -125,16 +125,7 @@ pub(super) fn run(root: &Root, arguments: &BenchMoves) -> anyhow::Result<ExitCod
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let rendered = serde_json::to_string_pretty(&report)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            print!("{}", report.text());
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
+    show(json, &report, &report.text())?;
     Ok(interrupt.exit_status().map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
