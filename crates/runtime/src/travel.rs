@@ -156,13 +156,11 @@ pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
     // SAFETY: as the caller says.
     let thread_pointer = unsafe { (*travel).thread_pointer };
     let own = &worker.own.0;
-    // SAFETY: until it is put back, only the thread's code runs here.
-    unsafe { switch::set_thread_pointer(thread_pointer) };
+    // SAFETY: the thread's code runs here now; the worker's own, until it settles, uses none.
+    unsafe { own.put_in_force(thread_pointer) };
     let message = [(&raw const *lane).cast(), (&raw const *own).cast()];
     // SAFETY: the thread was handed over once, and nobody stands on its stack.
     unsafe { switch(own.context.as_ptr(), lane.context(), message) };
-    // SAFETY: the worker's own.
-    unsafe { switch::set_thread_pointer(own.thread_pointer.get()) };
     lane.word.post(BACK);
 }
 
