@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod hooked;
 pub mod moves;
 pub mod nginx;
 pub mod pairs;

@@ -246,21 +246,34 @@ pub(crate) enum Mechanism {
     /// Has the program choose narrower vectors by itself: by the switches of the libraries that it
     /// needs, and by what CPUID tells it.
     Narrow,
+    /// Has calls run on a dedicated core: the caller's thread goes there, with its stack, and comes back.
+    Borrow,
 }
 
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The program runs as ever: its input and output, and its exit status, which is also that of this command. What
-was set for it, and what could not be, goes to standard error. What it starts inherits it.
+was set for it, and what could not be, goes to standard error, and at its end which calls were moved. What it
+starts inherits it.
 
 Examples:
   dimmer run --mechanism narrow -- openssl speed -seconds 2 -evp chacha20-poly1305
   dimmer run --mechanism narrow --width 128 --only glibc,cpuid -- ./server
+  dimmer run --mechanism borrow --hook EVP_EncryptUpdate --cores 3 -- ./server
   dimmer observe -- dimmer run --mechanism narrow -- python3 job.py    # is anything wide left?")]
 pub(crate) struct Run {
-    /// How.
-    #[arg(long, value_enum)]
-    pub(crate) mechanism: Mechanism,
+    /// How; both can be had at once.
+    #[arg(long, value_enum, value_name = "MECHANISM,...", value_delimiter = ',', required = true)]
+    pub(crate) mechanism: Vec<Mechanism>,
+
+    /// The functions whose calls are moved: by symbol, as `dimmer scan` shows them, or by a library and the address of an entry
+    /// in it, as in `libcrypto.so.3:0x1a2b0`. Calls that are over before they would have travelled stay.
+    #[arg(long, value_name = "NAME|LIBRARY:OFFSET", value_delimiter = ',')]
+    pub(crate) hook: Vec<String>,
+
+    /// The cores to move them to, as in `2-3,8`; the program keeps off them [default: one other than the first].
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cores: Option<String>,
 
     /// The widest vectors to leave, in bits. 256 takes away AVX-512 and AMX, 128 also AVX and AVX2.
     #[arg(long, value_name = "256|128", default_value_t = Width::Bits256)]

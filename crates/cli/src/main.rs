@@ -9,6 +9,7 @@ mod doctor;
 mod launch;
 mod measured;
 mod model;
+mod named;
 mod observe;
 mod output;
 mod phases;
@@ -67,7 +68,7 @@ fn run_command() -> ExitCode {
         Command::Probe(arguments) => probe::run(&root, arguments),
         Command::Scan(arguments) => scan::run(&root, arguments),
         Command::Observe(arguments) => observe::run(&root, arguments),
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => run::run(&root, arguments),
         Command::Bench(arguments) => bench::run(&root, arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Compare(arguments) => compare::run(arguments),

@@ -2,7 +2,6 @@
 
 pub(crate) mod document;
 mod losses;
-mod named;
 pub(crate) mod text;
 mod uprobes;
 
@@ -25,6 +24,7 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 
 use crate::args::{Observe, Via};
+use crate::named::{self, Wanted};
 use crate::output::{self, Output};
 use crate::report::html;
 use crate::{bad_input, launch, scan, state};
@@ -126,9 +126,10 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End<'_>) -> an
     command.args(&words[1..]);
     // For functions that were named there are plans, and for what is loaded later no class to make one for.
     let named = &arguments.function;
-    let named = (!named.is_empty()).then(|| named::plans(&program, named)).transpose()?;
+    let wanted: Vec<Wanted> = named.iter().cloned().map(Wanted::Name).collect();
+    let named = (!named.is_empty()).then(|| named::plans(&program, &wanted)).transpose()?;
     let environment = match &named {
-        Some(plans) => observer.environment(&[], Some(plans.path())),
+        Some(plans) => observer.environment(&[], Some(plans.directory.path())),
         None => observer.environment(classes, state::plans(classes).as_deref()),
     };
     command.envs(environment);

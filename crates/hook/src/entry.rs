@@ -20,6 +20,9 @@ const TRAP: u8 = 0xcc;
 /// `endbr64`, which has to stay where indirect calls land.
 const LANDING_PAD: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
+/// Where in the rarely executed part moved calls begin (bytes).
+const AWAY_PART: usize = 32;
+
 /// What a stub needs to know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -35,8 +38,19 @@ pub(crate) struct Place {
     pub(crate) record: u64,
     /// Where the address of the code for timed calls is kept, near the stub.
     pub(crate) slow_at: u64,
+    /// How its calls are moved, if they can be.
+    pub(crate) moving: Option<Moving>,
     /// See [`crate::swap::thread_offset`].
     pub(crate) thread: i64,
+}
+
+/// How a function's calls are moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moving {
+    /// Where in memory it is decided whether they are.
+    pub(crate) decision: u64,
+    /// Where the address of the code for moved calls is kept, near the stub.
+    pub(crate) away_at: u64,
 }
 
 /// A stub, and how the function leads to it.
@@ -44,7 +58,7 @@ pub(crate) struct Place {
 pub(crate) struct Stub {
     /// Its code, which begins where the function's jump leads.
     pub(crate) code: Vec<u8>,
-    /// Its code for timed calls.
+    /// Its code for timed calls, and that for moved ones.
     pub(crate) rare: Vec<u8>,
     /// Where in it the displaced instructions begin (bytes).
     pub(crate) body: usize,
@@ -79,7 +93,12 @@ pub(crate) fn build(head: &[u8], place: &Place) -> Option<Stub> {
     let mut patch = vec![JUMP];
     patch.extend(i32::try_from(distance).ok()?.to_le_bytes());
     patch.resize(length, TRAP);
-    let rare = slow(place).ok()?;
+    let mut rare = slow(place).ok()?;
+    if let Some(moving) = place.moving {
+        rare.resize(AWAY_PART, TRAP);
+        let part = hand_over(place, moving.away_at, place.rare + AWAY_PART as u64).ok()?;
+        rare.extend(part);
+    }
     Some(Stub { code: [count, moved].concat(), rare, body, patch_at, patch })
 }
 
@@ -98,18 +117,30 @@ fn encode(instructions: &mut [Instruction], at: u64) -> Result<Vec<u8>, IcedErro
 
 /// Hands a call over to be timed.
 fn slow(place: &Place) -> Result<Vec<u8>, IcedError> {
+    hand_over(place, place.slow_at, place.rare)
+}
+
+/// Hands a call over to the code whose address is kept there.
+fn hand_over(place: &Place, kept_at: u64, own: u64) -> Result<Vec<u8>, IcedError> {
     let mut code = CodeAssembler::new(64)?;
     code.mov(ptr(rsp - 8), r11)?;
     code.mov(r11, place.record)?;
-    let to = MemoryOperand::with_base_displ(Register::RIP, place.slow_at.cast_signed());
+    let to = MemoryOperand::with_base_displ(Register::RIP, kept_at.cast_signed());
     code.add_instruction(Instruction::with1(Code::Jmp_rm64, to)?)?;
-    code.assemble(place.rare)
+    code.assemble(own)
 }
 
 /// Counts a call; ends where the displaced instructions begin.
 fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
     let own = |what: i64| (place.thread + what).cast_unsigned();
     let mut code = CodeAssembler::new(64)?;
+    if let Some(moving) = place.moving {
+        code.mov(ptr(rsp - 8), r11)?;
+        code.mov(r11, moving.decision)?;
+        code.cmp(dword_ptr(r11), 0)?;
+        code.mov(r11, ptr(rsp - 8))?;
+        code.jne(place.rare + AWAY_PART as u64)?;
+    }
     code.sub(dword_ptr(own(COUNTDOWN)).fs(), 1)?;
     code.js(place.rare)?;
     code.mov(ptr(rsp - 8), r11)?;

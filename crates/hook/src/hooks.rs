@@ -12,7 +12,8 @@ use dimmer_scan::{Code, ScanError};
 use rustix::mm::MprotectFlags;
 
 use crate::arena::Arena;
-use crate::entry::{self, Place, Stub};
+use crate::away::{self, CannotMove, Mover};
+use crate::entry::{self, Moving, Place, Stub};
 use crate::ledger::{Ledger, LedgerError};
 use crate::objects::Loaded;
 use crate::plan::Plan;
@@ -25,8 +26,11 @@ const STUB_BYTES: usize = 128;
 /// Stubs begin at a line of the cache.
 const LINE: usize = 64;
 
-/// Bytes of the part of a stub that is for timed calls.
-const RARE_BYTES: usize = 32;
+/// Bytes of the part of a stub that is for timed calls and moved ones.
+const RARE_BYTES: usize = 64;
+
+/// Where the address of the code for moved calls is, from the begin of the stubs' memory.
+const AWAY_AT: usize = 8;
 
 const PAGE: u64 = 4096;
 
@@ -61,6 +65,8 @@ pub struct Hooks {
     classes: BTreeSet<InstructionClass>,
     /// Where it is kept which entries of a file to hook.
     plans: Option<PathBuf>,
+    /// Whether calls can be moved, and if so, whether they are before anything is decided.
+    moves: Option<bool>,
 }
 
 impl Hooks {
@@ -73,7 +79,18 @@ impl Hooks {
         plans: Option<PathBuf>,
     ) -> Self {
         swap::set_ledger(ledger.memory());
-        Self { ledger: ManuallyDrop::new(ledger), classes, plans }
+        Self { ledger: ManuallyDrop::new(ledger), classes, plans, moves: None }
+    }
+
+    /// Makes calls of functions that are hooked from now on be moved by `mover`, where [`Ledger::decide`] says so; `all` is what holds
+    /// before.
+    ///
+    /// # Errors
+    /// [`CannotMove`].
+    pub fn move_by(&mut self, mover: Mover, all: bool) -> Result<(), CannotMove> {
+        away::prepare(mover)?;
+        self.moves = Some(all);
+        Ok(())
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {
@@ -148,12 +165,13 @@ impl Hooks {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(0) };
         let code = base + first.0..base + last.0;
         let memory = |what| move |source| HookError::Memory { what, source };
-        // The address of the code for timed calls comes first, then what is rarely executed, then stubs.
+        // The addresses of the code for timed calls and for moved ones come first, then what is rarely executed, then stubs.
         let stubs_at = (16 + entries.len() * RARE_BYTES).next_multiple_of(LINE);
         let mut arena = Arena::near(&code, stubs_at + entries.len() * STUB_BYTES)
             .map_err(memory("map memory near the code"))?;
         let (mut rare_used, mut used) = (16, stubs_at);
         let mut is_written = arena.write(0, &swap::slow().to_le_bytes());
+        is_written &= arena.write(AWAY_AT, &away::away().to_le_bytes());
         let mut patches = Vec::with_capacity(entries.len());
         let records: &mut [Site] =
             entries.iter().map(|_| Site { number: 0, body: 0 }).collect::<Vec<_>>().leak();
@@ -161,6 +179,9 @@ impl Hooks {
         for ((address, head), record) in entries.iter().zip(records) {
             let function = base + address;
             record.number = self.ledger.add_site(object, *address)?;
+            if self.moves == Some(true) {
+                self.ledger.decide(record.number as usize, true);
+            }
             let place = Place {
                 function,
                 stub: arena.address() + used as u64,
@@ -168,6 +189,10 @@ impl Hooks {
                 site: record.number,
                 record: std::ptr::from_ref(record) as u64,
                 slow_at: arena.address(),
+                moving: self.moves.map(|_| Moving {
+                    decision: self.ledger.decision_at(record.number),
+                    away_at: arena.address() + AWAY_AT as u64,
+                }),
                 thread,
             };
             let Some(stub) = entry::build(head, &place) else { continue };

@@ -29,7 +29,7 @@ use crate::trial::Overhead;
 /// "dimmerlg", as the first bytes of the file.
 const MAGIC: u64 = u64::from_le_bytes(*b"dimmerlg");
 /// Changes with the layout.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 const VERSION_AT: usize = 8;
 /// The number of slots claimed; more than [`SLOTS`] if there were too few.
@@ -53,8 +53,10 @@ const OBJECT_TEXT: usize = 16;
 const SITES_AT: usize = OBJECTS_AT + OBJECTS * OBJECT_BYTES;
 /// How many there may be.
 pub(crate) const SITES: usize = 32_768;
-/// Address in the file (8 bytes), number of the file (4), 4 unused.
+/// Address in the file (8 bytes), number of the file (4), decision (4).
 const SITE_BYTES: usize = 16;
+/// Where in it is whether its calls are moved (32 bits: 0 or 1); written by the observer, read by each call.
+const DECISION: usize = 12;
 
 /// Where the slots begin.
 pub(crate) const SLOTS_AT: usize = SITES_AT + SITES * SITE_BYTES;
@@ -71,6 +73,8 @@ pub(crate) const PID: usize = 4;
 pub(crate) const PERIOD: usize = 8;
 /// Calls that could not be timed although it was their turn (64 bits).
 pub(crate) const DROPPED: usize = 16;
+/// Calls that were moved (64 bits).
+pub(crate) const MOVED: usize = 24;
 /// How many records were ever put into the ring; the next goes to this number modulo [`RECORDS`].
 pub(crate) const HEAD: usize = 64;
 /// How many of them were read; written by the observer.
@@ -86,6 +90,8 @@ pub(crate) const RECORD_BYTES: usize = 32;
 const FOLLOWS: u32 = 1;
 /// It was interrupted.
 const INTERRUPTED: u32 = 2;
+/// It was moved, and timed with the way.
+pub(crate) const AWAY_CALL: u32 = 4;
 /// Where in the flags the number of the function is that it went on in, plus one; zero if it did not.
 pub(crate) const GOES_ON_SHIFT: u32 = 8;
 /// The number of calls for each site, modulo 2³² (32 bits each): hot ones share a core's nearest cache with the program.
@@ -177,6 +183,8 @@ pub struct TimedCall {
     pub follows: bool,
     /// Whether the kernel interrupted it, as far as the processor lets that be seen.
     pub interrupted: bool,
+    /// Whether it was moved; its time is then that from leaving home to being back there.
+    pub moved: bool,
     /// How long a chain of multiplications took right after it (ticks); zero if there was none.
     pub chain_after: u32,
     /// The same right before it.
@@ -313,6 +321,19 @@ impl Ledger {
         Ok(number)
     }
 
+    /// Decides whether calls of the function of this number are moved from now on, in a process whose hooks can do that.
+    pub fn decide(&self, site: usize, is_moved: bool) {
+        if site < SITES {
+            let at = SITES_AT + site * SITE_BYTES + DECISION;
+            self.u32(at).store(is_moved.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Where in memory the decision for a function is.
+    pub(crate) fn decision_at(&self, site: u32) -> u64 {
+        self.place(SITES_AT + site as usize * SITE_BYTES + DECISION) as u64
+    }
+
     /// The hooked files, by number.
     #[must_use]
     pub fn objects(&self) -> Vec<Object> {
@@ -439,6 +460,12 @@ impl Thread<'_> {
         self.ledger.u32(self.at + COUNTERS + 4 * site).load(Ordering::Relaxed)
     }
 
+    /// How many of its calls were moved.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.ledger.u64(self.at + MOVED).load(Ordering::Relaxed)
+    }
+
     /// From now on a pair of calls is timed in so many, on average; of all calls if it is one.
     pub fn set_period(&self, calls: u32) {
         self.ledger.u32(self.at + PERIOD).store(calls.max(1), Ordering::Relaxed);
@@ -472,6 +499,7 @@ impl Thread<'_> {
                 end,
                 follows: flags & FOLLOWS != 0,
                 interrupted: flags & INTERRUPTED != 0,
+                moved: flags & AWAY_CALL != 0,
                 chain_after: self.ledger.u32(at + 24).load(Ordering::Relaxed),
                 chain_before: self.ledger.u32(at + 28).load(Ordering::Relaxed),
             };

@@ -4,8 +4,11 @@
 //! [`Hooks::take`] puts a jump over the entry of each such function of a loaded file. Calls are counted by
 //! the thread that makes them, and some are timed; the numbers are in a [`Ledger`], which another process
 //! can read meanwhile. A counted call costs a fraction of a nanosecond, a timed one some 60 ns.
+//!
+//! With [`Hooks::move_by`], calls can be made on another core as well, as [`Ledger::decide`] says for each function.
 
 mod arena;
+mod away;
 mod entry;
 mod hooks;
 mod ledger;
@@ -14,6 +17,7 @@ mod plan;
 mod swap;
 mod trial;
 
+pub use away::{CannotMove, Mover, come_home};
 pub use hooks::{HookError, Hooks};
 pub use ledger::{Ledger, LedgerError, Object, SiteEntry, Thread, TimedCall};
 pub use objects::{Loaded, Objects};
@@ -31,6 +35,10 @@ pub const CLASSES: &str = "DIMMER_HOOK_CLASSES";
 /// The environment variable that names the directory in which it is kept what to hook of a file, for these
 /// classes.
 pub const PLANS: &str = "DIMMER_HOOK_PLANS";
+
+/// The environment variable by which hooks are made whose calls can be moved. Its value says which calls are, as long as nothing else is
+/// decided: `none` or `all`.
+pub const MOVE: &str = "DIMMER_HOOK_MOVE";
 
 /// The time-stamp counter, in whose ticks calls are timed.
 #[must_use]

@@ -23,6 +23,8 @@
 //! A frame that is left otherwise (an exception, `longjmp`) leaves its row in the table. The row is used
 //! again by the next call at the same place of a stack. Where no row is free, calls are only counted.
 //!
+//! Long because it is one path, in assembly.
+//!
 //! *Signals* may come anywhere: nothing is kept in a thread's memory between two instructions that a
 //! handler with hooked calls of its own could overwrite. What lies below the stack pointer lies within
 //! the 128 bytes that the kernel leaves alone (System V ABI, x86-64 supplement, §3.2.2).
@@ -35,15 +37,15 @@ use crate::ledger::{
 };
 
 /// Rows of the table of return addresses; the unwinding record below has the number less one as well.
-const ROWS: usize = 4096;
+pub(crate) const ROWS: usize = 4096;
 
 /// How many rows a key may lie away from its own.
-const WINDOW: usize = 16;
+pub(crate) const WINDOW: usize = 16;
 
 /// Where a row has what: its key, the return address, the site's number, the interruptions so far (times two)
 /// and whether the call follows a timed one, the time stamp of its begin, how long the chain before it
 /// took, and the number of the site it went on in, plus one.
-const ROW_BYTES: usize = 64;
+pub(crate) const ROW_BYTES: usize = 64;
 
 /// Timed calls under way that are given room in the ring of records in advance.
 const UNDER_WAY: usize = 64;
@@ -66,6 +68,8 @@ pub(crate) const COUNTED_AT: i64 = 8;
 const INTERRUPTS: i64 = 16;
 /// Where the countdown is kept while a call is looked at (32 bits).
 const KEPT: i64 = 20;
+/// Whether the thread is away for a moved call (32 bits, see [`crate::away`]).
+pub(crate) const AWAY: i64 = 24;
 
 /// A null selector that nobody uses: it is in `es` until the kernel returns from an interrupt, which
 /// leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not).
@@ -361,6 +365,8 @@ global_asm!(
     "call qword ptr [rsp - 24]",
     ".cfi_endproc",
     ".size dimmer_hook_call, . - dimmer_hook_call",
+    ".hidden dimmer_hook_return",
+    ".globl dimmer_hook_return",
     ".type dimmer_hook_return,@function",
     "dimmer_hook_return:",
     ".cfi_startproc",

@@ -132,12 +132,33 @@ impl Hooks {
         Ok((0..rounds).map(round).collect())
     }
 
+    /// Measures what calls take that are moved there and back and do nothing there (ns each), once [`Hooks::move_by`] has said how.
+    ///
+    /// # Errors
+    /// If no function of this crate can be hooked.
+    pub fn trial_moved(&self, calls: usize) -> Result<Vec<f64>, HookError> {
+        self.hook_own()?;
+        // The thread's first call claims its slot.
+        call_hooked(1);
+        self.ledger().decide(self.last_site(), true);
+        let took = (0..calls).map(|_| per_call(1, || call_hooked(1))).collect();
+        self.ledger().decide(self.last_site(), false);
+        Ok(took)
+    }
+
     fn hook_own(&self) -> Result<(), HookError> {
         let base = dimmer_hook_hooked as *const () as u64;
         let object = self.ledger().add_object(base, Path::new(OWN_FILE))?;
         // SAFETY: the function is on pages of its own, begins with a whole instruction of five bytes, and
         // nobody calls it meanwhile.
-        unsafe { self.patch(object, base, &[(0, &HEAD)]) }.map(drop)
+        unsafe { self.patch(object, base, &[(0, &HEAD)]) }?;
+        // Where it is hooked, it is measured where it is.
+        self.ledger().decide(self.last_site(), false);
+        Ok(())
+    }
+
+    fn last_site(&self) -> usize {
+        self.ledger().sites().len().saturating_sub(1)
     }
 
     fn own_thread(&self) -> Option<Thread<'_>> {

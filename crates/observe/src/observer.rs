@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dimmer_hook::{Ledger, OWN_FILE, Object, ticks};
+use dimmer_hook::{Ledger, OWN_FILE, Object, SiteEntry, ticks};
 use dimmer_processor::class::InstructionClass;
 use tempfile::TempDir;
 
@@ -60,6 +60,8 @@ pub struct ThreadSeen {
     pub clocks: Clocks,
     /// What the hooks took of its time, by what they take of a call in this process.
     pub hooks: Duration,
+    /// How many of its calls were moved to another core.
+    pub moved: u64,
 }
 
 impl Observed {
@@ -96,6 +98,8 @@ pub struct Observer {
     directory: TempDir,
     begun: (Instant, u64),
     ledgers: BTreeMap<PathBuf, Result<Followed, String>>,
+    /// The functions whose calls are to be moved.
+    moved: BTreeSet<FunctionPlace>,
 }
 
 /// A ledger, and what was read there.
@@ -103,6 +107,8 @@ pub struct Observer {
 struct Followed {
     ledger: Ledger,
     threads: Vec<FollowedThread>,
+    /// For how many of its functions it is decided whether their calls are moved.
+    decided: usize,
 }
 
 #[derive(Debug)]
@@ -141,7 +147,12 @@ impl Observer {
             Ok(directory) => directory,
             Err(_) => tempfile::Builder::new().prefix("dimmer-").tempdir()?,
         };
-        Ok(Self { directory, begun: (Instant::now(), ticks()), ledgers: BTreeMap::new() })
+        Ok(Self {
+            directory,
+            begun: (Instant::now(), ticks()),
+            ledgers: BTreeMap::new(),
+            moved: BTreeSet::new(),
+        })
     }
 
     /// What a program's environment must hold, besides the library to preload, so that its functions with
@@ -170,13 +181,45 @@ impl Observer {
         for path in self.new_ledgers()? {
             // One that is just being made has no head yet.
             if let Ok(ledger) = Ledger::open(&path) {
-                self.ledgers.insert(path, Ok(Followed { ledger, threads: Vec::new() }));
+                let followed = Followed { ledger, threads: Vec::new(), decided: 0 };
+                self.ledgers.insert(path, Ok(followed));
             }
         }
         for followed in self.ledgers.values_mut().flatten() {
             followed.look(ns_per_tick);
+            followed.decide(&self.moved);
         }
         Ok(())
+    }
+
+    /// What all threads did so far with each function, as of the last look.
+    #[must_use]
+    pub fn so_far(&self) -> BTreeMap<FunctionPlace, Tally> {
+        let mut all: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
+        for followed in self.ledgers.values().flatten() {
+            let places = followed.places();
+            for (site, tally) in followed.threads.iter().flat_map(|thread| &thread.tally.functions)
+            {
+                if let Some(Some(place)) = places.get(*site) {
+                    all.entry(place.clone()).or_default().merge(tally);
+                }
+            }
+        }
+        all
+    }
+
+    /// Has calls of this function moved from now on, or no longer, in processes that run and in those that start later, if they were
+    /// started with [`dimmer_hook::MOVE`].
+    pub fn decide(&mut self, place: FunctionPlace, is_moved: bool) {
+        if is_moved {
+            self.moved.insert(place);
+        } else {
+            self.moved.remove(&place);
+        }
+        for followed in self.ledgers.values_mut().flatten() {
+            followed.decided = 0;
+            followed.decide(&self.moved);
+        }
     }
 
     /// Reads the last of it, and tells what was seen. To be called when the processes have ended, or
@@ -218,6 +261,37 @@ impl Observer {
 }
 
 impl Followed {
+    /// The hooked files, by number, behind all links: the loader calls one file by several names.
+    fn objects(&self) -> Vec<Object> {
+        let real = |object: Object| Object {
+            path: object.path.canonicalize().unwrap_or_else(|_| object.path.clone()),
+            ..object
+        };
+        self.ledger.objects().into_iter().map(real).collect()
+    }
+
+    /// Which function each site is, by its number; `None` for this library's own.
+    fn places(&self) -> Vec<Option<FunctionPlace>> {
+        let objects = self.objects();
+        let place = |site: SiteEntry| {
+            let object = objects.get(site.object).filter(is_foreign)?;
+            Some(FunctionPlace { file: object.path.clone(), address: site.address })
+        };
+        self.ledger.sites().into_iter().map(place).collect()
+    }
+
+    /// Writes down for functions that are new here whether their calls are moved.
+    fn decide(&mut self, moved: &BTreeSet<FunctionPlace>) {
+        if self.decided == self.ledger.sites().len() {
+            return;
+        }
+        let places = self.places();
+        for (site, place) in places.iter().enumerate().skip(self.decided) {
+            self.ledger.decide(site, place.as_ref().is_some_and(|place| moved.contains(place)));
+        }
+        self.decided = places.len();
+    }
+
     fn look(&mut self, ns_per_tick: f64) {
         let sites = self.ledger.sites().len();
         let overhead = self.ledger.overhead();
@@ -250,19 +324,13 @@ impl Followed {
     }
 
     fn into_observed(self, observed: &mut Observed, ns_per_tick: f64) {
-        let objects = self.ledger.objects();
+        let objects = self.objects();
         let overhead = self.ledger.overhead();
-        let is_foreign = |object: &&Object| object.path.as_os_str() != OWN_FILE;
-        let sites = self.ledger.sites();
+        let (sites, places) = (self.ledger.sites(), self.places());
         observed.processes += 1;
         for object in objects.iter().filter(is_foreign) {
             observed.files.entry(object.path.clone()).or_insert_with(|| object.problem.clone());
         }
-        let place = |site: usize| {
-            let entry = sites.get(site)?;
-            let object = objects.get(entry.object).filter(is_foreign)?;
-            Some(FunctionPlace { file: object.path.clone(), address: entry.address })
-        };
         for (number, object) in objects.iter().enumerate().filter(|(_, object)| is_foreign(object))
         {
             let of_it = sites.iter().filter(|site| site.object == number);
@@ -273,8 +341,8 @@ impl Followed {
             let mut functions: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
             for (site, tally) in seen.tally.functions {
                 // A file that was loaded several times has sites each time.
-                if let Some(place) = place(site) {
-                    functions.entry(place).or_default().merge(&tally);
+                if let Some(Some(place)) = places.get(site) {
+                    functions.entry(place.clone()).or_default().merge(&tally);
                 }
             }
             if functions.is_empty() {
@@ -290,10 +358,16 @@ impl Followed {
                 functions,
                 clocks: seen.tally.clocks,
                 hooks: Duration::try_from_secs_f64(hooks_ns * 1e-9).unwrap_or_default(),
+                moved: thread.moved(),
             });
         }
         observed.threads_left_out += self.ledger.threads_left_out();
     }
+}
+
+/// Whether it is a file of the program's.
+fn is_foreign(object: &&Object) -> bool {
+    object.path.as_os_str() != OWN_FILE
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub struct Tally {
     /// How long it was from the end of a call to the begin of the thread's next one of any hooked
     /// function; of those where both were timed. Likewise.
     pub gap_after: Times,
+    /// How long calls took that were moved to another core, the way there and back included.
+    pub moved: Times,
 }
 
 impl Tally {
@@ -25,6 +27,7 @@ impl Tally {
         self.calls = self.calls.saturating_add(other.calls);
         self.lasted.merge(&other.lasted);
         self.gap_after.merge(&other.gap_after);
+        self.moved.merge(&other.moved);
     }
 }
 
@@ -90,6 +93,13 @@ impl ThreadTally {
     /// Adds a timed call, less what timing adds to it; `ns_per_tick` is the time-stamp counter's.
     pub(crate) fn add(&mut self, call: TimedCall, overhead: Overhead, ns_per_tick: f64) {
         let ns = |ticks: u64, added: u64| ticks.saturating_sub(added) as f64 * ns_per_tick;
+        if call.moved {
+            let moved = &mut self.functions.entry(call.site).or_default().moved;
+            moved.add(ns(call.end - call.begin, 0), 1.0);
+            // What follows does not follow the one before it.
+            self.last = None;
+            return;
+        }
         let begin = call.begin.saturating_sub(u64::from(call.chain_before));
         let chain = |ticks: u32| f64::from(ticks) * ns_per_tick;
         if call.follows
@@ -173,6 +183,7 @@ mod tests {
             end,
             follows,
             interrupted: false,
+            moved: false,
             chain_after: 0,
             chain_before: 0,
         }

@@ -38,6 +38,25 @@ impl Times {
         self.sum += other.sum;
     }
 
+    /// What has come since it was as `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut buckets = self.buckets.clone();
+        for (bucket, count) in &earlier.buckets {
+            if let Some(own) = buckets.get_mut(bucket) {
+                *own -= count;
+            }
+        }
+        // What is left of a difference of sums is no call.
+        buckets.retain(|_, count| *count > 1e-6);
+        Self {
+            calls: buckets.values().sum(),
+            buckets,
+            measured: self.measured.saturating_sub(earlier.measured),
+            sum: (self.sum - earlier.sum).max(0.0),
+        }
+    }
+
     /// How many were measured.
     #[must_use]
     pub fn measured(&self) -> u64 {

@@ -6,4 +6,5 @@
 
 pub mod cost;
 pub mod licence;
+pub mod moving;
 pub mod ways;

@@ -4,10 +4,13 @@
 //! Observing, it hooks what is loaded before any of it runs, and what `dlopen` brings as soon as it is mapped. What
 //! it needs to know is in the environment: [`dimmer_hook::DIRECTORY`], [`dimmer_hook::CLASSES`] and
 //! [`dimmer_hook::PLANS`].
+//! With [`dimmer_hook::MOVE`], calls of what is hooked are moved to the cores of [`dimmer_runtime::CORES`] as the ledger says (`home`).
 //! Narrowing, it hides features from the CPUID instruction (`cpuid`), by [`dimmer_narrow::CPUID_WIDTH`].
 //! Both may be at once. Without these variables it does nothing, and whatever goes wrong, the program runs as if it were not there.
 
 mod cpuid;
+mod home;
+mod next;
 mod program;
 mod signals;
 
@@ -61,7 +64,11 @@ fn start() -> Option<()> {
     let objects = Objects::find()?;
     let ledger = Ledger::create(Path::new(&directory)).ok()?;
     let plans = std::env::var_os(dimmer_hook::PLANS).map(PathBuf::from);
-    let hooks = Hooks::new(ledger, classes, plans);
+    let mut hooks = Hooks::new(ledger, classes, plans);
+    if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
+        // Without it, calls stay where they are.
+        let _ = hooks.move_by(home::MOVER, moved == "all");
+    }
     // Without it, times are somewhat too long.
     let _ = hooks.calibrate();
     let mut session = Session { objects, hooks, known: BTreeSet::new() };

@@ -6,13 +6,14 @@
 //! blocked, as a fault would be the end of the process then. Programs that make the system calls
 //! themselves, and old functions (`sigset`, `sigvec`, `sigblock`), get past this.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use libc::{SIGSEGV, sighandler_t, siginfo_t, sigset_t};
 
 use crate::cpuid;
+use crate::next::Next;
 
 type Action = libc::sigaction;
 type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
@@ -32,31 +33,6 @@ const IGNORE: u64 = libc::SIG_IGN as u64;
 
 /// The handler to install instead of the program's; null as long as there is none.
 static HANDLER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-/// A function of the C library, or of whichever library is next.
-struct Next {
-    name: &'static CStr,
-    found: AtomicPtr<c_void>,
-}
-
-impl Next {
-    const fn new(name: &'static CStr) -> Self {
-        Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
-    }
-
-    fn get(&self) -> *mut c_void {
-        // Relaxed: an address of code, which was there before.
-        let found = self.found.load(Ordering::Relaxed);
-        if !found.is_null() {
-            return found;
-        }
-        // SAFETY: a lookup of a name, ended by zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        // Relaxed: as above; whoever comes second finds the same.
-        self.found.store(found, Ordering::Relaxed);
-        found
-    }
-}
 
 static SIGACTION: Next = Next::new(c"sigaction");
 static SIGNAL: Next = Next::new(c"signal");
@@ -239,6 +215,8 @@ unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Acti
         // SAFETY: the caller's promise.
         return unsafe { real_sigaction(signal, new, old) };
     }
+    // The mask of a thread that is away is not its own.
+    dimmer_hook::come_home();
     // SAFETY: the caller's promise.
     let given = unsafe { new.as_ref() };
     if signal == SIGSEGV {
@@ -322,6 +300,8 @@ unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sigh
 /// # Safety
 /// As for [`real_mask`].
 unsafe fn mask_with(next: &Next, how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int {
+    // The mask of a thread that is away is not its own.
+    dimmer_hook::come_home();
     // SAFETY: the caller's promise.
     let given = unsafe { new.as_ref() };
     match given {

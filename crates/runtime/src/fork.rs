@@ -64,6 +64,7 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    slot::keep_own();
     if is_on_a_worker() {
         // Where it cannot be let go, it stays.
         let _ = ALLOWED.try_with(|cpus| affinity::allow(&cpus.take()));

@@ -23,10 +23,12 @@ mod slot;
 mod stack;
 mod switch;
 mod travel;
+mod trip;
 mod word;
 mod worker;
 
 pub use cores::{Cores, Pending, StartError};
-pub use region::{Entered, Region, Site, SiteStatistics, dedicated, sites, ticks_per_ns};
+pub use region::{Entered, Region, Site, SiteStatistics, sites, ticks_per_ns};
 pub use settings::{CORES, Decision, POLICY, Settings, SettingsError, of_process as settings};
 pub use travel::{Away, CannotTravel, Journey, check as check_travel};
+pub use trip::{come_home, dedicate, dedicated, leave_home};

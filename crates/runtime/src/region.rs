@@ -4,16 +4,15 @@
 //! whoever decides (today the environment, see [`crate::Settings`]) only writes words, and programs neither ask nor wait.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cores::Cores;
 use crate::settings::{self, Decision};
-use crate::travel::Journey;
+use crate::trip::{self, dedicated};
 
 /// Nobody has decided yet.
 const UNDECIDED: u32 = 0;
@@ -75,8 +74,6 @@ thread_local! {
     static UNTIL_SAMPLE: Cell<u32> = const { Cell::new(SAMPLE) };
     /// How many those were.
     static DRAWN: Cell<u32> = const { Cell::new(SAMPLE) };
-    /// The journey of the region that the thread is in, if that has moved it. A thread that ends while it is away goes home first.
-    static TRIP: RefCell<Option<Journey<'static>>> = const { RefCell::new(None) };
 }
 
 /// How a region was entered, for its exit. All zero: nothing is to be done there.
@@ -252,7 +249,7 @@ impl Site {
             return Entered { since: ticks(), has_moved: false };
         }
         self.calls.fetch_add(1, Ordering::Relaxed);
-        Entered { since: ticks(), has_moved: self.depart() }
+        Entered { since: ticks(), has_moved: trip::leave_home() }
     }
 
     #[cold]
@@ -260,29 +257,9 @@ impl Site {
     fn exit_slowly(&'static self, entered: Entered) {
         let _errno = KeepErrno::new();
         if entered.has_moved {
-            come_home();
+            trip::come_home();
         }
         self.sample(entered.since);
-    }
-
-    /// Moves the thread to a dedicated core; whether it was this that moved it.
-    fn depart(&self) -> bool {
-        let Some(cores) = dedicated() else { return false };
-        let depart = |trip: &RefCell<Option<Journey<'static>>>| {
-            // Taken by a signal's handler in the middle of this: it stays.
-            let Ok(mut trip) = trip.try_borrow_mut() else { return false };
-            if trip.is_some() {
-                // Nested.
-                return false;
-            }
-            let Ok(journey) = cores.depart() else { return false };
-            if journey.land(journey.usual()).is_none() {
-                return false;
-            }
-            *trip = Some(journey);
-            true
-        };
-        TRIP.try_with(depart).unwrap_or(false)
     }
 }
 
@@ -319,15 +296,6 @@ impl Drop for KeepErrno {
     }
 }
 
-/// Brings the calling thread home.
-fn come_home() {
-    let _ = TRIP.try_with(|trip| {
-        let trip = trip.try_borrow_mut().ok().and_then(|mut trip| trip.take());
-        // Not while the cell is borrowed: the thread's own code goes on meanwhile.
-        drop(trip);
-    });
-}
-
 /// The time-stamp counter.
 fn ticks() -> u64 {
     // SAFETY: every x86-64 processor has it, and Linux lets programs read it unless they ask not to.
@@ -351,13 +319,6 @@ pub fn ticks_per_ns() -> f64 {
 #[must_use]
 pub fn sites() -> Vec<&'static Site> {
     SITES.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
-
-/// The process's dedicated cores, as [`crate::CORES`] names them, started when they are first asked for; `None` where there are none.
-#[must_use]
-pub fn dedicated() -> Option<&'static Cores> {
-    static CORES: OnceLock<Option<Cores>> = OnceLock::new();
-    CORES.get_or_init(|| settings::of_process().start()).as_ref()
 }
 
 /// The [`Site`] at this place of the source, entered: `let _region = region!("parse");`. Without a name it is called by file and line.

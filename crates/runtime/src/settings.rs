@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use dimmer_host::affinity;
 use dimmer_host::root::{Root, parse_cpu_list};
 use dimmer_processor::units::CpuId;
 use toml::de::{DeTable, DeValue};
@@ -206,7 +207,12 @@ impl Settings {
             return None;
         }
         let root = Root::live();
+        let allowed = affinity::allowed().unwrap_or_default();
+        // A parent that keeps off the dedicated cores has left that to this process.
+        let widened: Vec<CpuId> = allowed.iter().chain(&self.cores).copied().collect();
+        let _ = affinity::allow(&widened);
         let started: Result<Cores, StartError> = Cores::start(&root, &self.cores);
+        let _ = affinity::allow(&allowed);
         let cores = started.map_err(|error| complain(&error)).ok()?;
         cores.keep_clear(&root);
         Some(cores)

@@ -28,6 +28,7 @@ struct Slot(usize);
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        MINE.set(None);
         if place() == Place::Home {
             free(self.0);
         } else {
@@ -40,6 +41,8 @@ impl Drop for Slot {
 thread_local! {
     static OWN: Option<Slot> = take();
     static PLACE: Cell<Place> = const { Cell::new(Place::Home) };
+    /// The slot in [`OWN`], for who must not take one.
+    static MINE: Cell<Option<usize>> = const { Cell::new(None) };
     /// The slot of a thread that has ended but for its journey.
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
 }
@@ -53,7 +56,10 @@ fn take() -> Option<Slot> {
         }
         let with = taken | 1 << free;
         match TAKEN.compare_exchange_weak(taken, with, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => return Some(Slot(free)),
+            Ok(_) => {
+                MINE.set(Some(free));
+                return Some(Slot(free));
+            }
             Err(now) => taken = now,
         }
     }
@@ -61,6 +67,12 @@ fn take() -> Option<Slot> {
 
 fn free(slot: usize) {
     TAKEN.fetch_and(!(1 << slot), Ordering::Release);
+}
+
+/// Gives back the slots of all threads but the calling one: in a child of fork(2) there are no others.
+pub(crate) fn keep_own() {
+    let own = MINE.get().or(LEFT.get());
+    TAKEN.store(own.map_or(0, |slot| 1 << slot), Ordering::Relaxed);
 }
 
 /// The calling thread's; `None` where there are too many threads, anywhere but at home, and while the thread ends.

@@ -13,7 +13,10 @@ use crate::tree::Problem;
 /// What each crate of the workspace depends on within it. A new crate or a new edge is a change
 /// of the architecture and starts in ARCHITECTURE.md.
 const EDGES: [(&str, &[&str]); 16] = [
-    ("dimmer-bench", &["dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-runtime"]),
+    (
+        "dimmer-bench",
+        &["dimmer-hook", "dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-runtime"],
+    ),
     ("dimmer-c", &["dimmer-runtime"]),
     (
         "dimmer-cli",
@@ -26,6 +29,7 @@ const EDGES: [(&str, &[&str]); 16] = [
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",
+            "dimmer-runtime",
             "dimmer-scan",
             "dimmer-sim",
             "dimmer-validate",
@@ -36,7 +40,7 @@ const EDGES: [(&str, &[&str]); 16] = [
     ("dimmer-narrow", &[]),
     ("dimmer-observe", &["dimmer-hook", "dimmer-host", "dimmer-processor"]),
     ("dimmer-policy", &["dimmer-processor"]),
-    ("dimmer-preload", &["dimmer-hook", "dimmer-narrow", "dimmer-processor"]),
+    ("dimmer-preload", &["dimmer-hook", "dimmer-narrow", "dimmer-processor", "dimmer-runtime"]),
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),
     ("dimmer-runtime", &["dimmer-host", "dimmer-processor"]),

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 
 mod bad_input;
+mod borrow;
 mod doctor;
 mod interrupt;
 mod model;
@@ -11,6 +12,7 @@ mod predict;
 mod restore;
 mod run;
 mod scan;
+mod victims;
 
 use std::path::Path;
 use std::process::{Command, Output};

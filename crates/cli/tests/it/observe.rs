@@ -2,51 +2,20 @@
 //! it does without hooks, and every call is counted.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
-use serde_json::Value;
-use tempfile::TempDir;
-
+use crate::victims::{self, Victims};
 use crate::{command, stderr, stdout};
+use serde_json::Value;
 
-/// Programs to observe, compiled; `None`, and a word about it, without a compiler.
-struct Victims {
-    directory: TempDir,
+/// Observes programs that the tests compile.
+trait Observe {
+    /// Runs a program as it is and observed: the output must be the same. What was observed.
+    fn observe(&self, arguments: &[&str]) -> Value;
 }
 
-impl Victims {
-    /// Compiles the C programs of these names; `plugin` is a library.
-    fn compile(names: &[&str]) -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        for name in names {
-            let cpp = *name == "exceptions";
-            let (compiler, ending) = if cpp { ("c++", "cc") } else { ("cc", "c") };
-            let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join(format!("tests/victims/{name}.{ending}"));
-            let mut compile = Command::new(compiler);
-            compile.args(["-O1", "-fexceptions", "-pthread", "-rdynamic", "-o"]);
-            compile.arg(directory.path().join(name)).arg(&source);
-            if *name == "plugin" {
-                compile.args(["-shared", "-fPIC"]);
-            }
-            match compile.arg("-ldl").output() {
-                Ok(output) => assert!(output.status.success(), "{name}: {}", stderr(&output)),
-                Err(_) => {
-                    println!("SKIPPED: there is no compiler `{compiler}`");
-                    return None;
-                }
-            }
-        }
-        Some(Self { directory })
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Runs a program as it is and observed: the output must be the same. What was observed.
+impl Observe for Victims {
     fn observe(&self, arguments: &[&str]) -> Value {
         let plain = Command::new(arguments[0]).args(&arguments[1..]).output().unwrap();
         let json = self.directory.path().join("observed.json");
@@ -58,27 +27,12 @@ impl Victims {
     }
 }
 
-/// The library that is preloaded, once it is built.
-static BUILT: OnceLock<PathBuf> = OnceLock::new();
-
 /// Runs `dimmer observe`, after the library that it preloads was built.
 fn observe(home: &Path, arguments: &[&str]) -> Output {
-    BUILT.get_or_init(build_library);
+    victims::library();
     let mut command = command(home, &[]);
     command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
     command.arg("observe").args(arguments).output().unwrap()
-}
-
-/// Cargo builds libraries of this kind for nobody but who asks for them.
-fn build_library() -> PathBuf {
-    let beside = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
-    let release: &[&str] = if beside.ends_with("release") { &["--release"] } else { &[] };
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--package", "dimmer-preload", "--offline"]).args(release);
-    build.arg("--target-dir").arg(beside.parent().unwrap());
-    let output = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    beside.join("libdimmer_preload.so")
 }
 
 /// The calls of each named function.
@@ -353,7 +307,7 @@ fn statically_linked_programs_are_counted_from_outside() {
 #[test]
 fn a_program_does_the_same_in_all_ways() {
     let home = tempfile::tempdir().unwrap();
-    BUILT.get_or_init(build_library);
+    victims::library();
     let options = ["bench", "program", "--rounds", "3", "--json", "-", "--"];
     let command = ["sh", "-c", "echo done; exit 3"];
     let output = crate::dimmer(home.path(), &[&options[..], &command].concat());

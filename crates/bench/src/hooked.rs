@@ -1,0 +1,71 @@
+//! What it takes to move a call of a hooked function: the thread there and back, with all that the processor keeps of it.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use dimmer_hook::{CannotMove, HookError, Hooks, Ledger, LedgerError, Mover};
+use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::root::Root;
+use dimmer_probe::stats::Samples;
+use dimmer_processor::units::CpuId;
+use dimmer_runtime::{CannotTravel, Cores, StartError, check_travel};
+
+/// Calls that are measured.
+const CALLS: usize = 2000;
+
+/// Why calls cannot be moved here.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HookedError {
+    /// Threads cannot go on elsewhere.
+    #[error(transparent)]
+    Travel(#[from] CannotTravel),
+    /// Their registers cannot be taken along.
+    #[error(transparent)]
+    Registers(#[from] CannotMove),
+    /// The cores cannot be had.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The kernel does not let threads be kept off them.
+    #[error(transparent)]
+    Affinity(#[from] AffinityError),
+    /// No function of Dimmer's own can be hooked.
+    #[error(transparent)]
+    Hook(#[from] HookError),
+    /// Nothing can be counted.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// There can be no temporary directory.
+    #[error("cannot make a directory for the ledger")]
+    Directory(#[source] io::Error),
+}
+
+/// How calls move within this process.
+const MOVER: Mover = Mover { leave, come_home };
+
+extern "C" fn leave() -> bool {
+    dimmer_runtime::leave_home()
+}
+
+extern "C" fn come_home() {
+    dimmer_runtime::come_home();
+}
+
+/// Dedicates these cores for the rest of this process's life, keeps it off them, and times moved calls that do nothing (ns
+/// each). Takes some milliseconds. To be called once.
+///
+/// # Errors
+/// [`HookedError`].
+pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<Samples, HookedError> {
+    check_travel()?;
+    let cores = Cores::start(root, cpus)?;
+    let mut rest = affinity::allowed()?;
+    rest.retain(|cpu| !cpus.contains(cpu));
+    affinity::allow(&rest)?;
+    dimmer_runtime::dedicate(cores);
+    let directory = tempfile::tempdir().map_err(HookedError::Directory)?;
+    let mut hooks = Hooks::new(Ledger::create(directory.path())?, BTreeSet::new(), None);
+    hooks.move_by(MOVER, false)?;
+    let took = hooks.trial_moved(CALLS)?;
+    Ok(took.into_iter().collect())
+}

@@ -1,0 +1,246 @@
+//! Functions that the user names, in what a program loads from the start.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use dimmer_hook::is_own_ground;
+use dimmer_host::root::Root;
+use tempfile::TempDir;
+
+use crate::scan::document::{FileScan, WideFunction};
+use crate::{bad_input, launch, scan};
+
+/// How many names like a wrong one are told.
+const NEAREST: usize = 3;
+
+/// Whether the user may mean this function: by its symbol, or as `dimmer scan` shows it.
+pub(crate) fn is_named(function: &WideFunction, names: &[String]) -> bool {
+    let title = function.name.is_some().then(|| scan::text::title(function));
+    let is = |name: &String| function.name.as_ref() == Some(name) || title.as_ref() == Some(name);
+    names.iter().any(is)
+}
+
+/// A function that the user has named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// By symbol, or as `dimmer scan` shows it.
+    Name(String),
+    /// By a library's file, or its name there, and the address of an entry in it.
+    Place { library: String, address: u64 },
+}
+
+impl Wanted {
+    /// `NAME`, or `LIBRARY:OFFSET` with a hexadecimal offset after `0x`.
+    pub(crate) fn parse(text: &str) -> Self {
+        let place = text.rsplit_once(":0x").and_then(|(library, offset)| {
+            let address = u64::from_str_radix(offset, 16).ok()?;
+            Some(Self::Place { library: library.to_owned(), address })
+        });
+        place.unwrap_or_else(|| Self::Name(text.to_owned()))
+    }
+}
+
+/// Which functions to hook, and nothing else.
+#[derive(Debug)]
+pub(crate) struct Plans {
+    /// Where the hooks read it.
+    pub(crate) directory: TempDir,
+    pub(crate) functions: Vec<Planned>,
+}
+
+/// A function to hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) file: PathBuf,
+    /// As `dimmer scan` shows it.
+    pub(crate) title: String,
+    /// Its entries in the file.
+    pub(crate) addresses: Vec<u64>,
+}
+
+/// Plans by which these functions are hooked.
+pub(crate) fn plans(program: &launch::Program, wanted: &[Wanted]) -> anyhow::Result<Plans> {
+    let mut files: Vec<(PathBuf, FileScan)> = Vec::new();
+    let mut add = |file: &Path| {
+        let Ok(file) = file.canonicalize() else { return };
+        if !files.iter().any(|(known, _)| *known == file)
+            && let Ok(scan) = scan::scan_narrow_too(&Root::live(), &file)
+        {
+            files.push((file, scan));
+        }
+    };
+    program.loaded().iter().for_each(|loaded| add(&loaded.file));
+    // What is loaded later can be named by its file.
+    for one in wanted {
+        if let Wanted::Place { library, .. } = one {
+            add(Path::new(library));
+        }
+    }
+    let mut chosen: BTreeMap<&Path, BTreeMap<u64, &WideFunction>> = BTreeMap::new();
+    for one in wanted {
+        let found = match one {
+            Wanted::Name(name) => by_name(name, &files, &program.file.display().to_string())?,
+            Wanted::Place { library, address } => vec![by_place(library, *address, &files)?],
+        };
+        for (file, function) in found {
+            chosen.entry(file).or_default().insert(function.address, function);
+        }
+    }
+    let directory = tempfile::tempdir().context("cannot make a directory for plans")?;
+    for (file, _) in files.iter().filter(|(_, scan)| !is_own(scan)) {
+        let of_it = chosen.get(file.as_path()).into_iter().flat_map(BTreeMap::values);
+        dimmer_hook::keep_plan(
+            file,
+            of_it.flat_map(|function| entries(function)).collect(),
+            directory.path(),
+        )
+        .context("cannot write what to hook")?;
+    }
+    let planned = |(file, functions): (&&Path, &BTreeMap<u64, &WideFunction>)| -> Vec<Planned> {
+        let planned = |function: &&WideFunction| Planned {
+            file: file.to_path_buf(),
+            title: scan::text::title(function),
+            addresses: entries(function).map(|(address, _)| address).collect(),
+        };
+        functions.values().map(planned).collect()
+    };
+    let functions = chosen.iter().flat_map(planned).collect();
+    Ok(Plans { directory, functions })
+}
+
+/// A function in its file.
+type Found<'a> = (&'a Path, &'a WideFunction);
+
+fn is_own(scan: &FileScan) -> bool {
+    is_own_ground(scan.soname.as_deref().unwrap_or_default())
+}
+
+/// The functions of this name, if any can be hooked.
+fn by_name<'a>(
+    name: &str,
+    files: &'a [(PathBuf, FileScan)],
+    program: &str,
+) -> anyhow::Result<Vec<Found<'a>>> {
+    let wanted = [name.to_owned()];
+    let (mut found, mut problem): (Vec<Found<'a>>, _) = (Vec::new(), None);
+    for (file, scan) in files {
+        for function in scan.wide_functions.iter().filter(|function| is_named(function, &wanted)) {
+            match why_not(scan, function) {
+                None => found.push((file, function)),
+                Some(why) => problem = Some(format!("`{name}` of {}: {why}", file.display())),
+            }
+        }
+    }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    if let Some(why) = problem {
+        return Err(bad_input(format!("cannot hook {why}")));
+    }
+    let known = files.iter().flat_map(|(_, scan)| &scan.wide_functions);
+    let nearest = nearest(name, known.filter(|one| one.name.is_some()).map(scan::text::title));
+    let hint = if nearest.is_empty() {
+        "`dimmer scan --libraries` lists those with wide-vector code".to_owned()
+    } else {
+        format!("the nearest are {}", nearest.join(", "))
+    };
+    Err(bad_input(format!(
+        "no function `{name}` in {program} or the libraries that it needs; {hint}"
+    )))
+}
+
+/// The function with an entry there.
+fn by_place<'a>(
+    library: &str,
+    address: u64,
+    files: &'a [(PathBuf, FileScan)],
+) -> anyhow::Result<Found<'a>> {
+    let is_it = |(file, scan): &&(PathBuf, FileScan)| {
+        let name = file.file_name().and_then(OsStr::to_str);
+        name == Some(library)
+            || scan.soname.as_deref() == Some(library)
+            || Path::new(library).canonicalize().is_ok_and(|real| real == *file)
+    };
+    let Some((file, scan)) = files.iter().find(is_it) else {
+        let names = files.iter().filter_map(|(file, _)| file.file_name()?.to_str());
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        return Err(bad_input(format!(
+            "`{library}` is neither a file nor loaded from the start; loaded are {}",
+            names.join(", ")
+        )));
+    };
+    let has_entry = |function: &&WideFunction| {
+        function.address == address || function.entries.iter().any(|entry| entry.address == address)
+    };
+    if let Some(function) = scan.wide_functions.iter().find(has_entry) {
+        return match why_not(scan, function) {
+            None => Ok((file, function)),
+            Some(why) => Err(bad_input(format!("cannot hook {library}:{address:#x}: {why}"))),
+        };
+    }
+    let mut around: Vec<&WideFunction> =
+        scan.wide_functions.iter().filter(|function| why_not(scan, function).is_none()).collect();
+    around.sort_by_key(|function| function.address.abs_diff(address));
+    let shown = |function: &&WideFunction| {
+        format!("{:#x} `{}`", function.address, scan::text::title(function))
+    };
+    let around: Vec<String> = around.iter().take(NEAREST).map(shown).collect();
+    Err(bad_input(format!(
+        "{address:#x} is no entry of a function in {}; the nearest are {}",
+        file.display(),
+        around.join(", ")
+    )))
+}
+
+/// Why a function cannot be hooked.
+fn why_not(scan: &FileScan, function: &WideFunction) -> Option<String> {
+    if is_own(scan) {
+        return Some("hooks themselves run on this library".to_owned());
+    }
+    if entries(function).next().is_some() {
+        return None;
+    }
+    Some(function.unhookable_why.clone().unwrap_or_default())
+}
+
+/// The entries of a function that can be hooked, and how many bytes each takes.
+fn entries(function: &WideFunction) -> impl Iterator<Item = (u64, u8)> + '_ {
+    let inner = function.entries.iter().map(|entry| (entry.address, entry.hook_bytes));
+    let all = [(function.address, function.hook_bytes)].into_iter().chain(inner);
+    all.filter_map(|(address, bytes)| Some((address, bytes?)))
+}
+
+/// The names that are most like this one, the best first; none that have little in common with it.
+fn nearest(name: &str, known: impl Iterator<Item = String>) -> Vec<String> {
+    const ALIKE: f64 = 0.8;
+    let likeness = |other: String| (strsim::jaro_winkler(name, &other), other);
+    let mut alike: Vec<(f64, String)> =
+        known.map(likeness).filter(|(likeness, _)| *likeness >= ALIKE).collect();
+    alike.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    alike.dedup_by(|a, b| a.1 == b.1);
+    alike.into_iter().take(NEAREST).map(|(_, name)| format!("`{name}`")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_told_from_names() {
+        let name = |name: &str| Wanted::Name(name.to_owned());
+        assert_eq!(Wanted::parse("ns::f"), name("ns::f"));
+        assert_eq!(Wanted::parse("a:0xzz"), name("a:0xzz"));
+        let place = Wanted::Place { library: "libx.so.1".to_owned(), address: 0x12f0 };
+        assert_eq!(Wanted::parse("libx.so.1:0x12f0"), place);
+    }
+
+    #[test]
+    fn nearest_names_come_first_and_others_not_at_all() {
+        let known = ["memcpy", "poly1305_block", "poly1305_blocks_avx512", "poly1305_blocks"];
+        let found = nearest("poly1305_bloks", known.iter().map(|name| (*name).to_owned()));
+        assert_eq!(found, ["`poly1305_blocks`", "`poly1305_block`", "`poly1305_blocks_avx512`"]);
+        assert!(nearest("xyz", known.iter().map(|name| (*name).to_owned())).is_empty());
+    }
+}

@@ -1,0 +1,194 @@
+//! `dimmer run --mechanism borrow`: has calls of a program that nobody changed run on dedicated cores.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use dimmer_bench::hooked;
+use dimmer_host::affinity;
+use dimmer_host::root::{Root, format_cpu_list, parse_cpu_list};
+use dimmer_host::topology;
+use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
+use dimmer_policy::moving::{Calls, Decision, Verdict};
+use dimmer_probe::handoff;
+use dimmer_probe::stats::Estimate;
+use dimmer_processor::units::CpuId;
+
+use crate::args::Run;
+use crate::named::{self, Planned, Wanted};
+use crate::report::number::{counted, time};
+use crate::{bad_input, launch};
+
+/// How often it is decided anew.
+const STEP: Duration = Duration::from_millis(100);
+
+/// A program whose calls are moved, and what is known of it.
+#[derive(Debug)]
+pub(super) struct Borrowing {
+    observer: Observer,
+    functions: Vec<Moved>,
+    /// What a moved call takes that does nothing (ns).
+    round_trip: Estimate,
+    decided: Instant,
+    /// Where the hooks read what to hook; removed with this.
+    _plans: named::Plans,
+}
+
+/// A function whose calls may be moved, and what became of that.
+#[derive(Debug)]
+struct Moved {
+    planned: Planned,
+    decision: Decision,
+    /// All calls so far that were timed, as they were at the last verdict.
+    told: Times,
+    /// How long a call took then (ns): the median of those that were timed where they are.
+    lasted_ns: Option<f64>,
+}
+
+impl Borrowing {
+    /// Chooses functions and cores, measures what moving takes, and puts into the program's environment what moves its calls.
+    pub(super) fn prepare(
+        root: &Root,
+        arguments: &Run,
+        program: &launch::Program,
+        command: &mut Command,
+    ) -> anyhow::Result<Self> {
+        let cpus = cores(root, arguments.cores.as_deref())?;
+        let wanted: Vec<Wanted> = arguments.hook.iter().map(|hook| Wanted::parse(hook)).collect();
+        let plans = named::plans(program, &wanted)?;
+        let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
+        let round_trip = trips.estimate().context("no call could be moved")?;
+        let observer = Observer::new().context("cannot make a directory for ledgers")?;
+        command.envs(observer.environment(&[], Some(plans.directory.path())));
+        command.env(dimmer_hook::MOVE, "none");
+        command.env(dimmer_runtime::CORES, format_cpu_list(&cpus));
+        super::preload(command)?;
+        let moved = |planned: &Planned| Moved {
+            planned: planned.clone(),
+            decision: Decision::default(),
+            told: Times::default(),
+            lasted_ns: None,
+        };
+        let functions = plans.functions.iter().map(moved).collect();
+        eprintln!(
+            "Borrow: calls of {} may move to cpu {}; there and back takes {}.",
+            counted(plans.functions.len(), "function"),
+            format_cpu_list(&cpus),
+            time(round_trip.median),
+        );
+        Ok(Self { observer, functions, round_trip, decided: Instant::now(), _plans: plans })
+    }
+
+    /// Reads what the hooks have counted, and decides now and then.
+    pub(super) fn look(&mut self) -> anyhow::Result<()> {
+        self.observer.look().context("cannot read the ledgers")?;
+        if self.decided.elapsed() >= STEP {
+            self.decided = Instant::now();
+            self.decide();
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self) {
+        let tallies = self.observer.so_far();
+        for moved in &mut self.functions {
+            let places = moved.planned.places();
+            let mut all = Times::default();
+            let known = places.iter().filter_map(|place| tallies.get(place));
+            known.for_each(|tally| all.merge(&tally.lasted));
+            let new = all.since(&moved.told);
+            let lasted_ns = new.quantile(0.5);
+            let calls = Calls { timed: new.measured(), lasted_ns, costs_ns: None };
+            let before = moved.decision.moves();
+            if moved.decision.step(&calls, self.round_trip.median) {
+                (moved.told, moved.lasted_ns) = (all, lasted_ns);
+            }
+            let now = moved.decision.moves();
+            if now != before {
+                places.into_iter().for_each(|place| self.observer.decide(place, now));
+            }
+        }
+    }
+
+    /// What became of it, for the user.
+    pub(super) fn finish(self) -> anyhow::Result<String> {
+        let observed = self.observer.finish().context("cannot read the ledgers")?;
+        let calls = observed.functions();
+        let moved: u64 = observed.threads.iter().map(|thread| thread.moved).sum();
+        let all: u64 = calls.values().map(|tally| tally.calls).sum();
+        let mut text = format!("Borrow: {moved} of {all} calls were moved.\n");
+        let mut by_verdict: BTreeMap<&str, Vec<&Moved>> = BTreeMap::new();
+        for function in &self.functions {
+            by_verdict.entry(words(function.decision.verdict())).or_default().push(function);
+        }
+        for (verdict, functions) in by_verdict {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  {verdict}:");
+            for function in functions {
+                let mut seen = Tally::default();
+                let places = function.planned.places();
+                places
+                    .iter()
+                    .filter_map(|place| calls.get(place))
+                    .for_each(|tally| seen.merge(tally));
+                let time = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
+                let _ = writeln!(
+                    text,
+                    "    {:<40} {:>10} calls {:>9} each, {:>9} moved",
+                    function.planned.title,
+                    seen.calls,
+                    time(function.lasted_ns),
+                    time(seen.moved.quantile(0.5)),
+                );
+            }
+        }
+        for (file, problem) in observed.files.iter().filter(|(_, problem)| !problem.is_empty()) {
+            let _ = writeln!(text, "  {}: {problem}", file.display());
+        }
+        Ok(text)
+    }
+}
+
+impl Planned {
+    /// Its entries.
+    fn places(&self) -> Vec<FunctionPlace> {
+        let place = |address: &u64| FunctionPlace { file: self.file.clone(), address: *address };
+        self.addresses.iter().map(place).collect()
+    }
+}
+
+fn words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Move => "moved",
+        Verdict::Unknown => "stayed, as too few calls were seen",
+        Verdict::TooShort => "stayed, as a call is over before it would have travelled",
+        Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
+    }
+}
+
+/// The dedicated cores: those asked for, or one other than the first.
+fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuId>> {
+    let Some(asked) = asked else {
+        return match handoff::two_cpus(root)? {
+            Ok((_, other)) => Ok(vec![other]),
+            Err(only) => Err(bad_input(format!(
+                "moving calls takes two CPUs, and this process may run on one (cpu {only})"
+            ))),
+        };
+    };
+    let cpus = parse_cpu_list(asked).filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
+        bad_input(format!("--cores: `{asked}` is no list of hardware threads as in `2-3,8`"))
+    })?;
+    for cpu in &cpus {
+        affinity::check(root, *cpu).map_err(bad_input)?;
+    }
+    let isolated = topology::isolated(root);
+    if let Some(cpu) = cpus.iter().find(|cpu| isolated.contains(cpu)) {
+        return Err(bad_input(format!(
+            "cpu {cpu} is isolated (isolcpus= on the kernel's command line): whoever did that wants it for something else"
+        )));
+    }
+    Ok(cpus)
+}

@@ -1,0 +1,151 @@
+//! `dimmer run --mechanism borrow`: programs whose calls are moved to another core do what they do without.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use dimmer_hook::Ledger;
+use dimmer_host::affinity;
+use dimmer_processor::class::InstructionClass;
+
+use crate::victims::{self, Victims};
+use crate::{command, dimmer, stderr, stdout};
+
+/// The hardware thread to move calls to; `None`, and a word about it, where they cannot be moved.
+fn away() -> Option<String> {
+    let allowed = affinity::allowed().unwrap();
+    if let Err(why) = dimmer_runtime::check_travel() {
+        println!("SKIPPED: {why}");
+        return None;
+    }
+    let [_, .., last] = allowed.as_slice() else {
+        println!("SKIPPED: moving calls takes two CPUs, and this process may run on one");
+        return None;
+    };
+    Some(last.index().to_string())
+}
+
+/// Runs a program with the calls of all its functions moved but those of `main`, within which all others are. How many were moved.
+fn move_all(victims: &Victims, cpu: &str, arguments: &[&str]) -> u64 {
+    let directory = victims.directory.path();
+    let plans = tempfile::tempdir_in(directory).unwrap();
+    let ledgers = tempfile::tempdir_in(directory).unwrap();
+    let program = Path::new(arguments[0]);
+    let scan = dimmer_scan::scan(&std::fs::read(program).unwrap()).unwrap();
+    let functions =
+        scan.functions.iter().filter(|function| function.name.as_deref() != Some("main"));
+    let entry =
+        |function: &dimmer_scan::Function| Some((function.addresses.start, function.hook.ok()?));
+    dimmer_hook::keep_plan(program, functions.filter_map(entry).collect(), plans.path()).unwrap();
+    let plain = Command::new(arguments[0]).args(&arguments[1..]).output().unwrap();
+    let mut moving = Command::new(arguments[0]);
+    moving.args(&arguments[1..]).env("LD_PRELOAD", victims::library());
+    moving.env(dimmer_hook::DIRECTORY, ledgers.path()).env(dimmer_hook::PLANS, plans.path());
+    moving.env(dimmer_hook::CLASSES, InstructionClass::Scalar.name()).env(dimmer_hook::MOVE, "all");
+    let moved = moving.env(dimmer_runtime::CORES, cpu).output().unwrap();
+    assert_eq!(stdout(&moved), stdout(&plain), "{}", stderr(&moved));
+    assert_eq!(stderr(&moved), stderr(&plain));
+    assert_eq!(moved.status.code(), plain.status.code());
+    let ledgers = Ledger::all_in(ledgers.path()).unwrap();
+    let ledgers = ledgers.iter().map(|path| Ledger::open(path).unwrap());
+    ledgers.map(|ledger| ledger.threads().map(|thread| thread.moved()).sum::<u64>()).sum()
+}
+
+#[test]
+fn programs_do_the_same_with_every_call_moved() {
+    let Some(cpu) = away() else { return };
+    let names = [
+        "borrowed",
+        "calls",
+        "forks",
+        "inner",
+        "jumps",
+        "signals",
+        "exceptions",
+        "loads",
+        "plugin",
+    ];
+    let Some(victims) = Victims::compile(&names) else { return };
+    for (name, least) in [
+        ("borrowed", 5000),
+        ("calls", 2000),
+        ("forks", 100),
+        ("inner", 5000),
+        ("jumps", 2000),
+        ("signals", 100),
+        ("exceptions", 1000),
+    ] {
+        let moved = move_all(&victims, &cpu, &[&victims.path(name)]);
+        assert!(moved >= least, "{name}: {moved}");
+    }
+    let plugin = victims.path("plugin");
+    assert!(move_all(&victims, &cpu, &[&victims.path("loads"), &plugin]) > 0);
+}
+
+fn borrow(victims: &Victims, arguments: &[&str]) -> Output {
+    victims::library();
+    let mut command = command(victims.directory.path(), &["run", "--mechanism", "borrow"]);
+    command.args(arguments).output().unwrap()
+}
+
+#[test]
+fn what_becomes_of_named_functions_is_told() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["borrowed", "calls"]) else { return };
+    let program = victims.path("borrowed");
+    let plain = Command::new(&program).output().unwrap();
+    let output = borrow(&victims, &["--hook", "integers,vector", "--cores", &cpu, "--", &program]);
+    assert_eq!(stdout(&output), stdout(&plain), "{}", stderr(&output));
+    let told = stderr(&output);
+    assert!(
+        told.contains(&format!(
+            "calls of 2 functions may move to cpu {cpu}; there and back takes "
+        )),
+        "{told}"
+    );
+    // Whether they are moved depends on what the way takes now.
+    let is_told = |name| told.lines().any(|line| line.starts_with(&format!("    {name} ")));
+    assert!(is_told("integers") && is_told("vector"), "{told}");
+    // These take some nanoseconds.
+    let output = borrow(&victims, &["--hook", "many", "--", &victims.path("calls")]);
+    assert_eq!(output.status.code(), Some(7));
+    let told = stderr(&output);
+    assert!(told.contains("Borrow: 0 of 100 calls were moved."), "{told}");
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_with_what_could() {
+    let Some(_) = away() else { return };
+    let Some(victims) = Victims::compile(&["calls"]) else { return };
+    let program = victims.path("calls");
+    let refused = |arguments: &[&str]| {
+        let output = borrow(&victims, &[arguments, &["--", &program]].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert_eq!(stdout(&output), "");
+        stderr(&output)
+    };
+    let told = refused(&["--hook", "manny"]);
+    assert!(told.contains("no function `manny`") && told.contains("`many`"), "{told}");
+    let told = refused(&["--hook", "calls:0x3"]);
+    assert!(
+        told.contains("0x3 is no entry of a function") && told.contains("nearest are 0x"),
+        "{told}"
+    );
+    let told = refused(&["--hook", "libnone.so:0x10"]);
+    assert!(told.contains("`libnone.so` is neither a file nor loaded"), "{told}");
+    let told = refused(&["--hook", "many", "--cores", "4095"]);
+    assert!(told.contains("cpu 4095 does not exist, allowed are"), "{told}");
+    let told = refused(&["--hook", "many", "--cores", "x"]);
+    assert!(told.contains("`x` is no list of hardware threads"), "{told}");
+    let allowed: BTreeSet<String> =
+        affinity::allowed().unwrap().iter().map(|cpu| cpu.index().to_string()).collect();
+    let all: Vec<String> = allowed.into_iter().collect();
+    let told = refused(&["--hook", "many", "--cores", &all.join(",")]);
+    assert!(told.contains("no core would be left for the program itself"), "{told}");
+    let output = dimmer(
+        victims.directory.path(),
+        &["run", "--mechanism", "narrow", "--hook", "many", "--", "true"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--hook and --cores are for --mechanism borrow"));
+}

@@ -1,0 +1,63 @@
+//! Programs that the tests compile and run under `dimmer`, and the library that it puts into them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::stderr;
+
+/// Programs, compiled; `None`, and a word about it, without a compiler.
+pub(crate) struct Victims {
+    pub(crate) directory: TempDir,
+}
+
+impl Victims {
+    /// Compiles the C programs of these names; `plugin` is a library.
+    pub(crate) fn compile(names: &[&str]) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        for name in names {
+            let cpp = *name == "exceptions";
+            let (compiler, ending) = if cpp { ("c++", "cc") } else { ("cc", "c") };
+            let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join(format!("tests/victims/{name}.{ending}"));
+            let mut compile = Command::new(compiler);
+            compile.args(["-O1", "-fexceptions", "-pthread", "-rdynamic", "-o"]);
+            compile.arg(directory.path().join(name)).arg(&source);
+            if *name == "plugin" {
+                compile.args(["-shared", "-fPIC"]);
+            }
+            match compile.arg("-ldl").output() {
+                Ok(output) => assert!(output.status.success(), "{name}: {}", stderr(&output)),
+                Err(_) => {
+                    println!("SKIPPED: there is no compiler `{compiler}`");
+                    return None;
+                }
+            }
+        }
+        Some(Self { directory })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
+}
+
+/// The library that is preloaded, built once.
+pub(crate) fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build_library)
+}
+
+/// Cargo builds libraries of this kind for nobody but who asks for them.
+fn build_library() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
+    let release: &[&str] = if beside.ends_with("release") { &["--release"] } else { &[] };
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--package", "dimmer-preload", "--offline"]).args(release);
+    build.arg("--target-dir").arg(beside.parent().unwrap());
+    let output = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    beside.join("libdimmer_preload.so")
+}

@@ -1,0 +1,463 @@
+//! Calls of hooked functions on another core: the caller's thread goes there when the function is called, and comes home when it
+//! returns.
+//!
+//! As for a timed call ([`crate::swap`]) the return address is taken off the stack and kept in the table, and the function is
+//! called in its place. Before it the thread is sent away, after it brought home, by functions that this crate is given
+//! ([`Mover`]); they run on the thread's own stack. What the processor keeps beside the general registers is
+//! put on the stack there and taken up here, all of it: arguments and results may be anywhere, and compilers that know both sides count
+//! on more registers than the calling convention says.
+//!
+//! An exception, or a thread's end, that passes such a call brings the thread home on its way: the unwinder calls the frame's
+//! personality, as it does where destructors are to be run. What else leaves the function (`longjmp`), or must not happen away, has to call
+//! [`come_home`].
+
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::arch::{asm, global_asm};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
+use crate::swap::{AWAY, COUNTED_AT, ROW_BYTES, ROWS, WINDOW, thread_offset};
+
+/// How the calling thread gets to another core and back.
+#[derive(Clone, Copy, Debug)]
+pub struct Mover {
+    /// Sends it there; whether it is there now. Called with the stack that the function will have.
+    pub leave: extern "C" fn() -> bool,
+    /// Brings it home. Called only where `leave` has sent it away.
+    pub come_home: extern "C" fn(),
+}
+
+/// Why calls cannot be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CannotMove {
+    /// Registers cannot be taken along.
+    #[error("this processor lacks XSAVEC or XGETBV with 1, or the system does not use them")]
+    NoXsavec,
+}
+
+/// What the code below needs to know.
+#[derive(Debug)]
+#[repr(C)]
+struct State {
+    leave: AtomicPtr<()>,
+    come_home: AtomicPtr<()>,
+    /// Whether there are upper halves of registers to be cleaned.
+    has_avx: AtomicU32,
+}
+
+static STATE: State = State {
+    leave: AtomicPtr::new(std::ptr::null_mut()),
+    come_home: AtomicPtr::new(std::ptr::null_mut()),
+    has_avx: AtomicU32::new(0),
+};
+
+/// Parts of the processor's state that travel: x87, SSE, AVX, the masks and both parts of AVX-512, protection keys (Intel SDM,
+/// vol. 1, §13.1). What the processor lacks it leaves out.
+const TRAVELLING: u64 = 0b10_1110_0111;
+
+/// Parts that do not: who has configured tiles stays.
+const TILES: u64 = 3 << 17;
+
+/// Room for all that travels: the old part and the head, AVX, masks, the upper halves of 16 registers, 16 more, keys (as above).
+const STATE_BYTES: u64 = 576 + 256 + 64 + 512 + 1024 + 64;
+
+const _: () = assert!(RECORD_BYTES == 1 << 5 && ROW_BYTES == 1 << 6);
+
+global_asm!(
+    ".macro dimmer_away_push register",
+    "push \\register",
+    ".cfi_adjust_cfa_offset 8",
+    ".endm",
+    ".macro dimmer_away_pop register",
+    "pop \\register",
+    ".cfi_adjust_cfa_offset -8",
+    ".endm",
+    // Puts the processor's state below the stack pointer, and leaves the registers as compiled code expects them.
+    ".macro dimmer_away_pack",
+    "sub rsp, {state_bytes}",
+    "and rsp, -64",
+    "xor eax, eax",
+    ".irp at, 512, 520, 528, 536, 544, 552, 560, 568",
+    "mov [rsp + \\at], rax",
+    ".endr",
+    "mov eax, {travelling}",
+    "xor edx, edx",
+    "xsavec [rsp]",
+    "test byte ptr [rsp + 512], 1",
+    "jz 98f",
+    "fninit",
+    "98:",
+    "cmp dword ptr [rip + {state} + 16], 0",
+    "je 98f",
+    "vzeroupper",
+    "98:",
+    ".endm",
+    ".macro dimmer_away_unpack",
+    "mov eax, {travelling}",
+    "xor edx, edx",
+    "xrstor [rsp]",
+    ".endm",
+    ".text",
+    ".p2align 6",
+    ".hidden dimmer_hook_away",
+    ".globl dimmer_hook_away",
+    ".type dimmer_hook_away,@function",
+    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8, and
+    // r11 as it was at C-16.
+    "dimmer_hook_away:",
+    ".cfi_startproc",
+    "lea rsp, [rsp - 24]",
+    ".cfi_adjust_cfa_offset 24",
+    "dimmer_away_push rax",
+    "dimmer_away_push rcx",
+    "dimmer_away_push rdx",
+    "dimmer_away_push rbx",
+    "dimmer_away_push rsi",
+    "dimmer_away_push rdi",
+    "dimmer_away_push r8",
+    "dimmer_away_push r9",
+    "dimmer_away_push r10",
+    // rsp = C-104. Where to go is kept at C-24.
+    "mov rax, [r11 + 8]",
+    "mov [rsp + 80], rax",
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "mov rbx, fs:[r8 + {counted_at}]",
+    "test rbx, rbx",
+    "jz 20f",
+    "mov eax, [r11]",
+    "inc dword ptr [rbx + rax * 4]",
+    // Within a call that has moved.
+    "cmp dword ptr fs:[r8 + {away}], 0",
+    "jne 45f",
+    // Reached by a jump from a function whose return address is in the table already.
+    "mov rax, [rsp + 96]",
+    "lea rcx, [rip + dimmer_hook_return]",
+    "cmp rax, rcx",
+    "je 45f",
+    "lea rcx, [rip + dimmer_away_return]",
+    "cmp rax, rcx",
+    "je 45f",
+    // Tiles do not travel.
+    "mov ecx, 1",
+    "xgetbv",
+    "test eax, {tiles}",
+    "jnz 45f",
+    // A row: one left over from this place of the stack, or a free one.
+    "lea rsi, [rsp + 104]",
+    "mov rdi, rsi",
+    "shr rdi, 3",
+    "and edi, {rows} - 1",
+    "shl rdi, 6",
+    "lea rax, [rip + dimmer_hook_rows]",
+    "add rdi, rax",
+    "mov ecx, {window}",
+    "mov rdx, rdi",
+    "2:",
+    "cmp [rdx], rsi",
+    "je 5f",
+    "add rdx, {row_bytes}",
+    "dec ecx",
+    "jnz 2b",
+    "mov ecx, {window}",
+    "mov rdx, rdi",
+    "3:",
+    "xor eax, eax",
+    "lock cmpxchg [rdx], rsi",
+    "je 5f",
+    "add rdx, {row_bytes}",
+    "dec ecx",
+    "jnz 3b",
+    "jmp 45f",
+    "5:",
+    "mov rax, [rsp + 96]",
+    "mov [rdx + 8], rax",
+    "mov eax, [r11]",
+    "mov [rdx + 16], eax",
+    // At C-32.
+    "mov [rsp + 72], rdx",
+    "mov rdi, rdx",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rdx, rax",
+    "mov [rdi + 24], rdx",
+    "mov rbx, rsp",
+    ".cfi_def_cfa rbx, 104",
+    "dimmer_away_pack",
+    "call [rip + {state}]",
+    "movzx ecx, al",
+    "dimmer_away_unpack",
+    "mov rsp, rbx",
+    ".cfi_def_cfa rsp, 104",
+    "test ecx, ecx",
+    "jz 44f",
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "mov dword ptr fs:[r8 + {away}], 1",
+    "mov rax, fs:[r8 + {counted_at}]",
+    "inc qword ptr [rax + {moved}]",
+    "dimmer_away_pop r10",
+    "dimmer_away_pop r9",
+    "dimmer_away_pop r8",
+    "dimmer_away_pop rdi",
+    "dimmer_away_pop rsi",
+    "dimmer_away_pop rbx",
+    "dimmer_away_pop rdx",
+    "dimmer_away_pop rcx",
+    "dimmer_away_pop rax",
+    "mov r11, [rsp + 16]",
+    "lea rsp, [rsp + 32]",
+    ".cfi_adjust_cfa_offset -32",
+    "jmp dimmer_away_call",
+    ".cfi_adjust_cfa_offset 104",
+    // It stays: the row is free again.
+    "44:",
+    "mov rdx, [rsp + 72]",
+    "mov qword ptr [rdx], 0",
+    "45:",
+    "dimmer_away_pop r10",
+    "dimmer_away_pop r9",
+    "dimmer_away_pop r8",
+    "dimmer_away_pop rdi",
+    "dimmer_away_pop rsi",
+    "dimmer_away_pop rbx",
+    "dimmer_away_pop rdx",
+    "dimmer_away_pop rcx",
+    "dimmer_away_pop rax",
+    "mov r11, [rsp + 16]",
+    "lea rsp, [rsp + 24]",
+    ".cfi_adjust_cfa_offset -24",
+    "jmp qword ptr [rsp - 16]",
+    ".cfi_adjust_cfa_offset 96",
+    // The first hooked call of a thread is timed where it is, as that gives it its counters.
+    "20:",
+    "dimmer_away_pop r10",
+    "dimmer_away_pop r9",
+    "dimmer_away_pop r8",
+    "dimmer_away_pop rdi",
+    "dimmer_away_pop rsi",
+    "dimmer_away_pop rbx",
+    "dimmer_away_pop rdx",
+    "dimmer_away_pop rcx",
+    "dimmer_away_pop rax",
+    "lea rsp, [rsp + 24]",
+    ".cfi_adjust_cfa_offset -24",
+    "jmp dimmer_hook_slow",
+    ".cfi_endproc",
+    ".size dimmer_hook_away, . - dimmer_hook_away",
+    // The call itself. See `dimmer_hook_call` for what stands before it and in its unwinding record.
+    ".p2align 4, 0xcc",
+    ".zero 12, 0xcc",
+    "7:",
+    ".long dimmer_hook_rows - 7b",
+    ".type dimmer_away_call,@function",
+    "dimmer_away_call:",
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    // Relative to itself, 32 bits.
+    ".cfi_personality 0x1b, {personality}",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_escape 0x16, 0x10, 0x26",
+    ".cfi_escape 0x12, 0x33, 0x25, 0x0a, 0xff, 0x0f, 0x1a, 0x36, 0x24",
+    ".cfi_escape 0x80, 0x00, 0x3f, 0x20, 0x1a, 0x34, 0x1c",
+    ".cfi_escape 0x12, 0x94, 0x04, 0x22, 0x22",
+    ".cfi_escape 0x14, 0x14, 0x06, 0x29, 0x28, 0x05, 0x00, 0x23, 0x40, 0x2f, 0xf4, 0xff",
+    ".cfi_escape 0x23, 0x08, 0x06, 0x31, 0x1c",
+    "call qword ptr [rsp - 24]",
+    ".cfi_endproc",
+    ".size dimmer_away_call, . - dimmer_away_call",
+    ".type dimmer_away_return,@function",
+    "dimmer_away_return:",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_undefined rip",
+    "lea rsp, [rsp - 8]",
+    ".cfi_adjust_cfa_offset 8",
+    "dimmer_away_push r11",
+    "pushfq",
+    ".cfi_adjust_cfa_offset 8",
+    "dimmer_away_push rax",
+    "dimmer_away_push rcx",
+    "dimmer_away_push rdx",
+    "dimmer_away_push rbx",
+    "dimmer_away_push rsi",
+    "dimmer_away_push rdi",
+    "dimmer_away_push r8",
+    "dimmer_away_push r9",
+    "dimmer_away_push r10",
+    // rsp = C-96.
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "cmp dword ptr fs:[r8 + {away}], 0",
+    "je 6f",
+    "mov rbx, rsp",
+    ".cfi_def_cfa rbx, 96",
+    "dimmer_away_pack",
+    "call {home}",
+    "dimmer_away_unpack",
+    "mov rsp, rbx",
+    ".cfi_def_cfa rsp, 96",
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "6:",
+    "lea rsi, [rsp + 96]",
+    "mov rdi, rsi",
+    "shr rdi, 3",
+    "and edi, {rows} - 1",
+    "shl rdi, 6",
+    "lea rax, [rip + dimmer_hook_rows]",
+    "add rdi, rax",
+    "7:",
+    "cmp [rdi], rsi",
+    "je 8f",
+    "add rdi, {row_bytes}",
+    "jmp 7b",
+    "8:",
+    "mov rax, [rdi + 8]",
+    "mov [rsp + 88], rax",
+    ".cfi_offset rip, -8",
+    // Its time, if there is room for it.
+    "rdtsc",
+    "shl rdx, 32",
+    "or rdx, rax",
+    "mov rbx, fs:[r8 + {counted_at}]",
+    // None: the child of a fork within the function.
+    "test rbx, rbx",
+    "jz 9f",
+    "mov rcx, [rbx + {head}]",
+    "sub rcx, [rbx + {tail}]",
+    "cmp rcx, {records}",
+    "jae 9f",
+    "mov eax, 1",
+    "xadd [rbx + {head}], rax",
+    "and eax, {records} - 1",
+    "shl eax, 5",
+    "lea rax, [rbx + rax + {ring}]",
+    "mov rcx, [rdi + 24]",
+    "mov [rax], rcx",
+    "mov ecx, [rdi + 16]",
+    "mov [rax + 16], ecx",
+    "mov dword ptr [rax + 20], {away_call}",
+    "mov qword ptr [rax + 24], 0",
+    // The end last: with it the record is complete.
+    "mov [rax + 8], rdx",
+    "9:",
+    "mov qword ptr [rdi], 0",
+    "dimmer_away_pop r10",
+    "dimmer_away_pop r9",
+    "dimmer_away_pop r8",
+    "dimmer_away_pop rdi",
+    "dimmer_away_pop rsi",
+    "dimmer_away_pop rbx",
+    "dimmer_away_pop rdx",
+    "dimmer_away_pop rcx",
+    "dimmer_away_pop rax",
+    "popfq",
+    ".cfi_adjust_cfa_offset -8",
+    "dimmer_away_pop r11",
+    "ret",
+    ".cfi_endproc",
+    ".size dimmer_away_return, . - dimmer_away_return",
+    state = sym STATE,
+    personality = sym personality,
+    home = sym come_home,
+    counted_at = const COUNTED_AT,
+    moved = const MOVED.cast_signed() - COUNTERS.cast_signed(),
+    head = const HEAD.cast_signed() - COUNTERS.cast_signed(),
+    tail = const TAIL.cast_signed() - COUNTERS.cast_signed(),
+    ring = const RING.cast_signed() - COUNTERS.cast_signed(),
+    records = const RECORDS,
+    away_call = const AWAY_CALL,
+    away = const AWAY,
+    travelling = const TRAVELLING,
+    state_bytes = const STATE_BYTES,
+    tiles = const TILES,
+    rows = const ROWS,
+    window = const WINDOW,
+    row_bytes = const ROW_BYTES,
+);
+
+unsafe extern "C" {
+    /// Not a function to call: stubs jump there.
+    fn dimmer_hook_away();
+}
+
+/// Where stubs go whose calls are to be moved.
+pub(crate) fn away() -> u64 {
+    dimmer_hook_away as *const () as u64
+}
+
+/// Has calls moved by `mover` from now on.
+///
+/// # Errors
+/// [`CannotMove`].
+pub(crate) fn prepare(mover: Mover) -> Result<(), CannotMove> {
+    const OSXSAVE: u32 = 1 << 27;
+    const XSAVEC_AND_XGETBV1: u32 = 0b110;
+    if __cpuid(1).ecx & OSXSAVE == 0
+        || __cpuid_count(0xd, 1).eax & XSAVEC_AND_XGETBV1 != XSAVEC_AND_XGETBV1
+    {
+        return Err(CannotMove::NoXsavec);
+    }
+    let enabled: u32;
+    // SAFETY: the system lets programs use it, as just seen.
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") enabled, out("edx") _, options(nomem, nostack))
+    };
+    // Relaxed: no call is moved yet.
+    STATE.leave.store(mover.leave as *mut (), Ordering::Relaxed);
+    STATE.come_home.store(mover.come_home as *mut (), Ordering::Relaxed);
+    STATE.has_avx.store(enabled >> 2 & 1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Brings the calling thread home, if it is away for a moved call. What is left of the call runs at home.
+pub extern "C" fn come_home() {
+    if !is_away() {
+        return;
+    }
+    // First, as what brings it home may come here again.
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "mov dword ptr fs:[{offset} + {away}], 0",
+            offset = in(reg) thread_offset(),
+            away = const AWAY,
+            options(nostack, preserves_flags)
+        );
+    }
+    let come_home = STATE.come_home.load(Ordering::Relaxed);
+    // SAFETY: `prepare` has put it there, or no thread would be away.
+    let come_home = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(come_home) };
+    come_home();
+}
+
+/// Whether the calling thread is away for a moved call.
+fn is_away() -> bool {
+    let is_away: u32;
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "mov {is_away:e}, fs:[{offset} + {away}]",
+            is_away = out(reg) is_away,
+            offset = in(reg) thread_offset(),
+            away = const AWAY,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    is_away != 0
+}
+
+/// What the unwinder calls for a moved call's frame. It looks for handlers first, and then leaves frame after frame.
+extern "C" fn personality(
+    _version: c_int,
+    actions: c_int,
+    _class: u64,
+    _exception: *mut (),
+    _context: *mut (),
+) -> c_int {
+    const LEAVES: c_int = 2;
+    const CONTINUE: c_int = 8;
+    if actions & LEAVES != 0 {
+        come_home();
+    }
+    CONTINUE
+}

@@ -1,0 +1,157 @@
+//! Which functions' calls to move to another core, in programs that nobody changed.
+//!
+//! A moved call costs its thread a round trip, and gives back what the call costs the code after it. So a call that is shorter than
+//! the round trip is left alone, whatever it costs: its thread would travel for longer than it works. And one that is known to cost the code
+//! after it less than that loses as well.
+//!
+//! Programs change their habits, and calls are timed only where they are. So calls that are moved are looked at anew now and then, for which they
+//! stay for a short while.
+
+/// So many calls have to be timed before it is decided.
+const ENOUGH: u64 = 32;
+
+/// After so many steps, calls that are moved stay until it is decided anew.
+const STEPS_MOVED: u32 = 50;
+
+/// What was seen of a function's calls where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Calls {
+    /// How many were timed.
+    pub timed: u64,
+    /// How long one takes (ns): the median.
+    pub lasted_ns: Option<f64>,
+    /// What one costs the code after it (ns), if that is known and to count.
+    pub costs_ns: Option<f64>,
+}
+
+/// What becomes of a function's calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// Too few were seen: they stay for the time being.
+    #[default]
+    Unknown,
+    /// They are moved.
+    Move,
+    /// They stay, as they are over before they would have travelled.
+    TooShort,
+    /// They stay, as moving them takes more than they cost the code after them.
+    CostsLess,
+}
+
+impl Verdict {
+    /// The verdict on calls, where moving one there and back takes so long (ns).
+    #[must_use]
+    pub fn new(calls: &Calls, round_trip_ns: f64) -> Self {
+        match *calls {
+            Calls { timed, lasted_ns: Some(lasted), costs_ns } if timed >= ENOUGH => {
+                if lasted.total_cmp(&round_trip_ns).is_lt() {
+                    Self::TooShort
+                } else if costs_ns.is_some_and(|costs| costs < round_trip_ns) {
+                    Self::CostsLess
+                } else {
+                    Self::Move
+                }
+            }
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The decision for one function, step by step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// The last verdict that was not [`Verdict::Unknown`], if there was one.
+    verdict: Verdict,
+    /// For how many more steps calls are moved.
+    steps_left: u32,
+}
+
+impl Decision {
+    /// A step: `calls` are those since the last verdict, where they stayed. Whether this is a new verdict.
+    pub fn step(&mut self, calls: &Calls, round_trip_ns: f64) -> bool {
+        if self.steps_left > 1 {
+            self.steps_left -= 1;
+            return false;
+        }
+        self.steps_left = 0;
+        let verdict = Verdict::new(calls, round_trip_ns);
+        if verdict == Verdict::Unknown {
+            return false;
+        }
+        self.verdict = verdict;
+        if verdict == Verdict::Move {
+            self.steps_left = STEPS_MOVED;
+        }
+        true
+    }
+
+    /// Whether calls are moved now.
+    #[must_use]
+    pub const fn moves(&self) -> bool {
+        self.steps_left > 0
+    }
+
+    /// What it was decided by.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(lasted: f64, costs_ns: Option<f64>) -> Calls {
+        Calls { timed: 1000, lasted_ns: Some(lasted), costs_ns }
+    }
+
+    #[test]
+    fn calls_are_moved_that_are_longer_than_the_way_and_cost_more_than_it() {
+        assert_eq!(Verdict::new(&seen(5000.0, None), 1000.0), Verdict::Move);
+        assert_eq!(Verdict::new(&seen(900.0, None), 1000.0), Verdict::TooShort);
+        assert_eq!(Verdict::new(&seen(900.0, Some(1e6)), 1000.0), Verdict::TooShort);
+        assert_eq!(Verdict::new(&seen(5000.0, Some(800.0)), 1000.0), Verdict::CostsLess);
+        assert_eq!(Verdict::new(&seen(5000.0, Some(2750.0)), 1000.0), Verdict::Move);
+    }
+
+    #[test]
+    fn nothing_is_decided_by_few_calls() {
+        assert_eq!(Verdict::new(&Calls::default(), 1000.0), Verdict::Unknown);
+        let few = Calls { timed: ENOUGH - 1, ..seen(1e6, None) };
+        assert_eq!(Verdict::new(&few, 1000.0), Verdict::Unknown);
+        assert_eq!(Verdict::new(&Calls { timed: ENOUGH, ..few }, 1000.0), Verdict::Move);
+    }
+
+    #[test]
+    fn whatever_habits_change_to_is_followed_within_bounds() {
+        let mut decision = Decision::default();
+        for (lasted, is_moved) in [(100.0, false), (9000.0, true), (100.0, false), (9000.0, true)] {
+            let mut step = || {
+                // While they are moved none are timed.
+                let calls = if decision.moves() { Calls::default() } else { seen(lasted, None) };
+                decision.step(&calls, 1000.0);
+                decision.moves()
+            };
+            for _ in 0..=STEPS_MOVED {
+                step();
+            }
+            let moved = (0..STEPS_MOVED).filter(|_| step()).count();
+            assert!(if is_moved { moved >= 48 } else { moved == 0 }, "{lasted} {moved}");
+        }
+    }
+
+    #[test]
+    fn what_is_moved_is_looked_at_anew_now_and_then() {
+        let mut decision = Decision::default();
+        let mut moved = 0;
+        const STEPS: u32 = 1000;
+        for _ in 0..STEPS {
+            let calls = if decision.moves() { Calls::default() } else { seen(5000.0, None) };
+            decision.step(&calls, 1000.0);
+            moved += u32::from(decision.moves());
+        }
+        assert!((STEPS - STEPS / STEPS_MOVED - 1..STEPS).contains(&moved), "{moved}");
+        assert_eq!(decision.verdict(), Verdict::Move);
+    }
+}

@@ -1,0 +1,101 @@
+//! Threads that are sent to a dedicated core in one place of the program and brought home in another: the end of a region, a
+//! function's return, an exception that passes.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use crate::cores::Cores;
+use crate::fork;
+use crate::settings;
+use crate::travel::Journey;
+
+thread_local! {
+    /// The journey of a thread that is away, or was. A thread that ends while it is away goes home first.
+    static TRIP: RefCell<Option<Journey<'static>>> = const { RefCell::new(None) };
+}
+
+/// The process's dedicated cores, once they are started. In a child of fork(2) its parent's, which are of no use to it.
+static CORES: AtomicPtr<Cores> = AtomicPtr::new(std::ptr::null_mut());
+
+/// How far [`dedicated`] has come: nowhere (0), or one of the following; and in the upper bits, how often the process had been forked
+/// then.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// Bits of [`STARTED`] that tell how far.
+const PHASE_BITS: u32 = 2;
+/// A thread starts them. So that nobody waits for it, others do without meanwhile.
+const STARTING: u64 = 1;
+/// They are there, or cannot be had.
+const TRIED: u64 = 2;
+
+/// The process's dedicated cores, as [`crate::CORES`] names them, started when they are first asked for; `None` where there are
+/// none, and while another thread starts them. Children of fork(2) start their own.
+#[must_use]
+#[inline]
+pub fn dedicated() -> Option<&'static Cores> {
+    // SAFETY: null, or leaked below.
+    let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
+    cores.filter(|cores| !cores.is_inherited()).or_else(start)
+}
+
+#[cold]
+fn start() -> Option<&'static Cores> {
+    let generation = u64::from(fork::forks()) << PHASE_BITS;
+    let before = STARTED.load(Ordering::Acquire);
+    // How far its parent has come is of no use to a child.
+    if matches!(before ^ generation, STARTING | TRIED) {
+        return None;
+    }
+    let starting = generation | STARTING;
+    STARTED.compare_exchange(before, starting, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+    let cores = settings::of_process().start().map(|cores| &*Box::leak(Box::new(cores)));
+    if let Some(cores) = cores {
+        CORES.store(std::ptr::from_ref(cores).cast_mut(), Ordering::Release);
+    }
+    STARTED.store(generation | TRIED, Ordering::Release);
+    cores
+}
+
+/// Has these be the process's dedicated cores, whatever [`crate::CORES`] says; for who has them already, nothing changes.
+pub fn dedicate(cores: Cores) {
+    let generation = u64::from(fork::forks()) << PHASE_BITS;
+    if STARTED
+        .compare_exchange(generation, generation | TRIED, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+    {
+        CORES.store(Box::leak(Box::new(cores)), Ordering::Release);
+    }
+}
+
+/// Sends the calling thread to one of the process's dedicated cores, until [`come_home`]; whether it is there now. It stays where
+/// it is if there is no such core, if it is away already, and in the middle of something else that moves work.
+///
+/// Signals wait meanwhile; see [`Cores::depart`] for what a thread must not do while it is away. Costs two system calls
+/// besides the hand-over.
+#[must_use]
+pub fn leave_home() -> bool {
+    let Some(cores) = dedicated() else { return false };
+    let leave = |trip: &RefCell<Option<Journey<'static>>>| {
+        // Taken by a signal's handler in the middle of this: it stays.
+        let Ok(mut trip) = trip.try_borrow_mut() else { return false };
+        if trip.is_some() {
+            return false;
+        }
+        let Ok(journey) = cores.depart() else { return false };
+        if journey.land(journey.usual()).is_none() {
+            return false;
+        }
+        *trip = Some(journey);
+        true
+    };
+    TRIP.try_with(leave).unwrap_or(false)
+}
+
+/// Brings the calling thread home, if [`leave_home`] has sent it away.
+pub fn come_home() {
+    let _ = TRIP.try_with(|trip| {
+        let trip = trip.try_borrow_mut().ok().and_then(|mut trip| trip.take());
+        // Not while the cell is borrowed: the thread's own code goes on meanwhile.
+        drop(trip);
+    });
+}
