@@ -267,9 +267,15 @@ pub(crate) struct Run {
     pub(crate) mechanism: Vec<Mechanism>,
 
     /// The functions whose calls are moved: by symbol, as `dimmer scan` shows them, or by a library and the address of an entry
-    /// in it, as in `libcrypto.so.3:0x1a2b0`. Calls that are over before they would have travelled stay.
-    #[arg(long, value_name = "NAME|LIBRARY:OFFSET", value_delimiter = ',')]
+    /// in it, as in `libcrypto.so.3:0x1a2b0`. Calls that are over before they would have travelled stay. `auto`, and without this: the
+    /// outermost functions around wide-vector code, where moving takes less than the code costs what comes after it.
+    #[arg(long, value_name = "auto|NAME|LIBRARY:OFFSET", value_delimiter = ',')]
     pub(crate) hook: Vec<String>,
+
+    /// The processor model that says what wide-vector code costs, by name or file [default: what `dimmer
+    /// probe` measured on this kind of processor].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
 
     /// The cores to move them to, as in `2-3,8`; the program keeps off them [default: one other than the first].
     #[arg(long, value_name = "LIST")]

@@ -56,8 +56,8 @@ pub(crate) struct Planned {
     pub(crate) file: PathBuf,
     /// As `dimmer scan` shows it.
     pub(crate) title: String,
-    /// Its entries in the file.
-    pub(crate) addresses: Vec<u64>,
+    /// Its entries: addresses in the file, and how many bytes a jump displaces there.
+    pub(crate) entries: Vec<(u64, u8)>,
 }
 
 /// Plans by which these functions are hooked.
@@ -88,26 +88,34 @@ pub(crate) fn plans(program: &launch::Program, wanted: &[Wanted]) -> anyhow::Res
             chosen.entry(file).or_default().insert(function.address, function);
         }
     }
-    let directory = tempfile::tempdir().context("cannot make a directory for plans")?;
-    for (file, _) in files.iter().filter(|(_, scan)| !is_own(scan)) {
-        let of_it = chosen.get(file.as_path()).into_iter().flat_map(BTreeMap::values);
-        dimmer_hook::keep_plan(
-            file,
-            of_it.flat_map(|function| entries(function)).collect(),
-            directory.path(),
-        )
-        .context("cannot write what to hook")?;
-    }
     let planned = |(file, functions): (&&Path, &BTreeMap<u64, &WideFunction>)| -> Vec<Planned> {
         let planned = |function: &&WideFunction| Planned {
             file: file.to_path_buf(),
             title: scan::text::title(function),
-            addresses: entries(function).map(|(address, _)| address).collect(),
+            entries: entries(function).collect(),
         };
         functions.values().map(planned).collect()
     };
     let functions = chosen.iter().flat_map(planned).collect();
-    Ok(Plans { directory, functions })
+    let hookable = files.iter().filter(|(_, scan)| !is_own(scan));
+    Plans::write(hookable.map(|(file, _)| file.as_path()), functions)
+}
+
+impl Plans {
+    /// Has these functions hooked, and nothing else of these files.
+    pub(crate) fn write<'a>(
+        files: impl Iterator<Item = &'a Path>,
+        functions: Vec<Planned>,
+    ) -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir().context("cannot make a directory for plans")?;
+        for file in files {
+            let of_it = functions.iter().filter(|planned| planned.file == file);
+            let entries = of_it.flat_map(|planned| planned.entries.iter().copied()).collect();
+            dimmer_hook::keep_plan(file, entries, directory.path())
+                .context("cannot write what to hook")?;
+        }
+        Ok(Self { directory, functions })
+    }
 }
 
 /// A function in its file.

@@ -2,6 +2,7 @@
 
 mod borrow;
 mod narrow;
+mod outermost;
 
 use std::process::{Command, ExitCode};
 
@@ -14,9 +15,9 @@ use crate::{bad_input, launch};
 
 pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let has = |mechanism| arguments.mechanism.contains(&mechanism);
-    let moves = !arguments.hook.is_empty() || arguments.cores.is_some();
-    if moves && !has(Mechanism::Borrow) {
-        return Err(bad_input("--hook and --cores are for --mechanism borrow"));
+    let is_set = [!arguments.hook.is_empty(), arguments.cores.is_some(), arguments.model.is_some()];
+    if is_set.contains(&true) && !has(Mechanism::Borrow) {
+        return Err(bad_input("--hook, --cores and --model are for --mechanism borrow"));
     }
     let program = launch::Program::find(&arguments.command)?;
     program.takes_library().map_err(bad_input)?;
@@ -28,7 +29,8 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let borrows = has(Mechanism::Borrow);
     let mut borrowing = borrows
         .then(|| borrow::Borrowing::prepare(root, arguments, &program, &mut command))
-        .transpose()?;
+        .transpose()?
+        .flatten();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let mut child = program.spawn(&mut command)?;
     let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);

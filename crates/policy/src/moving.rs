@@ -20,6 +20,8 @@ pub struct Calls {
     pub timed: u64,
     /// How long one takes (ns): the median.
     pub lasted_ns: Option<f64>,
+    /// How long one takes that is moved (ns), the way and what the data need to follow it included; the median, if any was timed.
+    pub moved_ns: Option<f64>,
     /// What one costs the code after it (ns), if that is known and to count.
     pub costs_ns: Option<f64>,
 }
@@ -43,10 +45,11 @@ impl Verdict {
     #[must_use]
     pub fn new(calls: &Calls, round_trip_ns: f64) -> Self {
         match *calls {
-            Calls { timed, lasted_ns: Some(lasted), costs_ns } if timed >= ENOUGH => {
+            Calls { timed, lasted_ns: Some(lasted), moved_ns, costs_ns } if timed >= ENOUGH => {
+                let price = moved_ns.map_or(round_trip_ns, |moved| moved - lasted);
                 if lasted.total_cmp(&round_trip_ns).is_lt() {
                     Self::TooShort
-                } else if costs_ns.is_some_and(|costs| costs < round_trip_ns) {
+                } else if costs_ns.is_some_and(|costs| costs < price) {
                     Self::CostsLess
                 } else {
                     Self::Move
@@ -103,7 +106,7 @@ mod tests {
     use super::*;
 
     fn seen(lasted: f64, costs_ns: Option<f64>) -> Calls {
-        Calls { timed: 1000, lasted_ns: Some(lasted), costs_ns }
+        Calls { timed: 1000, lasted_ns: Some(lasted), moved_ns: None, costs_ns }
     }
 
     #[test]
@@ -113,6 +116,10 @@ mod tests {
         assert_eq!(Verdict::new(&seen(900.0, Some(1e6)), 1000.0), Verdict::TooShort);
         assert_eq!(Verdict::new(&seen(5000.0, Some(800.0)), 1000.0), Verdict::CostsLess);
         assert_eq!(Verdict::new(&seen(5000.0, Some(2750.0)), 1000.0), Verdict::Move);
+        // The data have to follow.
+        let moved = |moved| Calls { moved_ns: Some(moved), ..seen(5000.0, Some(2750.0)) };
+        assert_eq!(Verdict::new(&moved(15_000.0), 1000.0), Verdict::CostsLess);
+        assert_eq!(Verdict::new(&moved(7000.0), 1000.0), Verdict::Move);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod analysis;
 mod archive;
+mod callers;
 mod classify;
 mod elf;
 mod error;
@@ -32,6 +33,7 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 
 pub use archive::Archive;
+pub use callers::Callers;
 pub use classify::classify;
 pub use error::{Machine, ScanError};
 pub use function::{ClassCounts, Entry, Function, HotLoop, Origin, level};

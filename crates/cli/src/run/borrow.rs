@@ -2,24 +2,32 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use dimmer_bench::hooked;
 use dimmer_host::affinity;
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::machine::Machine;
 use dimmer_host::root::{Root, format_cpu_list, parse_cpu_list};
 use dimmer_host::topology;
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
+use dimmer_policy::cost::CallCost;
 use dimmer_policy::moving::{Calls, Decision, Verdict};
 use dimmer_probe::handoff;
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::units::CpuId;
 
+use super::outermost;
 use crate::args::Run;
-use crate::named::{self, Planned, Wanted};
+use crate::named::{self, Planned, Plans, Wanted};
 use crate::report::number::{counted, time};
-use crate::{bad_input, launch};
+use crate::{bad_input, launch, scan};
+
+/// Has functions chosen by the processor's model.
+const AUTO: &str = "auto";
 
 /// How often it is decided anew.
 const STEP: Duration = Duration::from_millis(100);
@@ -33,7 +41,7 @@ pub(super) struct Borrowing {
     round_trip: Estimate,
     decided: Instant,
     /// Where the hooks read what to hook; removed with this.
-    _plans: named::Plans,
+    _plans: Plans,
 }
 
 /// A function whose calls may be moved, and what became of that.
@@ -41,23 +49,25 @@ pub(super) struct Borrowing {
 struct Moved {
     planned: Planned,
     decision: Decision,
-    /// All calls so far that were timed, as they were at the last verdict.
-    told: Times,
+    /// What its calls cost the code after them by the model, if that is to count.
+    cost: Option<CallCost>,
+    /// What was seen of all its calls by the last verdict.
+    told: Tally,
     /// How long a call took then (ns): the median of those that were timed where they are.
     lasted_ns: Option<f64>,
 }
 
 impl Borrowing {
-    /// Chooses functions and cores, measures what moving takes, and puts into the program's environment what moves its calls.
+    /// Chooses functions and cores, measures what moving takes, and puts into the program's environment what moves its calls. `None` if
+    /// there is nothing to move.
     pub(super) fn prepare(
         root: &Root,
         arguments: &Run,
         program: &launch::Program,
         command: &mut Command,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Option<Self>> {
         let cpus = cores(root, arguments.cores.as_deref())?;
-        let wanted: Vec<Wanted> = arguments.hook.iter().map(|hook| Wanted::parse(hook)).collect();
-        let plans = named::plans(program, &wanted)?;
+        let Some((plans, costs)) = functions(arguments, program)? else { return Ok(None) };
         let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
         let round_trip = trips.estimate().context("no call could be moved")?;
         let observer = Observer::new().context("cannot make a directory for ledgers")?;
@@ -65,20 +75,21 @@ impl Borrowing {
         command.env(dimmer_hook::MOVE, "none");
         command.env(dimmer_runtime::CORES, format_cpu_list(&cpus));
         super::preload(command)?;
-        let moved = |planned: &Planned| Moved {
+        let moved = |(planned, cost): (&Planned, Option<CallCost>)| Moved {
             planned: planned.clone(),
+            cost,
             decision: Decision::default(),
-            told: Times::default(),
+            told: Tally::default(),
             lasted_ns: None,
         };
-        let functions = plans.functions.iter().map(moved).collect();
+        let functions = plans.functions.iter().zip(costs).map(moved).collect();
         eprintln!(
             "Borrow: calls of {} may move to cpu {}; there and back takes {}.",
             counted(plans.functions.len(), "function"),
             format_cpu_list(&cpus),
             time(round_trip.median),
         );
-        Ok(Self { observer, functions, round_trip, decided: Instant::now(), _plans: plans })
+        Ok(Some(Self { observer, functions, round_trip, decided: Instant::now(), _plans: plans }))
     }
 
     /// Reads what the hooks have counted, and decides now and then.
@@ -95,12 +106,19 @@ impl Borrowing {
         let tallies = self.observer.so_far();
         for moved in &mut self.functions {
             let places = moved.planned.places();
-            let mut all = Times::default();
+            let mut all = Tally::default();
             let known = places.iter().filter_map(|place| tallies.get(place));
-            known.for_each(|tally| all.merge(&tally.lasted));
-            let new = all.since(&moved.told);
-            let lasted_ns = new.quantile(0.5);
-            let calls = Calls { timed: new.measured(), lasted_ns, costs_ns: None };
+            known.for_each(|tally| all.merge(tally));
+            let new = |of: fn(&Tally) -> &Times| of(&all).since(of(&moved.told));
+            let (lasted, gaps) = (new(|tally| &tally.lasted), new(|tally| &tally.gap_after));
+            let lasted_ns = lasted.quantile(0.5);
+            let lost = moved.cost.map(|cost| cost.in_gaps(gaps.iter()).total_ns());
+            let calls = Calls {
+                timed: lasted.measured(),
+                lasted_ns,
+                moved_ns: all.moved.quantile(0.5),
+                costs_ns: lost.map(|lost| lost / gaps.calls().max(1.0)),
+            };
             let before = moved.decision.moves();
             if moved.decision.step(&calls, self.round_trip.median) {
                 (moved.told, moved.lasted_ns) = (all, lasted_ns);
@@ -154,8 +172,9 @@ impl Borrowing {
 impl Planned {
     /// Its entries.
     fn places(&self) -> Vec<FunctionPlace> {
-        let place = |address: &u64| FunctionPlace { file: self.file.clone(), address: *address };
-        self.addresses.iter().map(place).collect()
+        let place =
+            |(address, _): &(u64, u8)| FunctionPlace { file: self.file.clone(), address: *address };
+        self.entries.iter().map(place).collect()
     }
 }
 
@@ -166,6 +185,42 @@ fn words(verdict: Verdict) -> &'static str {
         Verdict::TooShort => "stayed, as a call is over before it would have travelled",
         Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
     }
+}
+
+/// The functions whose calls may be moved, and what each costs the code after it, where that is to decide; `None` if there are none.
+fn functions(
+    arguments: &Run,
+    program: &launch::Program,
+) -> anyhow::Result<Option<(Plans, Vec<Option<CallCost>>)>> {
+    let is_auto = |hook: &String| hook == AUTO;
+    if !arguments.hook.iter().any(is_auto) && !arguments.hook.is_empty() {
+        let wanted: Vec<Wanted> = arguments.hook.iter().map(|hook| Wanted::parse(hook)).collect();
+        let plans = named::plans(program, &wanted)?;
+        let costs = vec![None; plans.functions.len()];
+        return Ok(Some((plans, costs)));
+    }
+    if arguments.hook.len() > 1 {
+        return Err(bad_input(format!("--hook {AUTO} goes without names")));
+    }
+    let machine = Machine::read(&Root::live(), &Cpuid::instruction());
+    let Some((model, from)) = scan::choose_model(arguments.model.as_deref(), &machine)? else {
+        return Err(bad_input(format!(
+            "--hook {AUTO} has to know what wide-vector code costs here: `dimmer probe` measures it; or name functions"
+        )));
+    };
+    let found = outermost::find(program, &model, &machine)?;
+    if found.is_empty() {
+        eprintln!(
+            "Borrow: nothing to move: by {from}, no code of this program costs the code after it anything here."
+        );
+        return Ok(None);
+    }
+    let files: Vec<PathBuf> =
+        program.loaded().iter().filter_map(|loaded| loaded.file.canonicalize().ok()).collect();
+    let (planned, costs) =
+        found.into_iter().map(|around| (around.planned, Some(around.cost))).unzip();
+    let plans = Plans::write(files.iter().map(PathBuf::as_path), planned)?;
+    Ok(Some((plans, costs)))
 }
 
 /// The dedicated cores: those asked for, or one other than the first.

@@ -84,7 +84,9 @@ fn programs_do_the_same_with_every_call_moved() {
 
 fn borrow(victims: &Victims, arguments: &[&str]) -> Output {
     victims::library();
-    let mut command = command(victims.directory.path(), &["run", "--mechanism", "borrow"]);
+    let home = victims.directory.path();
+    let mut command = command(home, &["run", "--mechanism", "borrow"]);
+    command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
     command.args(arguments).output().unwrap()
 }
 
@@ -142,10 +144,18 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
     let all: Vec<String> = allowed.into_iter().collect();
     let told = refused(&["--hook", "many", "--cores", &all.join(",")]);
     assert!(told.contains("no core would be left for the program itself"), "{told}");
+    let told = refused(&["--hook", "auto,many"]);
+    assert!(told.contains("--hook auto goes without names"), "{told}");
+    // No probe has left a model in this home.
+    let told = refused(&[]);
+    assert!(told.contains("has to know what wide-vector code costs here"), "{told}");
+    let output = borrow(&victims, &["--model", "fx-8120", "--", &program]);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    assert!(stderr(&output).contains("nothing to move: by fx-8120"), "{}", stderr(&output));
     let output = dimmer(
         victims.directory.path(),
         &["run", "--mechanism", "narrow", "--hook", "many", "--", "true"],
     );
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("--hook and --cores are for --mechanism borrow"));
+    assert!(stderr(&output).contains("--hook, --cores and --model are for --mechanism borrow"));
 }

@@ -1,0 +1,112 @@
+//! Who calls whom within a file, and which functions are the outermost around others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{Code as Operation, Decoder, DecoderOptions, Instruction, OpKind};
+
+use crate::error::ScanError;
+use crate::{Code, Function, Scan, elf};
+
+/// How far it is gone from caller to caller.
+const MOST_LEVELS: usize = 4;
+
+/// Direct calls and jumps between the functions of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Callers {
+    /// By the function's begin: the begins of those that call it, or jump there.
+    callers: BTreeMap<u64, BTreeSet<u64>>,
+    /// Functions that others than these may call: those that other files can name, and those whose address is taken.
+    reached: BTreeSet<u64>,
+    /// The begin of the program, and `main`, which it hands to the C library.
+    first: BTreeSet<u64>,
+}
+
+impl Callers {
+    /// Reads the file `bytes` again, of which `scan` came. Takes about as long as the scan.
+    ///
+    /// # Errors
+    /// As [`crate::scan`].
+    pub fn read(bytes: &[u8], scan: &Scan) -> Result<Self, ScanError> {
+        let image = elf::read(bytes)?;
+        let code = Code::read(bytes)?;
+        let begin = |address: u64| scan.at(address).map(|function| function.addresses.start);
+        let mut found = Self::default();
+        let exported = image.symbols.iter().filter(|symbol| !symbol.local);
+        let named = exported.map(|symbol| symbol.address).chain(image.pointers.iter().copied());
+        found.reached.extend(named.filter_map(begin));
+        let entry = begin(image.entry);
+        found.first.extend(entry);
+        let mut instruction = Instruction::default();
+        for function in &scan.functions {
+            let own = &function.addresses;
+            let length = usize::try_from(own.end - own.start).unwrap_or(usize::MAX);
+            let bytes = code.at(own.start).unwrap_or_default();
+            let bytes = &bytes[..length.min(bytes.len())];
+            let mut decoder = Decoder::with_ip(64, bytes, own.start, DecoderOptions::NONE);
+            while decoder.can_decode() {
+                decoder.decode_out(&mut instruction);
+                if instruction.op0_kind() == OpKind::NearBranch64 {
+                    let target = instruction.near_branch_target();
+                    if !own.contains(&target)
+                        && let Some(callee) = begin(target)
+                    {
+                        found.callers.entry(callee).or_default().insert(own.start);
+                    }
+                } else if instruction.code() == Operation::Lea_r64_m
+                    && instruction.is_ip_rel_memory_operand()
+                    && let Some(taken) = begin(instruction.ip_rel_memory_address())
+                {
+                    found.reached.insert(taken);
+                    if entry == Some(own.start) {
+                        found.first.insert(taken);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The outermost functions around `function` that others reach by a standard call, and whose entries can be hooked: calls of these
+    /// hold all calls of it. A function that others than its known callers may call is its own; so is one of whose callers one cannot be
+    /// hooked, or is the program's `main`.
+    #[must_use]
+    pub fn outermost<'scan>(
+        &self,
+        function: &'scan Function,
+        scan: &'scan Scan,
+    ) -> Vec<&'scan Function> {
+        let mut inner = vec![function];
+        let mut outermost: BTreeMap<u64, &Function> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for level in 0..=MOST_LEVELS {
+            let mut outer = Vec::new();
+            for function in std::mem::take(&mut inner) {
+                let start = function.addresses.start;
+                if !seen.insert(start) {
+                    continue;
+                }
+                match self.outer(start, scan).filter(|_| level < MOST_LEVELS) {
+                    Some(callers) => outer.extend(callers),
+                    None => drop(outermost.insert(start, function)),
+                }
+            }
+            inner = outer;
+        }
+        outermost.into_values().collect()
+    }
+
+    /// The callers of a function, if all of its calls come from them and they can all be hooked.
+    fn outer<'scan>(&self, start: u64, scan: &'scan Scan) -> Option<Vec<&'scan Function>> {
+        if self.reached.contains(&start) {
+            return None;
+        }
+        let callers = self.callers.get(&start)?.iter();
+        let functions: Option<Vec<&Function>> = callers.map(|caller| scan.at(*caller)).collect();
+        let can_be = |function: &&Function| {
+            function.hook.is_ok()
+                && !self.first.contains(&function.addresses.start)
+                && function.name.as_deref() != Some("main")
+        };
+        functions.filter(|functions| functions.iter().all(can_be))
+    }
+}
