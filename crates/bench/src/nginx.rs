@@ -40,6 +40,8 @@ pub struct Cpus {
     pub load: CpuId,
     /// Whether both are hardware threads of one core, and so slow each other down.
     pub same_core: bool,
+    /// Where calls of the server are moved to: a third one, or else the load's.
+    pub away: CpuId,
 }
 
 impl Cpus {
@@ -60,7 +62,9 @@ impl Cpus {
         let siblings = siblings(*server);
         let other_core = others.iter().find(|cpu| !siblings.contains(cpu));
         let load = other_core.or(others.first())?;
-        Some(Self { server: *server, load: *load, same_core: other_core.is_none() })
+        let third = others.iter().rev().find(|cpu| *cpu != load && !siblings.contains(cpu));
+        let away = *third.unwrap_or(load);
+        Some(Self { server: *server, load: *load, same_core: other_core.is_none(), away })
     }
 }
 
@@ -152,21 +156,22 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(allowed: &[u32], siblings: &[u32], expected: Option<(u32, u32, bool)>) {
+    fn check(allowed: &[u32], siblings: &[u32], expected: Option<(u32, u32, bool, u32)>) {
         let ids = |numbers: &[u32]| numbers.iter().copied().map(CpuId::new).collect::<Vec<_>>();
-        let expected = expected.map(|(server, load, same_core)| Cpus {
+        let expected = expected.map(|(server, load, same_core, away)| Cpus {
             server: CpuId::new(server),
             load: CpuId::new(load),
             same_core,
+            away: CpuId::new(away),
         });
         assert_eq!(Cpus::of(&ids(allowed), |_| ids(siblings)), expected);
     }
 
     #[test]
     fn load_is_on_another_core_where_there_is_one() {
-        check(&[0, 1, 2, 3], &[2], Some((3, 0, false)));
-        check(&[2, 3, 5], &[2], Some((5, 3, false)));
-        check(&[2, 3], &[2], Some((3, 2, true)));
+        check(&[0, 1, 2, 3], &[2], Some((3, 0, false, 1)));
+        check(&[2, 3, 5], &[2], Some((5, 3, false, 3)));
+        check(&[2, 3], &[2], Some((3, 2, true, 2)));
         check(&[7], &[], None);
         check(&[], &[], None);
     }

@@ -2,13 +2,12 @@
 
 use dimmer_probe::stats::{Estimate, Samples};
 
-/// In which order three ways have their turn in a round: each as often first, in the middle and last, and
-/// as often after each other one.
+/// In which order so many ways have their turn in a round: each is as often first as last and in between, and as often before its neighbours
+/// as after them.
 #[must_use]
-pub fn order(round: usize) -> [usize; 3] {
-    const ORDERS: [[usize; 3]; 6] =
-        [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 2, 1], [1, 0, 2]];
-    ORDERS[round % ORDERS.len()]
+pub fn order(round: usize, ways: usize) -> Vec<usize> {
+    let turns = (0..ways).map(|turn| (turn + round) % ways);
+    if (round / ways.max(1)).is_multiple_of(2) { turns.collect() } else { turns.rev().collect() }
 }
 
 /// Rounds from which on the range of their differences holds the true median with more than 95 %.
@@ -66,9 +65,9 @@ mod tests {
     fn each_way_has_each_place_and_each_predecessor_equally_often() {
         let mut places = [[0; 3]; 3];
         let mut after = [[0; 3]; 3];
-        for order in (0..6).map(order) {
-            for (place, way) in order.into_iter().enumerate() {
-                places[way][place] += 1;
+        for order in (0..6).map(|round| order(round, 3)) {
+            for (place, way) in order.iter().enumerate() {
+                places[*way][place] += 1;
             }
             for pair in order.windows(2) {
                 after[pair[0]][pair[1]] += 1;
@@ -76,6 +75,8 @@ mod tests {
         }
         assert_eq!(places, [[2; 3]; 3]);
         assert_eq!(after, [[0, 2, 2], [2, 0, 2], [2, 2, 0]]);
+        let firsts: Vec<usize> = (0..8).map(|round| order(round, 4)[0]).collect();
+        assert_eq!(firsts, [0, 1, 2, 3, 3, 0, 1, 2]);
     }
 
     #[test]

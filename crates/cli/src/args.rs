@@ -358,6 +358,10 @@ pub(crate) struct BenchProgram {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=1000))]
     pub(crate) rounds: u32,
 
+    /// In each round also with calls of these functions moved, as by `dimmer run --mechanism borrow --hook`.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) borrow: Vec<String>,
+
     /// Writes everything as JSON; `-`: to standard output, without the table.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -383,6 +387,10 @@ pub(crate) struct BenchNginx {
     /// How long each way is loaded in a round.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) seconds: u32,
+
+    /// In each round also with calls of these functions moved, as by `dimmer run --mechanism borrow --hook`.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) borrow: Vec<String>,
 
     /// Writes everything as JSON; `-`: to standard output, without the table.
     #[arg(long, value_name = "FILE")]

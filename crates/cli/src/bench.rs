@@ -15,6 +15,7 @@ use dimmer_bench::moves::Way;
 use dimmer_bench::pairs;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
+use dimmer_processor::units::CpuId;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -36,11 +37,12 @@ pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The ways, by their place in results.
+/// The ways, by their place in results. The last is taken if it is asked for.
 const PLAIN: usize = 0;
 const OBSERVE: usize = 1;
 const NARROW: usize = 2;
-const NAMES: [&str; 3] = ["plain", "observe", "narrow"];
+const BORROW: usize = 3;
+const NAMES: [&str; 4] = ["plain", "observe", "narrow", "borrow"];
 
 /// An error, or that the user has interrupted: the exit status says so then, as a shell expects.
 fn end(error: anyhow::Error, interrupt: &Interrupt, what: &str) -> anyhow::Result<ExitCode> {
@@ -53,8 +55,14 @@ fn end(error: anyhow::Error, interrupt: &Interrupt, what: &str) -> anyhow::Resul
     }
 }
 
-/// What each way puts before the program's own command.
-fn prefixes(observed: &Path) -> anyhow::Result<[Vec<OsString>; 3]> {
+/// What each way puts before the program's own command; the last one, if functions are given whose calls are moved, with what else
+/// moving takes.
+fn prefixes(
+    observed: &Path,
+    borrow: &[String],
+    borrow_from: &[String],
+    borrow_to: Option<CpuId>,
+) -> anyhow::Result<Vec<Vec<OsString>>> {
     let own: PathBuf = std::env::current_exe().context("cannot find this program's own file")?;
     let with = |arguments: &[&str]| -> Vec<OsString> {
         let arguments = arguments.iter().map(OsString::from);
@@ -62,7 +70,17 @@ fn prefixes(observed: &Path) -> anyhow::Result<[Vec<OsString>; 3]> {
     };
     let mut observe = with(&["observe", "--json"]);
     observe.extend([observed.as_os_str().to_owned(), "--".into()]);
-    Ok([Vec::new(), observe, with(&["run", "--mechanism", "narrow", "--"])])
+    let mut prefixes = vec![Vec::new(), observe, with(&["run", "--mechanism", "narrow", "--"])];
+    if !borrow.is_empty() {
+        let mut moved: Vec<OsString> = borrow_from.iter().map(OsString::from).collect();
+        moved.extend(with(&["run", "--mechanism", "borrow", "--hook", &borrow.join(",")]));
+        if let Some(cpu) = borrow_to {
+            moved.extend(["--cores".into(), cpu.to_string().into()]);
+        }
+        moved.push("--".into());
+        prefixes.push(moved);
+    }
+    Ok(prefixes)
 }
 
 /// Shows the text, unless the JSON goes to standard output, and writes the JSON.

@@ -66,6 +66,8 @@ fn start() -> Option<()> {
     let plans = std::env::var_os(dimmer_hook::PLANS).map(PathBuf::from);
     let mut hooks = Hooks::new(ledger, classes, plans);
     if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
+        // Now, as programs change their environment (nginx empties it).
+        let _ = dimmer_runtime::settings();
         // Without it, calls stay where they are.
         let _ = hooks.move_by(home::MOVER, moved == "all");
     }

@@ -1,4 +1,4 @@
-//! `dimmer bench nginx`: the three ways to run a web server, their turns, and what came of them.
+//! `dimmer bench nginx`: the ways to run a web server, their turns, and what came of them.
 
 mod document;
 mod text;
@@ -71,8 +71,8 @@ fn tools() -> anyhow::Result<Tools> {
 
 /// What all turns gave.
 struct Measured {
-    /// For each of [`NAMES`], its run in every round.
-    ways: [Vec<Run>; 3],
+    /// For each of [`NAMES`] that is taken, its run in every round.
+    ways: Vec<Vec<Run>>,
     /// In each round, the part of CPU time that `observe` foretells narrower code to save, or why it
     /// does not.
     forecasts: Vec<Result<f64, String>>,
@@ -87,11 +87,14 @@ fn measure(
 ) -> anyhow::Result<Measured> {
     let experiment = Experiment::prepare(root, tools, cpus)?;
     let observed = experiment.directory().join("observe.json");
-    let prefixes = prefixes(&observed)?;
-    let mut measured = Measured { ways: Default::default(), forecasts: Vec::new() };
-    let progress = progress(u64::from(arguments.rounds) * 3);
+    // The server's CPU and the one that its calls are moved to; this command keeps to the load's.
+    let (server, away) = (cpus.server, cpus.away);
+    let from = ["taskset", "-c", &format!("{server},{away}")].map(str::to_owned);
+    let prefixes = prefixes(&observed, &arguments.borrow, &from, Some(away))?;
+    let mut measured = Measured { ways: vec![Vec::new(); prefixes.len()], forecasts: Vec::new() };
+    let progress = progress(u64::from(arguments.rounds) * prefixes.len() as u64);
     for round in 0..usize::try_from(arguments.rounds)? {
-        for way in dimmer_bench::order(round) {
+        for way in dimmer_bench::order(round, prefixes.len()) {
             progress.set_message(format!("round {}, {}", round + 1, NAMES[way]));
             let run = experiment.run(&prefixes[way], arguments.seconds, interrupt);
             let run = run.with_context(|| format!("{}, round {}", NAMES[way], round + 1))?;

@@ -72,14 +72,14 @@ pub(super) fn run(arguments: &BenchProgram) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_changed)))
 }
 
-/// For each of [`NAMES`], its run in every round.
-fn measure(arguments: &BenchProgram, interrupt: &Interrupt) -> anyhow::Result<[Vec<Run>; 3]> {
+/// For each of [`NAMES`] that is taken, its run in every round.
+fn measure(arguments: &BenchProgram, interrupt: &Interrupt) -> anyhow::Result<Vec<Vec<Run>>> {
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
-    let prefixes = prefixes(&directory.path().join("observe.json"))?;
-    let mut ways: [Vec<Run>; 3] = Default::default();
-    let progress = progress(u64::from(arguments.rounds) * 3);
+    let prefixes = prefixes(&directory.path().join("observe.json"), &arguments.borrow, &[], None)?;
+    let mut ways: Vec<Vec<Run>> = vec![Vec::new(); prefixes.len()];
+    let progress = progress(u64::from(arguments.rounds) * prefixes.len() as u64);
     for round in 0..usize::try_from(arguments.rounds)? {
-        for way in dimmer_bench::order(round) {
+        for way in dimmer_bench::order(round, prefixes.len()) {
             progress.set_message(format!("round {}, {}", round + 1, NAMES[way]));
             let run = dimmer_bench::program::run(&prefixes[way], &arguments.command, interrupt);
             ways[way].push(run.with_context(|| format!("{}, round {}", NAMES[way], round + 1))?);
@@ -91,7 +91,7 @@ fn measure(arguments: &BenchProgram, interrupt: &Interrupt) -> anyhow::Result<[V
 }
 
 impl Report {
-    fn new(command: Vec<String>, ways: &[Vec<Run>; 3]) -> Self {
+    fn new(command: Vec<String>, ways: &[Vec<Run>]) -> Self {
         let first = ways[PLAIN].first().map(|run| run.outcome);
         let is_same = |runs: &[Run]| runs.iter().all(|run| Some(run.outcome) == first);
         let way = |way: usize| {
@@ -111,7 +111,7 @@ impl Report {
             schema: "dimmer/bench-program/1",
             command,
             rounds: ways[PLAIN].len(),
-            ways: (0..NAMES.len()).map(way).collect(),
+            ways: (0..ways.len()).map(way).collect(),
             is_repeatable: is_same(&ways[PLAIN]),
         }
     }

@@ -177,6 +177,8 @@ static void *many(void *argument) {
 }
 
 int main(void) {
+    // As nginx does.
+    clearenv();
     double sum = 0;
     for (int i = 0; i < ROUNDS; i++) {
         sum += (double)integers(i, i + 1, i + 2, i + 3, i + 4, i + 5, i + 6, i + 7);

@@ -8,7 +8,7 @@ use dimmer_probe::stats::{Estimate, Samples};
 use serde::Serialize;
 
 use super::Measured;
-use crate::bench::{NAMES, NARROW, OBSERVE, PLAIN};
+use crate::bench::{BORROW, NAMES, NARROW, OBSERVE, PLAIN};
 use crate::report::json::entry;
 use crate::report::number::{SPACE, grouped, interval};
 
@@ -39,6 +39,9 @@ pub(super) struct CpusEntry {
     pub(super) server: u32,
     pub(super) load: u32,
     pub(super) same_core: bool,
+    /// Where calls were moved to, if they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    away: Option<u32>,
 }
 
 /// One way to run the server.
@@ -103,8 +106,9 @@ impl Report {
         seconds: u32,
         measured: &Measured,
     ) -> Self {
-        let ways: Vec<Way> = (0..NAMES.len()).map(|way| Way::new(way, measured)).collect();
-        let differences = [OBSERVE, NARROW].map(|to| Difference::new(to, measured));
+        let ways: Vec<Way> = (0..measured.ways.len()).map(|way| Way::new(way, measured)).collect();
+        let differences: Vec<Difference> =
+            (OBSERVE..measured.ways.len()).map(|to| Difference::new(to, measured)).collect();
         let forecast = Forecast::new(measured);
         Self {
             schema: "dimmer/bench-nginx/1",
@@ -119,6 +123,7 @@ impl Report {
                 server: cpus.server.index(),
                 load: cpus.load.index(),
                 same_core: cpus.same_core,
+                away: (measured.ways.len() > BORROW).then(|| cpus.away.index()),
             },
             cipher: TLS_CIPHER,
             document_bytes: DOCUMENT_BYTES,
@@ -126,9 +131,9 @@ impl Report {
             rounds: measured.ways[PLAIN].len(),
             seconds,
             errors: ways.iter().map(|way| way.socket_errors + way.bad_responses).sum(),
-            conclusion: conclusion(differences[1].cpu_per_request_pct, &forecast),
+            conclusion: conclusion(&differences, &forecast, cpus),
             ways,
-            differences: differences.into(),
+            differences,
             forecast,
         }
     }
@@ -211,28 +216,54 @@ impl Forecast {
     }
 }
 
-/// The answer in a sentence. Spaces in numbers do not break.
-fn conclusion(narrow: Option<Estimate>, forecast: &Forecast) -> String {
-    let Some(narrow) = narrow else { return "Nothing was measured.".to_owned() };
-    let told = |estimate: &Estimate| {
-        let (median, range) = (grouped(estimate.median, 1), interval(estimate, 1));
-        format!("{median}{SPACE}% {range}")
+/// The answer in some sentences. Spaces in numbers do not break.
+fn conclusion(differences: &[Difference], forecast: &Forecast, cpus: Cpus) -> String {
+    let of = |way: usize| {
+        let of_it = differences.iter().find(|difference| difference.to == NAMES[way]);
+        of_it.and_then(|difference| difference.cpu_per_request_pct)
     };
-    let came = match pairs::verdict(&narrow) {
-        Verdict::Less(less) => format!("Narrow takes {} less CPU time per request", told(&less)),
-        Verdict::More(more) => format!("Narrow takes {} more CPU time per request", told(&more)),
+    let Some(narrow) = of(NARROW) else { return "Nothing was measured.".to_owned() };
+    let foretold = match (&forecast.lost_pct, forecast.lost_unknown.as_deref().unwrap_or_default())
+    {
+        (Some(lost), _) => format!("observe foretold {} less", told(lost)),
+        (None, "") => "observe makes no forecast".to_owned(),
+        (None, why) => format!("observe makes no forecast: {why}"),
+    };
+    let mut text = format!("{}; {foretold}.", came("Narrow", &narrow));
+    if let Some(borrow) = of(BORROW) {
+        let where_to = if cpus.away == cpus.load {
+            " (its calls moved to the load's own CPU, as there is no third)"
+        } else {
+            ""
+        };
+        text.push_str(&format!(" {}{where_to}.", came("Borrow", &borrow)));
+        let less =
+            |(_, change): &(&str, Estimate)| matches!(pairs::verdict(change), Verdict::Less(_));
+        let ways = [("narrow", narrow), ("borrow", borrow)];
+        let best = ways.into_iter().filter(less).min_by(|a, b| a.1.median.total_cmp(&b.1.median));
+        text.push_str(&match best {
+            Some((way, _)) => format!(" The best way out here is {way}."),
+            None => " The best way out here is to leave it: no other takes less.".to_owned(),
+        });
+    }
+    text
+}
+
+/// What came of a way, beside the plain one.
+fn came(way: &str, change: &Estimate) -> String {
+    match pairs::verdict(change) {
+        Verdict::Less(less) => format!("{way} takes {} less CPU time per request", told(&less)),
+        Verdict::More(more) => format!("{way} takes {} more CPU time per request", told(&more)),
         Verdict::NoneLargerThan(bound) => {
             let bound = grouped((bound * 10.0).ceil() / 10.0, 1);
-            format!(
-                "Narrow makes no difference larger than {bound}{SPACE}% of CPU time per request"
-            )
+            format!("{way} makes no difference larger than {bound}{SPACE}% of CPU time per request")
         }
-    };
-    match (&forecast.lost_pct, forecast.lost_unknown.as_deref().unwrap_or_default()) {
-        (Some(lost), _) => format!("{came}; observe foretold {} less.", told(lost)),
-        (None, "") => format!("{came}; observe makes no forecast."),
-        (None, why) => format!("{came}; observe makes no forecast: {why}."),
     }
+}
+
+fn told(estimate: &Estimate) -> String {
+    let (median, range) = (grouped(estimate.median, 1), interval(estimate, 1));
+    format!("{median}{SPACE}% {range}")
 }
 
 #[cfg(test)]
@@ -240,6 +271,7 @@ mod tests {
     use std::time::Duration;
 
     use dimmer_bench::nginx::Load;
+    use dimmer_processor::units::CpuId;
 
     use super::*;
 
@@ -255,7 +287,48 @@ mod tests {
             lost_less_given_back_points: None,
             lost_unknown: lost.err().map(str::to_owned),
         };
-        assert_eq!(conclusion(Some(narrow), &forecast).replace(SPACE, " "), expected);
+        let found = conclusion(&[difference(NARROW, narrow)], &forecast, CPUS);
+        assert_eq!(found.replace(SPACE, " "), expected);
+    }
+
+    const CPUS: Cpus =
+        Cpus { server: CpuId::new(1), load: CpuId::new(0), same_core: false, away: CpuId::new(0) };
+
+    fn difference(to: usize, change: Estimate) -> Difference {
+        let cpu_per_request_pct = Some(change);
+        Difference {
+            from: NAMES[PLAIN],
+            to: NAMES[to],
+            cpu_per_request_pct,
+            requests_per_s_pct: None,
+        }
+    }
+
+    #[test]
+    fn conclusion_names_the_best_way_out() {
+        let forecast = Forecast {
+            lost_pct: None,
+            given_back_pct: None,
+            lost_less_given_back_points: None,
+            lost_unknown: None,
+        };
+        let found = |narrow, borrow| {
+            let differences = [difference(NARROW, narrow), difference(BORROW, borrow)];
+            conclusion(&differences, &forecast, CPUS).replace(SPACE, " ")
+        };
+        let less = found(estimate(-3.0, -2.0, -1.0), estimate(-7.2, -6.1, -5.0));
+        assert!(
+            less.contains("Borrow takes 6.1 % [5.0, 7.2] less") && less.ends_with("is borrow."),
+            "{less}"
+        );
+        let more = found(estimate(-1.0, 0.5, 2.0), estimate(5.0, 6.1, 7.2));
+        assert!(
+            more.contains(
+                "6.1 % [5.0, 7.2] more CPU time per request (its calls moved to the load's own CPU"
+            ),
+            "{more}"
+        );
+        assert!(more.ends_with("is to leave it: no other takes less."), "{more}");
     }
 
     #[test]
@@ -285,7 +358,7 @@ mod tests {
         };
         let plain = runs(&[200, 100, 400]);
         let narrow = runs(&[180, 95, 380]);
-        let ways = [plain.clone(), plain, narrow];
+        let ways = vec![plain.clone(), plain, narrow];
         let measured = Measured { ways, forecasts: vec![Ok(0.08), Err(String::new()), Ok(0.07)] };
         let forecast = Forecast::new(&measured);
         let near = |found: Option<Estimate>, expected: Estimate| {
