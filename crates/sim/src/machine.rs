@@ -133,7 +133,9 @@ impl<O: Observer> Machine<O> {
         let chained = request.chained_throttle_factor.as_ref().map(|factor| factor.value);
         let stall_ns = request.stall_ns.as_ref().map_or(0, |stall| stall.value);
         let threads = index(settings.threads_per_core);
-        let new_core = || Core::new(threads, clocks.levels(), Software::new(settings.governor));
+        let highest = LicenceLevel::new(short(clocks.levels().saturating_sub(1)));
+        let software = Software::new(settings.governor, highest);
+        let new_core = || Core::new(threads, clocks.levels(), software.clone());
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
         let wish = settings.pstate.as_deref().map(|name| pstate(model, name)).transpose()?;
         let curve = PowerCurve::new(model);
