@@ -437,7 +437,7 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) repeat: u64,
 
-    /// Writes a page with a plot of each phase.
+    /// Writes a page with a plot of each phase, and of the energy where the model knows power.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
 

@@ -65,6 +65,60 @@ fn a_page_shows_every_governor_beside_the_processor() {
     }
 }
 
+/// Levels as on the i9-7940X, and power as of the FX-8120: nobody measured that together.
+fn model_with_levels_and_power() -> String {
+    let guess = |key: &str, value: &str| {
+        format!("{key} = {{ value = {value}, source = \"made up\", guess = true }}\n")
+    };
+    let state =
+        |name: &str, mhz: &str| format!("[[pstate]]\nname = \"{name}\"\n{}", guess("mhz", mhz));
+    let power = |state: &str, busy: u32, mw: &str| {
+        format!(
+            "[[power]]\nload = \"{busy} cores\"\npstate = \"{state}\"\nbusy_cores = {busy}\n{}",
+            guess("package_mw", mw)
+        )
+    };
+    [
+        &made_up_model(),
+        &state("P0", "4000"),
+        &state("P1", "2000"),
+        &power("P0", 0, "20000"),
+        &power("P0", 1, "30000"),
+        &power("P1", 0, "10000"),
+        &power("P1", 1, "13000"),
+    ]
+    .map(String::as_str)
+    .concat()
+}
+
+#[test]
+fn a_page_shows_energy_where_it_is_known() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let model = directory.path().join("m.toml");
+    std::fs::write(&model, model_with_levels_and_power()).unwrap();
+    let file = directory.path().join("compared.html");
+    let (model, file) = (model.to_str().unwrap(), file.to_str().unwrap());
+    let scenario = "scenarios/bursts-before-short-gaps.toml";
+    let arguments = ["compare", scenario, "--repeat", "3", "--report", file];
+    let compared = |more: &[&str]| {
+        let output = dimmer(&project, &[&arguments, more].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        (stdout(&output), std::fs::read_to_string(file).unwrap())
+    };
+    let (text, page) = compared(&["--model", model]);
+    let row = text.lines().find(|line| line.starts_with("energy for the same work")).unwrap();
+    assert!(row.contains(" J") && row.contains(" %"), "{row}");
+    // All of the work, its energy, and the burst and the scalar code in it.
+    assert_eq!(page.matches("<svg").count(), 4);
+    assert_eq!(page.matches("<td>oracle</td>").count(), 4);
+    assert!(page.contains("Energy for the same work") && page.contains("Energy of a run under"));
+    assert!(!page.contains("No energy"));
+    let (_, page) = compared(&[]);
+    assert_eq!(page.matches("<svg").count(), 3);
+    assert!(page.contains("No energy: the model of Intel Core i9-7940X does not say"));
+}
+
 #[test]
 fn one_seed_one_result_however_many_processors_work() {
     let Some(project) = project() else { return };
