@@ -411,7 +411,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Writes a time line of cores, levels and threads, for Perfetto or chrome://tracing.
+    /// Writes a time line of cores, levels, clocks, P-states and threads, for Perfetto or chrome://tracing.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }

@@ -21,7 +21,7 @@ use crate::points::Points;
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
 use crate::sched::{Fair, Scheduler};
-use crate::{Clocks, Moment, Observer, PS, Random, SimError, State};
+use crate::{Clocks, Moment, Observer, PS, Random, Ruling, SimError, State};
 
 const L0: LicenceLevel = LicenceLevel::new(0);
 
@@ -167,7 +167,12 @@ impl<O: Observer> Machine<O> {
             observer,
             settings,
         };
-        (0..machine.cores.len()).for_each(|core| machine.set_clock(core));
+        for core in 0..machine.cores.len() {
+            machine.set_clock(core);
+            if machine.points.is_some() {
+                machine.observer.rules(0, core, Ruling { pstate: wish, is_changing: false });
+            }
+        }
         Ok(machine)
     }
 
