@@ -1,9 +1,9 @@
 //! What a governor in software does to a core: it hears what runs, takes time, and sets the level.
 
-use dimmer_policy::licence::Demand;
 use dimmer_policy::licence::avxfreq::Counted;
 use dimmer_policy::licence::oracle::{self, Gap, Prices};
-use dimmer_policy::licence::predictive::Region;
+use dimmer_policy::licence::predictive::{Decision, Region};
+use dimmer_policy::licence::{Change, Demand};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::LicenceLevel;
 
@@ -89,48 +89,49 @@ impl<O: Observer> Machine<O> {
         if let Software::Absent = self.cores[core].software {
             return;
         }
-        let (asked, had) = (self.cores[core].asked, self.rules.level_of(before));
-        let now_ns = self.now / PS;
-        let held = self.cores[core].wanted();
-        let set = self.cores[core].set;
+        let this = &self.cores[core];
+        let change =
+            Change { asked: this.asked, had: self.rules.level_of(before), held: this.wanted() };
+        let Change { asked, had, held } = change;
         let prices = self.prices(held.max(asked).max(had));
-        let this = &mut self.cores[core];
-        match &mut this.software {
-            Software::Absent | Software::User(_) | Software::AvxFreq(_) => {}
+        let heard = (self.region(core, asked), this.scaled / PS as f64);
+        let decision = match &mut self.cores[core].software {
+            Software::Absent | Software::User(_) | Software::AvxFreq(_) => return,
             Software::Oracle => {
-                let gap = if asked < held { self.gap(core, asked) } else { Gap::default() };
-                let level = oracle::level(asked, held, &gap, &prices);
-                if level != held {
-                    let call_ns = self.call_ns(set, level);
-                    self.steal(core, call_ns, Some(Act::Set(level)));
-                }
+                let level = oracle::runs(&change, || self.gap(core, asked), &prices);
+                level.map_or(Decision::Keep, Decision::Set)
             }
             Software::Predictive(predictive) => {
-                if asked > L0 {
-                    if had == L0 {
-                        let asks = |running: &&Running| {
-                            self.rules.level_of(&running.segment.demand()) == asked
-                        };
-                        let running = this.slots.iter().flatten().find(asks);
-                        let region = running.map_or_else(Region::default, |running| Region {
-                            thread: running.thread,
-                            code: running.segment.counter,
-                        });
-                        predictive.begins(now_ns, region, this.scaled / PS as f64);
-                    }
-                    this.release = None;
-                    if asked > held {
-                        let call_ns = self.call_ns(set, asked);
-                        self.steal(core, call_ns, Some(Act::Set(asked)));
-                    }
-                } else if had > L0 {
-                    let hold_ns = predictive.ends(now_ns, &prices, self.hold_ns);
-                    let release = self.now.saturating_add(hold_ns.saturating_mul(PS));
-                    this.release = Some(release);
-                    this.scaled = 0.0;
-                }
+                predictive.runs(self.now / PS, &change, heard, &prices, self.hold_ns)
+            }
+        };
+        let this = &mut self.cores[core];
+        if asked == L0 && had > L0 {
+            this.scaled = 0.0;
+        }
+        match decision {
+            Decision::Keep => {}
+            Decision::Hold => this.release = None,
+            Decision::Set(level) => {
+                this.release = None;
+                let from = this.set;
+                let call_ns = self.call_ns(from, level);
+                self.steal(core, call_ns, Some(Act::Set(level)));
+            }
+            Decision::ReleaseAfter(hold_ns) => {
+                this.release = Some(self.now.saturating_add(hold_ns.saturating_mul(PS)));
             }
         }
+    }
+
+    /// Whose code on the core it is that asks for this level.
+    fn region(&self, core: usize, asked: LicenceLevel) -> Region {
+        let asks = |running: &&Running| self.rules.level_of(&running.segment.demand()) == asked;
+        let running = self.cores[core].slots.iter().flatten().find(asks);
+        running.map_or_else(Region::default, |running| Region {
+            thread: running.thread,
+            code: running.segment.counter,
+        })
     }
 
     /// What changes between L0 and this level cost.
