@@ -1,19 +1,22 @@
 //! The machine: cores, threads, and the events that change what they do.
 
+mod ahead;
 mod clocks;
 mod locks;
 mod settings;
 mod software;
+mod thread;
 
 use dimmer_policy::licence::Time;
 use dimmer_policy::licence::hardware::{PowerControl, Rules};
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
 use dimmer_processor::units::LicenceLevel;
-use hdrhistogram::Histogram;
 
 use self::locks::Lock;
 pub use self::settings::Settings;
+use self::thread::Thread;
+pub use self::thread::ThreadTotals;
 use crate::core::{Act, Core, Factors, Running, Totals};
 use crate::energy::{Energy, Meter, NoEnergy};
 use crate::governor::{Governor, Software};
@@ -24,47 +27,6 @@ use crate::sched::{Fair, Scheduler};
 use crate::{Clocks, Moment, Observer, PS, Random, Ruling, SimError, State};
 
 const L0: LicenceLevel = LicenceLevel::new(0);
-
-/// What a thread has done, by the counters of its segments.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ThreadTotals {
-    /// Its name.
-    pub name: String,
-    /// Instructions.
-    pub instructions: Vec<f64>,
-    /// Time on a core, standing still and interrupts included (ps).
-    pub time: Vec<Moment>,
-    /// When it finished (ps).
-    pub finished: Option<Moment>,
-    /// Latencies of requests (ns), if there were any; to three digits, up to an hour, longer ones counted as that.
-    pub latencies: Option<Box<Histogram<u64>>>,
-}
-
-impl ThreadTotals {
-    /// The longest latency that is told apart (ns).
-    const LONGEST_NS: u64 = 3_600_000_000_000;
-
-    fn served(&mut self, latency: Moment) {
-        let new = || Histogram::new_with_max(Self::LONGEST_NS, 3).ok().map(Box::new);
-        if self.latencies.is_none() {
-            self.latencies = new();
-        }
-        if let Some(latencies) = &mut self.latencies {
-            latencies.saturating_record(latency / PS);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Thread {
-    program: Box<dyn Program>,
-    chance: Random,
-    pinned: Option<usize>,
-    /// What is left of its segment while it waits for a CPU.
-    interrupted: Option<Running>,
-    waits_for: Option<usize>,
-    totals: ThreadTotals,
-}
 
 /// Why a machine no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,8 +142,9 @@ impl<O: Observer> Machine<O> {
     pub fn spawn(&mut self, name: &str, program: Box<dyn Program>, pinned: Option<usize>) -> usize {
         let chance = self.chance.fork();
         let totals = ThreadTotals { name: name.to_owned(), ..ThreadTotals::default() };
-        let (interrupted, waits_for) = (None, None);
-        self.threads.push(Thread { program, chance, pinned, interrupted, waits_for, totals });
+        let (interrupted, waits_for, wakes) = (None, None, Some(self.now));
+        let thread = Thread { program, chance, pinned, interrupted, waits_for, wakes, totals };
+        self.threads.push(thread);
         let thread = self.threads.len() - 1;
         self.queue.add(self.now, Target::Thread { index: short(thread) });
         thread
@@ -369,6 +332,7 @@ impl<O: Observer> Machine<O> {
                     this.delayed_until.max(self.now).saturating_add(self.migration);
             }
             let slice_ends = self.slice_ends(cpu);
+            self.threads[thread].wakes = None;
             if let Some(interrupted) = self.threads[thread].interrupted.take() {
                 self.observer.runs(self.now, core, thread, &interrupted.segment);
                 self.cores[core].slots[slot] = Some(Running { slice_ends, ..interrupted });
@@ -414,8 +378,9 @@ impl<O: Observer> Machine<O> {
                     return Ok(());
                 }
                 Step::Sleep(span) => {
-                    let target = Target::Thread { index: short(thread) };
-                    self.queue.add(self.now.saturating_add(span), target);
+                    let wakes = self.now.saturating_add(span);
+                    this.wakes = Some(wakes);
+                    self.queue.add(wakes, Target::Thread { index: short(thread) });
                     return Ok(());
                 }
                 Step::Lock(lock) => {

@@ -6,6 +6,7 @@ use dimmer_processor::units::LicenceLevel;
 
 use super::*;
 
+mod ahead;
 mod points;
 mod power;
 

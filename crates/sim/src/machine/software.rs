@@ -1,7 +1,7 @@
 //! What a governor in software does to a core: it hears what runs, takes time, and sets the level.
 
 use dimmer_policy::licence::avxfreq::Counted;
-use dimmer_policy::licence::oracle::{self, Gap, Prices};
+use dimmer_policy::licence::oracle::{self, Prices};
 use dimmer_policy::licence::predictive::{Decision, Region};
 use dimmer_policy::licence::{Change, Demand};
 use dimmer_processor::class::InstructionClass;
@@ -10,11 +10,8 @@ use dimmer_processor::units::LicenceLevel;
 use super::{L0, Machine, Observer};
 use crate::core::{Act, Running};
 use crate::governor::Software;
-use crate::program::{Extent, Licence, Segment, Step};
+use crate::program::Licence;
 use crate::{Moment, PS};
-
-/// How many steps the oracle looks ahead at most: more than any scenario's gap has.
-const LOOK_AHEAD: usize = 1000;
 
 impl<O: Observer> Machine<O> {
     pub(super) fn call(&mut self, core: usize, call: Licence) {
@@ -98,7 +95,7 @@ impl<O: Observer> Machine<O> {
         let decision = match &mut self.cores[core].software {
             Software::Absent | Software::User(_) | Software::AvxFreq(_) => return,
             Software::Oracle => {
-                let level = oracle::runs(&change, || self.gap(core, asked), &prices);
+                let level = oracle::runs(&change, || self.gap(core, asked, &prices), &prices);
                 level.map_or(Decision::Keep, Decision::Set)
             }
             Software::Predictive(predictive) => {
@@ -138,50 +135,6 @@ impl<O: Observer> Machine<O> {
     fn prices(&self, level: LicenceLevel) -> Prices {
         let ratio = self.clocks.ghz(level, self.active) / self.clocks.ghz(L0, self.active);
         Prices { changes_ns: self.both_ways_ns(level), slower: (1.0 - ratio).max(0.0) }
-    }
-
-    /// How long it is, at the clock of L0, until something on the core asks for more than this level. Of threads that sleep, or wait
-    /// for their turn or a lock, it is not known where and when they will run: the oracle knows those that run.
-    fn gap(&self, core: usize, asked: LicenceLevel) -> Gap {
-        let ghz = self.clocks.ghz(L0, self.active);
-        let add = |gap: &mut Gap, segment: &Segment, extent: Extent| {
-            let scaled_ns = 1.0 / (segment.ipc * ghz);
-            let each_ns = scaled_ns + segment.memory_ns;
-            let ns = match extent {
-                Extent::Time(span) => span as f64 / PS as f64,
-                Extent::Instructions(n) => n * each_ns,
-            };
-            gap.ns += ns;
-            gap.scaled_ns += ns * scaled_ns / each_ns;
-        };
-        let of_thread = |running: &Running| {
-            let thread = &self.threads[running.thread];
-            let (mut program, mut chance) = (thread.program.copy(), thread.chance.clone());
-            let mut gap = Gap::default();
-            let left = match running.segment.extent {
-                Extent::Time(_) => Extent::Time(running.ends.saturating_sub(self.now)),
-                Extent::Instructions(_) => Extent::Instructions(running.left),
-            };
-            add(&mut gap, &running.segment, left);
-            for _ in 0..LOOK_AHEAD {
-                // At the time at which it will ask: requests come when they come.
-                let then = self.now.saturating_add(picos(gap.ns));
-                match program.next(then, &mut chance) {
-                    Step::Run(next) if self.rules.level_of(&next.demand()) > asked => break,
-                    Step::Run(next) => add(&mut gap, &next, next.extent),
-                    Step::Sleep(span) => gap.ns += span as f64 / PS as f64,
-                    Step::Lock(_)
-                    | Step::Unlock(_)
-                    | Step::Call(_)
-                    | Step::Ask(_)
-                    | Step::Served(_) => {}
-                    Step::End => break,
-                }
-            }
-            gap
-        };
-        let gaps = self.cores[core].slots.iter().flatten().map(of_thread);
-        gaps.min_by(|one, other| one.ns.total_cmp(&other.ns)).unwrap_or_default()
     }
 }
 
