@@ -38,6 +38,9 @@ const LONGEST_US: f64 = 8.64e10;
 /// Cores of a machine, at most.
 const MOST_CORES: u32 = 4096;
 
+/// Threads of a scenario, at most.
+const MOST_THREADS: usize = 65_536;
+
 /// Locks have numbers below this.
 const LOCKS: usize = 65_536;
 
@@ -131,6 +134,8 @@ struct Code {
 #[serde(deny_unknown_fields)]
 struct ThreadDocument {
     name: String,
+    #[serde(default)]
+    count: Option<usize>,
     #[serde(default)]
     cpu: Option<usize>,
     #[serde(default)]
@@ -287,9 +292,16 @@ impl Document {
         let cpus = usize::try_from(self.cores * self.threads_per_core).unwrap_or(usize::MAX);
         let end = self.end_us.map(|us| span(us, "`end_us`")).transpose()?;
         let mut pstates = Vec::new();
-        let threads = self.thread.into_iter();
-        let threads = threads.map(|thread| thread.check(&code, cpus, end.is_some(), &mut pstates));
-        let threads = threads.collect::<Result<_, _>>()?;
+        let mut threads = Vec::new();
+        for thread in self.thread {
+            let count = thread.count;
+            let thread = thread.check(&code, cpus, end.is_some(), &mut pstates)?;
+            threads.extend(thread.equals(count, cpus)?);
+            if threads.len() > MOST_THREADS {
+                let all = threads.len();
+                return Err(format!("{all} threads or more, expected at most {MOST_THREADS}"));
+            }
+        }
         Ok(Scenario {
             name: self.name,
             source: self.source,
@@ -341,7 +353,7 @@ impl ThreadDocument {
         has_end: bool,
         pstates: &mut Vec<String>,
     ) -> Result<Thread, String> {
-        let Self { name, cpu, times, requests, every_us, steps } = self;
+        let Self { name, count: _, cpu, times, requests, every_us, steps } = self;
         let every = every_us.map(|us| span(us, "`every_us`")).transpose();
         let every = every.map_err(|error| format!("thread `{name}`: {error}"))?;
         let requests = match (requests, every) {
@@ -389,6 +401,32 @@ impl ThreadDocument {
             ));
         }
         Ok(Thread { name, cpu, times, requests, steps })
+    }
+}
+
+impl Thread {
+    /// So many like it, numbered from 1, each on the CPU after that of the one before if the first has one; just this one if no number is
+    /// given.
+    fn equals(self, count: Option<usize>, cpus: usize) -> Result<Vec<Self>, String> {
+        let Some(count) = count else { return Ok(vec![self]) };
+        let Self { name, cpu, .. } = &self;
+        if !(1..=MOST_THREADS).contains(&count) {
+            return Err(format!(
+                "thread `{name}`: `count` is {count}, expected 1 to {MOST_THREADS}"
+            ));
+        }
+        if let Some(cpu) = cpu.filter(|cpu| cpu + count > cpus) {
+            let last = cpus - 1;
+            return Err(format!(
+                "thread `{name}`: `count` is {count} from `cpu` {cpu} on, but CPUs are 0 to {last}"
+            ));
+        }
+        let of = |index: usize| Self {
+            name: format!("{name} {}", index + 1),
+            cpu: cpu.map(|cpu| cpu + index),
+            ..self.clone()
+        };
+        Ok((0..count).map(of).collect())
     }
 }
 
