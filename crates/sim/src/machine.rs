@@ -3,6 +3,7 @@
 mod ahead;
 mod clocks;
 mod locks;
+mod moves;
 mod settings;
 mod software;
 mod thread;
@@ -14,6 +15,7 @@ use dimmer_processor::power::PowerCurve;
 use dimmer_processor::units::LicenceLevel;
 
 use self::locks::Lock;
+use self::moves::Moves;
 pub use self::settings::Settings;
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
@@ -53,8 +55,8 @@ pub struct Machine<O> {
     hold_ns: Time,
     /// From which time of idleness on, waking up takes how long (ps), by rising time; none where idle states are off.
     idle: Vec<(Moment, Moment)>,
-    /// What it costs a CPU to take over a thread from another one (ps), where the model knows.
-    migration: Moment,
+    /// What it costs a CPU to take over a thread from another one, where the model knows.
+    moves: Moves,
     settings: Settings,
     control: PowerControl,
     chance: Random,
@@ -113,7 +115,7 @@ impl<O: Observer> Machine<O> {
             stall: stall_ns * PS,
             hold_ns: model.release.hold_ns.as_ref().map_or(0, |hold| hold.value),
             idle: if settings.idle_states { idle_states(model) } else { Vec::new() },
-            migration: migration(model),
+            moves: Moves::new(model),
             control: PowerControl::default(),
             chance: Random::new(settings.seed),
             scheduler: Fair::new(cores.len() * threads, threads),
@@ -143,11 +145,26 @@ impl<O: Observer> Machine<O> {
         let chance = self.chance.fork();
         let totals = ThreadTotals { name: name.to_owned(), ..ThreadTotals::default() };
         let (interrupted, waits_for, wakes) = (None, None, Some(self.now));
-        let thread = Thread { program, chance, pinned, interrupted, waits_for, wakes, totals };
-        self.threads.push(thread);
+        self.threads.push(Thread {
+            program,
+            chance,
+            pinned,
+            cached_kib: 0,
+            interrupted,
+            waits_for,
+            wakes,
+            totals,
+        });
         let thread = self.threads.len() - 1;
         self.queue.add(self.now, Target::Thread { index: short(thread) });
         thread
+    }
+
+    /// The thread has so much in its core's caches that it reads again and again (KiB): what another core that takes it over must fetch first.
+    pub fn caches(&mut self, thread: usize, kib: u64) {
+        if let Some(thread) = self.threads.get_mut(thread) {
+            thread.cached_kib = kib;
+        }
     }
 
     /// Lets it run until then, or until nothing happens any more. Whether anything still would.
@@ -324,12 +341,13 @@ impl<O: Observer> Machine<O> {
     fn fill(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
         let cpu = self.cpu(core, slot);
         while self.cores[core].slots[slot].is_none()
-            && let Some((thread, has_moved)) = self.scheduler.next(cpu)
+            && let Some((thread, before)) = self.scheduler.next(cpu)
         {
-            if has_moved {
+            if let Some(before) = before {
+                let (from, _) = self.place(before);
+                let takes = self.moves.take_over(from, core, self.threads[thread].cached_kib);
                 let this = &mut self.cores[core];
-                this.delayed_until =
-                    this.delayed_until.max(self.now).saturating_add(self.migration);
+                this.delayed_until = this.delayed_until.max(self.now).saturating_add(takes);
             }
             let slice_ends = self.slice_ends(cpu);
             self.threads[thread].wakes = None;
@@ -541,13 +559,6 @@ pub(crate) fn pstate(model: &Model, name: &str) -> Result<usize, SimError> {
         name: name.to_owned(),
         known: model.pstates.iter().map(|state| state.name.clone()).collect(),
     })
-}
-
-/// What taking over a thread costs, 0 where the model does not know (ps).
-fn migration(model: &Model) -> Moment {
-    let kind = "thread by the kernel";
-    let known = model.moves.iter().find(|one| one.kind == kind);
-    known.map_or(0, |one| software::picos(one.ns.value))
 }
 
 fn index(number: u32) -> usize {

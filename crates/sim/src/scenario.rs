@@ -38,6 +38,9 @@ const LONGEST_US: f64 = 8.64e10;
 /// Cores of a machine, at most.
 const MOST_CORES: u32 = 4096;
 
+/// What a thread has in caches at most (KiB): a gibibyte.
+const MOST_CACHED_KIB: u64 = 1 << 20;
+
 /// Threads of a scenario, at most.
 const MOST_THREADS: usize = 65_536;
 
@@ -73,6 +76,7 @@ pub struct Scenario {
 struct Thread {
     name: String,
     cpu: Option<usize>,
+    cached_kib: u64,
     times: u64,
     requests: Option<Arrivals>,
     /// Each with the name of what it runs, if it runs anything.
@@ -138,6 +142,8 @@ struct ThreadDocument {
     count: Option<usize>,
     #[serde(default)]
     cpu: Option<usize>,
+    #[serde(default)]
+    cached_kib: Option<u64>,
     #[serde(default)]
     times: Option<u64>,
     #[serde(default)]
@@ -228,7 +234,8 @@ impl Scenario {
                 Some(requests) => script.serving(requests),
                 None => script,
             };
-            machine.spawn(&thread.name, Box::new(script), thread.cpu);
+            let spawned = machine.spawn(&thread.name, Box::new(script), thread.cpu);
+            machine.caches(spawned, thread.cached_kib);
         }
         Ok((machine, self.end.unwrap_or(Moment::MAX)))
     }
@@ -353,7 +360,7 @@ impl ThreadDocument {
         has_end: bool,
         pstates: &mut Vec<String>,
     ) -> Result<Thread, String> {
-        let Self { name, count: _, cpu, times, requests, every_us, steps } = self;
+        let Self { name, count: _, cpu, cached_kib, times, requests, every_us, steps } = self;
         let every = every_us.map(|us| span(us, "`every_us`")).transpose();
         let every = every.map_err(|error| format!("thread `{name}`: {error}"))?;
         let requests = match (requests, every) {
@@ -372,6 +379,12 @@ impl ThreadDocument {
         if let Some(cpu) = cpu.filter(|cpu| *cpu >= cpus) {
             let last = cpus - 1;
             return Err(format!("thread `{name}`: `cpu` is {cpu}, but CPUs are 0 to {last}"));
+        }
+        let cached_kib = cached_kib.unwrap_or(0);
+        if cached_kib > MOST_CACHED_KIB {
+            return Err(format!(
+                "thread `{name}`: `cached_kib` is {cached_kib}, expected 0 to {MOST_CACHED_KIB}"
+            ));
         }
         if steps.is_empty() {
             return Err(format!("thread `{name}`: it has no steps"));
@@ -400,7 +413,7 @@ impl ThreadDocument {
                 "thread `{name}`: its steps recur, but none of them takes any time"
             ));
         }
-        Ok(Thread { name, cpu, times, requests, steps })
+        Ok(Thread { name, cpu, cached_kib, times, requests, steps })
     }
 }
 

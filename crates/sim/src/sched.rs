@@ -24,8 +24,8 @@ pub(crate) trait Scheduler {
     /// The thread has run on this CPU for long enough, and waits there for its next turn.
     fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex);
 
-    /// The CPU has nothing to run: what is next, and whether that ran on another CPU before.
-    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, bool)>;
+    /// The CPU has nothing to run: what is next, and on which other CPU that ran before, if it did.
+    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)>;
 
     /// The thread has run for so long.
     fn ran(&mut self, thread: ThreadId, span: Moment);
@@ -104,7 +104,7 @@ impl Scheduler for Fair {
         self.queues[cpu].insert((self.ran[thread], thread));
     }
 
-    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, bool)> {
+    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)> {
         self.running[cpu] = None;
         let own = self.queues[cpu].pop_first();
         let taken = own.or_else(|| {
@@ -123,7 +123,7 @@ impl Scheduler for Fair {
         self.running[cpu] = Some(thread);
         self.home[thread] = Some(cpu);
         let before = self.last_cpu[thread].replace(cpu);
-        Some((thread, before.is_some_and(|before| before != cpu)))
+        Some((thread, before.filter(|before| *before != cpu)))
     }
 
     fn ran(&mut self, thread: ThreadId, span: Moment) {

@@ -42,6 +42,8 @@ pub(super) struct Thread {
     pub(super) program: Box<dyn Program>,
     pub(super) chance: Random,
     pub(super) pinned: Option<usize>,
+    /// What it has in its core's caches (KiB).
+    pub(super) cached_kib: u64,
     /// What is left of its segment while it waits for a CPU.
     pub(super) interrupted: Option<Running>,
     pub(super) waits_for: Option<usize>,
