@@ -36,6 +36,9 @@ pub(crate) struct Document {
     pub(crate) is_reduction_assumed: bool,
     /// Why no energy is told, if none is.
     pub(crate) no_energy: Option<String>,
+    /// Idle states whose power is not known, so that idle cores count as waiting.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unknown_idle_states: Vec<String>,
     pub(crate) governors: Vec<Compared>,
 }
 
@@ -112,6 +115,11 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
         asked_runs: arguments.repeat,
         is_reduction_assumed: model.levels.iter().skip(1).any(|level| level.reduced_mhz.is_none()),
         no_energy: no_energy(results.iter().flatten()),
+        unknown_idle_states: results
+            .iter()
+            .flatten()
+            .find_map(|outcome| Some(outcome.energy.as_ref().ok()?.unknown_states.clone()))
+            .unwrap_or_default(),
         governors: governors.map(|(governor, own)| compared(*governor, own, hardware)).collect(),
     };
     if let Some(page) = page {
@@ -325,9 +333,10 @@ impl Document {
         })
     }
 
-    /// Why there is no energy, if there is none.
-    pub(crate) fn told_no_energy(&self) -> Option<String> {
-        self.no_energy.as_ref().map(|lack| format!("No energy: {lack}."))
+    /// Why there is no energy, if there is none, or what it leaves open.
+    pub(crate) fn told_lack(&self) -> Option<String> {
+        let lack = self.no_energy.as_ref().map(|lack| format!("No energy: {lack}."));
+        lack.or_else(|| sim::energy::told_unknown(&self.unknown_idle_states))
     }
 
     fn text(&self) -> String {
@@ -401,7 +410,7 @@ impl Document {
         if self.governors.iter().any(|compared| compared.below_us > 0.0) {
             text.push_str("Below its level: code ran faster than it may, as the governor had not seen it, or was not told; a processor might not be stable then.\n");
         }
-        if let Some(told) = self.told_no_energy() {
+        if let Some(told) = self.told_lack() {
             text.push_str(&format!("{told}\n"));
         }
         if self.is_reduction_assumed {

@@ -107,6 +107,8 @@ impl<O: Observer> Machine<O> {
         let waits_at = points.as_ref().map_or(f64::INFINITY, |points| points.ghz(0));
         let waits_at = waits_at.min(clocks.ghz(L0, 1));
         let meter = curve.map(|curve| Meter::new(model, curve, cores.len(), waits_at));
+        let meter = meter
+            .map(|meter| if settings.idle_states { meter.with_idle_states(model) } else { meter });
         let mut machine = Self {
             rules: Rules::new(model)?,
             residual: clocks.reduced(model),

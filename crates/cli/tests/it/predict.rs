@@ -266,6 +266,35 @@ fn energy_is_told_where_the_model_has_power_and_missing_where_not() {
     }
 }
 
+/// Paper 002 has the power of waiting cores, and what waking up from each idle state takes, but not what cores take there.
+#[test]
+fn idle_states_of_unknown_power_are_told() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("idle.toml");
+    let file = file.to_str().unwrap();
+    let write = |idle_states: bool| {
+        let scenario = format!(
+            "schema = \"dimmer/scenario/1\"\nname = \"n\"\nsource = \"s\"\nmodel = \"i7-4770\"\ncores = 4\n\
+             pstate = \"P34\"\nidle_states = {idle_states}\n[[code]]\nname = \"c\"\nclass = \"scalar\"\nper_cycle = 1.0\n\
+             [[thread]]\nname = \"t\"\nsteps = [{{ sleep_us = 1000 }}, {{ run = \"c\", us = 1000 }}]\n"
+        );
+        std::fs::write(file, scenario).unwrap();
+    };
+    let told = "what they take in the model's idle states (C1, C2, C6) is not known";
+    for idle_states in [true, false] {
+        write(idle_states);
+        for command in ["sim", "compare"] {
+            let text = stdout(&dimmer(&project, &[command, file]));
+            assert_eq!(text.contains(told), idle_states, "{text}");
+            let found = json(&project, &[command, file, "--json", "-"]);
+            let states = found["unknown_idle_states"].as_array().map_or(0, Vec::len);
+            assert_eq!(states, if idle_states { 3 } else { 0 }, "{found}");
+            assert!(found["no_energy"].is_null(), "{found}");
+        }
+    }
+}
+
 #[test]
 fn phases_are_those_of_the_thesis() {
     let Some(project) = project() else { return };

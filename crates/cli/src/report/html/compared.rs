@@ -43,7 +43,7 @@ pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyho
          shorter than its period at the first level; `user` is told by the program, `oracle` knows what will run, `predictive` learns it."
             .to_owned(),
     );
-    sentences.extend(document.told_no_energy());
+    sentences.extend(document.told_lack());
     let about = ("Dimmer compare", document.scenario.as_str());
     Ok(page(about, &title(document), &sentences, &main, machine).into_string())
 }
