@@ -65,7 +65,7 @@ fn a_page_shows_every_governor_beside_the_processor() {
     }
 }
 
-/// Levels as on the i9-7940X, and power as of the FX-8120: nobody measured that together.
+/// The made-up model with power on top; nobody measured that either.
 fn model_with_levels_and_power() -> String {
     let guess = |key: &str, value: &str| {
         format!("{key} = {{ value = {value}, source = \"made up\", guess = true }}\n")
