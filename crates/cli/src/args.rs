@@ -438,7 +438,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Writes a time line of cores, levels and threads, for Perfetto or chrome://tracing.
+    /// Writes a time line of cores, levels, clocks, P-states and threads, for Perfetto or chrome://tracing.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -464,7 +464,7 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) repeat: u64,
 
-    /// Writes a page with a plot of each phase.
+    /// Writes a page with a plot of each phase, and of the energy where the model knows power.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
 

@@ -36,6 +36,9 @@ pub(crate) struct Document {
     pub(crate) is_reduction_assumed: bool,
     /// Why no energy is told, if none is.
     pub(crate) no_energy: Option<String>,
+    /// Idle states whose power is not known, so that idle cores count as waiting.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unknown_idle_states: Vec<String>,
     pub(crate) governors: Vec<Compared>,
 }
 
@@ -112,6 +115,11 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
         asked_runs: arguments.repeat,
         is_reduction_assumed: model.levels.iter().skip(1).any(|level| level.reduced_mhz.is_none()),
         no_energy: no_energy(results.iter().flatten()),
+        unknown_idle_states: results
+            .iter()
+            .flatten()
+            .find_map(|outcome| Some(outcome.energy.as_ref().ok()?.unknown_states.clone()))
+            .unwrap_or_default(),
         governors: governors.map(|(governor, own)| compared(*governor, own, hardware)).collect(),
     };
     if let Some(page) = page {
@@ -282,6 +290,11 @@ impl Measured {
         Some(Self { median: samples.quantile(0.5)?, ci95, p99: samples.quantile(0.99)? })
     }
 
+    /// An energy (J) as people read it.
+    pub(crate) fn told_joules(&self) -> String {
+        format!("{:.4} J", self.median)
+    }
+
     /// A ratio as a difference in percent, with its interval where that can be seen.
     fn told(&self) -> String {
         let percent = |ratio: f64| 100.0 * (ratio - 1.0);
@@ -318,6 +331,12 @@ impl Document {
                 "PARTIAL: interrupted when {runs} of {asked_runs} runs of each governor were complete."
             )
         })
+    }
+
+    /// Why there is no energy, if there is none, or what it leaves open.
+    pub(crate) fn told_lack(&self) -> Option<String> {
+        let lack = self.no_energy.as_ref().map(|lack| format!("No energy: {lack}."));
+        lack.or_else(|| sim::energy::told_unknown(&self.unknown_idle_states))
     }
 
     fn text(&self) -> String {
@@ -368,7 +387,7 @@ impl Document {
         if self.no_energy.is_none() {
             let mut energy = vec![Cell::new("energy for the same work"), Cell::new("")];
             let told = |compared: &Compared| {
-                let own = compared.joules.map(|joules| format!("{:.4} J", joules.median));
+                let own = compared.joules.map(|joules| joules.told_joules());
                 compared.own_or_ratio(own, compared.energy_ratio).unwrap_or_default()
             };
             energy.extend(self.governors.iter().map(|compared| right(told(compared))));
@@ -391,8 +410,8 @@ impl Document {
         if self.governors.iter().any(|compared| compared.below_us > 0.0) {
             text.push_str("Below its level: code ran faster than it may, as the governor had not seen it, or was not told; a processor might not be stable then.\n");
         }
-        if let Some(lack) = &self.no_energy {
-            text.push_str(&format!("No energy: {lack}.\n"));
+        if let Some(told) = self.told_lack() {
+            text.push_str(&format!("{told}\n"));
         }
         if self.is_reduction_assumed {
             text.push_str("The model does not say what is left of its levels where the firmware reduces them for governors in software; 100 MHz off L0 are assumed.\n");

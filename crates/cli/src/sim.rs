@@ -15,7 +15,7 @@ use crate::output::{self, Output};
 use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input, model};
 
-mod energy;
+pub(crate) mod energy;
 mod trace;
 
 /// Microseconds in a picosecond.
@@ -39,6 +39,8 @@ struct Document<'a> {
     cores: Vec<Core<'a>>,
     packages: Option<Vec<energy::Package>>,
     no_energy: Option<String>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    unknown_idle_states: &'a [String],
 }
 
 #[derive(Debug, Serialize)]
@@ -212,6 +214,7 @@ fn document<'a>(
         cores: cores.collect(),
         packages: energy.map(of_packages),
         no_energy: outcome.energy.as_ref().err().map(ToString::to_string),
+        unknown_idle_states: energy.map_or(&[], |energy| energy.unknown_states.as_slice()),
     }
 }
 

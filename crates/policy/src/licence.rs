@@ -45,6 +45,17 @@ pub struct Order {
     pub is_still: bool,
 }
 
+/// Other code runs on a core than before, as a governor in software hears of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The level that the code asks for.
+    pub asked: LicenceLevel,
+    /// That the code before asked for.
+    pub had: LicenceLevel,
+    /// That the governor has decided for last, whether it is set already or not.
+    pub held: LicenceLevel,
+}
+
 /// A source of chance, for what is measured as a distribution.
 pub trait Chance {
     /// Evenly distributed from 0 up to, not including, 1.

@@ -1,7 +1,8 @@
 //! Energy of cores and packages: power times time, summed up where power changes.
 //!
 //! Power is that of [`PowerCurve`]: it depends on which cores execute, and at which clocks, not on what they execute. A core that stands
-//! still, wakes up or serves a governor counts as executing; waiting is as in the model's loads, whatever idle state that is.
+//! still, wakes up or serves a governor counts as executing; waiting is as in the model's loads, whatever idle state that is. No source tells
+//! what a core takes in one idle state or another, so models do not either, and who lets cores go to idle states is told which.
 
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
@@ -18,6 +19,8 @@ pub struct Energy {
     pub packages: Vec<PackageEnergy>,
     /// Of each core.
     pub cores: Vec<CoreEnergy>,
+    /// Idle states that idle cores go to, by name, of which the model does not say what they take: they count as waiting.
+    pub unknown_states: Vec<String>,
 }
 
 /// Energy of a package.
@@ -78,6 +81,7 @@ pub(crate) struct Meter {
     packages: Vec<Package>,
     /// The first that is not known.
     beyond: Option<NoEnergy>,
+    unknown_states: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -125,11 +129,18 @@ impl Meter {
         };
         let packages = (0..cores).step_by(of_package).map(package).collect();
         let model = model.identity.name.clone();
-        let mut meter = Self { curve, model, pstates, packages, beyond: None };
+        let mut meter =
+            Self { curve, model, pstates, packages, beyond: None, unknown_states: Vec::new() };
         for package in 0..meter.packages.len() {
             meter.measure(package, waits_at);
         }
         meter
+    }
+
+    /// Idle cores go to the model's idle states.
+    pub(crate) fn with_idle_states(self, model: &Model) -> Self {
+        let unknown_states = model.cstates.iter().map(|state| state.name.clone()).collect();
+        Self { unknown_states, ..self }
     }
 
     /// A core executes at this clock from now on (GHz), or waits (0). If all of its package wait, the voltage is that of `waits_at`.
@@ -156,6 +167,7 @@ impl Meter {
         Ok(Energy {
             packages: self.packages.iter().map(|package| package.total).collect(),
             cores: cores.map(|core| core.total.clone()).collect(),
+            unknown_states: self.unknown_states.clone(),
         })
     }
 

@@ -3,6 +3,7 @@
 use dimmer_policy::licence::avxfreq::{AvxFreq, Parameters};
 use dimmer_policy::licence::predictive::Predictive;
 use dimmer_policy::licence::user::User;
+use dimmer_processor::units::LicenceLevel;
 
 /// Who decides which level a core has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,12 +75,14 @@ pub(crate) enum Software {
 }
 
 impl Software {
-    pub(crate) fn new(governor: Governor) -> Self {
+    /// On a processor with this highest level.
+    pub(crate) fn new(governor: Governor, highest: LicenceLevel) -> Self {
+        let parameters = Parameters { highest, ..Parameters::default() };
         match governor {
             Governor::Hardware => Self::Absent,
-            Governor::AvxFreq => Self::AvxFreq(AvxFreq::new(Parameters::default())),
+            Governor::AvxFreq => Self::AvxFreq(AvxFreq::new(parameters)),
             Governor::User => {
-                let mut user = User::new(Parameters::default());
+                let mut user = User::new(parameters);
                 user.set_reclocking(false);
                 Self::User(user)
             }

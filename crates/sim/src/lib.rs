@@ -32,7 +32,7 @@ pub use self::energy::{AtPState, CoreEnergy, Energy, NoEnergy, PackageEnergy};
 pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
 pub use self::machine::{Ended, Machine, Settings, ThreadTotals};
-pub use self::observer::{Observer, State};
+pub use self::observer::{Observer, Ruling, State};
 pub use self::program::{Arrivals, Extent, Licence, Program, Script, Segment, Step};
 
 /// A moment of simulated time (ps), from the machine's start; 213 days are as far as it goes.

@@ -1,19 +1,24 @@
 //! The machine: cores, threads, and the events that change what they do.
 
+mod ahead;
 mod clocks;
 mod locks;
+mod moves;
 mod settings;
 mod software;
+mod thread;
 
 use dimmer_policy::licence::Time;
 use dimmer_policy::licence::hardware::{PowerControl, Rules};
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
 use dimmer_processor::units::LicenceLevel;
-use hdrhistogram::Histogram;
 
 use self::locks::Lock;
+use self::moves::Moves;
 pub use self::settings::Settings;
+use self::thread::Thread;
+pub use self::thread::ThreadTotals;
 use crate::core::{Act, Core, Factors, Running, Totals};
 use crate::energy::{Energy, Meter, NoEnergy};
 use crate::governor::{Governor, Software};
@@ -21,50 +26,9 @@ use crate::points::Points;
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
 use crate::sched::{Fair, Scheduler};
-use crate::{Clocks, Moment, Observer, PS, Random, SimError, State};
+use crate::{Clocks, Moment, Observer, PS, Random, Ruling, SimError, State};
 
 const L0: LicenceLevel = LicenceLevel::new(0);
-
-/// What a thread has done, by the counters of its segments.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ThreadTotals {
-    /// Its name.
-    pub name: String,
-    /// Instructions.
-    pub instructions: Vec<f64>,
-    /// Time on a core, standing still and interrupts included (ps).
-    pub time: Vec<Moment>,
-    /// When it finished (ps).
-    pub finished: Option<Moment>,
-    /// Latencies of requests (ns), if there were any; to three digits, up to an hour, longer ones counted as that.
-    pub latencies: Option<Box<Histogram<u64>>>,
-}
-
-impl ThreadTotals {
-    /// The longest latency that is told apart (ns).
-    const LONGEST_NS: u64 = 3_600_000_000_000;
-
-    fn served(&mut self, latency: Moment) {
-        let new = || Histogram::new_with_max(Self::LONGEST_NS, 3).ok().map(Box::new);
-        if self.latencies.is_none() {
-            self.latencies = new();
-        }
-        if let Some(latencies) = &mut self.latencies {
-            latencies.saturating_record(latency / PS);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Thread {
-    program: Box<dyn Program>,
-    chance: Random,
-    pinned: Option<usize>,
-    /// What is left of its segment while it waits for a CPU.
-    interrupted: Option<Running>,
-    waits_for: Option<usize>,
-    totals: ThreadTotals,
-}
 
 /// Why a machine no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +55,8 @@ pub struct Machine<O> {
     hold_ns: Time,
     /// From which time of idleness on, waking up takes how long (ps), by rising time; none where idle states are off.
     idle: Vec<(Moment, Moment)>,
-    /// What it costs a CPU to take over a thread from another one (ps), where the model knows.
-    migration: Moment,
+    /// What it costs a CPU to take over a thread from another one, where the model knows.
+    moves: Moves,
     settings: Settings,
     control: PowerControl,
     chance: Random,
@@ -133,7 +97,9 @@ impl<O: Observer> Machine<O> {
         let chained = request.chained_throttle_factor.as_ref().map(|factor| factor.value);
         let stall_ns = request.stall_ns.as_ref().map_or(0, |stall| stall.value);
         let threads = index(settings.threads_per_core);
-        let new_core = || Core::new(threads, clocks.levels(), Software::new(settings.governor));
+        let highest = LicenceLevel::new(short(clocks.levels().saturating_sub(1)));
+        let software = Software::new(settings.governor, highest);
+        let new_core = || Core::new(threads, clocks.levels(), software.clone());
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
         let wish = settings.pstate.as_deref().map(|name| pstate(model, name)).transpose()?;
         let curve = PowerCurve::new(model);
@@ -141,6 +107,8 @@ impl<O: Observer> Machine<O> {
         let waits_at = points.as_ref().map_or(f64::INFINITY, |points| points.ghz(0));
         let waits_at = waits_at.min(clocks.ghz(L0, 1));
         let meter = curve.map(|curve| Meter::new(model, curve, cores.len(), waits_at));
+        let meter = meter
+            .map(|meter| if settings.idle_states { meter.with_idle_states(model) } else { meter });
         let mut machine = Self {
             rules: Rules::new(model)?,
             residual: clocks.reduced(model),
@@ -149,7 +117,7 @@ impl<O: Observer> Machine<O> {
             stall: stall_ns * PS,
             hold_ns: model.release.hold_ns.as_ref().map_or(0, |hold| hold.value),
             idle: if settings.idle_states { idle_states(model) } else { Vec::new() },
-            migration: migration(model),
+            moves: Moves::new(model),
             control: PowerControl::default(),
             chance: Random::new(settings.seed),
             scheduler: Fair::new(cores.len() * threads, threads),
@@ -165,7 +133,12 @@ impl<O: Observer> Machine<O> {
             observer,
             settings,
         };
-        (0..machine.cores.len()).for_each(|core| machine.set_clock(core));
+        for core in 0..machine.cores.len() {
+            machine.set_clock(core);
+            if machine.points.is_some() {
+                machine.observer.rules(0, core, Ruling { pstate: wish, is_changing: false });
+            }
+        }
         Ok(machine)
     }
 
@@ -173,11 +146,27 @@ impl<O: Observer> Machine<O> {
     pub fn spawn(&mut self, name: &str, program: Box<dyn Program>, pinned: Option<usize>) -> usize {
         let chance = self.chance.fork();
         let totals = ThreadTotals { name: name.to_owned(), ..ThreadTotals::default() };
-        let (interrupted, waits_for) = (None, None);
-        self.threads.push(Thread { program, chance, pinned, interrupted, waits_for, totals });
+        let (interrupted, waits_for, wakes) = (None, None, Some(self.now));
+        self.threads.push(Thread {
+            program,
+            chance,
+            pinned,
+            cached_kib: 0,
+            interrupted,
+            waits_for,
+            wakes,
+            totals,
+        });
         let thread = self.threads.len() - 1;
         self.queue.add(self.now, Target::Thread { index: short(thread) });
         thread
+    }
+
+    /// The thread has so much in its core's caches that it reads again and again (KiB): what another core that takes it over must fetch first.
+    pub fn caches(&mut self, thread: usize, kib: u64) {
+        if let Some(thread) = self.threads.get_mut(thread) {
+            thread.cached_kib = kib;
+        }
     }
 
     /// Lets it run until then, or until nothing happens any more. Whether anything still would.
@@ -354,14 +343,16 @@ impl<O: Observer> Machine<O> {
     fn fill(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
         let cpu = self.cpu(core, slot);
         while self.cores[core].slots[slot].is_none()
-            && let Some((thread, has_moved)) = self.scheduler.next(cpu)
+            && let Some((thread, before)) = self.scheduler.next(cpu)
         {
-            if has_moved {
+            if let Some(before) = before {
+                let (from, _) = self.place(before);
+                let takes = self.moves.take_over(from, core, self.threads[thread].cached_kib);
                 let this = &mut self.cores[core];
-                this.delayed_until =
-                    this.delayed_until.max(self.now).saturating_add(self.migration);
+                this.delayed_until = this.delayed_until.max(self.now).saturating_add(takes);
             }
             let slice_ends = self.slice_ends(cpu);
+            self.threads[thread].wakes = None;
             if let Some(interrupted) = self.threads[thread].interrupted.take() {
                 self.observer.runs(self.now, core, thread, &interrupted.segment);
                 self.cores[core].slots[slot] = Some(Running { slice_ends, ..interrupted });
@@ -407,8 +398,9 @@ impl<O: Observer> Machine<O> {
                     return Ok(());
                 }
                 Step::Sleep(span) => {
-                    let target = Target::Thread { index: short(thread) };
-                    self.queue.add(self.now.saturating_add(span), target);
+                    let wakes = self.now.saturating_add(span);
+                    this.wakes = Some(wakes);
+                    self.queue.add(wakes, Target::Thread { index: short(thread) });
                     return Ok(());
                 }
                 Step::Lock(lock) => {
@@ -569,13 +561,6 @@ pub(crate) fn pstate(model: &Model, name: &str) -> Result<usize, SimError> {
         name: name.to_owned(),
         known: model.pstates.iter().map(|state| state.name.clone()).collect(),
     })
-}
-
-/// What taking over a thread costs, 0 where the model does not know (ps).
-fn migration(model: &Model) -> Moment {
-    let kind = "thread by the kernel";
-    let known = model.moves.iter().find(|one| one.kind == kind);
-    known.map_or(0, |one| software::picos(one.ns.value))
 }
 
 fn index(number: u32) -> usize {

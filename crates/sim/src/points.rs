@@ -10,7 +10,7 @@ use std::ops::Range;
 use dimmer_processor::model::{Domain, Model};
 use dimmer_processor::power::PowerCurve;
 
-use crate::{Moment, PS, SimError};
+use crate::{Moment, PS, Ruling, SimError};
 
 /// Steps of a ramp (GHz): those of P-states that processors have.
 const STEP_GHZ: f64 = 0.1;
@@ -154,6 +154,12 @@ impl Points {
     /// The domain of a core.
     pub(crate) fn domain(&self, core: usize) -> usize {
         self.domain_of[core]
+    }
+
+    /// What rules in a domain.
+    pub(crate) fn ruling(&self, domain: usize) -> Ruling {
+        let Shared { target, ramp, .. } = &self.domains[domain];
+        Ruling { pstate: target.0, is_changing: ramp.is_some() }
     }
 
     /// The cores of a domain.

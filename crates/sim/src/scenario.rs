@@ -38,6 +38,12 @@ const LONGEST_US: f64 = 8.64e10;
 /// Cores of a machine, at most.
 const MOST_CORES: u32 = 4096;
 
+/// What a thread has in caches at most (KiB): a gibibyte.
+const MOST_CACHED_KIB: u64 = 1 << 20;
+
+/// Threads of a scenario, at most.
+const MOST_THREADS: usize = 65_536;
+
 /// Locks have numbers below this.
 const LOCKS: usize = 65_536;
 
@@ -70,6 +76,7 @@ pub struct Scenario {
 struct Thread {
     name: String,
     cpu: Option<usize>,
+    cached_kib: u64,
     times: u64,
     requests: Option<Arrivals>,
     /// Each with the name of what it runs, if it runs anything.
@@ -132,7 +139,11 @@ struct Code {
 struct ThreadDocument {
     name: String,
     #[serde(default)]
+    count: Option<usize>,
+    #[serde(default)]
     cpu: Option<usize>,
+    #[serde(default)]
+    cached_kib: Option<u64>,
     #[serde(default)]
     times: Option<u64>,
     #[serde(default)]
@@ -223,7 +234,8 @@ impl Scenario {
                 Some(requests) => script.serving(requests),
                 None => script,
             };
-            machine.spawn(&thread.name, Box::new(script), thread.cpu);
+            let spawned = machine.spawn(&thread.name, Box::new(script), thread.cpu);
+            machine.caches(spawned, thread.cached_kib);
         }
         Ok((machine, self.end.unwrap_or(Moment::MAX)))
     }
@@ -287,9 +299,16 @@ impl Document {
         let cpus = usize::try_from(self.cores * self.threads_per_core).unwrap_or(usize::MAX);
         let end = self.end_us.map(|us| span(us, "`end_us`")).transpose()?;
         let mut pstates = Vec::new();
-        let threads = self.thread.into_iter();
-        let threads = threads.map(|thread| thread.check(&code, cpus, end.is_some(), &mut pstates));
-        let threads = threads.collect::<Result<_, _>>()?;
+        let mut threads = Vec::new();
+        for thread in self.thread {
+            let count = thread.count;
+            let thread = thread.check(&code, cpus, end.is_some(), &mut pstates)?;
+            threads.extend(thread.equals(count, cpus)?);
+            if threads.len() > MOST_THREADS {
+                let all = threads.len();
+                return Err(format!("{all} threads or more, expected at most {MOST_THREADS}"));
+            }
+        }
         Ok(Scenario {
             name: self.name,
             source: self.source,
@@ -341,7 +360,7 @@ impl ThreadDocument {
         has_end: bool,
         pstates: &mut Vec<String>,
     ) -> Result<Thread, String> {
-        let Self { name, cpu, times, requests, every_us, steps } = self;
+        let Self { name, count: _, cpu, cached_kib, times, requests, every_us, steps } = self;
         let every = every_us.map(|us| span(us, "`every_us`")).transpose();
         let every = every.map_err(|error| format!("thread `{name}`: {error}"))?;
         let requests = match (requests, every) {
@@ -360,6 +379,12 @@ impl ThreadDocument {
         if let Some(cpu) = cpu.filter(|cpu| *cpu >= cpus) {
             let last = cpus - 1;
             return Err(format!("thread `{name}`: `cpu` is {cpu}, but CPUs are 0 to {last}"));
+        }
+        let cached_kib = cached_kib.unwrap_or(0);
+        if cached_kib > MOST_CACHED_KIB {
+            return Err(format!(
+                "thread `{name}`: `cached_kib` is {cached_kib}, expected 0 to {MOST_CACHED_KIB}"
+            ));
         }
         if steps.is_empty() {
             return Err(format!("thread `{name}`: it has no steps"));
@@ -388,7 +413,33 @@ impl ThreadDocument {
                 "thread `{name}`: its steps recur, but none of them takes any time"
             ));
         }
-        Ok(Thread { name, cpu, times, requests, steps })
+        Ok(Thread { name, cpu, cached_kib, times, requests, steps })
+    }
+}
+
+impl Thread {
+    /// So many like it, numbered from 1, each on the CPU after that of the one before if the first has one; just this one if no number is
+    /// given.
+    fn equals(self, count: Option<usize>, cpus: usize) -> Result<Vec<Self>, String> {
+        let Some(count) = count else { return Ok(vec![self]) };
+        let Self { name, cpu, .. } = &self;
+        if !(1..=MOST_THREADS).contains(&count) {
+            return Err(format!(
+                "thread `{name}`: `count` is {count}, expected 1 to {MOST_THREADS}"
+            ));
+        }
+        if let Some(cpu) = cpu.filter(|cpu| cpu + count > cpus) {
+            let last = cpus - 1;
+            return Err(format!(
+                "thread `{name}`: `count` is {count} from `cpu` {cpu} on, but CPUs are 0 to {last}"
+            ));
+        }
+        let of = |index: usize| Self {
+            name: format!("{name} {}", index + 1),
+            cpu: cpu.map(|cpu| cpu + index),
+            ..self.clone()
+        };
+        Ok((0..count).map(of).collect())
     }
 }
 

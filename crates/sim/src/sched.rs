@@ -10,7 +10,7 @@ use crate::Moment;
 
 /// How long a thread runs before another one that waits gets its turn (ps): Linux's `base_slice_ns` with two CPUs, 0.75 ms × (1 + log2 2)
 /// (kernel/sched/fair.c).
-const SLICE: Moment = 1_500_000_000;
+pub(crate) const SLICE: Moment = 1_500_000_000;
 
 /// A thread of the machine and a CPU of it, by number.
 pub(crate) type ThreadId = usize;
@@ -24,11 +24,14 @@ pub(crate) trait Scheduler {
     /// The thread has run on this CPU for long enough, and waits there for its next turn.
     fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex);
 
-    /// The CPU has nothing to run: what is next, and whether that ran on another CPU before.
-    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, bool)>;
+    /// The CPU has nothing to run: what is next, and on which other CPU that ran before, if it did.
+    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)>;
 
     /// The thread has run for so long.
     fn ran(&mut self, thread: ThreadId, span: Moment);
+
+    /// The CPU that the thread is expected on: where it waits for its turn, or ran last.
+    fn home(&self, thread: ThreadId) -> Option<CpuIndex>;
 
     /// For how long the CPU's thread may go on: for ever if nobody else waits.
     fn slice(&self, cpu: CpuIndex) -> Option<Moment>;
@@ -44,14 +47,15 @@ pub(crate) struct Fair {
     /// How long each thread has run, and at least what those had that it would overtake by having slept.
     ran: Vec<Moment>,
     last_cpu: Vec<Option<CpuIndex>>,
+    home: Vec<Option<CpuIndex>>,
     pinned: Vec<bool>,
 }
 
 impl Fair {
     pub(crate) fn new(cpus: usize, threads_per_core: usize) -> Self {
         let (queues, running) = (vec![BTreeSet::new(); cpus], vec![None; cpus]);
-        let (ran, last_cpu, pinned) = (Vec::new(), Vec::new(), Vec::new());
-        Self { threads_per_core, queues, running, ran, last_cpu, pinned }
+        let (ran, last_cpu, home, pinned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { threads_per_core, queues, running, ran, last_cpu, home, pinned }
     }
 
     fn load(&self, cpu: CpuIndex) -> usize {
@@ -82,6 +86,7 @@ impl Scheduler for Fair {
         if self.ran.len() <= thread {
             self.ran.resize(thread + 1, 0);
             self.last_cpu.resize(thread + 1, None);
+            self.home.resize(thread + 1, None);
             self.pinned.resize(thread + 1, false);
         }
         self.pinned[thread] = pinned.is_some();
@@ -91,6 +96,7 @@ impl Scheduler for Fair {
             self.ran[thread] = self.ran[thread].max(least.saturating_sub(SLICE));
         }
         self.queues[cpu].insert((self.ran[thread], thread));
+        self.home[thread] = Some(cpu);
         cpu
     }
 
@@ -98,7 +104,7 @@ impl Scheduler for Fair {
         self.queues[cpu].insert((self.ran[thread], thread));
     }
 
-    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, bool)> {
+    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)> {
         self.running[cpu] = None;
         let own = self.queues[cpu].pop_first();
         let taken = own.or_else(|| {
@@ -115,12 +121,17 @@ impl Scheduler for Fair {
         });
         let (_, thread) = taken?;
         self.running[cpu] = Some(thread);
+        self.home[thread] = Some(cpu);
         let before = self.last_cpu[thread].replace(cpu);
-        Some((thread, before.is_some_and(|before| before != cpu)))
+        Some((thread, before.filter(|before| *before != cpu)))
     }
 
     fn ran(&mut self, thread: ThreadId, span: Moment) {
         self.ran[thread] += span;
+    }
+
+    fn home(&self, thread: ThreadId) -> Option<CpuIndex> {
+        self.home.get(thread).copied().flatten()
     }
 
     fn slice(&self, cpu: CpuIndex) -> Option<Moment> {

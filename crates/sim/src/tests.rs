@@ -6,6 +6,7 @@ use dimmer_processor::units::LicenceLevel;
 
 use super::*;
 
+mod ahead;
 mod points;
 mod power;
 
@@ -420,6 +421,22 @@ fn avxfreq_is_never_stuck() {
         let (first, second) = (heavy(Extent::Time(30 * US)), heavy(Extent::Time(10 * MS)));
         let core = run(vec![Step::Run(first), Step::Sleep(gap * US), Step::Run(second)], 1);
         assert!(core.level[2] > 9 * MS && core.below < 200 * US, "{gap}: {core:?}");
+    }
+}
+
+/// A processor without licences has nothing to govern.
+#[test]
+fn no_governor_asks_for_a_level_that_the_model_lacks() {
+    let text = builtin("fx-8120").unwrap();
+    let model = Model::parse(std::path::Path::new("fx-8120"), text).unwrap();
+    for governor in Governor::ALL {
+        let settings = Settings { governor, ..Settings::default() };
+        let mut machine = Machine::new(&model, settings, ()).unwrap();
+        let steps = [Step::Run(heavy(Extent::Time(MS))), Step::Run(scalar(Extent::Time(MS)))];
+        machine.spawn("a", Box::new(Script::once(steps)), None);
+        machine.run(Moment::MAX).unwrap();
+        let core = machine.cores().next().unwrap();
+        assert_eq!((core.level[0], core.interrupts), (2 * MS, 0), "{}", governor.name());
     }
 }
 

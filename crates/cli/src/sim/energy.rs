@@ -77,7 +77,20 @@ pub(super) fn text(outcome: &Outcome) -> String {
             mean_watts(core.joules, outcome.end),
         ));
     }
+    if let Some(told) = told_unknown(&energy.unknown_states) {
+        text.push_str(&format!("{told}\n"));
+    }
     text
+}
+
+/// What the energy leaves open of idle states, if anything.
+pub(crate) fn told_unknown(states: &[String]) -> Option<String> {
+    let states = states.join(", ");
+    (!states.is_empty()).then(|| {
+        format!(
+            "Idle cores count as waiting: what they take in the model's idle states ({states}) is not known."
+        )
+    })
 }
 
 /// An energy as people read it.

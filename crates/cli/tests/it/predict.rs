@@ -65,6 +65,60 @@ fn a_page_shows_every_governor_beside_the_processor() {
     }
 }
 
+/// The made-up model with power on top; nobody measured that either.
+fn model_with_levels_and_power() -> String {
+    let guess = |key: &str, value: &str| {
+        format!("{key} = {{ value = {value}, source = \"made up\", guess = true }}\n")
+    };
+    let state =
+        |name: &str, mhz: &str| format!("[[pstate]]\nname = \"{name}\"\n{}", guess("mhz", mhz));
+    let power = |state: &str, busy: u32, mw: &str| {
+        format!(
+            "[[power]]\nload = \"{busy} cores\"\npstate = \"{state}\"\nbusy_cores = {busy}\n{}",
+            guess("package_mw", mw)
+        )
+    };
+    [
+        &made_up_model(),
+        &state("P0", "4000"),
+        &state("P1", "2000"),
+        &power("P0", 0, "20000"),
+        &power("P0", 1, "30000"),
+        &power("P1", 0, "10000"),
+        &power("P1", 1, "13000"),
+    ]
+    .map(String::as_str)
+    .concat()
+}
+
+#[test]
+fn a_page_shows_energy_where_it_is_known() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let model = directory.path().join("m.toml");
+    std::fs::write(&model, model_with_levels_and_power()).unwrap();
+    let file = directory.path().join("compared.html");
+    let (model, file) = (model.to_str().unwrap(), file.to_str().unwrap());
+    let scenario = "scenarios/bursts-before-short-gaps.toml";
+    let arguments = ["compare", scenario, "--repeat", "3", "--report", file];
+    let compared = |more: &[&str]| {
+        let output = dimmer(&project, &[&arguments, more].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        (stdout(&output), std::fs::read_to_string(file).unwrap())
+    };
+    let (text, page) = compared(&["--model", model]);
+    let row = text.lines().find(|line| line.starts_with("energy for the same work")).unwrap();
+    assert!(row.contains(" J") && row.contains(" %"), "{row}");
+    // All of the work, its energy, and the burst and the scalar code in it.
+    assert_eq!(page.matches("<svg").count(), 4);
+    assert_eq!(page.matches("<td>oracle</td>").count(), 4);
+    assert!(page.contains("Energy for the same work") && page.contains("Energy of a run under"));
+    assert!(!page.contains("No energy"));
+    let (_, page) = compared(&[]);
+    assert_eq!(page.matches("<svg").count(), 3);
+    assert!(page.contains("No energy: the model of Intel Core i9-7940X does not say"));
+}
+
 #[test]
 fn one_seed_one_result_however_many_processors_work() {
     let Some(project) = project() else { return };
@@ -122,6 +176,56 @@ fn a_trace_shows_levels_and_threads() {
 }
 
 #[test]
+fn a_trace_shows_requests_for_p_states_and_their_ramps() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.json");
+    let file = file.to_str().unwrap();
+    let trace_of = |scenario: &str| -> Vec<serde_json::Value> {
+        let output = dimmer(&project, &["sim", scenario, "--trace", file]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let trace: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        trace["traceEvents"].as_array().unwrap().clone()
+    };
+    let scenario = "scenarios/boosted-section.toml";
+    let events = trace_of(scenario);
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    let of_core = |core: usize, track: usize| {
+        events.iter().filter(move |event| {
+            event["pid"] == core && event["tid"] == track && event["ph"] == "X"
+        })
+    };
+    // What threads ask for keeps the core for as long as it counts for that.
+    let totals = json(&project, &["sim", scenario, "--json", "-"]);
+    let kept: f64 = of_core(0, 2).map(|event| number(&event["dur"])).sum();
+    assert!(kept >= number(&totals["cores"][0]["governor_us"]) - 1e-3, "{kept}");
+    // Paper 002 Table 4: P2 to P0 takes 23 664 ns, P0 to P2 6046, of which the request has 5800; here from the first request to P0 on.
+    let names: Vec<&str> =
+        of_core(0, 1).take(4).map(|event| event["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["on the way to P0", "P0", "on the way to P2", "P2"]);
+    let asked = of_core(0, 2).find(|event| event["name"] == "asks for P2").unwrap();
+    let falls = of_core(0, 1).find(|event| event["name"] == "on the way to P2").unwrap();
+    assert_eq!(asked["ts"], falls["ts"]);
+    assert!((number(&asked["dur"]) - 5.8).abs() < 1e-6, "{asked}");
+    assert!((5.8..6.046).contains(&number(&falls["dur"])), "{falls}");
+    // It ramps in steps of 100 MHz meanwhile.
+    let clocks: Vec<f64> = events
+        .iter()
+        .filter(|event| event["pid"] == 0 && event["ph"] == "C")
+        .map(|event| number(&event["args"]["MHz"]))
+        .take(10)
+        .collect();
+    let ramp: Vec<f64> = (31..=40).map(|step| 100.0 * f64::from(step)).collect();
+    assert_eq!(clocks, ramp);
+    // The other core of the module has the same clock, whether it executes or not; a model without P-states has no such tracks.
+    assert_eq!(of_core(1, 1).count(), of_core(0, 1).count());
+    assert_eq!(of_core(1, 2).count(), 0);
+    let without = trace_of("scenarios/multiphase-worst-case.toml");
+    assert!(!without.iter().any(|event| event["args"]["name"] == "P-state"));
+}
+
+#[test]
 fn energy_is_told_where_the_model_has_power_and_missing_where_not() {
     let Some(project) = project() else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -159,6 +263,35 @@ fn energy_is_told_where_the_model_has_power_and_missing_where_not() {
     for command in ["sim", "compare"] {
         let text = stdout(&dimmer(&project, &[command, file, "--model", "i9-7940x"]));
         assert!(text.contains(lacks) && !text.contains("energy for"), "{text}");
+    }
+}
+
+/// Paper 002 has the power of waiting cores, and what waking up from each idle state takes, but not what cores take there.
+#[test]
+fn idle_states_of_unknown_power_are_told() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("idle.toml");
+    let file = file.to_str().unwrap();
+    let write = |idle_states: bool| {
+        let scenario = format!(
+            "schema = \"dimmer/scenario/1\"\nname = \"n\"\nsource = \"s\"\nmodel = \"i7-4770\"\ncores = 4\n\
+             pstate = \"P34\"\nidle_states = {idle_states}\n[[code]]\nname = \"c\"\nclass = \"scalar\"\nper_cycle = 1.0\n\
+             [[thread]]\nname = \"t\"\nsteps = [{{ sleep_us = 1000 }}, {{ run = \"c\", us = 1000 }}]\n"
+        );
+        std::fs::write(file, scenario).unwrap();
+    };
+    let told = "what they take in the model's idle states (C1, C2, C6) is not known";
+    for idle_states in [true, false] {
+        write(idle_states);
+        for command in ["sim", "compare"] {
+            let text = stdout(&dimmer(&project, &[command, file]));
+            assert_eq!(text.contains(told), idle_states, "{text}");
+            let found = json(&project, &[command, file, "--json", "-"]);
+            let states = found["unknown_idle_states"].as_array().map_or(0, Vec::len);
+            assert_eq!(states, if idle_states { 3 } else { 0 }, "{found}");
+            assert!(found["no_energy"].is_null(), "{found}");
+        }
     }
 }
 

@@ -21,12 +21,20 @@ pub struct Parameters {
     pub rest_ns: u64,
     /// Operations per cycle, on average since the last look, from which on the core goes to L2.
     pub dense_per_cycle: f64,
+    /// The processor's highest level; the core goes no higher. At L0, there are no licences and nothing is counted.
+    pub highest: LicenceLevel,
 }
 
 impl Default for Parameters {
     /// Those of the paper: two thirds of a millisecond in all, as the processor was measured to hold a level.
     fn default() -> Self {
-        Self { period_ns: 100_000, empty_periods: 6, rest_ns: 66_000, dense_per_cycle: 1.0 }
+        Self {
+            period_ns: 100_000,
+            empty_periods: 6,
+            rest_ns: 66_000,
+            dense_per_cycle: 1.0,
+            highest: L2,
+        }
     }
 }
 
@@ -54,6 +62,7 @@ enum State {
     Raised { level: LicenceLevel, due: Time, empty_periods: u32 },
 }
 
+const L0: LicenceLevel = LicenceLevel::new(0);
 const L1: LicenceLevel = LicenceLevel::new(1);
 const L2: LicenceLevel = LicenceLevel::new(2);
 
@@ -68,7 +77,7 @@ impl AvxFreq {
     #[must_use]
     pub fn level(&self) -> LicenceLevel {
         match self.state {
-            State::Armed => LicenceLevel::new(0),
+            State::Armed => L0,
             State::Raised { level, .. } => level,
         }
     }
@@ -76,7 +85,7 @@ impl AvxFreq {
     /// Whether the counter is to interrupt at its next operation.
     #[must_use]
     pub fn is_armed(&self) -> bool {
-        self.state == State::Armed
+        self.state == State::Armed && self.parameters.highest > L0
     }
 
     /// When to call [`Self::look`]; never while it is armed.
@@ -93,7 +102,8 @@ impl AvxFreq {
     pub fn interrupt(&mut self, now: Time) {
         if self.is_armed() {
             let due = now.saturating_add(self.parameters.period_ns);
-            self.state = State::Raised { level: L1, due, empty_periods: 0 };
+            self.state =
+                State::Raised { level: L1.min(self.parameters.highest), due, empty_periods: 0 };
         }
     }
 
@@ -104,12 +114,12 @@ impl AvxFreq {
         if now < due {
             return;
         }
-        let Parameters { period_ns, rest_ns, dense_per_cycle, .. } = self.parameters;
+        let Parameters { period_ns, rest_ns, dense_per_cycle, highest, .. } = self.parameters;
         let most = self.parameters.empty_periods;
         let again = now.saturating_add(period_ns);
         self.state = if counted.operations > 0 {
             let is_dense = counted.operations as f64 >= dense_per_cycle * counted.cycles as f64;
-            let level = if is_dense { L2 } else { level };
+            let level = if is_dense { L2.min(highest) } else { level };
             State::Raised { level, due: again, empty_periods: 0 }
         } else if empty_periods >= most {
             // That was the rest.
@@ -190,6 +200,19 @@ mod tests {
         governor.look(99_999, DENSE);
         governor.interrupt(50_000);
         assert_eq!(governor, raised);
+    }
+
+    #[test]
+    fn no_level_is_asked_for_that_the_processor_lacks() {
+        let of = |highest| AvxFreq::new(Parameters { highest, ..Parameters::default() });
+        let mut two = of(L1);
+        two.interrupt(0);
+        assert_eq!(trace(&mut two, 1_000_000, |_| DENSE), []);
+        assert_eq!(two.level(), L1);
+        let mut none = of(L0);
+        assert!(!none.is_armed());
+        none.interrupt(0);
+        assert_eq!((none.level(), none.next_wakeup()), (L0, None));
     }
 
     /// Whatever happens: never without a level while operations are counted, always a next time while raised, and back at L0

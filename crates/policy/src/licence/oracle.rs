@@ -3,6 +3,8 @@
 
 use dimmer_processor::units::LicenceLevel;
 
+use super::Change;
+
 /// A stretch between two pieces of code that ask for a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gap {
@@ -33,10 +35,18 @@ impl Prices {
     }
 }
 
+/// Other code runs: the level to set, if it is another one than is held. `gap` looks ahead until something asks for more than the code
+/// does; it is asked only where that matters.
+#[must_use]
+pub fn runs(change: &Change, gap: impl FnOnce() -> Gap, prices: &Prices) -> Option<LicenceLevel> {
+    let Change { asked, held, .. } = *change;
+    let gap = if asked < held { gap() } else { Gap::default() };
+    Some(level(asked, held, &gap, prices)).filter(|level| *level != held)
+}
+
 /// The level for code that asks for `asked`, on a core that has `held`: the one asked for, or the one held if giving it back would not
 /// pay in the gap to come. That is what paper 000 §2.3 calls the break-even of power states.
-#[must_use]
-pub fn level(asked: LicenceLevel, held: LicenceLevel, gap: &Gap, prices: &Prices) -> LicenceLevel {
+fn level(asked: LicenceLevel, held: LicenceLevel, gap: &Gap, prices: &Prices) -> LicenceLevel {
     let is_kept = asked < held && prices.of_gap(gap, f64::INFINITY) <= prices.changes_ns;
     if is_kept { held } else { asked }
 }
@@ -76,6 +86,16 @@ mod tests {
     fn a_level_that_costs_nothing_is_kept() {
         let free = Prices { slower: 0.0, ..PRICES };
         assert_eq!(level(L0, L2, &busy(1e12), &free), L2);
+    }
+
+    #[test]
+    fn only_changes_are_set_and_the_future_is_asked_for_only_where_it_matters() {
+        let change = |asked, held| Change { asked, had: L0, held };
+        let unasked = || unreachable!("nothing is given back");
+        assert_eq!(runs(&change(L2, L0), unasked, &PRICES), Some(L2));
+        assert_eq!(runs(&change(L2, L2), unasked, &PRICES), None);
+        assert_eq!(runs(&change(L0, L2), || busy(59_000.0), &PRICES), None);
+        assert_eq!(runs(&change(L0, L2), || busy(61_000.0), &PRICES), Some(L0));
     }
 
     /// No hold costs less than knowing the gap.

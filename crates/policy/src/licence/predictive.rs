@@ -7,8 +7,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use dimmer_processor::units::LicenceLevel;
+
 use super::oracle::{Gap, Prices};
-use super::{Time, span};
+use super::{Change, Time, span};
+
+const L0: LicenceLevel = LicenceLevel::new(0);
 
 /// Gaps remembered for each region: enough for two kinds that alternate, few enough to forget within some dozen bursts. A guess.
 const REMEMBERED: usize = 32;
@@ -28,6 +32,19 @@ pub struct Region {
     pub code: usize,
 }
 
+/// What it does when other code runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing: the level stays, and is given back when it would have been.
+    Keep,
+    /// The level stays until other code runs.
+    Hold,
+    /// It sets this level.
+    Set(LicenceLevel),
+    /// It gives the level back, to L0, once so much time has passed (ns) in which no other code has asked for one.
+    ReleaseAfter(Time),
+}
+
 /// The governor of one core.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Predictive {
@@ -39,8 +56,36 @@ pub struct Predictive {
 }
 
 impl Predictive {
+    /// Other code runs on the core.
+    ///
+    /// * `region`: the code that asks for a level, where it does;
+    /// * `scaled_ns`: for how long code whose speed depends on the clock has run since the last region ended ([`Gap`]);
+    /// * `prices`: of changes between L0 and the highest of the levels in `change`;
+    /// * `usual_ns`: how long the processor would hold the level.
+    pub fn runs(
+        &mut self,
+        now: Time,
+        change: &Change,
+        (region, scaled_ns): (Region, f64),
+        prices: &Prices,
+        usual_ns: Time,
+    ) -> Decision {
+        let Change { asked, had, held } = *change;
+        if asked == L0 {
+            return if had > L0 {
+                Decision::ReleaseAfter(self.ends(now, prices, usual_ns))
+            } else {
+                Decision::Keep
+            };
+        }
+        if had == L0 {
+            self.begins(now, region, scaled_ns);
+        }
+        if asked > held { Decision::Set(asked) } else { Decision::Hold }
+    }
+
     /// A region begins: how long the gap was is known now. For `scaled_ns` of it code ran whose speed depends on the clock ([`Gap`]).
-    pub fn begins(&mut self, now: Time, region: Region, scaled_ns: f64) {
+    fn begins(&mut self, now: Time, region: Region, scaled_ns: f64) {
         let before = std::mem::replace(&mut self.region, region);
         if let Some(ended) = self.ended.take() {
             let gaps = self.gaps.entry(before).or_default();
@@ -52,7 +97,7 @@ impl Predictive {
     }
 
     /// The region ends: for how long the level is to be held (ns). `usual_ns` is how long the processor would hold it.
-    pub fn ends(&mut self, now: Time, prices: &Prices, usual_ns: Time) -> Time {
+    fn ends(&mut self, now: Time, prices: &Prices, usual_ns: Time) -> Time {
         self.ended = Some(now);
         let Some(gaps) = self.gaps.get(&self.region).filter(|gaps| gaps.len() >= FEWEST) else {
             return usual_ns;
@@ -120,6 +165,23 @@ mod tests {
         assert_eq!(chosen(&[5_000_000; 3]), USUAL);
         let mut governor = Predictive::default();
         assert_eq!(governor.ends(5, &PRICES, USUAL), USUAL);
+    }
+
+    /// A processor with three levels: the level is asked for, held from one kind of wide code to the other, and given back.
+    #[test]
+    fn a_level_is_set_held_and_given_back() {
+        let [l1, l2] = [1, 2].map(LicenceLevel::new);
+        let mut governor = Predictive::default();
+        let mut runs = |now, asked, had, held| {
+            let heard = (Region::default(), 0.0);
+            governor.runs(now, &Change { asked, had, held }, heard, &PRICES, USUAL)
+        };
+        assert_eq!(runs(0, l2, L0, L0), Decision::Set(l2));
+        assert_eq!(runs(10_000, l1, l2, l2), Decision::Hold);
+        assert_eq!(runs(20_000, L0, l1, l2), Decision::ReleaseAfter(USUAL));
+        // Scalar code of another kind.
+        assert_eq!(runs(30_000, L0, L0, l2), Decision::Keep);
+        assert_eq!(runs(40_000, l1, L0, l2), Decision::Hold);
     }
 
     #[test]

@@ -23,10 +23,11 @@ impl<O: Observer> Machine<O> {
         if let Some(points) = &self.points {
             this.ghz = this.ghz.min(points.ghz(core));
         }
+        let ghz = if this.is_active() { this.ghz } else { 0.0 };
         if let Ok(meter) = &mut self.meter {
-            let ghz = if this.is_active() { this.ghz } else { 0.0 };
             meter.change(self.now, core, ghz, this.ghz);
         }
+        self.observer.clock(self.now, core, ghz);
     }
 
     /// The core's thread asks for this P-state.
@@ -41,6 +42,7 @@ impl<O: Observer> Machine<O> {
         this.totals.interrupts += 1;
         let done = begin.saturating_add(total.unwrap_or(kept));
         let kept_until = this.stolen_until;
+        self.observer.asks(begin, kept_until, core, wish);
         self.rule(core, Some((kept_until, done)));
         Ok(())
     }
@@ -74,6 +76,9 @@ impl<O: Observer> Machine<O> {
     fn look_at(&mut self, domain: usize, but: Option<usize>) {
         let Some(points) = &self.points else { return };
         let next = points.next(domain);
+        for core in points.cores(domain) {
+            self.observer.rules(self.now, core, points.ruling(domain));
+        }
         for core in points.cores(domain).filter(|core| Some(*core) != but) {
             // Idle cores get theirs when they wake up.
             if self.cores[core].is_active() {

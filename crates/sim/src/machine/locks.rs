@@ -13,6 +13,14 @@ pub(super) struct Lock {
     waiting: VecDeque<usize>,
 }
 
+impl Lock {
+    /// Who has it, and who waits before this thread, in this order.
+    pub(super) fn before(&self, thread: usize) -> impl Iterator<Item = usize> {
+        let waiting = self.waiting.iter().copied().take_while(move |other| *other != thread);
+        self.owner.into_iter().chain(waiting)
+    }
+}
+
 impl<O: Observer> Machine<O> {
     /// The thread takes the lock, or waits for it: whether it has it.
     pub(super) fn takes(&mut self, thread: usize, lock: usize) -> bool {
@@ -39,6 +47,7 @@ impl<O: Observer> Machine<O> {
         held.owner = held.waiting.pop_front();
         if let Some(next) = held.owner {
             self.threads[next].waits_for = None;
+            self.threads[next].wakes = Some(self.now);
             self.queue.add(self.now, Target::Thread { index: short(next) });
         }
         Ok(())

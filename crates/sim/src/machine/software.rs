@@ -1,20 +1,17 @@
 //! What a governor in software does to a core: it hears what runs, takes time, and sets the level.
 
-use dimmer_policy::licence::Demand;
 use dimmer_policy::licence::avxfreq::Counted;
-use dimmer_policy::licence::oracle::{self, Gap, Prices};
-use dimmer_policy::licence::predictive::Region;
+use dimmer_policy::licence::oracle::{self, Prices};
+use dimmer_policy::licence::predictive::{Decision, Region};
+use dimmer_policy::licence::{Change, Demand};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::LicenceLevel;
 
 use super::{L0, Machine, Observer};
 use crate::core::{Act, Running};
 use crate::governor::Software;
-use crate::program::{Extent, Licence, Segment, Step};
+use crate::program::Licence;
 use crate::{Moment, PS};
-
-/// How many steps the oracle looks ahead at most: more than any scenario's gap has.
-const LOOK_AHEAD: usize = 1000;
 
 impl<O: Observer> Machine<O> {
     pub(super) fn call(&mut self, core: usize, call: Licence) {
@@ -89,98 +86,55 @@ impl<O: Observer> Machine<O> {
         if let Software::Absent = self.cores[core].software {
             return;
         }
-        let (asked, had) = (self.cores[core].asked, self.rules.level_of(before));
-        let now_ns = self.now / PS;
-        let held = self.cores[core].wanted();
-        let set = self.cores[core].set;
+        let this = &self.cores[core];
+        let change =
+            Change { asked: this.asked, had: self.rules.level_of(before), held: this.wanted() };
+        let Change { asked, had, held } = change;
         let prices = self.prices(held.max(asked).max(had));
-        let this = &mut self.cores[core];
-        match &mut this.software {
-            Software::Absent | Software::User(_) | Software::AvxFreq(_) => {}
+        let heard = (self.region(core, asked), this.scaled / PS as f64);
+        let decision = match &mut self.cores[core].software {
+            Software::Absent | Software::User(_) | Software::AvxFreq(_) => return,
             Software::Oracle => {
-                let gap = if asked < held { self.gap(core, asked) } else { Gap::default() };
-                let level = oracle::level(asked, held, &gap, &prices);
-                if level != held {
-                    let call_ns = self.call_ns(set, level);
-                    self.steal(core, call_ns, Some(Act::Set(level)));
-                }
+                let level = oracle::runs(&change, || self.gap(core, asked, &prices), &prices);
+                level.map_or(Decision::Keep, Decision::Set)
             }
             Software::Predictive(predictive) => {
-                if asked > L0 {
-                    if had == L0 {
-                        let asks = |running: &&Running| {
-                            self.rules.level_of(&running.segment.demand()) == asked
-                        };
-                        let running = this.slots.iter().flatten().find(asks);
-                        let region = running.map_or_else(Region::default, |running| Region {
-                            thread: running.thread,
-                            code: running.segment.counter,
-                        });
-                        predictive.begins(now_ns, region, this.scaled / PS as f64);
-                    }
-                    this.release = None;
-                    if asked > held {
-                        let call_ns = self.call_ns(set, asked);
-                        self.steal(core, call_ns, Some(Act::Set(asked)));
-                    }
-                } else if had > L0 {
-                    let hold_ns = predictive.ends(now_ns, &prices, self.hold_ns);
-                    let release = self.now.saturating_add(hold_ns.saturating_mul(PS));
-                    this.release = Some(release);
-                    this.scaled = 0.0;
-                }
+                predictive.runs(self.now / PS, &change, heard, &prices, self.hold_ns)
+            }
+        };
+        let this = &mut self.cores[core];
+        if asked == L0 && had > L0 {
+            this.scaled = 0.0;
+        }
+        match decision {
+            Decision::Keep => {}
+            Decision::Hold => this.release = None,
+            Decision::Set(level) => {
+                this.release = None;
+                let from = this.set;
+                let call_ns = self.call_ns(from, level);
+                self.steal(core, call_ns, Some(Act::Set(level)));
+            }
+            Decision::ReleaseAfter(hold_ns) => {
+                this.release = Some(self.now.saturating_add(hold_ns.saturating_mul(PS)));
             }
         }
+    }
+
+    /// Whose code on the core it is that asks for this level.
+    fn region(&self, core: usize, asked: LicenceLevel) -> Region {
+        let asks = |running: &&Running| self.rules.level_of(&running.segment.demand()) == asked;
+        let running = self.cores[core].slots.iter().flatten().find(asks);
+        running.map_or_else(Region::default, |running| Region {
+            thread: running.thread,
+            code: running.segment.counter,
+        })
     }
 
     /// What changes between L0 and this level cost.
     fn prices(&self, level: LicenceLevel) -> Prices {
         let ratio = self.clocks.ghz(level, self.active) / self.clocks.ghz(L0, self.active);
         Prices { changes_ns: self.both_ways_ns(level), slower: (1.0 - ratio).max(0.0) }
-    }
-
-    /// How long it is, at the clock of L0, until something on the core asks for more than this level. Of threads that sleep, or wait
-    /// for their turn or a lock, it is not known where and when they will run: the oracle knows those that run.
-    fn gap(&self, core: usize, asked: LicenceLevel) -> Gap {
-        let ghz = self.clocks.ghz(L0, self.active);
-        let add = |gap: &mut Gap, segment: &Segment, extent: Extent| {
-            let scaled_ns = 1.0 / (segment.ipc * ghz);
-            let each_ns = scaled_ns + segment.memory_ns;
-            let ns = match extent {
-                Extent::Time(span) => span as f64 / PS as f64,
-                Extent::Instructions(n) => n * each_ns,
-            };
-            gap.ns += ns;
-            gap.scaled_ns += ns * scaled_ns / each_ns;
-        };
-        let of_thread = |running: &Running| {
-            let thread = &self.threads[running.thread];
-            let (mut program, mut chance) = (thread.program.copy(), thread.chance.clone());
-            let mut gap = Gap::default();
-            let left = match running.segment.extent {
-                Extent::Time(_) => Extent::Time(running.ends.saturating_sub(self.now)),
-                Extent::Instructions(_) => Extent::Instructions(running.left),
-            };
-            add(&mut gap, &running.segment, left);
-            for _ in 0..LOOK_AHEAD {
-                // At the time at which it will ask: requests come when they come.
-                let then = self.now.saturating_add(picos(gap.ns));
-                match program.next(then, &mut chance) {
-                    Step::Run(next) if self.rules.level_of(&next.demand()) > asked => break,
-                    Step::Run(next) => add(&mut gap, &next, next.extent),
-                    Step::Sleep(span) => gap.ns += span as f64 / PS as f64,
-                    Step::Lock(_)
-                    | Step::Unlock(_)
-                    | Step::Call(_)
-                    | Step::Ask(_)
-                    | Step::Served(_) => {}
-                    Step::End => break,
-                }
-            }
-            gap
-        };
-        let gaps = self.cores[core].slots.iter().flatten().map(of_thread);
-        gaps.min_by(|one, other| one.ns.total_cmp(&other.ns)).unwrap_or_default()
     }
 }
 

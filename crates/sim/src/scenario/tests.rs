@@ -69,6 +69,14 @@ fn whatever_is_wrong_is_told_with_its_place() {
     );
     check("us = 10 }", "us = 1e300 }", "expected a number from 0.000001 to 86400000000");
     check("cpu = 1", "cpu = 2", "thread `t`: `cpu` is 2, but CPUs are 0 to 1");
+    check("cpu = 1", "count = 0", "thread `t`: `count` is 0, expected 1 to 65536");
+    check("cpu = 1", "count = 65_537", "thread `t`: `count` is 65537, expected 1 to 65536");
+    check("cpu = 1", "count = -1", "s.toml: line 13: invalid value");
+    check("cpu = 1", "cpu = 1\ncount = 2", "`count` is 2 from `cpu` 1 on, but CPUs are 0 to 1");
+    let second = "count = 65_536\nsteps = [{ sleep_us = 1 }]\n[[thread]]\nname = \"t\"\ncpu = 1";
+    check("cpu = 1", second, "65537 threads or more, expected at most 65536");
+    check("cpu = 1", "cached_kib = 1_048_577", "`cached_kib` is 1048577, expected 0 to 1048576");
+    check("cpu = 1", "cached_kib = -1", "s.toml: line 13: invalid value");
     check("times = 3", "times = 0", "for ever, but there is no `end_us`");
     check(
         "run = \"scalar\"",
@@ -82,6 +90,35 @@ fn whatever_is_wrong_is_told_with_its_place() {
     check("cores = 2", "cores = 2\nthreads_per_core = 2", "`smt_share` is missing");
     check("times = 3", "requests = \"even\"", "together with `every_us`");
     check("times = 3", "requests = \"often\"", "unknown variant `often`, expected one of `closed`");
+}
+
+#[test]
+fn equal_threads_are_numbered_and_each_has_its_cpu() {
+    let names = |text: &str| -> Vec<(String, Option<usize>)> {
+        let threads = parse(text).unwrap().threads.into_iter();
+        threads.map(|thread| (thread.name, thread.cpu)).collect()
+    };
+    let named = |cpus: &[Option<usize>]| -> Vec<(String, Option<usize>)> {
+        cpus.iter().enumerate().map(|(index, cpu)| (format!("t {}", index + 1), *cpu)).collect()
+    };
+    let two = GOOD.replace("cpu = 1", "count = 2\ncpu = 0");
+    assert_eq!(names(&two), named(&[Some(0), Some(1)]));
+    assert_eq!(names(&GOOD.replace("cpu = 1", "count = 3")), named(&[None; 3]));
+    assert_eq!(names(&GOOD.replace("cpu = 1", "count = 1")), named(&[None]));
+    assert_eq!(names(GOOD), [("t".to_owned(), Some(1))]);
+    // The same as if they were written down one by one.
+    let model = dimmer_processor::model::builtin("i9-7940x").unwrap();
+    let model = Model::parse(Path::new("m"), model).unwrap();
+    let i = GOOD.find("[[thread]]").unwrap();
+    let one = |number: usize| {
+        GOOD[i..]
+            .replace("\"t\"", &format!("\"t {number}\""))
+            .replace("cpu = 1", &format!("cpu = {}", number - 1))
+    };
+    let outcome = |text: &str| {
+        parse(text).unwrap().run(&model, Governor::Hardware, 1, (), &|| false).unwrap().0
+    };
+    assert_eq!(outcome(&two), outcome(&format!("{}{}{}", &GOOD[..i], one(1), one(2))));
 }
 
 #[test]
@@ -101,6 +138,32 @@ fn threads_ask_for_p_states_of_the_model() {
     let error = scenario.run(&model("i7-4770"), Governor::Hardware, 1, (), &|| false).unwrap_err();
     assert!(error.to_string().contains("no P-state `P6`, expected P39, P34"), "{error}");
     check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "or { pstate = NAME }");
+}
+
+/// CPU 1 is free after 5 ms and takes the movable thread, which waits for CPU 0 then, with 256 KiB of the caches: 4096 lines of 47.5 ns.
+#[test]
+fn who_takes_a_thread_over_fetches_what_it_has_in_caches() {
+    let model = |name| {
+        Model::parse(Path::new(name), dimmer_processor::model::builtin(name).unwrap()).unwrap()
+    };
+    let head = &GOOD[..GOOD.find("[[thread]]").unwrap()];
+    let thread =
+        |keys: &str, steps: &str| format!("[[thread]]\nname = \"t\"\n{keys}\nsteps = [{steps}]\n");
+    let run = |us: u32| format!("{{ run = \"scalar\", us = {us} }}");
+    let delayed = |name, cached: &str| {
+        let threads = [
+            thread(cached, &run(8000)),
+            thread("cpu = 0", &format!("{{ sleep_us = 1000 }}, {}", run(6000))),
+            thread("cpu = 1", &run(5000)),
+        ];
+        let scenario = parse(&format!("{head}{}", threads.concat())).unwrap();
+        let run = scenario.run(&model(name), Governor::Hardware, 1, (), &|| false);
+        let cores = run.unwrap().0.cores;
+        [cores[0].delayed, cores[1].delayed]
+    };
+    assert_eq!(delayed("xeon-gold-6130", "cached_kib = 256"), [0, 194_560 * PS]);
+    assert_eq!(delayed("xeon-gold-6130", ""), [0, 0]);
+    assert_eq!(delayed("i9-7940x", "cached_kib = 256"), [0, 0]);
 }
 
 /// A server of 10 us a request: alone, and at 90 % of what it can do, where requests queue up if they come by chance.

@@ -16,12 +16,16 @@ use crate::report::number::length;
 /// If a plot cannot be drawn, which happens in memory and has no cause to fail.
 pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyhow::Result<String> {
     let figures = figures(document).context("cannot draw the comparison")?;
-    let facts = [
+    let mut facts = vec![
         ("Scenario", document.scenario.clone()),
         ("Recreates", document.source.clone()),
         ("Processor", format!("a model of {}", document.model)),
         ("Runs of each governor", length(usize::try_from(document.runs).unwrap_or(usize::MAX))),
     ];
+    let hardware = document.governors.iter().find(|governor| governor.is_hardware());
+    if let Some(joules) = hardware.and_then(|hardware| hardware.joules) {
+        facts.push(("Energy of a run under hardware", joules.told_joules()));
+    }
     let main = html! {
         section {
             h2 { "The comparison" }
@@ -39,6 +43,7 @@ pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyho
          shorter than its period at the first level; `user` is told by the program, `oracle` knows what will run, `predictive` learns it."
             .to_owned(),
     );
+    sentences.extend(document.told_lack());
     let about = ("Dimmer compare", document.scenario.as_str());
     Ok(page(about, &title(document), &sentences, &main, machine).into_string())
 }
@@ -74,6 +79,11 @@ fn figures(document: &Document) -> Result<Vec<Figure>, DrawError> {
     };
     let mut figures =
         vec![plot::ratios("All of the work", "how much faster", &ways(&|one| one.ratio))?];
+    let energies = ways(&|governor| governor.energy_ratio);
+    if !energies.is_empty() {
+        let what = "how much more of it (more is worse)";
+        figures.push(plot::ratios("Energy for the same work", what, &energies)?);
+    }
     let Some(first) = document.governors.first() else { return Ok(figures) };
     for (index, phase) in first.phases.iter().enumerate() {
         let ways = ways(&|governor| governor.phases[index].ratio);

@@ -1,0 +1,262 @@
+//! What the oracle knows: when something on a core will ask for a level, and what runs there until then.
+//!
+//! Each CPU's threads are followed through copies of their programs: the one that runs, those that wait for their turn, those that sleep, and
+//! those that wait for a lock, from when its owner and who waits before them will have given it back. It is foretold as far as programs
+//! say it: at the clock of L0, turns being of the scheduler's length, in the order in which threads become ready. Threads that stay on no
+//! CPU are expected where they last ran. Locks to be taken in future are taken to be free.
+
+use dimmer_policy::licence::oracle::{Gap, Prices};
+use dimmer_processor::units::LicenceLevel;
+
+use super::{L0, Machine, Observer, Thread, software};
+use crate::core::Running;
+use crate::program::{Extent, Program, Segment, Step};
+use crate::sched::{SLICE, Scheduler};
+use crate::{Moment, PS, Random};
+
+/// How many steps it looks ahead at most on each CPU: more than any scenario's gap has.
+const LOOK_AHEAD: usize = 1000;
+
+/// A thread followed into the future. Times are from now on (ns).
+#[derive(Debug)]
+struct Followed {
+    program: Box<dyn Program>,
+    chance: Random,
+    /// When it can run.
+    ready: f64,
+    /// What is left of its code.
+    code: Option<Code>,
+}
+
+/// Code of which something is left.
+#[derive(Clone, Copy, Debug)]
+struct Code {
+    level: LicenceLevel,
+    /// How long it still takes, or when it ends, if that is the time.
+    left: Left,
+    /// Which part of its time depends on the clock.
+    scaled: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    Work(f64),
+    Until(f64),
+}
+
+/// What a CPU will do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Foretold {
+    gap: Gap,
+    /// Whether it ends because something asks for more.
+    is_asked: bool,
+}
+
+/// How far to look.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// For that long.
+    ns: f64,
+    /// Or until so much code has run whose speed depends on the clock.
+    scaled_ns: f64,
+}
+
+impl<O: Observer> Machine<O> {
+    /// How long it is, at the clock of L0, until something on the core asks for more than this level; or as long as it is certain that
+    /// keeping another one would not pay.
+    pub(super) fn gap(&self, core: usize, asked: LicenceLevel, prices: &Prices) -> Gap {
+        let cpus = self.cores[core].slots.len();
+        let pays_ns =
+            if prices.slower > 0.0 { prices.changes_ns / prices.slower } else { f64::MAX };
+        let limits = Limits { ns: f64::MAX, scaled_ns: pays_ns * cpus as f64 };
+        let look =
+            |limits: Limits| (0..cpus).map(move |slot| self.foretell(core, slot, asked, limits));
+        let asks = look(limits).filter(|cpu| cpu.is_asked).map(|cpu| cpu.gap.ns);
+        let first = asks.min_by(f64::total_cmp);
+        let limits = Limits { ns: first.unwrap_or(f64::MAX), ..limits };
+        let (mut gap, mut busy) = (Gap::default(), 0.0);
+        for cpu in look(limits) {
+            gap.ns = gap.ns.max(cpu.gap.ns);
+            gap.scaled_ns += cpu.gap.scaled_ns;
+            busy += f64::from(u8::from(cpu.gap.scaled_ns > 0.0));
+        }
+        // Of several hardware threads, what each loses on average.
+        gap.scaled_ns /= f64::max(busy, 1.0);
+        gap
+    }
+
+    /// What a CPU will do until something there asks for more than this level.
+    fn foretell(&self, core: usize, slot: usize, asked: LicenceLevel, limits: Limits) -> Foretold {
+        let running = self.cores[core].slots[slot].as_ref();
+        let mut threads = self.followed(self.cpu(core, slot), running);
+        let mut foretold = Foretold::default();
+        let Gap { ns: now, scaled_ns } = &mut foretold.gap;
+        // The one that has its turn, and when that ends if others wait.
+        let mut turn = running.map(|running| (0, self.ns_until(running.slice_ends)));
+        for _ in 0..LOOK_AHEAD {
+            if *now >= limits.ns || *scaled_ns > limits.scaled_ns {
+                break;
+            }
+            let Some((this, turn_ends)) = turn.or_else(|| Some((first(&threads)?, f64::MAX)))
+            else {
+                break;
+            };
+            let waits = |(index, other): (usize, &Followed)| (index != this).then_some(other.ready);
+            let other = threads.iter().enumerate().filter_map(waits).fold(f64::MAX, f64::min);
+            let thread = &mut threads[this];
+            *now = now.max(thread.ready);
+            let slice_ends = other.max(*now) + SLICE as f64 / PS as f64;
+            turn = Some((this, turn_ends.min(slice_ends)));
+            let Some(code) = &mut thread.code else {
+                let then = self.now.saturating_add(software::picos(*now));
+                match thread.program.next(then, &mut thread.chance) {
+                    Step::Run(segment) => thread.code = Some(self.code(&segment, *now)),
+                    Step::Sleep(span) => {
+                        thread.ready = *now + span as f64 / PS as f64;
+                        turn = None;
+                    }
+                    Step::End => {
+                        threads.remove(this);
+                        turn = None;
+                    }
+                    Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
+                    Step::Served(_) => {}
+                }
+                continue;
+            };
+            if code.level > asked {
+                foretold.is_asked = true;
+                break;
+            }
+            let whole = match code.left {
+                Left::Work(ns) => ns,
+                Left::Until(end) => (end - *now).max(0.0),
+            };
+            let turn_ends = turn_ends.min(slice_ends);
+            let span = whole.min(turn_ends - *now).min(limits.ns - *now).max(0.0);
+            *now += span;
+            *scaled_ns += span * code.scaled;
+            if span >= whole {
+                thread.code = None;
+            } else {
+                code.left = match code.left {
+                    Left::Work(ns) => Left::Work(ns - span),
+                    until => until,
+                };
+                thread.ready = *now;
+                turn = None;
+            }
+        }
+        foretold
+    }
+
+    /// The threads that will run on this CPU, the one that does first.
+    fn followed(&self, cpu: usize, running: Option<&Running>) -> Vec<Followed> {
+        let of = |thread: &Thread, ready: f64, code: Option<&Running>| Followed {
+            program: thread.program.copy(),
+            chance: thread.chance.clone(),
+            ready,
+            code: code.map(|running| self.rest(running)),
+        };
+        let runs = running.map(|running| of(&self.threads[running.thread], 0.0, Some(running)));
+        let is_running = |index: usize| running.is_some_and(|running| running.thread == index);
+        let others = self.threads.iter().enumerate().filter_map(|(index, thread)| {
+            let home = thread.pinned.or_else(|| self.scheduler.home(index));
+            if home != Some(cpu) || is_running(index) {
+                return None;
+            }
+            Some(of(thread, self.ready_in(index)?, thread.interrupted.as_ref()))
+        });
+        runs.into_iter().chain(others).collect()
+    }
+
+    /// When a thread that does not run can (ns from now on), as far as it is known.
+    fn ready_in(&self, index: usize) -> Option<f64> {
+        let thread = &self.threads[index];
+        match (thread.waits_for, thread.wakes) {
+            (Some(lock), _) => self.locks.get(lock)?.before(index).try_fold(0.0, |now, holder| {
+                let waits = &self.threads[holder];
+                let begins = if waits.waits_for == Some(lock) { now } else { self.begins(holder)? };
+                self.gives_back(holder, lock, begins.max(now))
+            }),
+            (None, Some(wakes)) => Some(self.ns_until(wakes)),
+            (None, None) => thread.interrupted.is_some().then_some(0.0),
+        }
+    }
+
+    /// When the owner of a lock goes on.
+    fn begins(&self, owner: usize) -> Option<f64> {
+        let thread = &self.threads[owner];
+        if thread.waits_for.is_some() {
+            return None;
+        }
+        Some(thread.wakes.map_or(0.0, |wakes| self.ns_until(wakes)))
+    }
+
+    /// When a thread that goes on then gives a lock back.
+    fn gives_back(&self, index: usize, lock: usize, begins: f64) -> Option<f64> {
+        let thread = &self.threads[index];
+        let running = self.cores.iter().find_map(|core| {
+            let running = core.slots.iter().flatten().find(|running| running.thread == index)?;
+            // Counted up to when its core was last looked at.
+            let left = running.left - running.rate * (self.now - core.since) as f64;
+            Some(Running { left: left.max(0.0), ..*running })
+        });
+        let code = running.or(thread.interrupted).map(|running| self.rest(&running));
+        let (mut program, mut chance) = (thread.program.copy(), thread.chance.clone());
+        let after = |now: f64, code: Code| match code.left {
+            Left::Work(ns) => now + ns,
+            Left::Until(end) => now.max(end),
+        };
+        let mut now = code.map_or(begins, |code| after(begins, code));
+        for _ in 0..LOOK_AHEAD {
+            let then = self.now.saturating_add(software::picos(now));
+            match program.next(then, &mut chance) {
+                Step::Run(segment) => now = after(now, self.code(&segment, now)),
+                Step::Sleep(span) => now += span as f64 / PS as f64,
+                Step::Unlock(of) if of == lock => return Some(now),
+                Step::End => return None,
+                Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
+                Step::Served(_) => {}
+            }
+        }
+        None
+    }
+
+    /// What is left of code that has begun.
+    fn rest(&self, running: &Running) -> Code {
+        let extent = match running.segment.extent {
+            Extent::Time(_) => Extent::Time(running.ends.saturating_sub(self.now)),
+            Extent::Instructions(_) => Extent::Instructions(running.left),
+        };
+        self.code(&Segment { extent, ..running.segment }, 0.0)
+    }
+
+    /// Code that begins then.
+    fn code(&self, segment: &Segment, now: f64) -> Code {
+        let scaled_ns = 1.0 / (segment.ipc * self.clocks.ghz(L0, self.active));
+        let each_ns = scaled_ns + segment.memory_ns;
+        Code {
+            level: self.rules.level_of(&segment.demand()),
+            left: match segment.extent {
+                Extent::Time(span) => Left::Until(now + span as f64 / PS as f64),
+                Extent::Instructions(n) => Left::Work(n * each_ns),
+            },
+            scaled: scaled_ns / each_ns,
+        }
+    }
+
+    /// How long it is until then (ns).
+    fn ns_until(&self, moment: Moment) -> f64 {
+        if moment == Moment::MAX {
+            return f64::MAX;
+        }
+        moment.saturating_sub(self.now) as f64 / PS as f64
+    }
+}
+
+/// Whose turn it is, if nobody has it: that of whoever is ready first.
+fn first(threads: &[Followed]) -> Option<usize> {
+    let ready = |index: &usize| threads[*index].ready;
+    (0..threads.len()).min_by(|one, other| ready(one).total_cmp(&ready(other)))
+}

@@ -1,0 +1,101 @@
+//! What it takes a CPU to take over a thread from another one: the kernel's work, and caches that are cold.
+//!
+//! What the thread has in the second-level cache of the core that it leaves comes over line by line, one after the other, at the model's price
+//! of a cache line between the two cores: as long as it can take. What lies beyond that cache is as far away from one core as from the
+//! other. Where the model does not know a price, there is none.
+
+use dimmer_processor::model::Model;
+
+use super::{index, software};
+use crate::Moment;
+
+/// Bytes of a cache line, of all processors that models describe.
+const LINE: u64 = 64;
+
+/// Prices of moving threads.
+#[derive(Clone, Debug)]
+pub(super) struct Moves {
+    /// The kernel's work (ps).
+    kernel: Moment,
+    /// A cache line within a cluster, within a package, and between packages (ns).
+    lines: [f64; 3],
+    /// How many lines a core has to itself.
+    most_lines: u64,
+    of_package: usize,
+    /// The cluster of each core of a package; none: cores that no cluster has.
+    clusters: Vec<Option<usize>>,
+}
+
+impl Moves {
+    pub(super) fn new(model: &Model) -> Self {
+        let price = |kind: &str| {
+            let known = model.moves.iter().find(|one| one.kind == kind);
+            known.map_or(0.0, |one| one.ns.value)
+        };
+        let l2 = model.shape.l2_kib.as_ref().map(|kib| kib.value.saturating_mul(1024 / LINE));
+        let of_package = model.shape.cores.as_ref().map_or(u32::MAX, |cores| cores.value);
+        let clusters = model.clusters.iter().enumerate();
+        let cores = clusters.flat_map(|(number, cluster)| {
+            std::iter::repeat_n(Some(number), index(cluster.cores.value))
+        });
+        Self {
+            kernel: software::picos(price("thread by the kernel")),
+            lines: [
+                price("cache-line within a cluster"),
+                price("cache-line within a package"),
+                price("cache-line between packages"),
+            ],
+            most_lines: l2.unwrap_or(u64::MAX),
+            of_package: index(of_package).max(1),
+            clusters: cores.collect(),
+        }
+    }
+
+    /// What it takes a core to take over a thread that has so much in the caches of another one, or of its own (ps).
+    pub(super) fn take_over(&self, from: usize, to: usize, cached_kib: u64) -> Moment {
+        let cluster = |core: usize| self.clusters.get(core % self.of_package).copied().flatten();
+        let [within_cluster, within_package, between_packages] = self.lines;
+        let line_ns = match () {
+            () if from == to => 0.0,
+            () if from / self.of_package != to / self.of_package => between_packages,
+            () if cluster(from).is_some() && cluster(from) == cluster(to) => within_cluster,
+            () => within_package,
+        };
+        let lines = cached_kib.saturating_mul(1024 / LINE).min(self.most_lines);
+        self.kernel.saturating_add(software::picos(lines as f64 * line_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dimmer_processor::model::builtin;
+
+    use super::*;
+    use crate::PS;
+
+    fn moves(name: &str) -> Moves {
+        Moves::new(&Model::parse(Path::new(name), builtin(name).unwrap()).unwrap())
+    }
+
+    /// 6682 ns of the kernel; a line takes 45.5 ns within a module and 240 between them.
+    #[test]
+    fn lines_cost_by_where_they_are() {
+        let fx = moves("fx-8120");
+        assert_eq!(fx.take_over(0, 0, 64), 6_682 * PS);
+        assert_eq!(fx.take_over(2, 3, 0), 6_682 * PS);
+        assert_eq!(fx.take_over(2, 3, 64), (6_682 + 1024 * 45) * PS + 1024 * PS / 2);
+        assert_eq!(fx.take_over(1, 2, 64), (6_682 + 1024 * 240) * PS);
+        // Of 4 MiB, half was never in the second-level cache.
+        assert_eq!(fx.take_over(1, 2, 4096), fx.take_over(1, 2, 2048));
+    }
+
+    #[test]
+    fn what_a_model_does_not_know_costs_nothing() {
+        assert_eq!(moves("i9-7940x").take_over(0, 1, 1024), 0);
+        // The kernel's work is not known, but lines.
+        assert_eq!(moves("xeon-gold-6130").take_over(0, 1, 256), 194_560 * PS);
+        assert_eq!(moves("xeon-gold-6130").take_over(0, 16, 256), 0);
+    }
+}

@@ -1,0 +1,53 @@
+//! A thread of the machine, and what it has done.
+
+use hdrhistogram::Histogram;
+
+use crate::core::Running;
+use crate::program::Program;
+use crate::{Moment, PS, Random};
+
+/// What a thread has done, by the counters of its segments.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ThreadTotals {
+    /// Its name.
+    pub name: String,
+    /// Instructions.
+    pub instructions: Vec<f64>,
+    /// Time on a core, standing still and interrupts included (ps).
+    pub time: Vec<Moment>,
+    /// When it finished (ps).
+    pub finished: Option<Moment>,
+    /// Latencies of requests (ns), if there were any; to three digits, up to an hour, longer ones counted as that.
+    pub latencies: Option<Box<Histogram<u64>>>,
+}
+
+impl ThreadTotals {
+    /// The longest latency that is told apart (ns).
+    const LONGEST_NS: u64 = 3_600_000_000_000;
+
+    pub(super) fn served(&mut self, latency: Moment) {
+        let new = || Histogram::new_with_max(Self::LONGEST_NS, 3).ok().map(Box::new);
+        if self.latencies.is_none() {
+            self.latencies = new();
+        }
+        if let Some(latencies) = &mut self.latencies {
+            latencies.saturating_record(latency / PS);
+        }
+    }
+}
+
+/// A thread: what it does, and what it waits for.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) program: Box<dyn Program>,
+    pub(super) chance: Random,
+    pub(super) pinned: Option<usize>,
+    /// What it has in its core's caches (KiB).
+    pub(super) cached_kib: u64,
+    /// What is left of its segment while it waits for a CPU.
+    pub(super) interrupted: Option<Running>,
+    pub(super) waits_for: Option<usize>,
+    /// When it wakes up, or has woken up, until it runs.
+    pub(super) wakes: Option<Moment>,
+    pub(super) totals: ThreadTotals,
+}
