@@ -25,11 +25,14 @@ use server::Server;
 use site::Site;
 
 pub use load::{CONNECTIONS, Load};
-pub use site::{DOCUMENT_BYTES, TLS_CIPHER};
+pub use site::{DOCUMENT_BYTES, Tls};
 pub use tools::{Tools, install, install_command, missing};
 
 /// Load before each measured one: connections are made, caches filled, hooks in place.
 const WARM_UP_SECONDS: u32 = 1;
+
+/// Load after each measured one, whose answers are compared with the document.
+const CHECK_SECONDS: u32 = 1;
 
 /// Which CPU each side has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +109,8 @@ impl Experiment {
     ///
     /// # Errors
     /// [`BenchError`]; nothing is left then.
-    pub fn prepare(root: &Root, tools: Tools, cpus: Cpus) -> Result<Self, BenchError> {
-        let site = Site::make(&tools, cpus.server)?;
+    pub fn prepare(root: &Root, tools: Tools, cpus: Cpus, tls: Tls) -> Result<Self, BenchError> {
+        let site = Site::make(&tools, cpus.server, tls)?;
         let _pinned = affinity::pin(root, cpus.load)?;
         Ok(Self { tools, cpus, site, _pinned })
     }
@@ -137,11 +140,15 @@ impl Experiment {
     ) -> Result<Run, BenchError> {
         let root = Root::live();
         let server = Server::start(&root, &self.tools, &self.site, prefix, interrupt)?;
-        let load = |seconds| load::run(&self.tools, &self.site.url(), seconds, interrupt);
+        let url = self.site.url();
+        let load = |seconds| load::run(&self.tools, &url, seconds, None, interrupt);
         load(WARM_UP_SECONDS)?;
         let before = server.worker(&root)?;
         let seen = load(seconds)?;
         let after = server.worker(&root)?;
+        let check = self.site.check()?;
+        let checked = load::run(&self.tools, &url, CHECK_SECONDS, Some(&check), interrupt)?;
+        let seen = Load { checked: checked.checked, wrong: checked.wrong, ..seen };
         server.end(interrupt)?;
         Ok(Run { load: seen, on_cpu: between(&before, &after) })
     }

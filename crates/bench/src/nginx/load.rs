@@ -1,5 +1,6 @@
 //! The load: `wrk`, and what it says.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,10 @@ pub const CONNECTIONS: u32 = 16;
 /// How much longer than it was told the tool may take before it is ended.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// What the script that compares prints before its numbers.
+pub(super) const CHECKED: &str = "Checked:";
+pub(super) const WRONG: &str = "Wrong:";
+
 /// What came back.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
@@ -28,6 +33,10 @@ pub struct Load {
     pub socket_errors: u64,
     /// Answers with a status other than success or redirection.
     pub bad_responses: u64,
+    /// Answers that were compared with the document, after the measured ones.
+    pub checked: u64,
+    /// Those that differ from it.
+    pub wrong: u64,
 }
 
 impl Load {
@@ -43,6 +52,7 @@ impl Load {
         let bytes = bytes(rest.split_once(", ")?.1.strip_suffix(" read")?)?;
         let errors = after("Socket errors:").unwrap_or_default().split(", ");
         let errors = errors.filter_map(|error| error.rsplit(' ').next()?.parse::<u64>().ok());
+        let number = |name| after(name).and_then(|number| number.parse().ok()).unwrap_or_default();
         Some(Self {
             requests,
             requests_per_s: after("Requests/sec:")?.parse().ok()?,
@@ -52,13 +62,15 @@ impl Load {
                 Some(number) => number.parse().ok()?,
                 None => 0,
             },
+            checked: number(CHECKED),
+            wrong: number(WRONG),
         })
     }
 
     /// Everything that must be zero.
     #[must_use]
     pub fn errors(&self) -> u64 {
-        self.socket_errors.saturating_add(self.bad_responses)
+        self.socket_errors.saturating_add(self.bad_responses).saturating_add(self.wrong)
     }
 }
 
@@ -76,17 +88,21 @@ fn bytes(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * 1024_f64.powi(factor))
 }
 
-/// Loads `url` for so many seconds.
+/// Loads `url` for so many seconds; by a script, if there is one, which compares the answers.
 pub(super) fn run(
     tools: &Tools,
     url: &str,
     seconds: u32,
+    check: Option<&Path>,
     interrupt: &Interrupt,
 ) -> Result<Load, BenchError> {
     let mut command = Command::new(&tools.setpriv);
     command.args(["--pdeathsig", "TERM", "--"]).arg(&tools.wrk);
     command.arg("-t1").arg(format!("-c{CONNECTIONS}")).arg(format!("-d{seconds}s"));
-    command.args(["-H", "Accept-Encoding: gzip"]).arg(url);
+    match check {
+        Some(script) => command.arg("-s").arg(script).arg(url),
+        None => command.args(["-H", "Accept-Encoding: gzip"]).arg(url),
+    };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(BenchError::system("run wrk"))?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(seconds)) + PATIENCE;

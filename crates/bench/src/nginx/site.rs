@@ -3,17 +3,67 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use dimmer_processor::units::CpuId;
 use tempfile::TempDir;
 
+use super::load::{CHECKED, WRONG};
 use super::tools::Tools;
 use crate::BenchError;
 
-/// The only cipher, as TLS 1.3 calls it.
-pub const TLS_CIPHER: &str = "TLS_CHACHA20_POLY1305_SHA256";
+/// What encrypts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// ChaCha20-Poly1305, with connections that are kept.
+    #[default]
+    ChaCha,
+    /// AES-128-GCM, likewise.
+    Aes,
+    /// AES-128-GCM, with a connection for each request and a key of RSA, whose signature the handshake needs.
+    Rsa,
+}
+
+impl Tls {
+    /// The only cipher, as TLS 1.3 calls it.
+    #[must_use]
+    pub const fn cipher(self) -> &'static str {
+        match self {
+            Self::ChaCha => "TLS_CHACHA20_POLY1305_SHA256",
+            Self::Aes | Self::Rsa => "TLS_AES_128_GCM_SHA256",
+        }
+    }
+
+    /// The same for TLS 1.2.
+    const fn older_cipher(self) -> &'static str {
+        match self {
+            Self::ChaCha => "ECDHE-ECDSA-CHACHA20-POLY1305",
+            Self::Aes => "ECDHE-ECDSA-AES128-GCM-SHA256",
+            Self::Rsa => "ECDHE-RSA-AES128-GCM-SHA256",
+        }
+    }
+
+    /// What the configuration says of connections.
+    const fn connections(self) -> &'static str {
+        match self {
+            Self::ChaCha | Self::Aes => "keepalive_timeout 65;\n    keepalive_requests 1000;",
+            Self::Rsa => {
+                "keepalive_timeout 0;\n    ssl_session_cache off;\n    ssl_session_tickets off;"
+            }
+        }
+    }
+
+    /// How `openssl req` makes the key.
+    const fn key(self) -> &'static [&'static str] {
+        match self {
+            Self::ChaCha | Self::Aes => {
+                &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+            }
+            Self::Rsa => &["-newkey", "rsa:2048"],
+        }
+    }
+}
 
 /// At least so long is the document: some 8 kB when gzip is done with it. A page of text, tens of kB.
 pub const DOCUMENT_BYTES: usize = 24 << 10;
@@ -37,17 +87,17 @@ pub(super) struct Site {
 
 impl Site {
     /// Makes it, for a worker on `cpu`.
-    pub(super) fn make(tools: &Tools, cpu: CpuId) -> Result<Self, BenchError> {
+    pub(super) fn make(tools: &Tools, cpu: CpuId, tls: Tls) -> Result<Self, BenchError> {
         let directory = tempfile::Builder::new().prefix("dimmer-nginx-").tempdir();
         let directory = directory.map_err(BenchError::system("make a temporary directory"))?;
         let port = free_port().map_err(BenchError::system("find a free port"))?;
         let site = Self { directory, port };
         let is_root = rustix::process::geteuid().is_root();
-        site.write("nginx.conf", &configuration(site.directory(), port, cpu, is_root))?;
+        site.write("nginx.conf", &configuration(site.directory(), port, cpu, is_root, tls))?;
         fs::create_dir(site.directory().join("www"))
             .map_err(BenchError::system("make a directory for the document"))?;
         site.write("www/index.html", &document())?;
-        certificate(tools, site.directory())?;
+        certificate(tools, site.directory(), tls)?;
         Ok(site)
     }
 
@@ -63,6 +113,36 @@ impl Site {
         format!("https://127.0.0.1:{}/index.html", self.port)
     }
 
+    /// Writes the script by which wrk compares answers with the document.
+    pub(super) fn check(&self) -> Result<PathBuf, BenchError> {
+        let document = self.directory().join("www/index.html");
+        let text = format!(
+            "local threads = {{}}
+function setup(thread) table.insert(threads, thread) end
+function init()
+  local file = io.open({document:?}, \"rb\")
+  expected = file:read(\"*a\")
+  file:close()
+  checked, wrong = 0, 0
+end
+function response(status, headers, body)
+  checked = checked + 1
+  if body ~= expected then wrong = wrong + 1 end
+end
+function done()
+  local checked, wrong = 0, 0
+  for _, thread in ipairs(threads) do
+    checked, wrong = checked + thread:get(\"checked\"), wrong + thread:get(\"wrong\")
+  end
+  print(\"{CHECKED} \" .. checked)
+  print(\"{WRONG} \" .. wrong)
+end
+"
+        );
+        self.write("check.lua", &text)?;
+        Ok(self.directory().join("check.lua"))
+    }
+
     fn write(&self, name: &str, text: &str) -> Result<(), BenchError> {
         let file = self.directory().join(name);
         fs::write(&file, text).map_err(BenchError::system(format!("write {}", file.display())))
@@ -75,10 +155,11 @@ fn free_port() -> std::io::Result<u16> {
 }
 
 /// The server's configuration: as distributions have it (master and worker, `sendfile`, connections kept
-/// for 1000 requests, gzip at its own level), with one worker, one cipher and no files outside `directory`.
+/// for 1000 requests but for handshakes, gzip at its own level), with one worker, one cipher and no files outside `directory`.
 ///
 /// The directory is the user's alone, so a worker that root starts stays root (`user`).
-fn configuration(directory: &Path, port: u16, cpu: CpuId, is_root: bool) -> String {
+fn configuration(directory: &Path, port: u16, cpu: CpuId, is_root: bool, tls: Tls) -> String {
+    let (cipher, older, connections) = (tls.cipher(), tls.older_cipher(), tls.connections());
     let directory = directory.display();
     let user = if is_root { "user root;\n" } else { "" };
     // nginx wants a digit for each CPU, the last one for the first.
@@ -99,8 +180,7 @@ http {{
     access_log off;
     sendfile on;
     tcp_nopush on;
-    keepalive_timeout 65;
-    keepalive_requests 1000;
+    {connections}
     gzip on;
     gzip_min_length 20;
     client_body_temp_path \"{directory}/body\";
@@ -114,8 +194,8 @@ http {{
         ssl_certificate \"{directory}/certificate.pem\";
         ssl_certificate_key \"{directory}/key.pem\";
         ssl_protocols TLSv1.2 TLSv1.3;
-        ssl_ciphers ECDHE-ECDSA-CHACHA20-POLY1305;
-        ssl_conf_command Ciphersuites {TLS_CIPHER};
+        ssl_ciphers {older};
+        ssl_conf_command Ciphersuites {cipher};
     }}
 }}
 "
@@ -141,10 +221,10 @@ fn document() -> String {
     text
 }
 
-/// A certificate for two days that nobody trusts, and its key, on the curve that most sites use.
-fn certificate(tools: &Tools, directory: &Path) -> Result<(), BenchError> {
+/// A certificate for two days that nobody trusts, and its key, on the curve that most sites use or of RSA.
+fn certificate(tools: &Tools, directory: &Path, tls: Tls) -> Result<(), BenchError> {
     let mut command = Command::new(&tools.openssl);
-    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    command.args(["req", "-x509"]).args(tls.key());
     command.args(["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout"]);
     command.arg(directory.join("key.pem")).arg("-out").arg(directory.join("certificate.pem"));
     let output =
@@ -162,14 +242,14 @@ mod tests {
 
     #[test]
     fn worker_is_bound_to_its_cpu() {
-        let text = |cpu| configuration(Path::new("/d"), 8443, CpuId::new(cpu), false);
+        let text = |cpu| configuration(Path::new("/d"), 8443, CpuId::new(cpu), false, Tls::ChaCha);
         assert!(text(0).contains("\nworker_cpu_affinity 1;\n"));
         assert!(text(5).contains("\nworker_cpu_affinity 100000;\n"));
     }
 
     #[test]
     fn configuration_has_one_cipher_and_stays_in_its_directory() {
-        let text = configuration(Path::new("/a b"), 8443, CpuId::new(1), false);
+        let text = configuration(Path::new("/a b"), 8443, CpuId::new(1), false, Tls::ChaCha);
         for line in [
             "master_process on;",
             "worker_processes 1;",
@@ -189,8 +269,9 @@ mod tests {
             assert!(is_inside || text[..at].ends_with("text"), "{}", &text[at..]);
         }
         assert!(!text.contains("user "));
-        let text = configuration(Path::new("/d"), 8443, CpuId::new(1), true);
+        let text = configuration(Path::new("/d"), 8443, CpuId::new(1), true, Tls::Rsa);
         assert!(text.starts_with("user root;\ndaemon off;\n"));
+        assert!(text.contains("keepalive_timeout 0;") && text.contains("ECDHE-RSA-AES128-GCM"));
     }
 
     #[test]

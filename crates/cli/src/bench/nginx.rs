@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use dimmer_bench::BenchError;
-use dimmer_bench::nginx::{Cpus, Experiment, Run, Tools};
+use dimmer_bench::nginx::{Cpus, Experiment, Run, Tls, Tools};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
@@ -16,7 +16,7 @@ use dimmer_host::root::Root;
 use serde::Deserialize;
 
 use super::{NAMES, OBSERVE, end, prefixes, progress};
-use crate::args::BenchNginx;
+use crate::args::{self, BenchNginx};
 use crate::launch;
 use crate::output::{self, Output};
 use document::Report;
@@ -34,7 +34,8 @@ pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCod
         Ok(measured) => measured,
     };
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let report = Report::new(&machine, &versions, cpus, arguments.seconds, &measured);
+    let report =
+        Report::new(&machine, &versions, (cpus, tls(arguments.tls)), arguments.seconds, &measured);
     let rendered = serde_json::to_string_pretty(&report)? + "\n";
     match json {
         Some(json) if json.is_standard() => json.write(&rendered)?,
@@ -69,6 +70,15 @@ fn tools() -> anyhow::Result<Tools> {
         .with_context(|| format!("still missing: {}", dimmer_bench::nginx::missing().join(", ")))
 }
 
+/// What encrypts.
+fn tls(asked: args::Tls) -> Tls {
+    match asked {
+        args::Tls::Chacha => Tls::ChaCha,
+        args::Tls::Aes => Tls::Aes,
+        args::Tls::Rsa => Tls::Rsa,
+    }
+}
+
 /// What all turns gave.
 struct Measured {
     /// For each of [`NAMES`] that is taken, its run in every round.
@@ -85,7 +95,7 @@ fn measure(
     arguments: &BenchNginx,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Measured> {
-    let experiment = Experiment::prepare(root, tools, cpus)?;
+    let experiment = Experiment::prepare(root, tools, cpus, tls(arguments.tls))?;
     let observed = experiment.directory().join("observe.json");
     // The server's CPU and the one that its calls are moved to; this command keeps to the load's.
     let (server, away) = (cpus.server, cpus.away);

@@ -1,7 +1,7 @@
 //! The wire format of `dimmer bench nginx --json`, schema `dimmer/bench-nginx/1`; `docs/bench-json.md`
 //! describes every key.
 
-use dimmer_bench::nginx::{CONNECTIONS, Cpus, DOCUMENT_BYTES, Run, TLS_CIPHER};
+use dimmer_bench::nginx::{CONNECTIONS, Cpus, DOCUMENT_BYTES, Run, Tls};
 use dimmer_bench::pairs::{self, Verdict};
 use dimmer_host::machine::Machine;
 use dimmer_probe::stats::{Estimate, Samples};
@@ -21,7 +21,9 @@ pub(super) struct Report {
     kernel: Option<String>,
     pub(super) versions: Vec<String>,
     pub(super) cpus: CpusEntry,
-    cipher: &'static str,
+    pub(super) cipher: &'static str,
+    /// Whether connections are kept for many requests.
+    pub(super) is_kept: bool,
     document_bytes: usize,
     connections: u32,
     pub(super) rounds: usize,
@@ -56,6 +58,9 @@ pub(super) struct Way {
     pub(super) busy_ratio: Option<Estimate>,
     pub(super) socket_errors: u64,
     pub(super) bad_responses: u64,
+    /// Answers that were compared with the document, and those that differ.
+    pub(super) checked: u64,
+    pub(super) wrong: u64,
     runs: Vec<RunEntry>,
 }
 
@@ -102,7 +107,7 @@ impl Report {
     pub(super) fn new(
         machine: &Machine,
         versions: &[String],
-        cpus: Cpus,
+        (cpus, tls): (Cpus, Tls),
         seconds: u32,
         measured: &Measured,
     ) -> Self {
@@ -125,12 +130,13 @@ impl Report {
                 same_core: cpus.same_core,
                 away: (measured.ways.len() > BORROW).then(|| cpus.away.index()),
             },
-            cipher: TLS_CIPHER,
+            cipher: tls.cipher(),
+            is_kept: tls != Tls::Rsa,
             document_bytes: DOCUMENT_BYTES,
             connections: CONNECTIONS,
             rounds: measured.ways[PLAIN].len(),
             seconds,
-            errors: ways.iter().map(|way| way.socket_errors + way.bad_responses).sum(),
+            errors: ways.iter().map(Way::errors).sum(),
             conclusion: conclusion(&differences, &forecast, cpus),
             ways,
             differences,
@@ -155,8 +161,17 @@ impl Way {
             busy_ratio: of(Run::busy_ratio),
             socket_errors: runs.iter().map(|run| run.load.socket_errors).sum(),
             bad_responses: runs.iter().map(|run| run.load.bad_responses).sum(),
+            checked: runs.iter().map(|run| run.load.checked).sum(),
+            wrong: runs.iter().map(|run| run.load.wrong).sum(),
             runs: entries.map(|(round, run)| RunEntry::new(run, forecast(round))).collect(),
         }
+    }
+}
+
+impl Way {
+    /// Requests that failed, or had another answer than the document.
+    pub(super) fn errors(&self) -> u64 {
+        self.socket_errors + self.bad_responses + self.wrong
     }
 }
 

@@ -17,6 +17,9 @@ pub(super) fn render(report: &Report, width: u16) -> String {
     let mut text = format!("{}\n", report.processor);
     // Writing to a string cannot fail, here and below.
     let _ = writeln!(text, "{}", report.versions.join("; "));
+    let kept =
+        if report.is_kept { "connections are kept" } else { "a connection for each request" };
+    let _ = writeln!(text, "{}, {kept}.", report.cipher);
     let cores = if report.cpus.same_core { "two threads of one core" } else { "two cores" };
     let _ = writeln!(
         text,
@@ -41,6 +44,16 @@ pub(super) fn render(report: &Report, width: u16) -> String {
         let _ = writeln!(text, "\nForecast less what narrow gave back: {points}.");
     }
     let _ = writeln!(text, "\n{}", textwrap::fill(&report.conclusion, usize::from(width)));
+    let checked: u64 = report.ways.iter().map(|way| way.checked).sum();
+    let _ = writeln!(
+        text,
+        "{} answers were compared with the document: {}.",
+        grouped(checked as f64, 0),
+        match report.ways.iter().map(|way| way.wrong).sum::<u64>() {
+            0 => "all are the same".to_owned(),
+            wrong => format!("{wrong} differ"),
+        }
+    );
     if report.errors > 0 {
         let _ = writeln!(text, "{} requests failed: this result is worth nothing.", report.errors);
     }
@@ -74,6 +87,6 @@ fn row(report: &Report, way: &Way) -> Vec<String> {
         change.unwrap_or_default(),
         shown(&way.requests_per_s, 0, ""),
         way.busy_ratio.map(|busy| percent(busy.median)).unwrap_or_default(),
-        grouped((way.socket_errors + way.bad_responses) as f64, 0),
+        grouped(way.errors() as f64, 0),
     ]
 }
