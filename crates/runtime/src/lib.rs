@@ -12,6 +12,7 @@
 
 mod bell;
 mod cores;
+mod doze;
 mod fork;
 mod futex;
 mod job;

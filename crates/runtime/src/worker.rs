@@ -258,8 +258,9 @@ impl Shared {
                 self.is_held_up.store(false, Ordering::Relaxed);
             }
             let mut begin = None;
+            let mut turns = TURNS;
             let is_idle = loop {
-                if (0..TURNS).any(|_| self.look()) {
+                if (0..turns).any(|_| self.look()) {
                     break false;
                 }
                 self.own.0.settle();
@@ -268,6 +269,7 @@ impl Shared {
                 if since.elapsed() >= patience.0 {
                     break true;
                 }
+                turns = if self.doze() { 1 } else { TURNS };
             };
             if self.must_end.load(Ordering::SeqCst) {
                 // Work that nobody waits for, as its owner has forgotten it.
@@ -279,6 +281,13 @@ impl Shared {
                 self.bell.0.sleep(|| self.must_end.load(Ordering::SeqCst) || self.look());
             }
         }
+    }
+
+    /// Waits for the only lane to change, as [`Word::doze`](crate::word::Word::doze) does. Where there are more, a processor cannot
+    /// watch them all.
+    fn doze(&self) -> bool {
+        let is_idle = |word| word != CALL && word != TRAVEL;
+        self.used.load(Ordering::Relaxed) == 1 && self.lanes[0].word.doze(is_idle)
     }
 
     /// Looks at each lane once, and does what is there; whether there was anything.
