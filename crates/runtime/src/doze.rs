@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(processor(!(1 << 5), !(1 << 29)), Instruction::Pause);
     }
 
-    /// The instructions of a function, from its first to its first return.
+    /// The instructions of a function, from its first to where it returns or goes on in another.
     fn decoded(function: *const ()) -> Vec<Code> {
         /// Longer than any of them.
         const BYTES: usize = 256;
@@ -188,7 +188,8 @@ mod tests {
         let code = unsafe { std::slice::from_raw_parts(function.cast::<u8>(), BYTES) };
         let codes = Decoder::new(64, code, DecoderOptions::NONE).into_iter();
         let codes: Vec<Code> = codes.map(|instruction| instruction.code()).collect();
-        let end = codes.iter().position(|code| *code == Code::Retnq).expect("an end");
+        let is_end = |code: &Code| matches!(code, Code::Retnq | Code::Jmp_rel32_64);
+        let end = codes.iter().position(is_end).expect("an end");
         codes[..end].to_vec()
     }
 

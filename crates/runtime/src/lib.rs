@@ -18,6 +18,7 @@ mod futex;
 mod job;
 mod lane;
 mod region;
+mod sanitizer;
 mod settings;
 mod signals;
 mod slot;

@@ -80,6 +80,21 @@ impl Own {
         // SAFETY: the worker's own; where it cannot be changed it never was.
         unsafe { self.put_in_force(self.thread_pointer.get()) };
     }
+
+    /// The worker's own storage, for [`Self::settle_at`].
+    #[cfg(dimmer_tsan)]
+    pub(crate) fn storage(&self) -> u64 {
+        self.thread_pointer.get()
+    }
+
+    /// As [`Self::settle`], without using the storage that is in force even for that: see [`crate::sanitizer`].
+    #[cfg(dimmer_tsan)]
+    #[inline(always)]
+    pub(crate) fn settle_at(&self, storage: u64) {
+        // SAFETY: as above.
+        unsafe { switch::set_thread_pointer(storage) };
+        self.in_force.set(storage);
+    }
 }
 
 impl std::fmt::Debug for Own {
