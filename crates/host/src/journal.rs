@@ -4,8 +4,13 @@
 //! One file per journal, `/run/dimmer/journal.<process>.<number>`:
 //!
 //! ```text
-//! v1 <TAB> path <TAB> value before <TAB> value written <LF>        one line per write
+//! v1 <TAB> path <TAB> value before <TAB> value written <LF>        a file was written
+//! group1 <TAB> path <TAB> file that lists its members <LF>          a control group was made
+//! controller1 <TAB> path <TAB> controller <LF>                      a controller was switched on for children
 //! ```
+//!
+//! One line per change. A control group is undone by moving whoever is in it to the group above and removing it, so
+//! what is written within it needs no line of its own.
 //!
 //! | moment of a crash            | what is on disk    | what [`restore()`] does                     |
 //! |------------------------------|--------------------|-------------------------------------------|
@@ -113,7 +118,7 @@ impl Journal {
         if before == new {
             return Ok(());
         }
-        self.record(path, &before, new).map_err(JournalError::Journal)?;
+        self.record(Record::file(path, &before, new)).map_err(JournalError::Journal)?;
         self.root.write(path, new).map_err(JournalError::Change)?;
 
         let after = self.root.text(path).map_err(JournalError::Change)?;
@@ -123,7 +128,43 @@ impl Journal {
         }
         if after != new {
             // The kernel rounds some values. What it made of ours is ours too.
-            self.record(path, &before, &after).map_err(JournalError::Journal)?;
+            self.record(Record::file(path, &before, &after)).map_err(JournalError::Journal)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a control group, after it is on record. `members` is the name of the file in it that lists its members, and in
+    /// the group above it: undoing moves them there.
+    ///
+    /// # Errors
+    /// [`JournalError::Change`], also if there is such a group.
+    pub(crate) fn make_group(&mut self, path: &str, members: &str) -> Result<(), JournalError> {
+        let _lock = lock(&self.root).map_err(JournalError::Journal)?;
+        if self.root.exists(path) {
+            let exists = self.root.write_error(path, io::ErrorKind::AlreadyExists.into());
+            return Err(JournalError::Change(exists));
+        }
+        self.record(Record::group(path, members)).map_err(JournalError::Journal)?;
+        self.root.make_group(path).map_err(JournalError::Change)
+    }
+
+    /// Switches a controller on for the children of a control group, in its file `cgroup.subtree_control`.
+    ///
+    /// # Errors
+    /// [`JournalError`]; [`JournalError::NotTaken`] if the kernel did nothing.
+    pub(crate) fn switch_on(&mut self, path: &str, controller: &str) -> Result<(), JournalError> {
+        let _lock = lock(&self.root).map_err(JournalError::Journal)?;
+        self.refuse_if_busy(path)?;
+        if restore::lists(&self.root, path, controller).map_err(JournalError::Before)? {
+            return Ok(());
+        }
+        self.record(Record::controller(path, controller)).map_err(JournalError::Journal)?;
+        let written = format!("+{controller}");
+        self.root.write(path, &written).map_err(JournalError::Change)?;
+        let found = self.root.text(path).map_err(JournalError::Change)?;
+        if !restore::names(&found, controller) {
+            let path = path.to_owned();
+            return Err(JournalError::NotTaken { path, written, found });
         }
         Ok(())
     }
@@ -150,8 +191,7 @@ impl Journal {
     }
 
     /// Appends a record and waits until it is on disk.
-    fn record(&mut self, path: &str, before: &str, new: &str) -> Result<(), RootError> {
-        let record = Record::new(path, before, new);
+    fn record(&mut self, record: Record) -> Result<(), RootError> {
         let (journal, mut file) = match self.file.take() {
             Some(open) => open,
             None => create(&self.root)?,

@@ -10,7 +10,7 @@
 //!   hidden from them: [`faulting`];
 //! * what one thread can ask of it: [`affinity`], [`realtime`], [`memory`], [`tile`], [`perf`], [`uprobes`];
 //! * what disturbed a measurement: [`steal`], [`usage`];
-//! * how to change it: [`turbo`], always through the [`journal`], undone on an [`interrupt`] too.
+//! * how to change it: [`turbo`], [`cpusets`], always through the [`journal`], undone on an [`interrupt`] too.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("dimmer-host speaks to Linux on x86-64 only");
@@ -19,6 +19,7 @@ pub mod affinity;
 pub mod capability;
 pub mod cpufreq;
 pub mod cpuid;
+pub mod cpusets;
 pub mod events;
 pub mod faulting;
 pub mod held;

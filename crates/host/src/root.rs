@@ -214,10 +214,21 @@ impl Root {
     /// # Errors
     /// [`RootError::Write`], also if there is no such file.
     pub fn write(&self, path: &str, content: &str) -> Result<(), RootError> {
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).truncate(true).open(self.path(path))?;
-            file.write_all(content.as_bytes())
-        };
+        self.write_to(OpenOptions::new().write(true).truncate(true), path, content)
+    }
+
+    /// As [`Self::write`], for files that the kernel makes with their directory: on a made-up machine, which has no
+    /// kernel to do so, the file is made.
+    pub(crate) fn write_control(&self, path: &str, content: &str) -> Result<(), RootError> {
+        let options = &mut OpenOptions::new();
+        options.write(true).truncate(true).create(!self.is_live());
+        self.write_to(options, path, content)
+    }
+
+    fn write_to(&self, options: &OpenOptions, path: &str, content: &str) -> Result<(), RootError> {
+        // Writing nothing would be no write at all, which leaves what the kernel holds.
+        let content = if content.is_empty() { "\n" } else { content };
+        let write = || options.open(self.path(path))?.write_all(content.as_bytes());
         write().map_err(|source| self.write_error(path, source))
     }
 
@@ -239,6 +250,20 @@ impl Root {
     pub(crate) fn create_directory(&self, path: &str) -> Result<(), RootError> {
         let created = DirBuilder::new().recursive(true).mode(0o755).create(self.path(path));
         created.map_err(|source| self.write_error(path, source))
+    }
+
+    /// Makes the control group `path`, whose files the kernel makes with it.
+    pub(crate) fn make_group(&self, path: &str) -> Result<(), RootError> {
+        let made = DirBuilder::new().mode(0o755).create(self.path(path));
+        made.map_err(|source| self.write_error(path, source))
+    }
+
+    /// Removes a control group, whose files go with it; on a made-up machine too.
+    pub(crate) fn remove_group(&self, path: &str) -> Result<(), RootError> {
+        let directory = self.path(path);
+        let removed =
+            if self.is_live() { fs::remove_dir(directory) } else { fs::remove_dir_all(directory) };
+        removed.map_err(|source| self.write_error(path, source))
     }
 
     /// Removes the file `path`.

@@ -1,10 +1,11 @@
-//! Decisions about wide-vector code, as pure functions: what it costs, and which way out is best.
+//! Decisions about wide-vector code, as pure functions: what it costs, which way out is best, and which cores to dedicate to it.
 //!
 //! Numbers go in, decisions come out; the simulator and the commands for real machines use the same
 //! ones. Nothing here knows a clock, a thread or a file.
 #![forbid(unsafe_code)]
 
 pub mod cost;
+pub mod dedicated;
 pub mod licence;
 pub mod moving;
 pub mod ways;

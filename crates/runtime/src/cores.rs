@@ -12,7 +12,6 @@ use dimmer_host::process;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
-use crate::fork;
 use crate::job::{self, Large, Small};
 use crate::lane::{CALL, IDLE};
 use crate::signals;
@@ -20,6 +19,7 @@ use crate::slot::{self, HandOver};
 use crate::travel::{CannotTravel, Journey};
 use crate::word::{Patience, Word};
 use crate::worker::{Shared, Worker};
+use crate::{doze, fork};
 
 /// Why dedicated cores cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +85,7 @@ impl Cores {
             return Err(StartError::OnlyOne(*last));
         }
         fork::count();
+        doze::choose();
         signals::may_fence_all();
         let patience = Patience(spin);
         let start = |cpu: &CpuId| Worker::start(root, *cpu, patience);

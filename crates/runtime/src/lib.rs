@@ -12,11 +12,13 @@
 
 mod bell;
 mod cores;
+mod doze;
 mod fork;
 mod futex;
 mod job;
 mod lane;
 mod region;
+mod sanitizer;
 mod settings;
 mod signals;
 mod slot;

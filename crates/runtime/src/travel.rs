@@ -20,6 +20,7 @@ use dimmer_host::travel;
 use crate::cores::Cores;
 use crate::fork;
 use crate::lane::{BACK, IDLE, Lane, TRAVEL};
+use crate::sanitizer::{self, Storage};
 use crate::signals;
 use crate::slot::{self, Place};
 use crate::stack::Stack;
@@ -55,6 +56,7 @@ pub(crate) struct Traveller {
     patience: Cell<Patience>,
     /// Where its kernel thread goes on when it leaves.
     harbour: Cell<Context>,
+    storage: Storage,
     stack: Stack,
 }
 
@@ -90,7 +92,8 @@ impl Traveller {
         let thread_pointer = unsafe { switch::thread_pointer() };
         fork::note_home();
         let (patience, harbour) = (Cell::new(patience), Cell::default());
-        let traveller = Box::new(Self { slot, thread_pointer, patience, harbour, stack });
+        let storage = Storage::new();
+        let traveller = Box::new(Self { slot, thread_pointer, patience, harbour, storage, stack });
         let own = (&raw const *traveller).cast();
         traveller.harbour.set(switch::prepare(traveller.stack.end(), wait_at_home, own));
         Ok(traveller)
@@ -104,6 +107,7 @@ unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) ->
     let traveller = unsafe { &*traveller.cast::<Traveller>() };
     let mut bound_for = bound_for.cast::<Shared>();
     loop {
+        traveller.storage.moor(traveller);
         // SAFETY: `Journey::go` has sent it, and borrows the cores.
         let worker = unsafe { &*bound_for };
         let lane = worker.lane(traveller.slot);
@@ -111,6 +115,8 @@ unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) ->
         worker.ring();
         while !has_come_back(worker, lane, traveller) {}
         lane.word.put(IDLE);
+        sanitizer::leave(lane.travel());
+        traveller.storage.cast_off(traveller.thread_pointer);
         // SAFETY: filled when the thread left its worker, or when it left here.
         let message = unsafe { switch(traveller.harbour.as_ptr(), lane.context(), NOTHING) };
         bound_for = message[0].cast();
@@ -156,11 +162,15 @@ pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
     // SAFETY: as the caller says.
     let thread_pointer = unsafe { (*travel).thread_pointer };
     let own = &worker.own.0;
+    #[cfg(dimmer_tsan)]
+    let storage = own.storage();
     // SAFETY: the thread's code runs here now; the worker's own, until it settles, uses none.
     unsafe { own.put_in_force(thread_pointer) };
     let message = [(&raw const *lane).cast(), (&raw const *own).cast()];
     // SAFETY: the thread was handed over once, and nobody stands on its stack.
     unsafe { switch(own.context.as_ptr(), lane.context(), message) };
+    #[cfg(dimmer_tsan)]
+    own.settle_at(storage);
     lane.word.post(BACK);
 }
 
@@ -238,11 +248,13 @@ impl<'a> Journey<'a> {
         let bound_for = [(&raw const *worker).cast(), std::ptr::null()];
         // SAFETY: the lane is idle: while a closure is in it no journey begins.
         unsafe { (*travel).thread_pointer = traveller.thread_pointer };
+        sanitizer::leave(traveller);
         // SAFETY: the harbour's context was kept when it was last left.
         let [lane, worker] =
             unsafe { switch(lane.context(), traveller.harbour.as_ptr(), bound_for) };
         if lane.is_null() {
             // Without a message, the worker has ended or is held up, and the thread is still here.
+            sanitizer::arrive(travel);
             slot::set_place(Place::Busy);
             self.away.set(None);
             return None;
@@ -288,6 +300,7 @@ impl Landed {
         let lane = unsafe { &*self.lane };
         // SAFETY: the worker that carries the thread left its context there.
         unsafe { switch(lane.context(), worker.context.as_ptr(), NOTHING) };
+        sanitizer::arrive(lane.travel());
         slot::set_place(Place::Busy);
     }
 }

@@ -57,6 +57,14 @@ impl Word {
         }
     }
 
+    /// Waits for a change for some microseconds while the value is to be waited for, with what the processor has for that;
+    /// whether it has something. See [`doze`](crate::doze::doze).
+    pub(crate) fn doze(&self, is_waited_for: impl FnOnce(u32) -> bool) -> bool {
+        // A model of the protocol has no cache lines.
+        cfg!(not(all(test, loom)))
+            && crate::doze::doze(&raw const self.0, || is_waited_for(self.value()))
+    }
+
     /// Waits as long as the value is `value`. `None` after a nap without a change, or when a signal or an earlier
     /// waking cut it short, for the caller to see whether who should change it is still there.
     ///
@@ -71,7 +79,8 @@ impl Word {
         }
         let begin = Instant::now();
         while begin.elapsed() < patience.0 {
-            for _ in 0..TURNS {
+            let turns = if self.doze(|now| now == value) { 1 } else { TURNS };
+            for _ in 0..turns {
                 let now = self.value();
                 if now != value {
                     return Some(now);

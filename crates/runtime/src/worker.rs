@@ -80,6 +80,21 @@ impl Own {
         // SAFETY: the worker's own; where it cannot be changed it never was.
         unsafe { self.put_in_force(self.thread_pointer.get()) };
     }
+
+    /// The worker's own storage, for [`Self::settle_at`].
+    #[cfg(dimmer_tsan)]
+    pub(crate) fn storage(&self) -> u64 {
+        self.thread_pointer.get()
+    }
+
+    /// As [`Self::settle`], without using the storage that is in force even for that: see [`crate::sanitizer`].
+    #[cfg(dimmer_tsan)]
+    #[inline(always)]
+    pub(crate) fn settle_at(&self, storage: u64) {
+        // SAFETY: as above.
+        unsafe { switch::set_thread_pointer(storage) };
+        self.in_force.set(storage);
+    }
 }
 
 impl std::fmt::Debug for Own {
@@ -258,8 +273,9 @@ impl Shared {
                 self.is_held_up.store(false, Ordering::Relaxed);
             }
             let mut begin = None;
+            let mut turns = TURNS;
             let is_idle = loop {
-                if (0..TURNS).any(|_| self.look()) {
+                if (0..turns).any(|_| self.look()) {
                     break false;
                 }
                 self.own.0.settle();
@@ -268,6 +284,7 @@ impl Shared {
                 if since.elapsed() >= patience.0 {
                     break true;
                 }
+                turns = if self.doze() { 1 } else { TURNS };
             };
             if self.must_end.load(Ordering::SeqCst) {
                 // Work that nobody waits for, as its owner has forgotten it.
@@ -279,6 +296,13 @@ impl Shared {
                 self.bell.0.sleep(|| self.must_end.load(Ordering::SeqCst) || self.look());
             }
         }
+    }
+
+    /// Waits for the only lane to change, as [`Word::doze`](crate::word::Word::doze) does. Where there are more, a processor cannot
+    /// watch them all.
+    fn doze(&self) -> bool {
+        let is_idle = |word| word != CALL && word != TRAVEL;
+        self.used.load(Ordering::Relaxed) == 1 && self.lanes[0].word.doze(is_idle)
     }
 
     /// Looks at each lane once, and does what is there; whether there was anything.

@@ -447,19 +447,22 @@ fn hand_over_to_who_waits(hand_over: impl Fn(&Cores) -> i32 + Sync) {
     let (answer, answered) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let (cores, hand_over) = (&cores, &hand_over);
-        scope.spawn(move || {
+        let waits = scope.spawn(move || {
             cores.borrow(|| {
                 tell.send(()).unwrap();
                 answered.iter().for_each(|()| tell.send(()).unwrap_or(()));
             });
         });
-        scope.spawn(move || {
+        let hands_over = scope.spawn(move || {
             for _ in 0..100 {
                 told.recv().unwrap();
                 assert_eq!(hand_over(cores), kernel_thread());
                 answer.send(()).unwrap();
             }
         });
+        // The scope would wait for them too, but not so that sanitizers see it.
+        waits.join().unwrap();
+        hands_over.join().unwrap();
     });
     assert_eq!(cores.offload(|| 1), 1);
 }

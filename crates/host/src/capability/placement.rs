@@ -3,6 +3,7 @@
 use dimmer_processor::units::CpuId;
 
 use super::{Area, Capability, Context, Subject};
+use crate::cpusets::{self, Mount, mounts, own_group};
 use crate::privilege::LinuxCapability;
 use crate::root::format_cpu_list;
 
@@ -30,6 +31,12 @@ const CPUSET_V1: Subject = Subject {
     area: Area::Placement,
     enables: "the same on machines with the old hierarchy",
 };
+const DEDICATED: Subject = Subject {
+    id: "dedicated-cores",
+    title: "cores dedicated by cpusets",
+    area: Area::Placement,
+    enables: "offload, borrow, specialise: nobody else's threads on the workers' cores",
+};
 const SCHED_EXT: Subject = Subject {
     id: "sched-ext",
     title: "loadable schedulers (sched_ext)",
@@ -49,6 +56,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         smt(context),
         cpuset_v2(context),
         cpuset_v1(context),
+        dedicated(context),
         sched_ext(context),
         real_time(context),
     ]
@@ -100,7 +108,7 @@ fn smt(context: &Context) -> Capability {
 
 fn cpuset_v2(context: &Context) -> Capability {
     let root = context.root;
-    let Some(mount) = mounts(context).into_iter().find(|mount| mount.kind == "cgroup2") else {
+    let Some(mount) = mounts(root).into_iter().find(|mount| mount.kind == "cgroup2") else {
         return CPUSET_V2.unavailable(
             "no cgroup2 in /proc/self/mounts",
             "as root: mount -t cgroup2 none /sys/fs/cgroup",
@@ -117,9 +125,7 @@ fn cpuset_v2(context: &Context) -> Capability {
              systemd.unified_cgroup_hierarchy=1",
         );
     }
-    let own = own_group(context, "").unwrap_or_default();
-    let group = format!("{}/{}", mount.point, own.trim_matches('/'));
-    let group = group.trim_end_matches('/');
+    let group = mount.directory(&own_group(root, "").unwrap_or_default());
     if !root.is_writable(&format!("{group}/cgroup.procs")) {
         return CPUSET_V2.unavailable(
             format!("no permission to write {group}/cgroup.procs"),
@@ -136,15 +142,10 @@ fn cpuset_v2(context: &Context) -> Capability {
 }
 
 fn cpuset_v1(context: &Context) -> Capability {
-    let mount = mounts(context).into_iter().find(|mount| {
-        mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "cpuset")
-    });
-    let Some(mount) = mount else {
+    let Some(mount) = mounts(context.root).into_iter().find(Mount::is_v1_cpuset) else {
         return CPUSET_V1.not_applicable("no cgroup v1 hierarchy with cpuset is mounted");
     };
-    let own = own_group(context, "cpuset").unwrap_or_default();
-    let group = format!("{}/{}", mount.point, own.trim_matches('/'));
-    let group = group.trim_end_matches('/');
+    let group = mount.directory(&own_group(context.root, "cpuset").unwrap_or_default());
     if context.root.is_writable(&format!("{group}/tasks")) {
         CPUSET_V1.available(format!("{group}, writable"))
     } else {
@@ -152,31 +153,11 @@ fn cpuset_v1(context: &Context) -> Capability {
     }
 }
 
-/// A mounted file system, as `/proc/self/mounts` tells it.
-struct Mount {
-    point: String,
-    kind: String,
-    options: String,
-}
-
-fn mounts(context: &Context) -> Vec<Mount> {
-    let text = context.root.text("/proc/self/mounts").unwrap_or_default();
-    let mount = |line: &str| {
-        let mut fields = line.split(' ').skip(1).map(str::to_owned);
-        Some(Mount { point: fields.next()?, kind: fields.next()?, options: fields.next()? })
-    };
-    text.lines().filter_map(mount).collect()
-}
-
-/// The control group of this process in the hierarchy of `controller`; v2 has the empty name.
-fn own_group(context: &Context, controller: &str) -> Option<String> {
-    let text = context.root.text("/proc/self/cgroup").ok()?;
-    text.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let controllers = fields.next()?;
-        let path = fields.next()?;
-        controllers.split(',').any(|name| name == controller).then(|| path.to_owned())
-    })
+fn dedicated(context: &Context) -> Capability {
+    match cpusets::check(context.root) {
+        Ok(detail) => DEDICATED.available(detail),
+        Err(missing) => DEDICATED.unavailable(missing.why, missing.remedy),
+    }
 }
 
 fn sched_ext(context: &Context) -> Capability {

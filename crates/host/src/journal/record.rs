@@ -1,38 +1,63 @@
 //! One line of a journal.
 
-/// One write: where, what was there, what was written.
+/// One change: where, and how it is undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) path: String,
-    pub(super) before: String,
-    pub(super) written: String,
+    pub(super) change: Change,
 }
 
-/// Changes with the format, so that a journal of another version is never misread.
-const VERSION: &str = "v1";
+/// What was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A file was written: what was there, what was written.
+    File { before: String, written: String },
+    /// A control group was made; the file that lists its members.
+    Group { members: String },
+    /// A controller was switched on for a control group's children.
+    Controller { name: String },
+}
+
+/// Each changes with its format, so that a journal of another version is never misread.
+const FILE: &str = "v1";
+const GROUP: &str = "group1";
+const CONTROLLER: &str = "controller1";
 
 impl Record {
-    pub(super) fn new(path: &str, before: &str, written: &str) -> Self {
-        Self { path: path.to_owned(), before: before.to_owned(), written: written.to_owned() }
+    pub(super) fn file(path: &str, before: &str, written: &str) -> Self {
+        let (before, written) = (before.to_owned(), written.to_owned());
+        Self { path: path.to_owned(), change: Change::File { before, written } }
+    }
+
+    pub(super) fn group(path: &str, members: &str) -> Self {
+        let members = members.to_owned();
+        Self { path: path.to_owned(), change: Change::Group { members } }
+    }
+
+    pub(super) fn controller(path: &str, name: &str) -> Self {
+        Self { path: path.to_owned(), change: Change::Controller { name: name.to_owned() } }
     }
 
     /// The line, its end included.
     pub(super) fn line(&self) -> String {
-        let fields = [&self.path, &self.before, &self.written].map(|field| escape(field));
-        format!("{VERSION}\t{}\n", fields.join("\t"))
+        let fields: &[&str] = match &self.change {
+            Change::File { before, written } => &[FILE, &self.path, before, written],
+            Change::Group { members } => &[GROUP, &self.path, members],
+            Change::Controller { name } => &[CONTROLLER, &self.path, name],
+        };
+        let fields: Vec<String> = fields.iter().map(|field| escape(field)).collect();
+        format!("{}\n", fields.join("\t"))
     }
 
     fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.split('\t');
-        if fields.next()? != VERSION {
-            return None;
+        let fields: Vec<String> = line.split('\t').map(unescape).collect::<Option<_>>()?;
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        match *fields.as_slice() {
+            [FILE, path, before, written] => Some(Self::file(path, before, written)),
+            [GROUP, path, members] => Some(Self::group(path, members)),
+            [CONTROLLER, path, name] => Some(Self::controller(path, name)),
+            _ => None,
         }
-        let record = Self {
-            path: unescape(fields.next()?)?,
-            before: unescape(fields.next()?)?,
-            written: unescape(fields.next()?)?,
-        };
-        fields.next().is_none().then_some(record)
     }
 }
 
@@ -85,17 +110,21 @@ mod tests {
     use super::{Record, parse};
 
     fn awkward() -> Record {
-        Record::new("/sys/a b\tc", "1\n2\\t\r", "")
+        Record::file("/sys/a b\tc", "1\n2\\t\r", "")
     }
 
     #[test]
     fn reads_back_what_it_writes() {
-        assert_eq!(parse(&awkward().line()), (vec![awkward()], vec![]));
+        let group = Record::group("/sys/fs/cgroup/a\tb", "tasks");
+        let controller = Record::controller("/sys/fs/cgroup/cgroup.subtree_control", "cpuset");
+        for record in [awkward(), group, controller] {
+            assert_eq!(parse(&record.line()), (vec![record], vec![]));
+        }
     }
 
     #[test]
     fn takes_a_torn_last_line_for_a_change_not_made() {
-        let first = Record::new("/sys/x", "0", "1");
+        let first = Record::file("/sys/x", "0", "1");
         let text = format!("{}{}", first.line(), awkward().line());
         for end in first.line().len()..text.len() {
             assert_eq!(parse(&text[..end]), (vec![first.clone()], vec![]), "cut at {end}");
@@ -104,7 +133,7 @@ mod tests {
 
     #[test]
     fn names_lines_that_are_no_records() {
-        let good = Record::new("/sys/x", "0", "1");
+        let good = Record::file("/sys/x", "0", "1");
         let text = format!("v2\ta\tb\tc\n{}garbage\nv1\ta\tb\n\nv1\ta\tb\\\tc\n", good.line());
         assert_eq!(parse(&text), (vec![good], vec![1, 3, 4, 5, 6]));
     }

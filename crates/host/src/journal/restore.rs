@@ -1,6 +1,8 @@
 //! Putting back what journals say, and telling what became of it.
 
-use super::record::{self, Record};
+use std::time::Duration;
+
+use super::record::{self, Change, Record};
 use super::{JournalError, journals, lock, process, try_lock};
 use crate::root::{Root, RootError};
 
@@ -149,8 +151,21 @@ pub(super) fn undo(root: &Root, records: &[Record], report: &mut Report) {
 }
 
 fn undo_path(root: &Root, path: &str, records: &[&Record], report: &mut Report) {
-    let Some(first) = records.first() else { return };
-    let (path, before) = (path.to_owned(), first.before.clone());
+    if !root.exists(above(path)) {
+        // The file went with its directory, as those of control groups and of drivers do. What is made anew is as the
+        // kernel makes it.
+        return;
+    }
+    match records.first().map(|record| &record.change) {
+        None => {}
+        Some(Change::File { before, .. }) => undo_file(root, path, before, records, report),
+        Some(Change::Group { members }) => undo_group(root, path, members, report),
+        Some(Change::Controller { name }) => undo_controller(root, path, name, report),
+    }
+}
+
+fn undo_file(root: &Root, path: &str, before: &str, records: &[&Record], report: &mut Report) {
+    let (path, before) = (path.to_owned(), before.to_owned());
     let found = match root.text(&path) {
         Ok(found) => found,
         Err(error) => {
@@ -161,7 +176,8 @@ fn undo_path(root: &Root, path: &str, records: &[&Record], report: &mut Report) 
     if found == before {
         return;
     }
-    if !records.iter().any(|record| record.written == found) {
+    let is_ours = |record: &&Record| matches!(&record.change, Change::File { written, .. } if *written == found);
+    if !records.iter().any(is_ours) {
         report.left.push(Left { path, before, found });
         return;
     }
@@ -175,6 +191,66 @@ fn undo_path(root: &Root, path: &str, records: &[&Record], report: &mut Report) 
         }
         Err(error) => report.failed.push(Failed { path, wanted: before, why: explain(&error) }),
     }
+}
+
+/// How often to try to empty a group and to remove it: whoever is in it may start others meanwhile, and the kernel
+/// takes a moment to let go of those that have ended. A guess.
+const TRIES: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(2);
+
+/// What there is to be instead of a control group, in words.
+const NO_GROUP: &str = "none";
+
+fn undo_group(root: &Root, path: &str, members: &str, report: &mut Report) {
+    if !root.exists(path) {
+        return;
+    }
+    let above = above(path);
+    let mut why = String::new();
+    for _ in 0..TRIES {
+        for member in root.text(&format!("{path}/{members}")).unwrap_or_default().lines() {
+            // Those that have ended meanwhile cannot be moved, and need not be; others keep the group from being removed.
+            let _ = root.write_control(&format!("{above}/{members}"), member);
+        }
+        match root.remove_group(path) {
+            Ok(()) => {
+                let (from, to) = ("a control group".to_owned(), NO_GROUP.to_owned());
+                report.restored.push(Restored { path: path.to_owned(), from, to });
+                return;
+            }
+            Err(error) => why = explain(&error),
+        }
+        std::thread::sleep(BETWEEN_TRIES);
+    }
+    report.failed.push(Failed { path: path.to_owned(), wanted: NO_GROUP.to_owned(), why });
+}
+
+/// The directory of a path.
+fn above(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(above, _)| above)
+}
+
+fn undo_controller(root: &Root, path: &str, name: &str, report: &mut Report) {
+    let (off, path) = (format!("-{name}"), path.to_owned());
+    match lists(root, &path, name) {
+        Ok(false) => {}
+        Ok(true) => match root.write(&path, &off) {
+            Ok(()) => report.restored.push(Restored { path, from: format!("+{name}"), to: off }),
+            Err(error) => report.failed.push(Failed { path, wanted: off, why: explain(&error) }),
+        },
+        Err(error) => report.failed.push(Failed { path, wanted: off, why: explain(&error) }),
+    }
+}
+
+/// Whether a file that lists controllers has that one.
+pub(super) fn lists(root: &Root, path: &str, controller: &str) -> Result<bool, RootError> {
+    Ok(names(&root.text(path)?, controller))
+}
+
+/// Whether a list of controllers has that one. (Of a made-up machine, where nobody makes a list of what was written,
+/// what was written.)
+pub(super) fn names(list: &str, controller: &str) -> bool {
+    list.split_whitespace().any(|name| name.trim_start_matches('+') == controller)
 }
 
 /// The error and its source in one line: here it becomes data.

@@ -2,6 +2,7 @@
 
 mod affinity;
 mod cpuid;
+mod cpusets;
 mod fixture;
 mod garbage;
 mod journal;

@@ -80,6 +80,7 @@ fn finds_everything_on_a_skylake_server_as_root() {
             + smt: 4 hardware threads on 2 cores
             + cpuset-v2: /sys/fs/cgroup, writable
             . cpuset-v1: no cgroup v1 hierarchy with cpuset is mounted
+            + dedicated-cores: partitions (cgroup v2) below /sys/fs/cgroup: 0-3
             + sched-ext: disabled
             + real-time: by CAP_SYS_NICE, a share of every second is kept for others
             + bpf: permitted, types in /sys/kernel/btf/vmlinux
@@ -137,6 +138,8 @@ fn says_why_a_cloud_machine_has_nothing() {
             - cpuset-v2: no permission to write /sys/fs/cgroup/user.slice/cgroup.procs
                 -> run as root, or under systemd-run --user --scope -p Delegate=cpuset
             . cpuset-v1: no cgroup v1 hierarchy with cpuset is mounted
+            - dedicated-cores: no permission to write /sys/fs/cgroup/user.slice/cgroup.procs
+                -> run as root, or under systemd-run --user --scope -p Delegate=cpuset; until then, workers are pinned and the program's own threads keep off by affinity
             - sched-ext: no /sys/kernel/sched_ext: the kernel is built without it
                 -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT
             - real-time: no CAP_SYS_NICE, and the limit is 0 (ulimit -r)
@@ -201,6 +204,7 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             - cpuset-v2: no cpuset in /sys/fs/cgroup/unified/cgroup.controllers
                 -> the controller is taken by cgroup v1 or missing in the kernel: boot with systemd.unified_cgroup_hierarchy=1
             + cpuset-v1: /sys/fs/cgroup/cpuset/jobs, writable
+            + dedicated-cores: cpusets (cgroup v1) below /sys/fs/cgroup/cpuset/jobs: 0-1
             - sched-ext: no /sys/kernel/sched_ext: the kernel is built without it
                 -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT
             + real-time: by CAP_SYS_NICE, without a limit of time
@@ -257,6 +261,8 @@ fn names_the_missing_permissions_on_a_desktop() {
             - cpuset-v2: cpuset is not delegated to /sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope
                 -> run as root, or under systemd-run --user --scope -p Delegate=cpuset
             . cpuset-v1: no cgroup v1 hierarchy with cpuset is mounted
+            - dedicated-cores: no permission to switch cpuset on in /sys/fs/cgroup/cgroup.subtree_control
+                -> run as root, or under systemd-run --user --scope -p Delegate=cpuset; until then, workers are pinned and the program's own threads keep off by affinity
             - sched-ext: no /sys/kernel/sched_ext: the kernel is built without it
                 -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT
             + real-time: up to priority 95, a share of every second is kept for others

@@ -1,0 +1,114 @@
+//! Version 1: a group with the dedicated CPUs, exclusively, and one with the others, to which threads move.
+//!
+//! Kernels before 6.2 forget an affinity that a thread had set when its cpuset changes.
+
+use dimmer_processor::units::CpuId;
+
+use super::hierarchy::Base;
+use super::{Balancing, CpusetError, free_name, unavailable};
+use crate::journal::Journal;
+use crate::root::{Root, format_cpu_list, parse_cpu_list};
+use crate::unavailable::Unavailable;
+
+/// Takes and lists threads.
+pub(super) const MEMBERS: &str = "tasks";
+
+const EXCLUSIVE: &str = "cpuset.cpu_exclusive";
+
+/// Looks at all threads of the base: those that are started meanwhile are found by the next. A guess.
+const LOOKS: u32 = 8;
+
+/// Whether CPUs can be dedicated below `base`, as far as looking tells.
+pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
+    let tasks = base.file(MEMBERS);
+    if !root.is_writable(&tasks) {
+        return Err(unavailable(format!("no permission to write {tasks}"), "run as root"));
+    }
+    if root.text(&base.file(EXCLUSIVE)).is_ok_and(|flag| flag == "0") {
+        let why =
+            format!("the CPUs of {} are not exclusively its own ({EXCLUSIVE} is 0)", base.group);
+        return Err(unavailable(why, "start in the hierarchy's root group"));
+    }
+    Ok(())
+}
+
+/// Makes the group; its directory, and how many threads could not be kept off.
+pub(super) fn make(
+    journal: &mut Journal,
+    base: &Base,
+    cpus: &[CpuId],
+    others: &[CpuId],
+    balancing: Balancing,
+) -> Result<(String, usize), CpusetError> {
+    let root = journal.root().clone();
+    if let Some((group, shared)) = who_shares(&root, base, cpus) {
+        let why = format!("the control group {group} has cpu {} as well", format_cpu_list(&shared));
+        return Err(unavailable(why, "name other CPUs, or end what runs there").into());
+    }
+    // Nobody can be in a cpuset without memory.
+    let nodes = ["cpuset.effective_mems", "cpuset.mems"];
+    let nodes = nodes.iter().find_map(|name| root.text(&base.file(name)).ok()).unwrap_or_default();
+    let make = |journal: &mut Journal, group: &str, cpus: &[CpuId]| {
+        journal.make_group(group, MEMBERS)?;
+        for (name, content) in [("cpuset.cpus", &format_cpu_list(cpus)), ("cpuset.mems", &nodes)] {
+            let file = format!("{group}/{name}");
+            root.write_control(&file, content).map_err(CpusetError::Group)?;
+        }
+        Ok::<(), CpusetError>(())
+    };
+    let group = free_name(&root, &base.group);
+    make(journal, &group, cpus)?;
+    root.write_control(&format!("{group}/{EXCLUSIVE}"), "1").map_err(CpusetError::Group)?;
+    if balancing == Balancing::Isolated {
+        let file = format!("{group}/cpuset.sched_load_balance");
+        root.write_control(&file, "0").map_err(CpusetError::Group)?;
+    }
+    let rest = format!("{group}.others");
+    make(journal, &rest, others)?;
+    let intruders = clear(&root, base, &rest, cpus);
+    Ok((group, intruders))
+}
+
+/// A group beside ours that has some of these CPUs, and which.
+fn who_shares(root: &Root, base: &Base, cpus: &[CpuId]) -> Option<(String, Vec<CpuId>)> {
+    root.list(&base.group).unwrap_or_default().into_iter().find_map(|name| {
+        let group = base.file(&name);
+        let theirs = root.cpu_list(&format!("{group}/cpuset.cpus")).ok()?;
+        let shared: Vec<CpuId> = cpus.iter().copied().filter(|cpu| theirs.contains(cpu)).collect();
+        (!shared.is_empty()).then_some((group, shared))
+    })
+}
+
+/// Moves threads that may run on these CPUs from the base to another group; how many could not be.
+fn clear(root: &Root, base: &Base, rest: &str, cpus: &[CpuId]) -> usize {
+    let mut refused = Vec::new();
+    for _ in 0..LOOKS {
+        let members = root.text(&base.file(MEMBERS)).unwrap_or_default();
+        let there: Vec<&str> =
+            members.lines().filter(|thread| may_run(root, thread, cpus)).collect();
+        let to_move: Vec<&str> = there
+            .iter()
+            .copied()
+            .filter(|thread| !refused.contains(&(*thread).to_owned()))
+            .collect();
+        if to_move.is_empty() {
+            break;
+        }
+        for thread in to_move {
+            if root.write_control(&format!("{rest}/{MEMBERS}"), thread).is_err() {
+                refused.push(thread.to_owned());
+            }
+        }
+    }
+    refused.iter().filter(|thread| may_run(root, thread, cpus)).count()
+}
+
+/// Whether a thread, of a program, may run on one of these CPUs.
+fn may_run(root: &Root, thread: &str, cpus: &[CpuId]) -> bool {
+    let status = root.text(&format!("/proc/{thread}/status")).unwrap_or_default();
+    // Threads of the kernel have no memory of their own, and neither have those that have ended.
+    let has_memory = status.lines().any(|line| line.starts_with("VmSize:"));
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let allowed = allowed.and_then(parse_cpu_list).unwrap_or_default();
+    has_memory && cpus.iter().any(|cpu| allowed.contains(cpu))
+}

@@ -1,0 +1,157 @@
+//! Version 2: a partition. Its CPUs leave all other groups; as a *threaded* group it takes single threads.
+//!
+//! Below the hierarchy's root, and below a partition, any group can be one (a *local* partition). Elsewhere each group from
+//! there up to the root says first that these CPUs may be given away (`cpuset.cpus.exclusive`: a *remote* partition, since
+//! Linux 6.7, for CAP_SYS_ADMIN alone).
+
+use dimmer_processor::units::CpuId;
+
+use super::hierarchy::{Base, lists};
+use super::{Balancing, CpusetError, free_name, unavailable};
+use crate::journal::Journal;
+use crate::privilege::{LinuxCapability, Privileges};
+use crate::root::{Root, format_cpu_list};
+use crate::unavailable::Unavailable;
+
+/// Takes and lists threads.
+pub(super) const MEMBERS: &str = "cgroup.threads";
+
+/// Switches controllers on for a group's children.
+const CONTROL: &str = "cgroup.subtree_control";
+
+/// CPUs that a group may give to a partition below it.
+const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+
+const ROOT_OR_DELEGATED: &str =
+    "run as root, or under systemd-run --user --scope -p Delegate=cpuset";
+
+/// Whether partitions can be made below `base`, as far as looking tells.
+pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
+    let procs = base.file("cgroup.procs");
+    if !root.is_writable(&procs) {
+        return Err(unavailable(format!("no permission to write {procs}"), ROOT_OR_DELEGATED));
+    }
+    for group in base.path() {
+        let control = format!("{group}/{CONTROL}");
+        if !lists(root, &control, "cpuset") && !root.is_writable(&control) {
+            let why = format!("no permission to switch cpuset on in {control}");
+            return Err(unavailable(why, ROOT_OR_DELEGATED));
+        }
+    }
+    if is_top(root, base) || is_partition(root, &base.group) {
+        return Ok(());
+    }
+    if !Privileges::read(root).has(LinuxCapability::SysAdmin) {
+        let why = format!("partitions below {}, which is none, need CAP_SYS_ADMIN", base.group);
+        return Err(unavailable(why, "run as root"));
+    }
+    let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if !root.exists(&base.file(EXCLUSIVE)) && version(&release) < (6, 7) {
+        let why = format!(
+            "Linux {release} makes partitions below other partitions alone, and {} is none",
+            base.group
+        );
+        return Err(unavailable(
+            why,
+            "use Linux 6.7 or later, or start in the hierarchy's root group",
+        ));
+    }
+    Ok(())
+}
+
+/// Makes the partition; its directory, and how many threads could not be kept off.
+pub(super) fn make(
+    journal: &mut Journal,
+    base: &Base,
+    cpus: &[CpuId],
+    balancing: Balancing,
+) -> Result<(String, usize), CpusetError> {
+    let root = journal.root().clone();
+    for group in base.path() {
+        journal.switch_on(&format!("{group}/{CONTROL}"), "cpuset")?;
+    }
+    let is_remote = !is_top(&root, base) && !is_partition(&root, &base.group);
+    if is_remote {
+        for group in base.path().iter().skip(1) {
+            give_away(journal, &format!("{group}/{EXCLUSIVE}"), cpus)?;
+        }
+    }
+    let group = free_name(&root, &base.group);
+    journal.make_group(&group, MEMBERS)?;
+    let list = format_cpu_list(cpus);
+    let write = |name: &str, content: &str| {
+        root.write_control(&format!("{group}/{name}"), content).map_err(CpusetError::Group)
+    };
+    write("cgroup.type", "threaded")?;
+    write("cpuset.cpus", &list)?;
+    if is_remote {
+        write(EXCLUSIVE, &list)?;
+    }
+    let kind = match balancing {
+        Balancing::Balanced => "root",
+        Balancing::Isolated => "isolated",
+    };
+    let partition = format!("{group}/cpuset.cpus.partition");
+    write("cpuset.cpus.partition", kind)?;
+    let made = root.text(&partition).map_err(CpusetError::Group)?;
+    if let Some(why) = refusal(&made, kind) {
+        let why = format!("the kernel made no partition of cpu {list} below {}: {why}", base.group);
+        return Err(unavailable(why, "name CPUs that no other group has for itself").into());
+    }
+    Ok((group, 0))
+}
+
+/// Adds CPUs to those that a group may give to partitions below it.
+fn give_away(journal: &mut Journal, file: &str, cpus: &[CpuId]) -> Result<(), CpusetError> {
+    let mut all = journal.root().cpu_list(file).map_err(CpusetError::Group)?;
+    all.extend(cpus);
+    all.sort_unstable();
+    all.dedup();
+    Ok(journal.change(file, &format_cpu_list(&all))?)
+}
+
+/// Whether it is the root of the whole hierarchy; that of a container's part of it is a group like others, and has a type.
+fn is_top(root: &Root, base: &Base) -> bool {
+    base.group == base.mount && !root.exists(&base.file("cgroup.type"))
+}
+
+fn is_partition(root: &Root, group: &str) -> bool {
+    let found = root.text(&format!("{group}/cpuset.cpus.partition")).unwrap_or_default();
+    found == "root" || found == "isolated"
+}
+
+/// Why the kernel made no partition of that kind, by what it says of it: `root invalid (reason)`.
+fn refusal(found: &str, kind: &str) -> Option<String> {
+    if found == kind {
+        return None;
+    }
+    let reason = found.split_once('(').and_then(|(_, reason)| reason.strip_suffix(')'));
+    Some(reason.unwrap_or(found).to_owned())
+}
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    (next(), next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_reason_is_told() {
+        let found = "root invalid (Cpu list in cpuset.cpus not exclusive)";
+        let reason = "Cpu list in cpuset.cpus not exclusive".to_owned();
+        assert_eq!(refusal(found, "root"), Some(reason));
+        assert_eq!(refusal("member", "root"), Some("member".to_owned()));
+        assert_eq!(refusal("isolated", "isolated"), None);
+    }
+
+    #[test]
+    fn versions_of_kernels_compare() {
+        assert!(version("6.12.9") > (6, 7) && version("6.1.0-cloud") < (6, 7));
+        assert_eq!(version("nonsense"), (0, 0));
+    }
+}
