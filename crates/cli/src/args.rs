@@ -281,7 +281,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// The cores to move them to, as in `2-3,8`; the program keeps off them [default: one other than the first].
+    /// The hardware threads to move them to, as in `2-3,8`; the program keeps off them [default: those of one core].
     #[arg(long, value_name = "LIST")]
     pub(crate) cores: Option<String>,
 

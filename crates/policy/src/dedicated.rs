@@ -17,7 +17,7 @@ pub enum CannotDedicate {
     None,
     /// Fewer than asked for can be spared: one of the program's cores has to be left for everything else, and of a core that may
     /// be used in part only, nothing is dedicated.
-    #[error("{wanted} cores were asked for, and {spare} of those that may be used can be spared")]
+    #[error("cores asked for: {wanted}; that can be spared of those that may be used: {spare}")]
     TooMany {
         /// How many were asked for.
         wanted: usize,

@@ -15,8 +15,8 @@ use dimmer_host::root::{Root, format_cpu_list, parse_cpu_list};
 use dimmer_host::topology;
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
 use dimmer_policy::cost::CallCost;
+use dimmer_policy::dedicated;
 use dimmer_policy::moving::{Calls, Decision, Verdict};
-use dimmer_probe::handoff;
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::units::CpuId;
 
@@ -223,15 +223,16 @@ fn functions(
     Ok(Some((plans, costs)))
 }
 
-/// The dedicated cores: those asked for, or one other than the first.
+/// The dedicated hardware threads: those asked for, or those of one whole core, if the program keeps another.
 fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuId>> {
     let Some(asked) = asked else {
-        return match handoff::two_cpus(root)? {
-            Ok((_, other)) => Ok(vec![other]),
-            Err(only) => Err(bad_input(format!(
-                "moving calls takes two CPUs, and this process may run on one (cpu {only})"
-            ))),
-        };
+        let topology = topology::read(root).context("cannot tell which core to dedicate")?;
+        let allowed = affinity::allowed()?;
+        return dedicated::pick(&topology, &allowed, &allowed, 1).map_err(|why| {
+            bad_input(format!(
+                "no core to move calls to: {why}; --cores names hardware threads whatever core they are of"
+            ))
+        });
     };
     let cpus = parse_cpu_list(asked).filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
         bad_input(format!("--cores: `{asked}` is no list of hardware threads as in `2-3,8`"))

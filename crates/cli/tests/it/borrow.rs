@@ -109,7 +109,8 @@ fn what_becomes_of_named_functions_is_told() {
     let is_told = |name| told.lines().any(|line| line.starts_with(&format!("    {name} ")));
     assert!(is_told("integers") && is_told("vector"), "{told}");
     // These take some nanoseconds.
-    let output = borrow(&victims, &["--hook", "many", "--", &victims.path("calls")]);
+    let output =
+        borrow(&victims, &["--hook", "many", "--cores", &cpu, "--", &victims.path("calls")]);
     assert_eq!(output.status.code(), Some(7));
     let told = stderr(&output);
     assert!(told.contains("Borrow: 0 of 100 calls were moved."), "{told}");
