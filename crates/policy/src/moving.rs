@@ -29,7 +29,7 @@ pub struct Calls {
 /// What becomes of a function's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// Too few were seen: they stay for the time being.
+    /// Too few were timed: they stay for the time being.
     #[default]
     Unknown,
     /// They are moved.

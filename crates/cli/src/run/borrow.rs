@@ -29,6 +29,9 @@ use crate::{bad_input, launch, scan};
 /// Has functions chosen by the processor's model.
 const AUTO: &str = "auto";
 
+/// Functions that are told for each verdict, those that were called most.
+const MOST_TOLD: usize = 10;
+
 /// How often it is decided anew.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -137,20 +140,19 @@ impl Borrowing {
         let moved: u64 = observed.threads.iter().map(|thread| thread.moved).sum();
         let all: u64 = calls.values().map(|tally| tally.calls).sum();
         let mut text = format!("Borrow: {moved} of {all} calls were moved.\n");
-        let mut by_verdict: BTreeMap<&str, Vec<&Moved>> = BTreeMap::new();
+        let mut by_verdict: BTreeMap<&str, Vec<(&Moved, Tally)>> = BTreeMap::new();
         for function in &self.functions {
-            by_verdict.entry(words(function.decision.verdict())).or_default().push(function);
+            let mut seen = Tally::default();
+            let places = function.planned.places();
+            places.iter().filter_map(|place| calls.get(place)).for_each(|tally| seen.merge(tally));
+            let verdict = words(function.decision.verdict());
+            by_verdict.entry(verdict).or_default().push((function, seen));
         }
-        for (verdict, functions) in by_verdict {
+        for (verdict, mut functions) in by_verdict {
+            functions.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.calls));
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {verdict}:");
-            for function in functions {
-                let mut seen = Tally::default();
-                let places = function.planned.places();
-                places
-                    .iter()
-                    .filter_map(|place| calls.get(place))
-                    .for_each(|tally| seen.merge(tally));
+            for (function, seen) in functions.iter().take(MOST_TOLD) {
                 let time = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
                 let _ = writeln!(
                     text,
@@ -160,6 +162,12 @@ impl Borrowing {
                     time(function.lasted_ns),
                     time(seen.moved.quantile(0.5)),
                 );
+            }
+            let others = functions.get(MOST_TOLD..).unwrap_or_default();
+            if !others.is_empty() {
+                let called: u64 = others.iter().map(|(_, seen)| seen.calls).sum();
+                let number = counted(others.len(), "other");
+                let _ = writeln!(text, "    {number:<40} {called:>10} calls");
             }
         }
         for (file, problem) in observed.files.iter().filter(|(_, problem)| !problem.is_empty()) {
@@ -181,7 +189,7 @@ impl Planned {
 fn words(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Move => "moved",
-        Verdict::Unknown => "stayed, as too few calls were seen",
+        Verdict::Unknown => "stayed, as too few calls were timed",
         Verdict::TooShort => "stayed, as a call is over before it would have travelled",
         Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
     }
