@@ -5,7 +5,7 @@
 //! runs at home. Likewise before jumps out of it. Programs that make the system calls themselves get past this.
 
 use std::arch::naked_asm;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_long, c_void};
 use std::panic::catch_unwind;
 
 use dimmer_hook::{Mover, come_home};
@@ -50,43 +50,82 @@ impl Drop for KeepErrno {
 /// Brings the calling thread home; where the function goes on.
 extern "C" fn come_home_before(next: &Next) -> *mut c_void {
     come_home();
-    next.get()
+    let next = next.get();
+    // A C library that is older than the function: a program that looks for it finds this one.
+    if next.is_null() { lacks as *mut c_void } else { next }
+}
+
+/// As the C library answers for a system call that the kernel lacks.
+extern "C" fn lacks() -> c_long {
+    fails(libc::ENOSYS)
+}
+
+extern "C" fn fails(why: c_int) -> c_long {
+    // SAFETY: needs nothing.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: the thread's own variable.
+    unsafe { *errno = why };
+    -1
 }
 
 /// Functions that go on in the C library's of the same name, once the thread is at home, with whatever arguments they have.
 macro_rules! at_home {
-    ($($name:ident)*) => {$(
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name() {
-            static NEXT: Next = Next::new(match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => c"",
-            });
-            naked_asm!(
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "push rcx",
-                "push r8",
-                "push r9",
-                "push rax",
-                "lea rdi, [rip + {next}]",
-                "call {come_home}",
-                "mov r11, rax",
-                "pop rax",
-                "pop r9",
-                "pop r8",
-                "pop rcx",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                "jmp r11",
-                next = sym NEXT,
-                come_home = sym come_home_before,
-            )
+    ($($name:ident)*) => {
+        mod nexts {
+            use std::ffi::CStr;
+
+            use crate::next::Next;
+
+            const fn named(name: &'static str) -> Next {
+                match CStr::from_bytes_with_nul(name.as_bytes()) {
+                    Ok(name) => Next::new(name),
+                    Err(_) => Next::new(c""),
+                }
+            }
+
+            $(
+                #[expect(non_upper_case_globals, reason = "called as the function is")]
+                pub(super) static $name: Next = named(concat!(stringify!($name), "\0"));
+            )*
         }
-    )*};
+
+        /// Looks where the functions go on, before anybody calls them: the loader's lock, which that takes, may be held for as long as
+        /// a library's constructor waits for a thread that calls one.
+        pub(crate) fn find_next() {
+            for next in [$(&nexts::$name),*] {
+                next.get();
+            }
+        }
+
+        $(
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name() {
+                naked_asm!(
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push rcx",
+                    "push r8",
+                    "push r9",
+                    "push rax",
+                    "lea rdi, [rip + {next}]",
+                    "call {come_home}",
+                    "mov r11, rax",
+                    "pop rax",
+                    "pop r9",
+                    "pop r8",
+                    "pop rcx",
+                    "pop rdx",
+                    "pop rsi",
+                    "pop rdi",
+                    "jmp r11",
+                    next = sym nexts::$name,
+                    come_home = sym come_home_before,
+                )
+            }
+        )*
+    };
 }
 
 at_home! {

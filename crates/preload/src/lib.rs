@@ -52,6 +52,8 @@ extern "C" fn begin(
     unsafe { environ = environment };
     // A panic must not leave this library, nor say anything. The standard library here is this library's own.
     std::panic::set_hook(Box::new(|_| {}));
+    let _ = std::panic::catch_unwind(home::find_next);
+    let _ = std::panic::catch_unwind(signals::find_next);
     let _ = std::panic::catch_unwind(cpuid::start);
     let _ = std::panic::catch_unwind(start);
 }
