@@ -71,7 +71,9 @@ fn start() -> Option<()> {
         // Now, as programs change their environment (nginx empties it).
         let _ = dimmer_runtime::settings();
         // Without it, calls stay where they are.
-        let _ = hooks.move_by(home::MOVER, moved == "all");
+        if hooks.move_by(home::MOVER, moved == "all").is_ok() {
+            home::begin();
+        }
     }
     // Without it, times are somewhat too long.
     let _ = hooks.calibrate();

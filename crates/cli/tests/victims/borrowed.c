@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,6 +126,21 @@ KEPT int asking(void) {
     return gettid() == getpid() && CPU_ISSET(sched_getcpu(), &set);
 }
 
+KEPT int asking_the_kernel(void) {
+    work();
+    return syscall(SYS_gettid) == getpid();
+}
+
+KEPT void naming(void) {
+    work();
+    pthread_setname_np(pthread_self(), "by itself");
+}
+
+KEPT int changing_user(void) {
+    work();
+    return setuid(getuid());
+}
+
 static volatile sig_atomic_t signals;
 
 static void handle(int signal) {
@@ -134,6 +152,29 @@ KEPT int raising(void) {
     int seen = signals;
     work();
     raise(SIGUSR1);
+    return signals - seen;
+}
+
+KEPT int sending(void) {
+    int seen = signals;
+    work();
+    kill(getpid(), SIGUSR1);
+    return signals - seen;
+}
+
+KEPT int sending_to_itself(void) {
+    int seen = signals;
+    work();
+    pthread_kill(pthread_self(), SIGUSR1);
+    return signals - seen;
+}
+
+KEPT int waiting(void) {
+    int seen = signals;
+    struct itimerval soon = {{0, 0}, {0, 20000}};
+    setitimer(ITIMER_REAL, &soon, NULL);
+    work();
+    pause();
     return signals - seen;
 }
 
@@ -201,17 +242,24 @@ int main(void) {
             jumping(how + 1);
         sum += how;
         sum += asking();
+        sum += asking_the_kernel();
     }
     printf("sum %.10g, own %d\n", sum, own);
     signal(SIGUSR1, handle);
+    signal(SIGALRM, handle);
     int raised = 0, started = 0, forked = 0;
     for (int i = 0; i < ROUNDS; i++)
         raised += raising();
     for (int i = 0; i < 60; i++) {
         started += starting() == 362;
         forked += forking();
+        raised += sending() + sending_to_itself();
     }
     printf("raised %d, started %d, forked %d\n", raised, started, forked);
+    char name[16];
+    naming();
+    prctl(PR_GET_NAME, name);
+    printf("called %s, waited for %d, changed %d\n", name, waiting(), changing_user());
     for (int i = 0; i < 60; i++) {
         int seen = signals;
         blocking();
