@@ -17,7 +17,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
-use crate::swap::{AWAY, COUNTED_AT, ROW_BYTES, ROWS, WINDOW, thread_offset};
+use crate::swap::{AWAY, COUNTED_AT, ROW_BYTES, ROWS, STAYS, WINDOW, thread_offset};
 
 /// How the calling thread gets to another core and back.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,8 @@ const TILES: u64 = 3 << 17;
 /// Room for all that travels: the old part and the head, AVX, masks, the upper halves of 16 registers, 16 more, keys (as above).
 const STATE_BYTES: u64 = 576 + 256 + 64 + 512 + 1024 + 64;
 
+// Both are looked at as one.
+const _: () = assert!(STAYS == AWAY + 4);
 const _: () = assert!(RECORD_BYTES == 1 << 5 && ROW_BYTES == 1 << 6);
 
 global_asm!(
@@ -128,8 +130,8 @@ global_asm!(
     "jz 20f",
     "mov eax, [r11]",
     "inc dword ptr [rbx + rax * 4]",
-    // Within a call that has moved.
-    "cmp dword ptr fs:[r8 + {away}], 0",
+    // Within a call that has moved, or where none moves.
+    "cmp qword ptr fs:[r8 + {away}], 0",
     "jne 45f",
     // Reached by a jump from a function whose return address is in the table already.
     "mov rax, [rsp + 96]",
@@ -428,6 +430,32 @@ pub extern "C" fn come_home() {
     // SAFETY: `prepare` has put it there, or no thread would be away.
     let come_home = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(come_home) };
     come_home();
+}
+
+/// From now on, until as many [`go_again`], the calling thread's calls stay where they are.
+pub extern "C" fn stay() {
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "inc dword ptr fs:[{offset} + {stays}]",
+            offset = in(reg) thread_offset(),
+            stays = const STAYS,
+            options(nostack)
+        );
+    }
+}
+
+/// Undoes a [`stay`].
+pub extern "C" fn go_again() {
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "dec dword ptr fs:[{offset} + {stays}]",
+            offset = in(reg) thread_offset(),
+            stays = const STAYS,
+            options(nostack)
+        );
+    }
 }
 
 /// Whether the calling thread is away for a moved call.

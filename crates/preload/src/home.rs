@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_long, c_void};
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dimmer_hook::{Mover, come_home};
+use dimmer_hook::{Mover, come_home, go_again, stay};
 
 use crate::next::Next;
 
@@ -128,7 +128,7 @@ macro_rules! at_home {
         /// Looks where the functions go on, before anybody calls them: the loader's lock, which that takes, may be held for as long as
         /// a library's constructor waits for a thread that calls one.
         pub(crate) fn find_next() {
-            for next in [$(&nexts::$name,)* &SYSCALL] {
+            for next in [$(&nexts::$name,)* &VFORK, &SYSCALL] {
                 next.get();
             }
         }
@@ -169,7 +169,7 @@ at_home! {
     // They leave calls without returning.
     longjmp _longjmp siglongjmp __longjmp_chk setcontext swapcontext
     // They start threads and programs, which inherit where they may run and which signals are blocked.
-    pthread_create thrd_create clone fork _Fork vfork posix_spawn posix_spawnp system popen
+    pthread_create thrd_create clone fork _Fork posix_spawn posix_spawnp system popen
     execve execv execvp execvpe execl execlp execle fexecve execveat
     // They are about the thread.
     gettid getcpu sched_getcpu sched_getaffinity sched_setaffinity sched_setscheduler sched_getscheduler sched_setparam sched_getparam
@@ -180,6 +180,59 @@ at_home! {
     pause sigpause sigsuspend sigwait sigwaitinfo sigtimedwait ppoll __ppoll_chk pselect epoll_pwait epoll_pwait2
     // They change its rights, and the C library has all other threads do the same.
     setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups setfsuid setfsgid capset iopl ioperm
+}
+
+static VFORK: Next = Next::new(c"vfork");
+
+/// vfork(2). The child has its parent's memory, and so its workers: what moved there would run in the parent. So its calls stay
+/// where they are, until the parent goes on. The system call is made here, as both return on the same stack: the return
+/// address is in a register meanwhile. With shadow stacks, where nothing moves, it is the C library's.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vfork() {
+    naked_asm!(
+        "lea rdi, [rip + {next}]",
+        "push rax",
+        "call {before}",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "pop rdi",
+        "mov eax, {vfork}",
+        "syscall",
+        "push rdi",
+        "test eax, eax",
+        "jz 3f",
+        // The parent; rax is where the stack is aligned for a call.
+        "push rax",
+        "call {go_again}",
+        "pop rax",
+        "cmp eax, -4095",
+        "jb 3f",
+        "mov edi, eax",
+        "neg edi",
+        "jmp {fails}",
+        "3:",
+        "ret",
+        next = sym VFORK,
+        before = sym before_vfork,
+        vfork = const libc::SYS_vfork,
+        go_again = sym go_again,
+        fails = sym fails,
+    )
+}
+
+/// Where a vfork goes on; null if the system call is to be made at once.
+extern "C" fn before_vfork(next: &Next) -> *mut c_void {
+    let next = come_home_before(next);
+    // Relaxed: it changes once, before there are other threads.
+    if !MOVES.load(Ordering::Relaxed) || dimmer_runtime::check_travel().is_err() {
+        return next;
+    }
+    stay();
+    std::ptr::null_mut()
 }
 
 static SYSCALL: Next = Next::new(c"syscall");

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #include <math.h>
 #include <pthread.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -178,6 +179,25 @@ KEPT int waiting(void) {
     return signals - seen;
 }
 
+KEPT void closing(int file) {
+    for (int i = 0; i < 100; i++)
+        work();
+    close(file);
+}
+
+// What the child closes stays open here.
+static int is_open_after_vfork(void) {
+    int file = open("/dev/null", O_RDONLY);
+    pid_t child = vfork();
+    if (child == 0) {
+        closing(file);
+        _exit(3);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status) == 3 && close(file) == 0;
+}
+
 KEPT void blocking(void) {
     sigset_t set;
     sigemptyset(&set);
@@ -247,15 +267,16 @@ int main(void) {
     printf("sum %.10g, own %d\n", sum, own);
     signal(SIGUSR1, handle);
     signal(SIGALRM, handle);
-    int raised = 0, started = 0, forked = 0;
+    int raised = 0, started = 0, forked = 0, open_after = 0;
     for (int i = 0; i < ROUNDS; i++)
         raised += raising();
     for (int i = 0; i < 60; i++) {
         started += starting() == 362;
         forked += forking();
         raised += sending() + sending_to_itself();
+        open_after += is_open_after_vfork();
     }
-    printf("raised %d, started %d, forked %d\n", raised, started, forked);
+    printf("raised %d, started %d, forked %d, open %d\n", raised, started, forked, open_after);
     char name[16];
     naming();
     prctl(PR_GET_NAME, name);
