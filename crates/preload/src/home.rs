@@ -9,12 +9,12 @@ use std::ffi::{c_int, c_long, c_void};
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dimmer_hook::{Mover, come_home, go_again, stay};
+use dimmer_hook::{Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
 
 use crate::next::Next;
 
 /// How hooks move calls.
-pub(crate) const MOVER: Mover = Mover { leave, come_home: arrive };
+pub(crate) const MOVER: Mover = Mover { leave, come_home: arrive, cut_short, end_at_home };
 
 /// Whether calls may move in this process: not before hooks can do that, and no longer once a thread has confined itself, as the
 /// workers are not confined.
@@ -35,9 +35,19 @@ extern "C" fn leave() -> bool {
     catch_unwind(dimmer_runtime::leave_home).unwrap_or(false)
 }
 
-extern "C" fn arrive() {
+extern "C" fn arrive() -> u64 {
     let _errno = KeepErrno::new();
-    let _ = catch_unwind(dimmer_runtime::come_home);
+    catch_unwind(dimmer_runtime::come_home_quietly).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
+}
+
+extern "C" fn cut_short() {
+    let _errno = KeepErrno::new();
+    let _ = catch_unwind(dimmer_runtime::come_home_early);
+}
+
+extern "C" fn end_at_home() -> u64 {
+    let _errno = KeepErrno::new();
+    catch_unwind(dimmer_runtime::end_at_home).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
 /// Puts `errno` back when it is dropped: the program's own calls are not to show in it.

@@ -57,6 +57,7 @@ fn programs_do_the_same_with_every_call_moved() {
     let names = [
         "borrowed",
         "calls",
+        "faults",
         "forks",
         "inner",
         "jumps",
@@ -69,6 +70,7 @@ fn programs_do_the_same_with_every_call_moved() {
     for (name, least) in [
         ("borrowed", 5000),
         ("calls", 2000),
+        ("faults", 200),
         ("forks", 100),
         ("inner", 5000),
         ("jumps", 2000),
