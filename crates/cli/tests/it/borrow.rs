@@ -148,6 +148,8 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
     assert!(told.contains("no core would be left for the program itself"), "{told}");
     let told = refused(&["--hook", "auto,many"]);
     assert!(told.contains("--hook auto goes without names"), "{told}");
+    let told = refused(&["--hook", "many", "--model", "fx-8120"]);
+    assert!(told.contains("--model is for --hook auto"), "{told}");
     // No probe has left a model in this home.
     let told = refused(&[]);
     assert!(told.contains("has to know what wide-vector code costs here"), "{told}");
