@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use dimmer_hook::{CannotMove, HookError, Hooks, Ledger, LedgerError, Mover};
+use dimmer_hook::{CannotMove, HookError, Hooks, Ledger, LedgerError, Mover, SIGNALS_ARE_RIGHT};
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
 use dimmer_probe::stats::Samples;
@@ -41,14 +41,22 @@ pub enum HookedError {
 }
 
 /// How calls move within this process.
-const MOVER: Mover = Mover { leave, come_home };
+const MOVER: Mover = Mover { leave, come_home, cut_short, end_at_home };
 
 extern "C" fn leave() -> bool {
     dimmer_runtime::leave_home()
 }
 
-extern "C" fn come_home() {
-    dimmer_runtime::come_home();
+extern "C" fn come_home() -> u64 {
+    dimmer_runtime::come_home_quietly().unwrap_or(SIGNALS_ARE_RIGHT)
+}
+
+extern "C" fn cut_short() {
+    dimmer_runtime::come_home_early();
+}
+
+extern "C" fn end_at_home() -> u64 {
+    dimmer_runtime::end_at_home().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
 /// Dedicates these cores for the rest of this process's life, keeps it off them, and times moved calls that do nothing (ns

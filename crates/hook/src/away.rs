@@ -14,19 +14,28 @@
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::arch::{asm, global_asm};
 use std::ffi::c_int;
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
-use crate::swap::{AWAY, COUNTED_AT, ROW_BYTES, ROWS, WINDOW, thread_offset};
+use crate::swap::{AWAY, COUNTED_AT, ROW_BYTES, ROWS, STAYS, WINDOW, thread_offset};
 
 /// How the calling thread gets to another core and back.
 #[derive(Clone, Copy, Debug)]
 pub struct Mover {
     /// Sends it there; whether it is there now. Called with the stack that the function will have.
     pub leave: extern "C" fn() -> bool,
-    /// Brings it home. Called only where `leave` has sent it away.
-    pub come_home: extern "C" fn(),
+    /// Brings it home, where a call ends; which signals to block from then on, as the kernel has them (signal 1 in bit 0), or
+    /// [`SIGNALS_ARE_RIGHT`]. Called only where `leave` has sent it away.
+    pub come_home: extern "C" fn() -> u64,
+    /// Brings it home in the middle of a call, whose rest runs at home; perhaps in the handler of a fault of the thread's own.
+    pub cut_short: extern "C" fn(),
+    /// Called where a call ends that was cut short; which signals to block from then on.
+    pub end_at_home: extern "C" fn() -> u64,
 }
+
+/// Instead of a mask of signals: the one in force is to stay.
+pub const SIGNALS_ARE_RIGHT: u64 = u64::MAX;
 
 /// Why calls cannot be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,13 +54,19 @@ struct State {
     come_home: AtomicPtr<()>,
     /// Whether there are upper halves of registers to be cleaned.
     has_avx: AtomicU32,
+    cut_short: AtomicPtr<()>,
+    end_at_home: AtomicPtr<()>,
 }
 
 static STATE: State = State {
     leave: AtomicPtr::new(std::ptr::null_mut()),
     come_home: AtomicPtr::new(std::ptr::null_mut()),
     has_avx: AtomicU32::new(0),
+    cut_short: AtomicPtr::new(std::ptr::null_mut()),
+    end_at_home: AtomicPtr::new(std::ptr::null_mut()),
 };
+
+const _: () = assert!(offset_of!(State, leave) == 0 && offset_of!(State, has_avx) == 16);
 
 /// Parts of the processor's state that travel: x87, SSE, AVX, the masks and both parts of AVX-512, protection keys (Intel SDM,
 /// vol. 1, §13.1). What the processor lacks it leaves out.
@@ -63,6 +78,8 @@ const TILES: u64 = 3 << 17;
 /// Room for all that travels: the old part and the head, AVX, masks, the upper halves of 16 registers, 16 more, keys (as above).
 const STATE_BYTES: u64 = 576 + 256 + 64 + 512 + 1024 + 64;
 
+// Both are looked at as one.
+const _: () = assert!(STAYS == AWAY + 4);
 const _: () = assert!(RECORD_BYTES == 1 << 5 && ROW_BYTES == 1 << 6);
 
 global_asm!(
@@ -128,8 +145,8 @@ global_asm!(
     "jz 20f",
     "mov eax, [r11]",
     "inc dword ptr [rbx + rax * 4]",
-    // Within a call that has moved.
-    "cmp dword ptr fs:[r8 + {away}], 0",
+    // Within a call that has moved, or where none moves.
+    "cmp qword ptr fs:[r8 + {away}], 0",
     "jne 45f",
     // Reached by a jump from a function whose return address is in the table already.
     "mov rax, [rsp + 96]",
@@ -271,8 +288,9 @@ global_asm!(
     ".cfi_startproc",
     ".cfi_def_cfa rsp, 0",
     ".cfi_undefined rip",
-    "lea rsp, [rsp - 8]",
-    ".cfi_adjust_cfa_offset 8",
+    // Room for the return address, and for the mask of signals.
+    "lea rsp, [rsp - 16]",
+    ".cfi_adjust_cfa_offset 16",
     "dimmer_away_push r11",
     "pushfq",
     ".cfi_adjust_cfa_offset 8",
@@ -280,25 +298,23 @@ global_asm!(
     "dimmer_away_push rcx",
     "dimmer_away_push rdx",
     "dimmer_away_push rbx",
+    ".cfi_offset rbx, -64",
     "dimmer_away_push rsi",
     "dimmer_away_push rdi",
     "dimmer_away_push r8",
     "dimmer_away_push r9",
     "dimmer_away_push r10",
-    // rsp = C-96.
-    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
-    "cmp dword ptr fs:[r8 + {away}], 0",
-    "je 6f",
+    // rsp = C-104.
     "mov rbx, rsp",
-    ".cfi_def_cfa rbx, 96",
+    ".cfi_def_cfa rbx, 104",
     "dimmer_away_pack",
     "call {home}",
+    "mov [rbx + 88], rax",
     "dimmer_away_unpack",
     "mov rsp, rbx",
-    ".cfi_def_cfa rsp, 96",
+    ".cfi_def_cfa rsp, 104",
     "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
-    "6:",
-    "lea rsi, [rsp + 96]",
+    "lea rsi, [rsp + 104]",
     "mov rdi, rsi",
     "shr rdi, 3",
     "and edi, {rows} - 1",
@@ -312,8 +328,20 @@ global_asm!(
     "jmp 7b",
     "8:",
     "mov rax, [rdi + 8]",
-    "mov [rsp + 88], rax",
+    "mov [rsp + 96], rax",
     ".cfi_offset rip, -8",
+    // Lets signals in, here, where handlers that leave by unwinding (cancellation, `pthread_exit`) find the way.
+    "cmp qword ptr [rsp + 88], -1",
+    "je 10f",
+    "mov rbx, rdi",
+    "mov edi, {set_mask}",
+    "lea rsi, [rsp + 88]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "mov eax, {sigprocmask}",
+    "syscall",
+    "mov rdi, rbx",
+    "10:",
     // Its time, if there is room for it.
     "rdtsc",
     "shl rdx, 32",
@@ -347,18 +375,23 @@ global_asm!(
     "dimmer_away_pop rdi",
     "dimmer_away_pop rsi",
     "dimmer_away_pop rbx",
+    ".cfi_restore rbx",
     "dimmer_away_pop rdx",
     "dimmer_away_pop rcx",
     "dimmer_away_pop rax",
     "popfq",
     ".cfi_adjust_cfa_offset -8",
     "dimmer_away_pop r11",
+    "lea rsp, [rsp + 8]",
+    ".cfi_adjust_cfa_offset -8",
     "ret",
     ".cfi_endproc",
     ".size dimmer_away_return, . - dimmer_away_return",
     state = sym STATE,
     personality = sym personality,
-    home = sym come_home,
+    home = sym end_call,
+    set_mask = const libc::SIG_SETMASK,
+    sigprocmask = const libc::SYS_rt_sigprocmask,
     counted_at = const COUNTED_AT,
     moved = const MOVED.cast_signed() - COUNTERS.cast_signed(),
     head = const HEAD.cast_signed() - COUNTERS.cast_signed(),
@@ -405,16 +438,39 @@ pub(crate) fn prepare(mover: Mover) -> Result<(), CannotMove> {
     // Relaxed: no call is moved yet.
     STATE.leave.store(mover.leave as *mut (), Ordering::Relaxed);
     STATE.come_home.store(mover.come_home as *mut (), Ordering::Relaxed);
+    STATE.cut_short.store(mover.cut_short as *mut (), Ordering::Relaxed);
+    STATE.end_at_home.store(mover.end_at_home as *mut (), Ordering::Relaxed);
     STATE.has_avx.store(enabled >> 2 & 1, Ordering::Relaxed);
     Ok(())
 }
 
 /// Brings the calling thread home, if it is away for a moved call. What is left of the call runs at home.
 pub extern "C" fn come_home() {
-    if !is_away() {
-        return;
+    if is_away() {
+        note_home();
+        let cut_short = STATE.cut_short.load(Ordering::Relaxed);
+        // SAFETY: `prepare` has put it there, or no thread would be away.
+        let cut_short = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(cut_short) };
+        cut_short();
     }
-    // First, as what brings it home may come here again.
+}
+
+/// A moved call ends: brings the thread home, if it is not there already. Which signals to block then.
+extern "C" fn end_call() -> u64 {
+    let end = if is_away() {
+        note_home();
+        &STATE.come_home
+    } else {
+        &STATE.end_at_home
+    };
+    let end = end.load(Ordering::Relaxed);
+    // SAFETY: `prepare` has put it there, or no call would be moved.
+    let end = unsafe { std::mem::transmute::<*mut (), extern "C" fn() -> u64>(end) };
+    end()
+}
+
+/// Notes that the calling thread is at home: before it goes there, as what brings it home may ask again.
+fn note_home() {
     // SAFETY: the thread's own memory.
     unsafe {
         asm!(
@@ -424,10 +480,32 @@ pub extern "C" fn come_home() {
             options(nostack, preserves_flags)
         );
     }
-    let come_home = STATE.come_home.load(Ordering::Relaxed);
-    // SAFETY: `prepare` has put it there, or no thread would be away.
-    let come_home = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(come_home) };
-    come_home();
+}
+
+/// From now on, until as many [`go_again`], the calling thread's calls stay where they are.
+pub extern "C" fn stay() {
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "inc dword ptr fs:[{offset} + {stays}]",
+            offset = in(reg) thread_offset(),
+            stays = const STAYS,
+            options(nostack)
+        );
+    }
+}
+
+/// Undoes a [`stay`].
+pub extern "C" fn go_again() {
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "dec dword ptr fs:[{offset} + {stays}]",
+            offset = in(reg) thread_offset(),
+            stays = const STAYS,
+            options(nostack)
+        );
+    }
 }
 
 /// Whether the calling thread is away for a moved call.

@@ -17,7 +17,7 @@ mod plan;
 mod swap;
 mod trial;
 
-pub use away::{CannotMove, Mover, come_home};
+pub use away::{CannotMove, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
 pub use hooks::{HookError, Hooks};
 pub use ledger::{Ledger, LedgerError, Object, SiteEntry, Thread, TimedCall};
 pub use objects::{Loaded, Objects};

@@ -70,6 +70,8 @@ const INTERRUPTS: i64 = 16;
 const KEPT: i64 = 20;
 /// Whether the thread is away for a moved call (32 bits, see [`crate::away`]).
 pub(crate) const AWAY: i64 = 24;
+/// How many reasons there are that the thread moves no calls (32 bits, likewise).
+pub(crate) const STAYS: i64 = 28;
 
 /// A null selector that nobody uses: it is in `es` until the kernel returns from an interrupt, which
 /// leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not).

@@ -5,24 +5,49 @@
 //! runs at home. Likewise before jumps out of it. Programs that make the system calls themselves get past this.
 
 use std::arch::naked_asm;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_long, c_void};
 use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use dimmer_hook::{Mover, come_home};
+use dimmer_hook::{Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
 
 use crate::next::Next;
 
 /// How hooks move calls.
-pub(crate) const MOVER: Mover = Mover { leave, come_home: arrive };
+pub(crate) const MOVER: Mover = Mover { leave, come_home: arrive, cut_short, end_at_home };
+
+/// Whether calls may move in this process: not before hooks can do that, and no longer once a thread has confined itself, as the
+/// workers are not confined.
+static MOVES: AtomicBool = AtomicBool::new(false);
+
+/// Says that calls may move from now on.
+pub(crate) fn begin() {
+    // Relaxed: there is one thread.
+    MOVES.store(true, Ordering::Relaxed);
+}
 
 extern "C" fn leave() -> bool {
+    // Relaxed: a thread sees what it has done itself.
+    if !MOVES.load(Ordering::Relaxed) {
+        return false;
+    }
     let _errno = KeepErrno::new();
     catch_unwind(dimmer_runtime::leave_home).unwrap_or(false)
 }
 
-extern "C" fn arrive() {
+extern "C" fn arrive() -> u64 {
     let _errno = KeepErrno::new();
-    let _ = catch_unwind(dimmer_runtime::come_home);
+    catch_unwind(dimmer_runtime::come_home_quietly).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
+}
+
+extern "C" fn cut_short() {
+    let _errno = KeepErrno::new();
+    let _ = catch_unwind(dimmer_runtime::come_home_early);
+}
+
+extern "C" fn end_at_home() -> u64 {
+    let _errno = KeepErrno::new();
+    catch_unwind(dimmer_runtime::end_at_home).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
 /// Puts `errno` back when it is dropped: the program's own calls are not to show in it.
@@ -50,52 +75,287 @@ impl Drop for KeepErrno {
 /// Brings the calling thread home; where the function goes on.
 extern "C" fn come_home_before(next: &Next) -> *mut c_void {
     come_home();
-    next.get()
+    let next = next.get();
+    // A C library that is older than the function: a program that looks for it finds this one.
+    if next.is_null() { lacks as *mut c_void } else { next }
+}
+
+/// Likewise; `number` is the first argument, if that matters.
+extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
+    let name = next.name().to_bytes();
+    if CONFINING.contains(&name) || name == b"prctl" && CONFINING_OPTIONS.contains(&number) {
+        stop();
+    }
+    come_home_before(next)
+}
+
+/// Nothing moves any more.
+fn stop() {
+    MOVES.store(false, Ordering::Relaxed);
+}
+
+/// Functions by which a thread takes rights from itself alone, or leaves its process's view of the system.
+const CONFINING: [&[u8]; 5] = [b"capset", b"setfsuid", b"setfsgid", b"unshare", b"setns"];
+
+/// Such options of prctl(2).
+const CONFINING_OPTIONS: [c_int; 4] =
+    [libc::PR_SET_SECCOMP, libc::PR_CAPBSET_DROP, libc::PR_SET_SECUREBITS, libc::PR_CAP_AMBIENT];
+
+/// As the C library answers for a system call that the kernel lacks.
+extern "C" fn lacks() -> c_long {
+    fails(libc::ENOSYS)
+}
+
+extern "C" fn fails(why: c_int) -> c_long {
+    // SAFETY: needs nothing.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: the thread's own variable.
+    unsafe { *errno = why };
+    -1
 }
 
 /// Functions that go on in the C library's of the same name, once the thread is at home, with whatever arguments they have.
 macro_rules! at_home {
-    ($($name:ident)*) => {$(
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name() {
-            static NEXT: Next = Next::new(match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => c"",
-            });
-            naked_asm!(
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "push rcx",
-                "push r8",
-                "push r9",
-                "push rax",
-                "lea rdi, [rip + {next}]",
-                "call {come_home}",
-                "mov r11, rax",
-                "pop rax",
-                "pop r9",
-                "pop r8",
-                "pop rcx",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                "jmp r11",
-                next = sym NEXT,
-                come_home = sym come_home_before,
-            )
+    ($($name:ident)*) => {
+        mod nexts {
+            use std::ffi::CStr;
+
+            use crate::next::Next;
+
+            const fn named(name: &'static str) -> Next {
+                match CStr::from_bytes_with_nul(name.as_bytes()) {
+                    Ok(name) => Next::new(name),
+                    Err(_) => Next::new(c""),
+                }
+            }
+
+            $(
+                #[expect(non_upper_case_globals, reason = "called as the function is")]
+                pub(super) static $name: Next = named(concat!(stringify!($name), "\0"));
+            )*
         }
-    )*};
+
+        /// Looks where the functions go on, before anybody calls them: the loader's lock, which that takes, may be held for as long as
+        /// a library's constructor waits for a thread that calls one.
+        pub(crate) fn find_next() {
+            for next in [$(&nexts::$name,)* &VFORK, &SYSCALL] {
+                next.get();
+            }
+        }
+
+        $(
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name() {
+                naked_asm!(
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push rcx",
+                    "push r8",
+                    "push r9",
+                    "push rax",
+                    "mov esi, edi",
+                    "lea rdi, [rip + {next}]",
+                    "call {come_home}",
+                    "mov r11, rax",
+                    "pop rax",
+                    "pop r9",
+                    "pop r8",
+                    "pop rcx",
+                    "pop rdx",
+                    "pop rsi",
+                    "pop rdi",
+                    "jmp r11",
+                    next = sym nexts::$name,
+                    come_home = sym come_home_for,
+                )
+            }
+        )*
+    };
 }
 
 at_home! {
     // They leave calls without returning.
     longjmp _longjmp siglongjmp __longjmp_chk setcontext swapcontext
     // They start threads and programs, which inherit where they may run and which signals are blocked.
-    pthread_create clone fork _Fork vfork posix_spawn posix_spawnp system popen
+    pthread_create thrd_create clone fork _Fork posix_spawn posix_spawnp system popen
     execve execv execvp execvpe execl execlp execle fexecve execveat
     // They are about the thread.
-    gettid raise sched_getcpu sched_getaffinity sched_setaffinity sched_setscheduler sched_setparam setpriority getpriority
-    sigaltstack sigsuspend sigpending prctl unshare setns
+    gettid getcpu sched_getcpu sched_getaffinity sched_setaffinity sched_setscheduler sched_getscheduler sched_setparam sched_getparam
+    sched_setattr sched_getattr setpriority getpriority nice prctl unshare setns ptrace pthread_setname_np pthread_getname_np
+    // They are about its signals, or send some that it may have to have before they return.
+    raise kill killpg tgkill pthread_kill sigqueue pthread_sigqueue sigaltstack sigpending sigblock sigsetmask siggetmask sighold sigrelse sigset
+    // They wait for signals, or with others blocked.
+    pause sigpause sigsuspend sigwait sigwaitinfo sigtimedwait ppoll __ppoll_chk pselect epoll_pwait epoll_pwait2
+    // They change its rights, and the C library has all other threads do the same.
+    setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups setfsuid setfsgid capset iopl ioperm
 }
+
+static VFORK: Next = Next::new(c"vfork");
+
+/// vfork(2). The child has its parent's memory, and so its workers: what moved there would run in the parent. So its calls stay
+/// where they are, until the parent goes on. The system call is made here, as both return on the same stack: the return
+/// address is in a register meanwhile. With shadow stacks, where nothing moves, it is the C library's.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vfork() {
+    naked_asm!(
+        "lea rdi, [rip + {next}]",
+        "push rax",
+        "call {before}",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "pop rdi",
+        "mov eax, {vfork}",
+        "syscall",
+        "push rdi",
+        "test eax, eax",
+        "jz 3f",
+        // The parent; rax is where the stack is aligned for a call.
+        "push rax",
+        "call {go_again}",
+        "pop rax",
+        "cmp eax, -4095",
+        "jb 3f",
+        "mov edi, eax",
+        "neg edi",
+        "jmp {fails}",
+        "3:",
+        "ret",
+        next = sym VFORK,
+        before = sym before_vfork,
+        vfork = const libc::SYS_vfork,
+        go_again = sym go_again,
+        fails = sym fails,
+    )
+}
+
+/// Where a vfork goes on; null if the system call is to be made at once.
+extern "C" fn before_vfork(next: &Next) -> *mut c_void {
+    let next = come_home_before(next);
+    // Relaxed: it changes once, before there are other threads.
+    if !MOVES.load(Ordering::Relaxed) || dimmer_runtime::check_travel().is_err() {
+        return next;
+    }
+    stay();
+    std::ptr::null_mut()
+}
+
+static SYSCALL: Next = Next::new(c"syscall");
+
+/// syscall(2), by which programs ask for what older C libraries have no function for.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn syscall() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "push rax",
+        "mov edx, esi",
+        "lea rsi, [rip + {next}]",
+        "call {before}",
+        "mov r11, rax",
+        "pop rax",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp r11",
+        next = sym SYSCALL,
+        before = sym before_syscall,
+    )
+}
+
+/// Where a system call goes on, once the thread is at home if it is about the thread.
+///
+/// The library's own come here as well, also where thread-local storage is another's; none of those is listed.
+extern "C" fn before_syscall(number: c_long, next: &Next, first: c_int) -> *mut c_void {
+    let is_confining = CONFINING_CALLS.contains(&number);
+    if is_confining || number == libc::SYS_prctl && CONFINING_OPTIONS.contains(&first) {
+        stop();
+    }
+    if is_confining || ABOUT_THE_THREAD.contains(&number) {
+        come_home_before(next)
+    } else {
+        next.get()
+    }
+}
+
+/// System calls by which a thread takes rights from itself alone: what the C library's functions do for all threads among them.
+const CONFINING_CALLS: [c_long; 14] = [
+    libc::SYS_seccomp,
+    libc::SYS_landlock_restrict_self,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_capset,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setgroups,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+];
+
+/// What else the functions above ask the kernel.
+const ABOUT_THE_THREAD: [c_long; 47] = [
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fork,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_gettid,
+    libc::SYS_getcpu,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_getattr,
+    libc::SYS_sched_setattr,
+    libc::SYS_getpriority,
+    libc::SYS_setpriority,
+    libc::SYS_ioprio_get,
+    libc::SYS_ioprio_set,
+    libc::SYS_get_mempolicy,
+    libc::SYS_set_mempolicy,
+    libc::SYS_prctl,
+    libc::SYS_ptrace,
+    libc::SYS_perf_event_open,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_tgkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_pause,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_capget,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_keyctl,
+    libc::SYS_set_tid_address,
+];

@@ -52,6 +52,8 @@ extern "C" fn begin(
     unsafe { environ = environment };
     // A panic must not leave this library, nor say anything. The standard library here is this library's own.
     std::panic::set_hook(Box::new(|_| {}));
+    let _ = std::panic::catch_unwind(home::find_next);
+    let _ = std::panic::catch_unwind(signals::find_next);
     let _ = std::panic::catch_unwind(cpuid::start);
     let _ = std::panic::catch_unwind(start);
 }
@@ -69,7 +71,9 @@ fn start() -> Option<()> {
         // Now, as programs change their environment (nginx empties it).
         let _ = dimmer_runtime::settings();
         // Without it, calls stay where they are.
-        let _ = hooks.move_by(home::MOVER, moved == "all");
+        if hooks.move_by(home::MOVER, moved == "all").is_ok() {
+            home::begin();
+        }
     }
     // Without it, times are somewhat too long.
     let _ = hooks.calibrate();

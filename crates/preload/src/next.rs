@@ -17,6 +17,10 @@ impl Next {
         Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
+    pub(crate) const fn name(&self) -> &'static CStr {
+        self.name
+    }
+
     /// Where it is; null if there is none.
     pub(crate) fn get(&self) -> *mut c_void {
         // Relaxed: an address of code, which was there before.

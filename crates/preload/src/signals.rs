@@ -40,6 +40,13 @@ static SYSV_SIGNAL: Next = Next::new(c"__sysv_signal");
 static SIGPROCMASK: Next = Next::new(c"sigprocmask");
 static PTHREAD_SIGMASK: Next = Next::new(c"pthread_sigmask");
 
+/// Looks where this file's functions go on, as [`crate::home::find_next`] does.
+pub(crate) fn find_next() {
+    for next in [&SIGACTION, &SIGNAL, &SYSV_SIGNAL, &SIGPROCMASK, &PTHREAD_SIGMASK] {
+        next.get();
+    }
+}
+
 /// Has `handler` called for every SIGSEGV from now on, and lets them through in this thread.
 pub(crate) fn take_faults(handler: Handler) -> Option<()> {
     // Now, as `dlsym` is none of the functions that a signal handler may call.

@@ -33,4 +33,6 @@ pub use cores::{Cores, Pending, StartError};
 pub use region::{Entered, Region, Site, SiteStatistics, sites, ticks_per_ns};
 pub use settings::{CORES, Decision, POLICY, Settings, SettingsError, of_process as settings};
 pub use travel::{Away, CannotTravel, Journey, check as check_travel};
-pub use trip::{come_home, dedicate, dedicated, leave_home};
+pub use trip::{
+    come_home, come_home_early, come_home_quietly, dedicate, dedicated, end_at_home, leave_home,
+};

@@ -8,18 +8,43 @@ use std::mem::MaybeUninit;
 const OWN: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
+/// The signal by which the C library cancels a thread; its own functions never block it. At home its handler would unwind the
+/// harbour. Source: glibc, sysdeps/unix/sysv/linux/internal-signals.h.
+const CANCEL: libc::c_int = 32;
+
+/// The signal by which the C library has all threads change their rights; who asks waits for all of them. Source: as above.
+const SET_IDS: libc::c_int = 33;
+
+/// What is blocked while a thread is away, at home and there.
+const AWAY: Mask = {
+    let mut blocked = !Mask::of(SET_IDS).0;
+    let mut index = 0;
+    while index < OWN.len() {
+        blocked &= !Mask::of(OWN[index]).0;
+        index += 1;
+    }
+    Mask(blocked)
+};
+
 thread_local! {
     /// What was blocked before the thread blocked everything, for it or for its child to have again.
     static BEFORE: Cell<Option<Mask>> = const { Cell::new(None) };
+    /// What was blocked at home, and the stack for handlers there, when the thread came there early.
+    static AT_HOME: Cell<Option<(Mask, libc::stack_t)>> = const { Cell::new(None) };
 }
 
-/// A mask that was in force.
-#[derive(Clone, Copy)]
-pub(crate) struct Mask(libc::sigset_t);
+/// Blocked signals, as the kernel has them: the lowest bit is signal 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mask(u64);
 
-impl std::fmt::Debug for Mask {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Mask")
+/// As the kernel asks for it.
+const MASK_BYTES: i64 = 8;
+
+const _: () = assert!(size_of::<Mask>() == 8);
+
+impl Mask {
+    const fn of(signal: libc::c_int) -> Self {
+        Self(1 << (signal - 1))
     }
 }
 
@@ -35,18 +60,7 @@ pub(crate) fn remember(mask: Mask) {
 
 /// Blocks every signal but the thread's own faults; what was blocked before.
 pub(crate) fn exchange() -> Mask {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: fills the set.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    for signal in OWN {
-        // SAFETY: the set was filled.
-        unsafe { libc::sigdelset(all.as_mut_ptr(), signal) };
-    }
-    // SAFETY: both point to sets; it cannot fail with a known `how`.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
-    // SAFETY: filled by the call.
-    Mask(unsafe { before.assume_init() })
+    change(Some(&AWAY))
 }
 
 /// Puts in force again, once, what was before [`block`].
@@ -56,34 +70,75 @@ pub(crate) fn restore() {
     }
 }
 
+/// What [`restore`] would put in force, for who does that instead.
+pub(crate) fn take() -> Option<u64> {
+    BEFORE.take().map(|mask| mask.0)
+}
+
 /// Puts a mask in force.
 pub(crate) fn set(mask: &Mask) {
-    // SAFETY: points to a set.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask.0, std::ptr::null_mut()) };
+    change(Some(mask));
+}
+
+/// Blocks what a worker blocks.
+pub(crate) fn block_as_away() {
+    set(&AWAY);
+}
+
+/// A mask to put in force, if any; which one was before. The C library's own functions let [`CANCEL`] through.
+fn change(to: Option<&Mask>) -> Mask {
+    let mut before = Mask(0);
+    let to = to.map_or(0, |mask| std::ptr::from_ref(mask).expose_provenance());
+    let to = i64::try_from(to).unwrap_or_default();
+    let found = i64::try_from((&raw mut before).expose_provenance()).unwrap_or_default();
+    ask(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK.into(), to, found, MASK_BYTES]);
+    before
+}
+
+/// Notes what [`after_return_from_handler`] is to tell.
+pub(crate) fn note_at_home() {
+    let mut stack = MaybeUninit::<libc::stack_t>::zeroed();
+    // SAFETY: writes the one, and reads nothing.
+    unsafe { libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) };
+    // SAFETY: all-zero bytes are a valid one.
+    AT_HOME.set(Some((change(None), unsafe { stack.assume_init() })));
+}
+
+/// A handler that has begun away and returned at home has put in force there what was so away. Puts back the stack for handlers that was
+/// noted, and says what was blocked.
+pub(crate) fn after_return_from_handler() -> Option<u64> {
+    let (mask, stack) = AT_HOME.take()?;
+    // No program blocks it.
+    if change(None).0 & Mask::of(CANCEL).0 == 0 {
+        return None;
+    }
+    // SAFETY: reads the one, and writes nothing.
+    unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
+    Some(mask.0)
 }
 
 /// Whether the process has that thread; a system call. Touches neither `errno` nor anything else in thread-local storage.
 pub(crate) fn is_there(thread: u32) -> bool {
     let process = i64::from(rustix::process::getpid().as_raw_nonzero().get());
     // Who may not ask (a sandbox's program) gets another answer.
-    ask(libc::SYS_tgkill, [process, thread.into(), 0]) != -i64::from(libc::ESRCH)
+    ask(libc::SYS_tgkill, [process, thread.into(), 0, 0]) != -i64::from(libc::ESRCH)
 }
 
 /// Prepares for [`fence_all`].
 pub(crate) fn may_fence_all() {
-    ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED.into(), 0, 0]);
+    ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED.into(), 0, 0, 0]);
 }
 
 /// A fence in every running thread of the process, so that what runs often needs none; whether the kernel can. Touches
 /// no thread-local storage.
 pub(crate) fn fence_all() -> bool {
-    ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED.into(), 0, 0]) == 0
+    ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED.into(), 0, 0, 0]) == 0
 }
 
 /// A system call that touches none of the program's memory.
-fn ask(number: i64, [first, second, third]: [i64; 3]) -> i64 {
+fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
     let answer: i64;
-    // SAFETY: signal 0 does nothing, and barriers harm nobody.
+    // SAFETY: signal 0 does nothing, barriers harm nobody, and masks are read and written where the caller has put them.
     unsafe {
         asm!(
             "syscall",
@@ -91,6 +146,7 @@ fn ask(number: i64, [first, second, third]: [i64; 3]) -> i64 {
             in("rdi") first,
             in("rsi") second,
             in("rdx") third,
+            in("r10") fourth,
             out("rcx") _,
             out("r11") _,
             options(nostack),

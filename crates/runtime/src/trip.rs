@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::cores::Cores;
 use crate::fork;
 use crate::settings;
+use crate::signals;
 use crate::travel::Journey;
 
 thread_local! {
@@ -98,4 +99,29 @@ pub fn come_home() {
         // Not while the cell is borrowed: the thread's own code goes on meanwhile.
         drop(trip);
     });
+}
+
+/// As [`come_home`], with signals still blocked; which the caller is to block instead, as the kernel has them (signal 1 in bit 0).
+/// `None` where the thread was at home.
+#[must_use]
+pub fn come_home_quietly() -> Option<u64> {
+    let mask = signals::take();
+    come_home();
+    mask
+}
+
+/// As [`come_home`], in the middle of what the thread was sent away for, perhaps in the handler of a fault of its own: that may
+/// be left without the kernel's knowledge, or return.
+pub fn come_home_early() {
+    // The worker's mask is to be again what it was before the handler, which blocks its signal.
+    signals::block_as_away();
+    come_home();
+    signals::note_at_home();
+}
+
+/// To be called where the thread would have come home, had [`come_home_early`] not brought it there; which signals the caller is to
+/// block then, if others than it does.
+#[must_use]
+pub fn end_at_home() -> Option<u64> {
+    signals::after_return_from_handler()
 }

@@ -255,6 +255,8 @@ impl Shared {
     /// Notes what others must know of the worker's thread, on it.
     fn begin(&self) {
         slot::set_place(Place::Worker);
+        // The C library lets through to new threads what cancels them.
+        signals::block_as_away();
         if travel::check().is_ok() {
             // SAFETY: it may be read.
             let own = unsafe { switch::thread_pointer() };

@@ -137,8 +137,10 @@ impl Borrowing {
     pub(super) fn finish(self) -> anyhow::Result<String> {
         let observed = self.observer.finish().context("cannot read the ledgers")?;
         let calls = observed.functions();
-        let moved: u64 = observed.threads.iter().map(|thread| thread.moved).sum();
-        let all: u64 = calls.values().map(|tally| tally.calls).sum();
+        // Whatever the program has written there.
+        let sum = |sum: u64, number: u64| sum.saturating_add(number);
+        let moved = observed.threads.iter().map(|thread| thread.moved).fold(0, sum);
+        let all = calls.values().map(|tally| tally.calls).fold(0, sum);
         let mut text = format!("Borrow: {moved} of {all} calls were moved.\n");
         let mut by_verdict: BTreeMap<&str, Vec<(&Moved, Tally)>> = BTreeMap::new();
         for function in &self.functions {
@@ -202,6 +204,11 @@ fn functions(
 ) -> anyhow::Result<Option<(Plans, Vec<Option<CallCost>>)>> {
     let is_auto = |hook: &String| hook == AUTO;
     if !arguments.hook.iter().any(is_auto) && !arguments.hook.is_empty() {
+        if arguments.model.is_some() {
+            return Err(bad_input(format!(
+                "--model is for --hook {AUTO}: named functions need none"
+            )));
+        }
         let wanted: Vec<Wanted> = arguments.hook.iter().map(|hook| Wanted::parse(hook)).collect();
         let plans = named::plans(program, &wanted)?;
         let costs = vec![None; plans.functions.len()];

@@ -57,6 +57,7 @@ fn programs_do_the_same_with_every_call_moved() {
     let names = [
         "borrowed",
         "calls",
+        "faults",
         "forks",
         "inner",
         "jumps",
@@ -69,6 +70,7 @@ fn programs_do_the_same_with_every_call_moved() {
     for (name, least) in [
         ("borrowed", 5000),
         ("calls", 2000),
+        ("faults", 200),
         ("forks", 100),
         ("inner", 5000),
         ("jumps", 2000),
@@ -147,6 +149,8 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
     assert!(told.contains("no core would be left for the program itself"), "{told}");
     let told = refused(&["--hook", "auto,many"]);
     assert!(told.contains("--hook auto goes without names"), "{told}");
+    let told = refused(&["--hook", "many", "--model", "fx-8120"]);
+    assert!(told.contains("--model is for --hook auto"), "{told}");
     // No probe has left a model in this home.
     let told = refused(&[]);
     assert!(told.contains("has to know what wide-vector code costs here"), "{told}");

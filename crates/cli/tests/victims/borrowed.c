@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #include <math.h>
 #include <pthread.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -11,6 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,6 +127,21 @@ KEPT int asking(void) {
     return gettid() == getpid() && CPU_ISSET(sched_getcpu(), &set);
 }
 
+KEPT int asking_the_kernel(void) {
+    work();
+    return syscall(SYS_gettid) == getpid();
+}
+
+KEPT void naming(void) {
+    work();
+    pthread_setname_np(pthread_self(), "by itself");
+}
+
+KEPT int changing_user(void) {
+    work();
+    return setuid(getuid());
+}
+
 static volatile sig_atomic_t signals;
 
 static void handle(int signal) {
@@ -135,6 +154,48 @@ KEPT int raising(void) {
     work();
     raise(SIGUSR1);
     return signals - seen;
+}
+
+KEPT int sending(void) {
+    int seen = signals;
+    work();
+    kill(getpid(), SIGUSR1);
+    return signals - seen;
+}
+
+KEPT int sending_to_itself(void) {
+    int seen = signals;
+    work();
+    pthread_kill(pthread_self(), SIGUSR1);
+    return signals - seen;
+}
+
+KEPT int waiting(void) {
+    int seen = signals;
+    struct itimerval soon = {{0, 0}, {0, 20000}};
+    setitimer(ITIMER_REAL, &soon, NULL);
+    work();
+    pause();
+    return signals - seen;
+}
+
+KEPT void closing(int file) {
+    for (int i = 0; i < 100; i++)
+        work();
+    close(file);
+}
+
+// What the child closes stays open here.
+static int is_open_after_vfork(void) {
+    int file = open("/dev/null", O_RDONLY);
+    pid_t child = vfork();
+    if (child == 0) {
+        closing(file);
+        _exit(3);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status) == 3 && close(file) == 0;
 }
 
 KEPT void blocking(void) {
@@ -201,17 +262,25 @@ int main(void) {
             jumping(how + 1);
         sum += how;
         sum += asking();
+        sum += asking_the_kernel();
     }
     printf("sum %.10g, own %d\n", sum, own);
     signal(SIGUSR1, handle);
-    int raised = 0, started = 0, forked = 0;
+    signal(SIGALRM, handle);
+    int raised = 0, started = 0, forked = 0, open_after = 0;
     for (int i = 0; i < ROUNDS; i++)
         raised += raising();
     for (int i = 0; i < 60; i++) {
         started += starting() == 362;
         forked += forking();
+        raised += sending() + sending_to_itself();
+        open_after += is_open_after_vfork();
     }
-    printf("raised %d, started %d, forked %d\n", raised, started, forked);
+    printf("raised %d, started %d, forked %d, open %d\n", raised, started, forked, open_after);
+    char name[16];
+    naming();
+    prctl(PR_GET_NAME, name);
+    printf("called %s, waited for %d, changed %d\n", name, waiting(), changing_user());
     for (int i = 0; i < 60; i++) {
         int seen = signals;
         blocking();
