@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::process;
-use dimmer_host::root::Root;
+use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_processor::units::CpuId;
 
 use crate::job::{self, Large, Small};
@@ -31,11 +31,12 @@ pub enum StartError {
     /// A core was named twice.
     #[error("cpu {0} is named twice")]
     Twice(CpuId),
-    /// Nothing would be left for the program itself.
+    /// Those named are all there are.
     #[error(
-        "cpu {0} is the only one that this process may run on: no core would be left for the program itself"
+        "no core would be left for the program itself: this process may run on no others than {}",
+        format_cpu_list(.0)
     )]
-    OnlyOne(CpuId),
+    NoneLeft(Vec<CpuId>),
     /// A core that is not there, offline, or not allowed.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
@@ -79,10 +80,8 @@ impl Cores {
                 return Err(StartError::Twice(*cpu));
             }
         }
-        if let Some(last) = cpus.last()
-            && allowed.iter().all(|cpu| cpus.contains(cpu))
-        {
-            return Err(StartError::OnlyOne(*last));
+        if allowed.iter().all(|cpu| cpus.contains(cpu)) {
+            return Err(StartError::NoneLeft(allowed));
         }
         fork::count();
         doze::choose();

@@ -509,6 +509,6 @@ fn cores_that_cannot_be_had_are_refused_with_the_reason() {
     let refuse = |cpus: &[CpuId]| Cores::start(&Root::live(), cpus).unwrap_err();
     assert!(matches!(refuse(&[]), StartError::NoCores));
     assert!(matches!(refuse(&[allowed[0], allowed[0]]), StartError::Twice(_)));
-    assert!(matches!(refuse(&allowed), StartError::OnlyOne(_)));
+    assert!(matches!(refuse(&allowed), StartError::NoneLeft(_)));
     assert!(refuse(&[CpuId::new(1023)]).to_string().contains("allowed are"));
 }
