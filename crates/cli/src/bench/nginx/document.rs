@@ -4,13 +4,14 @@
 use dimmer_bench::nginx::{CONNECTIONS, Cpus, DOCUMENT_BYTES, Run, Tls};
 use dimmer_bench::pairs::{self, Verdict};
 use dimmer_host::machine::Machine;
+use dimmer_policy::ways;
 use dimmer_probe::stats::{Estimate, Samples};
 use serde::Serialize;
 
 use super::Measured;
 use crate::bench::{BORROW, NAMES, NARROW, OBSERVE, PLAIN};
 use crate::report::json::entry;
-use crate::report::number::{SPACE, grouped, interval};
+use crate::report::number::{SPACE, grouped, interval, percent};
 
 /// Everything that came of the turns.
 #[derive(Debug, Serialize)]
@@ -252,13 +253,19 @@ fn conclusion(differences: &[Difference], forecast: &Forecast, cpus: Cpus) -> St
             ""
         };
         text.push_str(&format!(" {}{where_to}.", came("Borrow", &borrow)));
-        let less =
-            |(_, change): &(&str, Estimate)| matches!(pairs::verdict(change), Verdict::Less(_));
-        let ways = [("narrow", narrow), ("borrow", borrow)];
-        let best = ways.into_iter().filter(less).min_by(|a, b| a.1.median.total_cmp(&b.1.median));
+        // A difference that is there may still be too small to do anything for.
+        let less = |(_, change): &(&str, Estimate)| {
+            matches!(pairs::verdict(change), Verdict::Less(_))
+                && change.median <= -100.0 * ways::WORTHWHILE
+        };
+        let others = [("narrow", narrow), ("borrow", borrow)];
+        let best = others.into_iter().filter(less).min_by(|a, b| a.1.median.total_cmp(&b.1.median));
         text.push_str(&match best {
             Some((way, _)) => format!(" The best way out here is {way}."),
-            None => " The best way out here is to leave it: no other takes less.".to_owned(),
+            None => format!(
+                " The best way out here is to leave it: no other takes {} less.",
+                percent(ways::WORTHWHILE)
+            ),
         });
     }
     text
@@ -343,7 +350,9 @@ mod tests {
             ),
             "{more}"
         );
-        assert!(more.ends_with("is to leave it: no other takes less."), "{more}");
+        assert!(more.ends_with("is to leave it: no other takes 1.0 % less."), "{more}");
+        let little = found(estimate(-2.1, -0.3, -0.2), estimate(5.0, 6.1, 7.2));
+        assert!(little.ends_with("is to leave it: no other takes 1.0 % less."), "{little}");
     }
 
     #[test]
