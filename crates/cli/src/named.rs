@@ -1,4 +1,4 @@
-//! Functions that the user names, in what a program loads from the start.
+//! Functions that the user names: in what a program loads from the start, or by address in a library.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -14,6 +14,7 @@ mod hooks;
 mod ledger;
 mod objects;
 mod plan;
+mod rows;
 mod swap;
 mod trial;
 

@@ -76,7 +76,7 @@ impl Plan {
         let is_wide =
             |function: &&Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
         let wide = scan.functions.iter().filter(is_wide);
-        Self { entries: wide.flat_map(entries).collect() }
+        Self { entries: wide.flat_map(Function::hookable_entries).collect() }
     }
 
     /// A line for each entry; a last one, so that a file cut short is known.
@@ -98,14 +98,6 @@ impl Plan {
         };
         Some(Self { entries: lines.map(entry).collect::<Option<_>>()? })
     }
-}
-
-/// The entries of a function that can be hooked, by address.
-fn entries(function: &Function) -> impl Iterator<Item = (u64, u8)> {
-    let start = function.addresses.start;
-    let inner = function.entries.iter().map(|entry| (u64::from(entry.offset), entry.hook));
-    let all = [(0, function.hook)].into_iter().chain(inner);
-    all.filter_map(move |(offset, hook)| Some((start + offset, hook.ok()?)))
 }
 
 const END: &str = "end\n";

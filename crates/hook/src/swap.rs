@@ -23,8 +23,6 @@
 //! A frame that is left otherwise (an exception, `longjmp`) leaves its row in the table. The row is used
 //! again by the next call at the same place of a stack. Where no row is free, calls are only counted.
 //!
-//! Long because it is one path, in assembly.
-//!
 //! *Signals* may come anywhere: nothing is kept in a thread's memory between two instructions that a
 //! handler with hooked calls of its own could overwrite. What lies below the stack pointer lies within
 //! the 128 bytes that the kernel leaves alone (System V ABI, x86-64 supplement, §3.2.2).
@@ -35,6 +33,7 @@ use crate::ledger::{
     COUNTERS, DROPPED, GOES_ON_SHIFT, HEAD, NEXT_SLOT, PERIOD, PID, RECORD_BYTES, RECORDS, RING,
     SLOT_BYTES, SLOTS, SLOTS_AT, TAIL, TID,
 };
+use crate::rows;
 
 /// Rows of the table of return addresses; the unwinding record below has the number less one as well.
 pub(crate) const ROWS: usize = 4096;
@@ -180,33 +179,8 @@ global_asm!(
     "sub rdx, [rbx + {tail}]",
     "cmp rdx, {ring_room}",
     "ja 40f",
-    // A row: one left over from this place of the stack, or a free one.
     "lea rsi, [rsp + 88]",
-    "mov rdi, rsi",
-    "shr rdi, 3",
-    "and edi, {rows} - 1",
-    "shl rdi, 6",
-    "lea rax, [rip + dimmer_hook_rows]",
-    "add rdi, rax",
-    "mov ecx, {window}",
-    "mov rdx, rdi",
-    "2:",
-    "cmp [rdx], rsi",
-    "je 5f",
-    "add rdx, {row_bytes}",
-    "dec ecx",
-    "jnz 2b",
-    "mov ecx, {window}",
-    "mov rdx, rdi",
-    "3:",
-    "xor eax, eax",
-    "lock cmpxchg [rdx], rsi",
-    "je 5f",
-    "add rdx, {row_bytes}",
-    "dec ecx",
-    "jnz 3b",
-    "jmp 40f",
-    "5:",
+    rows::claim!("40f"),
     "mov rax, [rsp + 80]",
     "mov [rdx + 8], rax",
     "mov eax, [r11]",
@@ -308,12 +282,7 @@ global_asm!(
     "movabs rax, {looked_at} << 32",
     "mov fs:[r8 + {countdown}], rax",
     "lea rsi, [rsp + 88]",
-    "mov rdi, rsi",
-    "shr rdi, 3",
-    "and edi, {rows} - 1",
-    "shl rdi, 6",
-    "lea rax, [rip + dimmer_hook_rows]",
-    "add rdi, rax",
+    rows::first_place!(),
     "mov ecx, {window}",
     "51:",
     "cmp [rdi], rsi",
@@ -343,27 +312,12 @@ global_asm!(
     ".size dimmer_hook_slow, . - dimmer_hook_slow",
     // The call itself. The call instruction and its return address share their upper 60 bits, by which
     // the unwinding record finds the distance to the table right before them.
-    ".p2align 4, 0xcc",
-    ".zero 12, 0xcc",
-    "7:",
-    ".long dimmer_hook_rows - 7b",
+    rows::distance!(),
     ".type dimmer_hook_call,@function",
     "dimmer_hook_call:",
     ".cfi_startproc",
     ".cfi_signal_frame",
-    ".cfi_def_cfa rsp, 0",
-    // The return address is a value: DW_CFA_val_expression of register 16, 38 bytes. On the stack is C.
-    ".cfi_escape 0x16, 0x10, 0x26",
-    // dup, lit3, shr, const2u 0xfff, and, lit6, shl: where its own row is in the table.
-    ".cfi_escape 0x12, 0x33, 0x25, 0x0a, 0xff, 0x0f, 0x1a, 0x36, 0x24",
-    // breg16 0, lit15, not, and, lit4, minus: where the distance to the table is.
-    ".cfi_escape 0x80, 0x00, 0x3f, 0x20, 0x1a, 0x34, 0x1c",
-    // dup, deref_size 4, plus, plus: the row.
-    ".cfi_escape 0x12, 0x94, 0x04, 0x22, 0x22",
-    // over, over, deref, eq, bra 5, plus_uconst 64, skip -12: until it has the key.
-    ".cfi_escape 0x14, 0x14, 0x06, 0x29, 0x28, 0x05, 0x00, 0x23, 0x40, 0x2f, 0xf4, 0xff",
-    // plus_uconst 8, deref, lit1, minus.
-    ".cfi_escape 0x23, 0x08, 0x06, 0x31, 0x1c",
+    rows::unwinding!(),
     "call qword ptr [rsp - 24]",
     ".cfi_endproc",
     ".size dimmer_hook_call, . - dimmer_hook_call",
@@ -391,18 +345,7 @@ global_asm!(
     "shl rdx, 32",
     "or rdx, rax",
     "lea rsi, [rsp + 80]",
-    "mov rdi, rsi",
-    "shr rdi, 3",
-    "and edi, {rows} - 1",
-    "shl rdi, 6",
-    "lea rax, [rip + dimmer_hook_rows]",
-    "add rdi, rax",
-    "6:",
-    "cmp [rdi], rsi",
-    "je 7f",
-    "add rdi, {row_bytes}",
-    "jmp 6b",
-    "7:",
+    rows::find!(),
     "mov rax, [rdi + 8]",
     "mov [rsp + 72], rax",
     ".cfi_offset rip, -8",

@@ -10,6 +10,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dimmer_hook::{Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
+use dimmer_runtime::KeepErrno;
 
 use crate::next::Next;
 
@@ -48,28 +49,6 @@ extern "C" fn cut_short() {
 extern "C" fn end_at_home() -> u64 {
     let _errno = KeepErrno::new();
     catch_unwind(dimmer_runtime::end_at_home).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
-}
-
-/// Puts `errno` back when it is dropped: the program's own calls are not to show in it.
-struct KeepErrno {
-    place: *mut i32,
-    number: i32,
-}
-
-impl KeepErrno {
-    fn new() -> Self {
-        // SAFETY: needs nothing.
-        let place = unsafe { libc::__errno_location() };
-        // SAFETY: the thread's own variable.
-        Self { place, number: unsafe { *place } }
-    }
-}
-
-impl Drop for KeepErrno {
-    fn drop(&mut self) {
-        // SAFETY: the thread's own variable.
-        unsafe { *self.place = self.number };
-    }
 }
 
 /// Brings the calling thread home; where the function goes on.

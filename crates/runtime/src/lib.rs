@@ -13,6 +13,7 @@
 mod bell;
 mod cores;
 mod doze;
+mod errno;
 mod fork;
 mod futex;
 mod job;
@@ -30,9 +31,8 @@ mod word;
 mod worker;
 
 pub use cores::{Cores, Pending, StartError};
+pub use errno::KeepErrno;
 pub use region::{Entered, Region, Site, SiteStatistics, sites, ticks_per_ns};
 pub use settings::{CORES, Decision, POLICY, Settings, SettingsError, of_process as settings};
 pub use travel::{Away, CannotTravel, Journey, check as check_travel};
-pub use trip::{
-    come_home, come_home_early, come_home_quietly, dedicate, dedicated, end_at_home, leave_home,
-};
+pub use trip::{come_home_early, come_home_quietly, dedicate, dedicated, end_at_home, leave_home};

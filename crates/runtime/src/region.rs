@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::errno::KeepErrno;
 use crate::settings::{self, Decision};
 use crate::trip::{self, dedicated};
 
@@ -271,29 +272,6 @@ unsafe fn text(start: *const c_char, length: usize) -> Cow<'static, str> {
     // SAFETY: as the caller says.
     let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) };
     String::from_utf8_lossy(bytes)
-}
-
-/// Puts `errno` back when it is dropped: a program asks for it after a region in which a call has failed.
-struct KeepErrno {
-    /// Thread-local storage, which travels with the thread.
-    place: *mut i32,
-    number: i32,
-}
-
-impl KeepErrno {
-    fn new() -> Self {
-        // SAFETY: needs nothing.
-        let place = unsafe { libc::__errno_location() };
-        // SAFETY: the thread's own variable.
-        Self { place, number: unsafe { *place } }
-    }
-}
-
-impl Drop for KeepErrno {
-    fn drop(&mut self) {
-        // SAFETY: the thread's own variable.
-        unsafe { *self.place = self.number };
-    }
 }
 
 /// The time-stamp counter.

@@ -68,7 +68,7 @@ pub fn dedicate(cores: Cores) {
     }
 }
 
-/// Sends the calling thread to one of the process's dedicated cores, until [`come_home`]; whether it is there now. It stays where
+/// Sends the calling thread to one of the process's dedicated cores, until [`come_home_quietly`]; whether it is there now. It stays where
 /// it is if there is no such core, if it is away already, and in the middle of something else that moves work.
 ///
 /// Signals wait meanwhile; see [`Cores::depart`] for what a thread must not do while it is away. Costs two system calls
@@ -93,7 +93,7 @@ pub fn leave_home() -> bool {
 }
 
 /// Brings the calling thread home, if [`leave_home`] has sent it away.
-pub fn come_home() {
+pub(crate) fn come_home() {
     let _ = TRIP.try_with(|trip| {
         let trip = trip.try_borrow_mut().ok().and_then(|mut trip| trip.take());
         // Not while the cell is borrowed: the thread's own code goes on meanwhile.
@@ -101,7 +101,7 @@ pub fn come_home() {
     });
 }
 
-/// As [`come_home`], with signals still blocked; which the caller is to block instead, as the kernel has them (signal 1 in bit 0).
+/// Brings the calling thread home, if [`leave_home`] has sent it away, with signals still blocked; which the caller is to block instead, as the kernel has them (signal 1 in bit 0).
 /// `None` where the thread was at home.
 #[must_use]
 pub fn come_home_quietly() -> Option<u64> {
@@ -110,7 +110,7 @@ pub fn come_home_quietly() -> Option<u64> {
     mask
 }
 
-/// As [`come_home`], in the middle of what the thread was sent away for, perhaps in the handler of a fault of its own: that may
+/// Brings the calling thread home in the middle of what the thread was sent away for, perhaps in the handler of a fault of its own: that may
 /// be left without the kernel's knowledge, or return.
 pub fn come_home_early() {
     // The worker's mask is to be again what it was before the handler, which blocks its signal.

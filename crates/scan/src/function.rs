@@ -63,6 +63,13 @@ impl Function {
         self.instructions.heaviest()
     }
 
+    /// Its entries that can be hooked, the begin first: addresses, and how many bytes a jump there displaces.
+    pub fn hookable_entries(&self) -> impl Iterator<Item = (u64, u8)> + '_ {
+        let inner = self.entries.iter().map(|entry| (u64::from(entry.offset), entry.hook));
+        let all = [(0, self.hook)].into_iter().chain(inner);
+        all.filter_map(|(offset, hook)| Some((self.addresses.start + offset, hook.ok()?)))
+    }
+
     /// The licence level that it asks for on a processor, see [`level`].
     #[must_use]
     pub fn level(&self, model: &Model) -> LicenceLevel {

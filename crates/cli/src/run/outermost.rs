@@ -41,7 +41,7 @@ pub(super) fn find(
         for (function, level) in of_file(&scan, &callers, model, machine) {
             let cost = CallCost::new(model, level).map_err(bad_input)?;
             if cost.episode_ns > 0.0 || cost.slower > 0.0 {
-                let entries = entries(function).collect();
+                let entries = function.hookable_entries().collect();
                 let planned = Planned { file: file.clone(), title: String::new(), entries };
                 found.push(Around { planned, cost });
             }
@@ -73,13 +73,6 @@ fn of_file<'scan>(
         }
     }
     levels.into_values().collect()
-}
-
-/// The entries of a function that can be hooked.
-fn entries(function: &Function) -> impl Iterator<Item = (u64, u8)> + '_ {
-    let inner = function.entries.iter().map(|entry| (u64::from(entry.offset), entry.hook));
-    let all = [(0, function.hook)].into_iter().chain(inner);
-    all.filter_map(|(offset, hook)| Some((function.addresses.start + offset, hook.ok()?)))
 }
 
 /// Gives functions the names that `dimmer scan` shows.
