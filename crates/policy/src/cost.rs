@@ -78,6 +78,12 @@ impl CallCost {
         Lost { kept_ns: 0.0, episodes_ns: self.episode_ns }
     }
 
+    /// The most that a call costs the code after it (ns), whatever the gap.
+    #[must_use]
+    pub fn most_ns(&self) -> f64 {
+        self.episode_ns.max(self.kept_below_ns * self.slower)
+    }
+
     /// The time lost over many gaps, given as lengths (ns) and how many there are.
     pub fn in_gaps(&self, gaps: impl IntoIterator<Item = (f64, f64)>) -> Lost {
         let mut sum = Lost::default();
@@ -134,6 +140,14 @@ mod tests {
         let lost = cost(&xeon_6()).in_gaps([(200_000.0, 5000.0)]);
         assert!((lost.total_ns() / 1e9 - 0.06).abs() < 1e-12, "{lost:?}");
         assert_eq!(lost.episodes_ns, 0.0);
+    }
+
+    #[test]
+    fn no_gap_costs_more_than_the_most() {
+        let cost = cost(&xeon_6());
+        let gaps = (0..1000).map(|step| 500.0 * f64::from(step));
+        let dearest = gaps.map(|gap| cost.in_gap(gap).total_ns()).fold(0.0, f64::max);
+        assert!(dearest <= cost.most_ns() && dearest > 0.99 * cost.most_ns(), "{dearest}");
     }
 
     #[test]

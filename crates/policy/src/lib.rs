@@ -8,4 +8,5 @@ pub mod cost;
 pub mod dedicated;
 pub mod licence;
 pub mod moving;
+pub mod server;
 pub mod ways;

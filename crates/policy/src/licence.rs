@@ -86,6 +86,6 @@ impl Demand {
     clippy::cast_sign_loss,
     reason = "out of range saturates, which is as long as can be told"
 )]
-fn span(ns: f64) -> Time {
+pub(crate) fn span(ns: f64) -> Time {
     ns.round() as Time
 }

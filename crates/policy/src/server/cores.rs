@@ -1,0 +1,181 @@
+//! How many cores to dedicate (paper 001 §4.2.1, §4.3.3): one is saturated before the next is added.
+//!
+//! One core more where those that there are work nearly all the time, one fewer where the rest would not be near that; the gap between the two
+//! keeps the number still. The last one goes back once nothing has been offloaded for a while. At least one core stays normal. The
+//! paper's prototype stops at one and leaves its thresholds open, so all numbers here are guesses. *Which* cores is [`crate::dedicated`]'s.
+
+use crate::licence::Time;
+
+/// When cores come and go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Cores that there are for clients, dedicated ones included.
+    pub cores: usize,
+    /// At most so many are dedicated, and always fewer than there are.
+    pub most: usize,
+    /// Over how long utilisation is taken (ns).
+    pub period_ns: Time,
+    /// At this utilisation of those that there are (0 to 1), another is added.
+    pub saturated: f64,
+    /// If one fewer would still have less than this utilisation, it is taken away. Below `saturated`.
+    pub spare: f64,
+    /// For how long nothing must have been offloaded for the last one to go back (ns).
+    pub unused_ns: Time,
+}
+
+impl Settings {
+    /// For a machine, or a program's share of it, of so many cores.
+    #[must_use]
+    pub const fn of(cores: usize) -> Self {
+        Self {
+            cores,
+            most: cores.saturating_sub(1),
+            period_ns: 1_000_000_000,
+            saturated: 0.9,
+            spare: 0.7,
+            unused_ns: 10_000_000_000,
+        }
+    }
+
+    /// So many cores may be dedicated.
+    #[must_use]
+    pub fn may(&self) -> usize {
+        self.most.min(self.cores.saturating_sub(1))
+    }
+}
+
+/// The number of dedicated cores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cores {
+    settings: Settings,
+    now: usize,
+    /// When the period began.
+    begun: Time,
+    /// How long dedicated cores have worked since (ns).
+    busy_ns: f64,
+    /// When something was offloaded last.
+    used: Time,
+}
+
+impl Cores {
+    /// None are dedicated.
+    #[must_use]
+    pub const fn new(settings: Settings, now: Time) -> Self {
+        Self { settings, now: 0, begun: now, busy_ns: 0.0, used: now }
+    }
+
+    /// How many are dedicated.
+    #[must_use]
+    pub const fn dedicated(&self) -> usize {
+        self.now
+    }
+
+    /// Dedicated cores have worked for so long (ns).
+    pub fn worked(&mut self, ns: u64) {
+        self.busy_ns += ns as f64;
+    }
+
+    /// When it wants to be stepped again, if cores are dedicated.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Time> {
+        (self.now > 0).then(|| self.begun.saturating_add(self.settings.period_ns))
+    }
+
+    /// How many are to be dedicated now; `is_wanted` if anything is to be offloaded.
+    pub fn step(&mut self, now: Time, is_wanted: bool) -> usize {
+        if now < self.begun {
+            // The clock has jumped.
+            (self.begun, self.used, self.busy_ns) = (now, now, 0.0);
+        }
+        if is_wanted {
+            self.used = now;
+        } else if now.saturating_sub(self.used) >= self.settings.unused_ns {
+            self.now = 0;
+        }
+        if self.now == 0 {
+            // The first period begins with the first core.
+            self.now = usize::from(is_wanted).min(self.settings.may());
+            (self.begun, self.busy_ns) = (now, 0.0);
+            return self.now;
+        }
+        let elapsed = now - self.begun;
+        if elapsed > 0 && elapsed >= self.settings.period_ns {
+            let working = self.busy_ns / elapsed as f64;
+            let cores = self.now as f64;
+            if working >= self.settings.saturated * cores {
+                self.now = (self.now + 1).min(self.settings.may());
+            } else if self.now > 1 && working < self.settings.spare * (cores - 1.0) {
+                self.now -= 1;
+            }
+            (self.begun, self.busy_ns) = (now, 0.0);
+        }
+        self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Time = 1_000_000_000;
+
+    /// How many are dedicated after each second, of eight cores, while so much work (in cores) is offloaded.
+    fn numbers(cores: usize, work: impl Fn(u64) -> f64) -> Vec<usize> {
+        let mut state = Cores::new(Settings::of(cores), 0);
+        state.step(0, work(0) > 0.0);
+        let second = |second: u64| {
+            let done = work(second).min(state.dedicated() as f64);
+            state.worked(crate::licence::span(done * SECOND as f64));
+            state.step(second * SECOND, done > 0.0)
+        };
+        (1..=60).map(second).collect()
+    }
+
+    #[test]
+    fn one_is_saturated_before_the_next_is_added() {
+        assert_eq!(numbers(8, |_| 0.5), [1; 60]);
+        assert_eq!(numbers(8, |_| 2.5)[..4], [2, 3, 3, 3]);
+        assert_eq!(numbers(8, |_| 2.5)[59], 3);
+    }
+
+    #[test]
+    fn whatever_is_offloaded_steadily_the_number_comes_to_rest() {
+        for tenths in 1_u32..70 {
+            let numbers = numbers(8, |_| f64::from(tenths) / 10.0);
+            assert!(numbers[10..].iter().all(|number| *number == numbers[10]), "{numbers:?}");
+            assert!(numbers[10] < 8);
+        }
+    }
+
+    #[test]
+    fn cores_go_back_one_by_one_and_the_last_after_a_while() {
+        let numbers = numbers(8, |second| {
+            if second < 10 {
+                3.5
+            } else if second < 30 {
+                0.2
+            } else {
+                0.0
+            }
+        });
+        assert_eq!((numbers[8], numbers[20], numbers[35], numbers[45]), (4, 1, 1, 0));
+    }
+
+    #[test]
+    fn the_last_normal_core_is_never_dedicated() {
+        for cores in 0_usize..4 {
+            let numbers = numbers(cores, |_| 99.0);
+            assert!(numbers.iter().all(|number| *number <= cores.saturating_sub(1)), "{cores}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_changes_nothing() {
+        let mut state = Cores::new(Settings::of(8), 100 * SECOND);
+        state.step(100 * SECOND, true);
+        for now in [0, u64::MAX, 5, 5, u64::MAX - 1, 1] {
+            state.worked(u64::MAX);
+            assert!((1..8).contains(&state.step(now, true)));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What is done with a region's calls, and why.
+
+use dimmer_processor::units::LicenceLevel;
+
+use super::evidence::{Density, LEVELS};
+use super::settings::Settings;
+use super::thresholds::Thresholds;
+use super::trials::Trials;
+use super::{ClientId, SiteId};
+
+/// What becomes of a site's calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Action {
+    /// They run where they are.
+    #[default]
+    Stay,
+    /// They run on dedicated cores.
+    Offload,
+}
+
+/// Why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reason {
+    /// Stays: nothing is known of it.
+    #[default]
+    NoEvidence,
+    /// Stays: there is no core that could be dedicated.
+    NoCore,
+    /// Stays: it runs no wide-vector code to speak of.
+    Scalar,
+    /// Stays: a call cannot cost the code after it as much as handing it over takes.
+    HandOverDearer,
+    /// Stays: it is below the threshold of every level.
+    Sparse,
+    /// Is offloaded: it is above the threshold of this level.
+    Dense(LicenceLevel),
+    /// Stays: its turn to be tried has not come.
+    Untried,
+    /// Is where it is to find out how that is.
+    Tried,
+    /// Stays: clients did no better with it offloaded.
+    NotWorth,
+    /// Is offloaded: clients did better so.
+    Worth,
+}
+
+/// A decision that differs from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Whose.
+    pub client: ClientId,
+    /// Which region's; `None`: of all the client's regions.
+    pub site: Option<SiteId>,
+    /// What is done with its calls from now on.
+    pub action: Action,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What is decided as one: a client's region, or the client.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Decided {
+    pub(super) density: Option<Density>,
+    pub(super) group: usize,
+    /// Whether the trials may move it.
+    pub(super) is_candidate: bool,
+    /// Whether it is in the list of those to decide anew.
+    pub(super) is_listed: bool,
+    pub(super) action: Action,
+    pub(super) reason: Reason,
+}
+
+/// The state of the loop.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State {
+    Thresholds(Thresholds),
+    Trials(Trials),
+}
+
+/// What deciding needs.
+pub(super) struct Decide<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) lowest: &'a [f64; LEVELS],
+}
+
+impl Decide<'_> {
+    /// Decides about one; the change, if it is one, and what was done before.
+    pub(super) fn unit(
+        &self,
+        (client, site): (ClientId, Option<SiteId>),
+        unit: &mut Decided,
+        state: &mut State,
+    ) -> Option<(Change, Action)> {
+        unit.is_listed = false;
+        let hindered = self.hindrance(unit);
+        if let State::Trials(trials) = state
+            && unit.is_candidate != hindered.is_none()
+        {
+            unit.is_candidate = hindered.is_none();
+            trials.candidate(unit.group, unit.is_candidate);
+        }
+        let density = unit.density.unwrap_or_default();
+        let (action, reason) = match (hindered, &*state) {
+            (Some(reason), _) => (Action::Stay, reason),
+            (None, State::Thresholds(state)) => {
+                density.above(state.thresholds()).map_or((Action::Stay, Reason::Sparse), |level| {
+                    (Action::Offload, Reason::Dense(level))
+                })
+            }
+            (None, State::Trials(trials)) => {
+                let is_moved = trials.is_moved(unit.group);
+                let reason = if trials.is_tried(unit.group) {
+                    Reason::Tried
+                } else if is_moved {
+                    Reason::Worth
+                } else if trials.gain(unit.group).is_none() {
+                    Reason::Untried
+                } else {
+                    Reason::NotWorth
+                };
+                (if is_moved { Action::Offload } else { Action::Stay }, reason)
+            }
+        };
+        let was = unit.action;
+        if (was, unit.reason) == (action, reason) {
+            return None;
+        }
+        (unit.action, unit.reason) = (action, reason);
+        Some((Change { client, site, action, reason }, was))
+    }
+
+    /// What speaks against offloading it, whatever the loop says.
+    fn hindrance(&self, unit: &Decided) -> Option<Reason> {
+        let Some(density) = unit.density else {
+            return Some(Reason::NoEvidence);
+        };
+        let Some(level) = density.above(self.lowest) else {
+            return Some(Reason::Scalar);
+        };
+        if self.settings.cores.may() == 0 {
+            return Some(Reason::NoCore);
+        }
+        let prices = self.settings.prices?;
+        let costs = prices.call_ns.get((level.index() as usize).checked_sub(1)?)?;
+        (*costs <= prices.hand_over_ns).then_some(Reason::HandOverDearer)
+    }
+}

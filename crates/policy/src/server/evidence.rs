@@ -1,0 +1,172 @@
+//! How dense wide-vector code is in what a client ran: per licence level, from whatever evidence there is (paper 001 §4.2.2, §5.2).
+//!
+//! The paper has the cycles that a core held each level, which also count what other code left behind (§5.2, "false positives").
+//! Machines without these counters have other evidence; all of it becomes a share of 0 to 1 for each level.
+
+use dimmer_processor::units::LicenceLevel;
+
+/// So many licence levels above L0 are told apart. Processors known today have up to three.
+pub const LEVELS: usize = 4;
+
+/// What is known of the code that ran in a window, best first.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Evidence {
+    /// Cycles that the core held each level while the code ran (paper 001 §5.2).
+    LicenceCycles {
+        /// All cycles.
+        all: u64,
+        /// Of these, those at L1, L2, ...
+        at: [u64; LEVELS],
+    },
+    /// Packed-arithmetic instructions that retired.
+    PackedArithmetic {
+        /// All instructions.
+        all: u64,
+        /// Of these, those that ask for L1, L2, ..., as far as events tell them apart.
+        at: [u64; LEVELS],
+    },
+    /// The clock found by timing, as a part of the clock at L0.
+    Clock(f64),
+    /// The level that the most demanding instructions found in the code ask for.
+    Class(LicenceLevel),
+    /// Nothing is known.
+    #[default]
+    None,
+}
+
+/// The share (0 to 1) of L1, L2, ... in what ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Density(pub [f64; LEVELS]);
+
+impl Evidence {
+    /// The density that it tells of; `None` if it tells nothing.
+    ///
+    /// `clocks`: of L1, L2, ..., as parts of the clock at L0, falling; [`Evidence::Clock`] needs them, and takes a clock between
+    /// two levels' for a mixture of both. A share above one, from counters read at different times, counts as one.
+    #[must_use]
+    pub fn density(&self, clocks: &[f64]) -> Option<Density> {
+        match *self {
+            Self::LicenceCycles { all, at } | Self::PackedArithmetic { all, at } => (all > 0)
+                .then(|| Density(at.map(|part| (part as f64 / all as f64).clamp(0.0, 1.0)))),
+            Self::Clock(ratio) => mixture(ratio, clocks),
+            Self::Class(level) => {
+                let mut density = Density::default();
+                if let Some(index) = (level.index() as usize).checked_sub(1) {
+                    density.0[index.min(LEVELS - 1)] = 1.0;
+                }
+                Some(density)
+            }
+            Self::None => None,
+        }
+    }
+}
+
+/// Which levels a mean clock is a mixture of.
+fn mixture(ratio: f64, clocks: &[f64]) -> Option<Density> {
+    if !ratio.is_finite() || ratio <= 0.0 || clocks.is_empty() {
+        return None;
+    }
+    let mut density = Density::default();
+    let mut above = 1.0;
+    for (index, clock) in clocks.iter().copied().enumerate().take(LEVELS) {
+        if ratio >= above {
+            break;
+        }
+        // How far down from the level above; `above > ratio`, so a level that is no slower is passed over.
+        let part = if clock < above { ((above - ratio) / (above - clock)).min(1.0) } else { 1.0 };
+        density.0[index] = part;
+        if let Some(before) = index.checked_sub(1) {
+            density.0[before] -= part;
+        }
+        above = clock;
+    }
+    Some(density)
+}
+
+impl Density {
+    /// The most demanding level whose share is above that level's threshold.
+    #[must_use]
+    pub fn above(&self, thresholds: &[f64; LEVELS]) -> Option<LicenceLevel> {
+        let index = (0..LEVELS).rev().find(|index| self.0[*index] > thresholds[*index])?;
+        u32::try_from(index + 1).ok().map(LicenceLevel::new)
+    }
+
+    /// This density, moved towards a newer one by `part` (0 to 1) of the way.
+    #[must_use]
+    pub fn towards(&self, newer: &Self, part: f64) -> Self {
+        let mut moved = *self;
+        for (old, new) in moved.0.iter_mut().zip(newer.0) {
+            *old += (new - *old) * part;
+        }
+        moved
+    }
+
+    /// How much the shares differ where they differ most.
+    #[must_use]
+    pub fn distance(&self, other: &Self) -> f64 {
+        self.0.iter().zip(other.0).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The i9-7940X: 3.3 and 2.5 of 3.8 GHz.
+    const CLOCKS: [f64; 2] = [3.3 / 3.8, 2.5 / 3.8];
+
+    #[track_caller]
+    fn check(evidence: Evidence, expected: Option<[f64; 2]>) {
+        let density = evidence.density(&CLOCKS);
+        match (density, expected) {
+            (Some(found), Some(expected)) => {
+                let expected = Density([expected[0], expected[1], 0.0, 0.0]);
+                assert!(found.distance(&expected) < 1e-9, "{found:?}");
+            }
+            (found, expected) => assert!(found.is_none() && expected.is_none(), "{found:?}"),
+        }
+    }
+
+    #[test]
+    fn counters_are_shares_of_all_and_none_without_any() {
+        let at = [20, 50, 0, 0];
+        check(Evidence::LicenceCycles { all: 100, at }, Some([0.2, 0.5]));
+        check(Evidence::PackedArithmetic { all: 200, at }, Some([0.1, 0.25]));
+        check(Evidence::LicenceCycles { all: 40, at }, Some([0.5, 1.0]));
+        check(Evidence::LicenceCycles { all: 0, at }, None);
+        check(Evidence::None, None);
+    }
+
+    #[test]
+    fn a_clock_between_two_levels_is_a_mixture() {
+        check(Evidence::Clock(1.0), Some([0.0, 0.0]));
+        check(Evidence::Clock(1.2), Some([0.0, 0.0]));
+        check(Evidence::Clock((1.0 + CLOCKS[0]) / 2.0), Some([0.5, 0.0]));
+        check(Evidence::Clock(CLOCKS[0]), Some([1.0, 0.0]));
+        check(Evidence::Clock(0.25 * CLOCKS[0] + 0.75 * CLOCKS[1]), Some([0.25, 0.75]));
+        check(Evidence::Clock(0.1), Some([0.0, 1.0]));
+        for nonsense in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
+            check(Evidence::Clock(nonsense), None);
+        }
+        assert_eq!(Evidence::Clock(0.5).density(&[]), None);
+        // A level that lowers nothing, as models have them.
+        assert_eq!(Evidence::Clock(0.9).density(&[1.0, 0.9]), Some(Density([0.0, 1.0, 0.0, 0.0])));
+    }
+
+    #[test]
+    fn a_class_is_all_of_its_level() {
+        check(Evidence::Class(LicenceLevel::new(0)), Some([0.0, 0.0]));
+        check(Evidence::Class(LicenceLevel::new(2)), Some([0.0, 1.0]));
+        let far = Evidence::Class(LicenceLevel::new(u32::MAX)).density(&CLOCKS);
+        assert_eq!(far, Some(Density([0.0, 0.0, 0.0, 1.0])));
+    }
+
+    #[test]
+    fn the_most_demanding_level_above_its_threshold_counts() {
+        let density = Density([0.6, 0.3, 0.0, 0.0]);
+        let above = |one, two| density.above(&[one, two, 0.0, 0.0]).map(LicenceLevel::index);
+        assert_eq!(above(0.1, 0.1), Some(2));
+        assert_eq!(above(0.1, 0.3), Some(1));
+        assert_eq!(above(0.6, 0.3), None);
+    }
+}

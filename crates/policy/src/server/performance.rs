@@ -1,0 +1,159 @@
+//! How well clients do, and whether all of them together do better than before (paper 001 §4.2.4, §4.3.3).
+//!
+//! The paper adds up one value a client. Then a client counts by how often it calls, and a change of one outweighs the ruin of
+//! another (§6.3: "the metric of NGINX had more weight"). [`Mixing::Fair`] takes the geometric mean of each client's change instead,
+//! in which no unit and no weight is left (Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark
+//! results", 1986), and bounds what one client can claim.
+
+/// What is taken for a client's performance, unless it tells a value itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// One over the mean time that a call of a marked region takes: "average time of execution".
+    RegionTime,
+    /// Calls per time: "for applications that have only a small percentage of code marked".
+    CallRate,
+}
+
+/// How clients' values become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mixing {
+    /// Their sum (paper 001 §4.3.3).
+    Sum,
+    /// The geometric mean of how much each has changed.
+    Fair,
+}
+
+/// No client counts for more than a doubling or a halving from one window to the next. A guess; more is hardly ever a clock's doing.
+const MOST_CHANGE: f64 = std::f64::consts::LN_2;
+
+/// What a client has told in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Tally {
+    calls: f64,
+    span_ns: f64,
+    in_region_ns: f64,
+    /// Values that it told itself: their sum, and how many.
+    told: (f64, f64),
+}
+
+impl Tally {
+    /// Calls of one site.
+    pub(super) fn calls(&mut self, calls: u64, span_ns: u64, in_region_ns: u64) {
+        self.calls += calls as f64;
+        self.span_ns += span_ns as f64;
+        self.in_region_ns += in_region_ns as f64;
+    }
+
+    /// A value that the client told.
+    pub(super) fn told(&mut self, value: f64) {
+        self.told = (self.told.0 + value, self.told.1 + 1.0);
+    }
+
+    /// The client's performance, if it is a number above zero. With several sites, rates are means over them.
+    fn value(&self, metric: Metric) -> Option<f64> {
+        let value = if self.told.1 > 0.0 {
+            self.told.0 / self.told.1
+        } else {
+            match metric {
+                Metric::RegionTime => self.calls / self.in_region_ns,
+                Metric::CallRate => self.calls / self.span_ns,
+            }
+        };
+        (value.is_finite() && value > 0.0).then_some(value)
+    }
+}
+
+/// A client's performance.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Performance {
+    /// In the window that has not ended.
+    pub(super) tally: Tally,
+    /// In the last window of which it told anything.
+    last: Option<f64>,
+}
+
+/// The end of a window: how much all clients together have changed since the one before, in parts; `None` if no client told anything
+/// in both. Linear in clients.
+pub(super) fn trend<'a>(
+    clients: impl Iterator<Item = &'a mut Performance>,
+    metric: Metric,
+    mixing: Mixing,
+) -> Option<f64> {
+    let (mut before, mut after, mut changes, mut told) = (0.0, 0.0, 0.0, 0.0);
+    for client in clients {
+        let now = std::mem::take(&mut client.tally).value(metric);
+        if let Some(last) = client.last {
+            before += last;
+            after += now.unwrap_or(last);
+            if let Some(now) = now {
+                changes += (now / last).ln().clamp(-MOST_CHANGE, MOST_CHANGE);
+                told += 1.0;
+            }
+        }
+        client.last = now.or(client.last);
+    }
+    let trend = match mixing {
+        Mixing::Sum => after / before - 1.0,
+        Mixing::Fair => changes / told,
+    };
+    (told > 0.0 && trend.is_finite()).then_some(trend)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The trend over two windows in which clients' calls a second are these.
+    fn trend_of(rates: &[(u64, u64)], mixing: Mixing) -> Option<f64> {
+        let mut clients = vec![Performance::default(); rates.len()];
+        let mut window = |of: fn(&(u64, u64)) -> u64| {
+            for (client, rate) in clients.iter_mut().zip(rates) {
+                client.tally.calls(of(rate), 1_000_000_000, 1000);
+            }
+            trend(clients.iter_mut(), Metric::CallRate, mixing)
+        };
+        assert_eq!(window(|rate| rate.0), None);
+        window(|rate| rate.1)
+    }
+
+    #[track_caller]
+    fn check(found: Option<f64>, expected: f64) {
+        assert!(found.is_some_and(|found| (found - expected).abs() < 1e-9), "{found:?}");
+    }
+
+    #[test]
+    fn a_sum_counts_calls_and_a_fair_mean_counts_clients() {
+        // One gains a tenth; the other, which calls a thousandth as often, loses half.
+        let rates = [(100_000, 110_000), (100, 50)];
+        check(trend_of(&rates, Mixing::Sum), 110_050.0 / 100_100.0 - 1.0);
+        check(trend_of(&rates, Mixing::Fair), f64::midpoint(1.1_f64.ln(), 0.5_f64.ln()));
+    }
+
+    #[test]
+    fn what_one_client_claims_is_bounded() {
+        let rates = [(1, u64::MAX), (100, 100), (100, 100), (100, 100)];
+        check(trend_of(&rates, Mixing::Fair), MOST_CHANGE / 4.0);
+    }
+
+    #[test]
+    fn clients_that_tell_nothing_do_not_count_as_changed() {
+        check(trend_of(&[(100, 0), (100, 200)], Mixing::Fair), MOST_CHANGE);
+        check(trend_of(&[(100, 0), (100, 200)], Mixing::Sum), 0.5);
+        assert_eq!(trend_of(&[(100, 0)], Mixing::Sum), None);
+        assert_eq!(trend_of(&[(0, 100)], Mixing::Fair), None);
+        assert_eq!(trend_of(&[], Mixing::Fair), None);
+    }
+
+    #[test]
+    fn what_a_client_tells_goes_before_what_is_counted() {
+        let mut tally = Tally::default();
+        tally.calls(10, 1000, 500);
+        assert_eq!(tally.value(Metric::CallRate), Some(0.01));
+        assert_eq!(tally.value(Metric::RegionTime), Some(0.02));
+        tally.told(3.0);
+        tally.told(5.0);
+        assert_eq!(tally.value(Metric::CallRate), Some(4.0));
+        tally.told(f64::INFINITY);
+        assert_eq!(tally.value(Metric::CallRate), None);
+    }
+}

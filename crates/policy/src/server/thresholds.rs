@@ -1,0 +1,215 @@
+//! Paper 001's feedback loop (§4.2.3, §4.3.3): thresholds on the density of wide-vector code, grown in the direction in which performance grew.
+//!
+//! Once a window, from how performance has changed since the window before:
+//!
+//! | performance | direction | rate |
+//! |---|---|---|
+//! | grew | stays | times the factor |
+//! | fell | turns | divided by the factor |
+//! | as before | stays | stays |
+//!
+//! Then every threshold moves by the rate in the direction, within bounds. As the direction changes at the ends of windows alone, no
+//! window spans two ("windows are cut as soon as the threshold growth direction changes"). If the number of offloaded clients has
+//! not changed for long, the *exciter* adds to the rate, so that the loop does not stay where it happens to be.
+//!
+//! What the paper leaves open, and is a guess here, says so at the setting.
+
+use super::evidence::LEVELS;
+use crate::licence::Time;
+
+/// The constants of the loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// How long a window is (ns).
+    pub window_ns: Time,
+    /// By how much performance must have changed from window to window, in parts of it, to count as changed.
+    pub least_trend: f64,
+    /// What the rate is multiplied with where performance grew, and divided by where it fell; above one.
+    pub factor: f64,
+    /// By how much thresholds move a window, to begin with and at least.
+    pub least_rate: f64,
+    /// For how long the number of offloaded clients must not have changed for the exciter to fire (ns).
+    pub exciter_ns: Time,
+    /// What the exciter adds to the rate.
+    pub excitement: f64,
+    /// The threshold of each level to begin with.
+    pub begin: [f64; LEVELS],
+    /// No threshold is lower; code with a lower density is taken for scalar.
+    pub lowest: f64,
+    /// No threshold is higher.
+    pub highest: f64,
+}
+
+impl Settings {
+    /// As the paper has it, where it says.
+    pub const PAPER: Self = Self {
+        // §6.2.3 varies "window size" from 100 to 800 without a unit. Milliseconds are a guess: in seconds, no window would
+        // end within the five minutes of an experiment, and a change takes "a few seconds" to have its full effect (§6.2.1).
+        window_ns: 100_000_000,
+        // §4.2.3 has an interval [-ε, ε] around no trend; ε is a guess, as is 4 of the next 5.
+        least_trend: 0.01,
+        // §4.2.3: "factor > 1".
+        factor: 2.0,
+        least_rate: 0.01,
+        // §6.2.1: "After 100 seconds the exciter triggers".
+        exciter_ns: 100_000_000_000,
+        // §6.2.1: "nearly all clients stopping to offload" at once, so about the whole range of densities.
+        excitement: 0.5,
+        // §6.2.1: "The initial threshold of our policy is very low, thus all clients offload immediately".
+        begin: [0.01; LEVELS],
+        lowest: 0.01,
+        // All cycles: nothing is denser, so nothing is offloaded.
+        highest: 1.0,
+    };
+}
+
+/// The state of the loop.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Thresholds {
+    settings: Settings,
+    now: [f64; LEVELS],
+    /// Whether they grow.
+    is_upwards: bool,
+    rate: f64,
+    /// How many were offloaded, and since when.
+    offloaded: (usize, Time),
+}
+
+impl Thresholds {
+    /// The loop at its begin: thresholds low, pressed downwards (the paper does not say where to; upwards they would leave the
+    /// bound that "very low" asks for without cause).
+    #[must_use]
+    pub fn new(settings: Settings, now: Time) -> Self {
+        let mut begun = Self {
+            settings,
+            now: settings.begin,
+            is_upwards: false,
+            rate: settings.least_rate,
+            offloaded: (0, now),
+        };
+        begun.grow(0.0);
+        begun
+    }
+
+    /// The threshold of L1, L2, ...
+    #[must_use]
+    pub const fn thresholds(&self) -> &[f64; LEVELS] {
+        &self.now
+    }
+
+    /// The end of a window. Whether thresholds changed.
+    ///
+    /// * `trend`: how performance has changed since the window before, in parts of it; `None` if that is not known;
+    /// * `offloaded`: how many clients (or sites) are offloaded.
+    pub fn window(&mut self, now: Time, trend: Option<f64>, offloaded: usize) -> bool {
+        let Settings { least_trend, factor, least_rate, exciter_ns, excitement, .. } =
+            self.settings;
+        match trend {
+            Some(trend) if trend > least_trend => self.rate *= factor,
+            Some(trend) if trend < -least_trend => {
+                self.is_upwards = !self.is_upwards;
+                self.rate /= factor;
+            }
+            _ => {}
+        }
+        let (before, since) = self.offloaded;
+        if before != offloaded || now < since {
+            self.offloaded = (offloaded, now);
+        } else if now - since >= exciter_ns {
+            self.offloaded = (offloaded, now);
+            self.rate += excitement;
+            // Where all thresholds are at the bound that they are pressed against, a higher rate alone would excite nothing.
+            if self.is_at_bound() {
+                self.is_upwards = !self.is_upwards;
+            }
+        }
+        self.rate = self.rate.clamp(least_rate, self.range().max(least_rate));
+        self.grow(if self.is_upwards { self.rate } else { -self.rate })
+    }
+
+    fn range(&self) -> f64 {
+        self.settings.highest - self.settings.lowest
+    }
+
+    fn is_at_bound(&self) -> bool {
+        let bound = if self.is_upwards { self.settings.highest } else { self.settings.lowest };
+        self.now.iter().all(|threshold| *threshold == bound)
+    }
+
+    /// Moves thresholds; whether any changed.
+    fn grow(&mut self, by: f64) -> bool {
+        let before = self.now;
+        for threshold in &mut self.now {
+            *threshold = (*threshold + by).min(self.settings.highest).max(self.settings.lowest);
+        }
+        self.now != before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Time = 1_000_000_000;
+    const WINDOW: Time = Settings::PAPER.window_ns;
+
+    /// Runs the loop on a load of one density, whose performance offloading changes by `gain`. The times at which it was offloaded
+    /// or no longer so.
+    fn switches(gain: f64, density: f64, seconds: u64) -> Vec<Time> {
+        let mut thresholds = Thresholds::new(Settings::PAPER, 0);
+        let (mut was, mut before, mut switches) = (false, 1.0, Vec::new());
+        for now in (WINDOW..=seconds * SECOND).step_by(100_000_000) {
+            let is = density > thresholds.thresholds()[1];
+            if is != was {
+                switches.push(now);
+            }
+            let performance = if is { 1.0 + gain } else { 1.0 };
+            thresholds.window(now, Some(performance / before - 1.0), usize::from(is));
+            (was, before) = (is, performance);
+        }
+        switches
+    }
+
+    #[test]
+    fn what_gains_is_offloaded_at_once_and_left_for_windows_after_the_exciter_only() {
+        let switches = switches(0.1, 0.6, 350);
+        // At once; then a pair for each time that the exciter fires.
+        assert_eq!(switches[0], WINDOW);
+        assert_eq!(switches.len(), 7, "{switches:?}");
+        for pair in switches[1..].chunks(2) {
+            assert!(pair[0] > 99 * SECOND && pair[1] - pair[0] <= 10 * WINDOW, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn what_changes_nothing_goes_back_and_forth_with_the_exciter() {
+        let switches = switches(0.0, 0.6, 350);
+        assert_eq!(switches.len(), 4, "{switches:?}");
+        assert!(switches.windows(2).all(|pair| pair[1] - pair[0] > 99 * SECOND));
+    }
+
+    #[test]
+    fn what_loses_is_left_within_windows() {
+        let switches = switches(-0.1, 0.6, 99);
+        assert!(switches.len() == 2 && switches[1] <= 10 * SECOND, "{switches:?}");
+    }
+
+    #[test]
+    fn scalar_code_is_never_offloaded() {
+        assert!(switches(0.1, 0.0, 350).is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_jumps_and_trends_that_are_none_stay_within_bounds() {
+        let mut thresholds = Thresholds::new(Settings::PAPER, 5);
+        let trends = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, 1e300, -1e300];
+        for (index, now) in
+            [0, u64::MAX, 3, SECOND, 0, 2 * SECOND].iter().cycle().take(600).enumerate()
+        {
+            thresholds.window(*now, Some(trends[index % 5 + index % 2]), index % 3);
+            let is_within = |threshold: &f64| (0.01..=1.0).contains(threshold);
+            assert!(thresholds.thresholds().iter().all(is_within), "{thresholds:?}");
+            assert!((0.01..=1.0).contains(&thresholds.rate));
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! A feedback loop that asks one question at a time: does all of it do better with this group of calls moved, or without?
+//!
+//! A group is the calls of one region of one program, in all its processes: processes that share cores slow each other, so trying
+//! one of them alone tells little (paper 001 §6.3: "stuck with only half of the clients offloaded which is the worst-case-scenario"). At the end of a
+//! window at most one group changes sides, and the change of performance over it is a sample of what moving the group brings. Changing
+//! it back is another, so that drifts of the load cancel (a *switchback* experiment: Bojinov, Simchi-Levi and Zhao, "Design and
+//! Analysis of Switchback Experiments", 2023).
+//!
+//! Which group changes is decided as in discounted UCB (Garivier and Moulines, "On Upper-Confidence Bound Policies for Switching
+//! Bandit Problems", 2011): samples lose weight with time, and a side that has not been tried for long may be better than known by `2 B √(ξ ln n /
+//! N)`. `B`, there the range of rewards, is here the noise between windows in which nothing changed, as in UCB-tuned (Auer, Cesa-Bianchi
+//! and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem", 2002, §4). A jump of performance that nobody here has caused
+//! makes all samples old, as in Liu, Lee and Shroff, "A Change-Detection Based Framework for Piecewise-Stationary Multi-Armed Bandit Problem", 2018.
+
+use crate::licence::Time;
+use crate::ways::WORTHWHILE;
+
+/// The constants of the loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// How long performance is measured for after each change (ns).
+    pub window_ns: Time,
+    /// How long before that is left out, until decisions have arrived and queues have emptied (ns).
+    pub settle_ns: Time,
+    /// What is left of a sample's weight after a window.
+    pub discount: f64,
+    /// ξ of UCB.
+    pub exploration: f64,
+    /// The noise is taken to be no less than this, in parts of performance.
+    pub least_noise: f64,
+    /// What moving has to bring, in parts of performance, to be worth a core.
+    pub least_gain: f64,
+    /// A change of so many times the noise, and of [`Self::least_jump`], is one of the load.
+    pub jump: f64,
+    /// In parts of performance.
+    pub least_jump: f64,
+}
+
+impl Settings {
+    /// For machines as they are.
+    pub const USUAL: Self = Self {
+        // Guesses: several hundred updates of a client that reports every 100 calls of some microseconds.
+        window_ns: 1_000_000_000,
+        settle_ns: 200_000_000,
+        // Half the weight after a minute; a guess, as programs' habits change.
+        discount: 0.99,
+        // Garivier and Moulines 2011, §4: the least for which the bound on regret holds.
+        exploration: 0.5,
+        least_noise: WORTHWHILE / 2.0,
+        least_gain: WORTHWHILE,
+        // Five standard deviations are chance once in a million windows.
+        jump: 5.0,
+        // A guess: a few times what is worthwhile.
+        least_jump: 0.05,
+    };
+}
+
+/// What is known of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Group {
+    /// What moving brings, in parts of performance, and the weight of the samples.
+    gain: f64,
+    weight: f64,
+    is_moved: bool,
+    /// Members whose calls may be moved at all.
+    candidates: usize,
+}
+
+/// The state of the loop. Groups are numbered by the caller, from 0 without large holes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trials {
+    settings: Settings,
+    groups: Vec<Group>,
+    /// Changed at the end of the last window.
+    changed: Option<usize>,
+    /// The mean square of trends while nothing changed, and its weight.
+    noise: (f64, f64),
+}
+
+impl Trials {
+    /// Nothing is known, nothing is moved.
+    #[must_use]
+    pub const fn new(settings: Settings) -> Self {
+        Self { settings, groups: Vec::new(), changed: None, noise: (0.0, 0.0) }
+    }
+
+    /// Whether a group's calls are moved now.
+    #[must_use]
+    pub fn is_moved(&self, group: usize) -> bool {
+        self.groups.get(group).is_some_and(|group| group.is_moved)
+    }
+
+    /// What moving a group brings, in parts of performance, as far as known.
+    #[must_use]
+    pub fn gain(&self, group: usize) -> Option<f64> {
+        self.groups.get(group).filter(|group| group.weight > 0.0).map(|group| group.gain)
+    }
+
+    /// Whether a group is where it is to find out more.
+    #[must_use]
+    pub fn is_tried(&self, group: usize) -> bool {
+        self.groups.get(group).is_some_and(|group| group.is_moved != self.is_better(group))
+    }
+
+    /// A number is used anew, for a group of which nothing is known.
+    pub fn forget(&mut self, group: usize) {
+        if let Some(known) = self.groups.get_mut(group) {
+            *known = Group::default();
+        }
+        self.changed = self.changed.filter(|changed| *changed != group);
+    }
+
+    /// One more member of a group, or one fewer, may be moved.
+    pub fn candidate(&mut self, group: usize, is_one: bool) {
+        if group >= self.groups.len() {
+            self.groups.resize(group + 1, Group::default());
+        }
+        let candidates = &mut self.groups[group].candidates;
+        *candidates =
+            if is_one { candidates.saturating_add(1) } else { candidates.saturating_sub(1) };
+    }
+
+    /// The end of a window, given how performance has changed since the one before. The group that changes sides, if any does.
+    ///
+    /// # Cost
+    /// Linear in groups.
+    pub fn window(&mut self, trend: Option<f64>) -> Option<usize> {
+        for group in &mut self.groups {
+            group.weight *= self.settings.discount;
+        }
+        if let Some(trend) = trend.filter(|trend| trend.is_finite()) {
+            self.learn(trend);
+        }
+        let candidates = self.groups.iter().enumerate().filter(|(_, group)| group.candidates > 0);
+        let wrong = |(_, group): &(usize, &Group)| group.is_moved != self.is_better(group);
+        self.changed = match candidates.clone().find(wrong) {
+            Some((number, _)) => Some(number),
+            None => {
+                let may_be_better = |group: &Group| {
+                    self.unknown(group) - (group.gain - self.settings.least_gain).abs()
+                };
+                // The first of the greatest.
+                let greater = |(best, greatest), (number, group)| {
+                    let index = may_be_better(group);
+                    if index > greatest { (Some(number), index) } else { (best, greatest) }
+                };
+                candidates.fold((None, 0.0), greater).0
+            }
+        };
+        if let Some(group) = self.changed.and_then(|number| self.groups.get_mut(number)) {
+            group.is_moved = !group.is_moved;
+        }
+        self.changed
+    }
+
+    fn learn(&mut self, trend: f64) {
+        // More than a doubling is nobody's gain; without a bound it would be noise for ever.
+        let trend = trend.clamp(-1.0, 1.0);
+        let noise = self.noise();
+        if let Some(group) = self.changed.and_then(|number| self.groups.get_mut(number)) {
+            let sample = if group.is_moved { trend } else { -trend };
+            group.gain = (group.gain * group.weight + sample) / (group.weight + 1.0);
+            group.weight += 1.0;
+        } else if trend.abs() > self.settings.least_jump.max(self.settings.jump * noise) {
+            for group in &mut self.groups {
+                group.weight = 0.0;
+            }
+        } else {
+            let (mean, weight) = self.noise;
+            let weight = weight * self.settings.discount;
+            self.noise = ((mean * weight + trend * trend) / (weight + 1.0), weight + 1.0);
+        }
+    }
+
+    fn noise(&self) -> f64 {
+        self.noise.0.sqrt().max(self.settings.least_noise)
+    }
+
+    /// Whether moving is known to be better.
+    fn is_better(&self, group: &Group) -> bool {
+        group.gain > self.settings.least_gain
+    }
+
+    /// By how much a group's gain may differ from what is known of it.
+    fn unknown(&self, group: &Group) -> f64 {
+        let samples = 1.0 / (1.0 - self.settings.discount);
+        2.0 * self.noise() * (self.settings.exploration * samples.ln() / group.weight).sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the loop on groups that bring so much; which are moved after each window.
+    fn run(
+        trials: &mut Trials,
+        gains: &[f64],
+        windows: usize,
+        mut noise: impl FnMut() -> f64,
+    ) -> Vec<Vec<bool>> {
+        let performance = |trials: &Trials| -> f64 {
+            gains
+                .iter()
+                .enumerate()
+                .filter(|(group, _)| trials.is_moved(*group))
+                .map(|(_, gain)| gain)
+                .sum()
+        };
+        let mut before = performance(trials);
+        let window = |_| {
+            let now = performance(trials) + noise();
+            trials.window(Some(now - before));
+            before = now;
+            (0..gains.len()).map(|group| trials.is_moved(group)).collect()
+        };
+        (0..windows).map(window).collect()
+    }
+
+    fn of(groups: usize) -> Trials {
+        let mut trials = Trials::new(Settings::USUAL);
+        (0..groups).for_each(|group| trials.candidate(group, true));
+        trials
+    }
+
+    /// Pseudo-random numbers of standard deviation one, by Knuth's linear congruential generator.
+    fn chance(mut state: u64) -> impl FnMut() -> f64 {
+        move || {
+            let mut uniform = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 11) as f64 / (1_u64 << 53) as f64
+            };
+            ((0..12).map(|_| uniform()).sum::<f64>() - 6.0).clamp(-6.0, 6.0)
+        }
+    }
+
+    #[test]
+    fn what_gains_is_moved_and_what_loses_is_not() {
+        let gains = [0.1, -0.1, 0.02, 0.0];
+        let mut trials = of(4);
+        let moved = run(&mut trials, &gains, 1000, || 0.0);
+        for (group, gain) in gains.iter().enumerate() {
+            let share = moved[10..].iter().filter(|moved| moved[group]).count() as f64 / 990.0;
+            assert!(if *gain > 0.01 { share > 0.9 } else { share < 0.1 }, "{group} {share}");
+        }
+    }
+
+    #[test]
+    fn nothing_changes_often_on_constant_input() {
+        for thousandths in -100_i32..100 {
+            let mut trials = of(1);
+            let moved = run(&mut trials, &[f64::from(thousandths) / 1000.0], 2000, || 0.0);
+            let changes = moved[100..].windows(2).filter(|pair| pair[0] != pair[1]).count();
+            // A side is tried again when the weight has fallen to where the other may be better, and each time adds one. So near
+            // what is just worthwhile, where neither side is better, it is tried often, and elsewhere hardly ever.
+            let Settings { least_noise, exploration, discount, least_gain, .. } = Settings::USUAL;
+            let distance = (f64::from(thousandths) / 1000.0 - least_gain).abs();
+            let weight = 4.0 * least_noise.powi(2) * exploration * (1.0 / (1.0 - discount)).ln()
+                / distance.powi(2);
+            let allowed = 2.0 + 1900.0 * (1.0 - discount) * (weight + 2.0);
+            assert!((changes as f64) < allowed, "{thousandths} {changes} {allowed}");
+        }
+    }
+
+    #[test]
+    fn noise_costs_samples_but_not_the_answer() {
+        for seed in 1..20 {
+            let (mut trials, mut noise) = (of(2), chance(seed));
+            let moved = run(&mut trials, &[0.08, -0.08], 1000, || 0.02 * noise());
+            let share = |group: usize| {
+                moved[100..].iter().filter(|moved| moved[group]).count() as f64 / 900.0
+            };
+            assert!(share(0) > 0.8 && share(1) < 0.2, "{seed} {} {}", share(0), share(1));
+        }
+    }
+
+    #[test]
+    fn a_change_of_habits_is_followed_within_bounds() {
+        let mut trials = of(1);
+        run(&mut trials, &[0.1], 300, || 0.0);
+        assert!(trials.is_moved(0));
+        // Without a jump to be seen, a stale sample is all that there is.
+        let moved = run(&mut trials, &[-0.1], 600, || 0.0);
+        let until = moved.iter().rposition(|moved| moved[0]).unwrap_or(0);
+        assert!(until < 500, "{until}");
+        // With one, it is looked at anew at once.
+        trials.window(Some(0.2));
+        let moved = run(&mut trials, &[0.1], 10, || 0.0);
+        assert!(moved[9][0], "{trials:?}");
+    }
+
+    #[test]
+    fn what_may_not_be_moved_is_not_tried_and_numbers_are_used_anew() {
+        let mut trials = of(2);
+        trials.candidate(1, false);
+        let moved = run(&mut trials, &[0.1, 0.1], 10, || 0.0);
+        assert!(moved[9][0] && moved.iter().all(|moved| !moved[1]));
+        assert!(trials.gain(0).is_some_and(|gain| (gain - 0.1).abs() < 1e-9));
+        trials.forget(0);
+        assert!(!trials.is_moved(0) && trials.gain(0).is_none());
+        trials.forget(7);
+        assert!(!trials.is_moved(7) && !trials.is_tried(7));
+    }
+
+    #[test]
+    fn any_trend_is_taken() {
+        let mut trials = of(3);
+        for trend in [f64::NAN, f64::INFINITY, -1e308, 1e308, 0.0, f64::MIN_POSITIVE]
+            .iter()
+            .cycle()
+            .take(300)
+        {
+            trials.window(Some(*trend));
+            trials.window(None);
+        }
+        // It recovers from all of it.
+        let moved = run(&mut trials, &[0.1, -0.1, 0.1], 3000, || 0.0);
+        let share = |group: usize| moved[2000..].iter().filter(|moved| moved[group]).count();
+        assert!(share(0) > 900 && share(1) < 100 && share(2) > 900, "{trials:?}");
+    }
+}
