@@ -19,9 +19,10 @@ const MACROS: &str = "crates/libdimmer/include/macros.h";
 const SOURCES: [&str; 2] = ["crates/runtime/src/region.rs", "crates/libdimmer/src/lib.rs"];
 
 /// Rust's names and C's.
-const NAMES: [(&str, &str); 7] = [
+const NAMES: [(&str, &str); 8] = [
     ("AtomicU32", "uint32_t"),
     ("AtomicU64", "uint64_t"),
+    ("AtomicUsize", "uintptr_t"),
     ("Entered", "dimmer_entered"),
     ("Function", "dimmer_function"),
     ("Site", "dimmer_site"),

@@ -11,8 +11,8 @@
  * called by file and line. A shared object that has sites must stay loaded once one was entered.
  */
 #define DIMMER_SITE(variable, name)                                                                 \
-    static dimmer_site variable = {0, __LINE__, "" name, sizeof("" name) - 1, __FILE__,             \
-                                   sizeof(__FILE__) - 1, 0, 0, 0}
+    static dimmer_site variable = {0, __LINE__, "" name, __FILE__, sizeof("" name) - 1,             \
+                                   sizeof(__FILE__) - 1, 0, 0, 0, 0}
 
 /**
  * What follows in the block is a region, as in `DIMMER_REGION("parse");`, however the block is left: at its end, by return,

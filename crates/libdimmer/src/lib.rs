@@ -40,7 +40,7 @@ impl From<Decision> for Where {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Statistics {
-    /// Entries so far, estimated: of those that stay, one in 256 on average is looked at.
+    /// Entries so far, estimated: of those that stay, one in 256 on average is looked at where they are frequent, all where they are rare.
     pub calls: u64,
     /// Mean time in the region (ns) of the entries that were looked at; not a number before the first.
     pub mean_ns: f64,
@@ -128,6 +128,13 @@ pub extern "C" fn dimmer_decide(site: &'static Site, decision: Where) {
     });
 }
 
+/// Says that the program has got so much more done, in a unit of its own (requests, pictures, bytes): what a policy server goes by,
+/// instead of the time that regions take. Costs an addition in memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn dimmer_metric(amount: u64) {
+    contained(|| dimmer_runtime::metric(amount));
+}
+
 /// What a site has seen so far.
 #[unsafe(no_mangle)]
 pub extern "C" fn dimmer_site_statistics(site: &'static Site) -> Statistics {
@@ -160,8 +167,7 @@ pub extern "C" fn dimmer_dedicated_cores() -> usize {
 pub extern "C" fn dimmer_policy() -> Where {
     let policy = || {
         let policy = dimmer_runtime::settings().policy();
-        Some(policy)
-            .filter(|policy| *policy != Decision::Stay && dimmer_runtime::dedicated().is_some())
+        policy.filter(|policy| *policy != Decision::Stay && dimmer_runtime::dedicated().is_some())
     };
     contained(policy).flatten().map_or(Where::Stay, Where::from)
 }

@@ -1,9 +1,10 @@
 //! Dedicated cores, and the ways to have work done there.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,10 +49,23 @@ pub enum StartError {
 /// a worker has died) runs where it is.
 #[derive(Debug)]
 pub struct Cores {
-    workers: Vec<Worker>,
+    seats: Box<[Seat]>,
+    /// How many of them work is handed to: the first.
+    used: AtomicUsize,
+    root: Root,
     patience: Patience,
     forks: u32,
     has_complained: AtomicBool,
+    /// Where threads might run before they were kept off dedicated cores, by where they may since.
+    kept_off: Mutex<BTreeMap<Vec<CpuId>, Vec<CpuId>>>,
+}
+
+/// A core that is dedicated, or may be later.
+#[derive(Debug)]
+struct Seat {
+    cpu: CpuId,
+    /// Started when the core is first used.
+    worker: OnceLock<Worker>,
 }
 
 impl Cores {
@@ -70,6 +84,17 @@ impl Cores {
     /// # Errors
     /// [`StartError`].
     pub fn start_spinning(root: &Root, cpus: &[CpuId], spin: Duration) -> Result<Self, StartError> {
+        let cores = Self::prepare(root, cpus, spin)?;
+        cores.employ(cpus.len())?;
+        Ok(cores)
+    }
+
+    /// Cores none of which is used yet; see [`Self::employ`].
+    pub(crate) fn spare(root: &Root, cpus: &[CpuId]) -> Result<Self, StartError> {
+        Self::prepare(root, cpus, wake_up())
+    }
+
+    fn prepare(root: &Root, cpus: &[CpuId], spin: Duration) -> Result<Self, StartError> {
         let allowed = affinity::allowed()?;
         if cpus.is_empty() {
             return Err(StartError::NoCores);
@@ -86,43 +111,79 @@ impl Cores {
         fork::count();
         doze::choose();
         signals::may_fence_all();
-        let patience = Patience(spin);
-        let start = |cpu: &CpuId| Worker::start(root, *cpu, patience);
+        let seat = |cpu: &CpuId| Seat { cpu: *cpu, worker: OnceLock::new() };
         Ok(Self {
-            workers: cpus.iter().map(start).collect::<Result<_, _>>()?,
-            patience,
+            seats: cpus.iter().map(seat).collect(),
+            used: AtomicUsize::new(0),
+            root: root.clone(),
+            patience: Patience(spin),
             forks: fork::forks(),
             has_complained: AtomicBool::new(false),
+            kept_off: Mutex::default(),
         })
     }
 
-    /// Keeps the process's other threads off the dedicated cores, and with them those that they start, threads and programs. A thread that
-    /// may run nowhere else stays. Undone by the end of the process alone.
-    pub fn keep_clear(&self, root: &Root) {
+    /// Has work go to so many of the cores from now on, the first, and starts the workers that this takes.
+    ///
+    /// # Errors
+    /// If one cannot be pinned; work goes to those before it then.
+    pub(crate) fn employ(&self, count: usize) -> Result<(), StartError> {
+        let count = count.min(self.seats.len());
+        for (index, seat) in self.seats[..count].iter().enumerate() {
+            if seat.worker.get().is_none() {
+                match Worker::start(&self.root, seat.cpu, self.patience) {
+                    // Of two that were started at the same time, one ends at once.
+                    Ok(worker) => drop(seat.worker.set(worker)),
+                    Err(error) => {
+                        self.used.store(index, Ordering::Release);
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+        self.used.store(count, Ordering::Release);
+        Ok(())
+    }
+
+    /// Keeps the process's other threads off the cores that are used, and with them those that they start, threads and programs. A
+    /// thread that may run nowhere else stays. For cores that are no longer used, this is undone when it is called again; for
+    /// the others by the end of the process alone.
+    pub fn keep_clear(&self) {
         let dedicated: Vec<CpuId> = self.cpus().collect();
         let workers: Vec<u32> =
-            self.workers.iter().filter_map(|worker| worker.shared.thread()).collect();
-        for thread in process::threads(root, std::process::id()) {
+            self.seats.iter().filter_map(|seat| seat.worker.get()?.shared.thread()).collect();
+        let mut kept_off = self.kept_off.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in process::threads(&self.root, std::process::id()) {
             if workers.contains(&thread) {
                 continue;
             }
-            let mut cpus = affinity::allowed_to(thread).unwrap_or_default();
+            let now = affinity::allowed_to(thread).unwrap_or_default();
+            let before = kept_off.get(&now).unwrap_or(&now).clone();
+            let mut cpus = before.clone();
             cpus.retain(|cpu| !dedicated.contains(cpu));
-            if !cpus.is_empty() {
+            if !cpus.is_empty() && cpus != now {
                 // A thread that has ended meanwhile is no error.
                 let _ = affinity::allow_thread(Some(thread), &cpus);
+                kept_off.insert(cpus, before);
             }
         }
     }
 
-    /// The hardware threads, in the order given.
+    /// The hardware threads that are used, in the order given.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.workers.iter().map(|worker| worker.shared.cpu)
+        self.seats[..self.len()].iter().map(|seat| seat.cpu)
     }
 
-    /// How many there are; at least one.
+    /// How many are used. Cores that a program has named are used all, those of a server as it says.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.workers.len()
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// Which of them a thread's work goes to: threads are spread over the cores.
+    #[inline]
+    pub(crate) fn usual(&self, slot: usize) -> usize {
+        slot.checked_rem(self.len()).unwrap_or(0)
     }
 
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it returns comes back, and what it
@@ -202,7 +263,8 @@ impl Cores {
     /// The worker at that place, if it has not ended and is not held up.
     #[inline]
     pub(crate) fn worker(&self, core: usize) -> Option<&Shared> {
-        self.workers.get(core).map(|worker| &*worker.shared).filter(|worker| !worker.is_lost())
+        let worker = self.seats.get(core)?.worker.get()?;
+        Some(&*worker.shared).filter(|worker| !worker.is_lost())
     }
 
     /// Whether this process is a child of the one that started the workers.
@@ -217,7 +279,7 @@ impl Cores {
             return None;
         }
         let slot = slot::own()?;
-        Some((self.worker(slot % self.len())?, slot))
+        Some((self.worker(self.usual(slot))?, slot))
     }
 
     /// As [`Self::pick`], if nothing of the thread's is under way there.

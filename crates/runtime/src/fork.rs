@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use dimmer_host::affinity;
 use dimmer_processor::units::CpuId;
 
+use crate::served;
 use crate::signals;
 use crate::slot::{self, Place};
 
@@ -65,6 +66,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     slot::keep_own();
+    served::leave_to_parent();
     if is_on_a_worker() {
         // Where it cannot be let go, it stays.
         let _ = ALLOWED.try_with(|cpus| affinity::allow(&cpus.take()));

@@ -11,6 +11,7 @@
 //! Everything runs exactly once: where it cannot be moved, it runs where it is.
 
 mod bell;
+mod clock;
 mod cores;
 mod doze;
 mod errno;
@@ -19,7 +20,9 @@ mod futex;
 mod job;
 mod lane;
 mod region;
+mod sample;
 mod sanitizer;
+mod served;
 mod settings;
 mod signals;
 mod slot;
@@ -30,9 +33,11 @@ mod trip;
 mod word;
 mod worker;
 
+pub use clock::ticks_per_ns;
 pub use cores::{Cores, Pending, StartError};
 pub use errno::KeepErrno;
-pub use region::{Entered, Region, Site, SiteStatistics, sites, ticks_per_ns};
+pub use region::{Entered, Region, Site, SiteStatistics, sites};
+pub use served::metric;
 pub use settings::{CORES, Decision, POLICY, Settings, SettingsError, of_process as settings};
 pub use travel::{Away, CannotTravel, Journey, check as check_travel};
 pub use trip::{come_home_early, come_home_quietly, dedicate, dedicated, end_at_home, leave_home};

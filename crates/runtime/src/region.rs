@@ -1,28 +1,28 @@
 //! Regions: stretches of code that a program has marked, and the decision for each where it runs.
 //!
 //! A [`Site`] is where a region begins in the source. It holds one word, the decision, which is read with one relaxed load; so
-//! whoever decides (today the environment, see [`crate::Settings`]) only writes words, and programs neither ask nor wait.
+//! whoever decides only writes words, and programs neither ask nor wait. Where a server decides rather than the environment (see
+//! [`crate::Settings`]), that word says so, and the server's lies in memory that it shares with the process.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::ffi::c_char;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use crate::clock::{chain, ticks, ticks_per_ns};
 use crate::errno::KeepErrno;
 use crate::settings::{self, Decision};
 use crate::trip::{self, dedicated};
+use crate::{sample, served};
 
 /// Nobody has decided yet.
 const UNDECIDED: u32 = 0;
 const STAY: u32 = 1;
 const OFFLOAD: u32 = 2;
 const BORROW: u32 = 3;
-
-/// One entry in so many, on average, is looked at more closely.
-const SAMPLE: u32 = 256;
+/// A server decides: [`Site::served`].
+const SERVED: u32 = 4;
 
 /// A place in a program where a region begins: a static variable of its own, whose address must stay valid until the process
 /// ends. Other languages lay it out themselves, all zero but for line and texts.
@@ -35,12 +35,14 @@ pub struct Site {
     line: u32,
     /// Its name. Empty: it is called `FILE:LINE`.
     name: *const c_char,
-    /// Bytes in the name.
-    name_length: usize,
     /// Its source file.
     file: *const c_char,
+    /// Bytes in the name.
+    name_length: u32,
     /// Bytes in the file's name.
-    file_length: usize,
+    file_length: u32,
+    /// Where the server's decision is, where one decides.
+    served: AtomicUsize,
     /// Entries so far, estimated from those that were looked at.
     calls: AtomicU64,
     /// How many were looked at.
@@ -58,7 +60,7 @@ unsafe impl Sync for Site {}
 // What other languages write down; `DIMMER_SITE` in the C header counts on it.
 const _: () = assert!(size_of::<Site>() == 64 && std::mem::offset_of!(Site, word) == 0);
 
-/// What a site has seen. Calls are estimated from samples, one in 256 on average.
+/// What a site has seen. Calls are estimated from samples: one in 256 on average where they are frequent, all where they are rare.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SiteStatistics {
     /// Entries so far, estimated.
@@ -70,13 +72,6 @@ pub struct SiteStatistics {
 /// The sites that were ever entered or decided for.
 static SITES: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());
 
-thread_local! {
-    /// Entries until the next sample.
-    static UNTIL_SAMPLE: Cell<u32> = const { Cell::new(SAMPLE) };
-    /// How many those were.
-    static DRAWN: Cell<u32> = const { Cell::new(SAMPLE) };
-}
-
 /// How a region was entered, for its exit. All zero: nothing is to be done there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -85,6 +80,8 @@ pub struct Entered {
     since: u64,
     /// Whether this has moved the thread.
     has_moved: bool,
+    /// How long a chain of multiplications took right before it (ticks), if the clock is told; else 0.
+    chain_ticks: u32,
 }
 
 /// The calling thread is in a region, until this is dropped.
@@ -111,9 +108,10 @@ impl Site {
             word: AtomicU32::new(UNDECIDED),
             line,
             name: name.as_ptr().cast(),
-            name_length: name.len(),
             file: file.as_ptr().cast(),
-            file_length: file.len(),
+            name_length: length(name),
+            file_length: length(file),
+            served: AtomicUsize::new(0),
             calls: AtomicU64::new(0),
             sampled: AtomicU64::new(0),
             sampled_ticks: AtomicU64::new(0),
@@ -127,7 +125,7 @@ impl Site {
             format!("{}:{}", self.place().0, self.line)
         } else {
             // SAFETY: the site's own text.
-            unsafe { text(self.name, self.name_length) }.into_owned()
+            unsafe { text(self.name, self.name_length as usize) }.into_owned()
         }
     }
 
@@ -135,7 +133,7 @@ impl Site {
     #[must_use]
     pub fn place(&self) -> (Cow<'static, str>, u32) {
         // SAFETY: the site's own text.
-        (unsafe { text(self.file, self.file_length) }, self.line)
+        (unsafe { text(self.file, self.file_length as usize) }, self.line)
     }
 
     /// Begins a region that ends where the result is dropped. Regions may be nested; within one that has moved the thread, others
@@ -148,12 +146,7 @@ impl Site {
     /// Begins a region that [`Site::exit`] ends on the same thread. Neither changes `errno`.
     #[inline]
     pub fn enter(&'static self) -> Entered {
-        let until = UNTIL_SAMPLE.get().wrapping_sub(1);
-        if self.word.load(Ordering::Relaxed) == STAY && until != 0 {
-            UNTIL_SAMPLE.set(until);
-            return Entered::default();
-        }
-        self.enter_slowly()
+        if self.stays() && sample::passes() { Entered::default() } else { self.enter_slowly() }
     }
 
     /// Ends a region.
@@ -170,7 +163,11 @@ impl Site {
             let _region = self.region();
             return work();
         };
-        self.count(ticks(), || cores.offload(work))
+        let since = ticks();
+        self.count(1);
+        let done = cores.offload(work);
+        self.note_moved(since);
+        done
     }
 
     /// What its regions did so far.
@@ -204,53 +201,116 @@ impl Site {
         }
     }
 
+    /// Whether it was decided that its regions stay.
+    #[inline]
+    fn stays(&self) -> bool {
+        match self.word.load(Ordering::Relaxed) {
+            STAY => true,
+            SERVED => self.served_word() == dimmer_protocol::STAY,
+            _ => false,
+        }
+    }
+
+    /// What a server has decided.
+    #[inline]
+    fn served_word(&self) -> u32 {
+        self.server().map_or(dimmer_protocol::STAY, |word| word.load(Ordering::Relaxed))
+    }
+
     /// The decision; the first time, what the environment says.
     fn decision(&'static self) -> u32 {
-        let word = self.word.load(Ordering::Relaxed);
-        if word != UNDECIDED {
+        let word = match self.word.load(Ordering::Relaxed) {
+            UNDECIDED => self.first_decision(),
+            word => word,
+        };
+        if word != SERVED {
             return word;
         }
+        let now = ticks();
+        served::tend(now);
+        let moved = match self.served_word() {
+            dimmer_protocol::OFFLOAD => OFFLOAD,
+            dimmer_protocol::BORROW => BORROW,
+            _ => return STAY,
+        };
+        if trip::follow(served::dedicated(now)) { moved } else { STAY }
+    }
+
+    #[cold]
+    fn first_decision(&'static self) -> u32 {
         let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
         self.register(&mut sites);
+        let word = match settings::of_process().decision(&self.name()) {
+            Some(decision) => Self::word_of(decision),
+            // Without room for more of them it stays for good.
+            None if !self.is_served() => STAY,
+            None => SERVED,
+        };
         drop(sites);
-        let word = Self::word_of(settings::of_process().decision(&self.name()));
         // What the program has decided meanwhile holds.
         let before =
             self.word.compare_exchange(UNDECIDED, word, Ordering::Relaxed, Ordering::Relaxed);
         before.map_or_else(|decided| decided, |_| word)
     }
 
-    /// Counts a call that is timed.
-    fn count<T>(&self, since: u64, call: impl FnOnce() -> T) -> T {
-        let done = call();
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.sample(since);
-        done
+    /// Whether it is among those that a server may decide for, from now on. One site at a time.
+    fn is_served(&self) -> bool {
+        if self.server().is_none() {
+            let Some(word) = served::add(&self.name(), self.line) else { return false };
+            self.served.store(std::ptr::from_ref(word).expose_provenance(), Ordering::Relaxed);
+        }
+        true
     }
 
-    fn sample(&self, since: u64) {
+    /// Where the server's decision is.
+    #[inline]
+    fn server(&self) -> Option<&'static AtomicU32> {
+        let word =
+            std::ptr::with_exposed_provenance::<AtomicU32>(self.served.load(Ordering::Relaxed));
+        // SAFETY: null, or in memory that stays.
+        unsafe { word.as_ref() }
+    }
+
+    /// What a server sees of it.
+    fn sums(&self) -> Option<&'static dimmer_protocol::Site> {
+        served::sums(self.server()?)
+    }
+
+    fn count(&self, calls: u64) {
+        self.calls.fetch_add(calls, Ordering::Relaxed);
+        if let Some(sums) = self.sums() {
+            sums.add_calls(calls);
+        }
+    }
+
+    fn note(&self, took: u64) {
         self.sampled.fetch_add(1, Ordering::Relaxed);
-        self.sampled_ticks.fetch_add(ticks().saturating_sub(since), Ordering::Relaxed);
+        self.sampled_ticks.fetch_add(took, Ordering::Relaxed);
+    }
+
+    fn note_moved(&self, since: u64) {
+        let took = ticks().saturating_sub(since);
+        self.note(took);
+        if let Some(sums) = self.sums() {
+            sums.add_moved(took);
+        }
     }
 
     #[cold]
     #[inline(never)]
     fn enter_slowly(&'static self) -> Entered {
         let _errno = KeepErrno::new();
-        let decision = self.decision();
-        if decision == STAY {
-            let until = UNTIL_SAMPLE.get().wrapping_sub(1);
-            if until != 0 {
-                UNTIL_SAMPLE.set(until);
+        if self.decision() == STAY {
+            if sample::passes() {
                 return Entered::default();
             }
-            let until = fastrand::u32(1..2 * SAMPLE);
-            UNTIL_SAMPLE.set(until);
-            self.calls.fetch_add(DRAWN.replace(until).into(), Ordering::Relaxed);
-            return Entered { since: ticks(), has_moved: false };
+            self.count(sample::draw(ticks()).into());
+            let tells_clock = self.sums().is_some() && sample::is_clocked();
+            let chain_ticks = if tells_clock { narrow(chain()) } else { 0 };
+            return Entered { since: ticks(), has_moved: false, chain_ticks };
         }
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        Entered { since: ticks(), has_moved: trip::leave_home() }
+        self.count(1);
+        Entered { since: ticks(), has_moved: trip::leave_home(), chain_ticks: 0 }
     }
 
     #[cold]
@@ -259,9 +319,29 @@ impl Site {
         let _errno = KeepErrno::new();
         if entered.has_moved {
             trip::come_home();
+            return self.note_moved(entered.since);
         }
-        self.sample(entered.since);
+        let took = ticks().saturating_sub(entered.since);
+        let after = if entered.chain_ticks > 0 { chain() } else { 0 };
+        self.note(took);
+        if let Some(sums) = self.sums() {
+            sums.add_stayed(took);
+            if after > 0 {
+                sums.add_clock(entered.chain_ticks.into(), after);
+            }
+        }
     }
+}
+
+/// A text's length; sources have no longer ones.
+#[expect(clippy::cast_possible_truncation, reason = "sources have no texts of 4 GB")]
+const fn length(text: &str) -> u32 {
+    text.len() as u32
+}
+
+/// Ticks in 32 bits.
+fn narrow(ticks: u64) -> u32 {
+    ticks.try_into().unwrap_or(u32::MAX)
 }
 
 /// A site's text. Other languages need not write UTF-8.
@@ -272,25 +352,6 @@ unsafe fn text(start: *const c_char, length: usize) -> Cow<'static, str> {
     // SAFETY: as the caller says.
     let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) };
     String::from_utf8_lossy(bytes)
-}
-
-/// The time-stamp counter.
-fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has it, and Linux lets programs read it unless they ask not to.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-/// Ticks of the time-stamp counter in a nanosecond, measured once for a millisecond.
-#[must_use]
-pub fn ticks_per_ns() -> f64 {
-    static MEASURED: OnceLock<f64> = OnceLock::new();
-    *MEASURED.get_or_init(|| {
-        let (begin, since) = (Instant::now(), ticks());
-        while begin.elapsed() < Duration::from_millis(1) {
-            std::hint::spin_loop();
-        }
-        ticks().saturating_sub(since) as f64 / begin.elapsed().as_nanos() as f64
-    })
 }
 
 /// All sites that were entered, or decided for, so far.

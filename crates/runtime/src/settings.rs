@@ -10,10 +10,12 @@ use dimmer_host::root::{Root, parse_cpu_list};
 use dimmer_processor::units::CpuId;
 use toml::de::{DeTable, DeValue};
 
+use crate::clock::ticks;
 use crate::cores::{Cores, StartError};
-use crate::region;
+use crate::{region, served};
 
-/// The environment variable that says what becomes of regions: a [`Decision`] for all of them, or `file:PATH`.
+/// The environment variable that says what becomes of regions: a [`Decision`] for all of them, `file:PATH`, or `server`, as without
+/// it: a server decides, if there is one.
 pub const POLICY: &str = "DIMMER_POLICY";
 
 /// The environment variable that lists the dedicated cores, as in `2-3,8`.
@@ -46,7 +48,7 @@ impl Decision {
 #[non_exhaustive]
 pub enum SettingsError {
     /// No such policy.
-    #[error("{POLICY}: `{0}` is none of `stay`, `offload`, `borrow`, `file:PATH`")]
+    #[error("{POLICY}: `{0}` is none of `server`, `stay`, `offload`, `borrow`, `file:PATH`")]
     Policy(String),
     /// No list of hardware threads.
     #[error("{CORES}: `{0}` is no list of hardware threads as in `2-3,8`")]
@@ -77,8 +79,8 @@ pub enum SettingsError {
 /// Where regions run, and which cores are dedicated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Sites that nothing else is said of.
-    default: Decision,
+    /// Sites that nothing else is said of; `None`: a server decides.
+    default: Option<Decision>,
     /// By the site's name.
     sites: BTreeMap<String, Rule>,
     cores: Vec<CpuId>,
@@ -106,12 +108,12 @@ impl Settings {
 
     fn new(policy: Option<&str>, cores: Option<&str>) -> Result<Self, SettingsError> {
         let mut settings = match policy.map(|policy| (policy, policy.split_once(':'))) {
-            None => Self::default(),
+            None | Some(("server", _)) => Self::default(),
             Some((_, Some(("file", path)))) => Self::read(Path::new(path))?,
             Some((policy, _)) => {
                 let decision = Decision::parse(policy);
                 let default = decision.ok_or_else(|| SettingsError::Policy(policy.to_owned()))?;
-                Self { default, ..Self::default() }
+                Self { default: Some(default), ..Self::default() }
             }
         };
         if let Some(cores) = cores {
@@ -140,7 +142,7 @@ impl Settings {
         let document = DeTable::parse(text).map_err(|error| {
             (error.span().map_or(0, |span| span.start), error.message().to_owned())
         })?;
-        let mut settings = Self::default();
+        let mut settings = Self { default: Some(Decision::Stay), ..Self::default() };
         let decision = |value: &toml::Spanned<DeValue<'_>>| {
             value.get_ref().as_str().and_then(Decision::parse).ok_or_else(|| {
                 (value.span().start, "expected \"stay\", \"offload\" or \"borrow\"".to_owned())
@@ -148,7 +150,7 @@ impl Settings {
         };
         for (key, value) in document.get_ref() {
             match (key.get_ref().as_ref(), value.get_ref()) {
-                ("default", _) => settings.default = decision(value)?,
+                ("default", _) => settings.default = Some(decision(value)?),
                 ("sites", DeValue::Table(sites)) => {
                     for (name, value) in sites {
                         let line = line_of(text, name.span().start);
@@ -168,16 +170,16 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What becomes of a site.
+    /// What becomes of a site; `None`: that is a server's to say.
     #[must_use]
-    pub fn decision(&self, site: &str) -> Decision {
-        self.sites.get(site).map_or(self.default, |rule| rule.decision)
+    pub fn decision(&self, site: &str) -> Option<Decision> {
+        self.sites.get(site).map_or(self.default, |rule| Some(rule.decision))
     }
 
     /// Whether any region is to be moved.
     fn moves(&self) -> bool {
         let of_sites = self.sites.values().map(|rule| rule.decision);
-        of_sites.chain([self.default]).any(|decision| decision != Decision::Stay)
+        of_sites.chain(self.default).any(|decision| decision != Decision::Stay)
     }
 
     /// For each rule of the policy's file whose site is none of `entered`: where it stands, and what there is instead.
@@ -195,28 +197,48 @@ impl Settings {
         unknown.map(tell).collect()
     }
 
-    /// What becomes of sites that nothing else is said of.
+    /// What becomes of sites that nothing else is said of; `None`: that is a server's to say.
     #[must_use]
-    pub fn policy(&self) -> Decision {
+    pub fn policy(&self) -> Option<Decision> {
         self.default
     }
 
-    /// Dedicates the cores that are named; where that fails, says why once, and nothing moves.
-    pub(crate) fn start(&self) -> Option<Cores> {
-        if self.cores.is_empty() {
-            return None;
+    /// Dedicates the cores that are named, or those of the server; where that fails, says why once, and nothing moves. `Err`: it is not
+    /// known yet which.
+    pub(crate) fn start(&self) -> Result<Option<Cores>, NotYet> {
+        if !self.cores.is_empty() {
+            let all = self.cores.len();
+            return Ok(prepare(&self.cores, all).map_err(|error| complain(&error)).ok());
         }
-        let root = Root::live();
-        let allowed = affinity::allowed().unwrap_or_default();
-        // A parent that keeps off the dedicated cores has left that to this process.
-        let widened: Vec<CpuId> = allowed.iter().chain(&self.cores).copied().collect();
-        let _ = affinity::allow(&widened);
-        let started: Result<Cores, StartError> = Cores::start(&root, &self.cores);
-        let _ = affinity::allow(&allowed);
-        let cores = started.map_err(|error| complain(&error)).ok()?;
-        cores.keep_clear(&root);
-        Some(cores)
+        if self.default.is_some() {
+            return Ok(None);
+        }
+        let cores = served::cores().ok_or(NotYet)?;
+        Ok(prepare(&cores, served::dedicated(ticks())).map_err(|error| complain(&error)).ok())
     }
+
+    /// Whether the server says how many cores are used.
+    pub(crate) fn leaves_cores_to_server(&self) -> bool {
+        self.default.is_none() && self.cores.is_empty()
+    }
+}
+
+/// No server has said which cores.
+#[derive(Debug)]
+pub(crate) struct NotYet;
+
+/// Cores of which the first are used.
+fn prepare(cores: &[CpuId], used: usize) -> Result<Cores, StartError> {
+    let allowed = affinity::allowed().unwrap_or_default();
+    // A parent that keeps off the dedicated cores has left that to this process.
+    let widened: Vec<CpuId> = allowed.iter().chain(cores).copied().collect();
+    let _ = affinity::allow(&widened);
+    let spare = Cores::spare(&Root::live(), cores);
+    let started = spare.and_then(|cores| cores.employ(used).map(|()| cores));
+    let _ = affinity::allow(&allowed);
+    let cores = started?;
+    cores.keep_clear();
+    Ok(cores)
 }
 
 /// The process's settings, read once; where they are wrong, that is said once, and nothing moves.
@@ -225,7 +247,7 @@ pub fn of_process() -> &'static Settings {
     SETTINGS.get_or_init(|| {
         let settings = Settings::from_environment().unwrap_or_else(|error| {
             complain(&error);
-            Settings::default()
+            Settings { default: Some(Decision::Stay), ..Settings::default() }
         });
         if settings.file.is_some() {
             // Without memory for it, nothing is said.
@@ -270,17 +292,20 @@ mod tests {
     }
 
     #[test]
-    fn without_anything_everything_stays() {
+    fn without_anything_a_server_decides_if_there_is_one() {
         let settings = Settings::new(None, None).unwrap();
-        assert_eq!(settings, Settings::default());
-        assert_eq!(settings.decision("any"), Decision::Stay);
-        assert!(settings.start().is_none());
+        assert_eq!(settings, Settings::new(Some("server"), None).unwrap());
+        assert_eq!((settings.decision("any"), settings.policy()), (None, None));
+        assert!(settings.start().is_err() && settings.leaves_cores_to_server());
+        let settings = Settings::new(Some("stay"), None).unwrap();
+        assert_eq!(settings.decision("any"), Some(Decision::Stay));
+        assert!(matches!(settings.start(), Ok(None)) && !settings.leaves_cores_to_server());
     }
 
     #[test]
     fn one_decision_is_for_all_sites() {
         let settings = Settings::new(Some("offload"), Some("2-3")).unwrap();
-        assert_eq!(settings.decision("any"), Decision::Offload);
+        assert_eq!(settings.decision("any"), Some(Decision::Offload));
         assert_eq!(settings.cores, [CpuId::new(2), CpuId::new(3)]);
     }
 
@@ -289,9 +314,9 @@ mod tests {
         let text =
             "default = \"stay\"\n[sites]\nparse = \"borrow\"\n\"codec.c:12\" = \"offload\"\n";
         let settings = Settings::parse(text).unwrap();
-        assert_eq!(settings.decision("parse"), Decision::Borrow);
-        assert_eq!(settings.decision("codec.c:12"), Decision::Offload);
-        assert_eq!(settings.decision("other"), Decision::Stay);
+        assert_eq!(settings.decision("parse"), Some(Decision::Borrow));
+        assert_eq!(settings.decision("codec.c:12"), Some(Decision::Offload));
+        assert_eq!(settings.decision("other"), Some(Decision::Stay));
         let settings = Settings { file: Some("p.toml".into()), ..settings };
         let told = settings.unknown(&["parse".to_owned(), "b".to_owned()]);
         assert_eq!(told, ["p.toml:4: no region `codec.c:12` was entered; entered were parse, b"]);
@@ -300,7 +325,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_place_and_what_is_accepted() {
-        assert!(refused("everywhere", None).contains("none of `stay`, `offload`, `borrow`"));
+        assert!(
+            refused("everywhere", None).contains("none of `server`, `stay`, `offload`, `borrow`")
+        );
         assert!(refused("borrow", None).contains("DIMMER_CORES names no core"));
         assert!(refused("borrow", Some("x")).contains("`x` is no list"));
         assert!(refused("file:/no/such", None).contains("/no/such"));

@@ -273,7 +273,7 @@ impl<'a> Journey<'a> {
     /// The core, by its place in the list, that this thread's work goes to: threads are spread over the cores.
     #[must_use]
     pub fn usual(&self) -> usize {
-        self.traveller.as_deref().map_or(0, |traveller| traveller.slot % self.cores.len())
+        self.traveller.as_deref().map_or(0, |traveller| self.cores.usual(traveller.slot))
     }
 }
 

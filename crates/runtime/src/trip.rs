@@ -2,7 +2,7 @@
 //! function's return, an exception that passes.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::cores::Cores;
 use crate::fork;
@@ -49,12 +49,41 @@ fn start() -> Option<&'static Cores> {
     }
     let starting = generation | STARTING;
     STARTED.compare_exchange(before, starting, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-    let cores = settings::of_process().start().map(|cores| &*Box::leak(Box::new(cores)));
+    let Ok(cores) = settings::of_process().start() else {
+        STARTED.store(before, Ordering::Release);
+        return None;
+    };
+    let cores = cores.map(|cores| &*Box::leak(Box::new(cores)));
     if let Some(cores) = cores {
         CORES.store(std::ptr::from_ref(cores).cast_mut(), Ordering::Release);
     }
     STARTED.store(generation | TRIED, Ordering::Release);
     cores
+}
+
+/// How many cores the server was last seen to dedicate.
+static FOLLOWED: AtomicUsize = AtomicUsize::new(0);
+
+/// A server dedicates so many cores: work goes to these from now on, if it is the server's to say; whether there are any.
+#[inline]
+pub(crate) fn follow(count: usize) -> bool {
+    if FOLLOWED.load(Ordering::Relaxed) != count {
+        follow_anew(count);
+    }
+    count > 0
+}
+
+#[cold]
+fn follow_anew(count: usize) {
+    FOLLOWED.store(count, Ordering::Relaxed);
+    // SAFETY: null, or leaked below.
+    let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
+    let cores = cores.filter(|_| settings::of_process().leaves_cores_to_server());
+    if let Some(cores) = cores.filter(|cores| !cores.is_inherited()) {
+        // Where one cannot be had, work goes to those before it.
+        let _ = cores.employ(count);
+        cores.keep_clear();
+    }
 }
 
 /// Has these be the process's dedicated cores, whatever [`crate::CORES`] says; for who has them already, nothing changes.

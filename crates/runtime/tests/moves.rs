@@ -495,7 +495,7 @@ fn other_threads_keep_off_a_dedicated_core() {
     let Some(cores) = cores() else { return };
     in_child(|| {
         let there = cores.cpus().next().unwrap();
-        cores.keep_clear(&Root::live());
+        cores.keep_clear();
         let own = affinity::allowed().unwrap();
         let inherited = std::thread::spawn(|| affinity::allowed().unwrap()).join().unwrap();
         !own.is_empty() && !own.contains(&there) && inherited == own

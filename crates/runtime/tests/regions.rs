@@ -62,7 +62,10 @@ fn calls_are_counted_by_samples() {
 #[test]
 fn wrong_settings_are_said_once_and_everything_stays() {
     for (settings, said) in [
-        ([("DIMMER_POLICY", "far"), ("DIMMER_CORES", "1")], "none of `stay`, `offload`, `borrow`"),
+        (
+            [("DIMMER_POLICY", "far"), ("DIMMER_CORES", "1")],
+            "none of `server`, `stay`, `offload`, `borrow`",
+        ),
         ([("DIMMER_POLICY", "borrow"), ("DIMMER_CORES", "")], "names no core"),
         ([("DIMMER_POLICY", "borrow"), ("DIMMER_CORES", "1000")], "allowed are"),
     ] {

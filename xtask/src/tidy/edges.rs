@@ -12,7 +12,7 @@ use crate::tree::Problem;
 
 /// What each crate of the workspace depends on within it. A new crate or a new edge is a change
 /// of the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 16] = [
+const EDGES: [(&str, &[&str]); 17] = [
     (
         "dimmer-bench",
         &["dimmer-hook", "dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-runtime"],
@@ -43,7 +43,8 @@ const EDGES: [(&str, &[&str]); 16] = [
     ("dimmer-preload", &["dimmer-hook", "dimmer-narrow", "dimmer-processor", "dimmer-runtime"]),
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),
-    ("dimmer-runtime", &["dimmer-host", "dimmer-processor"]),
+    ("dimmer-protocol", &[]),
+    ("dimmer-runtime", &["dimmer-host", "dimmer-processor", "dimmer-protocol"]),
     ("dimmer-scan", &["dimmer-processor"]),
     ("dimmer-sim", &["dimmer-policy", "dimmer-processor"]),
     ("dimmer-validate", &["dimmer-policy", "dimmer-processor", "dimmer-sim"]),

@@ -7,12 +7,13 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::tree::{Problem, TextFile};
 
 /// The crates that may contain `unsafe` code; all others must forbid it.
-const UNSAFE_CRATES: [&str; 7] = [
+const UNSAFE_CRATES: [&str; 8] = [
     "crates/hook/",
     "crates/host/",
     "crates/libdimmer/",
     "crates/preload/",
     "crates/probe/",
+    "crates/protocol/",
     "crates/runtime/",
     "crates/scan/fuzz/",
 ];

@@ -1,0 +1,362 @@
+//! Files of memory that are passed to another process, and their mappings.
+//!
+//! A file is sealed at its length before it is passed, and looked at when it is taken: nobody dies of a file that shrinks under
+//! its mapping.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
+
+use crate::table::{Beacon, Table};
+
+/// Why memory cannot be had, or is not what it should be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The system refuses.
+    #[error("cannot {what} shared memory")]
+    System {
+        /// What it does not do.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// It has another length, or is not sealed at it.
+    #[error("what was passed is no file of memory of the length agreed on")]
+    Foreign,
+}
+
+/// What may lie in shared memory: any bytes are a value, and all access is atomic.
+///
+/// # Safety
+/// As said.
+pub unsafe trait Shareable {
+    /// What its files are called; only debuggers and /proc show it.
+    const NAME: &CStr;
+    /// Whether those who get a file may write it.
+    const IS_WRITTEN: bool;
+}
+
+// SAFETY: nothing but atomic integers.
+unsafe impl Shareable for Beacon {
+    const NAME: &CStr = c"dimmer-beacon";
+    const IS_WRITTEN: bool = false;
+}
+
+// SAFETY: as above.
+unsafe impl Shareable for Table {
+    const NAME: &CStr = c"dimmer-table";
+    const IS_WRITTEN: bool = true;
+}
+
+/// Mapped memory.
+pub struct Mapped<T: Shareable>(NonNull<T>);
+
+// SAFETY: all access to what is in it is atomic.
+unsafe impl<T: Shareable> Send for Mapped<T> {}
+// SAFETY: as above.
+unsafe impl<T: Shareable> Sync for Mapped<T> {}
+
+impl<T: Shareable> fmt::Debug for Mapped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Mapped").field(&self.0).finish()
+    }
+}
+
+impl<T: Shareable> Deref for Mapped<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: mapped as long as this lives, and any bytes are a value.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: Shareable> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this type; nothing borrows from it any more.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<T>()) };
+    }
+}
+
+impl<T: Shareable> Mapped<T> {
+    /// Maps what was passed, to be read; and written, if that is its kind.
+    ///
+    /// # Errors
+    /// If it is something else, or cannot be mapped.
+    pub fn new(file: BorrowedFd<'_>) -> Result<Self, MemoryError> {
+        check::<T>(file)?;
+        Self::map(
+            file,
+            if T::IS_WRITTEN { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ },
+        )
+    }
+
+    /// Never unmaps it.
+    #[must_use]
+    pub fn leak(self) -> &'static T {
+        let memory = std::mem::ManuallyDrop::new(self);
+        // SAFETY: mapped for good, and any bytes are a value.
+        unsafe { memory.0.as_ref() }
+    }
+
+    fn map(file: BorrowedFd<'_>, access: ProtFlags) -> Result<Self, MemoryError> {
+        // SAFETY: a new mapping, where the kernel likes.
+        let memory = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                size_of::<T>(),
+                access,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        };
+        let memory = memory.map_err(system("map"))?;
+        NonNull::new(memory.cast()).map(Self).ok_or(MemoryError::Foreign)
+    }
+}
+
+/// Memory of this process's, with the file to pass.
+#[derive(Debug)]
+pub struct Owned<T: Shareable> {
+    memory: Mapped<T>,
+    file: OwnedFd,
+}
+
+impl<T: Shareable> Owned<T> {
+    /// Makes a file of zeros and maps it. Takes memory when it is written, page by page.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn new() -> Result<Self, MemoryError> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(T::NAME, flags).map_err(system("make"))?;
+        rustix::fs::ftruncate(&file, size_of::<T>() as u64).map_err(system("lengthen"))?;
+        let memory = Mapped::map(file.as_fd(), ProtFlags::READ | ProtFlags::WRITE)?;
+        // What is mapped already stays writable; Linux has that since 5.1.
+        let others = if T::IS_WRITTEN { SealFlags::empty() } else { SealFlags::FUTURE_WRITE };
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | others;
+        rustix::fs::fcntl_add_seals(&file, seals).map_err(system("seal"))?;
+        Ok(Self { memory, file })
+    }
+}
+
+impl<T: Shareable> Deref for Owned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.memory
+    }
+}
+
+impl<T: Shareable> AsFd for Owned<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A table of this process's own at an address that stays, over which that of a server can be put, and another one later. It is
+/// never given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Reservation(&'static Table);
+
+impl Reservation {
+    /// A table that nobody else sees.
+    ///
+    /// # Errors
+    /// Without memory for it.
+    pub fn new() -> Result<Self, MemoryError> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, where the kernel likes.
+        let memory = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                size_of::<Table>(),
+                access,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let memory = memory.map_err(system("map"))?;
+        // SAFETY: zeros are a table, and the mapping stays.
+        Ok(Self(unsafe { &*memory.cast::<Table>() }))
+    }
+
+    /// The table that is there now.
+    #[must_use]
+    #[inline]
+    pub const fn table(self) -> &'static Table {
+        self.0
+    }
+
+    /// Puts a server's table there, with the sites and sums of the one before. What other threads add to sums in that moment is lost.
+    ///
+    /// # Errors
+    /// If it is something else, or cannot be mapped; the one before stays then.
+    pub fn adopt(self, file: BorrowedFd<'_>) -> Result<(), MemoryError> {
+        let new = Mapped::<Table>::new(file)?;
+        if !new.is_known() {
+            return Err(MemoryError::Foreign);
+        }
+        new.take_over(self.0);
+        Self(new.leak()).replace(self)
+    }
+
+    /// Puts a table there that nobody else sees, with the sites and sums of the one before and no decision to move anything: in a
+    /// child of fork(2), instead of its parent's. Async-signal-safe.
+    ///
+    /// # Errors
+    /// If it cannot be mapped.
+    pub fn renounce(self) -> Result<(), MemoryError> {
+        let new = Self::new()?;
+        new.0.take_over(self.0);
+        new.replace(self)
+    }
+
+    /// Puts this table at the address of another one.
+    fn replace(self, other: Self) -> Result<(), MemoryError> {
+        let [from, to] = [self, other].map(|table| std::ptr::from_ref(table.0).cast_mut().cast());
+        let (length, flags) = (size_of::<Table>(), MremapFlags::MAYMOVE);
+        // SAFETY: the other's own mapping is replaced by one as long, and nobody else knows this one.
+        let moved = unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) };
+        moved.map(|_| ()).map_err(system("map"))
+    }
+}
+
+/// Whether a file is as long as `T`, for good.
+fn check<T: Shareable>(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
+    let status = rustix::fs::fstat(file).map_err(system("examine"))?;
+    // Other files have no seals.
+    let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| MemoryError::Foreign)?;
+    if u64::try_from(status.st_size) != Ok(size_of::<T>() as u64)
+        || !seals.contains(SealFlags::SHRINK)
+    {
+        return Err(MemoryError::Foreign);
+    }
+    Ok(())
+}
+
+fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> MemoryError {
+    move |error| MemoryError::System { what, source: error.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{BORROW, LEASE, OFFLOAD, STAY};
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn what_one_side_writes_the_other_sees() {
+        let server = Owned::<Table>::new().unwrap();
+        server.write();
+        let client = Mapped::<Table>::new(server.as_fd()).unwrap();
+        assert!(client.is_known() && !client.is_left());
+        assert_eq!(client.add(b"parse", 7), Some(0));
+        assert_eq!(client.add(b"codec.c:12", 12), Some(1));
+        client.sites[1].add_calls(300);
+        client.sites[1].add_stayed(4000);
+        assert_eq!(server.length(), 2);
+        let (name, length) = server.sites[1].name();
+        assert_eq!((&name[..length], server.sites[1].line()), (&b"codec.c:12"[..], 12));
+        let sums = server.sites[1].sums();
+        assert_eq!((sums.calls, sums.stayed, sums.stayed_ticks), (300, 1, 4000));
+        server.decisions[1].store(BORROW, Ordering::Relaxed);
+        assert_eq!(client.decisions[1].load(Ordering::Relaxed), BORROW);
+        server.leave();
+        assert_eq!(client.decisions[1].load(Ordering::Relaxed), STAY);
+        assert!(client.is_left());
+    }
+
+    #[test]
+    fn clients_cannot_write_the_beacon() {
+        let server = Owned::<Beacon>::new().unwrap();
+        server.write(&[3, 2]);
+        server.renew(500);
+        server.dedicate(9);
+        let client = Mapped::<Beacon>::new(server.as_fd()).unwrap();
+        assert!(client.is_known() && client.holds(499) && !client.holds(500));
+        assert_eq!((client.cores().collect::<Vec<_>>(), client.dedicated()), (vec![3, 2], 2));
+        assert!(Mapped::<Beacon>::map(server.as_fd(), ProtFlags::READ | ProtFlags::WRITE).is_err());
+        assert!(LEASE.as_millis() == 100);
+    }
+
+    #[test]
+    fn what_is_not_agreed_on_is_refused() {
+        let table = Owned::<Table>::new().unwrap();
+        assert!(matches!(Mapped::<Beacon>::new(table.as_fd()), Err(MemoryError::Foreign)));
+        // Not sealed, so it may shrink.
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(c"test", flags).unwrap();
+        rustix::fs::ftruncate(&file, size_of::<Table>() as u64).unwrap();
+        assert!(matches!(Mapped::<Table>::new(file.as_fd()), Err(MemoryError::Foreign)));
+        // No table of this version.
+        let reservation = Reservation::new().unwrap();
+        assert!(matches!(reservation.adopt(table.as_fd()), Err(MemoryError::Foreign)));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(Mapped::<Table>::new(null.as_fd()).is_err());
+    }
+
+    #[test]
+    fn sites_keep_their_address_from_server_to_server() {
+        let reservation = Reservation::new().unwrap();
+        let table = reservation.table();
+        table.add(b"parse", 7);
+        table.sites[0].add_moved(9);
+        table.head.client.add_done(5);
+        for _ in 0..2 {
+            let server = Owned::<Table>::new().unwrap();
+            server.write();
+            reservation.adopt(server.as_fd()).unwrap();
+            assert_eq!((server.length(), server.sites[0].sums().moved_ticks), (1, 9));
+            assert_eq!(server.head.client.done(), Some(5));
+            server.decisions[0].store(OFFLOAD, Ordering::Relaxed);
+            assert_eq!(table.decisions[0].load(Ordering::Relaxed), OFFLOAD);
+        }
+        reservation.renounce().unwrap();
+        assert_eq!((table.length(), table.decisions[0].load(Ordering::Relaxed)), (1, STAY));
+        assert!(!table.is_known());
+    }
+
+    #[test]
+    fn a_table_that_lies_is_read_within_its_bounds() {
+        let mut chance = fastrand::Rng::with_seed(7);
+        let table = Owned::<Table>::new().unwrap();
+        let words = size_of::<Table>() / 8;
+        for _ in 0..20 {
+            let start = std::ptr::from_ref::<Table>(&table).cast::<std::sync::atomic::AtomicU64>();
+            // SAFETY: the table is as long, aligned, and all of it atomic.
+            let all = unsafe { std::slice::from_raw_parts(start, words) };
+            for word in all {
+                word.store(chance.u64(..), Ordering::Relaxed);
+            }
+            assert!(table.length() <= crate::SITES);
+            let mut before = crate::Sums::default();
+            for site in &table.sites {
+                let (name, length) = site.name();
+                assert!(length <= name.len());
+                let sums = site.sums();
+                let _ = sums.since(&before);
+                before = sums;
+            }
+            let _ = (table.is_known(), table.is_left(), table.add(b"more", 1));
+        }
+    }
+
+    #[test]
+    fn a_full_table_takes_no_more() {
+        let table = Reservation::new().unwrap().table();
+        let long = [b'x'; 200];
+        for place in 0..crate::SITES {
+            assert_eq!(table.add(&long, 1), Some(place));
+        }
+        assert_eq!(table.add(b"more", 1), None);
+        assert_eq!(table.sites[3].name().1, crate::NAME_BYTES);
+    }
+}

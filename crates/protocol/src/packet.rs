@@ -1,0 +1,163 @@
+//! The packets: one of a fixed length in each direction.
+
+use crate::VERSION;
+
+/// "dimmerhi", as the first bytes of what a client says.
+const HELLO: u64 = u64::from_le_bytes(*b"dimmerhi");
+/// "dimmerok", of what the server answers.
+const WELCOME: u64 = u64::from_le_bytes(*b"dimmerok");
+
+/// How many bytes of a program's name are passed.
+const NAME: usize = 32;
+
+/// Magic number, version, purpose.
+const PREFIX: usize = 16;
+
+/// What is wrong with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// It has another length or begin.
+    #[error("no packet of Dimmer's")]
+    Foreign,
+    /// Of another version.
+    #[error("speaks version {0}, this is version {VERSION}")]
+    Version(u32),
+    /// Nothing that can be asked for.
+    #[error("asks for {0}; known are 0 (decisions), 1 (to watch) and 2 (to record)")]
+    Purpose(u32),
+}
+
+/// What somebody who connects says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hello {
+    /// Decide for my sites. Answered by a [`Welcome`] with two files: beacon and table.
+    Serve {
+        /// What the program is called, for people to see.
+        name: String,
+    },
+    /// What goes on? Answered, each time, by a [`Welcome`] with a file of text: the state of all that this user may see, in JSON.
+    Watch,
+    /// As [`Self::Watch`], once at first and then at each step; what the policy got to see and what it did, a line each.
+    Record,
+}
+
+impl Hello {
+    /// Bytes of one.
+    pub const BYTES: usize = PREFIX + NAME;
+
+    /// As it is sent.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let (purpose, name) = match self {
+            Self::Serve { name } => (0_u32, name.as_str()),
+            Self::Watch => (1, ""),
+            Self::Record => (2, ""),
+        };
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&HELLO.to_le_bytes());
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..PREFIX].copy_from_slice(&purpose.to_le_bytes());
+        let length = name.len().min(NAME);
+        bytes[PREFIX..PREFIX + length].copy_from_slice(&name.as_bytes()[..length]);
+        bytes
+    }
+
+    /// From what has come.
+    ///
+    /// # Errors
+    /// [`PacketError`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, PacketError> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().map_err(|_| PacketError::Foreign)?;
+        check(bytes, HELLO)?;
+        match word(bytes, 12) {
+            0 => {
+                let name = &bytes[PREFIX..];
+                let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME);
+                Ok(Self::Serve { name: String::from_utf8_lossy(&name[..end]).into_owned() })
+            }
+            1 => Ok(Self::Watch),
+            2 => Ok(Self::Record),
+            other => Err(PacketError::Purpose(other)),
+        }
+    }
+}
+
+/// What the server answers, beside the files that come with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome;
+
+impl Welcome {
+    /// Bytes of one.
+    pub const BYTES: usize = PREFIX;
+
+    /// As it is sent.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&WELCOME.to_le_bytes());
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes
+    }
+
+    /// From what has come.
+    ///
+    /// # Errors
+    /// [`PacketError`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, PacketError> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().map_err(|_| PacketError::Foreign)?;
+        check(bytes, WELCOME).map(|()| Self)
+    }
+}
+
+fn check(bytes: &[u8], magic: u64) -> Result<(), PacketError> {
+    if bytes[..8] != magic.to_le_bytes() {
+        return Err(PacketError::Foreign);
+    }
+    match word(bytes, 8) {
+        VERSION => Ok(()),
+        other => Err(PacketError::Version(other)),
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_what_comes() {
+        for hello in [Hello::Serve { name: "nginx".to_owned() }, Hello::Watch, Hello::Record] {
+            assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
+        }
+        assert_eq!(Welcome::parse(&Welcome.to_bytes()), Ok(Welcome));
+        let long = Hello::Serve { name: "n".repeat(50) };
+        assert_eq!(Hello::parse(&long.to_bytes()), Ok(Hello::Serve { name: "n".repeat(32) }));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let mut bytes = Hello::Watch.to_bytes();
+        bytes[8] = 9;
+        assert_eq!(Hello::parse(&bytes), Err(PacketError::Version(9)));
+        let mut bytes = Hello::Watch.to_bytes();
+        bytes[12] = 7;
+        assert_eq!(Hello::parse(&bytes), Err(PacketError::Purpose(7)));
+        assert_eq!(Hello::parse(&bytes[1..]), Err(PacketError::Foreign));
+        assert_eq!(Welcome::parse(&bytes[..16]), Err(PacketError::Foreign));
+    }
+
+    #[test]
+    fn any_bytes_give_an_answer() {
+        let mut chance = fastrand::Rng::with_seed(3);
+        let mut bytes = Hello::Watch.to_bytes();
+        for _ in 0..10_000 {
+            bytes[chance.usize(..Hello::BYTES)] = chance.u8(..);
+            let _ = Hello::parse(&bytes[..chance.usize(..=Hello::BYTES)]);
+            let _ = (Hello::parse(&bytes), Welcome::parse(&bytes[..Welcome::BYTES]));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The socket: where it is, and packets with files over it. Nothing here waits.
+
+use std::ffi::OsString;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// The environment variable that says where the server's socket is.
+pub const SOCKET: &str = "DIMMER_SOCKET";
+
+/// How many files come with a packet at most.
+const FILES: usize = 2;
+
+/// The files that came with a packet.
+pub type Files = [Option<OwnedFd>; FILES];
+
+/// Where a server's socket may be, in the order in which they are tried: what [`SOCKET`] says and nothing else, or that of the
+/// user's own server, and that of the machine's. In a program that runs with more rights than who has started it, the last alone.
+#[must_use]
+pub fn candidates() -> Vec<PathBuf> {
+    // SAFETY: reads what the kernel has given the process.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    let variable = |name| {
+        std::env::var_os(name).filter(|value: &OsString| !value.is_empty() && !is_privileged)
+    };
+    if let Some(path) = variable(SOCKET) {
+        return vec![path.into()];
+    }
+    let own = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let directories = own.into_iter().chain([PathBuf::from("/run")]);
+    directories.map(|directory| directory.join("dimmer/socket")).collect()
+}
+
+fn new() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Connects to a server that is root's or this user's own.
+///
+/// # Errors
+/// If there is none, if it is busy (then later), or somebody else's.
+pub fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let socket = new()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let server = rustix::net::sockopt::socket_peercred(&socket)?.uid;
+    if !server.is_root() && server != rustix::process::geteuid() {
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+    }
+    Ok(socket)
+}
+
+/// A socket at that place that others can connect to.
+///
+/// # Errors
+/// If there cannot be one, as when something of that name exists.
+pub fn listen(path: &Path) -> io::Result<OwnedFd> {
+    /// How many may wait to be let in.
+    const BACKLOG: i32 = 1024;
+    let socket = new()?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Sends a packet with files, if it can go at once.
+///
+/// # Errors
+/// If it cannot, or the other side has gone.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut with = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !with.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut with, flags)?;
+    Ok(())
+}
+
+/// Takes a packet, if there is one: how long it is, of which no more than there is room for is in `bytes`, and the files that came with it.
+/// Length 0: the other side has gone.
+///
+/// # Errors
+/// If the socket fails. Allocates nothing.
+pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Option<(usize, Files)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut with = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | RecvFlags::TRUNC;
+    match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut with, flags) {
+        Ok(message) => {
+            let mut files = Files::default();
+            for message in with.drain() {
+                if let RecvAncillaryMessage::ScmRights(came) = message {
+                    files.iter_mut().zip(came).for_each(|(place, file)| *place = Some(file));
+                }
+            }
+            Ok(Some((message.bytes, files)))
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(Errno::CONNRESET) => Ok(Some((0, Files::default()))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Hello, Owned, Table, Welcome};
+
+    #[test]
+    fn packets_and_files_cross() {
+        let directory = std::env::temp_dir().join(format!("dimmer-socket-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("socket");
+        assert!(connect(&path).is_err());
+        let server = listen(&path).unwrap();
+        let client = connect(&path).unwrap();
+        assert!(receive(&client, &mut [0; 64]).unwrap().is_none());
+        send(client.as_fd(), &Hello::Watch.to_bytes(), &[]).unwrap();
+        let accepted = rustix::net::accept_with(&server, SocketFlags::CLOEXEC).unwrap();
+        let mut bytes = [0; 64];
+        let (length, files) = receive(&accepted, &mut bytes).unwrap().unwrap();
+        assert_eq!(Hello::parse(&bytes[..length]), Ok(Hello::Watch));
+        assert!(matches!(files, [None, None]));
+        let table = Owned::<Table>::new().unwrap();
+        send(accepted.as_fd(), &Welcome.to_bytes(), &[table.as_fd(), table.as_fd()]).unwrap();
+        let (length, files) = receive(&client, &mut bytes).unwrap().unwrap();
+        assert_eq!(Welcome::parse(&bytes[..length]), Ok(Welcome));
+        assert!(matches!(files, [Some(_), Some(_)]));
+        // One that is too long says so.
+        send(accepted.as_fd(), &[1; 100], &[]).unwrap();
+        assert_eq!(receive(&client, &mut bytes).unwrap().unwrap().0, 100);
+        drop(accepted);
+        assert_eq!(receive(&client, &mut bytes).unwrap().unwrap().0, 0);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,239 @@
+//! This process as a client of a policy server: sites' decisions and sums lie in memory that the server sees, too.
+//!
+//! The memory is there from the begin and stays where it is; a server's is put over it when one is found, so sites never learn
+//! of it. There is no thread for that: whoever enters a region and looks more closely anyway looks after the connection now and
+//! then ([`tend`]), and never waits. A decision to move work counts as long as the server renews its lease.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use dimmer_processor::units::CpuId;
+use dimmer_protocol::{Beacon, Hello, Mapped, Reservation, Welcome};
+
+use crate::{fork, trip};
+
+/// Ticks between two looks after the connection: about 30 to 150 ms.
+const LOOK: u64 = 1 << 27;
+
+/// The sites' memory; `None` if there is none to be had.
+static TABLE: OnceLock<Option<Known>> = OnceLock::new();
+
+/// What the server tells all; null before the first has answered. Never unmapped, as other threads may be reading it.
+static BEACON: AtomicPtr<Beacon> = AtomicPtr::new(std::ptr::null_mut());
+
+/// How far this process is with a server (one of the following), and above that how often it had been forked then.
+static PHASE: AtomicU64 = AtomicU64::new(0);
+const PHASE_BITS: u32 = 2;
+/// There is no server.
+const ALONE: u64 = 0;
+/// One was asked, and has not answered.
+const ASKED: u64 = 1;
+/// One decides.
+const SERVED: u64 = 2;
+/// A thread is looking after it.
+const BUSY: u64 = 3;
+
+/// The connection, and what tells it from another file that the program has under its number by now.
+static SOCKET: AtomicI32 = AtomicI32::new(-1);
+static SOCKET_INODE: AtomicU64 = AtomicU64::new(0);
+
+/// When to look after it next (ticks).
+static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
+
+/// What is found out once, so that nothing is allocated later.
+#[derive(Debug)]
+struct Known {
+    table: Reservation,
+    sockets: Vec<PathBuf>,
+    hello: [u8; Hello::BYTES],
+}
+
+fn known() -> Option<&'static Known> {
+    let find_out = || {
+        fork::count();
+        let hello = Hello::Serve { name: program() }.to_bytes();
+        let sockets = dimmer_protocol::candidates();
+        Some(Known { table: Reservation::new().ok()?, sockets, hello })
+    };
+    TABLE.get_or_init(find_out).as_ref()
+}
+
+/// What the program is called.
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Gives a site a place in the memory; where its decision is. `None`: there is no more room. One at a time.
+pub(crate) fn add(name: &str, line: u32) -> Option<&'static AtomicU32> {
+    let table = known()?.table.table();
+    table.decisions.get(table.add(name.as_bytes(), line)?)
+}
+
+/// What the site with this decision has seen.
+pub(crate) fn sums(decision: &AtomicU32) -> Option<&'static dimmer_protocol::Site> {
+    let table = TABLE.get()?.as_ref()?.table.table();
+    let bytes = std::ptr::from_ref(decision) as usize - table.decisions.as_ptr() as usize;
+    table.sites.get(bytes / size_of::<AtomicU32>())
+}
+
+/// Says that the program has got so much more done, in a unit of its own (requests, pictures, bytes): what a policy server goes by, instead
+/// of the time that its regions take. Costs an addition in memory.
+pub fn metric(amount: u64) {
+    if let Some(known) = known() {
+        known.table.table().head.client.add_done(amount);
+    }
+}
+
+fn beacon() -> Option<&'static Beacon> {
+    // SAFETY: null, or a mapping that stays.
+    unsafe { BEACON.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether what a server has decided counts at that moment (ticks).
+fn holds(now: u64) -> bool {
+    beacon().is_some_and(|beacon| beacon.holds(now))
+}
+
+/// The cores that a server may dedicate, if one has said so.
+pub(crate) fn cores() -> Option<Vec<CpuId>> {
+    let cores: Vec<CpuId> = beacon()?.cores().map(CpuId::new).collect();
+    (!cores.is_empty()).then_some(cores)
+}
+
+/// How many of them are dedicated at that moment (ticks): none where there is no server any more.
+#[inline]
+pub(crate) fn dedicated(now: u64) -> usize {
+    beacon().filter(|beacon| beacon.holds(now)).map_or(0, Beacon::dedicated)
+}
+
+/// Looks after the connection, if it is time to. Costs two loads if not; else some system calls, none of which waits.
+#[inline]
+pub(crate) fn tend(now: u64) {
+    // Clocks of processors that are not in step, or a machine that has slept, may be far behind.
+    if NEXT_LOOK.load(Ordering::Relaxed).wrapping_sub(now).wrapping_sub(1) >= LOOK {
+        tend_now(now);
+    }
+}
+
+#[cold]
+fn tend_now(now: u64) {
+    NEXT_LOOK.store(now.wrapping_add(LOOK), Ordering::Relaxed);
+    let Some(known) = known() else { return };
+    let generation = u64::from(fork::forks()) << PHASE_BITS;
+    let before = PHASE.load(Ordering::Acquire);
+    // What a parent was in the middle of does not concern its child.
+    let is_own = before >> PHASE_BITS << PHASE_BITS == generation;
+    let phase = if is_own { before & BUSY } else { ALONE };
+    if phase == BUSY
+        || PHASE
+            .compare_exchange(before, generation | BUSY, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+    {
+        return;
+    }
+    let next = match phase {
+        ALONE => ask(known),
+        ASKED => take_answer(known),
+        _ => look(known, now),
+    };
+    PHASE.store(generation | next, Ordering::Release);
+    trip::follow(dedicated(now));
+}
+
+/// Connects to the first server there is; the phase after it.
+fn ask(known: &Known) -> u64 {
+    let connected = known.sockets.iter().find_map(|path| {
+        let socket = dimmer_protocol::connect(path).ok()?;
+        dimmer_protocol::send(socket.as_fd(), &known.hello, &[]).ok()?;
+        Some(socket)
+    });
+    let Some(socket) = connected else { return ALONE };
+    let Some(inode) = inode(socket.as_fd()) else { return ALONE };
+    SOCKET_INODE.store(inode, Ordering::Relaxed);
+    SOCKET.store(socket.into_raw_fd(), Ordering::Relaxed);
+    ASKED
+}
+
+/// Takes the server's answer, if it has come.
+fn take_answer(known: &Known) -> u64 {
+    let Some(socket) = socket() else { return ALONE };
+    let mut bytes = [0; Welcome::BYTES];
+    match dimmer_protocol::receive(socket, &mut bytes) {
+        Ok(None) => ASKED,
+        Ok(Some((length, [Some(beacon), Some(table)])))
+            if length == bytes.len() && Welcome::parse(&bytes).is_ok() =>
+        {
+            let adopted = adopt(known, &beacon, &table);
+            if adopted.is_none() {
+                disconnect();
+            }
+            adopted.map_or(ALONE, |()| SERVED)
+        }
+        _ => {
+            disconnect();
+            ALONE
+        }
+    }
+}
+
+fn adopt(known: &Known, beacon: &OwnedFd, table: &OwnedFd) -> Option<()> {
+    let beacon = Mapped::<Beacon>::new(beacon.as_fd()).ok()?;
+    if !beacon.is_known() {
+        return None;
+    }
+    known.table.adopt(table.as_fd()).ok()?;
+    BEACON.store(std::ptr::from_ref(beacon.leak()).cast_mut(), Ordering::Release);
+    Some(())
+}
+
+/// Sees whether the server is still there; if not, looks for another one.
+fn look(known: &Known, now: u64) -> u64 {
+    let is_left = known.table.table().is_left();
+    if holds(now) && !is_left {
+        return SERVED;
+    }
+    let has_gone = || {
+        let gone = socket().map(|socket| dimmer_protocol::receive(socket, &mut [0; 1]));
+        !matches!(gone, Some(Ok(None)))
+    };
+    if is_left || has_gone() {
+        disconnect();
+        return ask(known);
+    }
+    SERVED
+}
+
+/// The connection, if it is still that.
+fn socket() -> Option<BorrowedFd<'static>> {
+    let number = SOCKET.load(Ordering::Relaxed);
+    if number < 0 {
+        return None;
+    }
+    // SAFETY: if the program has closed it, the kernel says so, or it is another file, which is found out.
+    let socket = unsafe { BorrowedFd::borrow_raw(number) };
+    (inode(socket)? == SOCKET_INODE.load(Ordering::Relaxed)).then_some(socket)
+}
+
+fn inode(file: BorrowedFd<'_>) -> Option<u64> {
+    rustix::fs::fstat(file).ok().map(|status| status.st_ino)
+}
+
+fn disconnect() {
+    if let Some(socket) = socket() {
+        // SAFETY: this process's connection; nobody else closes it.
+        drop(unsafe { OwnedFd::from_raw_fd(socket.as_raw_fd()) });
+    }
+    SOCKET.store(-1, Ordering::Relaxed);
+}
+
+/// To be called in a child of fork(2): its parent's connection and decisions are not its own. Async-signal-safe.
+pub(crate) fn leave_to_parent() {
+    disconnect();
+    if let Some(Some(known)) = TABLE.get() {
+        // Without memory for it the child goes on with what its parent's server decides, as long as that is alive.
+        let _ = known.table.renounce();
+    }
+}
