@@ -8,6 +8,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export CARGO_TARGET_DIR
 
 DIMMER := $(CARGO_TARGET_DIR)/release/dimmer
+DAEMON := $(CARGO_TARGET_DIR)/release/dimmerd
 PRELOAD := $(CARGO_TARGET_DIR)/release/libdimmer_preload.so
 REPORT := $(CURDIR)/out/report.html
 
@@ -19,12 +20,12 @@ SONAME := libdimmer.so.$(firstword $(subst ., ,$(VERSION)))
 FACE := crates/libdimmer
 FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@VERSION@|$(VERSION)|'
 
-.PHONY: help demo test build install install-dimmer install-library
+.PHONY: help demo test build install install-dimmer install-daemon install-library
 help:
 	@echo "make demo     what can this machine do, and what does wide-vector code cost on it?"
 	@echo "make test     every check of the project (cargo xtask ci)"
 	@echo "make build    $(DIMMER)"
-	@echo "make install  installs dimmer, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
+	@echo "make install  installs dimmer, dimmerd, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
 
 demo: build
 	@mkdir -p $(dir $(REPORT))
@@ -38,14 +39,23 @@ test:
 
 build:
 	@./ci/prerequisites.sh
-	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-c
+	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-c --package dimmer-daemon
 
 install: build
-	@$(MAKE) --no-print-directory install-dimmer install-library
+	@$(MAKE) --no-print-directory install-dimmer install-daemon install-library
 
 install-dimmer:
 	install -D --mode=755 $(DIMMER) $(DESTDIR)$(PREFIX)/bin/dimmer
 	install -D --mode=644 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/dimmer/$(notdir $(PRELOAD))
+
+# The server's units and configuration; a configuration that is there already stays.
+install-daemon:
+	install -D --mode=755 $(DAEMON) $(DESTDIR)$(PREFIX)/bin/dimmerd
+	install -D --mode=644 docs/dimmerd.md $(DESTDIR)$(PREFIX)/share/doc/dimmer/dimmerd.md
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	$(FILLED) crates/daemon/package/dimmerd.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/system/dimmerd.service
+	install --mode=644 crates/daemon/package/dimmerd.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/dimmerd.socket
+	[ -e $(DESTDIR)/etc/dimmer/dimmerd.toml ] || install -D --mode=644 crates/daemon/package/dimmerd.toml $(DESTDIR)/etc/dimmer/dimmerd.toml
 
 install-library:
 	install -D --mode=644 --target-directory=$(DESTDIR)$(PREFIX)/include $(FACE)/include/dimmer.h $(FACE)/include/dimmer.hpp

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use dimmer_host::cpuid::Cpuid;
+use dimmer_host::kept;
 use dimmer_host::libraries::{self, Search};
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
@@ -19,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Scan;
 use crate::output::{self, Output};
-use crate::{bad_input, model, state};
+use crate::{bad_input, model};
 use cache::Key;
 use document::{Failure, FileEntry, FileScan, ModelEntry, Report};
 use names::Sources;
@@ -172,7 +173,7 @@ pub(crate) fn choose_model(
         return Ok(Some((model::read(name)?, name.to_owned())));
     }
     let mut kept =
-        [false, true].into_iter().filter_map(|quick| state::model(&machine.identity, quick));
+        [false, true].into_iter().filter_map(|quick| kept::model(&machine.identity, quick));
     let kept = kept.find(|path| path.exists());
     kept.map(|path| Ok((model::read_file(&path)?, path.display().to_string()))).transpose()
 }

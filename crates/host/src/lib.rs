@@ -7,7 +7,7 @@
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
 //! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
 //! * what programs on it run: [`libraries`], [`program`], and who knows names of it: [`symbols`]; what can be
-//!   hidden from them: [`faulting`];
+//!   hidden from them: [`faulting`]; what Dimmer itself keeps there: [`kept`];
 //! * what one thread can ask of it: [`affinity`], [`realtime`], [`memory`], [`tile`], [`perf`], [`uprobes`];
 //! * what disturbed a measurement: [`steal`], [`usage`];
 //! * how to change it: [`turbo`], [`cpusets`], always through the [`journal`], undone on an [`interrupt`] too.
@@ -25,6 +25,7 @@ pub mod faulting;
 pub mod held;
 pub mod interrupt;
 pub mod journal;
+pub mod kept;
 pub mod libraries;
 pub mod machine;
 pub mod memory;

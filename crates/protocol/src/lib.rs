@@ -22,14 +22,16 @@
 //! **Nothing here is to be believed.** Either side may write what it likes: whoever reads takes numbers as numbers, texts as bytes
 //! and counts as no more than there is room for.
 
+mod clock;
 mod memory;
 mod packet;
 mod socket;
 mod table;
 
+pub use clock::{ticks, ticks_per_ns};
 pub use memory::{Mapped, MemoryError, Owned, Reservation};
 pub use packet::{Hello, PacketError, Welcome};
-pub use socket::{Files, SOCKET, candidates, connect, listen, receive, send};
+pub use socket::{Files, SOCKET, candidates, connect, inherit, listen, receive, send};
 pub use table::{
     BEACON_CORES, BORROW, Beacon, ByClient, ByServer, Head, LEASE, NAME_BYTES, OFFLOAD, SITES,
     STAY, Site, Sums, Table,

@@ -1,18 +1,9 @@
-//! The core's clock, told by how long a chain of multiplications takes; and the time-stamp counter.
+//! The core's clock, told by how long a chain of multiplications takes.
 
 use std::arch::asm;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 /// Turns of four multiplications in a chain: 300 to 400 core cycles.
 const TURNS: u32 = 25;
-
-/// The time-stamp counter.
-#[inline]
-pub(crate) fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has it, and Linux lets programs read it unless they ask not to.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
 
 /// How long a chain of multiplications takes (ticks), three core cycles each on every core of the last decade: the slower the
 /// clock, the longer. About 0.1 us.
@@ -47,19 +38,6 @@ pub(crate) fn chain() -> u64 {
         );
     }
     end.wrapping_sub(begin)
-}
-
-/// Ticks of the time-stamp counter in a nanosecond, measured once for a millisecond.
-#[must_use]
-pub fn ticks_per_ns() -> f64 {
-    static MEASURED: OnceLock<f64> = OnceLock::new();
-    *MEASURED.get_or_init(|| {
-        let (begin, since) = (Instant::now(), ticks());
-        while begin.elapsed() < Duration::from_millis(1) {
-            std::hint::spin_loop();
-        }
-        ticks().saturating_sub(since) as f64 / begin.elapsed().as_nanos() as f64
-    })
 }
 
 #[cfg(test)]

@@ -33,7 +33,8 @@ mod trip;
 mod word;
 mod worker;
 
-pub use clock::ticks_per_ns;
+pub use dimmer_protocol::ticks_per_ns;
+
 pub use cores::{Cores, Pending, StartError};
 pub use errno::KeepErrno;
 pub use region::{Entered, Region, Site, SiteStatistics, sites};

@@ -10,7 +10,9 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::clock::{chain, ticks, ticks_per_ns};
+use dimmer_protocol::{ticks, ticks_per_ns};
+
+use crate::clock::chain;
 use crate::errno::KeepErrno;
 use crate::settings::{self, Decision};
 use crate::trip::{self, dedicated};

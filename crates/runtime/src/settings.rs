@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use dimmer_host::affinity;
 use dimmer_host::root::{Root, parse_cpu_list};
 use dimmer_processor::units::CpuId;
+use dimmer_protocol::ticks;
 use toml::de::{DeTable, DeValue};
 
-use crate::clock::ticks;
 use crate::cores::{Cores, StartError};
 use crate::{region, served};
 

@@ -12,7 +12,7 @@ use crate::tree::Problem;
 
 /// What each crate of the workspace depends on within it. A new crate or a new edge is a change
 /// of the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 17] = [
+const EDGES: [(&str, &[&str]); 18] = [
     (
         "dimmer-bench",
         &["dimmer-hook", "dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-runtime"],
@@ -35,6 +35,10 @@ const EDGES: [(&str, &[&str]); 17] = [
             "dimmer-validate",
         ],
     ),
+    (
+        "dimmer-daemon",
+        &["dimmer-host", "dimmer-policy", "dimmer-probe", "dimmer-processor", "dimmer-protocol"],
+    ),
     ("dimmer-hook", &["dimmer-processor", "dimmer-scan"]),
     ("dimmer-host", &["dimmer-processor"]),
     ("dimmer-narrow", &[]),
@@ -56,7 +60,7 @@ const SYSTEM_CRATES: [&str; 6] =
     ["libc", "linux-raw-sys", "nix", "rustix", "winapi", "windows-sys"];
 
 /// The commands may erase the type of an error; a library's callers need it.
-const MAY_USE_ANYHOW: [&str; 2] = ["dimmer-cli", "xtask"];
+const MAY_USE_ANYHOW: [&str; 3] = ["dimmer-cli", "dimmer-daemon", "xtask"];
 
 /// Checks the edges of the workspace's dependency graph.
 ///

@@ -1,0 +1,411 @@
+//! Clients as the server sees them. Nothing that a client has written is believed: what cannot be is cut to what can.
+
+use std::collections::{BTreeMap, HashMap};
+
+use dimmer_policy::server::evidence::Evidence;
+use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
+use dimmer_processor::units::LicenceLevel;
+use dimmer_protocol::{Owned, Sums, Table};
+
+/// The clock is told by no fewer chains of multiplications than this.
+const LEAST_CLOCKS: u64 = 16;
+
+/// Programs and sites by name, each with a number that is the same in all processes of a program.
+#[derive(Debug, Default)]
+pub struct Names {
+    programs: HashMap<(u32, String), u64>,
+    sites: HashMap<(u64, String, u32), u64>,
+}
+
+impl Names {
+    /// The number of a user's program.
+    pub fn program(&mut self, user: u32, name: &str) -> ProgramId {
+        let next = self.programs.len() as u64;
+        ProgramId(*self.programs.entry((user, name.to_owned())).or_insert(next))
+    }
+
+    /// The number of a program's site.
+    fn site(&mut self, program: ProgramId, name: &str, line: u32) -> SiteId {
+        let next = self.sites.len() as u64;
+        SiteId(*self.sites.entry((program.0, name.to_owned(), line)).or_insert(next))
+    }
+
+    /// Forgets all names, once nobody is left to bear one.
+    pub fn clear(&mut self) {
+        (self.programs, self.sites) = <(HashMap<_, _>, HashMap<_, _>)>::default();
+    }
+}
+
+/// What is the same for all clients while their sums are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'a> {
+    /// Since the last one (ns).
+    pub span_ns: u64,
+    /// Ticks of the time-stamp counter in a nanosecond.
+    pub ticks_per_ns: f64,
+    /// How many hardware threads there are: no site can be busy for longer than all of them.
+    pub cpus: usize,
+    /// What a hand-over takes (ns), if that is known.
+    pub hand_over_ns: f64,
+    /// The clock of each level; without it, regions count as what they were marked for.
+    pub clocks: &'a [f64],
+    /// How long the chain takes at the highest clock that was seen last (ticks).
+    pub chain_ticks: Option<f64>,
+}
+
+/// A site of a client.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Its number.
+    pub id: SiteId,
+    /// Its name.
+    pub name: String,
+    /// Its line.
+    pub line: u32,
+    /// What it had seen when it was last looked at.
+    pub sums: Sums,
+    /// What it did since the look before.
+    pub window: Window,
+    /// How long one that stayed took last (ns).
+    pub stayed_ns: Option<f64>,
+    /// How long one that was moved took last (ns).
+    pub moved_ns: Option<f64>,
+    /// The clock right after it, as a part of the highest.
+    pub clock: Option<f64>,
+    /// How long the chain took right before it last, on average (ticks).
+    before_ticks: Option<f64>,
+    /// Chains that have not been told yet: how many, ticks before and after.
+    clocks: (u64, u64, u64),
+}
+
+/// A client that is served.
+#[derive(Debug)]
+pub struct Client {
+    /// Its number.
+    pub id: ClientId,
+    /// The process that has connected.
+    pub process: i32,
+    /// Its user.
+    pub user: u32,
+    /// What it calls itself.
+    pub name: String,
+    /// The number of that.
+    pub program: ProgramId,
+    /// Its memory.
+    pub table: Owned<Table>,
+    /// Its sites, by place.
+    pub sites: Vec<Site>,
+    /// Places by number, for decisions.
+    places: BTreeMap<SiteId, Vec<usize>>,
+    /// What it has said that it got done, when it was last looked at.
+    done: Option<u64>,
+    /// The same, a second.
+    pub metric: Option<f64>,
+    /// How often it said what cannot be.
+    pub lies: u64,
+}
+
+/// What a client did since it was last looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// By site; those that did nothing are left out.
+    pub windows: Vec<(SiteId, Window)>,
+    /// What it got done by its own account, per second.
+    pub metric: Option<f64>,
+}
+
+impl Client {
+    /// A client without sites.
+    #[must_use]
+    pub fn new(
+        id: ClientId,
+        (process, user): (i32, u32),
+        name: String,
+        program: ProgramId,
+        table: Owned<Table>,
+    ) -> Self {
+        let (sites, places) = Default::default();
+        Self {
+            id,
+            process,
+            user,
+            name,
+            program,
+            table,
+            sites,
+            places,
+            done: None,
+            metric: None,
+            lies: 0,
+        }
+    }
+
+    /// Takes note of sites that are new, up to so many; how many there are now. Costs a load if there are none.
+    pub fn meet(&mut self, names: &mut Names, most: usize) -> usize {
+        let length = self.table.length().min(most);
+        for place in self.sites.len()..length {
+            let written = &self.table.sites[place];
+            let (bytes, length) = written.name();
+            // A name is for people, and goes to terminals.
+            let name: String = String::from_utf8_lossy(&bytes[..length])
+                .chars()
+                .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
+                .collect();
+            let line = written.line();
+            let id = names.site(self.program, &name, line);
+            self.places.entry(id).or_default().push(place);
+            // What it saw before it came here is not of this window.
+            let sums = written.sums();
+            self.sites.push(Site {
+                id,
+                name,
+                line,
+                sums,
+                window: Window::default(),
+                stayed_ns: None,
+                moved_ns: None,
+                clock: None,
+                before_ticks: None,
+                clocks: (0, 0, 0),
+            });
+        }
+        self.sites.len()
+    }
+
+    /// Reads what the sites did. Costs some loads a site.
+    pub fn look(&mut self, look: &Look<'_>) -> Seen {
+        let mut seen = Seen::default();
+        for (site, written) in self.sites.iter_mut().zip(&self.table.sites) {
+            let sums = written.sums();
+            let news = sums.since(&site.sums);
+            let has_shrunk = sums.calls < site.sums.calls;
+            site.sums = sums;
+            let (window, is_cut) = site.window(&news, look);
+            site.window = window;
+            self.lies += u64::from(is_cut || has_shrunk);
+            if window.calls > 0 || window.evidence != Evidence::None {
+                seen.windows.push((site.id, window));
+            }
+        }
+        let done = self.table.head.client.done();
+        let more = done.zip(self.done).map(|(now, before)| now.saturating_sub(before));
+        self.done = done;
+        let rate = |more: u64| more as f64 * 1e9 / look.span_ns as f64;
+        seen.metric = more.filter(|more| *more > 0).map(rate);
+        self.metric = seen.metric;
+        seen
+    }
+
+    /// How long the chain took right before regions last, on average, where it was shortest (ticks).
+    #[must_use]
+    pub fn chain_ticks(&self) -> Option<f64> {
+        self.sites.iter().filter_map(|site| site.before_ticks).min_by(f64::total_cmp)
+    }
+
+    /// The places of a site of this number; of all, without one.
+    pub fn places(&self, site: Option<SiteId>) -> impl Iterator<Item = usize> + '_ {
+        let some = site.and_then(|site| self.places.get(&site));
+        let all = if site.is_none() { 0..self.sites.len() } else { 0..0 };
+        some.into_iter().flatten().copied().chain(all)
+    }
+}
+
+impl Site {
+    /// What it did, by its sums; and whether these said what cannot be.
+    fn window(&mut self, news: &Sums, look: &Look<'_>) -> (Window, bool) {
+        let ns = |ticks: u64| ticks as f64 / look.ticks_per_ns;
+        let most_ns = look.span_ns as f64 * look.cpus as f64;
+        // No call is shorter than this, moved or not.
+        let most_calls = whole(most_ns);
+        let moved = news.moved.min(news.calls).min(most_calls);
+        let calls = news.calls.min(most_calls);
+        if news.stayed > 0 {
+            self.stayed_ns = Some(ns(news.stayed_ticks) / news.stayed as f64);
+        }
+        if news.moved > 0 {
+            self.moved_ns = Some(ns(news.moved_ticks) / news.moved as f64);
+        }
+        let stayed_ns = self.stayed_ns.unwrap_or(0.0) * (calls - moved) as f64;
+        let moved_ns = ns(news.moved_ticks);
+        let in_region_ns = stayed_ns + moved_ns;
+        let offloaded_ns = (moved_ns - moved as f64 * look.hand_over_ns).clamp(0.0, most_ns);
+        let window = Window {
+            span_ns: look.span_ns,
+            calls,
+            in_region_ns: whole(in_region_ns.min(most_ns)),
+            offloaded_calls: moved,
+            offloaded_ns: whole(offloaded_ns),
+            evidence: self.evidence(news, look),
+        };
+        // A sample may be longer than the time between two looks, when it ends.
+        let is_cut = news.calls > most_calls || news.moved > news.calls.saturating_add(moved + 64);
+        (window, is_cut)
+    }
+
+    fn evidence(&mut self, news: &Sums, look: &Look<'_>) -> Evidence {
+        if look.clocks.is_empty() {
+            // Regions are marked for their wide-vector code; how wide, nobody says.
+            return Evidence::Class(LicenceLevel::new(1));
+        }
+        let (count, before, after) = &mut self.clocks;
+        *count = count.saturating_add(news.clocks);
+        *before = before.saturating_add(news.before_ticks);
+        *after = after.saturating_add(news.after_ticks);
+        if *count < LEAST_CLOCKS {
+            return Evidence::None;
+        }
+        let own = *before as f64 / *count as f64;
+        self.before_ticks = Some(own);
+        let highest = look.chain_ticks.unwrap_or(f64::INFINITY).min(own);
+        let ratio = highest / (*after as f64 / *count as f64);
+        self.clocks = (0, 0, 0);
+        if !ratio.is_finite() {
+            return Evidence::None;
+        }
+        self.clock = Some(ratio.min(1.0));
+        Evidence::Clock(ratio)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates, and is nothing where it is no number"
+)]
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOK: Look<'static> = Look {
+        span_ns: 1_000_000,
+        ticks_per_ns: 2.0,
+        cpus: 4,
+        hand_over_ns: 100.0,
+        clocks: &[0.9],
+        chain_ticks: None,
+    };
+
+    fn client() -> (Client, Names) {
+        let mut names = Names::default();
+        let table = Owned::<Table>::new().unwrap();
+        let program = names.program(1000, "test");
+        (Client::new(ClientId(1), (77, 1000), "test".into(), program, table), names)
+    }
+
+    #[test]
+    fn what_sites_did_since_the_last_look_is_seen() {
+        let (mut client, mut names) = client();
+        client.table.add(b"parse", 7);
+        client.table.sites[0].add_calls(500);
+        assert_eq!(client.meet(&mut names, 10), 1);
+        assert_eq!(client.look(&LOOK), Seen::default());
+        client.table.sites[0].add_calls(30);
+        client.table.sites[0].add_stayed(4000);
+        for _ in 0..10 {
+            client.table.sites[0].add_moved(3000);
+        }
+        let seen = client.look(&LOOK);
+        let window = Window {
+            span_ns: 1_000_000,
+            calls: 30,
+            // 20 of 2 us and 10 of 1.5 us.
+            in_region_ns: 55_000,
+            offloaded_calls: 10,
+            // Of these 1.5 us, 0.1 us is the way.
+            offloaded_ns: 14_000,
+            evidence: Evidence::None,
+        };
+        assert_eq!(seen.windows, [(client.sites[0].id, window)]);
+        assert_eq!((seen.metric, client.lies), (None, 0));
+        client.table.head.client.add_done(5);
+        client.look(&LOOK);
+        client.table.head.client.add_done(3);
+        assert_eq!(client.look(&LOOK).metric, Some(3000.0));
+    }
+
+    #[test]
+    fn the_clock_is_told_by_many_chains() {
+        let (mut client, mut names) = client();
+        client.table.add(b"parse", 7);
+        client.meet(&mut names, 10);
+        for _ in 0..LEAST_CLOCKS {
+            client.table.sites[0].add_clock(200, 250);
+        }
+        let seen = client.look(&LOOK);
+        assert_eq!(seen.windows[0].1.evidence, Evidence::Clock(0.8));
+        // Where the clock was low before as well, the highest clock of others counts.
+        for _ in 0..LEAST_CLOCKS {
+            client.table.sites[0].add_clock(250, 250);
+        }
+        let seen = client.look(&Look { chain_ticks: Some(200.0), ..LOOK });
+        assert_eq!(seen.windows[0].1.evidence, Evidence::Clock(0.8));
+        // Without levels nothing can be told from it.
+        client.table.sites[0].add_calls(1);
+        let seen = client.look(&Look { clocks: &[], ..LOOK });
+        assert_eq!(seen.windows[0].1.evidence, Evidence::Class(LicenceLevel::new(1)));
+    }
+
+    #[test]
+    fn processes_of_a_program_have_the_same_sites() {
+        let (mut one, mut names) = client();
+        one.table.add(b"parse", 7);
+        one.meet(&mut names, 10);
+        let table = Owned::<Table>::new().unwrap();
+        table.add(b"other", 9);
+        table.add(b"parse", 7);
+        let program = names.program(1000, "test");
+        let mut two = Client::new(ClientId(2), (78, 1000), "test".into(), program, table);
+        two.meet(&mut names, 10);
+        assert_eq!(two.sites[1].id, one.sites[0].id);
+        assert_eq!(two.places(Some(one.sites[0].id)).collect::<Vec<_>>(), [1]);
+        assert_eq!(two.places(None).count(), 2);
+        // Another user's is another program.
+        assert_ne!(names.program(1001, "test"), program);
+    }
+
+    #[test]
+    fn whatever_a_client_writes_is_cut_to_what_can_be() {
+        let mut chance = fastrand::Rng::with_seed(11);
+        let (mut client, mut names) = client();
+        for round in 0..200 {
+            for _ in 0..20 {
+                client.table.add(b"\x1b[2J\xff", 1);
+            }
+            let site = &client.table.sites[chance.usize(..100)];
+            let any = |chance: &mut fastrand::Rng| match chance.u8(..4) {
+                0 => 0,
+                1 => u64::MAX,
+                2 => chance.u64(..1000),
+                _ => chance.u64(..),
+            };
+            site.set(&Sums {
+                calls: any(&mut chance),
+                stayed: any(&mut chance),
+                stayed_ticks: any(&mut chance),
+                moved: any(&mut chance),
+                moved_ticks: any(&mut chance),
+                clocks: any(&mut chance),
+                before_ticks: any(&mut chance),
+                after_ticks: any(&mut chance),
+            });
+            client.table.head.client.add_done(any(&mut chance));
+            assert!(client.meet(&mut names, 50) <= 50, "{round}");
+            let seen = client.look(&LOOK);
+            for (_, window) in seen.windows {
+                let most = LOOK.span_ns * LOOK.cpus as u64;
+                assert!(window.calls <= most && window.offloaded_calls <= window.calls);
+                assert!(window.in_region_ns <= most && window.offloaded_ns <= most);
+                if let Evidence::Clock(ratio) = window.evidence {
+                    assert!(ratio.is_finite());
+                }
+            }
+            assert!(seen.metric.is_none_or(f64::is_finite));
+        }
+        assert!(client.lies > 0);
+        assert!(client.sites.iter().all(|site| !site.name.contains('\x1b')));
+    }
+}

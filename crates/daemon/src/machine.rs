@@ -1,0 +1,169 @@
+//! What the server has to know of the machine: which cores may be dedicated, and what calls and hand-overs cost.
+
+use std::path::{Path, PathBuf};
+
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
+use dimmer_host::{affinity, kept, topology};
+use dimmer_policy::cost::CallCost;
+use dimmer_policy::dedicated;
+use dimmer_policy::server::evidence::LEVELS;
+use dimmer_policy::server::settings::Prices;
+use dimmer_probe::handoff;
+use dimmer_processor::model::Model;
+use dimmer_processor::units::{CpuId, LicenceLevel};
+
+use crate::settings::Settings;
+
+/// Cores that may be dedicated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spare {
+    /// Their hardware threads, in the order in which they are.
+    pub cpus: Vec<CpuId>,
+    /// After how many of these each core is complete.
+    ends: Vec<usize>,
+}
+
+/// What was found out, once, at the start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// How many cores there are for clients.
+    pub cores: usize,
+    /// The hardware threads that may be dedicated.
+    pub spare: Spare,
+    /// Why none may be.
+    pub no_core: Option<String>,
+    /// The clock of L1, L2, ... as a part of that of L0.
+    pub clocks: Vec<f64>,
+    /// What calls and hand-overs cost.
+    pub prices: Option<Prices>,
+    /// Where the model is from.
+    pub model: Option<PathBuf>,
+    /// Why nothing is known of costs.
+    pub no_prices: Option<String>,
+}
+
+impl Found {
+    /// Finds out. Takes up to 0.2 s, for hand-overs.
+    #[must_use]
+    pub fn new(root: &Root, settings: &Settings) -> Self {
+        let mut found = Self::default();
+        match cores(root, settings) {
+            Ok((cores, spare)) => (found.cores, found.spare) = (cores, spare),
+            Err(why) => found.no_core = Some(why),
+        }
+        match model(root, settings) {
+            Ok((path, model)) => {
+                found.model = Some(path);
+                match costs(&model) {
+                    Ok((clocks, call_ns)) => {
+                        found.clocks = clocks;
+                        let trip = handoff::round_trip(root).ok().flatten();
+                        found.prices =
+                            trip.map(|trip| Prices { hand_over_ns: trip.median, call_ns });
+                        if found.prices.is_none() {
+                            found.no_prices = Some("there is no second CPU to hand work to".into());
+                        }
+                    }
+                    Err(why) => found.no_prices = Some(why),
+                }
+            }
+            Err(why) => found.no_prices = Some(why),
+        }
+        found
+    }
+
+    /// How many cores may be dedicated.
+    #[must_use]
+    pub const fn most(&self) -> usize {
+        self.spare.ends.len()
+    }
+
+    /// How many hardware threads so many cores have.
+    #[must_use]
+    pub fn threads(&self, cores: usize) -> usize {
+        let last = cores.min(self.most()).checked_sub(1);
+        last.map_or(0, |last| self.spare.ends[last])
+    }
+}
+
+/// How many cores there are, and which may be dedicated.
+fn cores(root: &Root, settings: &Settings) -> Result<(usize, Spare), String> {
+    let topology = topology::read(root).map_err(|error| error.to_string())?;
+    let allowed = affinity::allowed().map_err(|error| error.to_string())?;
+    let mut all: Vec<_> = topology
+        .cpus
+        .iter()
+        .filter(|cpu| cpu.online && allowed.contains(&cpu.id))
+        .map(|cpu| cpu.core)
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    let named = settings.named_cores();
+    let from = named.as_deref().unwrap_or(&allowed);
+    if let Some(stranger) = from.iter().find(|cpu| !allowed.contains(cpu)) {
+        let allowed = dimmer_host::root::format_cpu_list(&allowed);
+        return Err(format!("cpu {stranger} is not among those allowed: {allowed}"));
+    }
+    let mut spare = Spare::default();
+    for wanted in 1..=settings.most_cores() {
+        let picked = if named.is_some() {
+            // All that are named may go, as long as another one is left.
+            let kept = allowed.iter().find(|cpu| !from.contains(cpu)).copied();
+            let from: Vec<CpuId> = from.iter().copied().chain(kept).collect();
+            dedicated::pick(&topology, &from, kept.as_slice(), wanted)
+        } else {
+            dedicated::pick(&topology, from, &[], wanted)
+        };
+        match picked {
+            Ok(cpus) => {
+                spare.ends.push(cpus.len());
+                spare.cpus = cpus;
+            }
+            Err(error) if wanted == 1 => return Err(error.to_string()),
+            Err(_) => break,
+        }
+    }
+    if spare.ends.is_empty() {
+        return Err("`cores.most` is 0".to_owned());
+    }
+    Ok((all.len(), spare))
+}
+
+/// The model that is named, or what a probe of this machine has left.
+fn model(root: &Root, settings: &Settings) -> Result<(PathBuf, Model), String> {
+    let read = |path: &Path| {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let model = Model::parse(path, &text).map_err(|error| error.to_string())?;
+        Ok((path.to_owned(), model))
+    };
+    if let Some(path) = settings.model() {
+        return read(path);
+    }
+    let identity = Machine::read(root, &Cpuid::instruction()).identity;
+    let mut kept = [false, true].into_iter().filter_map(|quick| kept::model(&identity, quick));
+    kept.find(|path| path.exists()).map_or_else(
+        || Err("nothing is known of this processor's levels; `dimmer probe` measures them".into()),
+        |path| read(&path),
+    )
+}
+
+/// The clocks of levels, and the most that a call costs at each (ns).
+fn costs(model: &Model) -> Result<(Vec<f64>, [f64; LEVELS]), String> {
+    let mut clocks = Vec::new();
+    let mut call_ns = [0.0; LEVELS];
+    for (index, price) in call_ns.iter_mut().enumerate() {
+        let Some(level) = u32::try_from(index + 1).ok().map(LicenceLevel::new) else { break };
+        if level.index() as usize >= model.levels.len() {
+            break;
+        }
+        let cost = CallCost::new(model, level).map_err(|missing| missing.to_string())?;
+        let ratio =
+            model.clock_ratio(level, "what calls cost").map_err(|missing| missing.to_string())?;
+        clocks.push(ratio.min(1.0));
+        *price = cost.most_ns();
+    }
+    Ok((clocks, call_ns))
+}

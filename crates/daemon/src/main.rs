@@ -1,0 +1,150 @@
+//! `dimmerd`: the policy server. Arguments in, a log out.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stderr, reason = "a command speaks of what it cannot do")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, ValueEnum};
+use dimmer_daemon::metrics;
+use dimmer_daemon::server::{Options, Server, Signals};
+use dimmer_daemon::settings::Settings;
+use dimmer_host::root::Root;
+use sd_notify::NotifyState;
+use tracing::{error, info};
+
+/// Decides, all the time, which regions of programs are worth moving to dedicated cores
+///
+/// Programs that use Dimmer's library find it by themselves; `dimmer top` shows what it does. It needs no rights. SIGHUP has it
+/// read its configuration anew; when it ends, programs go on with all of their work where it is.
+#[derive(Debug, Parser)]
+#[command(name = "dimmerd", version, max_term_width = 100)]
+struct Arguments {
+    /// The configuration; docs/dimmerd.md has the keys.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where programs find it; by default $DIMMER_SOCKET, or else /run/dimmer/socket for root and
+    /// $XDG_RUNTIME_DIR/dimmer/socket for others.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Says whether the configuration is right, and ends.
+    #[arg(long)]
+    check: bool,
+    /// How the log on standard error is written.
+    #[arg(long, value_enum, default_value_t = Log::Text)]
+    log: Log,
+    /// Also logs each decision.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Log {
+    Text,
+    Json,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dimmerd: {error:#}");
+            let is_input = error.is::<dimmer_daemon::settings::SettingsError>();
+            ExitCode::from(if is_input { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let settings = match &arguments.config {
+        Some(path) => Settings::read(path)?,
+        None => Settings::default(),
+    };
+    if arguments.check {
+        return Ok(());
+    }
+    log(arguments);
+    let signals = Signals::install().context("cannot take signals")?;
+    let passed = sd_notify::listen_fds().ok().and_then(|mut files| files.next());
+    let inherited = passed.map(dimmer_protocol::inherit).transpose();
+    let inherited = inherited.context("what the service manager has passed is no socket")?;
+    let socket = socket(arguments)?;
+    let listen = settings.listen().map_err(anyhow::Error::msg)?;
+    let (root, file) = (Root::live(), arguments.config.clone());
+    let options = Options { root, socket: socket.clone(), inherited, file, settings };
+    let mut server = Server::new(options, signals)?;
+    if let Some(address) = listen {
+        metrics::serve(address, socket.clone())
+            .with_context(|| format!("cannot tell metrics at {address}"))?;
+    }
+    tell(&server, &socket);
+    notify(&[NotifyState::Ready]);
+    server.run(&mut |read| {
+        match read {
+            Ok(()) => info!("the configuration was read anew"),
+            Err(error) => error!("the configuration stays as it was: {error}"),
+        }
+        notify(&[NotifyState::Ready]);
+    })?;
+    notify(&[NotifyState::Stopping]);
+    Ok(())
+}
+
+/// Where programs find it.
+fn socket(arguments: &Arguments) -> anyhow::Result<PathBuf> {
+    let named = arguments.socket.clone();
+    let named = named.or_else(|| std::env::var_os(dimmer_protocol::SOCKET).map(PathBuf::from));
+    if let Some(path) = named {
+        return Ok(path);
+    }
+    let directory = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/run")
+    } else {
+        let own = std::env::var_os("XDG_RUNTIME_DIR").context(
+            "this user has no directory for sockets (XDG_RUNTIME_DIR); --socket says where to listen",
+        )?;
+        PathBuf::from(own)
+    };
+    Ok(directory.join("dimmer/socket"))
+}
+
+/// The service manager, if there is one, is told.
+fn notify(states: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(states);
+}
+
+fn log(arguments: &Arguments) {
+    let level = if arguments.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_target(false);
+    let log = log.with_writer(std::io::stderr);
+    match arguments.log {
+        Log::Text => log.with_ansi(false).init(),
+        Log::Json => log.json().init(),
+    }
+}
+
+/// What it can do here, and what it cannot and why.
+fn tell(server: &Server, socket: &std::path::Path) {
+    let found = server.found();
+    info!(socket = %socket.display(), "listening");
+    match &found.no_core {
+        Some(why) => info!(why, "no core can be dedicated: all work stays where it is"),
+        None => {
+            let cpus = dimmer_host::root::format_cpu_list(&found.spare.cpus);
+            info!(
+                cpus,
+                "hardware threads that may be dedicated, by keeping programs that use Dimmer off them"
+            );
+        }
+    }
+    match (&found.no_prices, found.prices) {
+        (Some(why), _) => info!(why, "what calls cost is not known: the loop has to find out"),
+        (None, Some(prices)) => {
+            let costs = prices.call_ns[..found.clocks.len()].iter().copied().fold(0.0, f64::max);
+            info!(hand_over_ns = prices.hand_over_ns, call_ns_at_most = costs, "prices");
+        }
+        (None, None) => {}
+    }
+}

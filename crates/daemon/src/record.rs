@@ -1,0 +1,290 @@
+//! What the policy got to see and what it said, as lines of JSON; and the same again, under the same policy or another.
+//!
+//! A recording begins with the settings and with who is there, so a policy of its own can be fed with what follows. That policy begins
+//! anew: it says the same as the server's did if that began with the recording.
+
+use std::io::{self, BufRead};
+
+use dimmer_policy::server::decision::Action;
+use dimmer_policy::server::evidence::{Evidence, LEVELS};
+use dimmer_policy::server::settings::Prices;
+use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, Window, settings};
+use dimmer_processor::units::LicenceLevel;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Settings;
+
+/// The schema, in the first line.
+pub const SCHEMA: &str = "dimmer/record/1";
+
+/// A line of a recording.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Line {
+    /// The first line.
+    Begin(Begin),
+    /// A client has come.
+    Join {
+        /// Its number.
+        client: u64,
+        /// Its program's number.
+        program: u64,
+        /// What it is called.
+        name: String,
+    },
+    /// A client has gone.
+    Leave {
+        /// Its number.
+        client: u64,
+    },
+    /// A site was seen for the first time.
+    Site {
+        /// Its number.
+        site: u64,
+        /// What it is called.
+        name: String,
+    },
+    /// What clients did, and what the policy said to that.
+    Step(Step),
+}
+
+/// What a recording begins with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Begin {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The settings in force.
+    pub settings: Box<Settings>,
+    /// When it begins (ns since the server did).
+    pub now_ns: u64,
+    /// Whether the server's policy begins here, too.
+    pub is_fresh: bool,
+    /// How many cores there are, and how many may be dedicated.
+    pub cores: (usize, usize),
+    /// The clock of L1, L2, ...
+    pub clocks: Vec<f64>,
+    /// What a hand-over takes, and calls at L1, L2, ... cost (ns).
+    pub prices: Option<(f64, [f64; LEVELS])>,
+}
+
+/// A look at all clients, and the decision after it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// When (ns).
+    pub now_ns: u64,
+    /// Client, site, and what was seen of them.
+    pub seen: Vec<(u64, u64, Seen)>,
+    /// Client, and what it says it got done a second.
+    pub metrics: Vec<(u64, f64)>,
+    /// What the server has changed: client, site (none: all), whether it is moved.
+    pub changes: Vec<(u64, Option<u64>, bool)>,
+    /// How many cores it has dedicated.
+    pub cores: usize,
+}
+
+/// A [`Window`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seen {
+    span_ns: u64,
+    calls: u64,
+    in_region_ns: u64,
+    offloaded_calls: u64,
+    offloaded_ns: u64,
+    evidence: SeenEvidence,
+}
+
+/// An [`Evidence`], as far as the server has any.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SeenEvidence {
+    Clock(f64),
+    Class(u32),
+    None,
+}
+
+impl From<&Window> for Seen {
+    fn from(window: &Window) -> Self {
+        let Window { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence } =
+            *window;
+        let evidence = match evidence {
+            Evidence::Clock(ratio) => SeenEvidence::Clock(ratio),
+            Evidence::Class(level) => SeenEvidence::Class(level.index()),
+            _ => SeenEvidence::None,
+        };
+        Self { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence }
+    }
+}
+
+impl From<&Seen> for Window {
+    fn from(seen: &Seen) -> Self {
+        let Seen { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence } = *seen;
+        let evidence = match evidence {
+            SeenEvidence::Clock(ratio) => Evidence::Clock(ratio),
+            SeenEvidence::Class(level) => Evidence::Class(LicenceLevel::new(level)),
+            SeenEvidence::None => Evidence::None,
+        };
+        Self { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence }
+    }
+}
+
+/// What is wrong with a recording.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// It cannot be read.
+    #[error("cannot read line {line}")]
+    Read {
+        /// Which, from 1.
+        line: usize,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line is none of a recording.
+    #[error("line {line}: {what}")]
+    Wrong {
+        /// Which, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// What came of running a recording through a policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replayed {
+    /// How long it is (ns).
+    pub span_ns: u64,
+    /// Looks at clients.
+    pub steps: usize,
+    /// Clients that were ever there.
+    pub clients: usize,
+    /// Whether the server's policy began with it, and it was run under the same settings: then both must say the same.
+    pub is_same_policy: bool,
+    /// Looks after which the two differed, in what they changed or in cores.
+    pub different: usize,
+    /// Decisions changed, by the server and by this policy.
+    pub changes: [usize; 2],
+    /// The part of all calls that the policies had moved when they came, by the server and by this one.
+    pub moved: [f64; 2],
+    /// The mean number of cores dedicated, by the server and by this policy.
+    pub cores: [f64; 2],
+}
+
+/// Which calls are moved: of sites, and of clients as a whole.
+type Moved = std::collections::BTreeMap<(u64, Option<u64>), bool>;
+
+/// Runs a recording through the policy that it was made under, or through that of other settings.
+///
+/// # Errors
+/// [`ReplayError`].
+pub fn replay(lines: impl BufRead, other: Option<&Settings>) -> Result<Replayed, ReplayError> {
+    let mut replayed = Replayed::default();
+    let mut policy: Option<Server> = None;
+    let mut begun = 0;
+    let (mut calls, mut moved_calls, mut cores) = (0.0, [0.0; 2], [0; 2]);
+    let mut moved = [Moved::new(), Moved::new()];
+    for (index, line) in lines.lines().enumerate() {
+        let line_number = index + 1;
+        let wrong = |what: String| ReplayError::Wrong { line: line_number, what };
+        let line = line.map_err(|source| ReplayError::Read { line: line_number, source })?;
+        let line: Line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
+        let Some(policy) = &mut policy else {
+            let Line::Begin(begin) = line else {
+                return Err(wrong("a recording begins with `begin`".to_owned()));
+            };
+            if begin.schema != SCHEMA {
+                return Err(wrong(format!("schema `{}`, expected `{SCHEMA}`", begin.schema)));
+            }
+            let settings = other.unwrap_or(&begin.settings);
+            replayed.is_same_policy = begin.is_fresh && *settings == *begin.settings;
+            begun = begin.now_ns;
+            policy = Some(Server::new(begin.policy(settings), begin.now_ns));
+            continue;
+        };
+        match line {
+            Line::Begin(_) => return Err(wrong("`begin` again".to_owned())),
+            Line::Join { client, program, .. } => {
+                replayed.clients += 1;
+                policy.join(ClientId(client), ProgramId(program));
+            }
+            Line::Leave { client } => {
+                policy.leave(ClientId(client));
+                moved.iter_mut().for_each(|moved| moved.retain(|(of, _), _| *of != client));
+            }
+            Line::Site { .. } => {}
+            Line::Step(step) => {
+                for (client, site, seen) in &step.seen {
+                    calls += seen.calls as f64;
+                    for (moved, moved_calls) in moved.iter().zip(&mut moved_calls) {
+                        let is_moved = [Some(*site), None]
+                            .iter()
+                            .any(|site| moved.get(&(*client, *site)).is_some_and(|moved| *moved));
+                        *moved_calls += if is_moved { seen.calls as f64 } else { 0.0 };
+                    }
+                    policy.observe(ClientId(*client), SiteId(*site), &Window::from(seen));
+                }
+                for (client, metric) in &step.metrics {
+                    policy.metric(ClientId(*client), *metric);
+                }
+                let said = policy.step(step.now_ns);
+                let changes = changes(&said.changes);
+                replayed.steps += 1;
+                replayed.span_ns = step.now_ns.saturating_sub(begun);
+                replayed.different +=
+                    usize::from(changes != step.changes || said.cores != step.cores);
+                for (which, (changes, now)) in
+                    [(&step.changes, step.cores), (&changes, said.cores)].into_iter().enumerate()
+                {
+                    replayed.changes[which] += changes.len();
+                    cores[which] += now;
+                    let changed =
+                        changes.iter().map(|(client, site, moved)| ((*client, *site), *moved));
+                    moved[which].extend(changed);
+                }
+            }
+        }
+    }
+    if policy.is_none() {
+        return Err(ReplayError::Wrong { line: 1, what: "it is empty".to_owned() });
+    }
+    let steps = replayed.steps.max(1) as f64;
+    replayed.cores = cores.map(|cores| cores as f64 / steps);
+    replayed.moved = moved_calls.map(|moved| if calls > 0.0 { moved / calls } else { 0.0 });
+    Ok(replayed)
+}
+
+/// Changes as they are written down.
+#[must_use]
+pub fn changes(
+    changes: &[dimmer_policy::server::decision::Change],
+) -> Vec<(u64, Option<u64>, bool)> {
+    let write = |change: &dimmer_policy::server::decision::Change| {
+        let site = change.site.map(|site| site.0);
+        (change.client.0, site, change.action == Action::Offload)
+    };
+    changes.iter().map(write).collect()
+}
+
+impl Begin {
+    fn policy(&self, settings: &Settings) -> settings::Settings {
+        let (cores, most) = self.cores;
+        let prices = self.prices.map(|(hand_over_ns, call_ns)| Prices { hand_over_ns, call_ns });
+        settings.policy(cores, most, &self.clocks, prices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_recording_is_named_with_its_line() {
+        let refused = |text: &str| replay(text.as_bytes(), None).unwrap_err().to_string();
+        assert_eq!(refused(""), "line 1: it is empty");
+        assert!(refused("{}\n").starts_with("line 1: "));
+        assert!(refused("{\"leave\":{\"client\":3}}\n").contains("begins with `begin`"));
+    }
+}

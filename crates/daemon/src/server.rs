@@ -1,0 +1,537 @@
+//! The server's loop: one thread that waits for whoever comes, looks at clients' sums at its period, asks the policy, and writes
+//! what that says.
+
+mod listening;
+mod telling;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use dimmer_host::root::Root;
+use dimmer_policy::server::decision::Action;
+use dimmer_policy::server::{ClientId, Server as Policy, SiteId, Step, Window};
+use dimmer_protocol::{Beacon, Hello, LEASE, Owned, SITES, Table, Welcome};
+use rustix::event::epoll;
+use rustix::net::{SocketFlags, sockopt};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing::{debug, info, warn};
+
+use crate::clients::{Client, Look, Names};
+use crate::machine::Found;
+use crate::record::{self, Line, Seen};
+use crate::settings::{Settings, SettingsError};
+use crate::state;
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// One runs there already.
+    #[error("a policy server runs already at {}", .0.display())]
+    Taken(PathBuf),
+    /// There can be no socket there.
+    #[error("cannot listen at {}", path.display())]
+    Listen {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system refuses something that it needs.
+    #[error("cannot {what}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no memory to share.
+    #[error(transparent)]
+    Memory(#[from] dimmer_protocol::MemoryError),
+}
+
+/// Which event is whose.
+const LISTENER: u64 = 0;
+const SIGNALS: u64 = 1;
+const FIRST_PEER: u64 = 2;
+
+/// How many are let in before others get their turn.
+const WELCOMES: usize = 64;
+
+/// How many may be connected without having said what for, or to watch.
+const GUESTS: usize = 256;
+
+/// The lease is renewed when a quarter of it is over: a server that is late by half still counts.
+const RENEWAL: Duration = Duration::from_nanos(LEASE.subsec_nanos() as u64 / 4);
+
+/// Somebody who is connected.
+#[derive(Debug)]
+struct Peer {
+    socket: OwnedFd,
+    process: i32,
+    user: u32,
+    wants: Wants,
+}
+
+#[derive(Debug)]
+enum Wants {
+    /// It has not said yet.
+    Unknown,
+    /// Decisions.
+    Decisions(Box<Client>),
+    /// To watch.
+    Watch,
+    /// To be told every step.
+    Record,
+}
+
+/// What signals have asked for.
+#[derive(Clone, Debug)]
+pub struct Signals {
+    end: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
+    wake: Arc<UnixStream>,
+}
+
+impl Signals {
+    /// Has SIGTERM and SIGINT end the server, and SIGHUP have it read its settings anew.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn install() -> io::Result<Self> {
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        let (end, reload) = (Arc::default(), Arc::default());
+        for (signal, flag) in [(SIGTERM, &end), (SIGINT, &end), (SIGHUP, &reload)] {
+            signal_hook::flag::register(signal, Arc::clone(flag))?;
+            signal_hook::low_level::pipe::register(signal, woken.try_clone()?)?;
+        }
+        Ok(Self { end, reload, wake: Arc::new(wake) })
+    }
+}
+
+/// What a server needs to begin.
+#[derive(Debug)]
+pub struct Options {
+    /// The machine.
+    pub root: Root,
+    /// Where to listen.
+    pub socket: PathBuf,
+    /// A socket that listens already, as systemd passes one.
+    pub inherited: Option<OwnedFd>,
+    /// Where the settings are from, to be read anew.
+    pub file: Option<PathBuf>,
+    /// What they are.
+    pub settings: Settings,
+}
+
+/// The server.
+#[derive(Debug)]
+pub struct Server {
+    options: Options,
+    found: Found,
+    listener: OwnedFd,
+    events: OwnedFd,
+    signals: Signals,
+    beacon: Owned<Beacon>,
+    policy: Policy,
+    /// Whether the policy has had a client.
+    is_fresh: bool,
+    peers: BTreeMap<u64, Peer>,
+    next_peer: u64,
+    names: Names,
+    /// How many clients and sites a user has.
+    users: HashMap<u32, (usize, usize)>,
+    begun: Instant,
+    looked: Instant,
+    /// How long the chain takes at the highest clock seen last (ticks).
+    chain_ticks: Option<f64>,
+    dedicated: usize,
+    /// Names that recordings have not been told.
+    new_lines: Vec<Line>,
+}
+
+impl Server {
+    /// A server that listens. Takes up to 0.2 s to find out what hand-overs take.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn new(mut options: Options, signals: Signals) -> Result<Self, ServerError> {
+        let system = |what| {
+            move |error: rustix::io::Errno| ServerError::System { what, source: error.into() }
+        };
+        let listener = match options.inherited.take() {
+            Some(socket) => socket,
+            None => listening::listen(&options.socket)?,
+        };
+        listening::allow_many_files();
+        let events =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;
+        let wanted = epoll::EventFlags::IN;
+        for (fd, which) in [(listener.as_fd(), LISTENER), (signals.wake.as_fd(), SIGNALS)] {
+            epoll::add(&events, fd, epoll::EventData::new_u64(which), wanted)
+                .map_err(system("wait for events"))?;
+        }
+        let found = Found::new(&options.root, &options.settings);
+        let beacon = Owned::<Beacon>::new()?;
+        let cores: Vec<u32> = found.spare.cpus.iter().map(|cpu| cpu.index()).collect();
+        beacon.write(&cores);
+        let now = Instant::now();
+        let policy = new_policy(&options.settings, &found, 0);
+        Ok(Self {
+            options,
+            found,
+            listener,
+            events,
+            signals,
+            beacon,
+            policy,
+            is_fresh: true,
+            peers: BTreeMap::new(),
+            next_peer: FIRST_PEER,
+            names: Names::default(),
+            users: HashMap::new(),
+            begun: now,
+            looked: now,
+            chain_ticks: None,
+            dedicated: 0,
+            new_lines: Vec::new(),
+        })
+    }
+
+    /// What was found out about the machine.
+    #[must_use]
+    pub const fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// Serves until a signal ends it; `told` is called with each reading of the settings anew, that went well or not.
+    ///
+    /// # Errors
+    /// If the system fails it.
+    pub fn run(
+        &mut self,
+        told: &mut dyn FnMut(Result<(), SettingsError>),
+    ) -> Result<(), ServerError> {
+        let mut renewed = None::<Instant>;
+        let mut events = Vec::with_capacity(WELCOMES);
+        loop {
+            if self.signals.end.load(Ordering::Relaxed) {
+                self.end();
+                return Ok(());
+            }
+            if self.signals.reload.swap(false, Ordering::Relaxed) {
+                told(self.reload());
+            }
+            let has_clients = self.clients().next().is_some();
+            let now = Instant::now();
+            if has_clients && renewed.is_none_or(|at| now.duration_since(at) >= RENEWAL) {
+                renewed = Some(now);
+                self.beacon.renew(dimmer_protocol::ticks().saturating_add(lease_ticks()));
+            }
+            if has_clients && now.duration_since(self.looked) >= self.options.settings.period() {
+                self.look(now);
+            }
+            let timeout = has_clients.then(|| {
+                let next = self.looked + self.options.settings.period();
+                let next = renewed.map_or(next, |at| next.min(at + RENEWAL));
+                next.saturating_duration_since(Instant::now())
+            });
+            events.clear();
+            let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
+            match epoll::wait(
+                &self.events,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    return Err(ServerError::System {
+                        what: "wait for events",
+                        source: error.into(),
+                    });
+                }
+            }
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    SIGNALS => {
+                        let mut bytes = [0; 64];
+                        let _ = io::Read::read(&mut &*self.signals.wake, &mut bytes);
+                    }
+                    peer => self.hear(peer),
+                }
+            }
+        }
+    }
+
+    /// Lets in some of those who wait to be.
+    fn accept(&mut self) {
+        for _ in 0..WELCOMES {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
+            let Ok(who) = sockopt::socket_peercred(&socket) else { continue };
+            let guests =
+                self.peers.values().filter(|peer| !matches!(peer.wants, Wants::Decisions(_)));
+            if guests.count() >= GUESTS {
+                continue;
+            }
+            let number = self.next_peer;
+            let wanted = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+            if epoll::add(&self.events, &socket, epoll::EventData::new_u64(number), wanted).is_err()
+            {
+                continue;
+            }
+            self.next_peer += 1;
+            let (process, user) = (who.pid.as_raw_nonzero().get(), who.uid.as_raw());
+            self.peers.insert(number, Peer { socket, process, user, wants: Wants::Unknown });
+        }
+    }
+
+    /// Takes what somebody says.
+    fn hear(&mut self, number: u64) {
+        let Some(peer) = self.peers.get_mut(&number) else { return };
+        let mut bytes = [0; Hello::BYTES];
+        let hello = match dimmer_protocol::receive(&peer.socket, &mut bytes) {
+            Ok(None) => return,
+            Ok(Some((length @ 1.., _))) => Hello::parse(&bytes[..length.min(bytes.len())]),
+            _ => return self.part(number, "has gone"),
+        };
+        let is_known = !matches!(peer.wants, Wants::Unknown);
+        let answered = match hello {
+            Ok(Hello::Serve { name }) if !is_known => self.serve(number, name),
+            Ok(Hello::Watch) if !matches!(peer.wants, Wants::Decisions(_)) => {
+                peer.wants = Wants::Watch;
+                self.tell_state(number)
+            }
+            Ok(Hello::Record) if !is_known => self.begin_recording(number),
+            Ok(_) => Err("asks twice".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(why) = answered {
+            let Some(peer) = self.peers.get(&number) else { return };
+            warn!(pid = peer.process, uid = peer.user, %why, "refused");
+            self.part(number, "was refused");
+        }
+    }
+
+    /// Takes on a client.
+    fn serve(&mut self, number: u64, name: String) -> Result<(), String> {
+        let (most, _) = self.options.settings.most_per_user();
+        let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
+        let (clients, _) = self.users.entry(peer.user).or_default();
+        if *clients >= most {
+            return Err(format!("this user has {most} clients already"));
+        }
+        let table = Owned::<Table>::new().map_err(|error| error.to_string())?;
+        table.write();
+        let files = [self.beacon.as_fd(), table.as_fd()];
+        dimmer_protocol::send(peer.socket.as_fd(), &Welcome.to_bytes(), &files)
+            .map_err(|error| error.to_string())?;
+        *clients += 1;
+        let id = ClientId(number);
+        let program = self.names.program(peer.user, &name);
+        info!(pid = peer.process, uid = peer.user, name, "client");
+        self.new_lines.push(Line::Join { client: number, program: program.0, name: name.clone() });
+        let who = (peer.process, peer.user);
+        peer.wants = Wants::Decisions(Box::new(Client::new(id, who, name, program, table)));
+        self.policy.join(id, program);
+        self.is_fresh = false;
+        if self.users.values().map(|(clients, _)| clients).sum::<usize>() == 1 {
+            // What happened while nobody was there is no window.
+            self.looked = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Somebody has gone, or has to go.
+    fn part(&mut self, number: u64, why: &str) {
+        let Some(peer) = self.peers.remove(&number) else { return };
+        // A file that is closed here alone leaves by itself; one that was passed on does not.
+        let _ = epoll::delete(&self.events, &peer.socket);
+        let Wants::Decisions(client) = peer.wants else { return };
+        client.table.leave();
+        self.policy.leave(client.id);
+        self.new_lines.push(Line::Leave { client: number });
+        if let Some((clients, sites)) = self.users.get_mut(&peer.user) {
+            *clients -= 1;
+            *sites -= client.sites.len();
+            if *clients == 0 {
+                self.users.remove(&peer.user);
+            }
+        }
+        info!(pid = client.process, uid = client.user, name = client.name, "client {why}");
+        if self.users.is_empty() {
+            self.names.clear();
+        }
+    }
+
+    fn clients(&self) -> impl Iterator<Item = &Client> {
+        self.peers.values().filter_map(|peer| match &peer.wants {
+            Wants::Decisions(client) => Some(&**client),
+            _ => None,
+        })
+    }
+
+    /// Looks at what clients did, and decides.
+    fn look(&mut self, now: Instant) {
+        let span = now.duration_since(self.looked);
+        self.looked = now;
+        let look = Look {
+            span_ns: nanoseconds(span).max(1),
+            ticks_per_ns: dimmer_protocol::ticks_per_ns(),
+            cpus: self.found.cores.max(1),
+            hand_over_ns: self.found.prices.map_or(0.0, |prices| prices.hand_over_ns),
+            clocks: &self.found.clocks,
+            chain_ticks: self.chain_ticks,
+        };
+        let (_, most_sites) = self.options.settings.most_per_user();
+        let is_recorded = self.peers.values().any(|peer| matches!(peer.wants, Wants::Record));
+        let mut step = record::Step { now_ns: nanoseconds(now - self.begun), ..Default::default() };
+        let mut chain_ticks = None::<f64>;
+        for peer in self.peers.values_mut() {
+            let Wants::Decisions(client) = &mut peer.wants else { continue };
+            let before = client.sites.len();
+            let (_, sites) = self.users.entry(peer.user).or_default();
+            let room = most_sites.saturating_sub(*sites);
+            let length = client.meet(&mut self.names, SITES.min(before.saturating_add(room)));
+            *sites += length - before;
+            for place in before..length {
+                let site = &client.sites[place];
+                if is_recorded {
+                    self.new_lines.push(Line::Site { site: site.id.0, name: site.name.clone() });
+                }
+                // What was decided for the client as a whole is for new sites, too.
+                if let Some((Action::Offload, _)) = self.policy.decision(client.id, site.id) {
+                    client.table.decisions[place]
+                        .store(dimmer_protocol::OFFLOAD, Ordering::Relaxed);
+                }
+            }
+            let lies = client.lies;
+            let seen = client.look(&look);
+            if lies == 0 && client.lies > 0 {
+                warn!(pid = client.process, name = client.name, "client says what cannot be");
+            }
+            for (site, window) in &seen.windows {
+                self.policy.observe(client.id, *site, window);
+            }
+            if let Some(metric) = seen.metric {
+                self.policy.metric(client.id, metric);
+            }
+            if is_recorded {
+                let seen_of =
+                    |(site, window): &(SiteId, Window)| (client.id.0, site.0, Seen::from(window));
+                step.seen.extend(seen.windows.iter().map(seen_of));
+                step.metrics.extend(seen.metric.map(|metric| (client.id.0, metric)));
+            }
+            let chain = client.chain_ticks();
+            chain_ticks = [chain_ticks, chain].into_iter().flatten().min_by(f64::total_cmp);
+        }
+        self.chain_ticks = chain_ticks;
+        let decided = self.policy.step(step.now_ns);
+        self.apply(&decided);
+        if is_recorded {
+            step.changes = record::changes(&decided.changes);
+            step.cores = decided.cores;
+            self.new_lines.push(Line::Step(step));
+            self.tell_recordings();
+        } else {
+            self.new_lines.clear();
+        }
+    }
+
+    /// Writes what the policy has said.
+    fn apply(&mut self, step: &Step) {
+        let threads = self.found.threads(step.cores);
+        // Cores are there before work comes, and go after it has.
+        if step.cores > self.dedicated {
+            self.beacon.dedicate(threads);
+        }
+        for change in &step.changes {
+            let Some(peer) = self.peers.get(&change.client.0) else { continue };
+            let Wants::Decisions(client) = &peer.wants else { continue };
+            let word = match change.action {
+                Action::Stay => dimmer_protocol::STAY,
+                Action::Offload => dimmer_protocol::OFFLOAD,
+            };
+            for place in client.places(change.site) {
+                client.table.decisions[place].store(word, Ordering::Relaxed);
+                let site = client.sites.get(place).map_or("", |site| &site.name);
+                let (action, reason) = (state::action(change.action), state::reason(change.reason));
+                debug!(pid = client.process, name = client.name, site, action, reason, "decision");
+            }
+        }
+        if step.cores != self.dedicated {
+            info!(cores = step.cores, "dedicated cores");
+            self.beacon.dedicate(threads);
+            self.dedicated = step.cores;
+        }
+    }
+
+    /// Reads the settings anew, and begins with a policy that knows nothing. Where they are wrong, all stays as it is.
+    fn reload(&mut self) -> Result<(), SettingsError> {
+        let Some(path) = &self.options.file else { return Ok(()) };
+        let settings = Settings::read(path)?;
+        let core_settings = |settings: &Settings| (settings.named_cores(), settings.most_cores());
+        if core_settings(&settings) != core_settings(&self.options.settings) {
+            warn!("which cores may be dedicated changes when the server is started anew");
+        }
+        self.options.settings = settings;
+        let spare = std::mem::take(&mut self.found.spare);
+        let cores = self.found.cores;
+        self.found = Found::new(&self.options.root, &self.options.settings);
+        (self.found.spare, self.found.cores) = (spare, cores);
+        let now_ns = nanoseconds(self.begun.elapsed());
+        self.policy = new_policy(&self.options.settings, &self.found, now_ns);
+        for peer in self.peers.values() {
+            if let Wants::Decisions(client) = &peer.wants {
+                client
+                    .table
+                    .decisions
+                    .iter()
+                    .for_each(|word| word.store(dimmer_protocol::STAY, Ordering::Relaxed));
+                self.policy.join(client.id, client.program);
+            }
+        }
+        let recordings: Vec<u64> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| matches!(peer.wants, Wants::Record))
+            .map(|(number, _)| *number)
+            .collect();
+        recordings.into_iter().for_each(|number| self.part(number, "ends with its settings"));
+        Ok(())
+    }
+
+    /// Leaves clients to themselves.
+    fn end(&mut self) {
+        self.beacon.renew(0);
+        self.clients().for_each(|client| client.table.leave());
+        let _ = std::fs::remove_file(&self.options.socket);
+        info!("ended");
+    }
+}
+
+fn new_policy(settings: &Settings, found: &Found, now_ns: u64) -> Policy {
+    let settings = settings.policy(found.cores, found.most(), &found.clocks, found.prices);
+    Policy::new(settings, now_ns)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a tenth of a second of any counter"
+)]
+fn lease_ticks() -> u64 {
+    (LEASE.as_nanos() as f64 * dimmer_protocol::ticks_per_ns()) as u64
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,40 @@
+//! Where the server listens, and for how many.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use super::ServerError;
+
+/// A socket there, whose directory is made if need be. One that a server has left behind is replaced.
+pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
+    let failed = |source| ServerError::Listen { path: path.to_owned(), source };
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let listener = match dimmer_protocol::listen(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            match dimmer_protocol::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(failed(source)),
+                Ok(_) => return Err(ServerError::Taken(path.to_owned())),
+            }
+            std::fs::remove_file(path).map_err(failed)?;
+            dimmer_protocol::listen(path).map_err(failed)?
+        }
+        other => other.map_err(failed)?,
+    };
+    // Root's is for everybody's programs, which see nothing of each other; a user's for the user's own.
+    let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
+    rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))
+        .map_err(|error| failed(error.into()))?;
+    Ok(listener)
+}
+
+/// As many files as may be: each client has two.
+pub(super) fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}

@@ -1,0 +1,152 @@
+//! What the server tells those who watch: the state of all that they may see, and recordings.
+
+use std::io::{self, Seek as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use dimmer_protocol::Welcome;
+use tracing::warn;
+
+use super::{Peer, Server, Wants, nanoseconds};
+use crate::clients::{Client, Site};
+use crate::record::{self, Line};
+use crate::state::{self, State};
+
+impl Server {
+    /// Tells one who watches what goes on.
+    pub(super) fn tell_state(&self, number: u64) -> Result<(), String> {
+        let Some(peer) = self.peers.get(&number) else { return Ok(()) };
+        let text =
+            serde_json::to_string(&self.state(peer.user)).map_err(|error| error.to_string())?;
+        tell(&peer.socket, &text).map_err(|error| error.to_string())
+    }
+
+    /// All that a user may see: root everything, others their own.
+    fn state(&self, user: u32) -> State {
+        let [decides, unit, metric, mixing] = self.options.settings.words().map(str::to_owned);
+        let may_see = |client: &&Client| user == 0 || client.user == user;
+        let clients = self.clients().filter(may_see).map(|client| self.client_state(client));
+        let clients: Vec<state::Client> = clients.collect();
+        let hidden = self.clients().count() - clients.len();
+        State {
+            schema: state::SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            up_s: self.begun.elapsed().as_secs_f64(),
+            policy: state::Policy {
+                decides,
+                unit,
+                metric,
+                mixing,
+                model: self.found.model.as_ref().map(|path| path.display().to_string()),
+                no_prices: self.found.no_prices.clone(),
+                hand_over_ns: self.found.prices.map(|prices| prices.hand_over_ns),
+                call_ns: self
+                    .found
+                    .prices
+                    .map(|prices| prices.call_ns[..self.found.clocks.len()].to_vec()),
+                thresholds: self.policy.thresholds().map(|thresholds| thresholds.to_vec()),
+            },
+            cores: state::Cores {
+                may: self.found.spare.cpus.iter().map(|cpu| cpu.index()).collect(),
+                dedicated: self.beacon.dedicated(),
+                no_core: self.found.no_core.clone(),
+            },
+            clients,
+            hidden,
+        }
+    }
+
+    fn client_state(&self, client: &Client) -> state::Client {
+        let site = |site: &Site| {
+            let (action, reason) = self.policy.decision(client.id, site.id).unwrap_or_default();
+            let seconds = site.window.span_ns as f64 / 1e9;
+            let per_s = |number: f64| if seconds > 0.0 { number / seconds } else { 0.0 };
+            state::Site {
+                name: site.name.clone(),
+                line: site.line,
+                calls: site.sums.calls,
+                moved: site.sums.moved,
+                calls_per_s: per_s(site.window.calls as f64),
+                share: per_s(site.window.in_region_ns as f64 / 1e9),
+                stayed_ns: site.stayed_ns,
+                moved_ns: site.moved_ns,
+                clock: site.clock,
+                action: state::action(action).to_owned(),
+                reason: state::reason(reason),
+            }
+        };
+        state::Client {
+            pid: client.process,
+            uid: client.user,
+            name: client.name.clone(),
+            lies: client.lies,
+            metric: client.metric,
+            sites: client.sites.iter().map(site).collect(),
+        }
+    }
+
+    /// Begins to tell somebody every step. Only root and the server's own user see what all clients do.
+    pub(super) fn begin_recording(&mut self, number: u64) -> Result<(), String> {
+        let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
+        if peer.user != 0 && peer.user != rustix::process::geteuid().as_raw() {
+            return Err("only root and the server's own user may record".to_owned());
+        }
+        peer.wants = Wants::Record;
+        let prices = self.found.prices.map(|prices| (prices.hand_over_ns, prices.call_ns));
+        let mut lines = vec![Line::Begin(record::Begin {
+            schema: record::SCHEMA.to_owned(),
+            settings: Box::new(self.options.settings.clone()),
+            now_ns: nanoseconds(self.looked - self.begun),
+            is_fresh: self.is_fresh,
+            cores: (self.found.cores, self.found.most()),
+            clocks: self.found.clocks.clone(),
+            prices,
+        })];
+        for client in self.clients() {
+            let (program, name) = (client.program.0, client.name.clone());
+            lines.push(Line::Join { client: client.id.0, program, name });
+            let site = |site: &Site| Line::Site { site: site.id.0, name: site.name.clone() };
+            lines.extend(client.sites.iter().map(site));
+        }
+        if let Some(peer) = self.peers.get(&number) {
+            tell(&peer.socket, &text_of(&lines)).map_err(|error| error.to_string())?;
+        }
+        // Who came since the last look is among those.
+        self.new_lines.clear();
+        Ok(())
+    }
+
+    pub(super) fn tell_recordings(&mut self) {
+        let text = text_of(&std::mem::take(&mut self.new_lines));
+        let records = |peer: &Peer| matches!(peer.wants, Wants::Record);
+        let slow: Vec<u64> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| records(peer) && tell(&peer.socket, &text).is_err())
+            .map(|(number, _)| *number)
+            .collect();
+        for number in slow {
+            warn!("a recording was too slow, and has ended");
+            self.part(number, "was too slow");
+        }
+    }
+}
+
+fn text_of(lines: &[Line]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        // Plain data: no key is anything but text, and no number is none.
+        text.extend(serde_json::to_string(line).ok());
+        text.push('\n');
+    }
+    text
+}
+
+/// Sends a text of any length as a file of memory.
+fn tell(socket: &OwnedFd, text: &str) -> io::Result<()> {
+    let file = rustix::fs::memfd_create(c"dimmer-text", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    dimmer_protocol::send(socket.as_fd(), &Welcome.to_bytes(), &[file.as_fd()])
+}

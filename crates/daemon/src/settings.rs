@@ -1,0 +1,458 @@
+//! The configuration file: every parameter of the policy (paper 001 §6.2.3), and what the server needs besides. All of it may be
+//! left out; `docs/dimmerd.md` has the keys.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dimmer_host::root::parse_cpu_list;
+use dimmer_policy::server::performance::{Metric, Mixing};
+use dimmer_policy::server::settings::{Loop, Prices, Unit};
+use dimmer_policy::server::{cores, settings, thresholds, trials};
+use dimmer_processor::units::CpuId;
+use serde::{Deserialize, Serialize};
+
+/// What is wrong with a configuration file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Something in it is wrong.
+    #[error("{}: {what}", path.display())]
+    Wrong {
+        /// Which.
+        path: PathBuf,
+        /// What, where, and what is accepted.
+        what: String,
+    },
+}
+
+/// A configuration file, as it is written down: also what a recording begins with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    policy: Policy,
+    cores: Cores,
+    thresholds: Thresholds,
+    trials: Trials,
+    server: Server,
+    metrics: Metrics,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Policy {
+    #[serde(rename = "loop")]
+    decides: Which,
+    unit: UnitName,
+    metric: MetricName,
+    mixing: MixingName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Which {
+    Trials,
+    Thresholds,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum UnitName {
+    Site,
+    Client,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum MetricName {
+    CallRate,
+    RegionTime,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum MixingName {
+    Fair,
+    Sum,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Cores {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    list: Option<String>,
+    most: usize,
+    period_ms: f64,
+    saturated: f64,
+    spare: f64,
+    unused_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Thresholds {
+    window_ms: f64,
+    least_trend: f64,
+    factor: f64,
+    least_rate: f64,
+    exciter_ms: f64,
+    excitement: f64,
+    begin: f64,
+    lowest: f64,
+    highest: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Trials {
+    window_ms: f64,
+    settle_ms: f64,
+    discount: f64,
+    exploration: f64,
+    least_noise: f64,
+    least_gain: f64,
+    jump: f64,
+    least_jump: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Server {
+    period_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<PathBuf>,
+    clients_per_user: usize,
+    sites_per_user: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Metrics {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listen: Option<String>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            decides: Which::Trials,
+            unit: UnitName::Site,
+            metric: MetricName::CallRate,
+            mixing: MixingName::Fair,
+        }
+    }
+}
+
+impl Default for Cores {
+    fn default() -> Self {
+        let usual = cores::Settings::of(0);
+        Self {
+            list: None,
+            // One is what paper 001's prototype has; more is the user's choice.
+            most: 1,
+            period_ms: ms(usual.period_ns),
+            saturated: usual.saturated,
+            spare: usual.spare,
+            unused_ms: ms(usual.unused_ns),
+        }
+    }
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        let paper = thresholds::Settings::PAPER;
+        Self {
+            window_ms: ms(paper.window_ns),
+            least_trend: paper.least_trend,
+            factor: paper.factor,
+            least_rate: paper.least_rate,
+            exciter_ms: ms(paper.exciter_ns),
+            excitement: paper.excitement,
+            begin: paper.begin[0],
+            lowest: paper.lowest,
+            highest: paper.highest,
+        }
+    }
+}
+
+impl Default for Trials {
+    fn default() -> Self {
+        let usual = trials::Settings::USUAL;
+        Self {
+            window_ms: ms(usual.window_ns),
+            settle_ms: ms(usual.settle_ns),
+            discount: usual.discount,
+            exploration: usual.exploration,
+            least_noise: usual.least_noise,
+            least_gain: usual.least_gain,
+            jump: usual.jump,
+            least_jump: usual.least_jump,
+        }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        // Short against the windows of the loops; reading 10 000 sites takes about a millisecond.
+        Self { period_ms: 50.0, model: None, clients_per_user: 4096, sites_per_user: 65_536 }
+    }
+}
+
+impl Settings {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// [`SettingsError`].
+    pub fn read(path: &Path) -> Result<Self, SettingsError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|what| SettingsError::Wrong { path: path.to_owned(), what })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let settings: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+            let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+            format!("{place}{}", error.message().replace('\n', " "))
+        })?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Whether all numbers are in their ranges.
+    fn check(&self) -> Result<(), String> {
+        /// A day; more is a mistake.
+        const LONGEST_MS: f64 = 86_400_000.0;
+        let Self { cores, thresholds, trials, server, .. } = self;
+        let ranges = [
+            ("cores.period_ms", cores.period_ms, 1.0, LONGEST_MS),
+            ("cores.saturated", cores.saturated, 0.01, 1.0),
+            ("cores.spare", cores.spare, 0.0, cores.saturated),
+            ("cores.unused_ms", cores.unused_ms, 0.0, LONGEST_MS),
+            ("thresholds.window_ms", thresholds.window_ms, 1.0, LONGEST_MS),
+            ("thresholds.least_trend", thresholds.least_trend, 0.0, 1.0),
+            ("thresholds.factor", thresholds.factor, 1.0, 1000.0),
+            ("thresholds.least_rate", thresholds.least_rate, 0.0, 1.0),
+            ("thresholds.exciter_ms", thresholds.exciter_ms, 1.0, LONGEST_MS),
+            ("thresholds.excitement", thresholds.excitement, 0.0, 1.0),
+            ("thresholds.lowest", thresholds.lowest, 0.0, 1.0),
+            ("thresholds.highest", thresholds.highest, thresholds.lowest, 1.0),
+            ("thresholds.begin", thresholds.begin, thresholds.lowest, thresholds.highest),
+            ("trials.window_ms", trials.window_ms, 1.0, LONGEST_MS),
+            ("trials.settle_ms", trials.settle_ms, 0.0, LONGEST_MS),
+            ("trials.discount", trials.discount, 0.0, 1.0),
+            ("trials.exploration", trials.exploration, 0.0, 100.0),
+            ("trials.least_noise", trials.least_noise, 0.0, 1.0),
+            ("trials.least_gain", trials.least_gain, 0.0, 1.0),
+            ("trials.jump", trials.jump, 0.0, 1000.0),
+            ("trials.least_jump", trials.least_jump, 0.0, 1.0),
+            ("server.period_ms", server.period_ms, 1.0, 10_000.0),
+        ];
+        for (key, value, least, most) in ranges {
+            if !(least..=most).contains(&value) {
+                return Err(format!("`{key}` is {value}, accepted are {least} to {most}"));
+            }
+        }
+        self.listed_cores()?;
+        self.listen()?;
+        Ok(())
+    }
+
+    fn listed_cores(&self) -> Result<Option<Vec<CpuId>>, String> {
+        let parse = |list: &String| {
+            parse_cpu_list(list).filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
+                format!("`cores.list` is `{list}`, expected hardware threads as in \"2-3,8\"")
+            })
+        };
+        self.cores.list.as_ref().map(parse).transpose()
+    }
+
+    /// Where metrics are told, if anywhere.
+    ///
+    /// # Errors
+    /// If that is no address.
+    pub fn listen(&self) -> Result<Option<SocketAddr>, String> {
+        let parse = |text: &String| {
+            text.parse().map_err(|_| {
+                format!(
+                    "`metrics.listen` is `{text}`, expected an address as in \"127.0.0.1:9466\""
+                )
+            })
+        };
+        self.metrics.listen.as_ref().map(parse).transpose()
+    }
+
+    /// The hardware threads that may be dedicated, if they are named.
+    #[must_use]
+    pub fn named_cores(&self) -> Option<Vec<CpuId>> {
+        self.listed_cores().ok().flatten()
+    }
+
+    /// How many cores may be dedicated at most.
+    #[must_use]
+    pub const fn most_cores(&self) -> usize {
+        self.cores.most
+    }
+
+    /// How often clients' sums are read.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        Duration::from_secs_f64(self.server.period_ms / 1000.0)
+    }
+
+    /// The processor model that says what calls cost, if it is named.
+    #[must_use]
+    pub fn model(&self) -> Option<&Path> {
+        self.server.model.as_deref()
+    }
+
+    /// How many clients of one user are served, and how many sites of all of them.
+    #[must_use]
+    pub const fn most_per_user(&self) -> (usize, usize) {
+        (self.server.clients_per_user, self.server.sites_per_user)
+    }
+
+    /// In words, for people: loop, unit, metric, mixing.
+    #[must_use]
+    pub fn words(&self) -> [&'static str; 4] {
+        [
+            match self.policy.decides {
+                Which::Trials => "trials",
+                Which::Thresholds => "thresholds",
+            },
+            match self.policy.unit {
+                UnitName::Site => "site",
+                UnitName::Client => "client",
+            },
+            match self.policy.metric {
+                MetricName::CallRate => "call-rate",
+                MetricName::RegionTime => "region-time",
+            },
+            match self.policy.mixing {
+                MixingName::Fair => "fair",
+                MixingName::Sum => "sum",
+            },
+        ]
+    }
+
+    /// The policy, on a machine of so many cores of which so many may be dedicated, with these clocks of levels and these prices.
+    #[must_use]
+    pub fn policy(
+        &self,
+        cores: usize,
+        most: usize,
+        clocks: &[f64],
+        prices: Option<Prices>,
+    ) -> settings::Settings {
+        let (of_thresholds, of_trials) = (&self.thresholds, &self.trials);
+        let thresholds = thresholds::Settings {
+            window_ns: ns(of_thresholds.window_ms),
+            least_trend: of_thresholds.least_trend,
+            factor: of_thresholds.factor,
+            least_rate: of_thresholds.least_rate,
+            exciter_ns: ns(of_thresholds.exciter_ms),
+            excitement: of_thresholds.excitement,
+            begin: [of_thresholds.begin; dimmer_policy::server::evidence::LEVELS],
+            lowest: of_thresholds.lowest,
+            highest: of_thresholds.highest,
+        };
+        let trials = trials::Settings {
+            window_ns: ns(of_trials.window_ms),
+            settle_ns: ns(of_trials.settle_ms),
+            discount: of_trials.discount,
+            exploration: of_trials.exploration,
+            least_noise: of_trials.least_noise,
+            least_gain: of_trials.least_gain,
+            jump: of_trials.jump,
+            least_jump: of_trials.least_jump,
+        };
+        settings::Settings {
+            decides: match self.policy.decides {
+                Which::Trials => Loop::Trials(trials),
+                Which::Thresholds => Loop::Thresholds(thresholds),
+            },
+            unit: match self.policy.unit {
+                UnitName::Site => Unit::Site,
+                UnitName::Client => Unit::Client,
+            },
+            metric: match self.policy.metric {
+                MetricName::CallRate => Metric::CallRate,
+                MetricName::RegionTime => Metric::RegionTime,
+            },
+            mixing: match self.policy.mixing {
+                MixingName::Fair => Mixing::Fair,
+                MixingName::Sum => Mixing::Sum,
+            },
+            cores: cores::Settings {
+                cores,
+                most,
+                period_ns: ns(self.cores.period_ms),
+                saturated: self.cores.saturated,
+                spare: self.cores.spare,
+                unused_ns: ns(self.cores.unused_ms),
+            },
+            clocks: clocks.to_vec(),
+            prices,
+        }
+    }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked to be between 0 and a day"
+)]
+fn ns(ms: f64) -> u64 {
+    (ms * 1e6).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(text: &str, said: &str) {
+        let error = Settings::parse(text).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+
+    #[test]
+    fn without_a_word_all_is_as_usual() {
+        let settings = Settings::parse("").unwrap();
+        assert_eq!(settings, Settings::default());
+        let policy = settings.policy(8, 1, &[], None);
+        let usual = settings::Settings::usual(8);
+        assert_eq!((policy.decides, policy.unit), (usual.decides, usual.unit));
+        assert_eq!(policy.cores, cores::Settings { most: 1, ..usual.cores });
+        let paper = Settings::parse(
+            "[policy]\nloop = \"thresholds\"\nunit = \"client\"\nmixing = \"sum\"\n",
+        );
+        assert_eq!(paper.unwrap().policy(8, 1, &[], None), settings::Settings::paper(8));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place_and_what_is_accepted() {
+        refused("[policy]\n\nlop = 3\n", "line 3: unknown field `lop`, expected one of `loop`");
+        refused("[policy]\nloop = \"bandit\"\n", "line 2: unknown variant `bandit`, expected");
+        refused("[trials]\nwindow_ms = \"long\"\n", "line 2: invalid type");
+        refused("[trials]\nwindow_ms = 0\n", "`trials.window_ms` is 0, accepted are 1 to");
+        refused("[trials]\ndiscount = nan\n", "`trials.discount` is NaN");
+        refused("[cores]\nlist = \"many\"\n", "as in \"2-3,8\"");
+        refused("[cores]\nspare = 0.95\n", "`cores.spare` is 0.95, accepted are 0 to 0.9");
+        refused("[metrics]\nlisten = \"here\"\n", "127.0.0.1:9466");
+        refused("[server\n", "line 1: ");
+        assert!(Settings::read(Path::new("/no/such")).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! The other end: whoever wants to see what a server does.
+
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use dimmer_protocol::{Hello, Welcome};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::state::State;
+
+/// For how long a server is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why nothing is to be seen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// There is no server.
+    #[error("no policy server at {}; `dimmerd` is one", list(.0))]
+    NoServer(Vec<PathBuf>),
+    /// It does not answer, or has gone.
+    #[error("the policy server at {} {what}", path.display())]
+    Silent {
+        /// Where.
+        path: PathBuf,
+        /// What it does.
+        what: &'static str,
+    },
+    /// It fails.
+    #[error("cannot talk to the policy server at {}", path.display())]
+    System {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It answers something else.
+    #[error("the policy server at {} is another version of Dimmer: {why}", path.display())]
+    Foreign {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with the answer.
+        why: String,
+    },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Watch {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Watch {
+    /// Connects to the first server there is, or to the one that is named.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn new(named: Option<&Path>) -> Result<Self, WatchError> {
+        let paths = named.map_or_else(dimmer_protocol::candidates, |path| vec![path.to_owned()]);
+        let connect = |path: &PathBuf| {
+            Some(Self { socket: dimmer_protocol::connect(path).ok()?, path: path.clone() })
+        };
+        paths.iter().find_map(connect).ok_or(WatchError::NoServer(paths))
+    }
+
+    /// Where the server is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What goes on now.
+    ///
+    /// # Errors
+    /// If the server does not say.
+    pub fn state(&self) -> Result<State, WatchError> {
+        self.ask(&Hello::Watch)?;
+        let text = self.text(PATIENCE)?.ok_or_else(|| self.silent("does not answer"))?;
+        serde_json::from_str(&text).map_err(|error| WatchError::Foreign {
+            path: self.path.clone(),
+            why: error.to_string(),
+        })
+    }
+
+    /// Asks to be told every step from now on, for [`Self::lines`].
+    ///
+    /// # Errors
+    /// If the server has gone.
+    pub fn record(&self) -> Result<(), WatchError> {
+        self.ask(&Hello::Record)
+    }
+
+    /// What has come of a recording within that time: whole lines.
+    ///
+    /// # Errors
+    /// If the server has gone.
+    pub fn lines(&self, within: Duration) -> Result<Option<String>, WatchError> {
+        self.text(within)
+    }
+
+    fn ask(&self, hello: &Hello) -> Result<(), WatchError> {
+        dimmer_protocol::send(self.socket.as_fd(), &hello.to_bytes(), &[])
+            .map_err(|source| self.failed(source))
+    }
+
+    fn text(&self, within: Duration) -> Result<Option<String>, WatchError> {
+        let until = Instant::now() + within;
+        loop {
+            let mut bytes = [0; Welcome::BYTES];
+            let packet = dimmer_protocol::receive(&self.socket, &mut bytes)
+                .map_err(|source| self.failed(source))?;
+            match packet {
+                Some((0, _)) => return Err(self.silent("has ended")),
+                Some((_, [Some(file), _])) => {
+                    Welcome::parse(&bytes).map_err(|error| WatchError::Foreign {
+                        path: self.path.clone(),
+                        why: error.to_string(),
+                    })?;
+                    let mut text = String::new();
+                    let read = std::fs::File::from(file).read_to_string(&mut text);
+                    return read.map(|_| Some(text)).map_err(|source| self.failed(source));
+                }
+                Some(_) => return Err(self.silent("does not answer the question")),
+                None => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let left = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut wanted = [PollFd::new(&self.socket, PollFlags::IN)];
+            match rustix::event::poll(&mut wanted, Some(&left)) {
+                Ok(_) => {}
+                // A signal is for whoever asks.
+                Err(rustix::io::Errno::INTR) => return Ok(None),
+                Err(error) => return Err(self.failed(error.into())),
+            }
+        }
+    }
+
+    fn silent(&self, what: &'static str) -> WatchError {
+        WatchError::Silent { path: self.path.clone(), what }
+    }
+
+    fn failed(&self, source: io::Error) -> WatchError {
+        WatchError::System { path: self.path.clone(), source }
+    }
+}

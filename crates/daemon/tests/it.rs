@@ -1,0 +1,337 @@
+//! The server as its users have it: the program itself, with clients that behave, that lie, that die, and that talk nonsense.
+
+#![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dimmer_daemon::record;
+use dimmer_daemon::state::State;
+use dimmer_daemon::watch::Watch;
+use dimmer_protocol::{Hello, Mapped, SITES, Sums, Table, Welcome};
+
+/// Moves every marked region from its first look on.
+const MOVES: &str = "[policy]\nloop = \"thresholds\"\nunit = \"site\"\n";
+
+/// For how long something is waited for that will come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server, and a directory for it.
+struct Server {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn socket(directory: &Path) -> PathBuf {
+    directory.join("run/socket")
+}
+
+fn command(directory: &Path, settings: &str) -> Command {
+    let file = directory.join("dimmerd.toml");
+    std::fs::write(&file, settings).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dimmerd"));
+    // What a probe has left on this machine is none of the tests' business.
+    command.env("XDG_STATE_HOME", directory).env_remove("NOTIFY_SOCKET");
+    command.arg("--config").arg(file).arg("--socket").arg(socket(directory));
+    command.stderr(std::fs::File::create(directory.join("log")).unwrap());
+    command
+}
+
+impl Server {
+    fn start(settings: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = command(directory.path(), settings).spawn().unwrap();
+        let server = Self { child, directory };
+        server.wait_until_it_listens();
+        server
+    }
+
+    fn wait_until_it_listens(&self) {
+        let begin = Instant::now();
+        while Watch::new(Some(&self.socket())).is_err() {
+            assert!(begin.elapsed() < PATIENCE, "{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        socket(self.directory.path())
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    fn state(&self) -> State {
+        Watch::new(Some(&self.socket())).unwrap().state().unwrap()
+    }
+
+    /// Waits for a state that is as it should be.
+    #[track_caller]
+    fn wait(&self, is_so: impl Fn(&State) -> bool) -> State {
+        let begin = Instant::now();
+        loop {
+            let state = self.state();
+            if is_so(&state) {
+                return state;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{state:#?}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether a core can be dedicated here; says so if not.
+    fn can_move(&self) -> bool {
+        let no_core = self.state().cores.no_core;
+        if let Some(why) = &no_core {
+            println!("SKIPPED: no core to dedicate: {why}");
+        }
+        no_core.is_none()
+    }
+
+    /// An honest client that runs for so long (ms).
+    fn client(&self, ms: u32) -> Child {
+        let mut command = Command::new(example());
+        command.arg(ms.to_string()).env("DIMMER_SOCKET", self.socket());
+        command.env_remove("DIMMER_POLICY").env_remove("DIMMER_CORES");
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// A client that does by hand what the library does otherwise.
+    fn connect(&self, name: &str) -> (OwnedFd, Mapped<Table>) {
+        let connected = dimmer_protocol::connect(&self.socket()).unwrap();
+        let hello = Hello::Serve { name: name.to_owned() };
+        dimmer_protocol::send(connected.as_fd(), &hello.to_bytes(), &[]).unwrap();
+        let begin = Instant::now();
+        loop {
+            let mut bytes = [0; Welcome::BYTES];
+            match dimmer_protocol::receive(&connected, &mut bytes).unwrap() {
+                Some((_, [Some(_), Some(table)])) => {
+                    return (connected, Mapped::new(table.as_fd()).unwrap());
+                }
+                Some(other) => panic!("{other:?}"),
+                None => assert!(begin.elapsed() < PATIENCE),
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The program with a marked region: an example of `dimmer-runtime`.
+fn example() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_BIN_EXE_dimmerd")).parent().unwrap();
+        let is_release = directory.file_name().is_some_and(|name| name == "release");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo.args(["build", "--quiet", "--offline", "--package", "dimmer-runtime"]);
+        cargo.args([
+            "--example",
+            "client",
+            "--profile",
+            if is_release { "release" } else { "dev" },
+        ]);
+        cargo.arg("--target-dir").arg(directory.parent().unwrap());
+        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        directory.join("examples/client")
+    })
+}
+
+fn said(client: Child) -> String {
+    let output = client.wait_with_output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn regions_move_while_a_server_says_so_and_find_the_next_one() {
+    let mut server = Server::start(MOVES);
+    if !server.can_move() {
+        return;
+    }
+    let client = server.client(4000);
+    let is_moved = |state: &State| {
+        state.clients.iter().any(|client| client.sites.iter().any(|site| site.moved > 0))
+    };
+    let state = server.wait(is_moved);
+    let [client_state] = &state.clients[..] else { panic!("{state:#?}") };
+    assert_eq!((client_state.name.as_str(), client_state.lies), ("client", 0));
+    assert_eq!((client_state.sites[0].name.as_str(), state.cores.dedicated), ("work", 1));
+    assert!(client_state.sites[0].action == "offload" && client_state.metric.is_some());
+    // It ends without a word; another one comes.
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    server.child = command(server.directory.path(), MOVES).spawn().unwrap();
+    server.wait_until_it_listens();
+    server.wait(is_moved);
+    let said = said(client);
+    let places: Vec<&str> = said.split(", ").skip(2).map(|place| &place[..4]).collect();
+    assert!(places.starts_with(&["away", "home", "away"]), "{said}");
+    server.wait(|state| state.clients.is_empty());
+}
+
+#[test]
+fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
+    let server = Server::start(MOVES);
+    let honest = server.client(3000);
+    let end = Instant::now() + Duration::from_millis(2500);
+    let mut chance = fastrand::Rng::with_seed(5);
+    let (_socket, table) = server.connect("liar");
+    let mut dying = server.client(60_000);
+    while Instant::now() < end {
+        // Everything that a client may write, at any time, as any bytes.
+        for _ in 0..100 {
+            table.add(&[chance.u8(..), b'x'], chance.u32(..));
+            let any = |chance: &mut fastrand::Rng| chance.u64(..) >> chance.u8(..64);
+            table.sites[chance.usize(..SITES)].set(&Sums {
+                calls: any(&mut chance),
+                stayed: any(&mut chance),
+                stayed_ticks: any(&mut chance),
+                moved: any(&mut chance),
+                moved_ticks: any(&mut chance),
+                clocks: any(&mut chance),
+                before_ticks: any(&mut chance),
+                after_ticks: any(&mut chance),
+            });
+            table.head.client.add_done(any(&mut chance));
+            table.decisions[chance.usize(..SITES)].store(chance.u32(..), Ordering::Relaxed);
+        }
+        // Packets that are none, and many who come and go.
+        for _ in 0..10 {
+            let Ok(stranger) = dimmer_protocol::connect(&server.socket()) else { continue };
+            let mut bytes = Hello::Watch.to_bytes();
+            bytes[chance.usize(..bytes.len())] = chance.u8(..);
+            let length = chance.usize(1..=bytes.len());
+            let _ = dimmer_protocol::send(stranger.as_fd(), &bytes[..length], &[]);
+        }
+        if chance.u8(..) == 0 {
+            let _ = dying.kill();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = dying.kill();
+    let _ = dying.wait();
+    let state = server.wait(|state| state.clients.iter().any(|client| client.lies > 0));
+    let liar = state.clients.iter().find(|client| client.name == "liar").unwrap();
+    assert!(liar.sites.len() <= SITES);
+    let mine = state.clients.iter().find(|client| client.name == "client");
+    // What the honest one did is told as it was.
+    if let Some(mine) = mine {
+        assert_eq!((mine.lies, mine.sites.len()), (0, 1));
+        assert!(mine.sites[0].share <= 1.0 && mine.sites[0].calls_per_s < 1e6, "{mine:#?}");
+    }
+    let said = said(honest);
+    let numbers =
+        said.split(|letter: char| !letter.is_ascii_digit()).filter(|part| !part.is_empty());
+    let numbers: Vec<f64> = numbers.take(2).map(|number| number.parse().unwrap()).collect();
+    assert!((numbers[1] / numbers[0] - 1.0).abs() < 0.2, "{said}");
+    assert!(server.log().contains("says what cannot be"));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let server = Server::start("");
+    let refused = |command: &mut Command, status: i32, said: &str| {
+        let output = command.stderr(Stdio::piped()).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(errors.contains(said), "{errors}");
+        assert_eq!(output.status.code(), Some(status));
+    };
+    let with_settings = |settings: &str, said: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        refused(&mut command(directory.path(), settings), 2, said);
+    };
+    with_settings("[policy]\nlop = 3\n", "line 2: unknown field `lop`");
+    with_settings("[trials]\nwindow_ms = -1\n", "accepted are 1 to");
+    let at = |socket: &Path, said: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dimmerd"));
+        refused(command.arg("--socket").arg(socket), 1, said);
+    };
+    at(Path::new("/proc/nowhere/socket"), "cannot listen at /proc/nowhere/socket");
+    at(&server.socket(), "a policy server runs already at");
+    assert!(Watch::new(Some(Path::new("/no/such"))).unwrap_err().to_string().contains("/no/such"));
+}
+
+#[test]
+fn settings_are_read_anew_and_wrong_ones_change_nothing() {
+    let server = Server::start("");
+    assert_eq!(server.state().policy.decides, "trials");
+    let file = server.directory.path().join("dimmerd.toml");
+    let hang_up = |settings: &str| {
+        std::fs::write(&file, settings).unwrap();
+        let pid = rustix::process::Pid::from_child(&server.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    };
+    hang_up(MOVES);
+    server.wait(|state| state.policy.decides == "thresholds");
+    hang_up("[policy]\nloop = \"none\"\n");
+    let begin = Instant::now();
+    while !server.log().contains("stays as it was") {
+        assert!(begin.elapsed() < PATIENCE, "{}", server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(server.state().policy.decides, "thresholds");
+}
+
+#[test]
+fn metrics_are_told_over_http() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));
+    let client = server.client(3000);
+    server.wait(|state| state.clients.iter().any(|client| !client.sites.is_empty()));
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(free).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let text = get("/metrics");
+    assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("application/openmetrics-text"));
+    assert!(
+        text.contains("program=\"client\",site=\"work\"} ")
+            && text.contains("dimmer_clients{} 1.0\n"),
+        "{text}"
+    );
+    assert!(get("/").starts_with("HTTP/1.1 404 "));
+    said(client);
+}
+
+#[test]
+fn what_is_recorded_from_the_begin_is_the_same_again() {
+    let server = Server::start(MOVES);
+    let watch = Watch::new(Some(&server.socket())).unwrap();
+    watch.record().unwrap();
+    let mut text = watch.lines(PATIENCE).unwrap().unwrap();
+    let clients = [server.client(1000), server.client(1500)];
+    let end = Instant::now() + Duration::from_millis(2000);
+    while Instant::now() < end {
+        text.extend(watch.lines(Duration::from_millis(100)).unwrap());
+    }
+    clients.into_iter().for_each(|client| drop(said(client)));
+    let replayed = record::replay(text.as_bytes(), None).unwrap();
+    assert!(replayed.is_same_policy && replayed.steps > 5 && replayed.clients == 2, "{replayed:?}");
+    assert_eq!((replayed.different, replayed.changes[0]), (0, replayed.changes[1]), "{text}");
+    // Another policy says something else, and the same each time.
+    let paper = toml::from_str("[policy]\nloop = \"trials\"\n").unwrap();
+    let other = record::replay(text.as_bytes(), Some(&paper)).unwrap();
+    assert!(!other.is_same_policy);
+    assert_eq!(record::replay(text.as_bytes(), Some(&paper)).unwrap(), other);
+    // Names of sites, for people.
+    assert!(text.contains("\"name\":\"work\""));
+}
