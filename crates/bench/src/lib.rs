@@ -5,6 +5,7 @@
 //! ways do: each is a command to put before the program's own.
 #![forbid(unsafe_code)]
 
+pub mod daemon;
 mod error;
 pub mod hooked;
 pub mod moves;

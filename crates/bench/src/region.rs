@@ -15,11 +15,15 @@ pub struct Round {
     pub plain_ns: f64,
     /// The same, with a region around the call.
     pub region_ns: f64,
+    /// The same, with a region that a policy server may decide for.
+    pub served_ns: f64,
 }
 
 /// Measures rounds, `done` is told after each.
 pub fn measure(rounds: usize, mut done: impl FnMut()) -> Vec<Round> {
     static SITE: Site = Site::new("bench", file!(), line!());
+    /// Nobody decides for it but what is so without a word: a server, whether there is one or not.
+    static SERVED: Site = Site::new("served", file!(), line!());
     SITE.decide(Decision::Stay);
     let measured = (0..rounds).map(|_| {
         let plain_ns = turn(|| work(1));
@@ -27,8 +31,12 @@ pub fn measure(rounds: usize, mut done: impl FnMut()) -> Vec<Round> {
             let _region = SITE.region();
             work(1)
         });
+        let served_ns = turn(|| {
+            let _region = SERVED.region();
+            work(1)
+        });
         done();
-        Round { plain_ns, region_ns }
+        Round { plain_ns, region_ns, served_ns }
     });
     measured.collect()
 }

@@ -1,5 +1,6 @@
 //! `dimmer bench`: what Dimmer itself costs, and what it brings.
 
+mod daemon;
 mod hook;
 mod moves;
 mod nginx;
@@ -34,6 +35,7 @@ pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Primesieve(arguments) => primesieve::run(root, arguments),
         Bench::Nginx(arguments) => nginx::run(root, arguments),
         Bench::Program(arguments) => program::run(arguments),
+        Bench::Daemon(arguments) => daemon::run(root, arguments),
     }
 }
 

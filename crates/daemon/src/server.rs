@@ -435,6 +435,7 @@ impl Server {
         }
         self.chain_ticks = chain_ticks;
         let decided = self.policy.step(step.now_ns);
+        self.beacon.note_decided(dimmer_protocol::ticks());
         self.apply(&decided);
         if is_recorded {
             step.changes = record::changes(&decided.changes);

@@ -39,6 +39,8 @@ pub struct Beacon {
     in_use: AtomicU32,
     /// Until when decisions hold (ticks of the time-stamp counter).
     lease: AtomicU64,
+    /// When the policy has decided last (ticks).
+    decided: AtomicU64,
     /// How many cores may ever be dedicated.
     length: AtomicU32,
     cores: [AtomicU32; BEACON_CORES],
@@ -169,6 +171,17 @@ impl Beacon {
     #[inline]
     pub fn holds(&self, now: u64) -> bool {
         now < self.lease.load(Ordering::Acquire)
+    }
+
+    /// The policy has decided at that moment (ticks); what it says is written afterwards.
+    pub fn note_decided(&self, at: u64) {
+        self.decided.store(at, Ordering::Release);
+    }
+
+    /// When the policy has decided last (ticks).
+    #[must_use]
+    pub fn decided(&self) -> u64 {
+        self.decided.load(Ordering::Acquire)
     }
 
     /// Dedicates so many cores, the first of the list.

@@ -15,7 +15,14 @@ use crate::tree::Problem;
 const EDGES: [(&str, &[&str]); 18] = [
     (
         "dimmer-bench",
-        &["dimmer-hook", "dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-runtime"],
+        &[
+            "dimmer-hook",
+            "dimmer-host",
+            "dimmer-probe",
+            "dimmer-processor",
+            "dimmer-protocol",
+            "dimmer-runtime",
+        ],
     ),
     ("dimmer-c", &["dimmer-runtime"]),
     (

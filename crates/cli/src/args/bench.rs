@@ -24,6 +24,31 @@ pub(crate) enum Bench {
     /// What wide-vector code costs a stock web server with TLS here, whether `dimmer observe` foretells it,
     /// and whether `dimmer run --mechanism narrow` gives it back.
     Nginx(BenchNginx),
+    /// What the policy server takes, with many programs and sites.
+    Daemon(BenchDaemon),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchDaemon {
+    /// How many programs it serves.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) clients: u32,
+
+    /// How many sites each of them has.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) sites: u32,
+
+    /// Entries that are looked at closely, and so written down, a second, in all of them together.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) records: u64,
+
+    /// For how long each loop of the policy is measured.
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
+
+    /// Writes the figures as JSON; `-`: to standard output, without the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -1,0 +1,253 @@
+//! What `dimmerd` takes under load: many clients with many sites, whose sums are written to all the time; and how soon a decision is
+//! visible to a client.
+//!
+//! The clients are in this process, each with a connection and memory of its own, as the server sees them. A *record* is an entry of
+//! a region that was looked at closely: what a ring of statistics would hold one of.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dimmer_host::interrupt::Interrupt;
+use dimmer_host::process;
+use dimmer_host::root::Root;
+use dimmer_protocol::{Beacon, Hello, Mapped, SITES, STAY, Table, Welcome};
+
+use crate::error::BenchError;
+
+/// For how long the server is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the server has to bear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Programs.
+    pub clients: usize,
+    /// Sites of each.
+    pub sites: usize,
+    /// Records a second, of all together.
+    pub records: u64,
+    /// For so many seconds.
+    pub seconds: usize,
+    /// Programs that come during that time, to see how soon they are decided for.
+    pub newcomers: usize,
+}
+
+/// What it took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Taken {
+    /// The server's time on CPUs, second by second, as a part of one core.
+    pub cpu: Vec<f64>,
+    /// Its memory at the end, what it shares with clients included (MiB).
+    pub resident_mib: f64,
+    /// Records that were written a second.
+    pub records: f64,
+    /// From the policy's decision to when a client sees it (us), for each newcomer that is to be moved; none where no core can be
+    /// dedicated.
+    pub visible_us: Vec<f64>,
+}
+
+/// A server of its own, in a directory of its own; it ends with this.
+#[derive(Debug)]
+struct Server {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client as the server sees one.
+#[derive(Debug)]
+struct Client {
+    _socket: OwnedFd,
+    beacon: Mapped<Beacon>,
+    table: Mapped<Table>,
+}
+
+/// Has the server that `dimmerd` is bear a load, under a configuration to which limits are added; `done` is called each second.
+///
+/// # Errors
+/// If it does not start or does not answer, or if the user interrupts.
+pub fn measure(
+    root: &Root,
+    dimmerd: &Path,
+    policy: &str,
+    load: &Load,
+    interrupt: &Interrupt,
+    mut done: impl FnMut(),
+) -> Result<Taken, BenchError> {
+    let server = Server::start(dimmerd, policy, load)?;
+    let clients: Vec<Client> =
+        (0..load.clients).map(|number| server.connect(number)).collect::<Result<_, _>>()?;
+    for client in &clients {
+        for site in 0..load.sites.min(SITES) {
+            client.table.add(format!("site {site}").as_bytes(), 1);
+        }
+    }
+    let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let id = server.child.id();
+    let spent = || process::on_cpu(root, id).into_values().sum::<Duration>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(&clients, load, &is_over, &written));
+        // What joining takes is not what serving does.
+        std::thread::sleep(Duration::from_secs(1));
+        let mut taken = Taken::default();
+        let (begin, before) = (Instant::now(), written.load(Ordering::Relaxed));
+        let mut measure = || {
+            let (mut since, mut spent_before) = (begin, spent());
+            for second in 0..load.seconds {
+                let newcomers = load.newcomers * (second + 1) / load.seconds
+                    - load.newcomers * second / load.seconds;
+                for number in 0..newcomers {
+                    taken.visible_us.extend(server.newcomer(second * load.newcomers + number)?);
+                }
+                let rest = Duration::from_secs(1).saturating_sub(since.elapsed());
+                std::thread::sleep(rest);
+                let (now, spent_now) = (Instant::now(), spent());
+                let span = now.duration_since(since).as_secs_f64();
+                taken.cpu.push((spent_now.saturating_sub(spent_before)).as_secs_f64() / span);
+                (since, spent_before) = (now, spent_now);
+                if interrupt.is_set() {
+                    return Err(BenchError::Interrupted);
+                }
+                done();
+            }
+            Ok(())
+        };
+        let measured = measure();
+        is_over.store(true, Ordering::Relaxed);
+        measured?;
+        let records = written.load(Ordering::Relaxed) - before;
+        taken.records = records as f64 / begin.elapsed().as_secs_f64();
+        taken.resident_mib = resident_mib(root, id).unwrap_or(f64::NAN);
+        Ok(taken)
+    })
+}
+
+/// Writes records at an even rate, to one site after the other.
+fn write(clients: &[Client], load: &Load, is_over: &AtomicBool, written: &AtomicU64) {
+    let begin = Instant::now();
+    let mut number = 0_u64;
+    let mut places =
+        clients.iter().flat_map(|client| &client.table.sites[..load.sites.min(SITES)]).cycle();
+    while !is_over.load(Ordering::Relaxed) {
+        let due = (begin.elapsed().as_secs_f64() * load.records as f64).round();
+        while (number as f64) < due {
+            let Some(site) = places.next() else { return };
+            site.add_calls(100);
+            site.add_stayed(20_000);
+            number += 1;
+        }
+        written.store(number, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+impl Server {
+    fn start(dimmerd: &Path, policy: &str, load: &Load) -> Result<Self, BenchError> {
+        let failed = |what: &str| BenchError::system(what.to_owned());
+        let directory = tempfile::tempdir().map_err(failed("make a directory for dimmerd"))?;
+        let clients = load.clients + load.newcomers + 1;
+        let settings = format!(
+            "{policy}\n[server]\nclients_per_user = {clients}\nsites_per_user = {}\n",
+            clients * SITES
+        );
+        let file = directory.path().join("dimmerd.toml");
+        std::fs::write(&file, settings).map_err(failed("write dimmerd's configuration"))?;
+        // Prices of this machine are left out: what they exclude would not be tried.
+        let child = Command::new(dimmerd)
+            .arg("--config")
+            .arg(&file)
+            .arg("--socket")
+            .arg(directory.path().join("socket"))
+            .env("XDG_STATE_HOME", directory.path())
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed("start dimmerd"))?;
+        let server = Self { child, directory };
+        let begin = Instant::now();
+        while dimmer_protocol::connect(&server.socket()).is_err() {
+            if begin.elapsed() > PATIENCE {
+                return Err(server.silent("does not listen"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    fn silent(&self, how: &str) -> BenchError {
+        BenchError::Server { how: how.to_owned(), said: "nothing".to_owned() }
+    }
+
+    fn connect(&self, number: usize) -> Result<Client, BenchError> {
+        let failed = |what: &str| BenchError::system(what.to_owned());
+        let begin = Instant::now();
+        let socket = loop {
+            match dimmer_protocol::connect(&self.socket()) {
+                Ok(socket) => break socket,
+                Err(error) if begin.elapsed() > PATIENCE => {
+                    return Err(failed("connect to dimmerd")(error));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        let hello = Hello::Serve { name: format!("client {number}") };
+        dimmer_protocol::send(socket.as_fd(), &hello.to_bytes(), &[])
+            .map_err(failed("speak to dimmerd"))?;
+        let mut bytes = [0; Welcome::BYTES];
+        loop {
+            match dimmer_protocol::receive(&socket, &mut bytes).map_err(failed("hear dimmerd"))? {
+                Some((_, [Some(beacon), Some(table)])) => {
+                    let mapped = Mapped::new(beacon.as_fd())
+                        .and_then(|beacon| Ok((beacon, Mapped::new(table.as_fd())?)));
+                    let (beacon, table) = mapped
+                        .map_err(|error| failed("map memory")(std::io::Error::other(error)))?;
+                    return Ok(Client { _socket: socket, beacon, table });
+                }
+                Some(_) => return Err(self.silent("refuses a client")),
+                None if begin.elapsed() > PATIENCE => return Err(self.silent("does not answer")),
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// How long after the policy's decision one that comes new sees it (us).
+    fn newcomer(&self, number: usize) -> Result<Option<f64>, BenchError> {
+        let client = self.connect(usize::MAX - number)?;
+        if client.beacon.cores().next().is_none() {
+            return Ok(None);
+        }
+        client.table.add(b"new", 1);
+        let begin = Instant::now();
+        while client.table.decisions[0].load(Ordering::Acquire) == STAY {
+            // So that it is seen to do something, whenever it is looked at.
+            client.table.sites[0].add_calls(1);
+            if begin.elapsed() > PATIENCE {
+                return Ok(None);
+            }
+            std::hint::spin_loop();
+        }
+        let now = dimmer_protocol::ticks();
+        let ticks = now.saturating_sub(client.beacon.decided()) as f64;
+        Ok(Some(ticks / dimmer_protocol::ticks_per_ns() / 1000.0))
+    }
+}
+
+/// A process's memory (MiB).
+fn resident_mib(root: &Root, process: u32) -> Option<f64> {
+    let text = root.text(&format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)
+}
