@@ -51,7 +51,7 @@ pub struct Taken {
 
 /// A server of its own, in a directory of its own; it ends with this.
 #[derive(Debug)]
-struct Server {
+pub(crate) struct Server {
     child: Child,
     directory: tempfile::TempDir,
 }
@@ -83,7 +83,9 @@ pub fn measure(
     interrupt: &Interrupt,
     mut done: impl FnMut(),
 ) -> Result<Taken, BenchError> {
-    let server = Server::start(dimmerd, policy, load)?;
+    let most = load.clients + load.newcomers + 1;
+    let limits = format!("clients_per_user = {most}\nsites_per_user = {}\n", most * SITES);
+    let server = Server::start(dimmerd, &format!("{policy}\n[server]\n{limits}"), false)?;
     let clients: Vec<Client> =
         (0..load.clients).map(|number| server.connect(number)).collect::<Result<_, _>>()?;
     for client in &clients {
@@ -151,27 +153,24 @@ fn write(clients: &[Client], load: &Load, is_over: &AtomicBool, written: &Atomic
 }
 
 impl Server {
-    fn start(dimmerd: &Path, policy: &str, load: &Load) -> Result<Self, BenchError> {
+    /// Starts one, with these settings; with what is known of this machine's prices, or without: what they exclude is not tried.
+    pub(crate) fn start(
+        dimmerd: &Path,
+        settings: &str,
+        knows_prices: bool,
+    ) -> Result<Self, BenchError> {
         let failed = |what: &str| BenchError::system(what.to_owned());
         let directory = tempfile::tempdir().map_err(failed("make a directory for dimmerd"))?;
-        let clients = load.clients + load.newcomers + 1;
-        let settings = format!(
-            "{policy}\n[server]\nclients_per_user = {clients}\nsites_per_user = {}\n",
-            clients * SITES
-        );
         let file = directory.path().join("dimmerd.toml");
         std::fs::write(&file, settings).map_err(failed("write dimmerd's configuration"))?;
-        // Prices of this machine are left out: what they exclude would not be tried.
-        let child = Command::new(dimmerd)
-            .arg("--config")
-            .arg(&file)
-            .arg("--socket")
-            .arg(directory.path().join("socket"))
-            .env("XDG_STATE_HOME", directory.path())
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(failed("start dimmerd"))?;
+        let mut command = Command::new(dimmerd);
+        command.arg("--config").arg(&file);
+        command.arg("--socket").arg(directory.path().join("socket"));
+        if !knows_prices {
+            command.env("XDG_STATE_HOME", directory.path());
+        }
+        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = child.map_err(failed("start dimmerd"))?;
         let server = Self { child, directory };
         let begin = Instant::now();
         while dimmer_protocol::connect(&server.socket()).is_err() {
@@ -183,7 +182,8 @@ impl Server {
         Ok(server)
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }
 

@@ -9,6 +9,7 @@ pub mod daemon;
 mod error;
 pub mod hooked;
 pub mod moves;
+pub mod neighbours;
 pub mod nginx;
 pub mod pairs;
 pub mod primesieve;

@@ -99,19 +99,19 @@ pub struct Found {
 
 /// The scalar work: crosses out multiples in the segment, again and again.
 #[derive(Debug)]
-struct Sieve {
+pub(crate) struct Sieve {
     composite: Vec<u8>,
     prime: usize,
     at: usize,
 }
 
 impl Sieve {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { composite: vec![0; SEGMENT / 8], prime: 3, at: 0 }
     }
 
     /// Crosses out so many multiples.
-    fn work(&mut self, steps: u32) {
+    pub(crate) fn work(&mut self, steps: u32) {
         for _ in 0..steps {
             self.composite[self.at / 8] |= 1 << (self.at % 8);
             self.at += self.prime;

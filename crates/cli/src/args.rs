@@ -9,7 +9,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use dimmer_narrow::Width;
 use dimmer_processor::class::InstructionClass;
 
-pub(crate) use bench::{Bench, BenchDaemon, BenchHook, BenchMoves, BenchNginx, BenchProgram, Tls};
+pub(crate) use bench::{
+    Bench, BenchDaemon, BenchHook, BenchMoves, BenchNginx, BenchProgram, BenchServer, Neighbour,
+    Tls,
+};
 
 /// Makes mixed workloads run at the frequency and on the core that each phase of their code
 /// deserves.

@@ -6,6 +6,7 @@ mod moves;
 mod nginx;
 mod primesieve;
 mod program;
+mod server;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Nginx(arguments) => nginx::run(root, arguments),
         Bench::Program(arguments) => program::run(arguments),
         Bench::Daemon(arguments) => daemon::run(root, arguments),
+        Bench::Server(arguments) => server::run(root, arguments),
     }
 }
 

@@ -312,7 +312,8 @@ impl Site {
             return Entered { since: ticks(), has_moved: false, chain_ticks };
         }
         self.count(1);
-        Entered { since: ticks(), has_moved: trip::leave_home(), chain_ticks: 0 }
+        let since = ticks();
+        Entered { since, has_moved: trip::leave_for_region(since), chain_ticks: 0 }
     }
 
     #[cold]
@@ -320,7 +321,7 @@ impl Site {
     fn exit_slowly(&'static self, entered: Entered) {
         let _errno = KeepErrno::new();
         if entered.has_moved {
-            trip::come_home();
+            trip::come_home_from_region(ticks(), settings::of_process().minimum_stay());
             return self.note_moved(entered.since);
         }
         let took = ticks().saturating_sub(entered.since);

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use dimmer_host::affinity;
 use dimmer_host::root::{Root, parse_cpu_list};
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::ticks;
+use dimmer_protocol::{ticks, ticks_per_ns};
 use toml::de::{DeTable, DeValue};
 
 use crate::cores::{Cores, StartError};
@@ -20,6 +20,9 @@ pub const POLICY: &str = "DIMMER_POLICY";
 
 /// The environment variable that lists the dedicated cores, as in `2-3,8`.
 pub const CORES: &str = "DIMMER_CORES";
+
+/// A thread that lingers keeps a core from others: for no longer than this.
+const LONGEST_STAY_US: u32 = 1_000_000;
 
 /// Where a region runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +87,8 @@ pub struct Settings {
     /// By the site's name.
     sites: BTreeMap<String, Rule>,
     cores: Vec<CpuId>,
+    /// For how long a thread that was moved stays away at least, if its regions follow each other (us).
+    minimum_stay_us: u32,
     /// The policy's file, if it has one.
     file: Option<PathBuf>,
 }
@@ -161,8 +166,19 @@ impl Settings {
                 ("sites", _) => {
                     return Err((value.span().start, "`sites`: expected a table".to_owned()));
                 }
+                ("minimum_stay_us", value_of) => {
+                    let number =
+                        value_of.as_integer().and_then(|number| number.as_str().parse().ok());
+                    let number = number.filter(|number| *number <= LONGEST_STAY_US);
+                    settings.minimum_stay_us = number.ok_or_else(|| {
+                        let what = format!("`minimum_stay_us`: expected 0 to {LONGEST_STAY_US}");
+                        (value.span().start, what)
+                    })?;
+                }
                 (other, _) => {
-                    let what = format!("unknown key `{other}`, accepted are `default` and `sites`");
+                    let what = format!(
+                        "unknown key `{other}`, accepted are `default`, `minimum_stay_us` and `sites`"
+                    );
                     return Err((key.span().start, what));
                 }
             }
@@ -174,6 +190,19 @@ impl Settings {
     #[must_use]
     pub fn decision(&self, site: &str) -> Option<Decision> {
         self.sites.get(site).map_or(self.default, |rule| Some(rule.decision))
+    }
+
+    /// For how long a thread that was moved stays away at least, if its regions follow each other (ticks).
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a second at most, and not negative"
+    )]
+    pub(crate) fn minimum_stay(&self) -> u64 {
+        if self.minimum_stay_us == 0 {
+            return 0;
+        }
+        (f64::from(self.minimum_stay_us) * 1000.0 * ticks_per_ns()) as u64
     }
 
     /// Whether any region is to be moved.
@@ -311,15 +340,15 @@ mod tests {
 
     #[test]
     fn a_file_decides_site_by_site() {
-        let text =
-            "default = \"stay\"\n[sites]\nparse = \"borrow\"\n\"codec.c:12\" = \"offload\"\n";
+        let text = "default = \"stay\"\nminimum_stay_us = 50\n[sites]\nparse = \"borrow\"\n\"codec.c:12\" = \"offload\"\n";
         let settings = Settings::parse(text).unwrap();
         assert_eq!(settings.decision("parse"), Some(Decision::Borrow));
+        assert!(settings.minimum_stay() > 0);
         assert_eq!(settings.decision("codec.c:12"), Some(Decision::Offload));
         assert_eq!(settings.decision("other"), Some(Decision::Stay));
         let settings = Settings { file: Some("p.toml".into()), ..settings };
         let told = settings.unknown(&["parse".to_owned(), "b".to_owned()]);
-        assert_eq!(told, ["p.toml:4: no region `codec.c:12` was entered; entered were parse, b"]);
+        assert_eq!(told, ["p.toml:5: no region `codec.c:12` was entered; entered were parse, b"]);
         assert!(settings.unknown(&["parse".to_owned(), "codec.c:12".to_owned()]).is_empty());
     }
 
@@ -348,6 +377,8 @@ mod tests {
         );
         let said = file("defaults = \"stay\"\n");
         assert!(said.contains(":1: unknown key `defaults`, accepted are `default`"), "{said}");
+        let said = file("minimum_stay_us = -1\n");
+        assert!(said.contains(":1: `minimum_stay_us`: expected 0 to 1000000"), "{said}");
         assert!(file("sites = 3\n").contains(":1: `sites`: expected a table"));
         assert!(file("a = \n").contains(":1: "));
     }

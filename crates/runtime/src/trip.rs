@@ -1,7 +1,7 @@
 //! Threads that are sent to a dedicated core in one place of the program and brought home in another: the end of a region, a
 //! function's return, an exception that passes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::cores::Cores;
@@ -119,6 +119,49 @@ pub fn leave_home() -> bool {
         true
     };
     TRIP.try_with(leave).unwrap_or(false)
+}
+
+thread_local! {
+    /// Of the calling thread's last trip for a region.
+    static VISIT: Cell<Visit> = const { Cell::new(Visit { since: 0, left: 0, lingers: false }) };
+}
+
+/// A thread's trip for regions.
+#[derive(Clone, Copy, Debug)]
+struct Visit {
+    /// When it left home (ticks).
+    since: u64,
+    /// When the last region ended that it went for (ticks).
+    left: u64,
+    /// Whether it is away although no region asks for that.
+    lingers: bool,
+}
+
+/// Sends the calling thread away for a region that begins now (ticks), or has it stay there if it lingers; whether the region's end
+/// has to see to its coming home.
+pub(crate) fn leave_for_region(now: u64) -> bool {
+    let visit = VISIT.get();
+    if visit.lingers {
+        VISIT.set(Visit { lingers: false, ..visit });
+        return true;
+    }
+    let has_left = leave_home();
+    if has_left {
+        VISIT.set(Visit { since: now, ..visit });
+    }
+    has_left
+}
+
+/// Ends at that moment (ticks) the region that [`leave_for_region`] was for: the thread comes home, or lingers if it has not been away
+/// for the minimum stay (ticks) and the last two regions followed each other sooner than that.
+pub(crate) fn come_home_from_region(now: u64, minimum_stay: u64) {
+    let visit = VISIT.get();
+    let is_soon = |since: u64| now.saturating_sub(since) < minimum_stay;
+    let lingers = is_soon(visit.since) && is_soon(visit.left);
+    VISIT.set(Visit { left: now, lingers, ..visit });
+    if !lingers {
+        come_home();
+    }
 }
 
 /// Brings the calling thread home, if [`leave_home`] has sent it away.

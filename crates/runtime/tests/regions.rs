@@ -16,6 +16,8 @@ fn run(settings: &[(&str, &str)]) -> Output {
     let example: PathBuf = own.parent().unwrap().parent().unwrap().join("examples/regions");
     let mut command = Command::new(example);
     command.env_remove("DIMMER_POLICY").env_remove("DIMMER_CORES");
+    // A policy server of the machine's is not to decide here.
+    command.env("DIMMER_SOCKET", "/nonexistent");
     command.envs(settings.iter().copied()).output().unwrap()
 }
 
@@ -48,6 +50,31 @@ fn regions_run_where_the_environment_says_and_give_the_same() {
             "{moved}"
         );
     }
+}
+
+#[test]
+fn a_thread_whose_regions_follow_each_other_stays_away_for_the_minimum() {
+    let allowed = affinity::allowed().unwrap();
+    let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
+        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+        return;
+    };
+    let there = last.index().to_string();
+    let plain = text(&run(&[]));
+    in_empty_directory("stay", |directory| {
+        let file = directory.join("policy.toml");
+        let policy = format!("file:{}", file.display());
+        // Between its regions the program does next to nothing.
+        for (stay_us, place) in [(0, "at home"), (1_000_000, "away")] {
+            let settings = format!("default = \"borrow\"\nminimum_stay_us = {stay_us}\n");
+            std::fs::write(&file, settings).unwrap();
+            let output = run(&[("DIMMER_POLICY", &policy), ("DIMMER_CORES", &there)]);
+            let moved = text(&output);
+            assert_eq!(calls(&moved), calls(&plain));
+            assert!(moved.contains(&format!("the main thread is {place}")), "{moved}");
+        }
+        std::fs::remove_file(&file).unwrap();
+    });
 }
 
 #[test]

@@ -26,6 +26,34 @@ pub(crate) enum Bench {
     Nginx(BenchNginx),
     /// What the policy server takes, with many programs and sites.
     Daemon(BenchDaemon),
+    /// Whether the policy server finds out if moving pays here: two programs beside each other.
+    Server(BenchServer),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchServer {
+    /// How often each way has its turn.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+
+    /// How long a turn is; its second half counts.
+    #[arg(long, value_name = "S", default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=3600))]
+    pub(crate) seconds: u32,
+
+    /// Writes the figures as JSON; `-`: to standard output, without the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Be one of the two programs.
+    #[arg(long, value_enum, hide = true)]
+    pub(crate) program: Option<Neighbour>,
+}
+
+/// The two programs.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Neighbour {
+    Wide,
+    Scalar,
 }
 
 #[derive(Args, Debug)]

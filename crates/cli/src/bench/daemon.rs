@@ -81,7 +81,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchDaemon) -> anyhow::Result<ExitCo
 }
 
 /// A program that is installed beside this one.
-fn beside(name: &str) -> anyhow::Result<PathBuf> {
+pub(super) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let path = own.with_file_name(name);
     anyhow::ensure!(
