@@ -327,12 +327,26 @@ pub(crate) enum Governor {
     Predictive,
 }
 
+/// Who decides where marked regions run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Offloading {
+    /// Nobody: they stay.
+    None,
+    /// The policy server of paper 001.
+    OffloadPaper,
+    /// The policy server with Dimmer's own loop, which tries each program's regions with and without.
+    Offload,
+    /// Nobody: all of them run on dedicated cores.
+    OffloadAlways,
+}
+
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   dimmer sim scenarios/multiphase-worst-case.toml
   dimmer sim scenarios/multiphase-worst-case.toml --governor user --json -
-  dimmer sim scenarios/bursts-in-a-sieve.toml --model xeon-gold-6130 --trace trace.json")]
+  dimmer sim scenarios/bursts-in-a-sieve.toml --model xeon-gold-6130 --trace trace.json
+  dimmer sim scenarios/nginx-avx512.toml --mechanism offload")]
 pub(crate) struct Sim {
     /// The workload: a scenario file.
     pub(crate) scenario: PathBuf,
@@ -344,6 +358,10 @@ pub(crate) struct Sim {
     /// Who decides which licence level a core has.
     #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
     pub(crate) governor: Governor,
+
+    /// Who decides where marked regions run.
+    #[arg(long, value_name = "MECHANISM", value_enum, default_value_t = Offloading::None)]
+    pub(crate) mechanism: Offloading,
 
     /// The seed of chance; the same one gives the same result.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -362,7 +380,8 @@ pub(crate) struct Sim {
 #[command(after_long_help = "\
 Examples:
   dimmer compare scenarios/multiphase-worst-case.toml
-  dimmer compare scenarios/bursts-in-a-sieve.toml --governors hardware,predictive --repeat 100")]
+  dimmer compare scenarios/bursts-in-a-sieve.toml --governors hardware,predictive --repeat 100
+  dimmer compare scenarios/nginx-avx512.toml --mechanisms none,offload-paper,offload,offload-always --repeat 5")]
 pub(crate) struct Compare {
     /// The workload: a scenario file.
     pub(crate) scenario: PathBuf,
@@ -374,6 +393,16 @@ pub(crate) struct Compare {
     /// Governors beside `hardware`, with which they are compared [default: all].
     #[arg(long, value_name = "GOVERNOR,...", value_enum, value_delimiter = ',')]
     pub(crate) governors: Vec<Governor>,
+
+    /// Who decides where marked regions run, beside `none`: compares these instead of governors, under the processor's own.
+    #[arg(
+        long,
+        value_name = "MECHANISM,...",
+        value_enum,
+        value_delimiter = ',',
+        conflicts_with = "governors"
+    )]
+    pub(crate) mechanisms: Vec<Offloading>,
 
     /// How often to run each, with seeds 1 to N.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]

@@ -20,6 +20,8 @@ use crate::report::html;
 use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input, probe, sim};
 
+pub(crate) mod mechanisms;
+
 /// The comparison; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document {
@@ -94,6 +96,10 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let page = arguments.report.as_deref().map(Output::open).transpose()?;
     let (scenario, model) = sim::read(&arguments.scenario, arguments.model.as_deref())?;
+    if !arguments.mechanisms.is_empty() {
+        let outputs = mechanisms::Outputs { begin, json, page };
+        return mechanisms::run(arguments, &scenario, &model, outputs);
+    }
     let chosen: Vec<Governor> = arguments.governors.iter().copied().map(sim::governor).collect();
     let is_chosen = |governor: &Governor| {
         *governor == Governor::Hardware || chosen.is_empty() || chosen.contains(governor)
@@ -285,7 +291,7 @@ fn energy_for_the_same(own: &Outcome, other: &Outcome) -> Option<f64> {
 
 impl Measured {
     /// `None` without samples.
-    fn new(samples: &Samples) -> Option<Self> {
+    pub(crate) fn new(samples: &Samples) -> Option<Self> {
         let ci95 = samples.estimate()?.ci95;
         Some(Self { median: samples.quantile(0.5)?, ci95, p99: samples.quantile(0.99)? })
     }
@@ -296,7 +302,7 @@ impl Measured {
     }
 
     /// A ratio as a difference in percent, with its interval where that can be seen.
-    fn told(&self) -> String {
+    pub(crate) fn told(&self) -> String {
         let percent = |ratio: f64| 100.0 * (ratio - 1.0);
         let (low, high) = (percent(self.ci95.0), percent(self.ci95.1));
         let interval =

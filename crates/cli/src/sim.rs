@@ -7,8 +7,8 @@ use anyhow::Context;
 use comfy_table::{Cell, CellAlignment};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_processor::model::Model;
-use dimmer_sim::scenario::{Latencies, Outcome, Scenario};
-use dimmer_sim::{Energy, Governor, Moment, Totals};
+use dimmer_sim::scenario::{Latencies, Outcome, Scenario, ThreadOutcome};
+use dimmer_sim::{Energy, Governor, Mechanism, Moment, Totals};
 use serde::Serialize;
 
 use crate::output::{self, Output};
@@ -29,6 +29,7 @@ struct Document<'a> {
     source: &'a str,
     model: &'a str,
     governor: &'static str,
+    mechanism: &'static str,
     seed: u64,
     /// Whether an interrupt ended it before its end.
     partial: bool,
@@ -48,6 +49,8 @@ struct Thread<'a> {
     name: &'a str,
     finished_us: Option<f64>,
     phases: Vec<Phase<'a>>,
+    calls: u64,
+    offloaded: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     latencies_us: Option<LatenciesDocument>,
 }
@@ -95,16 +98,19 @@ pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
     let trace = arguments.trace.as_deref().map(Output::open).transpose()?;
     let (scenario, model) = read(&arguments.scenario, arguments.model.as_deref())?;
     let governor = governor(arguments.governor);
+    let mechanism = mechanism(arguments.mechanism);
+    let settings = scenario.settings(&model, governor, mechanism, arguments.seed);
+    let settings = settings.map_err(bad_input)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let traced = trace.is_some().then(trace::Trace::default);
-    let (outcome, traced) = scenario
-        .run(&model, governor, arguments.seed, traced, &|| interrupt.is_set())
-        .map_err(bad_input)?;
+    let (outcome, traced) =
+        scenario.run_on(&model, settings, traced, &|| interrupt.is_set()).map_err(bad_input)?;
     if let (Some(trace), Some(traced)) = (trace, traced) {
         trace.write(&traced.json(&model, &outcome)?)?;
     }
     let rendered = || -> anyhow::Result<String> {
-        let document = document(&scenario, &model, governor, arguments.seed, &outcome);
+        let decide = (governor, mechanism);
+        let document = document(&scenario, &model, decide, arguments.seed, &outcome);
         Ok(serde_json::to_string_pretty(&document)? + "\n")
     };
     match json {
@@ -139,6 +145,15 @@ pub(crate) fn governor(governor: args::Governor) -> Governor {
     }
 }
 
+pub(crate) fn mechanism(mechanism: args::Offloading) -> Mechanism {
+    match mechanism {
+        args::Offloading::None => Mechanism::None,
+        args::Offloading::OffloadPaper => Mechanism::OffloadPaper,
+        args::Offloading::Offload => Mechanism::Offload,
+        args::Offloading::OffloadAlways => Mechanism::OffloadAlways,
+    }
+}
+
 impl LatenciesDocument {
     fn new(latencies: &Latencies) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
@@ -158,7 +173,7 @@ impl LatenciesDocument {
 fn document<'a>(
     scenario: &'a Scenario,
     model: &'a Model,
-    governor: Governor,
+    (governor, mechanism): (Governor, Mechanism),
     seed: u64,
     outcome: &'a Outcome,
 ) -> Document<'a> {
@@ -175,6 +190,8 @@ fn document<'a>(
                 time_us: us(phase.time),
             })
             .collect(),
+        calls: thread.calls,
+        offloaded: thread.offloaded,
         latencies_us: thread.latencies.as_ref().map(LatenciesDocument::new),
     });
     let energy = outcome.energy.as_ref().ok();
@@ -205,6 +222,7 @@ fn document<'a>(
         source: &scenario.source,
         model: &model.identity.name,
         governor: governor.name(),
+        mechanism: mechanism.name(),
         seed,
         partial: outcome.is_partial,
         end_us: us(outcome.end),
@@ -252,6 +270,13 @@ fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcom
                 "\n{name}: {requests} requests, half within {p50}, 99 % within {p99}, 99.9 % within {p999}\n"
             ));
         }
+    }
+    let sum = |of: fn(&ThreadOutcome) -> u64| outcome.threads.iter().map(of).sum::<u64>();
+    let (calls, offloaded) = (sum(|thread| thread.calls), sum(|thread| thread.offloaded));
+    if calls > 0 {
+        text.push_str(&format!(
+            "\nMarked regions: {offloaded} of {calls} calls ran on dedicated cores\n"
+        ));
     }
     text.push('\n');
     for (index, core) in outcome.cores.iter().enumerate() {

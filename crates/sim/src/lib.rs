@@ -16,6 +16,7 @@ mod error;
 mod governor;
 mod machine;
 mod observer;
+mod offload;
 mod points;
 mod program;
 mod queue;
@@ -32,7 +33,8 @@ pub use self::energy::{AtPState, CoreEnergy, Energy, NoEnergy, PackageEnergy};
 pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
 pub use self::machine::{Ended, Machine, Settings, ThreadTotals};
-pub use self::observer::{Observer, Ruling, State};
+pub use self::observer::{Course, Observer, Ruling, Served, State};
+pub use self::offload::{Decider, Mechanism, Offload};
 pub use self::program::{Arrivals, Extent, Licence, Program, Script, Segment, Step};
 
 /// A moment of simulated time (ps), from the machine's start; 213 days are as far as it goes.

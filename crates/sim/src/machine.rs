@@ -4,6 +4,7 @@ mod ahead;
 mod clocks;
 mod locks;
 mod moves;
+mod regions;
 mod settings;
 mod software;
 mod thread;
@@ -16,6 +17,7 @@ use dimmer_processor::units::LicenceLevel;
 
 use self::locks::Lock;
 use self::moves::Moves;
+use self::regions::Regions;
 pub use self::settings::Settings;
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
@@ -71,6 +73,8 @@ pub struct Machine<O> {
     segments: u64,
     /// P-states that software asks for, where the model has them.
     points: Option<Points>,
+    /// Who decides where marked regions run, if anybody.
+    regions: Option<Regions>,
     /// Measures power, where the model knows it.
     meter: Result<Meter, Missing>,
     observer: O,
@@ -129,10 +133,12 @@ impl<O: Observer> Machine<O> {
             now: 0,
             segments: 0,
             points,
+            regions: settings.offload.as_ref().map(Regions::new),
             meter,
             observer,
             settings,
         };
+        machine.prepare_regions();
         for core in 0..machine.cores.len() {
             machine.set_clock(core);
             if machine.points.is_some() {
@@ -146,18 +152,9 @@ impl<O: Observer> Machine<O> {
     pub fn spawn(&mut self, name: &str, program: Box<dyn Program>, pinned: Option<usize>) -> usize {
         let chance = self.chance.fork();
         let totals = ThreadTotals { name: name.to_owned(), ..ThreadTotals::default() };
-        let (interrupted, waits_for, wakes) = (None, None, Some(self.now));
-        self.threads.push(Thread {
-            program,
-            chance,
-            pinned,
-            cached_kib: 0,
-            interrupted,
-            waits_for,
-            wakes,
-            totals,
-        });
-        let thread = self.threads.len() - 1;
+        let thread = self.threads.len();
+        self.threads.push(Thread::new(program, chance, pinned, totals, self.now));
+        self.belongs(thread, thread as u64);
         self.queue.add(self.now, Target::Thread { index: short(thread) });
         thread
     }
@@ -196,7 +193,7 @@ impl<O: Observer> Machine<O> {
                 Target::Thread { index: thread } => {
                     self.now = time;
                     let thread = index(thread);
-                    let cpu = self.scheduler.ready(thread, self.threads[thread].pinned);
+                    let cpu = self.seat(thread);
                     self.wakes(cpu)?;
                 }
                 Target::Core { index: core, generation } => {
@@ -206,6 +203,7 @@ impl<O: Observer> Machine<O> {
                         self.happens(core)?;
                     }
                 }
+                Target::Server => self.serves(time)?,
                 Target::Domain { index: domain, generation } => {
                     let domain = index(domain);
                     let is_due = |points: &Points| points.is_due(domain, generation);
@@ -222,7 +220,7 @@ impl<O: Observer> Machine<O> {
                 Target::Core { index: core, generation } => {
                     cores[index(core)].generation == generation
                 }
-                Target::Thread { .. } => true,
+                Target::Thread { .. } | Target::Server => true,
                 Target::Domain { index: domain, generation } => {
                     points.as_ref().is_some_and(|points| points.is_due(index(domain), generation))
                 }
@@ -345,9 +343,8 @@ impl<O: Observer> Machine<O> {
         while self.cores[core].slots[slot].is_none()
             && let Some((thread, before)) = self.scheduler.next(cpu)
         {
-            if let Some(before) = before {
-                let (from, _) = self.place(before);
-                let takes = self.moves.take_over(from, core, self.threads[thread].cached_kib);
+            let takes = self.taking_over(thread, before, core);
+            if takes > 0 {
                 let this = &mut self.cores[core];
                 this.delayed_until = this.delayed_until.max(self.now).saturating_add(takes);
             }
@@ -408,6 +405,16 @@ impl<O: Observer> Machine<O> {
                         return self.no_deadlock(thread);
                     }
                 }
+                Step::Enter(site) => {
+                    if self.enters(thread, site, self.cpu(core, slot)) {
+                        return Ok(());
+                    }
+                }
+                Step::Leave(_) => {
+                    if self.leaves(thread) {
+                        return Ok(());
+                    }
+                }
                 Step::Unlock(lock) => self.unlock(thread, lock)?,
                 Step::Ask(wish) => self.ask(core, wish)?,
                 Step::Call(call) => self.call(core, call),
@@ -417,6 +424,7 @@ impl<O: Observer> Machine<O> {
                 }
                 Step::End => {
                     this.totals.finished = Some(self.now);
+                    self.ends(thread);
                     let kept = self.locks.iter().position(|lock| lock.owner == Some(thread));
                     let name = || self.threads[thread].totals.name.clone();
                     let at_us = self.now / PS / 1000;
@@ -439,9 +447,13 @@ impl<O: Observer> Machine<O> {
 
     /// Counts what the core has done until now.
     fn advance(&mut self, core: usize) {
-        let Self { cores, threads, scheduler, .. } = self;
+        let Self { cores, threads, scheduler, regions, .. } = self;
+        let level = regions.as_ref().map(|_| index(cores[core].level().index()));
         cores[core].advance(self.now, |running, instructions, span| {
             scheduler.ran(running.thread, span);
+            if let Some(level) = level {
+                threads[running.thread].calls.ran(level, span);
+            }
             let totals = &mut threads[running.thread].totals;
             let counter = running.segment.counter;
             if totals.instructions.len() <= counter {

@@ -24,6 +24,17 @@ pub struct Ruling {
     pub is_changing: bool,
 }
 
+/// What the policy server has decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Served {
+    /// How many regions, or clients, are offloaded.
+    pub offloaded: usize,
+    /// How many cores are to be dedicated.
+    pub cores: usize,
+    /// The threshold of the highest level, if the loop has any.
+    pub threshold: Option<f64>,
+}
+
 /// Sees what changes.
 pub trait Observer {
     /// A core's state has changed.
@@ -56,6 +67,11 @@ pub trait Observer {
         let _ = (begin, end, core, pstate);
     }
 
+    /// The policy server has decided otherwise than before.
+    fn serves(&mut self, now: Moment, served: Served) {
+        let _ = (now, served);
+    }
+
     /// What P-states rule in a core's frequency domain may have changed.
     fn rules(&mut self, now: Moment, core: usize, ruling: Ruling) {
         let _ = (now, core, ruling);
@@ -63,6 +79,37 @@ pub trait Observer {
 }
 
 impl Observer for () {}
+
+/// Keeps what the policy server has decided, and when (ps).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Course(pub Vec<(Moment, Served)>);
+
+impl Observer for Course {
+    fn serves(&mut self, now: Moment, served: Served) {
+        self.0.push((now, served));
+    }
+}
+
+impl Course {
+    /// What was decided at a moment.
+    #[must_use]
+    pub fn at(&self, moment: Moment) -> Served {
+        let before = self.0.iter().rfind(|(at, _)| *at <= moment);
+        before.map_or_else(Served::default, |(_, served)| *served)
+    }
+
+    /// The mean of something of it from one moment to another.
+    #[must_use]
+    pub fn mean(&self, from: Moment, to: Moment, of: impl Fn(&Served) -> f64) -> f64 {
+        let (mut sum, mut since, mut value) = (0.0, from, of(&self.at(from)));
+        for (at, served) in self.0.iter().filter(|(at, _)| (from..to).contains(at)) {
+            sum += value * (at - since) as f64;
+            (since, value) = (*at, of(served));
+        }
+        sum += value * to.saturating_sub(since) as f64;
+        sum / to.saturating_sub(from) as f64
+    }
+}
 
 impl<O: Observer> Observer for Option<O> {
     fn core(&mut self, now: Moment, core: usize, state: State) {
@@ -98,6 +145,12 @@ impl<O: Observer> Observer for Option<O> {
     fn asks(&mut self, begin: Moment, end: Moment, core: usize, pstate: usize) {
         if let Some(observer) = self {
             observer.asks(begin, end, core, pstate);
+        }
+    }
+
+    fn serves(&mut self, now: Moment, served: Served) {
+        if let Some(observer) = self {
+            observer.serves(now, served);
         }
     }
 

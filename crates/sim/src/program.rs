@@ -59,6 +59,10 @@ pub enum Step {
     Lock(usize),
     /// It gives this lock back.
     Unlock(usize),
+    /// It enters a marked region, by number.
+    Enter(usize),
+    /// It leaves the region that it entered last, which has this number.
+    Leave(usize),
     /// It tells the governor; of no effect unless that is [`Governor::User`].
     Call(Licence),
     /// It asks for this P-state for its core, by its place in the model.
@@ -135,6 +139,8 @@ pub struct Script {
     came: Option<Moment>,
     /// When the next one comes, in an open loop.
     arrives: Moment,
+    /// When it begins.
+    begin: Moment,
 }
 
 impl Script {
@@ -149,13 +155,29 @@ impl Script {
     pub fn new(steps: Vec<(Step, LicenceLevel)>, times: u64) -> Self {
         let times = if steps.is_empty() { 0 } else { times };
         let (requests, came) = (None, None);
-        Self { steps, times, next: 0, calls: false, told: None, requests, came, arrives: 0 }
+        Self {
+            steps,
+            times,
+            next: 0,
+            calls: false,
+            told: None,
+            requests,
+            came,
+            arrives: 0,
+            begin: 0,
+        }
     }
 
     /// The same; each time over is a request, whose latency is counted.
     #[must_use]
     pub fn serving(self, requests: Arrivals) -> Self {
         Self { requests: Some(requests), ..self }
+    }
+
+    /// The same, from this moment on; its first request, if it serves any, comes then.
+    #[must_use]
+    pub fn from(self, begin: Moment) -> Self {
+        Self { begin, arrives: begin, ..self }
     }
 
     /// The next request comes: when, or how long to sleep until then.
@@ -185,6 +207,9 @@ impl Script {
 
 impl Program for Script {
     fn next(&mut self, now: Moment, chance: &mut Random) -> Step {
+        if now < self.begin {
+            return Step::Sleep(self.begin - now);
+        }
         if self.next == self.steps.len() {
             if let Some(came) = self.came.take() {
                 return Step::Served(came);

@@ -10,6 +10,8 @@ use crate::Moment;
 pub(crate) enum Target {
     /// A core has something to do. An event of an earlier generation than the core's is void.
     Core { index: u32, generation: u32 },
+    /// Who decides about marked regions wants to be asked.
+    Server,
     /// A thread wakes up.
     Thread { index: u32 },
     /// The clock of a frequency domain takes a step. An event of an earlier generation is void.

@@ -49,13 +49,16 @@ pub(crate) struct Fair {
     last_cpu: Vec<Option<CpuIndex>>,
     home: Vec<Option<CpuIndex>>,
     pinned: Vec<bool>,
+    /// CPUs that are for moved regions alone.
+    dedicated: Vec<bool>,
 }
 
 impl Fair {
     pub(crate) fn new(cpus: usize, threads_per_core: usize) -> Self {
         let (queues, running) = (vec![BTreeSet::new(); cpus], vec![None; cpus]);
         let (ran, last_cpu, home, pinned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { threads_per_core, queues, running, ran, last_cpu, home, pinned }
+        let dedicated = vec![false; cpus];
+        Self { threads_per_core, queues, running, ran, last_cpu, home, pinned, dedicated }
     }
 
     fn load(&self, cpu: CpuIndex) -> usize {
@@ -63,14 +66,48 @@ impl Fair {
     }
 
     /// The CPU with the least to do, and of those one whose core has the least.
-    fn choose(&self, thread: ThreadId) -> CpuIndex {
+    fn choose(&self, thread: ThreadId, is_away: bool) -> CpuIndex {
         let of_core = |cpu: CpuIndex| -> usize {
             let first = cpu - cpu % self.threads_per_core;
             (first..first + self.threads_per_core).map(|sibling| self.load(sibling)).sum()
         };
-        let last = self.last_cpu[thread].filter(|last| of_core(*last) == 0);
+        let is_for = |cpu: &CpuIndex| self.dedicated[*cpu] == is_away;
+        let last = self.last_cpu[thread].filter(|last| is_for(last) && of_core(*last) == 0);
         let key = |cpu: &CpuIndex| (self.load(*cpu), of_core(*cpu), *cpu);
-        last.or_else(|| (0..self.queues.len()).min_by_key(key)).unwrap_or(0)
+        last.or_else(|| (0..self.queues.len()).filter(is_for).min_by_key(key)).unwrap_or(0)
+    }
+
+    /// The thread waits on this CPU.
+    fn queue(&mut self, thread: ThreadId, cpu: CpuIndex) {
+        // Who has slept does not catch up on those who have not.
+        if let Some(least) = self.least(cpu) {
+            self.ran[thread] = self.ran[thread].max(least.saturating_sub(SLICE));
+        }
+        self.queues[cpu].insert((self.ran[thread], thread));
+        self.home[thread] = Some(cpu);
+    }
+
+    /// A thread in a moved region can run; where it shall, of the dedicated CPUs.
+    pub(crate) fn ready_away(&mut self, thread: ThreadId) -> CpuIndex {
+        self.pinned[thread] = true;
+        let cpu = self.choose(thread, true);
+        self.queue(thread, cpu);
+        cpu
+    }
+
+    /// The thread's region is over: it is to go on where it was, if it can.
+    pub(crate) fn comes_home(&mut self, thread: ThreadId, home: CpuIndex) {
+        self.last_cpu[thread] = Some(home);
+    }
+
+    /// The CPU is for moved regions alone, or no longer.
+    pub(crate) fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool) {
+        self.dedicated[cpu] = is_dedicated;
+    }
+
+    /// Takes all threads that wait from a CPU.
+    pub(crate) fn clear(&mut self, cpu: CpuIndex) -> Vec<ThreadId> {
+        std::mem::take(&mut self.queues[cpu]).into_iter().map(|(_, thread)| thread).collect()
     }
 
     /// The least that anybody on this CPU has run who could run now.
@@ -89,14 +126,10 @@ impl Scheduler for Fair {
             self.home.resize(thread + 1, None);
             self.pinned.resize(thread + 1, false);
         }
+        let pinned = pinned.filter(|cpu| !self.dedicated[*cpu]);
         self.pinned[thread] = pinned.is_some();
-        let cpu = pinned.unwrap_or_else(|| self.choose(thread));
-        // Who has slept does not catch up on those who have not.
-        if let Some(least) = self.least(cpu) {
-            self.ran[thread] = self.ran[thread].max(least.saturating_sub(SLICE));
-        }
-        self.queues[cpu].insert((self.ran[thread], thread));
-        self.home[thread] = Some(cpu);
+        let cpu = pinned.unwrap_or_else(|| self.choose(thread, false));
+        self.queue(thread, cpu);
         cpu
     }
 
@@ -111,6 +144,9 @@ impl Scheduler for Fair {
             let movable = |other: CpuIndex| {
                 self.queues[other].iter().copied().find(|(_, thread)| !self.pinned[*thread])
             };
+            if self.dedicated[cpu] {
+                return None;
+            }
             let others = (0..self.queues.len()).filter(|other| *other != cpu);
             let with_some = others.filter(|other| movable(*other).is_some());
             let longest =

@@ -9,6 +9,7 @@ use super::*;
 mod ahead;
 mod points;
 mod power;
+mod regions;
 
 const US: Moment = 1000 * PS;
 const MS: Moment = 1000 * US;

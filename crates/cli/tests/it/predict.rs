@@ -25,6 +25,10 @@ fn every_scenario_is_compared_and_predicting_never_loses() {
     let mut scenarios = 0;
     for entry in std::fs::read_dir(project.join("scenarios")).unwrap() {
         let path = entry.unwrap().path();
+        // Those with marked regions are about where code runs; they are compared below.
+        if std::fs::read_to_string(&path).unwrap().contains("{ enter = ") {
+            continue;
+        }
         let path = path.to_str().unwrap();
         let found = json(&project, &["compare", path, "--repeat", "5", "--json", "-"]);
         let governors = found["governors"].as_array().unwrap();
@@ -63,6 +67,77 @@ fn a_page_shows_every_governor_beside_the_processor() {
     for governor in ["avxfreq", "user", "oracle", "predictive"] {
         assert_eq!(page.matches(&format!("<td>{governor}</td>")).count(), 3, "{governor}");
     }
+}
+
+#[test]
+fn scenarios_with_regions_are_compared_under_every_mechanism() {
+    let Some(project) = project() else { return };
+    let mut scenarios = 0;
+    for entry in std::fs::read_dir(project.join("scenarios")).unwrap() {
+        let path = entry.unwrap().path();
+        if !std::fs::read_to_string(&path).unwrap().contains("{ enter = ") {
+            continue;
+        }
+        let path = path.to_str().unwrap();
+        let arguments = ["compare", path, "--mechanisms", ALL_MECHANISMS, "--repeat", "1"];
+        let found = json(&project, &[&arguments[..], &["--json", "-"]].concat());
+        let mechanisms = found["mechanisms"].as_array().unwrap();
+        let moved = |name: &str| {
+            let one = mechanisms.iter().find(|one| one["mechanism"] == name).unwrap();
+            one["moved"]["median"].as_f64()
+        };
+        assert_eq!(moved("none"), None, "{path}: nobody counts calls");
+        assert!(moved("offload-always").unwrap() > 0.99, "{path}");
+        for server in ["offload-paper", "offload"] {
+            assert!((0.0..1.0).contains(&moved(server).unwrap()), "{path} {server}");
+        }
+        scenarios += 1;
+    }
+    assert!(scenarios >= 5);
+}
+
+const ALL_MECHANISMS: &str = "none,offload-paper,offload,offload-always";
+
+#[test]
+fn mechanisms_have_a_page_and_one_seed_one_result() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("moved.html");
+    let scenario = "scenarios/primesieve-offload.toml";
+    let arguments = ["compare", scenario, "--mechanisms", ALL_MECHANISMS, "--repeat", "2"];
+    let with_page = [&arguments[..], &["--report", file.to_str().unwrap()]].concat();
+    let output = dimmer(&project, &with_page);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("offload-paper") && stdout(&output).contains("13.00 µs"));
+    let page = std::fs::read_to_string(&file).unwrap();
+    // One program, and what moving takes.
+    assert_eq!(page.matches("<svg").count(), 1);
+    for mechanism in ["offload-paper", "offload", "offload-always"] {
+        assert_eq!(page.matches(&format!("<td>{mechanism}</td>")).count(), 2, "{mechanism}");
+    }
+    assert_eq!(stdout(&dimmer(&project, &arguments)), stdout(&output));
+    let simulated = ["sim", scenario, "--mechanism", "offload-always"];
+    assert!(stdout(&dimmer(&project, &simulated)).contains("calls ran on dedicated cores"));
+}
+
+#[test]
+fn a_hand_over_that_nobody_knows_is_named() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("s.toml");
+    let text = std::fs::read_to_string(project.join("scenarios/primesieve-offload.toml")).unwrap();
+    let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("hand_over_us")).collect();
+    std::fs::write(&file, text.join("\n")).unwrap();
+    let arguments = ["compare", file.to_str().unwrap(), "--mechanisms", "offload"];
+    let output = dimmer(&project, &arguments);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("cache-line within a package"), "{}", stderr(&output));
+    // One that the model knows.
+    let output = dimmer(
+        &project,
+        &[&arguments[..], &["--model", "xeon-gold-6130", "--repeat", "1"]].concat(),
+    );
+    assert!(stdout(&output).contains("takes 0.10 µs"), "{}", stdout(&output));
 }
 
 /// The made-up model with power on top; nobody measured that either.

@@ -74,7 +74,8 @@ impl Settings {
             decides: Loop::Trials(trials::Settings::USUAL),
             unit: Unit::Site,
             mixing: Mixing::Fair,
-            cores: cores::Settings::of(cores),
+            // A trial of leaving all where it is has to have the core back, or it would find that moving costs none.
+            cores: cores::Settings { unused_ns: 0, ..cores::Settings::of(cores) },
             ..Self::paper(cores)
         }
     }

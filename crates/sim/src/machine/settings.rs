@@ -1,6 +1,6 @@
 //! What kind of machine it is.
 
-use crate::{Costs, Governor};
+use crate::{Costs, Governor, Offload};
 
 /// What kind of machine it is.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Settings {
     pub costs: Costs,
     /// The P-state that all cores ask for at the begin, by its name; none: the fastest there is.
     pub pstate: Option<String>,
+    /// How marked regions are moved; none: they stay.
+    pub offload: Option<Offload>,
     /// Of its chance.
     pub seed: u64,
 }
@@ -34,6 +36,7 @@ impl Default for Settings {
             governor: Governor::Hardware,
             costs: Costs::default(),
             pstate: None,
+            offload: None,
             seed: 1,
         }
     }

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::regions::Calls;
 use crate::core::Running;
 use crate::program::Program;
 use crate::{Moment, PS, Random};
@@ -17,6 +18,10 @@ pub struct ThreadTotals {
     pub time: Vec<Moment>,
     /// When it finished (ps).
     pub finished: Option<Moment>,
+    /// Calls of marked regions, where somebody decides about them, and those of them that ran on dedicated cores.
+    pub calls: u64,
+    /// See above.
+    pub offloaded: u64,
     /// Latencies of requests (ns), if there were any; to three digits, up to an hour, longer ones counted as that.
     pub latencies: Option<Box<Histogram<u64>>>,
 }
@@ -49,5 +54,30 @@ pub(super) struct Thread {
     pub(super) waits_for: Option<usize>,
     /// When it wakes up, or has woken up, until it runs.
     pub(super) wakes: Option<Moment>,
+    /// Its marked regions.
+    pub(super) calls: Calls,
     pub(super) totals: ThreadTotals,
+}
+
+impl Thread {
+    /// One that begins now.
+    pub(super) fn new(
+        program: Box<dyn Program>,
+        chance: Random,
+        pinned: Option<usize>,
+        totals: ThreadTotals,
+        now: Moment,
+    ) -> Self {
+        Self {
+            program,
+            chance,
+            pinned,
+            cached_kib: 0,
+            interrupted: None,
+            waits_for: None,
+            wakes: Some(now),
+            calls: Calls::default(),
+            totals,
+        }
+    }
 }

@@ -27,10 +27,16 @@ pub struct Outcome {
 pub struct ThreadOutcome {
     /// Its name.
     pub name: String,
+    /// That of its program.
+    pub program: String,
     /// When it finished (ps); `None` if the scenario ended before.
     pub finished: Option<Moment>,
     /// Its steps that run code, in order.
     pub phases: Vec<PhaseOutcome>,
+    /// Calls of marked regions, where somebody decides about them; of these, those that ran on dedicated cores.
+    pub calls: u64,
+    /// See above.
+    pub offloaded: u64,
     /// Of its requests, if it serves any.
     pub latencies: Option<Latencies>,
 }
@@ -95,8 +101,11 @@ impl Outcome {
             });
             ThreadOutcome {
                 name: thread.name.clone(),
+                program: thread.program.1.clone(),
                 finished: totals.finished,
                 phases: phases.collect(),
+                calls: totals.calls,
+                offloaded: totals.offloaded,
                 latencies: totals.latencies.as_deref().map(Latencies::new),
             }
         });

@@ -1,6 +1,7 @@
 //! Scenarios that run, and files that are none.
 
 use super::*;
+use crate::PS;
 
 const GOOD: &str = r#"
 schema = "dimmer/scenario/1"
@@ -112,7 +113,7 @@ fn equal_threads_are_numbered_and_each_has_its_cpu() {
     let i = GOOD.find("[[thread]]").unwrap();
     let one = |number: usize| {
         GOOD[i..]
-            .replace("\"t\"", &format!("\"t {number}\""))
+            .replace("\"t\"", &format!("\"t {number}\"\nprogram = \"t\""))
             .replace("cpu = 1", &format!("cpu = {}", number - 1))
     };
     let outcome = |text: &str| {
@@ -137,7 +138,7 @@ fn threads_ask_for_p_states_of_the_model() {
     assert!((1.4 * 29_000.0..3.1 * 27_000.0).contains(&cycles), "{cycles}");
     let error = scenario.run(&model("i7-4770"), Governor::Hardware, 1, (), &|| false).unwrap_err();
     assert!(error.to_string().contains("no P-state `P6`, expected P39, P34"), "{error}");
-    check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "or { pstate = NAME }");
+    check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "{ pstate = NAME }, { enter = REGION }");
 }
 
 /// CPU 1 is free after 5 ms and takes the movable thread, which waits for CPU 0 then, with 256 KiB of the caches: 4096 lines of 47.5 ns.
@@ -188,4 +189,33 @@ fn latencies_are_counted_from_when_requests_come() {
     let found = latencies("requests = \"random\"\nevery_us = 11.111");
     // A queue with random arrivals and even service (Pollaczek and Khinchine): mean 10 us x (1 + 0.9 / (2 x 0.1)).
     assert!((found.mean / 55_000.0 - 1.0).abs() < 0.2 && found.p99 > 150_000, "{found:?}");
+}
+
+#[test]
+fn regions_are_entered_and_left_in_order() {
+    let expected = "expected a `leave` for each `enter`";
+    let of = |steps: &str| GOOD.replacen("steps = [", &format!("steps = [{steps}"), 1);
+    assert!(
+        parse(&of("{ enter = \"a\" }, { enter = \"b\" }, { leave = \"b\" }, { leave = \"a\" }, "))
+            .is_ok()
+    );
+    for wrong in [
+        "{ enter = \"a\" }, ",
+        "{ leave = \"a\" }, ",
+        "{ enter = \"a\" }, { enter = \"b\" }, { leave = \"a\" }, { leave = \"b\" }, ",
+    ] {
+        check("steps = [", &format!("steps = [{wrong}"), expected);
+    }
+}
+
+#[test]
+fn threads_begin_when_they_are_to() {
+    let text = GOOD.replacen("steps = [", "begin_us = 20_000\nsteps = [", 1);
+    let model =
+        Model::parse(Path::new("i9-7940x"), dimmer_processor::model::builtin("i9-7940x").unwrap());
+    let scenario = parse(&text).unwrap();
+    let (outcome, ()) =
+        scenario.run(&model.unwrap(), Governor::Hardware, 1, (), &|| false).unwrap();
+    assert!(outcome.cores.iter().all(|core| core.idle >= 20_000_000 * PS));
+    check("steps = [", "begin_us = -1\nsteps = [", "`begin_us` is -1");
 }

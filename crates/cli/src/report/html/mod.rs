@@ -7,6 +7,7 @@ pub(crate) mod compared;
 mod finding;
 mod headline;
 mod levels;
+pub(crate) mod moved;
 pub(crate) mod observed;
 mod plot;
 

@@ -1,0 +1,309 @@
+//! `dimmer compare --mechanisms`: whether and by whom marked regions are moved, side by side.
+//!
+//! Governors are compared by how fast code runs; what moves regions also takes cores and makes threads wait. So what counts here is what programs get
+//! done in the time: requests, or instructions where a program serves none.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use comfy_table::{Cell, CellAlignment};
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::interrupt::Interrupt;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
+use dimmer_probe::stats::Samples;
+use dimmer_processor::model::Model;
+use dimmer_sim::scenario::{Outcome, Scenario, ThreadOutcome};
+use dimmer_sim::{Course, Governor, Mechanism, SimError};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::Measured;
+use crate::output::{self, Output};
+use crate::report::html;
+use crate::report::table::{plain_table, styled};
+use crate::{args, bad_input, probe, sim};
+
+/// The comparison; `docs/sim-json.md` describes every key.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document {
+    schema: &'static str,
+    pub(crate) scenario: String,
+    pub(crate) source: String,
+    pub(crate) model: String,
+    /// Whether an interrupt ended it before all runs were complete.
+    partial: bool,
+    /// Of each mechanism: those that are complete, and those that were asked for.
+    pub(crate) runs: u64,
+    asked_runs: u64,
+    /// What handing a region over and back takes.
+    hand_over_ns: f64,
+    pub(crate) mechanisms: Vec<Compared>,
+}
+
+/// A mechanism.
+#[derive(Debug, Serialize)]
+pub(crate) struct Compared {
+    pub(crate) mechanism: &'static str,
+    pub(crate) programs: Vec<Program>,
+    /// The geometric mean of what programs get done over what they do under `none`, run by run.
+    pub(crate) ratio: Option<Measured>,
+    /// The part of calls of marked regions that ran on dedicated cores.
+    pub(crate) moved: Option<Measured>,
+    /// Dedicated cores, on average over the time.
+    pub(crate) cores: Option<Measured>,
+}
+
+/// What a program gets done.
+#[derive(Debug, Serialize)]
+pub(crate) struct Program {
+    pub(crate) program: String,
+    /// What is counted: `requests` or `instructions`.
+    counted: &'static str,
+    /// A second.
+    rate: Option<Measured>,
+    pub(crate) ratio: Option<Measured>,
+    /// Of requests, the longest 99th percentile of any of its threads (µs).
+    p99_us: Option<Measured>,
+}
+
+/// Where results go, and when it began.
+pub(crate) struct Outputs {
+    pub(crate) begin: jiff::Zoned,
+    pub(crate) json: Option<Output>,
+    pub(crate) page: Option<Output>,
+}
+
+/// A run: what was done, and what was decided.
+type Run = (Outcome, Course);
+
+pub(crate) fn run(
+    arguments: &args::Compare,
+    scenario: &Scenario,
+    model: &Model,
+    outputs: Outputs,
+) -> anyhow::Result<ExitCode> {
+    let chosen: Vec<Mechanism> = arguments.mechanisms.iter().copied().map(sim::mechanism).collect();
+    let is_chosen =
+        |mechanism: &Mechanism| *mechanism == Mechanism::None || chosen.contains(mechanism);
+    let mechanisms: Vec<Mechanism> = Mechanism::ALL.into_iter().filter(is_chosen).collect();
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let moving = scenario.settings(model, Governor::Hardware, Mechanism::OffloadAlways, 1);
+    let moving = moving.map_err(bad_input)?.offload;
+    let results = repeat(scenario, model, &mechanisms, arguments.repeat, &|| interrupt.is_set());
+    let results = results.map_err(bad_input)?;
+    let none = results.first().map(Vec::as_slice).unwrap_or_default();
+    let runs = u64::try_from(none.len()).unwrap_or(u64::MAX);
+    let each = mechanisms.iter().zip(&results);
+    let document = Document {
+        schema: "dimmer/compare-mechanisms/1",
+        scenario: scenario.name.clone(),
+        source: scenario.source.clone(),
+        model: model.identity.name.clone(),
+        partial: runs < arguments.repeat,
+        runs,
+        asked_runs: arguments.repeat,
+        hand_over_ns: moving.map_or(0.0, |offload| 2.0 * offload.hand_over_ns),
+        mechanisms: each.map(|(mechanism, own)| compared(*mechanism, own, none)).collect(),
+    };
+    let Outputs { begin, json, page } = outputs;
+    if let Some(page) = page {
+        let description =
+            probe::description(&Machine::read(&Root::live(), &Cpuid::instruction()), &begin);
+        page.write(&html::moved::render(&document, &description)?)?;
+    }
+    let rendered = serde_json::to_string_pretty(&document)? + "\n";
+    match json {
+        Some(json) if json.is_standard() => json.write(&rendered)?,
+        json => {
+            print!("{}", document.text());
+            if let Some(json) = json {
+                json.write(&rendered)?;
+            }
+        }
+    }
+    Ok(output::end(&interrupt))
+}
+
+/// For each mechanism the runs of seeds 1 to `runs`; if it `stops` before, of those that are complete under all.
+fn repeat(
+    scenario: &Scenario,
+    model: &Model,
+    mechanisms: &[Mechanism],
+    runs: u64,
+    stops: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<Vec<Run>>, SimError> {
+    let one = |seed| -> Result<Option<Vec<Run>>, SimError> {
+        let under = |mechanism: &Mechanism| {
+            let settings = scenario.settings(model, Governor::Hardware, *mechanism, seed)?;
+            let (outcome, course) =
+                scenario.run_on(model, settings, Course::default(), &|| stops())?;
+            Ok((!outcome.is_partial).then_some((outcome, course)))
+        };
+        mechanisms.par_iter().map(under).collect()
+    };
+    let seeds: Vec<Option<Vec<Run>>> =
+        (1..=runs).into_par_iter().map(one).collect::<Result<_, _>>()?;
+    let mut results = vec![Vec::new(); mechanisms.len()];
+    for runs in seeds.into_iter().flatten() {
+        results.iter_mut().zip(runs).for_each(|(of, run)| of.push(run));
+    }
+    Ok(results)
+}
+
+/// What a program has done in a run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    is_serving: bool,
+    requests: f64,
+    instructions: f64,
+    /// When its last thread finished, or the run ended (ps).
+    until: u64,
+    /// The longest 99th percentile of its threads' requests (ns).
+    p99: u64,
+}
+
+impl Done {
+    /// A second.
+    fn rate(&self) -> f64 {
+        let counted = if self.is_serving { self.requests } else { self.instructions };
+        counted / (self.until as f64 / 1e12)
+    }
+}
+
+fn done(outcome: &Outcome) -> BTreeMap<&str, Done> {
+    let mut programs: BTreeMap<&str, Done> = BTreeMap::new();
+    for thread in &outcome.threads {
+        let ThreadOutcome { program, finished, phases, latencies, .. } = thread;
+        let of = programs.entry(program.as_str()).or_default();
+        of.is_serving |= latencies.is_some();
+        of.until = of.until.max(finished.unwrap_or(outcome.end));
+        of.instructions += phases.iter().map(|phase| phase.instructions).sum::<f64>();
+        of.requests += latencies.map_or(0.0, |latencies| latencies.requests as f64);
+        of.p99 = of.p99.max(latencies.map_or(0, |latencies| latencies.p99));
+    }
+    programs
+}
+
+fn compared(mechanism: Mechanism, own: &[Run], none: &[Run]) -> Compared {
+    let own_done: Vec<_> = own.iter().map(|(outcome, _)| done(outcome)).collect();
+    let none_done: Vec<_> = none.iter().map(|(outcome, _)| done(outcome)).collect();
+    let first = own_done.first().cloned().unwrap_or_default();
+    let rate = |of: &BTreeMap<&str, Done>, name: &str| of.get(name).map_or(0.0, Done::rate);
+    let programs = first.iter().map(|(name, one)| {
+        let rates: Samples = own_done.iter().map(|of| rate(of, name)).collect();
+        let pairs = own_done.iter().zip(&none_done);
+        let ratios: Samples = pairs.map(|(own, none)| rate(own, name) / rate(none, name)).collect();
+        let serving = own_done.iter().filter_map(|of| of.get(name)).filter(|of| of.is_serving);
+        let p99: Samples = serving.map(|of| of.p99 as f64 / 1e3).collect();
+        Program {
+            program: (*name).to_owned(),
+            counted: if one.is_serving { "requests" } else { "instructions" },
+            rate: Measured::new(&rates),
+            ratio: Measured::new(&ratios),
+            p99_us: Measured::new(&p99),
+        }
+    });
+    let geometric = |own: &BTreeMap<&str, Done>, none: &BTreeMap<&str, Done>| {
+        let logs = own.keys().map(|name| (rate(own, name) / rate(none, name)).ln());
+        (logs.sum::<f64>() / own.len() as f64).exp()
+    };
+    let ratios: Samples =
+        own_done.iter().zip(&none_done).map(|(own, none)| geometric(own, none)).collect();
+    let moved = own.iter().filter_map(|(outcome, _)| {
+        let sum = |of: fn(&ThreadOutcome) -> u64| outcome.threads.iter().map(of).sum::<u64>();
+        let (calls, offloaded) = (sum(|thread| thread.calls), sum(|thread| thread.offloaded));
+        (calls > 0).then(|| offloaded as f64 / calls as f64)
+    });
+    let cores = own
+        .iter()
+        .map(|(outcome, course)| course.mean(0, outcome.end, |served| served.cores as f64));
+    Compared {
+        mechanism: mechanism.name(),
+        programs: programs.collect(),
+        ratio: Measured::new(&ratios),
+        moved: Measured::new(&moved.collect()),
+        cores: Measured::new(&cores.collect()),
+    }
+}
+
+impl Compared {
+    /// Whether this is what the others are compared with.
+    pub(crate) fn is_none(&self) -> bool {
+        self.mechanism == Mechanism::None.name()
+    }
+}
+
+impl Document {
+    /// How far it got, if an interrupt ended it.
+    pub(crate) fn told_partial(&self) -> Option<String> {
+        let Self { runs, asked_runs, .. } = self;
+        self.partial.then(|| {
+            format!(
+                "PARTIAL: interrupted when {runs} of {asked_runs} runs of each mechanism were complete."
+            )
+        })
+    }
+
+    /// What a hand-over takes, in words.
+    pub(crate) fn told_hand_over(&self) -> String {
+        format!("{:.2} µs", self.hand_over_ns / 1e3)
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{} ({})\non a model of {}, {} runs of each mechanism; handing a region over and back takes {}\n",
+            self.scenario,
+            self.source,
+            self.model,
+            self.runs,
+            self.told_hand_over()
+        );
+        if let Some(told) = self.told_partial() {
+            text.push_str(&format!("{told}\n"));
+        }
+        text.push('\n');
+        let mut table = plain_table();
+        let mut header = vec!["Program".to_owned(), String::new()];
+        header.extend(self.mechanisms.iter().map(|compared| compared.mechanism.to_owned()));
+        table.set_header(header);
+        let mut row = |head: [&str; 2], cell: &dyn Fn(&Compared) -> String| {
+            let right = |text| Cell::new(text).set_alignment(CellAlignment::Right);
+            let cells = self.mechanisms.iter().map(|compared| right(cell(compared)));
+            table.add_row(head.map(Cell::new).into_iter().chain(cells));
+        };
+        let told = |measured: Option<Measured>| measured.map(|one| one.told()).unwrap_or_default();
+        let programs = self.mechanisms.first().map(|first| first.programs.as_slice());
+        for (index, program) in programs.unwrap_or_default().iter().enumerate() {
+            let what = format!("{} a second", program.counted);
+            row([&program.program, &what], &|compared| {
+                let Program { rate, ratio, .. } = &compared.programs[index];
+                if compared.is_none() {
+                    rate.map(|rate| format!("{:.5e}", rate.median)).unwrap_or_default()
+                } else {
+                    told(*ratio)
+                }
+            });
+            if program.p99_us.is_some() {
+                row([&program.program, "99 % of requests within"], &|compared| {
+                    let p99 = compared.programs[index].p99_us;
+                    p99.map(|p99| format!("{:.0} µs", p99.median)).unwrap_or_default()
+                });
+            }
+        }
+        row(["all of them", ""], &|compared| {
+            if compared.is_none() { String::new() } else { told(compared.ratio) }
+        });
+        row(["calls that are moved", ""], &|compared| {
+            compared.moved.map(|moved| format!("{:.1} %", 100.0 * moved.median)).unwrap_or_default()
+        });
+        row(["dedicated cores", ""], &|compared| {
+            compared.cores.map(|cores| format!("{:.2}", cores.median)).unwrap_or_default()
+        });
+        let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+        text.push_str(&styled(table, width, output::colour()));
+        text.push_str("\nWhat programs get done under none, and how much more or less under the others: median and 95 % interval.\n");
+        text
+    }
+}

@@ -1,0 +1,101 @@
+//! What `dimmer compare --mechanisms` found, as a page: each mechanism beside leaving regions where they are.
+
+use anyhow::Context;
+use maud::html;
+
+use super::finding::figure;
+use super::page;
+use super::plot::{self, DrawError, Figure, Way};
+use crate::compare::Measured;
+use crate::compare::mechanisms::{Compared, Document};
+use crate::report::MachineDescription;
+use crate::report::number::length;
+
+/// The comparison as an HTML page.
+///
+/// # Errors
+/// If a plot cannot be drawn, which happens in memory and has no cause to fail.
+pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyhow::Result<String> {
+    let figures = figures(document).context("cannot draw the comparison")?;
+    let facts = [
+        ("Scenario", document.scenario.clone()),
+        ("Recreates", document.source.clone()),
+        ("Processor", format!("a model of {}", document.model)),
+        ("Handing a region over and back", document.told_hand_over()),
+        ("Runs of each mechanism", length(usize::try_from(document.runs).unwrap_or(usize::MAX))),
+    ];
+    let percent = |of: Option<Measured>| of.map(|of| format!("{:.1} %", 100.0 * of.median));
+    let number = |of: Option<Measured>| of.map(|of| format!("{:.2}", of.median));
+    let main = html! {
+        section {
+            h2 { "The comparison" }
+            dl.facts { @for (term, value) in &facts { div { dt { (term) } dd { (value) } } } }
+            p.command { code { (machine.command) } }
+        }
+        section {
+            h2 { "Over leaving marked regions where they are" }
+            div.figures { @for one in &figures { (figure(one)) } }
+        }
+        section {
+            h2 { "What that takes" }
+            table {
+                thead { tr { th { "mechanism" } th { "calls that are moved" } th { "dedicated cores" } } }
+                tbody {
+                    @for one in &document.mechanisms {
+                        tr {
+                            td { (one.mechanism) }
+                            td { (percent(one.moved).unwrap_or_default()) }
+                            td { (number(one.cores).unwrap_or_default()) }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    let mut sentences: Vec<String> = document.told_partial().into_iter().collect();
+    sentences.push(
+        "`none` leaves marked regions where they are, `offload-paper` is the policy server of paper 001, `offload` tries each program's regions \
+         with and without, and `offload-always` moves all of them."
+            .to_owned(),
+    );
+    let about = ("Dimmer compare", document.scenario.as_str());
+    Ok(page(about, &title(document), &sentences, &main, machine).into_string())
+}
+
+/// The best mechanism in one sentence.
+fn title(document: &Document) -> String {
+    if document.runs == 0 {
+        return "Nothing was complete yet.".to_owned();
+    }
+    let others = document.mechanisms.iter().filter(|one| !one.is_none());
+    let told = others.filter_map(|one| Some((one.mechanism, one.ratio.as_ref()?.median)));
+    match told.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, ratio)| *ratio > 1.001) {
+        Some((mechanism, ratio)) => {
+            let percent = 100.0 * (ratio - 1.0);
+            format!("Under {mechanism} programs get {percent:.1} % more done.")
+        }
+        None => "Programs get most done where regions stay.".to_owned(),
+    }
+}
+
+fn figures(document: &Document) -> Result<Vec<Figure>, DrawError> {
+    let ways = |measured: &dyn Fn(&Compared) -> Option<Measured>| -> Vec<Way> {
+        let way = |one: &Compared| {
+            let Measured { median, ci95, .. } = measured(one)?;
+            Some(Way { name: one.mechanism, ratio: median, ci95 })
+        };
+        document.mechanisms.iter().filter(|one| !one.is_none()).filter_map(way).collect()
+    };
+    let programs = document.mechanisms.first().map(|first| first.programs.as_slice());
+    let programs = programs.unwrap_or_default();
+    let mut figures = Vec::new();
+    if programs.len() > 1 {
+        let ways = ways(&|one| one.ratio);
+        figures.push(plot::ratios("All programs", "how much more they get done", &ways)?);
+    }
+    for (index, program) in programs.iter().enumerate() {
+        let ways = ways(&|one| one.programs[index].ratio);
+        figures.push(plot::ratios(&program.program, "how much more it gets done", &ways)?);
+    }
+    Ok(figures)
+}

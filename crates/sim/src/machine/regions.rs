@@ -1,0 +1,367 @@
+//! Marked regions: a thread that enters one goes to a dedicated core if that is decided, and comes back when it leaves it.
+//!
+//! Paper 001 hands a closure to another thread and waits; here the thread itself goes, which takes the same time and leaves its core
+//! to others meanwhile, as waiting in a futex does (§4.3.2). What a region enters within stays where it is. Each thread is a client of
+//! the policy server of `policy`, which is told of calls and steps in simulated time; clients of one program are told apart
+//! by [`Machine::belongs`].
+
+use dimmer_policy::server::cores::Cores;
+use dimmer_policy::server::decision::Action;
+use dimmer_policy::server::evidence::{Evidence, LEVELS};
+use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, Window};
+
+use super::software::picos;
+use super::{Machine, index};
+use crate::observer::Served;
+use crate::offload::{Decider, Offload};
+use crate::queue::Target;
+use crate::sched::Scheduler as _;
+use crate::{Moment, Observer, PS, SimError};
+
+/// What decides about regions, and what it has decided.
+#[derive(Debug)]
+pub(super) struct Regions {
+    decides: Decides,
+    /// One way (ps).
+    hand_over: Moment,
+    update_calls: u64,
+    is_last_extra: bool,
+    /// Cores that are dedicated, and those that are to be.
+    dedicated: usize,
+    wanted: usize,
+    /// When it is asked next.
+    due: Moment,
+    /// Clients that have not ended.
+    clients: usize,
+    told: Served,
+}
+
+#[derive(Debug)]
+enum Decides {
+    Server(Box<Server>),
+    Always(Cores),
+}
+
+/// What a thread did at a site since it told the server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    told: Moment,
+    window: Window,
+    cycles: [u64; LEVELS],
+    all: u64,
+    is_offloaded: bool,
+}
+
+/// A thread's regions.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Which program it is of.
+    program: u64,
+    is_client: bool,
+    /// Regions that it is within, and the outermost.
+    depth: usize,
+    site: usize,
+    began: Moment,
+    /// While it is on a dedicated core: the CPU that it came from.
+    away: Option<usize>,
+    /// Whether it is being handed over to one.
+    is_handed_over: bool,
+    sites: Vec<Tally>,
+}
+
+impl Calls {
+    /// The thread has run at this level for so long.
+    pub(super) fn ran(&mut self, level: usize, span: Moment) {
+        if let Some(tally) = self.sites.get_mut(self.site).filter(|_| self.depth > 0) {
+            tally.all += span;
+            if let Some(at) = level.checked_sub(1).and_then(|level| tally.cycles.get_mut(level)) {
+                *at += span;
+            }
+            if self.away.is_some() {
+                tally.window.offloaded_ns += span;
+            }
+        }
+    }
+}
+
+impl Regions {
+    pub(super) fn new(offload: &Offload) -> Self {
+        let decides = match &offload.decider {
+            Decider::Server(settings) => {
+                Decides::Server(Box::new(Server::new(settings.clone(), 0)))
+            }
+            Decider::Always(settings) => Decides::Always(Cores::new(*settings, 0)),
+        };
+        Self {
+            decides,
+            hand_over: picos(offload.hand_over_ns),
+            update_calls: offload.update_calls.max(1),
+            is_last_extra: offload.is_last_extra,
+            dedicated: 0,
+            wanted: 0,
+            due: Moment::MAX,
+            clients: 0,
+            told: Served::default(),
+        }
+    }
+
+    /// Steps whoever decides. What there is to tell of it, if that is new.
+    fn step(&mut self, now: Moment) -> Option<Served> {
+        let now_ns = now / PS;
+        let (wanted, wakes, offloaded, threshold) = match &mut self.decides {
+            Decides::Server(server) => {
+                let cores = server.step(now_ns).cores;
+                let threshold = server.thresholds().map(|thresholds| thresholds[LEVELS - 1]);
+                (cores, server.next_wakeup(), server.offloaded(), threshold)
+            }
+            Decides::Always(cores) => {
+                let wanted = cores.step(now_ns, self.clients > 0);
+                (wanted, cores.next_wakeup(), self.clients, None)
+            }
+        };
+        self.wanted = wanted;
+        let wakes = wakes.map_or(Moment::MAX, |ns| ns.saturating_mul(PS));
+        // Cores are dedicated and given back at once, but not while a thread takes its steps.
+        self.due = if wanted == self.dedicated { wakes.max(now + PS) } else { now };
+        // When all have ended nobody is to be waited for.
+        if self.clients == 0 && wanted == self.dedicated {
+            self.due = Moment::MAX;
+        }
+        let served = Served { offloaded, cores: wanted, threshold };
+        (std::mem::replace(&mut self.told, served) != served).then_some(served)
+    }
+}
+
+impl<O: Observer> Machine<O> {
+    /// The thread is of this program: those of one program are decided about together. By itself each is of its own.
+    pub fn belongs(&mut self, thread: usize, program: u64) {
+        if let Some(thread) = self.threads.get_mut(thread) {
+            thread.calls.program = program;
+        }
+    }
+
+    /// Prepares what the settings ask for.
+    pub(super) fn prepare_regions(&mut self) {
+        let Some(regions) = &self.regions else { return };
+        if regions.is_last_extra && self.cores.len() > 1 {
+            let first = (self.cores.len() - 1) * index(self.settings.threads_per_core);
+            let cpus = first..self.cpus();
+            cpus.for_each(|cpu| self.scheduler.dedicate(cpu, true));
+        }
+    }
+
+    /// The thread enters a region: whether it goes elsewhere for that.
+    pub(super) fn enters(&mut self, thread: usize, site: usize, cpu: usize) -> bool {
+        let Some(regions) = &mut self.regions else { return false };
+        let calls = &mut self.threads[thread].calls;
+        calls.depth += 1;
+        if calls.depth > 1 {
+            return false;
+        }
+        if !calls.is_client {
+            calls.is_client = true;
+            regions.clients += 1;
+            if let Decides::Server(server) = &mut regions.decides {
+                server.join(ClientId(thread as u64), ProgramId(calls.program));
+            }
+        }
+        if calls.sites.len() <= site {
+            calls.sites.resize(site + 1, Tally { told: self.now, ..Tally::default() });
+        }
+        (calls.site, calls.began) = (site, self.now);
+        let is_always = matches!(regions.decides, Decides::Always(_));
+        let goes = (is_always || calls.sites[site].is_offloaded) && regions.dedicated > 0;
+        if goes {
+            (calls.away, calls.is_handed_over) = (Some(cpu), true);
+            self.queue.add(self.now, Target::Thread { index: super::short(thread) });
+        }
+        if is_always && regions.due == Moment::MAX {
+            self.steps_server();
+        }
+        goes
+    }
+
+    /// The thread leaves a region: whether it goes back for that.
+    pub(super) fn leaves(&mut self, thread: usize) -> bool {
+        let Some(regions) = &mut self.regions else { return false };
+        let calls = &mut self.threads[thread].calls;
+        calls.depth = calls.depth.saturating_sub(1);
+        if calls.depth > 0 {
+            return false;
+        }
+        let home = calls.away.take();
+        let Some(tally) = calls.sites.get_mut(calls.site) else { return false };
+        let way_back = if home.is_some() { regions.hand_over } else { 0 };
+        tally.window.calls += 1;
+        tally.window.in_region_ns += self.now + way_back - calls.began;
+        tally.window.offloaded_calls += u64::from(home.is_some());
+        let is_due = tally.window.calls >= regions.update_calls;
+        let totals = &mut self.threads[thread].totals;
+        totals.calls += 1;
+        totals.offloaded += u64::from(home.is_some());
+        if let Some(home) = home {
+            let back = self.now.saturating_add(regions.hand_over);
+            self.threads[thread].wakes = Some(back);
+            self.scheduler.comes_home(thread, home);
+            self.queue.add(back, Target::Thread { index: super::short(thread) });
+        }
+        if is_due {
+            self.tells(thread);
+        }
+        home.is_some()
+    }
+
+    /// The thread tells the server what it did at its site, and hears what is decided.
+    fn tells(&mut self, thread: usize) {
+        let Some(regions) = &mut self.regions else { return };
+        let calls = &mut self.threads[thread].calls;
+        let site = calls.site;
+        let Some(tally) = calls.sites.get_mut(site) else { return };
+        let told = std::mem::replace(
+            tally,
+            Tally { told: self.now, is_offloaded: tally.is_offloaded, ..Tally::default() },
+        );
+        let window = Window {
+            span_ns: (self.now - told.told) / PS,
+            in_region_ns: told.window.in_region_ns / PS,
+            offloaded_ns: told.window.offloaded_ns / PS,
+            evidence: Evidence::LicenceCycles { all: told.all, at: told.cycles },
+            ..told.window
+        };
+        let (client, site) = (ClientId(thread as u64), SiteId(site as u64));
+        match &mut regions.decides {
+            Decides::Server(server) => {
+                server.observe(client, site, &window);
+            }
+            Decides::Always(cores) => cores.worked(window.offloaded_ns),
+        }
+        self.steps_server();
+        let Some(regions) = &self.regions else { return };
+        if let Decides::Server(server) = &regions.decides {
+            let calls = &mut self.threads[thread].calls;
+            let decided = server.decision(client, site);
+            if let Some(tally) = calls.sites.get_mut(calls.site) {
+                tally.is_offloaded = decided.is_some_and(|(action, _)| action == Action::Offload);
+            }
+        }
+    }
+
+    /// The thread has finished.
+    pub(super) fn ends(&mut self, thread: usize) {
+        let Some(regions) = &mut self.regions else { return };
+        if std::mem::take(&mut self.threads[thread].calls.is_client) {
+            regions.clients -= 1;
+            if let Decides::Server(server) = &mut regions.decides {
+                server.leave(ClientId(thread as u64));
+            }
+            self.steps_server();
+        }
+    }
+
+    /// Steps whoever decides, and sees to being called again.
+    fn steps_server(&mut self) {
+        let Some(regions) = &mut self.regions else { return };
+        let before = regions.due;
+        let served = regions.step(self.now);
+        if regions.due != before && regions.due < Moment::MAX {
+            self.queue.add(regions.due, Target::Server);
+        }
+        if let Some(served) = served {
+            self.observer.serves(self.now, served);
+        }
+    }
+
+    /// The server is due, if it still is.
+    pub(super) fn serves(&mut self, time: Moment) -> Result<(), SimError> {
+        let is_due = self.regions.as_ref().is_some_and(|regions| regions.due == time);
+        if !is_due {
+            return Ok(());
+        }
+        self.now = time;
+        if let Some(regions) = &mut self.regions {
+            regions.due = Moment::MAX;
+        }
+        self.steps_server();
+        self.dedicates()
+    }
+
+    /// Dedicates as many cores as are wanted, the last ones, or gives some back.
+    fn dedicates(&mut self) -> Result<(), SimError> {
+        let Some(regions) = &mut self.regions else { return Ok(()) };
+        let before = std::mem::replace(&mut regions.dedicated, regions.wanted);
+        let (after, is_last_extra) = (regions.wanted, regions.is_last_extra);
+        let all = self.cores.len();
+        let threads = index(self.settings.threads_per_core);
+        for core in all.saturating_sub(before.max(after))..all.saturating_sub(before.min(after)) {
+            let is_extra = is_last_extra && core + 1 == all;
+            for cpu in core * threads..(core + 1) * threads {
+                self.scheduler.dedicate(cpu, after > before || is_extra);
+            }
+            if after > before {
+                self.clears(core)?;
+            } else {
+                self.fills(core)?;
+            }
+        }
+        if before != after {
+            self.steps_server();
+        }
+        Ok(())
+    }
+
+    /// Threads of their own leave the core.
+    fn clears(&mut self, core: usize) -> Result<(), SimError> {
+        self.advance(core);
+        for slot in 0..self.cores[core].slots.len() {
+            let cpu = self.cpu(core, slot);
+            let is_own = |thread: usize| self.threads[thread].calls.away.is_none();
+            let mut leaving = Vec::new();
+            if self.cores[core].slots[slot].is_some_and(|running| is_own(running.thread))
+                && let Some(running) = self.cores[core].slots[slot].take()
+            {
+                leaving.push(running.thread);
+                self.observer.stops(self.now, core, running.thread);
+                self.threads[running.thread].interrupted = Some(running);
+            }
+            leaving.extend(self.scheduler.clear(cpu));
+            for thread in leaving {
+                self.queue.add(self.now, Target::Thread { index: super::short(thread) });
+            }
+        }
+        self.fills(core)
+    }
+
+    fn fills(&mut self, core: usize) -> Result<(), SimError> {
+        self.advance(core);
+        for slot in 0..self.cores[core].slots.len() {
+            self.fill(core, slot)?;
+        }
+        self.settle(core);
+        Ok(())
+    }
+
+    /// Where a thread that has become ready is to run.
+    pub(super) fn seat(&mut self, thread: usize) -> usize {
+        let is_dedicated = self.regions.as_ref().is_some_and(|regions| regions.dedicated > 0);
+        let this = &mut self.threads[thread];
+        if this.calls.away.is_some() && is_dedicated {
+            return self.scheduler.ready_away(thread);
+        }
+        this.calls.away = None;
+        self.scheduler.ready(thread, this.pinned)
+    }
+
+    /// What it takes a core to take over a thread, which came from another one if it ran before (ps).
+    pub(super) fn taking_over(&mut self, thread: usize, from: Option<usize>, to: usize) -> Moment {
+        let this = &mut self.threads[thread];
+        if std::mem::take(&mut this.calls.is_handed_over) {
+            return self.regions.as_ref().map_or(0, |regions| regions.hand_over);
+        }
+        let cached = this.cached_kib;
+        from.map_or(0, |from| self.moves.take_over(self.place(from).0, to, cached))
+    }
+
+    fn cpus(&self) -> usize {
+        self.cores.len() * index(self.settings.threads_per_core)
+    }
+}
