@@ -5,34 +5,59 @@ use std::collections::{BTreeMap, HashMap};
 use dimmer_policy::server::evidence::Evidence;
 use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
 use dimmer_processor::units::LicenceLevel;
-use dimmer_protocol::{Owned, Sums, Table};
+use dimmer_protocol::{Mapped, Sums, Table};
 
 /// The clock is told by no fewer chains of multiplications than this.
 const LEAST_CLOCKS: u64 = 16;
 
-/// Programs and sites by name, each with a number that is the same in all processes of a program.
+/// Programs and sites by name, each with a number that is the same in all processes of a program. They are forgotten with a program's
+/// last process.
 #[derive(Debug, Default)]
 pub struct Names {
-    programs: HashMap<(u32, String), u64>,
-    sites: HashMap<(u64, String, u32), u64>,
+    programs: HashMap<(u32, String), ProgramId>,
+    known: HashMap<ProgramId, Program>,
+    /// The next number of a program, and of a site.
+    next: (u64, u64),
+}
+
+#[derive(Debug, Default)]
+struct Program {
+    processes: usize,
+    sites: HashMap<(String, u32), SiteId>,
 }
 
 impl Names {
-    /// The number of a user's program.
-    pub fn program(&mut self, user: u32, name: &str) -> ProgramId {
-        let next = self.programs.len() as u64;
-        ProgramId(*self.programs.entry((user, name.to_owned())).or_insert(next))
+    /// A process of a user's program comes.
+    pub fn join(&mut self, user: u32, name: &str) -> ProgramId {
+        let (next, _) = &mut self.next;
+        let id = *self.programs.entry((user, name.to_owned())).or_insert_with(|| {
+            *next += 1;
+            ProgramId(*next)
+        });
+        self.known.entry(id).or_default().processes += 1;
+        id
+    }
+
+    /// A process of a program has gone.
+    pub fn leave(&mut self, user: u32, name: &str) {
+        let key = (user, name.to_owned());
+        let Some(id) = self.programs.get(&key).copied() else { return };
+        let Some(program) = self.known.get_mut(&id) else { return };
+        program.processes -= 1;
+        if program.processes == 0 {
+            self.known.remove(&id);
+            self.programs.remove(&key);
+        }
     }
 
     /// The number of a program's site.
     fn site(&mut self, program: ProgramId, name: &str, line: u32) -> SiteId {
-        let next = self.sites.len() as u64;
-        SiteId(*self.sites.entry((program.0, name.to_owned(), line)).or_insert(next))
-    }
-
-    /// Forgets all names, once nobody is left to bear one.
-    pub fn clear(&mut self) {
-        (self.programs, self.sites) = <(HashMap<_, _>, HashMap<_, _>)>::default();
+        let (_, next) = &mut self.next;
+        let sites = &mut self.known.entry(program).or_default().sites;
+        *sites.entry((name.to_owned(), line)).or_insert_with(|| {
+            *next += 1;
+            SiteId(*next)
+        })
     }
 }
 
@@ -92,7 +117,7 @@ pub struct Client {
     /// The number of that.
     pub program: ProgramId,
     /// Its memory.
-    pub table: Owned<Table>,
+    pub table: Mapped<Table>,
     /// Its sites, by place.
     pub sites: Vec<Site>,
     /// Places by number, for decisions.
@@ -122,7 +147,7 @@ impl Client {
         (process, user): (i32, u32),
         name: String,
         program: ProgramId,
-        table: Owned<Table>,
+        table: Mapped<Table>,
     ) -> Self {
         let (sites, places) = Default::default();
         Self {
@@ -278,6 +303,8 @@ fn whole(value: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use dimmer_protocol::Owned;
+
     use super::*;
 
     const LOOK: Look<'static> = Look {
@@ -291,8 +318,8 @@ mod tests {
 
     fn client() -> (Client, Names) {
         let mut names = Names::default();
-        let table = Owned::<Table>::new().unwrap();
-        let program = names.program(1000, "test");
+        let table = Owned::<Table>::new().unwrap().into_memory();
+        let program = names.join(1000, "test");
         (Client::new(ClientId(1), (77, 1000), "test".into(), program, table), names)
     }
 
@@ -354,17 +381,24 @@ mod tests {
         let (mut one, mut names) = client();
         one.table.add(b"parse", 7);
         one.meet(&mut names, 10);
-        let table = Owned::<Table>::new().unwrap();
+        let table = Owned::<Table>::new().unwrap().into_memory();
         table.add(b"other", 9);
         table.add(b"parse", 7);
-        let program = names.program(1000, "test");
+        let program = names.join(1000, "test");
         let mut two = Client::new(ClientId(2), (78, 1000), "test".into(), program, table);
         two.meet(&mut names, 10);
         assert_eq!(two.sites[1].id, one.sites[0].id);
         assert_eq!(two.places(Some(one.sites[0].id)).collect::<Vec<_>>(), [1]);
         assert_eq!(two.places(None).count(), 2);
         // Another user's is another program.
-        assert_ne!(names.program(1001, "test"), program);
+        assert_ne!(names.join(1001, "test"), program);
+        // With the last process its names are forgotten.
+        names.leave(1000, "test");
+        assert_eq!(names.join(1000, "test"), program);
+        (0..2).for_each(|_| names.leave(1000, "test"));
+        assert_ne!(names.join(1000, "test"), program);
+        names.leave(1000, "unknown");
+        assert!(names.known.len() == 2 && names.known.values().all(|known| known.sites.is_empty()));
     }
 
     #[test]

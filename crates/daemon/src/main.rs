@@ -129,6 +129,11 @@ fn log(arguments: &Arguments) {
 fn tell(server: &Server, socket: &std::path::Path) {
     let found = server.found();
     info!(socket = %socket.display(), "listening");
+    if !rustix::process::geteuid().is_root() && !server.is_inherited() {
+        info!(
+            "programs of this user alone are served; as root, or started by systemd, it serves all"
+        );
+    }
     match &found.no_core {
         Some(why) => info!(why, "no core can be dedicated: all work stays where it is"),
         None => {

@@ -85,8 +85,11 @@ enum Wants {
     Unknown,
     /// Decisions.
     Decisions(Box<Client>),
-    /// To watch.
-    Watch,
+    /// To watch; whether it has asked, and was not answered.
+    Watch {
+        /// Whether.
+        asks: bool,
+    },
     /// To be told every step.
     Record,
 }
@@ -135,6 +138,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Server {
     options: Options,
+    is_inherited: bool,
     found: Found,
     listener: OwnedFd,
     events: OwnedFd,
@@ -148,6 +152,10 @@ pub struct Server {
     names: Names,
     /// How many clients and sites a user has.
     users: HashMap<u32, (usize, usize)>,
+    /// When a user may be told the state again: telling is to take a tenth of the server's time at most.
+    may_ask: HashMap<u32, Instant>,
+    /// How many may be connected: each has a file.
+    most_peers: usize,
     begun: Instant,
     looked: Instant,
     /// How long the chain takes at the highest clock seen last (ticks).
@@ -166,11 +174,12 @@ impl Server {
         let system = |what| {
             move |error: rustix::io::Errno| ServerError::System { what, source: error.into() }
         };
+        let is_inherited = options.inherited.is_some();
         let listener = match options.inherited.take() {
             Some(socket) => socket,
             None => listening::listen(&options.socket)?,
         };
-        listening::allow_many_files();
+        let most_peers = listening::allow_many_files();
         let events =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;
         let wanted = epoll::EventFlags::IN;
@@ -186,6 +195,7 @@ impl Server {
         let policy = new_policy(&options.settings, &found, 0);
         Ok(Self {
             options,
+            is_inherited,
             found,
             listener,
             events,
@@ -197,12 +207,20 @@ impl Server {
             next_peer: FIRST_PEER,
             names: Names::default(),
             users: HashMap::new(),
+            may_ask: HashMap::new(),
+            most_peers,
             begun: now,
             looked: now,
             chain_ticks: None,
             dedicated: 0,
             new_lines: Vec::new(),
         })
+    }
+
+    /// Whether its socket was passed by a service manager, which says who may connect.
+    #[must_use]
+    pub const fn is_inherited(&self) -> bool {
+        self.is_inherited
     }
 
     /// What was found out about the machine.
@@ -238,11 +256,11 @@ impl Server {
             if has_clients && now.duration_since(self.looked) >= self.options.settings.period() {
                 self.look(now);
             }
-            let timeout = has_clients.then(|| {
-                let next = self.looked + self.options.settings.period();
-                let next = renewed.map_or(next, |at| next.min(at + RENEWAL));
-                next.saturating_duration_since(Instant::now())
-            });
+            let told = self.tell_states();
+            let looks = has_clients.then(|| self.looked + self.options.settings.period());
+            let renews = renewed.filter(|_| has_clients).map(|at| at + RENEWAL);
+            let next = [told, looks, renews].into_iter().flatten().min();
+            let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
             events.clear();
             let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
             match epoll::wait(
@@ -279,7 +297,7 @@ impl Server {
             let Ok(who) = sockopt::socket_peercred(&socket) else { continue };
             let guests =
                 self.peers.values().filter(|peer| !matches!(peer.wants, Wants::Decisions(_)));
-            if guests.count() >= GUESTS {
+            if guests.count() >= GUESTS || self.peers.len() >= self.most_peers {
                 continue;
             }
             let number = self.next_peer;
@@ -307,8 +325,8 @@ impl Server {
         let answered = match hello {
             Ok(Hello::Serve { name }) if !is_known => self.serve(number, name),
             Ok(Hello::Watch) if !matches!(peer.wants, Wants::Decisions(_)) => {
-                peer.wants = Wants::Watch;
-                self.tell_state(number)
+                peer.wants = Wants::Watch { asks: true };
+                Ok(())
             }
             Ok(Hello::Record) if !is_known => self.begin_recording(number),
             Ok(_) => Err("asks twice".to_owned()),
@@ -336,7 +354,8 @@ impl Server {
             .map_err(|error| error.to_string())?;
         *clients += 1;
         let id = ClientId(number);
-        let program = self.names.program(peer.user, &name);
+        let table = table.into_memory();
+        let program = self.names.join(peer.user, &name);
         info!(pid = peer.process, uid = peer.user, name, "client");
         self.new_lines.push(Line::Join { client: number, program: program.0, name: name.clone() });
         let who = (peer.process, peer.user);
@@ -358,6 +377,7 @@ impl Server {
         let Wants::Decisions(client) = peer.wants else { return };
         client.table.leave();
         self.policy.leave(client.id);
+        self.names.leave(peer.user, &client.name);
         self.new_lines.push(Line::Leave { client: number });
         if let Some((clients, sites)) = self.users.get_mut(&peer.user) {
             *clients -= 1;
@@ -367,9 +387,6 @@ impl Server {
             }
         }
         info!(pid = client.process, uid = client.user, name = client.name, "client {why}");
-        if self.users.is_empty() {
-            self.names.clear();
-        }
     }
 
     fn clients(&self) -> impl Iterator<Item = &Client> {
@@ -514,7 +531,10 @@ impl Server {
     fn end(&mut self) {
         self.beacon.renew(0);
         self.clients().for_each(|client| client.table.leave());
-        let _ = std::fs::remove_file(&self.options.socket);
+        // What a service manager listens at is its own.
+        if !self.is_inherited {
+            let _ = std::fs::remove_file(&self.options.socket);
+        }
         info!("ended");
     }
 }

@@ -153,7 +153,7 @@ impl Default for Policy {
 
 impl Default for Cores {
     fn default() -> Self {
-        let usual = cores::Settings::of(0);
+        let usual = settings::Settings::usual(0).cores;
         Self {
             list: None,
             // One is what paper 001's prototype has; more is the user's choice.
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!((policy.decides, policy.unit), (usual.decides, usual.unit));
         assert_eq!(policy.cores, cores::Settings { most: 1, ..usual.cores });
         let paper = Settings::parse(
-            "[policy]\nloop = \"thresholds\"\nunit = \"client\"\nmixing = \"sum\"\n",
+            "[policy]\nloop = \"thresholds\"\nunit = \"client\"\nmixing = \"sum\"\n[cores]\nunused_ms = 10000\n",
         );
         assert_eq!(paper.unwrap().policy(8, 1, &[], None), settings::Settings::paper(8));
     }
@@ -454,5 +454,11 @@ mod tests {
         refused("[metrics]\nlisten = \"here\"\n", "127.0.0.1:9466");
         refused("[server\n", "line 1: ");
         assert!(Settings::read(Path::new("/no/such")).is_err());
+    }
+
+    #[test]
+    fn the_file_that_is_installed_says_what_holds_without_it() {
+        let installed = Settings::parse(include_str!("../package/dimmerd.toml")).unwrap();
+        assert_eq!(installed, Settings::default());
     }
 }

@@ -187,10 +187,15 @@ fn regions_move_while_a_server_says_so_and_find_the_next_one() {
 
 #[test]
 fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
+    // Longer, and with other nonsense: `DIMMER_FUZZ_SECONDS=300 cargo test -p dimmer-daemon one_that_lies -- --nocapture`.
+    let seconds = std::env::var("DIMMER_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seed = seconds.map_or(5, |_| fastrand::u64(..));
+    println!("seed {seed}");
+    let seconds: u32 = seconds.unwrap_or(3);
     let server = Server::start(MOVES);
-    let honest = server.client(3000);
-    let end = Instant::now() + Duration::from_millis(2500);
-    let mut chance = fastrand::Rng::with_seed(5);
+    let honest = server.client(seconds * 1000);
+    let end = Instant::now() + Duration::from_secs(seconds.into()) - Duration::from_millis(500);
+    let mut chance = fastrand::Rng::with_seed(seed);
     let (_socket, table) = server.connect("liar");
     let mut dying = server.client(60_000);
     while Instant::now() < end {
@@ -233,7 +238,8 @@ fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
     // What the honest one did is told as it was.
     if let Some(mine) = mine {
         assert_eq!((mine.lies, mine.sites.len()), (0, 1));
-        assert!(mine.sites[0].share <= 1.0 && mine.sites[0].calls_per_s < 1e6, "{mine:#?}");
+        // Of 50 us and more each; how long they take, the few samples of a busy machine tell badly.
+        assert!(mine.sites[0].calls_per_s < 20_000.0, "{mine:#?}");
     }
     let said = said(honest);
     let numbers =

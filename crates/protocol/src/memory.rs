@@ -148,6 +148,14 @@ impl<T: Shareable> Owned<T> {
     }
 }
 
+impl<T: Shareable> Owned<T> {
+    /// The memory alone, once the file was passed.
+    #[must_use]
+    pub fn into_memory(self) -> Mapped<T> {
+        self.memory
+    }
+}
+
 impl<T: Shareable> Deref for Owned<T> {
     type Target = T;
 

@@ -32,9 +32,13 @@ pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
     Ok(listener)
 }
 
-/// As many files as may be: each client has two.
-pub(super) fn allow_many_files() {
+/// Allows as many files as may be; how many peers that is good for, some being left for other uses.
+pub(super) fn allow_many_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    /// The server's own files, what is passed, and those of the metrics.
+    const OTHERS: u64 = 64;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(OTHERS);
+    usize::try_from(most).unwrap_or(usize::MAX).max(1)
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Instant;
 
 use dimmer_protocol::Welcome;
 use tracing::warn;
@@ -12,12 +13,39 @@ use crate::record::{self, Line};
 use crate::state::{self, State};
 
 impl Server {
-    /// Tells one who watches what goes on.
-    pub(super) fn tell_state(&self, number: u64) -> Result<(), String> {
-        let Some(peer) = self.peers.get(&number) else { return Ok(()) };
-        let text =
-            serde_json::to_string(&self.state(peer.user)).map_err(|error| error.to_string())?;
-        tell(&peer.socket, &text).map_err(|error| error.to_string())
+    /// Tells those who have asked what goes on, as far as it is their turn; when it is the next one's.
+    pub(super) fn tell_states(&mut self) -> Option<Instant> {
+        let asks = |peer: &Peer| matches!(peer.wants, Wants::Watch { asks: true });
+        let asking: Vec<(u64, u32)> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| asks(peer))
+            .map(|(number, peer)| (*number, peer.user))
+            .collect();
+        let mut next = None::<Instant>;
+        for (number, user) in asking {
+            let from = self.may_ask.get(&user).copied().filter(|from| Instant::now() < *from);
+            if from.is_some() {
+                next = [next, from].into_iter().flatten().min();
+            } else if let Err(why) = self.tell_state(number) {
+                self.part(number, &why);
+            }
+        }
+        next
+    }
+
+    fn tell_state(&mut self, number: u64) -> Result<(), String> {
+        /// Of the server's time, telling one user takes no more than one part in so many.
+        const PART: u32 = 10;
+        let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
+        peer.wants = Wants::Watch { asks: false };
+        let (begin, user) = (Instant::now(), peer.user);
+        let text = serde_json::to_string(&self.state(user)).map_err(|error| error.to_string())?;
+        let peer = self.peers.get(&number);
+        let told = peer.map_or(Ok(()), |peer| tell(&peer.socket, &text));
+        self.may_ask.retain(|_, from| begin < *from);
+        self.may_ask.insert(user, Instant::now() + begin.elapsed() * PART);
+        told.map_err(|error| error.to_string())
     }
 
     /// All that a user may see: root everything, others their own.
