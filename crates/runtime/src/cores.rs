@@ -49,7 +49,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Cores {
     workers: Vec<Worker>,
-    patience: Patience,
+    pub(crate) patience: Patience,
     forks: u32,
     has_complained: AtomicBool,
 }
@@ -221,7 +221,7 @@ impl Cores {
     }
 
     /// As [`Self::pick`], if nothing of the thread's is under way there.
-    fn lane(&self) -> Option<(&Shared, usize)> {
+    pub(crate) fn lane(&self) -> Option<(&Shared, usize)> {
         self.pick().filter(|(worker, slot)| worker.lane(*slot).word.value() == IDLE)
     }
 

@@ -18,6 +18,7 @@ mod fork;
 mod futex;
 mod job;
 mod lane;
+mod lend;
 mod region;
 mod sanitizer;
 mod settings;
@@ -32,6 +33,7 @@ mod worker;
 
 pub use cores::{Cores, Pending, StartError};
 pub use errno::KeepErrno;
+pub use lend::{leave_lent, unwind_lent};
 pub use region::{Entered, Region, Site, SiteStatistics, sites, ticks_per_ns};
 pub use settings::{CORES, Decision, POLICY, Settings, SettingsError, of_process as settings};
 pub use travel::{Away, CannotTravel, Journey, check as check_travel};

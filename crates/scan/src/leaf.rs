@@ -49,6 +49,29 @@ pub enum Width {
     Bits512,
 }
 
+impl Width {
+    /// In bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::Bits128 => 128,
+            Self::Bits256 => 256,
+            Self::Bits512 => 512,
+        }
+    }
+
+    /// The width of so many bits.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        match bits {
+            128 => Some(Self::Bits128),
+            256 => Some(Self::Bits256),
+            512 => Some(Self::Bits512),
+            _ => None,
+        }
+    }
+}
+
 /// Why a function is not known to be a leaf function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -196,6 +196,7 @@ impl Walk<'_> {
                 state.general[RSP] = moved(frame, 8);
             }
             Code::Retnq => {}
+            _ if instruction.is_string_instruction() => self.string(state, step, &info)?,
             _ if !self.simple(state, step, &info)? => self.any(state, step, &info, &uses)?,
             _ => {}
         }
@@ -282,6 +283,35 @@ impl Walk<'_> {
         Ok(true)
     }
 
+    /// An instruction for strings: it goes along the stack by its registers.
+    fn string(
+        &mut self,
+        state: &mut State,
+        step: &Step,
+        info: &InstructionInfo,
+    ) -> Result<(), NotLeaf> {
+        let at = step.instruction.ip();
+        for memory in info.used_memory() {
+            if let Place::At((base, offset)) = self.place(state, memory, at)?
+                && state.computed(Value::Stack(base, offset)) != Value::Own
+            {
+                return Err(NotLeaf::StackUnknown { at });
+            }
+        }
+        if state.general[usize::from(RAX)].is_of_stack() {
+            return Err(NotLeaf::StackAddress { at });
+        }
+        for used in info.used_registers() {
+            let Some(number) = general_number(used.register()) else { continue };
+            let value = state.general[number as usize];
+            self.use_up(value);
+            if is_written(used.access()) {
+                state.general[number as usize] = state.computed(value);
+            }
+        }
+        Ok(())
+    }
+
     /// Any other instruction.
     fn any(
         &mut self,
@@ -301,8 +331,7 @@ impl Walk<'_> {
             writes_memory |= is_written(memory.access());
             let Place::At(place) = self.place(state, memory, at)? else { continue };
             let size = i64::try_from(memory.memory_size().size()).unwrap_or_default();
-            // Strings move their registers along the stack.
-            if size == 0 || instruction.is_string_instruction() {
+            if size == 0 {
                 return Err(NotLeaf::StackUnknown { at });
             }
             self.check(place, size, at)?;
