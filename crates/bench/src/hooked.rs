@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use dimmer_hook::{CannotMove, HookError, Hooks, Ledger, LedgerError, Mover, SIGNALS_ARE_RIGHT};
+use dimmer_hook::{
+    CannotMove, HookError, Hooks, LeafCall, LeafEnd, Ledger, LedgerError, Mover, SIGNALS_ARE_RIGHT,
+};
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::units::CpuId;
 use dimmer_runtime::{CannotTravel, Cores, StartError, check_travel};
 
-/// Calls that are measured.
-const CALLS: usize = 2000;
+/// Calls of each kind that are measured.
+pub const CALLS: usize = 2000;
 
 /// Why calls cannot be moved here.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +43,7 @@ pub enum HookedError {
 }
 
 /// How calls move within this process.
-const MOVER: Mover = Mover { leave, come_home, cut_short, end_at_home };
+const MOVER: Mover = Mover { leave, come_home, cut_short, end_at_home, lend, unwind_lent };
 
 extern "C" fn leave() -> bool {
     dimmer_runtime::leave_home()
@@ -59,12 +61,29 @@ extern "C" fn end_at_home() -> u64 {
     dimmer_runtime::end_at_home().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
-/// Dedicates these cores for the rest of this process's life, keeps it off them, and times moved calls that do nothing (ns
-/// each). Takes some milliseconds. To be called once.
+fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
+    dimmer_runtime::dedicated()?.lend(move || call.make()).ok()
+}
+
+extern "C" fn unwind_lent() {
+    dimmer_runtime::unwind_lent();
+}
+
+/// What moved calls take that do nothing (ns each).
+#[derive(Clone, Debug, Default)]
+pub struct RoundTrips {
+    /// Moved with their thread.
+    pub moved: Samples,
+    /// Of leaf functions, lent.
+    pub lent: Samples,
+}
+
+/// Dedicates these cores for the rest of this process's life, keeps it off them, and times moved calls that do nothing, of
+/// both kinds in turn. Takes some milliseconds. To be called once.
 ///
 /// # Errors
 /// [`HookedError`].
-pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<Samples, HookedError> {
+pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, HookedError> {
     check_travel()?;
     let cores = Cores::start(root, cpus)?;
     let mut rest = affinity::allowed()?;
@@ -75,5 +94,8 @@ pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<Samples, HookedError> 
     let mut hooks = Hooks::new(Ledger::create(directory.path())?, BTreeSet::new(), None);
     hooks.move_by(MOVER, false)?;
     let took = hooks.trial_moved(CALLS)?;
-    Ok(took.into_iter().collect())
+    Ok(RoundTrips {
+        moved: took.iter().map(|trip| trip.moved_ns).collect(),
+        lent: took.iter().map(|trip| trip.lent_ns).collect(),
+    })
 }

@@ -10,8 +10,8 @@ use dimmer_narrow::Width;
 use dimmer_processor::class::InstructionClass;
 
 pub(crate) use bench::{
-    Bench, BenchDaemon, BenchHook, BenchMoves, BenchNginx, BenchProgram, BenchServer, Neighbour,
-    Tls,
+    Bench, BenchDaemon, BenchHook, BenchMoves, BenchNginx, BenchOffload, BenchProgram, BenchServer,
+    Neighbour, Tls,
 };
 
 /// Makes mixed workloads run at the frequency and on the core that each phase of their code
@@ -255,6 +255,9 @@ pub(crate) enum Mechanism {
     Narrow,
     /// Has calls run on a dedicated core: the caller's thread goes there, with its stack, and comes back.
     Borrow,
+    /// Has calls of leaf functions run on a dedicated core, while their threads wait: only registers travel, which takes a fraction of
+    /// the time.
+    Offload,
 }
 
 #[derive(Args, Debug)]
@@ -267,15 +270,17 @@ Examples:
   dimmer run --mechanism narrow -- openssl speed -seconds 2 -evp chacha20-poly1305
   dimmer run --mechanism narrow --width 128 --only glibc,cpuid -- ./server
   dimmer run --mechanism borrow --hook EVP_EncryptUpdate --cores 3 -- ./server
+  dimmer run --mechanism offload --hook ChaCha20_avx512 -- ./server
   dimmer observe -- dimmer run --mechanism narrow -- python3 job.py    # is anything wide left?")]
 pub(crate) struct Run {
-    /// How; both can be had at once.
+    /// How; several can be had at once. With offload and borrow, calls go with their thread where the function is no leaf function.
     #[arg(long, value_enum, value_name = "MECHANISM,...", value_delimiter = ',', required = true)]
     pub(crate) mechanism: Vec<Mechanism>,
 
     /// The functions whose calls are moved: by symbol, as `dimmer scan` shows them, or by a library and the address of an entry
     /// in it, as in `libcrypto.so.3:0x1a2b0`. Calls that are over before they would have travelled stay. `auto`, and without this: the
-    /// outermost functions around wide-vector code, where moving takes less than the code costs what comes after it.
+    /// outermost functions around wide-vector code (to offload: the functions with that code), where moving takes less than the code
+    /// costs what comes after it.
     #[arg(long, value_name = "auto|NAME|LIBRARY:OFFSET", value_delimiter = ',')]
     pub(crate) hook: Vec<String>,
 

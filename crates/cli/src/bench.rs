@@ -4,6 +4,7 @@ mod daemon;
 mod hook;
 mod moves;
 mod nginx;
+mod offload;
 mod primesieve;
 mod program;
 mod server;
@@ -31,6 +32,7 @@ pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Hook(arguments) => hook::run(arguments),
         Bench::Handoff(arguments) => moves::run(root, arguments, Way::Offload),
         Bench::Borrow(arguments) => moves::run(root, arguments, Way::Borrow),
+        Bench::Offload(arguments) => offload::run(root, arguments),
         Bench::Migrate(arguments) => moves::run(root, arguments, Way::Migrate),
         Bench::Region(arguments) => moves::region(arguments),
         Bench::Primesieve(arguments) => primesieve::run(root, arguments),

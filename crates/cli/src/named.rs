@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use dimmer_hook::is_own_ground;
+use dimmer_hook::{PlannedEntry, is_own_ground};
 use dimmer_host::root::Root;
 use tempfile::TempDir;
 
@@ -56,12 +56,21 @@ pub(crate) struct Planned {
     pub(crate) file: PathBuf,
     /// As `dimmer scan` shows it.
     pub(crate) title: String,
-    /// Its entries: addresses in the file, and how many bytes a jump displaces there.
-    pub(crate) entries: Vec<(u64, u8)>,
+    /// Its entries.
+    pub(crate) entries: Vec<PlannedEntry>,
 }
 
 /// Plans by which these functions are hooked.
 pub(crate) fn plans(program: &launch::Program, wanted: &[Wanted]) -> anyhow::Result<Plans> {
+    let (functions, files) = find(program, wanted)?;
+    Plans::write(files.iter().map(PathBuf::as_path), functions)
+}
+
+/// These functions, and the files of which nothing else is to be hooked.
+pub(crate) fn find(
+    program: &launch::Program,
+    wanted: &[Wanted],
+) -> anyhow::Result<(Vec<Planned>, Vec<PathBuf>)> {
     let mut files: Vec<(PathBuf, FileScan)> = Vec::new();
     let mut add = |file: &Path| {
         let Ok(file) = file.canonicalize() else { return };
@@ -97,8 +106,8 @@ pub(crate) fn plans(program: &launch::Program, wanted: &[Wanted]) -> anyhow::Res
         functions.values().map(planned).collect()
     };
     let functions = chosen.iter().flat_map(planned).collect();
-    let hookable = files.iter().filter(|(_, scan)| !is_own(scan));
-    Plans::write(hookable.map(|(file, _)| file.as_path()), functions)
+    let hookable = files.into_iter().filter(|(_, scan)| !is_own(scan));
+    Ok((functions, hookable.map(|(file, _)| file).collect()))
 }
 
 impl Plans {
@@ -213,11 +222,11 @@ fn why_not(scan: &FileScan, function: &WideFunction) -> Option<String> {
     Some(function.unhookable_why.clone().unwrap_or_default())
 }
 
-/// The entries of a function that can be hooked, and how many bytes each takes.
-fn entries(function: &WideFunction) -> impl Iterator<Item = (u64, u8)> + '_ {
+/// The entries of a function that can be hooked.
+fn entries(function: &WideFunction) -> impl Iterator<Item = PlannedEntry> + '_ {
     let inner = function.entries.iter().map(|entry| (entry.address, entry.hook_bytes));
     let all = [(function.address, function.hook_bytes)].into_iter().chain(inner);
-    all.filter_map(|(address, bytes)| Some((address, bytes?)))
+    all.filter_map(|(address, bytes)| Some(PlannedEntry::new(address, bytes?)))
 }
 
 /// The names that are most like this one, the best first; none that have little in common with it.

@@ -1,10 +1,13 @@
 //! `dimmer run`: runs a program that nobody changed, so that its wide-vector code costs less.
 
 mod borrow;
+mod leaves;
 mod narrow;
 mod outermost;
 
 use std::process::{Command, ExitCode};
+
+pub(crate) use borrow::cores;
 
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
@@ -16,8 +19,12 @@ use crate::{bad_input, launch};
 pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let has = |mechanism| arguments.mechanism.contains(&mechanism);
     let is_set = [!arguments.hook.is_empty(), arguments.cores.is_some(), arguments.model.is_some()];
-    if is_set.contains(&true) && !has(Mechanism::Borrow) {
-        return Err(bad_input("--hook, --cores and --model are for --mechanism borrow"));
+    let how = How { borrows: has(Mechanism::Borrow), offloads: has(Mechanism::Offload) };
+    let moves = how.borrows || how.offloads;
+    if is_set.contains(&true) && !moves {
+        return Err(bad_input(
+            "--hook, --cores and --model are for --mechanism borrow and offload",
+        ));
     }
     let program = launch::Program::find(&arguments.command)?;
     program.takes_library().map_err(bad_input)?;
@@ -26,9 +33,8 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     if has(Mechanism::Narrow) {
         narrow::prepare(arguments, &program, &mut command)?;
     }
-    let borrows = has(Mechanism::Borrow);
-    let mut borrowing = borrows
-        .then(|| borrow::Borrowing::prepare(root, arguments, &program, &mut command))
+    let mut borrowing = moves
+        .then(|| borrow::Borrowing::prepare(root, arguments, how, &program, &mut command))
         .transpose()?
         .flatten();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
@@ -39,6 +45,26 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
         eprint!("{}", borrowing.finish()?);
     }
     Ok(launch::exit_code(status))
+}
+
+/// How calls get to other cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct How {
+    /// With their thread.
+    borrows: bool,
+    /// Those of leaf functions by themselves.
+    offloads: bool,
+}
+
+impl How {
+    /// As messages call it.
+    const fn name(self) -> &'static str {
+        match (self.offloads, self.borrows) {
+            (true, true) => "Offload, borrow",
+            (true, false) => "Offload",
+            _ => "Borrow",
+        }
+    }
 }
 
 /// Has the loader put Dimmer's library into the program.

@@ -18,8 +18,9 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
-use crate::rows;
+use crate::offload::{LeafCall, LeafEnd};
 use crate::swap::{AWAY, COUNTED_AT, ROW_BYTES, ROWS, STAYS, WINDOW, thread_offset};
+use crate::{offload, registers, rows};
 
 /// How the calling thread gets to another core and back.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,10 @@ pub struct Mover {
     pub cut_short: extern "C" fn(),
     /// Called where a call ends that was cut short; which signals to block from then on.
     pub end_at_home: extern "C" fn() -> u64,
+    /// Makes a call of a leaf function on another core while the thread waits where it is; `None` if it cannot.
+    pub lend: fn(LeafCall<'_>) -> Option<LeafEnd>,
+    /// Called when the thread is unwound through that wait: waits for the call to end.
+    pub unwind_lent: extern "C" fn(),
 }
 
 /// Instead of a mask of signals: the one in force is to stay.
@@ -69,15 +74,8 @@ static STATE: State = State {
 
 const _: () = assert!(offset_of!(State, leave) == 0 && offset_of!(State, has_avx) == 16);
 
-/// Parts of the processor's state that travel: x87, SSE, AVX, the masks and both parts of AVX-512, protection keys (Intel SDM,
-/// vol. 1, §13.1). What the processor lacks it leaves out.
-const TRAVELLING: u64 = 0b10_1110_0111;
-
 /// Parts that do not: who has configured tiles stays.
 const TILES: u64 = 3 << 17;
-
-/// Room for all that travels: the old part and the head, AVX, masks, the upper halves of 16 registers, 16 more, keys (as above).
-const STATE_BYTES: u64 = 576 + 256 + 64 + 512 + 1024 + 64;
 
 // Both are looked at as one.
 const _: () = assert!(STAYS == AWAY + 4);
@@ -101,31 +99,6 @@ global_asm!(
     ".irp register, r10, r9, r8, rdi, rsi, rbx, rdx, rcx, rax",
     "dimmer_away_pop \\register",
     ".endr",
-    ".endm",
-    // Puts the processor's state below the stack pointer, and leaves the registers as compiled code expects them.
-    ".macro dimmer_away_pack",
-    "sub rsp, {state_bytes}",
-    "and rsp, -64",
-    "xor eax, eax",
-    ".irp at, 512, 520, 528, 536, 544, 552, 560, 568",
-    "mov [rsp + \\at], rax",
-    ".endr",
-    "mov eax, {travelling}",
-    "xor edx, edx",
-    "xsavec [rsp]",
-    "test byte ptr [rsp + 512], 1",
-    "jz 98f",
-    "fninit",
-    "98:",
-    "cmp dword ptr [rip + {state} + 16], 0",
-    "je 98f",
-    "vzeroupper",
-    "98:",
-    ".endm",
-    ".macro dimmer_away_unpack",
-    "mov eax, {travelling}",
-    "xor edx, edx",
-    "xrstor [rsp]",
     ".endm",
     ".text",
     ".p2align 6",
@@ -179,10 +152,10 @@ global_asm!(
     "mov [rdi + 24], rdx",
     "mov rbx, rsp",
     ".cfi_def_cfa rbx, 104",
-    "dimmer_away_pack",
+    registers::pack!(),
     "call [rip + {state}]",
     "movzx ecx, al",
-    "dimmer_away_unpack",
+    registers::unpack!(),
     "mov rsp, rbx",
     ".cfi_def_cfa rsp, 104",
     "test ecx, ecx",
@@ -251,10 +224,10 @@ global_asm!(
     // rsp = C-104.
     "mov rbx, rsp",
     ".cfi_def_cfa rbx, 104",
-    "dimmer_away_pack",
+    registers::pack!(),
     "call {home}",
     "mov [rbx + 88], rax",
-    "dimmer_away_unpack",
+    registers::unpack!(),
     "mov rsp, rbx",
     ".cfi_def_cfa rsp, 104",
     "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
@@ -333,8 +306,8 @@ global_asm!(
     records = const RECORDS,
     away_call = const AWAY_CALL,
     away = const AWAY,
-    travelling = const TRAVELLING,
-    state_bytes = const STATE_BYTES,
+    travelling = const registers::TRAVELLING,
+    state_bytes = const registers::STATE_BYTES,
     tiles = const TILES,
     rows = const ROWS,
     window = const WINDOW,
@@ -374,6 +347,7 @@ pub(crate) fn prepare(mover: Mover) -> Result<(), CannotMove> {
     STATE.cut_short.store(mover.cut_short as *mut (), Ordering::Relaxed);
     STATE.end_at_home.store(mover.end_at_home as *mut (), Ordering::Relaxed);
     STATE.has_avx.store(enabled >> 2 & 1, Ordering::Relaxed);
+    offload::prepare(mover, enabled);
     Ok(())
 }
 

@@ -13,10 +13,11 @@ use rustix::mm::MprotectFlags;
 
 use crate::arena::Arena;
 use crate::away::{self, CannotMove, Mover};
-use crate::entry::{self, Moving, Place, Stub};
+use crate::entry::{self as stub, Moving, Place, Stub};
 use crate::ledger::{Ledger, LedgerError};
 use crate::objects::Loaded;
-use crate::plan::Plan;
+use crate::offload::{self, Passed};
+use crate::plan::{Plan, PlannedEntry};
 use crate::swap::{self, Site};
 
 /// Bytes of a stub, at most: some 40 to count, and the displaced instructions, of 19 bytes at most, some of which
@@ -31,6 +32,12 @@ const RARE_BYTES: usize = 64;
 
 /// Where the address of the code for moved calls is, from the begin of the stubs' memory.
 const AWAY_AT: usize = 8;
+
+/// Likewise, for calls of leaf functions.
+const OFFLOAD_AT: usize = 16;
+
+/// Bytes of these addresses, and of the one before them.
+const ADDRESS_BYTES: usize = 24;
 
 const PAGE: u64 = 4096;
 
@@ -130,13 +137,13 @@ impl Hooks {
         }
         let bytes = fs::read(&loaded.path).map_err(HookError::Read)?;
         let code = Code::read(&bytes)?;
-        let entry = |(address, displaced): &(u64, u8)| {
-            let head = code.at(*address)?.get(..usize::from(*displaced))?;
+        let entry = |entry: &PlannedEntry| {
+            let head = code.at(entry.address)?.get(..usize::from(entry.displaced))?;
             // SAFETY: the loader mapped the file's code there, readable.
-            let is_same = unsafe { holds(loaded.base + address, head) };
-            is_same.then_some((*address, head))
+            let is_same = unsafe { holds(loaded.base + entry.address, head) };
+            is_same.then_some((*entry, head))
         };
-        let entries: Vec<(u64, &[u8])> = plan.entries.iter().filter_map(entry).collect();
+        let entries: Vec<(PlannedEntry, &[u8])> = plan.entries.iter().filter_map(entry).collect();
         // SAFETY: as promised to this function; the heads are those of functions that can be hooked.
         let failed = unsafe { self.patch(object, loaded.base, &entries)? };
         let different = plan.entries.len() - entries.len();
@@ -151,8 +158,7 @@ impl Hooks {
         Ok(())
     }
 
-    /// Puts jumps over entries, given by address in the file and the bytes to displace; how many it had
-    /// to leave out.
+    /// Puts jumps over entries, given with the bytes to displace; how many it had to leave out.
     ///
     /// # Safety
     /// As [`Hooks::take`], and the entries must be such that `dimmer_scan` says can be hooked.
@@ -160,25 +166,27 @@ impl Hooks {
         &self,
         object: usize,
         base: u64,
-        entries: &[(u64, &[u8])],
+        entries: &[(PlannedEntry, &[u8])],
     ) -> Result<usize, HookError> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(0) };
-        let code = base + first.0..base + last.0;
+        let code = base + first.0.address..base + last.0.address;
         let memory = |what| move |source| HookError::Memory { what, source };
-        // The addresses of the code for timed calls and for moved ones come first, then what is rarely executed, then stubs.
-        let stubs_at = (16 + entries.len() * RARE_BYTES).next_multiple_of(LINE);
+        // The addresses of the code for timed calls and for moved ones of both kinds come first, then what is rarely executed, then stubs.
+        let stubs_at = (ADDRESS_BYTES + entries.len() * RARE_BYTES).next_multiple_of(LINE);
         let mut arena = Arena::near(&code, stubs_at + entries.len() * STUB_BYTES)
             .map_err(memory("map memory near the code"))?;
-        let (mut rare_used, mut used) = (16, stubs_at);
+        let (mut rare_used, mut used) = (ADDRESS_BYTES, stubs_at);
         let mut is_written = arena.write(0, &swap::slow().to_le_bytes());
         is_written &= arena.write(AWAY_AT, &away::away().to_le_bytes());
+        is_written &= arena.write(OFFLOAD_AT, &offload::offload().to_le_bytes());
         let mut patches = Vec::with_capacity(entries.len());
         let records: &mut [Site] =
-            entries.iter().map(|_| Site { number: 0, body: 0 }).collect::<Vec<_>>().leak();
+            entries.iter().map(|_| Site::default()).collect::<Vec<_>>().leak();
         let thread = swap::thread_offset();
-        for ((address, head), record) in entries.iter().zip(records) {
-            let function = base + address;
-            record.number = self.ledger.add_site(object, *address)?;
+        for ((entry, head), record) in entries.iter().zip(records) {
+            let function = base + entry.address;
+            record.number = self.ledger.add_site(object, entry.address)?;
+            record.passed = entry.leaf.as_ref().map(Passed::new).unwrap_or_default();
             if self.moves == Some(true) {
                 self.ledger.decide(record.number as usize, true);
             }
@@ -191,11 +199,12 @@ impl Hooks {
                 slow_at: arena.address(),
                 moving: self.moves.map(|_| Moving {
                     decision: self.ledger.decision_at(record.number),
-                    away_at: arena.address() + AWAY_AT as u64,
+                    away_at: arena.address()
+                        + if entry.leaf.is_some() { OFFLOAD_AT } else { AWAY_AT } as u64,
                 }),
                 thread,
             };
-            let Some(stub) = entry::build(head, &place) else { continue };
+            let Some(stub) = stub::build(head, &place) else { continue };
             record.body = place.stub + stub.body as u64;
             is_written &= arena.write(used, &stub.code) && arena.write(rare_used, &stub.rare);
             is_written &= stub.rare.len() <= RARE_BYTES;

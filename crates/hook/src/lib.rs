@@ -13,7 +13,9 @@ mod entry;
 mod hooks;
 mod ledger;
 mod objects;
+mod offload;
 mod plan;
+mod registers;
 mod rows;
 mod swap;
 mod trial;
@@ -22,9 +24,10 @@ pub use away::{CannotMove, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
 pub use hooks::{HookError, Hooks};
 pub use ledger::{Ledger, LedgerError, Object, SiteEntry, Thread, TimedCall};
 pub use objects::{Loaded, Objects};
-pub use plan::{is_own_ground, keep_plan};
+pub use offload::{LeafCall, LeafEnd};
+pub use plan::{PlannedEntry, is_own_ground, keep_plan};
 pub use swap::forget_thread;
-pub use trial::{OWN_FILE, Overhead, Round};
+pub use trial::{OWN_FILE, Overhead, Round, Trip};
 
 /// The environment variable that names the directory to make the ledger in.
 pub const DIRECTORY: &str = "DIMMER_LEDGERS";

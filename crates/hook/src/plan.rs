@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use dimmer_processor::class::InstructionClass;
-use dimmer_scan::{Function, Scan};
+use dimmer_scan::{Function, Leaf, Scan, Width};
 
 use crate::hooks::HookError;
 
@@ -26,22 +26,66 @@ pub fn is_own_ground(soname: &str) -> bool {
     OWN_GROUND.iter().any(|own| soname.starts_with(own))
 }
 
-/// Has processes that look in `directory` hook these entries of a file, and no others. Each is an address in the file and how
-/// many bytes the jump displaces, as `dimmer_scan` says.
+/// An entry to hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedEntry {
+    /// Its address in the file.
+    pub address: u64,
+    /// How many bytes from there on are displaced, the landing pad's included, as `dimmer_scan` says.
+    pub displaced: u8,
+    /// What travels where its calls are lent to another core rather than moved with their thread.
+    pub leaf: Option<Leaf>,
+}
+
+impl PlannedEntry {
+    /// An entry that is hooked as `dimmer_scan` says, whose calls go with their thread if they are moved.
+    #[must_use]
+    pub const fn new(address: u64, displaced: u8) -> Self {
+        Self { address, displaced, leaf: None }
+    }
+
+    fn write(&self) -> String {
+        let Self { address, displaced, leaf } = self;
+        let Some(leaf) = leaf else { return format!("{address:x} {displaced}") };
+        let Leaf { reads_general, reads_vectors, returns_general, returns_vectors } = leaf;
+        let width = returns_vectors.map_or(0, Width::bits);
+        format!(
+            "{address:x} {displaced} {reads_general:x} {reads_vectors:x} {returns_general:x} {width}"
+        )
+    }
+
+    fn read(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        let displaced = words.next()?.parse().ok()?;
+        let Some(reads_general) = words.next() else { return Some(Self::new(address, displaced)) };
+        let leaf = Leaf {
+            reads_general: u16::from_str_radix(reads_general, 16).ok()?,
+            reads_vectors: u64::from_str_radix(words.next()?, 16).ok()?,
+            returns_general: u16::from_str_radix(words.next()?, 16).ok()?,
+            returns_vectors: match words.next()? {
+                "0" => None,
+                bits => Some(Width::from_bits(bits.parse().ok()?)?),
+            },
+        };
+        Some(Self { address, displaced, leaf: Some(leaf) })
+    }
+}
+
+/// Has processes that look in `directory` hook these entries of a file, and no others.
 ///
 /// # Errors
 /// If the file is not there, or nothing can be written.
-pub fn keep_plan(file: &Path, mut entries: Vec<(u64, u8)>, directory: &Path) -> io::Result<()> {
-    entries.sort_unstable();
+pub fn keep_plan(file: &Path, mut entries: Vec<PlannedEntry>, directory: &Path) -> io::Result<()> {
+    entries.sort_unstable_by_key(|entry| entry.address);
     replace(&kept_at(file, directory)?, &Plan { entries }.write())
 }
 
 /// What to hook of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The address in the file of each entry that can be hooked, at the begin of a function or inside, and how many bytes
-    /// from there on are displaced, the landing pad's included; by address.
-    pub(crate) entries: Vec<(u64, u8)>,
+    /// Each entry that is hooked, at the begin of a function or inside; by address.
+    pub(crate) entries: Vec<PlannedEntry>,
 }
 
 impl Plan {
@@ -76,15 +120,20 @@ impl Plan {
         let is_wide =
             |function: &&Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
         let wide = scan.functions.iter().filter(is_wide);
-        Self { entries: wide.flat_map(Function::hookable_entries).collect() }
+        let entries = wide.flat_map(Function::hookable_entries);
+        Self {
+            entries: entries
+                .map(|(address, displaced)| PlannedEntry::new(address, displaced))
+                .collect(),
+        }
     }
 
     /// A line for each entry; a last one, so that a file cut short is known.
     fn write(&self) -> String {
         let mut text = String::new();
-        for (address, displaced) in &self.entries {
+        for entry in &self.entries {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{address:x} {displaced}");
+            let _ = writeln!(text, "{}", entry.write());
         }
         text.push_str(END);
         text
@@ -92,11 +141,7 @@ impl Plan {
 
     fn read(text: &str) -> Option<Self> {
         let lines = text.strip_suffix(END)?.lines();
-        let entry = |line: &str| {
-            let (address, displaced) = line.split_once(' ')?;
-            Some((u64::from_str_radix(address, 16).ok()?, displaced.parse().ok()?))
-        };
-        Some(Self { entries: lines.map(entry).collect::<Option<_>>()? })
+        Some(Self { entries: lines.map(PlannedEntry::read).collect::<Option<_>>()? })
     }
 }
 
@@ -123,7 +168,19 @@ mod tests {
 
     #[test]
     fn plan_is_read_as_it_was_written() {
-        let plan = Plan { entries: vec![(0x1000, 5), (0xffff_ffff_1040, 23)] };
+        let leaf = Leaf {
+            reads_general: 0xc6,
+            reads_vectors: 6,
+            returns_general: 1,
+            returns_vectors: Some(Width::Bits256),
+        };
+        let plan = Plan {
+            entries: vec![
+                PlannedEntry::new(0x1000, 5),
+                PlannedEntry { leaf: Some(leaf), ..PlannedEntry::new(0x2000, 6) },
+                PlannedEntry::new(0xffff_ffff_1040, 23),
+            ],
+        };
         assert_eq!(Plan::read(&plan.write()), Some(plan.clone()));
         assert_eq!(Plan::read(&plan.write()[..9]), None);
         assert_eq!(Plan::read("x\nend\n"), None);

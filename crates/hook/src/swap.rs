@@ -33,6 +33,7 @@ use crate::ledger::{
     COUNTERS, DROPPED, GOES_ON_SHIFT, HEAD, NEXT_SLOT, PERIOD, PID, RECORD_BYTES, RECORDS, RING,
     SLOT_BYTES, SLOTS, SLOTS_AT, TAIL, TID,
 };
+use crate::offload::Passed;
 use crate::rows;
 
 /// Rows of the table of return addresses; the unwinding record below has the number less one as well.
@@ -88,13 +89,15 @@ const _: () = assert!(NEXT == COUNTDOWN + 4);
 const _: () = assert!(ROWS == 0x1000 && ROW_BYTES == 1 << 6 && RECORD_BYTES == 1 << 5);
 
 /// What the stub hands over: where a call came from and where it is to go.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Site {
     /// The number in the ledger.
     pub(crate) number: u32,
     /// Where the displaced instructions of the entry lie.
     pub(crate) body: u64,
+    /// Of a leaf function, what travels.
+    pub(crate) passed: Passed,
 }
 
 global_asm!(

@@ -5,8 +5,11 @@ use std::arch::global_asm;
 use std::path::Path;
 use std::time::Instant;
 
+use dimmer_scan::Leaf;
+
 use crate::hooks::{HookError, Hooks};
 use crate::ledger::Thread;
+use crate::plan::PlannedEntry;
 
 // On pages of their own: those are not executable while the entry is patched.
 global_asm!(
@@ -26,6 +29,14 @@ global_asm!(
     "dimmer_hook_hooked:",
     ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
     "ret",
+    // Hooked as a leaf function; 64 bytes behind the one before.
+    ".p2align 6",
+    ".hidden dimmer_hook_lent",
+    ".globl dimmer_hook_lent",
+    ".type dimmer_hook_lent,@function",
+    "dimmer_hook_lent:",
+    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+    "ret",
     ".p2align 12",
     ".text",
 );
@@ -33,6 +44,7 @@ global_asm!(
 unsafe extern "C" {
     fn dimmer_hook_plain();
     fn dimmer_hook_hooked();
+    fn dimmer_hook_lent();
 }
 
 /// The name in the ledger of the file with the functions above.
@@ -40,6 +52,21 @@ pub const OWN_FILE: &str = "[dimmer]";
 
 /// The first instruction of each function above.
 const HEAD: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+/// The hooked ones, as from the first of them. The second needs no registers of its caller's.
+const OWN: [PlannedEntry; 2] = [
+    PlannedEntry::new(0, 5),
+    PlannedEntry {
+        address: 64,
+        displaced: 5,
+        leaf: Some(Leaf {
+            reads_general: 0,
+            reads_vectors: 0,
+            returns_general: 0,
+            returns_vectors: None,
+        }),
+    },
+];
 
 /// Calls that are only counted, and how often it is measured what they take.
 const COUNTED: u32 = 1000;
@@ -132,33 +159,40 @@ impl Hooks {
         Ok((0..rounds).map(round).collect())
     }
 
-    /// Measures what calls take that are moved there and back and do nothing there (ns each), once [`Hooks::move_by`] has said how.
+    /// Measures what calls take that are moved there and back and do nothing there (ns each), once [`Hooks::move_by`] has said how:
+    /// moved with their thread, and lent, in turn.
     ///
     /// # Errors
     /// If no function of this crate can be hooked.
-    pub fn trial_moved(&self, calls: usize) -> Result<Vec<f64>, HookError> {
+    pub fn trial_moved(&self, calls: usize) -> Result<Vec<Trip>, HookError> {
         self.hook_own()?;
         // The thread's first call claims its slot.
         call_hooked(1);
-        self.ledger().decide(self.last_site(), true);
-        let took = (0..calls).map(|_| per_call(1, || call_hooked(1))).collect();
-        self.ledger().decide(self.last_site(), false);
+        self.decide_own(true);
+        let trip =
+            |_| Trip { moved_ns: per_call(1, || call_hooked(1)), lent_ns: per_call(1, call_lent) };
+        let took = (0..calls).map(trip).collect();
+        self.decide_own(false);
         Ok(took)
     }
 
     fn hook_own(&self) -> Result<(), HookError> {
         let base = dimmer_hook_hooked as *const () as u64;
         let object = self.ledger().add_object(base, Path::new(OWN_FILE))?;
-        // SAFETY: the function is on pages of its own, begins with a whole instruction of five bytes, and
-        // nobody calls it meanwhile.
-        unsafe { self.patch(object, base, &[(0, &HEAD)]) }?;
-        // Where it is hooked, it is measured where it is.
-        self.ledger().decide(self.last_site(), false);
+        let entries = OWN.map(|entry| (entry, &HEAD[..]));
+        // SAFETY: the functions are on pages of their own, begin with a whole instruction of five bytes, and
+        // nobody calls them meanwhile.
+        unsafe { self.patch(object, base, &entries) }?;
+        // Where they are hooked, they are measured where they are.
+        self.decide_own(false);
         Ok(())
     }
 
-    fn last_site(&self) -> usize {
-        self.ledger().sites().len().saturating_sub(1)
+    /// Decides on the functions that [`Self::hook_own`] has hooked last.
+    fn decide_own(&self, is_moved: bool) {
+        let sites = self.ledger().sites().len();
+        (sites.saturating_sub(OWN.len())..sites)
+            .for_each(|site| self.ledger().decide(site, is_moved));
     }
 
     fn own_thread(&self) -> Option<Thread<'_>> {
@@ -183,6 +217,15 @@ pub struct Round {
     pub timed_ns: f64,
 }
 
+/// What two calls took that did nothing (ns).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trip {
+    /// One that was moved with its thread.
+    pub moved_ns: f64,
+    /// One that was lent.
+    pub lent_ns: f64,
+}
+
 /// Makes the period apply from the next call on.
 fn restart(thread: &Thread<'_>) {
     thread.drain(drop);
@@ -203,6 +246,11 @@ fn call_hooked(calls: u32) {
         // SAFETY: as in `call_plain`.
         unsafe { dimmer_hook_hooked() };
     }
+}
+
+fn call_lent() {
+    // SAFETY: as in `call_plain`.
+    unsafe { dimmer_hook_lent() };
 }
 
 /// The mean time of a call (ns).

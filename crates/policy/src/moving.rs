@@ -1,6 +1,6 @@
 //! Which functions' calls to move to another core, in programs that nobody changed.
 //!
-//! A moved call costs its thread a round trip, and gives back what the call costs the code after it. So a call that is shorter than
+//! A call is moved with its thread, or, of a leaf function, by itself; the two have their own prices. A moved call costs its thread a round trip, and gives back what the call costs the code after it. So a call that is shorter than
 //! the round trip is left alone, whatever it costs: its thread would travel for longer than it works. And one that is known to cost the code
 //! after it less than that loses as well.
 //!

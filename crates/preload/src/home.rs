@@ -9,17 +9,21 @@ use std::ffi::{c_int, c_long, c_void};
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dimmer_hook::{Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
+use dimmer_hook::{LeafCall, LeafEnd, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
 use dimmer_runtime::KeepErrno;
 
 use crate::next::Next;
 
 /// How hooks move calls.
-pub(crate) const MOVER: Mover = Mover { leave, come_home: arrive, cut_short, end_at_home };
+pub(crate) const MOVER: Mover =
+    Mover { leave, come_home: arrive, cut_short, end_at_home, lend, unwind_lent };
 
 /// Whether calls may move in this process: not before hooks can do that, and no longer once a thread has confined itself, as the
 /// workers are not confined.
 static MOVES: AtomicBool = AtomicBool::new(false);
+
+/// Whether the program has installed a handler for faults of its own.
+static HANDLES_FAULTS: AtomicBool = AtomicBool::new(false);
 
 /// Says that calls may move from now on.
 pub(crate) fn begin() {
@@ -51,6 +55,29 @@ extern "C" fn end_at_home() -> u64 {
     catch_unwind(dimmer_runtime::end_at_home).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
+fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
+    // Relaxed: as in `leave`.
+    if !MOVES.load(Ordering::Relaxed) || HANDLES_FAULTS.load(Ordering::Relaxed) {
+        return None;
+    }
+    let _errno = KeepErrno::new();
+    dimmer_runtime::dedicated()?.lend(move || call.make()).ok()
+}
+
+extern "C" fn unwind_lent() {
+    let _errno = KeepErrno::new();
+    dimmer_runtime::unwind_lent();
+}
+
+/// The program has a handler for `signal` from now on. One for faults would run on a worker for calls that are lent, so none are.
+pub(crate) fn handles(signal: c_int) {
+    const FAULTS: [c_int; 6] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+    if FAULTS.contains(&signal) {
+        HANDLES_FAULTS.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Brings the calling thread home; where the function goes on.
 extern "C" fn come_home_before(next: &Next) -> *mut c_void {
     come_home();
@@ -62,11 +89,19 @@ extern "C" fn come_home_before(next: &Next) -> *mut c_void {
 /// Likewise; `number` is the first argument, if that matters.
 extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
     let name = next.name().to_bytes();
+    if JUMPS.contains(&name) {
+        let _errno = KeepErrno::new();
+        dimmer_runtime::leave_lent();
+    }
     if CONFINING.contains(&name) || name == b"prctl" && CONFINING_OPTIONS.contains(&number) {
         stop();
     }
     come_home_before(next)
 }
+
+/// Functions that leave calls without returning.
+const JUMPS: [&[u8]; 6] =
+    [b"longjmp", b"_longjmp", b"siglongjmp", b"__longjmp_chk", b"setcontext", b"swapcontext"];
 
 /// Nothing moves any more.
 fn stop() {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use libc::{SIGSEGV, sighandler_t, siginfo_t, sigset_t};
 
 use crate::cpuid;
+use crate::home;
 use crate::next::Next;
 
 type Action = libc::sigaction;
@@ -212,12 +213,23 @@ unsafe fn real_signal(next: &Next, signal: c_int, handler: sighandler_t) -> sigh
     unsafe { function(signal, handler) }
 }
 
+/// Before the handler is installed: calls whose faults it must not see are lent no more then.
+fn note_handler(signal: c_int, handler: sighandler_t) {
+    if !matches!(handler, libc::SIG_DFL | libc::SIG_IGN) {
+        home::handles(signal);
+    }
+}
+
 /// sigaction(2).
 ///
 /// # Safety
 /// As there: pointers are null or valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    // SAFETY: the caller's promise.
+    if let Some(new) = unsafe { new.as_ref() } {
+        note_handler(signal, new.sa_sigaction);
+    }
     if !cpuid::is_active() {
         // SAFETY: the caller's promise.
         return unsafe { real_sigaction(signal, new, old) };
@@ -261,6 +273,7 @@ unsafe fn signal_with(
     handler: sighandler_t,
     flags: c_int,
 ) -> sighandler_t {
+    note_handler(signal, handler);
     if !cpuid::is_active() || signal != SIGSEGV {
         // SAFETY: the caller's promise.
         return unsafe { real_signal(next, signal, handler) };

@@ -53,7 +53,7 @@ pub struct Cores {
     /// How many of them work is handed to: the first.
     used: AtomicUsize,
     root: Root,
-    patience: Patience,
+    pub(crate) patience: Patience,
     forks: u32,
     has_complained: AtomicBool,
     /// Where threads might run before they were kept off dedicated cores, by where they may since.
@@ -283,7 +283,7 @@ impl Cores {
     }
 
     /// As [`Self::pick`], if nothing of the thread's is under way there.
-    fn lane(&self) -> Option<(&Shared, usize)> {
+    pub(crate) fn lane(&self) -> Option<(&Shared, usize)> {
         self.pick().filter(|(worker, slot)| worker.lane(*slot).word.value() == IDLE)
     }
 

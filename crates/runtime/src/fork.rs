@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use dimmer_host::affinity;
 use dimmer_processor::units::CpuId;
 
+use crate::lend;
 use crate::served;
 use crate::signals;
 use crate::slot::{self, Place};
@@ -49,6 +50,8 @@ fn is_on_a_worker() -> bool {
 }
 
 extern "C" fn before() {
+    // The child has no worker that would end what is under way.
+    lend::wait_for_lent();
     if is_on_a_worker() {
         let home = HOME.get().filter(|_| slot::place() == Place::Away);
         // What a worker forks belongs to no thread: the first one's are the program's CPUs.

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::Result;
 
-use crate::lane::{IDLE, Lane, PANICKED, Payload, Run};
+use crate::lane::{CALL, IDLE, Lane, PANICKED, Payload, Run};
 
 /// What a closure panicked with.
 type Panic = Box<dyn Any + Send>;
@@ -34,11 +34,29 @@ impl<F: FnOnce() -> T, T> Small<F, T> {
     /// # Safety
     /// The lane is the caller's and idle. What the closure borrows lives until the lane is idle again.
     pub(crate) unsafe fn ask(self, lane: &Lane) {
+        // SAFETY: as the caller says.
+        unsafe { self.put(lane) };
+        // SAFETY: as the caller says, and it is there.
+        unsafe { Self::ask_for(lane, CALL) };
+    }
+
+    /// Puts it into an idle lane.
+    ///
+    /// # Safety
+    /// The lane is the caller's and idle.
+    pub(crate) unsafe fn put(self, lane: &Lane) {
         // SAFETY: it fits, and the lane is the caller's.
         unsafe { lane.payload().cast::<F>().write(self.0) };
+    }
+
+    /// Asks for what is in the lane to be run, by the word `how`.
+    ///
+    /// # Safety
+    /// As [`Self::ask`], and a closure of this kind is there.
+    pub(crate) unsafe fn ask_for(lane: &Lane, how: u32) {
         let run: Run = run::<F, T>;
         // SAFETY: the payload is what `run` takes.
-        unsafe { lane.ask_call(run) };
+        unsafe { lane.ask_call(run, how) };
     }
 
     /// Takes back what a worker that ended has not begun.
@@ -50,6 +68,11 @@ impl<F: FnOnce() -> T, T> Small<F, T> {
         let work = unsafe { lane.payload().cast::<F>().read() };
         lane.word.put(IDLE);
         work
+    }
+
+    /// The closure.
+    pub(crate) fn into_inner(self) -> F {
+        self.0
     }
 
     /// Runs it on the calling thread.

@@ -24,6 +24,12 @@ pub(crate) const BACK: u32 = 4;
 /// Whoever asked takes it back; see [`crate::worker::Shared::give_back`].
 pub(crate) const WITHDRAWN: u32 = 5;
 
+/// As [`CALL`], of code that has no handlers for faults of its own; see [`crate::lend`].
+pub(crate) const LENT: u32 = 6;
+
+/// Work lies ready that is about to be asked for by [`LENT`].
+pub(crate) const READY: u32 = 7;
+
 /// What travels in the line itself, and need not be fetched.
 pub(crate) type Payload = MaybeUninit<[u64; 6]>;
 
@@ -105,22 +111,22 @@ impl Lane {
         unsafe { &raw mut (*self.call()).payload }
     }
 
-    /// Asks for a call of what is in the payload.
+    /// Asks for a call of what is in the payload, by [`CALL`] or [`LENT`].
     ///
     /// # Safety
     /// The lane is the caller's and idle; `run` can run what is in the payload on another thread.
-    pub(crate) unsafe fn ask_call(&self, run: Run) {
+    pub(crate) unsafe fn ask_call(&self, run: Run, how: u32) {
         // SAFETY: the lane is the caller's.
         unsafe { (*self.call()).run = run };
-        self.word.set(CALL);
+        self.word.set(how);
     }
 
     /// Runs what was asked, and says that it is done.
     ///
     /// # Safety
-    /// The word is [`CALL`], and the caller the lane's worker.
+    /// The word is [`CALL`] or [`LENT`], and the caller the lane's worker.
     pub(crate) unsafe fn answer_call(&self) {
-        // SAFETY: with `CALL` there is a call.
+        // SAFETY: with either there is a call.
         let run = unsafe { (*self.call()).run };
         // SAFETY: whoever asked vouches for it.
         let done = unsafe { run(self.payload()) };

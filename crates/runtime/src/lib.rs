@@ -19,6 +19,7 @@ mod fork;
 mod futex;
 mod job;
 mod lane;
+mod lend;
 mod region;
 mod sample;
 mod sanitizer;
@@ -37,6 +38,7 @@ pub use dimmer_protocol::ticks_per_ns;
 
 pub use cores::{Cores, Pending, StartError};
 pub use errno::KeepErrno;
+pub use lend::{leave_lent, unwind_lent};
 pub use region::{Entered, Region, Site, SiteStatistics, sites};
 pub use served::metric;
 pub use settings::{CORES, Decision, POLICY, Settings, SettingsError, of_process as settings};

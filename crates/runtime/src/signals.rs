@@ -85,6 +85,11 @@ pub(crate) fn block_as_away() {
     set(&AWAY);
 }
 
+/// Likewise, and its own faults as well: they end the process then, by the kernel's doing.
+pub(crate) fn block_with_faults() {
+    set(&Mask(!Mask::of(SET_IDS).0));
+}
+
 /// A mask to put in force, if any; which one was before. The C library's own functions let [`CANCEL`] through.
 fn change(to: Option<&Mask>) -> Mask {
     let mut before = Mask(0);

@@ -11,7 +11,7 @@ use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
 use crate::bell::Bell;
-use crate::lane::{CALL, Lane, TRAVEL, WITHDRAWN};
+use crate::lane::{CALL, LENT, Lane, TRAVEL, WITHDRAWN};
 use crate::slot::{self, Place, SLOTS};
 use crate::switch::{self, Context};
 use crate::word::Patience;
@@ -51,6 +51,8 @@ pub(crate) struct Own {
     thread_pointer: Cell<u64>,
     /// Whose thread-local storage is in force: its own, or that of the thread that it carried last.
     in_force: Cell<u64>,
+    /// Whether faults of its own end the process, whatever the program does about them.
+    blocks_faults: Cell<bool>,
     /// How often the process had been forked when the worker started.
     pub(crate) forks: u32,
 }
@@ -79,6 +81,16 @@ impl Own {
     fn settle(&self) {
         // SAFETY: the worker's own; where it cannot be changed it never was.
         unsafe { self.put_in_force(self.thread_pointer.get()) };
+    }
+
+    /// Has the worker's faults end the process by their signals, or has the program's handlers called for them; to be called by the
+    /// worker. A system call if that is new.
+    #[inline]
+    fn block_faults(&self, blocks: bool) {
+        if self.blocks_faults.get() != blocks {
+            self.blocks_faults.set(blocks);
+            if blocks { signals::block_with_faults() } else { signals::block_as_away() }
+        }
     }
 
     /// The worker's own storage, for [`Self::settle_at`].
@@ -139,6 +151,7 @@ impl Worker {
                 context: Cell::default(),
                 thread_pointer: Cell::new(0),
                 in_force: Cell::new(0),
+                blocks_faults: Cell::new(false),
                 forks: fork::forks(),
             }),
         });
@@ -303,7 +316,7 @@ impl Shared {
     /// Waits for the only lane to change, as [`Word::doze`](crate::word::Word::doze) does. Where there are more, a processor cannot
     /// watch them all.
     fn doze(&self) -> bool {
-        let is_idle = |word| word != CALL && word != TRAVEL;
+        let is_idle = |word| !is_asked(word);
         self.used.load(Ordering::Relaxed) == 1 && self.lanes[0].word.doze(is_idle)
     }
 
@@ -313,7 +326,7 @@ impl Shared {
         let mut has_found = false;
         for (slot, lane) in self.lanes[..self.used.load(Ordering::Relaxed)].iter().enumerate() {
             let asked = lane.word.value();
-            if asked != CALL && asked != TRAVEL {
+            if !is_asked(asked) {
                 continue;
             }
             has_found = true;
@@ -324,7 +337,8 @@ impl Shared {
                 self.at.0.store(NOWHERE, Ordering::Release);
                 continue;
             }
-            if asked == CALL {
+            self.own.0.block_faults(asked == LENT);
+            if asked != TRAVEL {
                 self.own.0.settle();
                 // SAFETY: the word says so, and this is the worker.
                 unsafe { lane.answer_call() };
@@ -342,6 +356,12 @@ impl Shared {
         }
         has_found
     }
+}
+
+/// Whether a lane's word asks for work.
+#[inline]
+const fn is_asked(word: u32) -> bool {
+    matches!(word, CALL | TRAVEL | LENT)
 }
 
 /// Ends a process that was forked by a closure on a worker, where that returns: its caller is in the parent alone.

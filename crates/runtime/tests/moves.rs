@@ -512,3 +512,50 @@ fn cores_that_cannot_be_had_are_refused_with_the_reason() {
     assert!(matches!(refuse(&allowed), StartError::NoneLeft(_)));
     assert!(refuse(&[CpuId::new(1023)]).to_string().contains("allowed are"));
 }
+
+#[test]
+fn lent_work_runs_on_the_core_and_comes_back_with_what_it_gave() {
+    let Some(cores) = cores() else { return };
+    let own = kernel_thread();
+    let there = cores.lend(move || (kernel_thread(), cpu(), 7_u64));
+    let there = there.ok().expect("it is moved");
+    assert_ne!(there.0, own);
+    assert_eq!((Some(there.1), there.2), (cores.cpus().next(), 7));
+    // Within work of the same thread, and where it does not fit, it is given back.
+    let large = [1_u64; 9];
+    assert_eq!(cores.lend(move || large.len()).map_err(|work| work()), Err(9));
+    let within = cores.offload(|| cores.lend(|| 1).map_err(|work| work() + 1));
+    assert_eq!(within, Err(2));
+    // Faults of closures that are not lent are the program's again.
+    assert_eq!(blocked_faults(&cores.offload(status)), 0);
+    assert_eq!(cores.lend(|| blocked_faults(&status())).ok(), Some(FAULTS));
+    assert_eq!(blocked_faults(&cores.offload(status)), 0);
+}
+
+/// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, as the kernel has them.
+const FAULTS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;
+
+fn status() -> String {
+    std::fs::read_to_string("/proc/thread-self/status").unwrap()
+}
+
+fn blocked_faults(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap() & FAULTS
+}
+
+#[test]
+fn many_threads_lend_at_once() {
+    let Some(cores) = cores() else { return };
+    std::thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            let cores = &cores;
+            scope.spawn(move || {
+                for call in 0..1000 {
+                    let got = cores.lend(move || thread * call).unwrap_or_else(|work| work());
+                    assert_eq!(got, thread * call);
+                }
+            });
+        }
+    });
+}

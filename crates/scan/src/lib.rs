@@ -19,6 +19,7 @@ mod frames;
 mod function;
 mod hook;
 mod inner;
+mod leaf;
 mod loops;
 mod marks;
 mod names;
@@ -31,6 +32,7 @@ use std::ops::Range;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 pub use archive::Archive;
 pub use callers::Callers;
@@ -38,6 +40,7 @@ pub use classify::classify;
 pub use error::{Machine, ScanError};
 pub use function::{ClassCounts, Entry, Function, HotLoop, Origin, level};
 pub use hook::Unhookable;
+pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
 
 use analysis::{Analyser, Analysis};
@@ -216,6 +219,14 @@ impl<'data> Code<'data> {
     pub fn at(&self, address: u64) -> Option<&'data [u8]> {
         let section = &self.sections[elf::find(&self.sections, address)?];
         section.bytes.get(section.offset(address)?..)
+    }
+
+    /// The instructions at these addresses, one after the other, and what follows bytes that begin none.
+    fn within(&self, addresses: &Range<u64>) -> impl Iterator<Item = Instruction> + use<'data> {
+        let length = usize::try_from(addresses.end - addresses.start).unwrap_or(usize::MAX);
+        let bytes = self.at(addresses.start).unwrap_or_default();
+        let bytes = &bytes[..length.min(bytes.len())];
+        Decoder::with_ip(64, bytes, addresses.start, DecoderOptions::NONE).into_iter()
     }
 
     /// Where in the file the byte at `address` is; `None` if there is no code.

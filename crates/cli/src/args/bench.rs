@@ -13,6 +13,8 @@ pub(crate) enum Bench {
     Handoff(BenchMoves),
     /// What it takes to run one call on another core, with the caller's own stack.
     Borrow(BenchMoves),
+    /// What it takes to have a hooked call of a leaf function run on another core, beside moving it with its thread.
+    Offload(BenchOffload),
     /// What it takes a thread to go to another core and back, by itself and by the kernel.
     Migrate(BenchMoves),
     /// What a marked region costs that stays where it is.
@@ -84,6 +86,17 @@ pub(crate) struct BenchMoves {
     /// How often each way has its turn.
     #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u32).range(3..=1000))]
     pub(crate) rounds: u32,
+
+    /// Writes the figures as JSON; `-`: to standard output, without the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchOffload {
+    /// The hardware threads to move calls to, as in `2-3,8` [default: those of one core].
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cores: Option<String>,
 
     /// Writes the figures as JSON; `-`: to standard output, without the table.
     #[arg(long, value_name = "FILE")]

@@ -1,4 +1,4 @@
-//! `dimmer run --mechanism borrow`: has calls of a program that nobody changed run on dedicated cores.
+//! `dimmer run --mechanism borrow` and `offload`: has calls of a program that nobody changed run on dedicated cores.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use dimmer_bench::hooked;
+use dimmer_hook::PlannedEntry;
 use dimmer_host::affinity;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
@@ -20,7 +21,8 @@ use dimmer_policy::moving::{Calls, Decision, Verdict};
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::units::CpuId;
 
-use super::outermost;
+use super::leaves::{self, NoLeaf};
+use super::{How, outermost};
 use crate::args::Run;
 use crate::named::{self, Planned, Plans, Wanted};
 use crate::report::number::{counted, time};
@@ -39,9 +41,13 @@ const STEP: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Borrowing {
     observer: Observer,
+    how: How,
     functions: Vec<Moved>,
-    /// What a moved call takes that does nothing (ns).
+    /// Functions that stay, as they are no leaf functions.
+    others: Vec<NoLeaf>,
+    /// What calls take that do nothing (ns): one that is moved with its thread, and one that is lent.
     round_trip: Estimate,
+    hand_over: Estimate,
     decided: Instant,
     /// Where the hooks read what to hook; removed with this.
     _plans: Plans,
@@ -66,13 +72,17 @@ impl Borrowing {
     pub(super) fn prepare(
         root: &Root,
         arguments: &Run,
+        how: How,
         program: &launch::Program,
         command: &mut Command,
     ) -> anyhow::Result<Option<Self>> {
         let cpus = cores(root, arguments.cores.as_deref())?;
-        let Some((plans, costs)) = functions(arguments, program)? else { return Ok(None) };
+        let Some(Chosen { plans, costs, others }) = functions(arguments, how, program)? else {
+            return Ok(None);
+        };
         let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
-        let round_trip = trips.estimate().context("no call could be moved")?;
+        let round_trip = trips.moved.estimate().context("no call could be moved")?;
+        let hand_over = trips.lent.estimate().context("no call could be moved")?;
         let observer = Observer::new().context("cannot make a directory for ledgers")?;
         command.envs(observer.environment(&[], Some(plans.directory.path())));
         command.env(dimmer_hook::MOVE, "none");
@@ -85,14 +95,27 @@ impl Borrowing {
             told: Tally::default(),
             lasted_ns: None,
         };
-        let functions = plans.functions.iter().zip(costs).map(moved).collect();
-        eprintln!(
-            "Borrow: calls of {} may move to cpu {}; there and back takes {}.",
-            counted(plans.functions.len(), "function"),
-            format_cpu_list(&cpus),
-            time(round_trip.median),
-        );
-        Ok(Some(Self { observer, functions, round_trip, decided: Instant::now(), _plans: plans }))
+        let functions: Vec<Moved> = plans.functions.iter().zip(costs).map(moved).collect();
+        let lent = functions.iter().filter(|moved| moved.planned.is_lent()).count();
+        let kinds = [
+            (How::name(How { borrows: false, offloads: true }), lent, how.offloads, hand_over),
+            (
+                How::name(How { borrows: true, offloads: false }),
+                functions.len() - lent,
+                how.borrows,
+                round_trip,
+            ),
+        ];
+        for (name, number, _, takes) in kinds.into_iter().filter(|(_, _, is_asked, _)| *is_asked) {
+            eprintln!(
+                "{name}: calls of {} may move to cpu {}; there and back takes {}.",
+                counted(number, "function"),
+                format_cpu_list(&cpus),
+                time(takes.median),
+            );
+        }
+        let (decided, _plans) = (Instant::now(), plans);
+        Ok(Some(Self { observer, how, functions, others, round_trip, hand_over, decided, _plans }))
     }
 
     /// Reads what the hooks have counted, and decides now and then.
@@ -123,7 +146,8 @@ impl Borrowing {
                 costs_ns: lost.map(|lost| lost / gaps.calls().max(1.0)),
             };
             let before = moved.decision.moves();
-            if moved.decision.step(&calls, self.round_trip.median) {
+            let takes = if moved.planned.is_lent() { self.hand_over } else { self.round_trip };
+            if moved.decision.step(&calls, takes.median) {
                 (moved.told, moved.lasted_ns) = (all, lasted_ns);
             }
             let now = moved.decision.moves();
@@ -141,7 +165,8 @@ impl Borrowing {
         let sum = |sum: u64, number: u64| sum.saturating_add(number);
         let moved = observed.threads.iter().map(|thread| thread.moved).fold(0, sum);
         let all = calls.values().map(|tally| tally.calls).fold(0, sum);
-        let mut text = format!("Borrow: {moved} of {all} calls were moved.\n");
+        let name = self.how.name();
+        let mut text = format!("{name}: {moved} of {all} calls were moved.\n");
         let mut by_verdict: BTreeMap<&str, Vec<(&Moved, Tally)>> = BTreeMap::new();
         for function in &self.functions {
             let mut seen = Tally::default();
@@ -172,6 +197,15 @@ impl Borrowing {
                 let _ = writeln!(text, "    {number:<40} {called:>10} calls");
             }
         }
+        if !self.others.is_empty() {
+            text.push_str("  stayed, as it is not known to be a leaf function:\n");
+        }
+        for other in self.others.iter().take(MOST_TOLD) {
+            let _ = writeln!(text, "    {:<40} {}", other.title, other.why);
+        }
+        if let Some(rest) = self.others.len().checked_sub(MOST_TOLD).filter(|rest| *rest > 0) {
+            let _ = writeln!(text, "    {}", counted(rest, "other"));
+        }
         for (file, problem) in observed.files.iter().filter(|(_, problem)| !problem.is_empty()) {
             let _ = writeln!(text, "  {}: {problem}", file.display());
         }
@@ -182,9 +216,16 @@ impl Borrowing {
 impl Planned {
     /// Its entries.
     fn places(&self) -> Vec<FunctionPlace> {
-        let place =
-            |(address, _): &(u64, u8)| FunctionPlace { file: self.file.clone(), address: *address };
+        let place = |entry: &PlannedEntry| FunctionPlace {
+            file: self.file.clone(),
+            address: entry.address,
+        };
         self.entries.iter().map(place).collect()
+    }
+
+    /// Whether its calls are lent rather than moved with their thread, all of them.
+    fn is_lent(&self) -> bool {
+        self.entries.iter().all(|entry| entry.leaf.is_some())
     }
 }
 
@@ -197,11 +238,21 @@ fn words(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The functions whose calls may be moved, and what each costs the code after it, where that is to decide; `None` if there are none.
+/// The functions whose calls may be moved.
+struct Chosen {
+    plans: Plans,
+    /// What the calls of each cost the code after them, where that is to decide.
+    costs: Vec<Option<CallCost>>,
+    /// Functions that stay, as they are no leaf functions.
+    others: Vec<NoLeaf>,
+}
+
+/// Chooses functions; `None` if there are none.
 fn functions(
     arguments: &Run,
+    how: How,
     program: &launch::Program,
-) -> anyhow::Result<Option<(Plans, Vec<Option<CallCost>>)>> {
+) -> anyhow::Result<Option<Chosen>> {
     let is_auto = |hook: &String| hook == AUTO;
     if !arguments.hook.iter().any(is_auto) && !arguments.hook.is_empty() {
         if arguments.model.is_some() {
@@ -210,9 +261,11 @@ fn functions(
             )));
         }
         let wanted: Vec<Wanted> = arguments.hook.iter().map(|hook| Wanted::parse(hook)).collect();
-        let plans = named::plans(program, &wanted)?;
+        let (mut found, files) = named::find(program, &wanted)?;
+        let others = leaves::judge(&mut found, how);
+        let plans = Plans::write(files.iter().map(PathBuf::as_path), found)?;
         let costs = vec![None; plans.functions.len()];
-        return Ok(Some((plans, costs)));
+        return Ok(Some(Chosen { plans, costs, others }));
     }
     if arguments.hook.len() > 1 {
         return Err(bad_input(format!("--hook {AUTO} goes without names")));
@@ -223,10 +276,12 @@ fn functions(
             "--hook {AUTO} has to know what wide-vector code costs here: `dimmer probe` measures it; or name functions"
         )));
     };
-    let found = outermost::find(program, &model, &machine)?;
+    let found = outermost::find(program, how, &model, &machine)?;
     if found.is_empty() {
+        let what = if how.borrows { "code" } else { "leaf function" };
         eprintln!(
-            "Borrow: nothing to move: by {from}, no code of this program costs the code after it anything here."
+            "{}: nothing to move: by {from}, no {what} of this program costs the code after it anything here.",
+            how.name()
         );
         return Ok(None);
     }
@@ -235,11 +290,11 @@ fn functions(
     let (planned, costs) =
         found.into_iter().map(|around| (around.planned, Some(around.cost))).unzip();
     let plans = Plans::write(files.iter().map(PathBuf::as_path), planned)?;
-    Ok(Some((plans, costs)))
+    Ok(Some(Chosen { plans, costs, others: Vec::new() }))
 }
 
 /// The dedicated hardware threads: those asked for, or those of one whole core, if the program keeps another.
-fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuId>> {
+pub(crate) fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuId>> {
     let Some(asked) = asked else {
         let topology = topology::read(root).context("cannot tell which core to dedicate")?;
         let allowed = affinity::allowed()?;

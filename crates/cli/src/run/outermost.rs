@@ -1,17 +1,19 @@
-//! `--hook auto`: which calls of a program may be worth moving, by what a processor's model says of its code.
+//! `--hook auto`: which calls of a program may be worth moving, by what a processor's model says of its code: those of leaf functions with
+//! that code, if they can be lent, and of the outermost functions around it, if threads may go along.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use dimmer_hook::is_own_ground;
+use dimmer_hook::{PlannedEntry, is_own_ground};
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
-use dimmer_scan::{Callers, Function, Scan};
+use dimmer_scan::{Callers, Code, Function, Leaves, Scan};
 
+use super::{How, leaves};
 use crate::named::Planned;
 use crate::{bad_input, launch, scan};
 
@@ -22,10 +24,11 @@ pub(super) struct Around {
     pub(super) cost: CallCost,
 }
 
-/// The outermost functions around the code of a program, and of the libraries that it loads from the start, that costs the code after
+/// The functions with, or around, the code of a program and of the libraries that it loads from the start, that costs the code after
 /// it something.
 pub(super) fn find(
     program: &launch::Program,
+    how: How,
     model: &Model,
     machine: &Machine,
 ) -> anyhow::Result<Vec<Around>> {
@@ -38,12 +41,25 @@ pub(super) fn find(
             continue;
         }
         let Ok(callers) = Callers::read(&bytes, &scan) else { continue };
-        for (function, level) in of_file(&scan, &callers, model, machine) {
-            let cost = CallCost::new(model, level).map_err(bad_input)?;
-            if cost.episode_ns > 0.0 || cost.slower > 0.0 {
-                let entries = function.hookable_entries().collect();
-                let planned = Planned { file: file.clone(), title: String::new(), entries };
-                found.push(Around { planned, cost });
+        let Ok(code) = Code::read(&bytes) else { continue };
+        let mut leaves = Leaves::read(&bytes, &code, &scan).ok().filter(|_| how.offloads);
+        let mut lent = BTreeSet::new();
+        let costly = costly(&scan, model, machine);
+        for (function, level) in &costly {
+            let mut planned = plan(&file, function);
+            if let Some(leaves) = &mut leaves
+                && leaves::judge_one(&mut planned, leaves, How { borrows: false, ..how }).is_none()
+                && !planned.entries.is_empty()
+            {
+                lent.insert(function.addresses.start);
+                found.extend(around(planned, *level, model)?);
+            }
+        }
+        let others =
+            costly.iter().filter(|(function, _)| !lent.contains(&function.addresses.start));
+        if how.borrows {
+            for (function, level) in outermost(others, &scan, &callers) {
+                found.extend(around(plan(&file, function), level, model)?);
             }
         }
     }
@@ -51,25 +67,47 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// The outermost functions of a file around those that ask for a licence level, with the highest that is asked for there.
-fn of_file<'scan>(
+/// A function with all its entries.
+fn plan(file: &Path, function: &Function) -> Planned {
+    let entries = function.hookable_entries();
+    let entries = entries.map(|(address, displaced)| PlannedEntry::new(address, displaced));
+    Planned { file: file.to_path_buf(), title: String::new(), entries: entries.collect() }
+}
+
+/// A function around code of a licence level, if that costs anything.
+fn around(planned: Planned, level: LicenceLevel, model: &Model) -> anyhow::Result<Option<Around>> {
+    let cost = CallCost::new(model, level).map_err(bad_input)?;
+    let is_costly = cost.episode_ns > 0.0 || cost.slower > 0.0;
+    Ok(is_costly.then_some(Around { planned, cost }))
+}
+
+/// The functions of a file that ask for a licence level, with that level.
+fn costly<'scan>(
     scan: &'scan Scan,
-    callers: &Callers,
     model: &Model,
     machine: &Machine,
 ) -> Vec<(&'scan Function, LicenceLevel)> {
-    let mut levels: BTreeMap<u64, (&Function, LicenceLevel)> = BTreeMap::new();
-    for function in &scan.functions {
+    let level = |function: &'scan Function| {
         let runs = |class: &InstructionClass| machine.runs(*class);
         let present = function.instructions.iter().filter(|(_, count)| *count > 0);
         let classes = present.map(|(class, _)| class).filter(runs);
         let level = dimmer_scan::level(classes, function.zmm > 0, model);
-        if level == LicenceLevel::new(0) {
-            continue;
-        }
+        (level != LicenceLevel::new(0)).then_some((function, level))
+    };
+    scan.functions.iter().filter_map(level).collect()
+}
+
+/// The outermost functions around these, with the highest level that is asked for there.
+fn outermost<'scan: 'a, 'a>(
+    functions: impl Iterator<Item = &'a (&'scan Function, LicenceLevel)>,
+    scan: &'scan Scan,
+    callers: &Callers,
+) -> Vec<(&'scan Function, LicenceLevel)> {
+    let mut levels: BTreeMap<u64, (&Function, LicenceLevel)> = BTreeMap::new();
+    for (function, level) in functions {
         for outer in callers.outermost(function, scan) {
-            let (_, highest) = levels.entry(outer.addresses.start).or_insert((outer, level));
-            *highest = level.max(*highest);
+            let (_, highest) = levels.entry(outer.addresses.start).or_insert((outer, *level));
+            *highest = (*level).max(*highest);
         }
     }
     levels.into_values().collect()
@@ -84,10 +122,10 @@ fn name(found: &mut [Around]) {
             known.entry(planned.file.clone()).or_insert_with_key(|file: &std::path::PathBuf| {
                 scan::scan_narrow_too(&Root::live(), Path::new(file)).ok()
             });
-        let Some((first, _)) = planned.entries.first() else { continue };
+        let Some(first) = planned.entries.first().map(|entry| entry.address) else { continue };
         let functions = of_file.iter().flat_map(|scan| &scan.wide_functions);
         let is_it = |function: &&scan::document::WideFunction| {
-            (function.address..function.address + function.size.max(1)).contains(first)
+            (function.address..function.address + function.size.max(1)).contains(&first)
         };
         planned.title = functions
             .into_iter()

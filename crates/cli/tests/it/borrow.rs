@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use dimmer_hook::Ledger;
+use dimmer_hook::{Ledger, PlannedEntry};
 use dimmer_host::affinity;
 use dimmer_processor::class::InstructionClass;
 
@@ -12,7 +12,7 @@ use crate::victims::{self, Victims};
 use crate::{command, dimmer, stderr, stdout};
 
 /// The hardware thread to move calls to; `None`, and a word about it, where they cannot be moved.
-fn away() -> Option<String> {
+pub(crate) fn away() -> Option<String> {
     let allowed = affinity::allowed().unwrap();
     if let Err(why) = dimmer_runtime::check_travel() {
         println!("SKIPPED: {why}");
@@ -34,8 +34,9 @@ fn move_all(victims: &Victims, cpu: &str, arguments: &[&str]) -> u64 {
     let scan = dimmer_scan::scan(&std::fs::read(program).unwrap()).unwrap();
     let functions =
         scan.functions.iter().filter(|function| function.name.as_deref() != Some("main"));
-    let entry =
-        |function: &dimmer_scan::Function| Some((function.addresses.start, function.hook.ok()?));
+    let entry = |function: &dimmer_scan::Function| {
+        Some(PlannedEntry::new(function.addresses.start, function.hook.ok()?))
+    };
     dimmer_hook::keep_plan(program, functions.filter_map(entry).collect(), plans.path()).unwrap();
     let plain = Command::new(arguments[0]).args(&arguments[1..]).output().unwrap();
     let mut moving = Command::new(arguments[0]);
@@ -162,5 +163,8 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
         &["run", "--mechanism", "narrow", "--hook", "many", "--", "true"],
     );
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("--hook, --cores and --model are for --mechanism borrow"));
+    assert!(
+        stderr(&output)
+            .contains("--hook, --cores and --model are for --mechanism borrow and offload")
+    );
 }

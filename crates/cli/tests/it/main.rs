@@ -8,6 +8,7 @@ mod doctor;
 mod interrupt;
 mod model;
 mod observe;
+mod offload;
 mod predict;
 mod restore;
 mod run;

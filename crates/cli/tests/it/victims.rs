@@ -28,7 +28,7 @@ impl Victims {
             if *name == "plugin" {
                 compile.args(["-shared", "-fPIC"]);
             }
-            match compile.arg("-ldl").output() {
+            match compile.args(["-ldl", "-lm"]).output() {
                 Ok(output) => assert!(output.status.success(), "{name}: {}", stderr(&output)),
                 Err(_) => {
                     println!("SKIPPED: there is no compiler `{compiler}`");

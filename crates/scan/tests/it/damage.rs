@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dimmer_scan::{ScanError, scan};
+use dimmer_scan::{Code, Leaves, Scan, ScanError, scan};
 
 use crate::elf::Library;
 
@@ -30,14 +30,29 @@ fn made_up() -> Vec<u8> {
 }
 
 #[track_caller]
-fn answers_soon(bytes: &[u8], what: impl FnOnce() -> String) {
+fn answers_soon(bytes: &[u8], what: impl Fn() -> String) {
     let start = Instant::now();
     let answer = scan(bytes);
     let took = start.elapsed();
     assert!(took < SOON, "{}: took {took:?}", what());
-    if let Err(error) = answer {
-        assert!(!error.to_string().is_empty());
+    match answer {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(scan) => leaves_answer_soon(bytes, &scan, what),
     }
+}
+
+/// Some of the functions that were found are followed through.
+fn leaves_answer_soon(bytes: &[u8], scan: &Scan, what: impl Fn() -> String) {
+    let start = Instant::now();
+    let code = Code::read(bytes).expect("what was scanned");
+    let mut leaves = Leaves::read(bytes, &code, scan).expect("what was scanned");
+    for function in scan.functions.iter().take(32) {
+        if let Err(why) = leaves.at(function.addresses.start) {
+            assert!(!why.to_string().is_empty());
+        }
+    }
+    let took = start.elapsed();
+    assert!(took < SOON, "{}: leaf functions took {took:?}", what());
 }
 
 /// Numbers that look random but are the same every time (Marsaglia's xorshift, 2003).
@@ -50,6 +65,18 @@ impl Random {
         self.0 ^= self.0 << 17;
         usize::try_from(self.0 % limit as u64).expect("less than a usize")
     }
+}
+
+#[test]
+fn leaf_functions_of_its_own_executable_are_told_from_others() {
+    let bytes = real();
+    let scan = scan(&bytes).expect("a sound file");
+    let code = Code::read(&bytes).expect("a sound file");
+    let mut leaves = Leaves::read(&bytes, &code, &scan).expect("a sound file");
+    let starts = scan.functions.iter().map(|function| function.addresses.start);
+    let (found, others): (Vec<_>, Vec<_>) =
+        starts.map(|start| leaves.at(start)).partition(Result::is_ok);
+    assert!(!found.is_empty() && !others.is_empty());
 }
 
 #[test]

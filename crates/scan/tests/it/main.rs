@@ -8,5 +8,6 @@ mod elf;
 mod functions;
 mod hooks;
 mod inner;
+mod leaf;
 mod names;
 mod origins;

@@ -1,0 +1,216 @@
+//! `dimmer run --mechanism offload`: programs whose calls of leaf functions run on another core do what they do without.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use dimmer_hook::{Ledger, PlannedEntry};
+use dimmer_processor::class::InstructionClass;
+use dimmer_scan::{Code, Leaves};
+
+use crate::borrow::away;
+use crate::victims::{self, Victims};
+use crate::{command, stderr, stdout};
+
+/// The signal of a fault of memory, signal(7).
+const SIGSEGV: i32 = 11;
+
+/// Leaf functions of a file that can be hooked.
+fn leaf_entries(file: &Path) -> Vec<PlannedEntry> {
+    let bytes = std::fs::read(file).unwrap();
+    let scan = dimmer_scan::scan(&bytes).unwrap();
+    let code = Code::read(&bytes).unwrap();
+    let mut leaves = Leaves::read(&bytes, &code, &scan).unwrap();
+    let entries = scan.functions.iter().flat_map(|function| function.hookable_entries());
+    let leaf = |(address, displaced)| {
+        let leaf = Some(leaves.at(address).ok()?);
+        Some(PlannedEntry { leaf, ..PlannedEntry::new(address, displaced) })
+    };
+    entries.filter_map(leaf).collect()
+}
+
+/// Runs a program with all calls of leaf functions of a file offloaded; how many were, and how it ended with and without.
+fn run_all(
+    file: &Path,
+    entries: &[PlannedEntry],
+    cpu: &str,
+    arguments: &[&str],
+) -> (u64, Output, Output) {
+    let directory = tempfile::tempdir().unwrap();
+    let plans = tempfile::tempdir_in(directory.path()).unwrap();
+    let ledgers = tempfile::tempdir_in(directory.path()).unwrap();
+    dimmer_hook::keep_plan(file, entries.to_vec(), plans.path()).unwrap();
+    let plain = Command::new(arguments[0]).args(&arguments[1..]).stdin(Stdio::null()).output();
+    let mut moving = Command::new(arguments[0]);
+    moving.args(&arguments[1..]).env("LD_PRELOAD", victims::library()).stdin(Stdio::null());
+    moving.env(dimmer_hook::DIRECTORY, ledgers.path()).env(dimmer_hook::PLANS, plans.path());
+    // No other file has tile instructions.
+    moving.env(dimmer_hook::CLASSES, InstructionClass::Tile.name()).env(dimmer_hook::MOVE, "all");
+    let moved = moving.env(dimmer_runtime::CORES, cpu).output().unwrap();
+    let ledgers = Ledger::all_in(ledgers.path()).unwrap();
+    let ledgers = ledgers.iter().map(|path| Ledger::open(path).unwrap());
+    let number = ledgers.map(|ledger| ledger.threads().map(|thread| thread.moved()).sum::<u64>());
+    (number.sum(), plain.unwrap(), moved)
+}
+
+/// Likewise; checks that it does the same.
+#[track_caller]
+fn offload_all(file: &Path, entries: &[PlannedEntry], cpu: &str, arguments: &[&str], least: u64) {
+    let (number, plain, moved) = run_all(file, entries, cpu, arguments);
+    assert_eq!(stdout(&moved), stdout(&plain), "{}", stderr(&moved));
+    assert_eq!(stderr(&moved), stderr(&plain));
+    assert_eq!(moved.status.code(), plain.status.code());
+    assert_eq!(moved.status.signal(), plain.status.signal());
+    assert!(number >= least, "{arguments:?}: {number}");
+}
+
+#[test]
+fn programs_do_the_same_with_every_call_of_a_leaf_function_offloaded() {
+    let Some(cpu) = away() else { return };
+    let names = ["offloaded", "borrowed", "calls", "faults", "forks", "inner", "jumps", "signals"];
+    let Some(victims) = Victims::compile(&names) else { return };
+    for (name, least) in [
+        ("offloaded", 10_000),
+        ("borrowed", 0),
+        ("calls", 0),
+        // It handles faults itself.
+        ("faults", 0),
+        ("forks", 100),
+        ("inner", 0),
+        ("jumps", 0),
+        ("signals", 500),
+    ] {
+        let program = victims.path(name);
+        let file = Path::new(&program);
+        offload_all(file, &leaf_entries(file), &cpu, &[&program], least);
+    }
+}
+
+#[test]
+fn faults_of_offloaded_calls_end_the_program_by_their_signal() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["offloaded_fault"]) else { return };
+    let program = victims.path("offloaded_fault");
+    let (file, entries) = (Path::new(&program), leaf_entries(Path::new(&program)));
+    let (number, plain, moved) = run_all(file, &entries, &cpu, &[&program]);
+    assert_eq!(plain.status.signal(), Some(SIGSEGV));
+    assert_eq!(moved.status.signal(), plain.status.signal());
+    assert_eq!(stdout(&moved), stdout(&plain));
+    assert!(number >= 100, "{number}");
+    // From the handler on they stay.
+    offload_all(file, &entries, &cpu, &[&program, "handles"], 100);
+}
+
+/// The library of this name that a program needs, where it is.
+fn library_of(program: &str, name: &str) -> Option<PathBuf> {
+    let output = Command::new("ldd").arg(program).output().ok()?;
+    let text = stdout(&output);
+    let line = text.lines().find(|line| line.trim_start().starts_with(name))?;
+    Path::new(line.split_whitespace().nth(2)?).canonicalize().ok()
+}
+
+#[test]
+fn ciphers_and_digests_are_the_same_with_every_leaf_function_offloaded() {
+    let Some(cpu) = away() else { return };
+    let found = Command::new("sh").args(["-c", "command -v openssl"]).output().unwrap();
+    let openssl = stdout(&found).trim().to_owned();
+    let Some(crypto) = library_of(&openssl, "libcrypto.so") else {
+        println!("SKIPPED: there is no openssl with libcrypto");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let input = directory.path().join("input");
+    let bytes: Vec<u8> = (0..300_001_u32).flat_map(|i| (i.wrapping_mul(i)).to_le_bytes()).collect();
+    std::fs::write(&input, bytes).unwrap();
+    let input = input.to_str().unwrap();
+    let key = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+    let iv = "000102030405060708090a0b0c0d0e0f";
+    let entries = leaf_entries(&crypto);
+    for cipher in ["-chacha20", "-aes-256-ctr"] {
+        let run = [&openssl, "enc", cipher, "-K", key, "-iv", iv, "-a", "-in", input];
+        offload_all(&crypto, &entries, &cpu, &run, 100);
+    }
+    for digest in ["-sha1", "-sha256", "-sha512", "-sha3-256"] {
+        offload_all(&crypto, &entries, &cpu, &[&openssl, "dgst", digest, input], 0);
+    }
+}
+
+/// A film of noise.
+fn clip(path: &Path) {
+    const WIDTH: usize = 128;
+    const HEIGHT: usize = 64;
+    let mut bytes = format!("YUV4MPEG2 W{WIDTH} H{HEIGHT} F25:1 Ip C420jpeg\n").into_bytes();
+    let mut noise = 1_u32;
+    for _ in 0..4 {
+        bytes.extend(b"FRAME\n");
+        for place in 0..WIDTH * HEIGHT * 3 / 2 {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            bytes.push((noise >> 28).to_le_bytes()[0].wrapping_add(place.to_le_bytes()[0]));
+        }
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn films_are_the_same_with_every_leaf_function_offloaded() {
+    let Some(cpu) = away() else { return };
+    let found = Command::new("sh").args(["-c", "command -v x265"]).output().unwrap();
+    let encoder = stdout(&found).trim().to_owned();
+    let Some(library) = library_of(&encoder, "libx265.so") else {
+        println!("SKIPPED: there is no x265 with libx265");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let [film, plain, moved] =
+        ["film.y4m", "plain.hevc", "moved.hevc"].map(|name| directory.path().join(name));
+    clip(&film);
+    let encode = |to: &Path| {
+        let arguments = ["--preset", "fast", "--pools", "2", "--log-level", "none", "-o"];
+        let mut command = vec![encoder.clone()];
+        command.extend(arguments.map(str::to_owned));
+        command.extend([to, &film].map(|path| path.to_str().unwrap().to_owned()));
+        command
+    };
+    let status = Command::new(&encoder).args(&encode(&plain)[1..]).output().unwrap();
+    assert!(status.status.success(), "{}", stderr(&status));
+    let command = encode(&moved);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let (number, _, output) = run_all(&library, &leaf_entries(&library), &cpu, &command);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(std::fs::read(&moved).unwrap(), std::fs::read(&plain).unwrap());
+    assert!(number >= 10_000, "{number}");
+}
+
+fn offload(victims: &Victims, arguments: &[&str]) -> Output {
+    victims::library();
+    let home = victims.directory.path();
+    let mut command = command(home, &["run", "--mechanism"]);
+    command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
+    command.args(arguments).output().unwrap()
+}
+
+#[test]
+fn what_becomes_of_leaf_functions_and_others_is_told() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["offloaded"]) else { return };
+    let program = victims.path("offloaded");
+    let run = |mechanism| {
+        let hook = ["--hook", "sums,nine", "--cores", &cpu, "--", &program];
+        let output = offload(&victims, &[&[mechanism][..], &hook].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let told = run("offload");
+    assert!(
+        told.contains(&format!("Offload: calls of 1 function may move to cpu {cpu};")),
+        "{told}"
+    );
+    assert!(told.contains("stayed, as it is not known to be a leaf function:"), "{told}");
+    let nine = told.lines().find(|line| line.starts_with("    nine ")).expect("a line for it");
+    assert!(nine.contains("arguments on the stack"), "{told}");
+    assert!(!told.contains("Borrow"), "{told}");
+    let told = run("offload,borrow");
+    assert!(told.contains("Offload: calls of 1 function may move"), "{told}");
+    assert!(told.contains("Borrow: calls of 1 function may move"), "{told}");
+    assert!(!told.contains("leaf function:"), "{told}");
+}

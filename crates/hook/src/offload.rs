@@ -1,0 +1,486 @@
+//! Calls of leaf functions on another core: only registers travel, and the thread waits where it is.
+//!
+//! What `dimmer_scan` has shown to be a leaf function ([`Leaf`]) needs nothing of its caller but some registers. So its call is work that
+//! is lent to a worker: with the registers that the function reads it is called there, on the worker's stack, and what it may return comes back.
+//! At home, the processor's state is put on the stack, as compiled code waits ([`Mover::lend`]), and taken up again: whatever the function
+//! does not return stays as it was, which is more than the calling convention promises.
+//!
+//! The thread is at home all the while, with signals let in, and its stack is its own: handlers and unwinders find a call of a function
+//! that is under way. Who leaves it waits until the function has ended: what unwinds the thread by the frame's personality
+//! ([`Mover::unwind_lent`]), and who jumps by a call of the runtime's own.
+
+use std::arch::{asm, global_asm};
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use dimmer_scan::{Leaf, Width};
+
+use crate::away::Mover;
+use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
+use crate::registers;
+use crate::swap::{AWAY, COUNTED_AT, STAYS, Site};
+
+/// What of a [`Leaf`] the code below needs, beside a function's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Passed {
+    /// Components of the processor's state that it reads.
+    vectors: u32,
+    /// Whether it reads one of `r8` to `r15`.
+    reads_upper: u8,
+    /// Bytes of the first two vector registers that it returns.
+    returned_bytes: u8,
+    /// General registers that it returns, a bit each.
+    returned: u16,
+}
+
+impl Passed {
+    pub(crate) fn new(leaf: &Leaf) -> Self {
+        Self {
+            // Components above 7 are none of a leaf function's.
+            vectors: u32::try_from(leaf.reads_vectors).unwrap_or_default(),
+            reads_upper: u8::from(leaf.reads_general >> 8 != 0),
+            returned_bytes: match leaf.returns_vectors {
+                None => 0,
+                Some(Width::Bits128) => 16,
+                Some(Width::Bits256) => 32,
+                Some(Width::Bits512) => 64,
+            },
+            returned: leaf.returns_general,
+        }
+    }
+}
+
+/// A call of a leaf function, on its caller's stack.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Job {
+    /// General registers by number; the stack pointer's place is unused.
+    general: [u64; 16],
+    site: *const Site,
+    /// Control and flags of vector arithmetic, before and after.
+    mxcsr: u32,
+    vectors: [[u64; 8]; 2],
+}
+
+/// A call to be made on another thread, while its caller waits.
+#[derive(Debug)]
+pub struct LeafCall<'a> {
+    job: *mut Job,
+    site: *const Site,
+    /// What XSAVEC has stored.
+    state: *const u8,
+    mxcsr: u32,
+    caller: PhantomData<&'a mut Job>,
+}
+
+// SAFETY: what it points to belongs to who makes the call, until it has ended; sites last for ever.
+unsafe impl Send for LeafCall<'_> {}
+
+/// What a call has left in registers.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct LeafEnd {
+    rax: u64,
+    rdx: u64,
+    mxcsr: u32,
+}
+
+impl LeafCall<'_> {
+    /// Makes the call, on the calling thread's stack.
+    #[must_use]
+    pub fn make(self) -> LeafEnd {
+        let mut end = LeafEnd::default();
+        // SAFETY: `dimmer_hook_offload` has filled the job for this site, whose function is a leaf function.
+        unsafe { dimmer_hook_leaf(self.job, self.site, self.mxcsr, &raw mut end, self.state) };
+        end
+    }
+}
+
+/// What the code below needs to know.
+#[repr(C)]
+struct State {
+    lend: AtomicPtr<()>,
+    unwind_lent: AtomicPtr<()>,
+    /// Whether there are upper halves of registers to be cleaned.
+    has_avx: AtomicU32,
+    /// Whether there are protection keys.
+    has_keys: AtomicU32,
+    /// Those that the process began with.
+    keys: AtomicU32,
+}
+
+static STATE: State = State {
+    lend: AtomicPtr::new(std::ptr::null_mut()),
+    unwind_lent: AtomicPtr::new(std::ptr::null_mut()),
+    has_avx: AtomicU32::new(0),
+    has_keys: AtomicU32::new(0),
+    keys: AtomicU32::new(0),
+};
+
+const _: () = assert!(offset_of!(State, has_avx) == 16);
+const _: () = assert!(offset_of!(Job, site) == 128 && offset_of!(Job, mxcsr) == 136);
+const _: () = assert!(offset_of!(Job, vectors) == 144 && size_of::<Job>() == 320);
+const _: () = assert!(offset_of!(LeafEnd, rdx) == 8 && offset_of!(LeafEnd, mxcsr) == 16);
+const _: () = assert!(offset_of!(Site, body) == 8 && offset_of!(Site, passed) == 16);
+const _: () = assert!(offset_of!(Passed, vectors) == 0 && offset_of!(Passed, reads_upper) == 4);
+const _: () = assert!(offset_of!(Passed, returned_bytes) == 5);
+// Both are looked at as one.
+const _: () = assert!(STAYS == AWAY + 4 && RECORD_BYTES == 1 << 5);
+
+global_asm!(
+    // Puts what is kept in the job into registers, but for rbx, and goes up to the return address: r11 is then to be taken from
+    // right below it. In: rsp the job.
+    ".macro dimmer_offload_leave",
+    "mov rax, [rsp]",
+    "mov rcx, [rsp + 8]",
+    "mov rdx, [rsp + 16]",
+    "mov rsi, [rsp + 48]",
+    "mov rdi, [rsp + 56]",
+    "mov r8, [rsp + 64]",
+    "mov r9, [rsp + 72]",
+    "mov r10, [rsp + 80]",
+    "mov r11, rbx",
+    ".cfi_def_cfa r11, 48",
+    "mov rbx, [r11]",
+    ".cfi_restore rbx",
+    "lea rsp, [r11 + 40]",
+    ".cfi_def_cfa rsp, 8",
+    ".endm",
+    ".text",
+    ".p2align 6",
+    ".hidden dimmer_hook_offload",
+    ".globl dimmer_hook_offload",
+    ".type dimmer_hook_offload,@function",
+    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8, and r11 as it was at C-16.
+    // Kept besides: at C-24 where to go, at C-32 when it began, at C-40 the job, at C-48 rbx. Then rbx = C-48.
+    "dimmer_hook_offload:",
+    ".cfi_startproc",
+    ".cfi_personality 0x1b, {personality}",
+    "lea rsp, [rsp - 32]",
+    ".cfi_adjust_cfa_offset 32",
+    "push rbx",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_offset rbx, -48",
+    "mov rbx, rsp",
+    ".cfi_def_cfa rbx, 48",
+    "sub rsp, {job_bytes}",
+    "and rsp, -64",
+    "mov [rsp], rax",
+    "mov [rsp + 8], rcx",
+    "mov [rsp + 16], rdx",
+    "mov rax, [rbx]",
+    "mov [rsp + 24], rax",
+    "mov [rsp + 40], rbp",
+    "mov [rsp + 48], rsi",
+    "mov [rsp + 56], rdi",
+    "mov [rsp + 64], r8",
+    "mov [rsp + 72], r9",
+    "mov [rsp + 80], r10",
+    "mov rax, [rbx + 32]",
+    "mov [rsp + 88], rax",
+    "mov [rsp + 96], r12",
+    "mov [rsp + 104], r13",
+    "mov [rsp + 112], r14",
+    "mov [rsp + 120], r15",
+    "mov [rsp + 128], r11",
+    "mov [rbx + 8], rsp",
+    "mov rax, [r11 + 8]",
+    "mov [rbx + 24], rax",
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "mov rcx, fs:[r8 + {counted_at}]",
+    "test rcx, rcx",
+    "jz 20f",
+    "mov eax, [r11]",
+    "inc dword ptr [rcx + rax * 4]",
+    // Within a call that has moved, or where none moves.
+    "cmp qword ptr fs:[r8 + {away}], 0",
+    "jne 45f",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rdx, rax",
+    "mov [rbx + 16], rdx",
+    registers::pack!(),
+    "mov rdi, [rbx + 8]",
+    "mov rsi, rsp",
+    "call {lend}",
+    "movzx ecx, al",
+    registers::unpack!(),
+    "mov rsp, [rbx + 8]",
+    "test ecx, ecx",
+    "jz 45f",
+    "ldmxcsr [rsp + 136]",
+    // What it returns in vectors.
+    "mov r11, [rsp + 128]",
+    "movzx eax, byte ptr [r11 + 21]",
+    "test eax, eax",
+    "jz 30f",
+    "cmp eax, 32",
+    "je 31f",
+    "ja 32f",
+    "movups xmm0, [rsp + 144]",
+    "movups xmm1, [rsp + 208]",
+    "jmp 30f",
+    "31:",
+    "vmovdqu ymm0, [rsp + 144]",
+    "vmovdqu ymm1, [rsp + 208]",
+    "jmp 30f",
+    "32:",
+    "vmovdqu64 zmm0, [rsp + 144]",
+    "vmovdqu64 zmm1, [rsp + 208]",
+    "30:",
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "mov rcx, fs:[r8 + {counted_at}]",
+    // None: the child of a fork by a handler.
+    "test rcx, rcx",
+    "jz 9f",
+    "inc qword ptr [rcx + {moved}]",
+    // Its time, if there is room for it.
+    "rdtsc",
+    "shl rdx, 32",
+    "or rdx, rax",
+    "mov rax, [rcx + {head}]",
+    "sub rax, [rcx + {tail}]",
+    "cmp rax, {records}",
+    "jae 9f",
+    "mov eax, 1",
+    "xadd [rcx + {head}], rax",
+    "and eax, {records} - 1",
+    "shl eax, 5",
+    "lea rax, [rcx + rax + {ring}]",
+    "mov rcx, [rbx + 16]",
+    "mov [rax], rcx",
+    "mov ecx, [r11]",
+    "mov [rax + 16], ecx",
+    "mov dword ptr [rax + 20], {away_call}",
+    "mov qword ptr [rax + 24], 0",
+    // The end last: with it the record is complete.
+    "mov [rax + 8], rdx",
+    "9:",
+    ".cfi_remember_state",
+    "dimmer_offload_leave",
+    "mov r11, [rsp - 8]",
+    "ret",
+    // It stays.
+    "45:",
+    ".cfi_restore_state",
+    ".cfi_remember_state",
+    "dimmer_offload_leave",
+    "mov r11, [rsp - 8]",
+    "jmp qword ptr [rsp - 16]",
+    // The first hooked call of a thread is timed where it is, as that gives it its counters.
+    "20:",
+    ".cfi_restore_state",
+    "mov [rbx + 24], r11",
+    "dimmer_offload_leave",
+    "mov r11, [rsp - 16]",
+    "jmp dimmer_hook_slow",
+    ".cfi_endproc",
+    ".size dimmer_hook_offload, . - dimmer_hook_offload",
+    ".p2align 6",
+    ".hidden dimmer_hook_leaf",
+    ".globl dimmer_hook_leaf",
+    ".type dimmer_hook_leaf,@function",
+    // In: rdi the job, rsi its site, edx the control of vector arithmetic, rcx where to put what is left in registers, r8 the
+    // processor's state as it was stored. On the stack, from below: the function's address, rcx, rdi, the control of vector arithmetic as it was
+    // here and as it is to be, rsi.
+    "dimmer_hook_leaf:",
+    ".cfi_startproc",
+    ".irp register, rbx, rbp, r12, r13, r14, r15",
+    "push \\register",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset \\register, 0",
+    ".endr",
+    "sub rsp, 56",
+    ".cfi_adjust_cfa_offset 56",
+    "mov rax, [rsi + 8]",
+    "mov [rsp], rax",
+    "mov [rsp + 8], rcx",
+    "mov [rsp + 16], rdi",
+    "mov [rsp + 32], rsi",
+    "stmxcsr [rsp + 24]",
+    "mov [rsp + 28], edx",
+    "cmp edx, [rsp + 24]",
+    "je 1f",
+    "ldmxcsr [rsp + 28]",
+    "1:",
+    "mov eax, [rsi + 16]",
+    "test eax, eax",
+    "jz 2f",
+    "xor edx, edx",
+    "xrstor [r8]",
+    "2:",
+    "cmp byte ptr [rsi + 20], 0",
+    "je 3f",
+    "mov r8, [rdi + 64]",
+    "mov r9, [rdi + 72]",
+    "mov r10, [rdi + 80]",
+    "mov r11, [rdi + 88]",
+    "mov r12, [rdi + 96]",
+    "mov r13, [rdi + 104]",
+    "mov r14, [rdi + 112]",
+    "mov r15, [rdi + 120]",
+    "3:",
+    "mov rax, [rdi]",
+    "mov rcx, [rdi + 8]",
+    "mov rdx, [rdi + 16]",
+    "mov rbx, [rdi + 24]",
+    "mov rbp, [rdi + 40]",
+    "mov rsi, [rdi + 48]",
+    "mov rdi, [rdi + 56]",
+    "call [rsp]",
+    "mov rcx, [rsp + 8]",
+    "mov [rcx], rax",
+    "mov [rcx + 8], rdx",
+    "stmxcsr [rcx + 16]",
+    "mov rsi, [rsp + 32]",
+    "mov rdi, [rsp + 16]",
+    "movzx eax, byte ptr [rsi + 21]",
+    "test eax, eax",
+    "jz 6f",
+    "cmp eax, 32",
+    "je 4f",
+    "ja 5f",
+    "movups [rdi + 144], xmm0",
+    "movups [rdi + 208], xmm1",
+    "jmp 6f",
+    "4:",
+    "vmovdqu [rdi + 144], ymm0",
+    "vmovdqu [rdi + 208], ymm1",
+    "jmp 6f",
+    "5:",
+    "vmovdqu64 [rdi + 144], zmm0",
+    "vmovdqu64 [rdi + 208], zmm1",
+    "6:",
+    "cmp dword ptr [rip + {state} + 16], 0",
+    "je 7f",
+    "vzeroupper",
+    "7:",
+    "mov eax, [rcx + 16]",
+    "cmp eax, [rsp + 24]",
+    "je 8f",
+    "ldmxcsr [rsp + 24]",
+    "8:",
+    "add rsp, 56",
+    ".cfi_adjust_cfa_offset -56",
+    ".irp register, r15, r14, r13, r12, rbp, rbx",
+    "pop \\register",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore \\register",
+    ".endr",
+    "ret",
+    ".cfi_endproc",
+    ".size dimmer_hook_leaf, . - dimmer_hook_leaf",
+    state = sym STATE,
+    personality = sym personality,
+    lend = sym lend,
+    travelling = const registers::VECTORS,
+    state_bytes = const registers::STATE_BYTES,
+    job_bytes = const size_of::<Job>(),
+    counted_at = const COUNTED_AT,
+    away = const AWAY,
+    moved = const MOVED.cast_signed() - COUNTERS.cast_signed(),
+    head = const HEAD.cast_signed() - COUNTERS.cast_signed(),
+    tail = const TAIL.cast_signed() - COUNTERS.cast_signed(),
+    ring = const RING.cast_signed() - COUNTERS.cast_signed(),
+    records = const RECORDS,
+    away_call = const AWAY_CALL,
+);
+
+unsafe extern "C" {
+    /// Not a function to call: stubs jump there.
+    fn dimmer_hook_offload();
+    /// Makes a call of a leaf function.
+    fn dimmer_hook_leaf(
+        job: *mut Job,
+        site: *const Site,
+        mxcsr: u32,
+        end: *mut LeafEnd,
+        state: *const u8,
+    );
+}
+
+/// Where stubs of leaf functions go whose calls are to be moved.
+pub(crate) fn offload() -> u64 {
+    dimmer_hook_offload as *const () as u64
+}
+
+/// Has calls lent by `mover` from now on; `enabled` are the parts of the processor's state that the system uses.
+pub(crate) fn prepare(mover: Mover, enabled: u32) {
+    // Relaxed: no call is moved yet.
+    STATE.lend.store(mover.lend as *mut (), Ordering::Relaxed);
+    STATE.unwind_lent.store(mover.unwind_lent as *mut (), Ordering::Relaxed);
+    STATE.has_avx.store(enabled >> 2 & 1, Ordering::Relaxed);
+    const KEYS: u32 = 1 << 9;
+    if enabled & KEYS != 0 {
+        // SAFETY: the system uses protection keys.
+        STATE.keys.store(unsafe { keys() }, Ordering::Relaxed);
+        STATE.has_keys.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Has the call in `job` made on another core; whether it was. `state` is the processor's as it was stored.
+extern "C-unwind" fn lend(job: *mut Job, state: *const u8) -> bool {
+    // SAFETY: the caller's own, on its stack.
+    let own = unsafe { &mut *job };
+    if STATE.has_keys.load(Ordering::Relaxed) != 0 {
+        // SAFETY: the system uses protection keys.
+        let keys = unsafe { keys() };
+        // Workers have the rights that the process began with.
+        if keys != STATE.keys.load(Ordering::Relaxed) {
+            return false;
+        }
+    }
+    let lend = STATE.lend.load(Ordering::Relaxed);
+    // SAFETY: `prepare` has put it there, or no call would be moved.
+    let lend = unsafe { std::mem::transmute::<*mut (), fn(LeafCall<'_>) -> Option<LeafEnd>>(lend) };
+    let mut mxcsr = 0_u32;
+    // SAFETY: writes that.
+    unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
+    let site = own.site;
+    let Some(end) = lend(LeafCall { job, site, state, mxcsr, caller: PhantomData }) else {
+        return false;
+    };
+    own.mxcsr = end.mxcsr;
+    // SAFETY: sites last for ever.
+    let returned = unsafe { (*site).passed.returned };
+    if returned & 1 != 0 {
+        own.general[0] = end.rax;
+    }
+    if returned & 4 != 0 {
+        own.general[2] = end.rdx;
+    }
+    true
+}
+
+/// The calling thread's rights to memory with protection keys.
+///
+/// # Safety
+/// The system uses them.
+unsafe fn keys() -> u32 {
+    let keys: u32;
+    // SAFETY: as the caller says.
+    unsafe { asm!("rdpkru", in("ecx") 0, out("eax") keys, out("edx") _, options(nomem, nostack)) };
+    keys
+}
+
+/// What the unwinder calls for the frame of a call that is lent. It looks for handlers first, and then leaves frame after frame.
+extern "C" fn personality(
+    _version: c_int,
+    actions: c_int,
+    _class: u64,
+    _exception: *mut (),
+    _context: *mut (),
+) -> c_int {
+    const LEAVES: c_int = 2;
+    const CONTINUE: c_int = 8;
+    if actions & LEAVES != 0 {
+        let unwind = STATE.unwind_lent.load(Ordering::Relaxed);
+        // SAFETY: `prepare` has put it there, or no call would be lent.
+        let unwind = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(unwind) };
+        unwind();
+    }
+    CONTINUE
+}
