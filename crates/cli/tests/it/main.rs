@@ -12,6 +12,7 @@ mod predict;
 mod restore;
 mod run;
 mod scan;
+mod server;
 mod victims;
 
 use std::path::Path;
