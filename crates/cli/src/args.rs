@@ -42,6 +42,10 @@ pub(crate) enum Command {
     /// Measures what Dimmer itself costs, and what it brings.
     #[command(subcommand)]
     Bench(Bench),
+    /// Writes down what the policy server sees and decides, to replay it.
+    Record(Record),
+    /// Runs a recording through the policy it was made under, or another.
+    Replay(Replay),
     /// Predicts what a workload does on a processor model.
     Sim(Sim),
     /// Compares governors of licence levels on a workload, on a processor model.
@@ -305,6 +309,50 @@ pub(crate) struct Run {
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Ends with Ctrl-C, after --seconds, or when the server ends; what is complete is written as it comes. Only root and the server's own \
+user may record. The format is that of docs/dimmerd.md.
+
+Examples:
+  dimmer record morning.jsonl
+  dimmer record --seconds 60 - | gzip >minute.jsonl.gz")]
+pub(crate) struct Record {
+    /// The file; `-` is standard output.
+    pub(crate) file: PathBuf,
+
+    /// The server's socket [default: $DIMMER_SOCKET, or else the user's own server, or that of the machine].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Ends after so many seconds.
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+A policy's decisions change what programs do, and a recording only knows what they did under the server's. So it tells what another \
+policy would have said to that, not what would have come of it.
+
+The exit status is 1 if the policy is the server's, from its begin, and says anything else than the server did.
+
+Examples:
+  dimmer replay morning.jsonl
+  dimmer replay morning.jsonl --config thresholds.toml --json -")]
+pub(crate) struct Replay {
+    /// What `dimmer record` has written.
+    pub(crate) file: PathBuf,
+
+    /// The policy to run it through, a configuration of `dimmerd` [default: the one that it was made under].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Writes the comparison as JSON; `-`: to standard output, without the table.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// A number of seconds that one can wait for.

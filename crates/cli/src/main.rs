@@ -15,6 +15,8 @@ mod output;
 mod phases;
 mod probe;
 mod progress;
+mod record;
+mod replay;
 mod report;
 mod restore;
 mod run;
@@ -70,6 +72,8 @@ fn run_command() -> ExitCode {
         Command::Observe(arguments) => observe::run(&root, arguments),
         Command::Run(arguments) => run::run(&root, arguments),
         Command::Bench(arguments) => bench::run(&root, arguments),
+        Command::Record(arguments) => record::run(arguments),
+        Command::Replay(arguments) => replay::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Compare(arguments) => compare::run(arguments),
         Command::Phases(arguments) => phases::run(arguments),
@@ -78,6 +82,9 @@ fn run_command() -> ExitCode {
         Command::Restore(arguments) => restore::run(&root, arguments),
     };
     result.unwrap_or_else(|error| {
+        if error.is::<output::ClosedPipe>() {
+            return ExitCode::from(output::CLOSED_PIPE);
+        }
         eprintln!("error: {error:#}");
         ExitCode::from(if error.is::<BadInput>() { BAD_INPUT } else { 1 })
     })

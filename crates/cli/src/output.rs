@@ -2,7 +2,7 @@
 //! anything is measured; and how commands end that an interrupt leaves with a part of it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -65,21 +65,42 @@ impl Output {
 
     /// Replaces what the file holds.
     pub(crate) fn write(mut self, text: &str) -> anyhow::Result<()> {
+        self.empty()?;
+        self.add(text)
+    }
+
+    /// Takes away what the file holds. Devices and pipes hold nothing.
+    pub(crate) fn empty(&mut self) -> anyhow::Result<()> {
+        let emptied = self.file.as_ref().map_or(Ok(()), |file| {
+            if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
+        });
+        emptied.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// Writes this behind what the file holds; [`ClosedPipe`] if nobody reads it.
+    pub(crate) fn add(&mut self, text: &str) -> anyhow::Result<()> {
         let written = match &mut self.file {
             None => std::io::stdout().write_all(text.as_bytes()),
-            Some(file) => replace(file, text),
+            Some(file) => file.write_all(text.as_bytes()),
         };
-        written.with_context(|| format!("cannot write {}", self.path.display()))
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ClosedPipe.into()),
+            written => written.with_context(|| format!("cannot write {}", self.path.display())),
+        }
     }
 }
 
-/// Devices and pipes hold nothing that could be replaced.
-fn replace(file: &mut File, text: &str) -> std::io::Result<()> {
-    if file.metadata()?.is_file() {
-        file.set_len(0)?;
+/// Whoever read the output has gone.
+#[derive(Debug)]
+pub(crate) struct ClosedPipe;
+
+impl std::fmt::Display for ClosedPipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("whoever read the output has gone")
     }
-    file.write_all(text.as_bytes())
 }
+
+impl std::error::Error for ClosedPipe {}
 
 /// A directory that files can be made in.
 pub(crate) fn directory(path: &Path) -> anyhow::Result<()> {

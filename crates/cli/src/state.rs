@@ -1,4 +1,4 @@
-//! What commands keep between runs besides models ([`kept`]), in the user's own directories: scans of files.
+//! What commands keep between runs besides models ([`dimmer_host::kept`]), in the user's own directories: scans of files.
 
 use std::path::{Path, PathBuf};
 

@@ -48,6 +48,14 @@ pub enum Line {
     Step(Step),
 }
 
+impl Line {
+    /// Whether a written line is a [`Line::Step`]. Reads no more of it than that takes.
+    #[must_use]
+    pub fn is_step(written: &str) -> bool {
+        written.starts_with("{\"step\":")
+    }
+}
+
 /// What a recording begins with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -279,6 +287,13 @@ impl Begin {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_are_told_from_other_lines_as_they_are_written() {
+        let is_step = |line: Line| Line::is_step(&serde_json::to_string(&line).unwrap());
+        assert!(is_step(Line::Step(Step::default())));
+        assert!(!is_step(Line::Site { site: 1, name: "step".to_owned() }));
+    }
 
     #[test]
     fn what_is_no_recording_is_named_with_its_line() {

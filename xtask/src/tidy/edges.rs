@@ -29,6 +29,7 @@ const EDGES: [(&str, &[&str]); 18] = [
         "dimmer-cli",
         &[
             "dimmer-bench",
+            "dimmer-daemon",
             "dimmer-hook",
             "dimmer-host",
             "dimmer-narrow",

@@ -13,6 +13,7 @@ mod predict;
 mod restore;
 mod run;
 mod scan;
+mod server;
 mod victims;
 
 use std::path::Path;

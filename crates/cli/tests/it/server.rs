@@ -1,0 +1,227 @@
+//! `dimmer record` and `dimmer replay` with a policy server of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use dimmer_daemon::state::State;
+use dimmer_daemon::watch::Watch;
+use serde_json::Value;
+
+use crate::{command, dimmer, stderr, stdout};
+
+/// Moves every marked region from its first look on.
+const MOVES: &str = "[policy]\nloop = \"thresholds\"\n";
+
+/// For how long something is waited for that will come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// `dimmerd` in a directory of its own.
+struct Server {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("dimmerd.toml"), MOVES).unwrap();
+        let mut command = Command::new(built().join("dimmerd"));
+        command.current_dir(&directory).args([
+            "--config",
+            "dimmerd.toml",
+            "--socket",
+            "run/socket",
+        ]);
+        // What a probe has left on this machine is none of the tests' business.
+        command.env("XDG_STATE_HOME", directory.path()).env_remove("NOTIFY_SOCKET");
+        let child = command.stderr(Stdio::null()).spawn().unwrap();
+        let server = Self { child, directory };
+        let begin = Instant::now();
+        while Watch::new(Some(&server.socket())).is_err() {
+            assert!(begin.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        server
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path().join("run/socket")
+    }
+
+    fn state(&self) -> State {
+        Watch::new(Some(&self.socket())).unwrap().state().unwrap()
+    }
+
+    /// A program with a marked region that runs for so long (ms).
+    fn client(&self, ms: u32) -> Child {
+        let mut command = Command::new(built().join("examples/client"));
+        command.arg(ms.to_string()).env("DIMMER_SOCKET", self.socket());
+        command.env_remove("DIMMER_POLICY").env_remove("DIMMER_CORES");
+        command.stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    fn end(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Where `dimmerd` and the program with a marked region are, built as `dimmer` was.
+fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
+        let is_release = directory.file_name().is_some_and(|name| name == "release");
+        for what in [
+            ["--package", "dimmer-daemon", "--bin", "dimmerd"],
+            ["--package", "dimmer-runtime", "--example", "client"],
+        ] {
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            cargo.args(["build", "--quiet", "--offline"]).args(what);
+            cargo.args(["--profile", if is_release { "release" } else { "dev" }]);
+            cargo.arg("--target-dir").arg(directory.parent().unwrap());
+            let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        }
+        directory.to_owned()
+    })
+}
+
+fn replayed(directory: &Path, arguments: &[&str]) -> (Output, Value) {
+    let output = dimmer(directory, &[&["replay", "--json", "-"], arguments].concat());
+    let found = serde_json::from_str(&stdout(&output)).unwrap();
+    (output, found)
+}
+
+#[test]
+fn a_recording_from_the_begin_is_replayed_the_same() {
+    let server = Server::start();
+    let recorder = command(server.path(), &["record", "r.jsonl", "--socket", "run/socket"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let file = server.path().join("r.jsonl");
+    let begin = Instant::now();
+    while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for mut client in [server.client(1500), server.client(1000)] {
+        assert!(client.wait().unwrap().success());
+    }
+    let pid = rustix::process::Pid::from_child(&recorder);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let recorded = recorder.wait_with_output().unwrap();
+    let said = stderr(&recorded);
+    assert_eq!(recorded.status.code(), Some(130), "{said}");
+    assert!(said.contains(" steps, ") && said.contains("must decide the same"), "{said}");
+    let steps = std::fs::read_to_string(&file).unwrap().matches("{\"step\":").count();
+    assert!(steps > 5 && said.contains(&format!("{steps} steps, ")), "{said}");
+
+    let (output, found) = replayed(server.path(), &["r.jsonl"]);
+    assert_eq!(output.status.code(), Some(0), "{found}");
+    assert_eq!(found["schema"], "dimmer/replay/1");
+    assert_eq!((&found["steps"], &found["clients"]), (&steps.into(), &2.into()), "{found}");
+    assert_eq!((&found["is_fresh"], &found["is_same_settings"]), (&true.into(), &true.into()));
+    assert_eq!(found["different_steps"], 0);
+    assert_eq!(found["recorded"], found["replayed"]);
+    if server.state().cores.no_core.is_none() {
+        assert!(found["recorded"]["moved_ratio"].as_f64().unwrap() > 0.0, "{found}");
+    }
+
+    // Another policy, in words; that it differs is no fault.
+    std::fs::write(server.path().join("other.toml"), "[policy]\nloop = \"trials\"\n").unwrap();
+    let other = dimmer(server.path(), &["replay", "r.jsonl", "--config", "other.toml"]);
+    assert!(other.status.success() && stdout(&other).contains("another policy"));
+    assert!(stdout(&other).contains("the server's policy"), "{}", stdout(&other));
+}
+
+#[test]
+fn a_replay_that_should_be_the_same_and_is_not_fails() {
+    let server = Server::start();
+    let recorder = command(server.path(), &["record", "-", "--socket", "run/socket"])
+        .args(["--seconds", "1.5"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut client = server.client(1000);
+    client.wait().unwrap();
+    let recorded = recorder.wait_with_output().unwrap();
+    assert!(recorded.status.success(), "{}", stderr(&recorded));
+    let mut text = stdout(&recorded);
+    let file = server.path().join("r.jsonl");
+    // Whether the client came before the recording began is a matter of chance.
+    text = text.replace("\"is_fresh\":false", "\"is_fresh\":true");
+    let forged = text.replacen("\"changes\":[]", "\"changes\":[[77,null,true]]", 1);
+    assert_ne!(text, forged);
+    std::fs::write(&file, forged).unwrap();
+    let output = dimmer(server.path(), &["replay", "r.jsonl"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(stdout(&output).contains("fault"));
+    let (_, found) = replayed(server.path(), &["r.jsonl"]);
+    assert!(found["different_steps"].as_u64() > Some(0), "{found}");
+    // Said not to begin with the policy, it may differ.
+    let later = std::fs::read_to_string(&file).unwrap().replace("_fresh\":true", "_fresh\":false");
+    std::fs::write(&file, later).unwrap();
+    assert_eq!(dimmer(server.path(), &["replay", "r.jsonl"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_recording_ends_with_its_server() {
+    let mut server = Server::start();
+    let mut client = server.client(60_000);
+    let recorder = command(server.path(), &["record", "r.jsonl", "--socket", "run/socket"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let file = server.path().join("r.jsonl");
+    let begin = Instant::now();
+    while !std::fs::read_to_string(&file).is_ok_and(|text| text.contains("{\"step\":")) {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.end();
+    let recorded = recorder.wait_with_output().unwrap();
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let said = stderr(&recorded);
+    assert!(recorded.status.success() && said.starts_with("The server has ended.\n"), "{said}");
+    let (_, found) = replayed(server.path(), &["r.jsonl"]);
+    assert!(found["steps"].as_u64() > Some(0));
+}
+
+#[test]
+fn what_cannot_be_recorded_or_replayed_is_refused_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let refused = |arguments: &[&str], status: i32, said: &str| {
+        let output = dimmer(directory.path(), arguments);
+        assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+        assert_eq!(stdout(&output), "");
+    };
+    std::fs::write(directory.path().join("kept.jsonl"), "kept").unwrap();
+    let no_server = ["record", "kept.jsonl", "--socket", "no/socket"];
+    refused(&no_server, 1, "no policy server at no/socket");
+    // What a file held is lost only once something else comes.
+    assert_eq!(std::fs::read_to_string(directory.path().join("kept.jsonl")).unwrap(), "kept");
+    refused(&["record", "no/file", "--socket", "no/socket"], 1, "cannot write no/file");
+    refused(&["replay", "kept.jsonl"], 2, "kept.jsonl: line 1: ");
+    refused(&["replay", "no.jsonl"], 2, "cannot read no.jsonl");
+    std::fs::write(directory.path().join("wrong.toml"), "[policy]\nlop = 3\n").unwrap();
+    let wrong = ["replay", "kept.jsonl", "--config", "wrong.toml"];
+    refused(&wrong, 2, "wrong.toml: line 2: unknown field `lop`");
+}
