@@ -262,6 +262,9 @@ pub(crate) enum Mechanism {
     /// Has calls of leaf functions run on a dedicated core, while their threads wait: only registers travel, which takes a fraction of
     /// the time.
     Offload,
+    /// Has calls run on a dedicated core by whichever of the two fits, as long as the policy server (dimmerd) finds that programs do
+    /// better so.
+    Auto,
 }
 
 #[derive(Args, Debug)]

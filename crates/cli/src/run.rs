@@ -4,6 +4,7 @@ mod borrow;
 mod leaves;
 mod narrow;
 mod outermost;
+mod served;
 
 use std::process::{Command, ExitCode};
 
@@ -19,11 +20,16 @@ use crate::{bad_input, launch};
 pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let has = |mechanism| arguments.mechanism.contains(&mechanism);
     let is_set = [!arguments.hook.is_empty(), arguments.cores.is_some(), arguments.model.is_some()];
-    let how = How { borrows: has(Mechanism::Borrow), offloads: has(Mechanism::Offload) };
+    let is_served = has(Mechanism::Auto);
+    let how = How {
+        borrows: has(Mechanism::Borrow) || is_served,
+        offloads: has(Mechanism::Offload) || is_served,
+        is_served,
+    };
     let moves = how.borrows || how.offloads;
     if is_set.contains(&true) && !moves {
         return Err(bad_input(
-            "--hook, --cores and --model are for --mechanism borrow and offload",
+            "--hook, --cores and --model are for --mechanism borrow, offload and auto",
         ));
     }
     let program = launch::Program::find(&arguments.command)?;
@@ -54,9 +60,14 @@ struct How {
     borrows: bool,
     /// Those of leaf functions by themselves.
     offloads: bool,
+    /// Whether a policy server has the last word, if there is one.
+    is_served: bool,
 }
 
 impl How {
+    const OFFLOAD: Self = Self { borrows: false, offloads: true, is_served: false };
+    const BORROW: Self = Self { borrows: true, offloads: false, is_served: false };
+
     /// As messages call it.
     const fn name(self) -> &'static str {
         match (self.offloads, self.borrows) {

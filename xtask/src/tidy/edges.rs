@@ -37,6 +37,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",
+            "dimmer-protocol",
             "dimmer-runtime",
             "dimmer-scan",
             "dimmer-sim",

@@ -22,6 +22,7 @@ use dimmer_probe::stats::Estimate;
 use dimmer_processor::units::CpuId;
 
 use super::leaves::{self, NoLeaf};
+use super::served::Served;
 use super::{How, outermost};
 use crate::args::Run;
 use crate::named::{self, Planned, Plans, Wanted};
@@ -49,6 +50,8 @@ pub(super) struct Borrowing {
     round_trip: Estimate,
     hand_over: Estimate,
     decided: Instant,
+    /// A policy server that has the last word.
+    served: Option<Served>,
     /// Where the hooks read what to hook; removed with this.
     _plans: Plans,
 }
@@ -58,6 +61,9 @@ pub(super) struct Borrowing {
 struct Moved {
     planned: Planned,
     decision: Decision,
+    /// Whether they are moved now, and whether they ever were.
+    is_moved: bool,
+    was_moved: bool,
     /// What its calls cost the code after them by the model, if that is to count.
     cost: Option<CallCost>,
     /// What was seen of all its calls by the last verdict.
@@ -76,10 +82,14 @@ impl Borrowing {
         program: &launch::Program,
         command: &mut Command,
     ) -> anyhow::Result<Option<Self>> {
-        let cpus = cores(root, arguments.cores.as_deref())?;
+        let mut cpus = cores(root, arguments.cores.as_deref())?;
         let Some(Chosen { plans, costs, others }) = functions(arguments, how, program)? else {
             return Ok(None);
         };
+        let served = how.is_served.then(|| Served::connect(program, &plans.functions)).flatten();
+        // The server knows which cores are for everybody's calls.
+        let its = served.as_ref().map(Served::cores).filter(|_| arguments.cores.is_none());
+        cpus = its.filter(|its| !its.is_empty()).unwrap_or(cpus);
         let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
         let round_trip = trips.moved.estimate().context("no call could be moved")?;
         let hand_over = trips.lent.estimate().context("no call could be moved")?;
@@ -92,19 +102,16 @@ impl Borrowing {
             planned: planned.clone(),
             cost,
             decision: Decision::default(),
+            is_moved: false,
+            was_moved: false,
             told: Tally::default(),
             lasted_ns: None,
         };
         let functions: Vec<Moved> = plans.functions.iter().zip(costs).map(moved).collect();
         let lent = functions.iter().filter(|moved| moved.planned.is_lent()).count();
         let kinds = [
-            (How::name(How { borrows: false, offloads: true }), lent, how.offloads, hand_over),
-            (
-                How::name(How { borrows: true, offloads: false }),
-                functions.len() - lent,
-                how.borrows,
-                round_trip,
-            ),
+            (How::OFFLOAD.name(), lent, how.offloads, hand_over),
+            (How::BORROW.name(), functions.len() - lent, how.borrows, round_trip),
         ];
         for (name, number, _, takes) in kinds.into_iter().filter(|(_, _, is_asked, _)| *is_asked) {
             eprintln!(
@@ -114,8 +121,27 @@ impl Borrowing {
                 time(takes.median),
             );
         }
-        let (decided, _plans) = (Instant::now(), plans);
-        Ok(Some(Self { observer, how, functions, others, round_trip, hand_over, decided, _plans }))
+        if how.is_served {
+            eprintln!(
+                "{}",
+                if served.is_some() {
+                    "The policy server decides which of them do."
+                } else {
+                    "There is no policy server (dimmerd): what is worth moving is told by the calls alone."
+                }
+            );
+        }
+        Ok(Some(Self {
+            observer,
+            how,
+            functions,
+            others,
+            round_trip,
+            hand_over,
+            decided: Instant::now(),
+            served,
+            _plans: plans,
+        }))
     }
 
     /// Reads what the hooks have counted, and decides now and then.
@@ -130,7 +156,10 @@ impl Borrowing {
 
     fn decide(&mut self) {
         let tallies = self.observer.so_far();
-        for moved in &mut self.functions {
+        if let Some(served) = &mut self.served {
+            served.tend();
+        }
+        for (index, moved) in self.functions.iter_mut().enumerate() {
             let places = moved.planned.places();
             let mut all = Tally::default();
             let known = places.iter().filter_map(|place| tallies.get(place));
@@ -145,13 +174,17 @@ impl Borrowing {
                 moved_ns: all.moved.quantile(0.5),
                 costs_ns: lost.map(|lost| lost / gaps.calls().max(1.0)),
             };
-            let before = moved.decision.moves();
+            if let Some(served) = &self.served {
+                served.tell(index, &all);
+            }
             let takes = if moved.planned.is_lent() { self.hand_over } else { self.round_trip };
             if moved.decision.step(&calls, takes.median) {
                 (moved.told, moved.lasted_ns) = (all, lasted_ns);
             }
-            let now = moved.decision.moves();
-            if now != before {
+            let may = self.served.as_ref().is_none_or(|served| served.moves(index));
+            let now = moved.decision.moves() && may;
+            if now != moved.is_moved {
+                (moved.is_moved, moved.was_moved) = (now, true);
                 places.into_iter().for_each(|place| self.observer.decide(place, now));
             }
         }
@@ -172,7 +205,12 @@ impl Borrowing {
             let mut seen = Tally::default();
             let places = function.planned.places();
             places.iter().filter_map(|place| calls.get(place)).for_each(|tally| seen.merge(tally));
-            let verdict = words(function.decision.verdict());
+            let verdict = match function.decision.verdict() {
+                Verdict::Move if !function.was_moved && self.served.is_some() => {
+                    "stayed, as the policy server has not had them moved"
+                }
+                verdict => words(verdict),
+            };
             by_verdict.entry(verdict).or_default().push((function, seen));
         }
         for (verdict, mut functions) in by_verdict {

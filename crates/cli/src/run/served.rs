@@ -9,6 +9,9 @@ use dimmer_observe::Tally;
 use dimmer_processor::units::CpuId;
 use dimmer_protocol::{BORROW, Beacon, Hello, Mapped, OFFLOAD, Sums, Table, Welcome};
 
+use crate::launch;
+use crate::named::Planned;
+
 /// For how long a server is waited for; it answers within a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -34,7 +37,11 @@ struct Connection {
 
 impl Served {
     /// Has a server decide for these functions, if one listens.
-    pub(super) fn connect(program: String, functions: Vec<String>) -> Option<Self> {
+    pub(super) fn connect(program: &launch::Program, functions: &[Planned]) -> Option<Self> {
+        let name = program.file.file_name().unwrap_or_default();
+        let program = name.to_string_lossy().into_owned();
+        let functions: Vec<String> =
+            functions.iter().map(|planned| planned.title.clone()).collect();
         let connection = Connection::new(&program, &functions)?;
         Some(Self { program, functions, connection: Some(connection), tried: Instant::now() })
     }
@@ -74,7 +81,9 @@ impl Served {
         let Some(connection) = &self.connection else { return false };
         let word = connection.table.decisions.get(function);
         let word = word.map(|word| word.load(Ordering::Relaxed));
-        matches!(word, Some(OFFLOAD | BORROW)) && connection.holds() && connection.beacon.dedicated() > 0
+        matches!(word, Some(OFFLOAD | BORROW))
+            && connection.holds()
+            && connection.beacon.dedicated() > 0
     }
 }
 
