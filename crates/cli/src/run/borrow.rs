@@ -314,8 +314,8 @@ fn functions(
             "--hook {AUTO} has to know what wide-vector code costs here: `dimmer probe` measures it; or name functions"
         )));
     };
-    let found = outermost::find(program, how, &model, &machine)?;
-    if found.is_empty() {
+    let outermost::Found { around, others } = outermost::find(program, how, &model, &machine)?;
+    if around.is_empty() {
         let what = if how.borrows { "code" } else { "leaf function" };
         eprintln!(
             "{}: nothing to move: by {from}, no {what} of this program costs the code after it anything here.",
@@ -326,9 +326,9 @@ fn functions(
     let files: Vec<PathBuf> =
         program.loaded().iter().filter_map(|loaded| loaded.file.canonicalize().ok()).collect();
     let (planned, costs) =
-        found.into_iter().map(|around| (around.planned, Some(around.cost))).unzip();
+        around.into_iter().map(|around| (around.planned, Some(around.cost))).unzip();
     let plans = Plans::write(files.iter().map(PathBuf::as_path), planned)?;
-    Ok(Some(Chosen { plans, costs, others: Vec::new() }))
+    Ok(Some(Chosen { plans, costs, others }))
 }
 
 /// The dedicated hardware threads: those asked for, or those of one whole core, if the program keeps another.

@@ -13,7 +13,8 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
 use dimmer_scan::{Callers, Code, Function, Leaves, Scan};
 
-use super::{How, leaves};
+use super::How;
+use super::leaves::{self, NoLeaf};
 use crate::named::Planned;
 use crate::{bad_input, launch, scan};
 
@@ -24,6 +25,14 @@ pub(super) struct Around {
     pub(super) cost: CallCost,
 }
 
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) around: Vec<Around>,
+    /// Functions that stay, as they are no leaf functions.
+    pub(super) others: Vec<NoLeaf>,
+}
+
 /// The functions with, or around, the code of a program and of the libraries that it loads from the start, that costs the code after
 /// it something.
 pub(super) fn find(
@@ -31,8 +40,8 @@ pub(super) fn find(
     how: How,
     model: &Model,
     machine: &Machine,
-) -> anyhow::Result<Vec<Around>> {
-    let mut found = Vec::new();
+) -> anyhow::Result<Found> {
+    let (mut found, mut others) = (Vec::new(), Vec::new());
     for loaded in program.loaded() {
         let Ok(file) = loaded.file.canonicalize() else { continue };
         let Ok(bytes) = std::fs::read(&file) else { continue };
@@ -46,25 +55,31 @@ pub(super) fn find(
         let mut lent = BTreeSet::new();
         let costly = costly(&scan, model, machine);
         for (function, level) in &costly {
-            let mut planned = plan(&file, function);
-            if let Some(leaves) = &mut leaves
-                && leaves::judge_one(&mut planned, leaves, How { borrows: false, ..how }).is_none()
-                && !planned.entries.is_empty()
-            {
-                lent.insert(function.addresses.start);
-                found.extend(around(planned, *level, model)?);
+            let Some(leaves) = &mut leaves else { break };
+            let start = function.addresses.start;
+            let Some(mut around) = around(plan(&file, function), *level, model)? else { continue };
+            around.planned.title = function.name.clone().unwrap_or_else(|| format!("{start:#x}"));
+            let alone = How { borrows: false, ..how };
+            let no_leaf = leaves::judge_one(&mut around.planned, leaves, alone);
+            others.extend(no_leaf.filter(|_| !how.borrows));
+            if !around.planned.entries.is_empty() {
+                lent.insert(start);
+                found.push(around);
             }
         }
-        let others =
-            costly.iter().filter(|(function, _)| !lent.contains(&function.addresses.start));
         if how.borrows {
-            for (function, level) in outermost(others, &scan, &callers) {
+            let rest =
+                costly.iter().filter(|(function, _)| !lent.contains(&function.addresses.start));
+            let around_others = outermost(rest, &scan, &callers).into_iter();
+            // Of what is lent no thread goes along.
+            let is_other = |function: &Function| !lent.contains(&function.addresses.start);
+            for (function, level) in around_others.filter(|(function, _)| is_other(function)) {
                 found.extend(around(plan(&file, function), level, model)?);
             }
         }
     }
     name(&mut found);
-    Ok(found)
+    Ok(Found { around: found, others })
 }
 
 /// A function with all its entries.

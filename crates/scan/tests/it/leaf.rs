@@ -215,6 +215,30 @@ fn arrays_of_its_own_are_used_by_index_and_pointer() {
         a.add(rsp, 128)?;
         a.ret()
     });
+    reads(0, |a| {
+        a.sub(rsp, 128)?;
+        a.lea(rdi, ptr(rsp))?;
+        a.mov(ecx, 16)?;
+        a.xor(eax, eax)?;
+        a.rep().stosq()?;
+        a.add(rsp, 128)?;
+        a.ret()
+    });
+    refused(NotLeaf::StackUnknown { at: at(5) }, |a| {
+        a.lea(rsi, ptr(rsp + 8))?;
+        a.movsb()?;
+        a.ret()
+    });
+    // A word is copied on the stack.
+    reads(0, |a| {
+        a.push(rbx)?;
+        a.sub(rsp, 16)?;
+        a.push(qword_ptr(rsp + 16))?;
+        a.xor(ebx, ebx)?;
+        a.pop(rbx)?;
+        a.add(rsp, 24)?;
+        a.ret()
+    });
     // The array may be an argument.
     refused(NotLeaf::StackUnknown { at: at(0) }, |a| {
         a.mov(rax, ptr(rsp + rdi * 8))?;
