@@ -278,6 +278,7 @@ Examples:
   dimmer run --mechanism narrow --width 128 --only glibc,cpuid -- ./server
   dimmer run --mechanism borrow --hook EVP_EncryptUpdate --cores 3 -- ./server
   dimmer run --mechanism offload --hook ChaCha20_avx512 -- ./server
+  dimmer run --mechanism auto -- ./server                     # as dimmerd decides, all the time
   dimmer observe -- dimmer run --mechanism narrow -- python3 job.py    # is anything wide left?")]
 pub(crate) struct Run {
     /// How; several can be had at once. With offload and borrow, calls go with their thread where the function is no leaf function.
