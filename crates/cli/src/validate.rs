@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
+use dimmer_validate::loops::{self, Compared, Loop};
 use dimmer_validate::{Left, Paper, Recreated, Row, ValidateError};
 use serde::Serialize;
 
@@ -22,6 +23,24 @@ struct Document {
     partial: bool,
     rows: Vec<RowDocument>,
     left: Vec<LeftDocument>,
+    /// Of paper 001.
+    loops: Vec<LoopsDocument>,
+}
+
+#[derive(Debug, Serialize)]
+struct LoopsDocument {
+    load: &'static str,
+    best: &'static str,
+    paper: LoopDocument,
+    trials: LoopDocument,
+}
+
+#[derive(Debug, Serialize)]
+struct LoopDocument {
+    done_ratio: f64,
+    off_share: f64,
+    found_s: Option<f64>,
+    changes: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,33 +74,98 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         Some(args::Paper::Offloading) => vec![Paper::Offloading],
     };
     let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let has_loops = papers.contains(&Paper::Offloading);
     let recreated = papers.into_iter().map(|paper| paper.recreate(&|| interrupt.is_set()));
     let recreated: Vec<Recreated> =
         recreated.collect::<Result<_, ValidateError>>().map_err(bad_input)?;
+    let loops = if has_loops { loops::compare(&|| interrupt.is_set()) } else { Ok(Vec::new()) };
+    let loops = loops.map_err(bad_input)?;
     let to_standard = [&json, &markdown].into_iter().flatten().any(Output::is_standard);
     if !to_standard {
         print!("{}", recreated.iter().map(text).collect::<Vec<_>>().join("\n"));
+        if has_loops {
+            print!("{}", loops_text(&loops));
+        }
     }
     if let Some(markdown) = markdown {
-        markdown.write(&self::markdown(&recreated))?;
+        markdown.write(&self::markdown(&recreated, &loops))?;
     }
     if let Some(json) = json {
-        json.write(&(serde_json::to_string_pretty(&document(recreated))? + "\n"))?;
+        json.write(&(serde_json::to_string_pretty(&document(recreated, &loops))? + "\n"))?;
     }
     Ok(output::end(&interrupt))
 }
 
-fn document(recreated: Vec<Recreated>) -> Document {
-    let partial = recreated.iter().any(Recreated::is_partial);
+fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> Document {
+    let has_loops = recreated.iter().any(|recreated| recreated.paper == Paper::Offloading);
+    let partial =
+        recreated.iter().any(Recreated::is_partial) || has_loops && loops.len() < loops::WORKLOADS;
     let papers = recreated.iter().map(|recreated| recreated.paper);
     let left =
         papers.flat_map(Paper::left).map(|Left { id, what, why }| LeftDocument { id, what, why });
     let left = left.collect();
+    let loops = loops.iter().map(|one| LoopsDocument {
+        load: one.load,
+        best: one.best,
+        paper: LoopDocument::new(&one.paper),
+        trials: LoopDocument::new(&one.trials),
+    });
+    let loops = loops.collect();
     let rows = recreated.into_iter().flat_map(|recreated| recreated.rows).map(|row| {
         let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
         RowDocument { id, place, what, paper, ours, tolerance, hit, reason }
     });
-    Document { schema: "dimmer/validate/1", partial, rows: rows.collect(), left }
+    Document { schema: "dimmer/validate/1", partial, rows: rows.collect(), left, loops }
+}
+
+impl LoopDocument {
+    fn new(of: &Loop) -> Self {
+        let Loop { done, off, found_s, changes } = *of;
+        Self { done_ratio: done, off_share: off, found_s, changes }
+    }
+}
+
+/// What heads the columns about the loops.
+const LOOPS: [&str; 6] = [
+    "workload",
+    "best",
+    "loop",
+    "done, of the best",
+    "time off it, first on it",
+    "changes of side",
+];
+
+/// Both loops on each workload, cell by cell.
+fn loops_rows(loops: &[Compared]) -> impl Iterator<Item = [String; 6]> {
+    let row = |one: &Compared, name: &str, of: &Loop| {
+        let found = of.found_s.map_or("never".to_owned(), |at| format!("{at:.1} s"));
+        [
+            one.load.to_owned(),
+            one.best.to_owned(),
+            name.to_owned(),
+            format!("{:.1} %", 100.0 * of.done),
+            format!("{:.0} %, {found}", 100.0 * of.off),
+            of.changes.to_string(),
+        ]
+    };
+    loops.iter().flat_map(move |one| {
+        [row(one, "paper 001's", &one.paper), row(one, "Dimmer's", &one.trials)]
+    })
+}
+
+fn loops_text(loops: &[Compared]) -> String {
+    let partial = if loops.len() < loops::WORKLOADS {
+        format!("PARTIAL: interrupted after {} of {} workloads\n", loops.len(), loops::WORKLOADS)
+    } else {
+        String::new()
+    };
+    let mut table = plain_table();
+    table.set_header(LOOPS);
+    for row in loops_rows(loops) {
+        table.add_row(row);
+    }
+    let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+    format!("\nfeedback loops\n\n{}\n{partial}", styled(table, width, output::colour()))
 }
 
 /// How many rows are hits, and how far it got, if an interrupt ended it.
@@ -114,7 +198,7 @@ fn text(recreated: &Recreated) -> String {
     text
 }
 
-fn markdown(recreated: &[Recreated]) -> String {
+fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
     let mut text = String::from(
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. Written by \
          `dimmer validate --markdown docs/VALIDATION.md`; a test compares.\nThe simulator knows the processor's model \
@@ -135,6 +219,17 @@ fn markdown(recreated: &[Recreated]) -> String {
         text.push_str("\nNot recreated:\n\n| row | what | why |\n|---|---|---|\n");
         for Left { id, what, why } in paper.left() {
             let _ = writeln!(text, "| {id} | {what} | {why} |");
+        }
+    }
+    if !loops.is_empty() {
+        text.push_str(
+            "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop with the exciter every 20 s and windows of 800 ms, and Dimmer's, which tries a program's region with and without, on the \
+             workloads of `scenarios/`. What programs get done (a geometric mean over them) is told against the better of moving nothing (`none`) and everything (`offload-always`); off it is the time in which most \
+             clients are on the other side. Which is best may change meanwhile, and differ from program to program.\n\n",
+        );
+        let _ = writeln!(text, "| {} |\n|---|---|---|---|---|---|", LOOPS.join(" | "));
+        for row in loops_rows(loops) {
+            let _ = writeln!(text, "| {} |", row.join(" | "));
         }
     }
     text

@@ -119,8 +119,8 @@ pub struct Server {
     clients: BTreeMap<ClientId, Client>,
     groups: Groups,
     cores: Cores,
-    /// Units of which something new was observed.
-    listed: Vec<(ClientId, Option<SiteId>)>,
+    /// Decisions that differ since the last step.
+    changes: Vec<Change>,
     /// How many are offloaded.
     offloaded: usize,
     /// When the window began, and until when it does not count yet.
@@ -143,7 +143,7 @@ impl Server {
             clients: BTreeMap::new(),
             groups: Groups::default(),
             cores,
-            listed: Vec::new(),
+            changes: Vec::new(),
             offloaded: 0,
             begun: now,
             settles: None,
@@ -162,6 +162,7 @@ impl Server {
         let Some(left) = self.clients.remove(&client) else {
             return;
         };
+        self.changes.retain(|change| change.client != client);
         for (site, unit) in left.units {
             self.offloaded -= usize::from(unit.action == Action::Offload);
             let free = self.groups.leave((left.program, site));
@@ -205,9 +206,11 @@ impl Server {
             unit.density =
                 Some(unit.density.map_or(newer, |density| density.towards(&newer, part)));
         }
-        if !unit.is_listed {
-            unit.is_listed = true;
-            self.listed.push((client, key));
+        let decide = Decide { settings: &self.settings, lowest: self.settings.lowest() };
+        if let Some((change, was)) = decide.unit((client, key), unit, &mut self.state) {
+            self.offloaded += usize::from(change.action == Action::Offload);
+            self.offloaded -= usize::from(was == Action::Offload);
+            self.changes.push(change);
         }
         true
     }
@@ -232,37 +235,28 @@ impl Server {
         [window, self.cores.next_wakeup()].into_iter().flatten().min()
     }
 
-    /// Decides: after something was observed, and when [`Self::next_wakeup`] says. Times before an earlier step's begin the window anew.
+    /// What has changed: after something was observed, and when [`Self::next_wakeup`] says. A decision that has changed twice stands there twice,
+    /// the last one last. Times before an earlier step's begin the window anew.
     ///
     /// # Cost
-    /// Linear in the sites observed since the last step; at the end of a window, in clients, and if the loop has
-    /// changed something then, in all sites.
+    /// None to speak of, except at the end of a window: then linear in clients, and if the loop has changed something, in all sites.
     pub fn step(&mut self, now: Time) -> Step {
-        let is_all = self.window(now);
-        let mut changes = Vec::new();
-        let lowest = self.settings.lowest();
-        let decide = Decide { settings: &self.settings, lowest: &lowest };
-        let listed = std::mem::take(&mut self.listed);
-        if is_all {
+        if self.window(now) {
+            let decide = Decide { settings: &self.settings, lowest: self.settings.lowest() };
             for (client, known) in &mut self.clients {
                 for (site, unit) in &mut known.units {
-                    changes.extend(decide.unit((*client, *site), unit, &mut self.state));
+                    if let Some((change, was)) =
+                        decide.unit((*client, *site), unit, &mut self.state)
+                    {
+                        self.offloaded += usize::from(change.action == Action::Offload);
+                        self.offloaded -= usize::from(was == Action::Offload);
+                        self.changes.push(change);
+                    }
                 }
             }
-        } else {
-            for (client, site) in listed {
-                let known = self.clients.get_mut(&client);
-                if let Some(unit) = known.and_then(|known| known.units.get_mut(&site)) {
-                    changes.extend(decide.unit((client, site), unit, &mut self.state));
-                }
-            }
-        }
-        for (change, was) in &changes {
-            self.offloaded += usize::from(change.action == Action::Offload);
-            self.offloaded -= usize::from(*was == Action::Offload);
         }
         let cores = self.cores.step(now, self.offloaded > 0);
-        Step { changes: changes.into_iter().map(|(change, _)| change).collect(), cores }
+        Step { changes: std::mem::take(&mut self.changes), cores }
     }
 
     /// The decision about a region and why, if anything was observed of it.

@@ -6,6 +6,9 @@ use dimmer_processor::model::Missing;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
+    /// What is to run is no scenario.
+    #[error(transparent)]
+    Scenario(#[from] crate::scenario::ScenarioError),
     /// The model lacks a value.
     #[error(transparent)]
     Missing(#[from] Missing),

@@ -196,6 +196,12 @@ impl Scenario {
         Ok((outcome, machine.into_observer()))
     }
 
+    /// The same, ending at this moment at the latest (ps).
+    #[must_use]
+    pub fn until(self, end: Moment) -> Self {
+        Self { end: Some(end), ..self }
+    }
+
     /// When it ends (ps), if not by itself.
     #[must_use]
     pub fn end(&self) -> Option<Moment> {

@@ -7,9 +7,12 @@
 #![forbid(unsafe_code)]
 
 pub mod here;
+pub mod loops;
 mod modes;
+mod offload;
 mod phases;
 mod row;
+mod server;
 mod sieve;
 mod thesis;
 
@@ -51,7 +54,7 @@ impl Paper {
         }
     }
 
-    /// Everything of the paper that is recreated. Takes about a second.
+    /// Everything of the paper that is recreated. Takes a second, or some twenty where the policy server is at work.
     ///
     /// * `stops`: whether to leave it at the experiments that are complete; asked before each.
     ///
@@ -60,8 +63,8 @@ impl Paper {
     pub fn recreate(self, stops: &dyn Fn() -> bool) -> Result<Recreated, ValidateError> {
         let model = i9_7940x()?;
         let experiments = match self {
-            Self::Avxfreq => thesis::EXPERIMENTS,
-            Self::Offloading => sieve::EXPERIMENTS,
+            Self::Avxfreq => thesis::EXPERIMENTS.to_vec(),
+            Self::Offloading => [sieve::EXPERIMENTS, offload::EXPERIMENTS].concat(),
         };
         let mut recreated =
             Recreated { paper: self, rows: Vec::new(), done: 0, experiments: experiments.len() };
@@ -79,10 +82,10 @@ impl Paper {
 
     /// What is not.
     #[must_use]
-    pub fn left(self) -> &'static [Left] {
+    pub fn left(self) -> Vec<Left> {
         match self {
-            Self::Avxfreq => thesis::LEFT,
-            Self::Offloading => sieve::LEFT,
+            Self::Avxfreq => thesis::LEFT.to_vec(),
+            Self::Offloading => [sieve::LEFT, offload::LEFT].concat(),
         }
     }
 }
@@ -109,7 +112,7 @@ impl Recreated {
 }
 
 /// Some of a paper's results, recreated together.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Experiment {
     name: &'static str,
     rows: fn(&Model) -> Result<Vec<Row>, SimError>,
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn rows_are_recreated_once_each() {
-        for (paper, fewest) in Paper::ALL.into_iter().zip([30, 4]) {
+        for (paper, fewest) in Paper::ALL.into_iter().zip([30, 20]) {
             let recreated = paper.recreate(&|| false).unwrap();
             assert!(!recreated.is_partial());
             let rows = recreated.rows;

@@ -32,16 +32,6 @@ pub(crate) const LEFT: &[Left] = &[
         what: "time of the sieve alone",
         why: "what an iteration is made of here",
     },
-    Left {
-        id: "R001-07",
-        what: "the same bursts on another core",
-        why: "moving work is not simulated yet",
-    },
-    Left {
-        id: "R001-11 to R001-23",
-        what: "the library and its policy server",
-        why: "not simulated yet",
-    },
 ];
 
 /// Everything of the paper that is recreated.

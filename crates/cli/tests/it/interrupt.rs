@@ -143,7 +143,7 @@ fn phases_on_a_model_have_only_runs_that_are_complete() {
 #[test]
 fn a_validation_has_only_experiments_that_are_complete() {
     let directory = tempfile::tempdir().unwrap();
-    let arguments = ["validate", "--json", "-"];
+    let arguments = ["validate", "--paper", "000", "--json", "-"];
     let output = interrupted(directory.path(), &arguments, 2).unwrap_or_else(|output| output);
     let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
     let whole = stdout(&crate::dimmer(directory.path(), &arguments));

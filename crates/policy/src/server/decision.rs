@@ -64,8 +64,6 @@ pub(super) struct Decided {
     pub(super) group: usize,
     /// Whether the trials may move it.
     pub(super) is_candidate: bool,
-    /// Whether it is in the list of those to decide anew.
-    pub(super) is_listed: bool,
     pub(super) action: Action,
     pub(super) reason: Reason,
 }
@@ -80,7 +78,8 @@ pub(super) enum State {
 /// What deciding needs.
 pub(super) struct Decide<'a> {
     pub(super) settings: &'a Settings,
-    pub(super) lowest: &'a [f64; LEVELS],
+    /// Shares of wide-vector code up to here are none to speak of.
+    pub(super) lowest: [f64; LEVELS],
 }
 
 impl Decide<'_> {
@@ -91,7 +90,6 @@ impl Decide<'_> {
         unit: &mut Decided,
         state: &mut State,
     ) -> Option<(Change, Action)> {
-        unit.is_listed = false;
         let hindered = self.hindrance(unit);
         if let State::Trials(trials) = state
             && unit.is_candidate != hindered.is_none()
@@ -134,7 +132,7 @@ impl Decide<'_> {
         let Some(density) = unit.density else {
             return Some(Reason::NoEvidence);
         };
-        let Some(level) = density.above(self.lowest) else {
+        let Some(level) = density.above(&self.lowest) else {
             return Some(Reason::Scalar);
         };
         if self.settings.cores.may() == 0 {

@@ -210,6 +210,15 @@ fn clients_that_leave_are_forgotten() {
         let mut world = World::new(settings, vec![gains(0.15), gains(0.15)]);
         world.run(20);
         let count = world.server.offloaded();
+        // Of what is decided about it meanwhile nobody hears.
+        let evidence = Evidence::Class(LicenceLevel::new(2));
+        let window = Window { evidence, ..Window::default() };
+        world.server.join(ClientId(9), ProgramId(9));
+        world.server.observe(ClientId(9), SiteId(7), &window);
+        world.server.leave(ClientId(9));
+        assert!(
+            world.server.step(world.now).changes.iter().all(|change| change.client != ClientId(9))
+        );
         world.server.leave(ClientId(0));
         world.server.leave(ClientId(0));
         assert_eq!(world.server.offloaded(), count - 1);

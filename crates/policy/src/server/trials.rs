@@ -8,7 +8,7 @@
 //!
 //! Which group changes is decided as in discounted UCB (Garivier and Moulines, "On Upper-Confidence Bound Policies for Switching
 //! Bandit Problems", 2011): samples lose weight with time, and a side that has not been tried for long may be better than known by `2 B √(ξ ln n /
-//! N)`. `B`, there the range of rewards, is here the noise between windows in which nothing changed, as in UCB-tuned (Auer, Cesa-Bianchi
+//! N)`. `B`, there the range of rewards, is here the noise between windows, as in UCB-tuned (Auer, Cesa-Bianchi
 //! and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem", 2002, §4). A jump of performance that nobody here has caused
 //! makes all samples old, as in Liu, Lee and Shroff, "A Change-Detection Based Framework for Piecewise-Stationary Multi-Armed Bandit Problem", 2018.
 
@@ -26,6 +26,8 @@ pub struct Settings {
     pub discount: f64,
     /// ξ of UCB.
     pub exploration: f64,
+    /// Samples of this weight are enough: what they leave open is chance, and is looked at again when they weigh less.
+    pub enough: f64,
     /// The noise is taken to be no less than this, in parts of performance.
     pub least_noise: f64,
     /// What moving has to bring, in parts of performance, to be worth a core.
@@ -46,6 +48,8 @@ impl Settings {
         discount: 0.99,
         // Garivier and Moulines 2011, §4: the least for which the bound on regret holds.
         exploration: 0.5,
+        // A guess: a load without any difference is then tried in one window of twenty, and not in every one.
+        enough: 5.0,
         least_noise: WORTHWHILE / 2.0,
         least_gain: WORTHWHILE,
         // Five standard deviations are chance once in a million windows.
@@ -73,7 +77,7 @@ pub struct Trials {
     groups: Vec<Group>,
     /// Changed at the end of the last window.
     changed: Option<usize>,
-    /// The mean square of trends while nothing changed, and its weight.
+    /// The mean square of what chance did to trends, and its weight.
     noise: (f64, f64),
 }
 
@@ -140,11 +144,12 @@ impl Trials {
                     self.unknown(group) - (group.gain - self.settings.least_gain).abs()
                 };
                 // The first of the greatest.
-                let greater = |(best, greatest), (number, group)| {
+                let greater = |(best, greatest), (number, group): (usize, &Group)| {
                     let index = may_be_better(group);
                     if index > greatest { (Some(number), index) } else { (best, greatest) }
                 };
-                candidates.fold((None, 0.0), greater).0
+                let open = candidates.filter(|(_, group)| group.weight < self.settings.enough);
+                open.fold((None, 0.0), greater).0
             }
         };
         if let Some(group) = self.changed.and_then(|number| self.groups.get_mut(number)) {
@@ -156,19 +161,25 @@ impl Trials {
     fn learn(&mut self, trend: f64) {
         // More than a doubling is nobody's gain; without a bound it would be noise for ever.
         let trend = trend.clamp(-1.0, 1.0);
-        let noise = self.noise();
-        if let Some(group) = self.changed.and_then(|number| self.groups.get_mut(number)) {
+        let is_jump = trend.abs() > self.settings.least_jump.max(self.settings.jump * self.noise());
+        let chance = if let Some(group) = self.changed.and_then(|of| self.groups.get_mut(of)) {
             let sample = if group.is_moved { trend } else { -trend };
-            group.gain = (group.gain * group.weight + sample) / (group.weight + 1.0);
+            let Group { gain, weight, .. } = *group;
+            group.gain = (gain * weight + sample) / (weight + 1.0);
             group.weight += 1.0;
-        } else if trend.abs() > self.settings.least_jump.max(self.settings.jump * noise) {
-            for group in &mut self.groups {
-                group.weight = 0.0;
-            }
+            // How far samples are from what was known tells the noise as well, and nothing else does where groups change all the time.
+            // The variance of their difference is 1 + 1 / weight times theirs.
+            Some((sample - gain).powi(2) * weight / (weight + 1.0)).filter(|_| weight > 0.0)
+        } else if is_jump {
+            self.groups.iter_mut().for_each(|group| group.weight = 0.0);
+            None
         } else {
+            Some(trend * trend)
+        };
+        if let Some(square) = chance {
             let (mean, weight) = self.noise;
             let weight = weight * self.settings.discount;
-            self.noise = ((mean * weight + trend * trend) / (weight + 1.0), weight + 1.0);
+            self.noise = ((mean * weight + square) / (weight + 1.0), weight + 1.0);
         }
     }
 
@@ -253,11 +264,12 @@ mod tests {
             let changes = moved[100..].windows(2).filter(|pair| pair[0] != pair[1]).count();
             // A side is tried again when the weight has fallen to where the other may be better, and each time adds one. So near
             // what is just worthwhile, where neither side is better, it is tried often, and elsewhere hardly ever.
-            let Settings { least_noise, exploration, discount, least_gain, .. } = Settings::USUAL;
+            let Settings { least_noise, exploration, discount, least_gain, enough, .. } =
+                Settings::USUAL;
             let distance = (f64::from(thousandths) / 1000.0 - least_gain).abs();
             let weight = 4.0 * least_noise.powi(2) * exploration * (1.0 / (1.0 - discount)).ln()
                 / distance.powi(2);
-            let allowed = 2.0 + 1900.0 * (1.0 - discount) * (weight + 2.0);
+            let allowed = 2.0 + 1900.0 * (1.0 - discount) * (weight.min(enough) + 2.0);
             assert!((changes as f64) < allowed, "{thousandths} {changes} {allowed}");
         }
     }

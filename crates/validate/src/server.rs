@@ -1,0 +1,198 @@
+//! Paper 001's policy server at work (§3.3, §4.2.1, chapter 6): workloads, and runs of them with and without it.
+//!
+//! Of its web server the paper says what was marked, which cores there were and which libraries did what, but not how a request
+//! is made up; that stands in the scenarios, with what is guessed. Where the exciter matters it fires every 20 s rather than 100 s, for
+//! the time that simulating takes; nothing else of the loop depends on it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use dimmer_policy::server::settings::Loop;
+use dimmer_processor::model::Model;
+use dimmer_sim::scenario::{Outcome, Scenario};
+use dimmer_sim::{Course, Decider, Governor, Mechanism, Moment, SimError};
+
+use crate::modes::MS;
+
+/// Simulated seconds (ps).
+pub(crate) const SECOND: Moment = 1000 * MS;
+
+/// The paper's loop as it is followed here: its exciter five times as often, and the longest of the windows that it was tried with, which was best
+/// (figure 6.7); over the shortest, clients that tell something every 100 calls do not say the same twice.
+pub(crate) const FOLLOWED: Way = Way::Paper { exciter_ns: 20_000_000_000, window_ns: 800_000_000 };
+
+/// What nginx encrypts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vectors {
+    Avx512,
+    Avx2,
+    Sse,
+}
+
+impl Vectors {
+    /// Class, and instructions a record: AVX2 takes 1.8 times as long as AVX-512 (measured with OpenSSL's ChaCha20-Poly1305, see
+    /// `policy::ways`), SSE twice as long as AVX2, as its registers are half as wide, which is a guess.
+    const fn code(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Avx512 => ("heavy-512", "22_700"),
+            Self::Avx2 => ("heavy-256", "40_900"),
+            Self::Sse => ("heavy-128", "81_800"),
+        }
+    }
+}
+
+/// A workload.
+#[derive(Clone, Debug)]
+pub(crate) struct Load(String);
+
+impl Load {
+    /// The web server.
+    pub(crate) fn nginx(vectors: Vectors) -> Self {
+        Self(include_str!("../../../scenarios/nginx-avx512.toml").to_owned()).with(vectors)
+    }
+
+    /// One thread of the video encoder.
+    pub(crate) fn encoder() -> Self {
+        Self(include_str!("../../../scenarios/video-encoder.toml").to_owned())
+    }
+
+    /// Both, the encoder for about half of the time.
+    pub(crate) fn both(vectors: Vectors) -> Self {
+        Self(include_str!("../../../scenarios/nginx-and-video-encoder.toml").to_owned())
+            .with(vectors)
+    }
+
+    /// The sieve with its bursts.
+    pub(crate) fn sieve() -> Self {
+        Self(include_str!("../../../scenarios/primesieve-offload.toml").to_owned())
+    }
+
+    /// The server whose workers change.
+    pub(crate) fn habits() -> Self {
+        Self(include_str!("../../../scenarios/changing-habits.toml").to_owned())
+    }
+
+    /// The routine that encrypts is 512-bit code in the file.
+    fn with(self, vectors: Vectors) -> Self {
+        let (class, instructions) = vectors.code();
+        let code = |class: &str| format!("name = \"encrypt\"\nclass = \"{class}\"");
+        self.replacing(&code("heavy-512"), &code(class)).replacing("22_700", instructions)
+    }
+
+    /// With this in place of that.
+    pub(crate) fn replacing(self, this: &str, by: &str) -> Self {
+        Self(self.0.replace(this, by))
+    }
+
+    /// With so many cores, and two workers each.
+    pub(crate) fn on(self, cores: u32) -> Self {
+        self.replacing("cores = 8\n", &format!("cores = {cores}\n"))
+            .replacing("count = 8\n", &format!("count = {cores}\n"))
+    }
+}
+
+/// Who decides, and with which constants.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    /// As a mechanism has it.
+    As(Mechanism),
+    /// The paper's loop with an exciter and windows like this (ns).
+    Paper { exciter_ns: u64, window_ns: u64 },
+}
+
+/// A run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) outcome: Outcome,
+    pub(crate) course: Course,
+}
+
+/// How a workload is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) way: Way,
+    pub(crate) seconds: u64,
+    /// What a hand-over there and back takes (ns), if not by the scenario.
+    pub(crate) hand_over_ns: Option<f64>,
+    /// Whether there is a core more, for moved regions alone.
+    pub(crate) has_extra_core: bool,
+}
+
+impl Plan {
+    pub(crate) fn new(way: Way, seconds: u64) -> Self {
+        Self { way, seconds, hand_over_ns: None, has_extra_core: false }
+    }
+
+    /// Runs it.
+    pub(crate) fn run(&self, load: &Load, model: &Model) -> Result<Run, SimError> {
+        let model = all_busy(model);
+        let scenario = Scenario::parse(Path::new("scenario"), &load.0)?;
+        let scenario = scenario.until(self.seconds * SECOND);
+        let mechanism = match self.way {
+            Way::As(mechanism) => mechanism,
+            Way::Paper { .. } => Mechanism::OffloadPaper,
+        };
+        let mut settings = scenario.settings(&model, Governor::Hardware, mechanism, 1)?;
+        if let Some(offload) = &mut settings.offload {
+            offload.is_last_extra = self.has_extra_core;
+            if let Some(both) = self.hand_over_ns {
+                offload.hand_over_ns = both / 2.0;
+            }
+            if let (Way::Paper { exciter_ns, window_ns }, Decider::Server(server)) =
+                (&self.way, &mut offload.decider)
+                && let Loop::Thresholds(thresholds) = &mut server.decides
+            {
+                (thresholds.exciter_ns, thresholds.window_ns) = (*exciter_ns, *window_ns);
+            }
+        }
+        if self.has_extra_core {
+            settings.cores += 1;
+        }
+        let (outcome, course) = scenario.run_on(&model, settings, Course::default(), &|| false)?;
+        Ok(Run { outcome, course })
+    }
+}
+
+impl Run {
+    /// Requests that were served.
+    pub(crate) fn served(&self) -> f64 {
+        self.by_program().values().sum()
+    }
+
+    /// The same of each program.
+    pub(crate) fn by_program(&self) -> BTreeMap<&str, f64> {
+        let mut served = BTreeMap::new();
+        for thread in &self.outcome.threads {
+            let requests = thread.latencies.map_or(0.0, |latencies| latencies.requests as f64);
+            *served.entry(thread.program.as_str()).or_default() += requests;
+        }
+        served
+    }
+
+    /// How often most of so many clients were offloaded from then on, or no longer.
+    pub(crate) fn changes(&self, clients: usize, is_begin: bool) -> usize {
+        let are_most = |offloaded: usize| 2 * offloaded > clients;
+        let sides = self
+            .course
+            .0
+            .windows(2)
+            .map(|two| (are_most(two[0].1.offloaded), are_most(two[1].1.offloaded)));
+        sides.filter(|sides| *sides == (!is_begin, is_begin)).count()
+    }
+
+    /// The part of the clients that is offloaded, of so many, on average from one second to another.
+    pub(crate) fn offloaded(&self, clients: usize, from: u64, to: u64) -> f64 {
+        let part = self.course.mean(from * SECOND, to * SECOND, |served| served.offloaded as f64);
+        part / clients as f64
+    }
+}
+
+/// The model with the clocks that it has with all cores active: those that the load generator ran on were (figure 6.1).
+fn all_busy(model: &Model) -> Model {
+    let mut model = model.clone();
+    for level in &mut model.levels {
+        let last = level.bins.pop();
+        level.bins = last.into_iter().collect();
+    }
+    model
+}
