@@ -203,7 +203,7 @@ fn course(model: &Model) -> Result<Vec<Row>, SimError> {
                     "some"
                 }
             ),
-            "leaving AVX2 loses here, as the core stays dedicated for 10 s after it was used last (a guess: the paper does not say when it goes back), so the loop turns back at once",
+            "leaving AVX2 loses here, as the core stays dedicated for 10 s after it was used last (a guess: the paper does not say when it goes back), so the loop turns back at once. With the core given back at once it stays left, as in the paper until the next exciter, but then for good, as it gains a core",
         ),
         words(
             "R001-17",
