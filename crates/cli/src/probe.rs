@@ -16,6 +16,7 @@ use dimmer_host::perf::Countable;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_host::tile;
 use dimmer_host::turbo::Turbo;
+use dimmer_probe::handoff;
 use dimmer_probe::kernel::{self, Kernel};
 use dimmer_probe::lab::{Effort, Settings};
 use dimmer_probe::mode::Mode;
@@ -24,7 +25,8 @@ use dimmer_probe::session::{self, Item, Plan};
 use dimmer_probe::silicon::{Silicon, SiliconConfig};
 use dimmer_probe::target::{Load, TargetError};
 use dimmer_processor::class::InstructionClass;
-use dimmer_processor::model::{Identity, Model, Shape, Sourced};
+use dimmer_processor::model::{Identity, Model, Move, Shape, Sourced};
+use dimmer_processor::topology::Topology;
 use dimmer_processor::units::CpuId;
 
 use crate::args::{PreThrottle, Probe};
@@ -357,7 +359,26 @@ fn model_of(findings: &Findings, host: &Machine, machine: &MachineDescription) -
         threads_per_core: count(siblings.unwrap_or(0)),
         ..Shape::default()
     };
-    dimmer_probe::model::of(findings, identity, shape)
+    let mut model = dimmer_probe::model::of(findings, identity, shape);
+    model.moves.extend(cache_line(topology));
+    model
+}
+
+/// What a cache line takes from one CPU to another, if this process may run on two.
+fn cache_line(topology: &Topology) -> Option<Move> {
+    let root = Root::live();
+    let (home, other) = handoff::two_cpus(&root).ok()?.ok()?;
+    let trip = handoff::round_trip(&root).ok()??;
+    let package = |cpu| topology.cpu(cpu).map(|cpu| cpu.package);
+    let kind = if topology.siblings(home).contains(&other) {
+        "cache-line between siblings"
+    } else if package(home) == package(other) {
+        "cache-line within a package"
+    } else {
+        "cache-line between packages"
+    };
+    let source = format!("dimmer probe: half of a round trip between cpu {home} and cpu {other}");
+    Some(Move { kind: kind.to_owned(), ns: Sourced::new(trip.median / 2.0, source) })
 }
 
 fn table_width() -> u16 {

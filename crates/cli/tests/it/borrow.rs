@@ -165,6 +165,6 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
     assert_eq!(output.status.code(), Some(2));
     assert!(
         stderr(&output)
-            .contains("--hook, --cores and --model are for --mechanism borrow and offload")
+            .contains("--hook, --cores and --model are for --mechanism borrow, offload and auto")
     );
 }
