@@ -39,6 +39,8 @@ pub(crate) enum Command {
     /// Measures what Dimmer itself costs, and what it brings.
     #[command(subcommand)]
     Bench(Bench),
+    /// Shows what the policy server does, live.
+    Top(Top),
     /// Writes down what the policy server sees and decides, to replay it.
     Record(Record),
     /// Runs a recording through the policy it was made under, or another.
@@ -301,6 +303,33 @@ pub(crate) struct Run {
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+On a terminal a screen that goes with the server, also when that ends and comes again; `?` there explains keys and columns. Elsewhere, \
+and with --once, a table.
+
+Examples:
+  dimmer top
+  dimmer top --once
+  dimmer top --json - | jq '.clients[].sites[]'")]
+pub(crate) struct Top {
+    /// The server's socket [default: $DIMMER_SOCKET, or else the user's own server, or that of the machine].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Prints a table of one interval, and ends.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// The seconds between two looks.
+    #[arg(long, value_name = "S", value_parser = seconds, default_value_t = 1.0)]
+    pub(crate) interval: f64,
+
+    /// Writes the state as JSON (docs/dimmerd.md); `-`: to standard output, and nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
