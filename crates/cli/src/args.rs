@@ -1,18 +1,19 @@
 //! What can be said on the command line; the help texts are the reference.
 
 mod bench;
+mod run;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dimmer_narrow::Width;
 use dimmer_processor::class::InstructionClass;
 
 pub(crate) use bench::{
     Bench, BenchDaemon, BenchHook, BenchMoves, BenchNginx, BenchOffload, BenchProgram, BenchServer,
     Neighbour, Tls,
 };
+pub(crate) use run::{Mechanism, Run};
 
 /// Makes mixed workloads run at the frequency and on the core that each phase of their code
 /// deserves.
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     /// Measures what Dimmer itself costs, and what it brings.
     #[command(subcommand)]
     Bench(Bench),
+    /// Shows what the policy server does, live.
+    Top(Top),
     /// Writes down what the policy server sees and decides, to replay it.
     Record(Record),
     /// Runs a recording through the policy it was made under, or another.
@@ -251,68 +254,31 @@ pub(crate) enum Via {
     Uprobes,
 }
 
-/// How `dimmer run` makes wide-vector code cost less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mechanism {
-    /// Has the program choose narrower vectors by itself: by the switches of the libraries that it
-    /// needs, and by what CPUID tells it.
-    Narrow,
-    /// Has calls run on a dedicated core: the caller's thread goes there, with its stack, and comes back.
-    Borrow,
-    /// Has calls of leaf functions run on a dedicated core, while their threads wait: only registers travel, which takes a fraction of
-    /// the time.
-    Offload,
-    /// Has calls run on a dedicated core by whichever of the two fits, as long as the policy server (dimmerd) finds that programs do
-    /// better so.
-    Auto,
-}
-
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The program runs as ever: its input and output, and its exit status, which is also that of this command. What
-was set for it, and what could not be, goes to standard error, and at its end which calls were moved. What it
-starts inherits it.
+On a terminal a screen that goes with the server, also when that ends and comes again; `?` there explains keys and columns. Elsewhere, \
+and with --once, a table.
 
 Examples:
-  dimmer run --mechanism narrow -- openssl speed -seconds 2 -evp chacha20-poly1305
-  dimmer run --mechanism narrow --width 128 --only glibc,cpuid -- ./server
-  dimmer run --mechanism borrow --hook EVP_EncryptUpdate --cores 3 -- ./server
-  dimmer run --mechanism offload --hook ChaCha20_avx512 -- ./server
-  dimmer run --mechanism auto -- ./server                     # as dimmerd decides, all the time
-  dimmer observe -- dimmer run --mechanism narrow -- python3 job.py    # is anything wide left?")]
-pub(crate) struct Run {
-    /// How; several can be had at once. With offload and borrow, calls go with their thread where the function is no leaf function.
-    #[arg(long, value_enum, value_name = "MECHANISM,...", value_delimiter = ',', required = true)]
-    pub(crate) mechanism: Vec<Mechanism>,
+  dimmer top
+  dimmer top --once
+  dimmer top --json - | jq '.clients[].sites[]'")]
+pub(crate) struct Top {
+    /// The server's socket [default: $DIMMER_SOCKET, or else the user's own server, or that of the machine].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 
-    /// The functions whose calls are moved: by symbol, as `dimmer scan` shows them, or by a library and the address of an entry
-    /// in it, as in `libcrypto.so.3:0x1a2b0`. Calls that are over before they would have travelled stay. `auto`, and without this: the
-    /// outermost functions around wide-vector code (to offload: the functions with that code), where moving takes less than the code
-    /// costs what comes after it.
-    #[arg(long, value_name = "auto|NAME|LIBRARY:OFFSET", value_delimiter = ',')]
-    pub(crate) hook: Vec<String>,
+    /// Prints a table of one interval, and ends.
+    #[arg(long)]
+    pub(crate) once: bool,
 
-    /// The processor model that says what wide-vector code costs, by name or file [default: what `dimmer
-    /// probe` measured on this kind of processor].
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
+    /// The seconds between two looks.
+    #[arg(long, value_name = "S", value_parser = seconds, default_value_t = 1.0)]
+    pub(crate) interval: f64,
 
-    /// The hardware threads to move them to, as in `2-3,8`; the program keeps off them [default: those of one core].
-    #[arg(long, value_name = "LIST")]
-    pub(crate) cores: Option<String>,
-
-    /// The widest vectors to leave, in bits. 256 takes away AVX-512 and AMX, 128 also AVX and AVX2.
-    #[arg(long, value_name = "256|128", default_value_t = Width::Bits256)]
-    pub(crate) width: Width,
-
-    /// Uses these switches only; a wrong name lists them. `cpuid` hides features from the CPUID
-    /// instruction, the others are for one library each [default: all that apply].
-    #[arg(long, value_name = "LIBRARY,...", value_delimiter = ',')]
-    pub(crate) only: Vec<String>,
-
-    /// The program and its arguments.
-    #[arg(value_name = "COMMAND", required = true, last = true)]
-    pub(crate) command: Vec<OsString>,
+    /// Writes the state as JSON (docs/dimmerd.md); `-`: to standard output, and nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

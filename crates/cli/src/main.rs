@@ -23,6 +23,7 @@ mod run;
 mod scan;
 mod sim;
 mod state;
+mod top;
 mod validate;
 
 use std::process::ExitCode;
@@ -72,6 +73,7 @@ fn run_command() -> ExitCode {
         Command::Observe(arguments) => observe::run(&root, arguments),
         Command::Run(arguments) => run::run(&root, arguments),
         Command::Bench(arguments) => bench::run(&root, arguments),
+        Command::Top(arguments) => top::run(&root, arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Replay(arguments) => replay::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),

@@ -1,5 +1,6 @@
-//! `dimmer record` and `dimmer replay` with a policy server of their own.
+//! `dimmer top`, `dimmer record` and `dimmer replay` with a policy server of their own.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -17,17 +18,20 @@ const MOVES: &str = "[policy]\nloop = \"thresholds\"\n";
 /// For how long something is waited for that will come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// `dimmerd` in a directory of its own.
-struct Server {
-    child: Child,
-    directory: tempfile::TempDir,
+/// A program that ends with the test.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// `dimmerd` in a directory of its own.
+struct Server {
+    child: Ends,
+    directory: tempfile::TempDir,
 }
 
 impl Server {
@@ -44,7 +48,7 @@ impl Server {
         // What a probe has left on this machine is none of the tests' business.
         command.env("XDG_STATE_HOME", directory.path()).env_remove("NOTIFY_SOCKET");
         let child = command.stderr(Stdio::null()).spawn().unwrap();
-        let server = Self { child, directory };
+        let server = Self { child: Ends(child), directory };
         let begin = Instant::now();
         while Watch::new(Some(&server.socket())).is_err() {
             assert!(begin.elapsed() < PATIENCE);
@@ -74,8 +78,8 @@ impl Server {
     }
 
     fn end(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
     }
 }
 
@@ -205,6 +209,84 @@ fn a_recording_ends_with_its_server() {
 }
 
 #[test]
+fn top_tells_what_the_server_does() {
+    let server = Server::start();
+    let mut client = server.client(60_000);
+    let begin = Instant::now();
+    while server.state().clients.iter().all(|client| client.sites.is_empty()) {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let top = |arguments: &[&str]| {
+        let common = ["top", "--socket", "run/socket", "--interval", "0.3"];
+        let output = dimmer(server.path(), &[&common, arguments].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let state: State = serde_json::from_str(&top(&["--json", "-"])).unwrap();
+    assert_eq!((state.schema.as_str(), state.clients.len()), ("dimmer/state/1", 1));
+    // Standard output is no terminal here.
+    for arguments in [&["--once"][..], &["--json", "state.json"]] {
+        let table = top(arguments);
+        let row = table.lines().find(|line| line.starts_with(&format!("client {}", client.id())));
+        let row = row.unwrap_or_else(|| panic!("{table}"));
+        assert!(row.contains("work:") && row.contains(" µs"), "{table}");
+        assert!(table.contains("thresholds: moves each region"), "{table}");
+    }
+    let kept = std::fs::read_to_string(server.path().join("state.json")).unwrap();
+    assert_eq!(serde_json::from_str::<State>(&kept).unwrap().pid, state.pid);
+    client.kill().unwrap();
+    client.wait().unwrap();
+}
+
+#[test]
+fn top_shows_a_screen_on_a_terminal_and_leaves_it_as_it_was() {
+    if Command::new("script").arg("--version").output().is_err() {
+        println!("SKIPPED: `script`, which makes a terminal for the test, is not here");
+        return;
+    }
+    let mut server = Server::start();
+    let shell = format!(
+        "stty rows 30 cols 120; stty -a; {} top --socket run/socket --interval 0.1; stty -a",
+        env!("CARGO_BIN_EXE_dimmer")
+    );
+    let mut script = Command::new("script");
+    script
+        .current_dir(server.path())
+        .args(["-qfec", &shell, "typescript"])
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR");
+    script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut terminal = Ends(script.spawn().unwrap());
+    let shown = || {
+        let file = server.directory.path().join("typescript");
+        String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned()
+    };
+    let wait = |what: &str| {
+        let begin = Instant::now();
+        while !shown().contains(what) {
+            assert!(begin.elapsed() < PATIENCE, "{what}: {}", shown());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait("thresholds:");
+    server.child.0.kill().unwrap();
+    server.child.0.wait().unwrap();
+    // Only what has changed is drawn, so words may lack letters; that it has gone is the only thing in red.
+    wait("\x1b[38;5;1");
+    terminal.0.stdin.as_mut().unwrap().write_all(b"q").unwrap();
+    assert!(terminal.0.wait().unwrap().success());
+    let shown = shown();
+    // The terminal's other screen is entered and left, and its settings are as before.
+    assert!(shown.contains("\x1b[?1049h") && shown.contains("\x1b[?1049l"), "{shown}");
+    let settings = shown.split("speed ").skip(1).map(|told| told.split("\x1b").next().unwrap());
+    let settings: Vec<&str> =
+        settings.map(|told| told.split("Script done").next().unwrap()).collect();
+    assert_eq!(settings.len(), 2, "{shown}");
+    assert_eq!(settings[0].trim(), settings[1].trim());
+}
+
+#[test]
 fn what_cannot_be_recorded_or_replayed_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let refused = |arguments: &[&str], status: i32, said: &str| {
@@ -216,6 +298,8 @@ fn what_cannot_be_recorded_or_replayed_is_refused_with_the_reason() {
     std::fs::write(directory.path().join("kept.jsonl"), "kept").unwrap();
     let no_server = ["record", "kept.jsonl", "--socket", "no/socket"];
     refused(&no_server, 1, "no policy server at no/socket");
+    refused(&["top", "--socket", "no/socket"], 1, "no policy server at no/socket");
+    refused(&["top", "--interval", "0"], 2, "expected more than 0");
     // What a file held is lost only once something else comes.
     assert_eq!(std::fs::read_to_string(directory.path().join("kept.jsonl")).unwrap(), "kept");
     refused(&["record", "no/file", "--socket", "no/socket"], 1, "cannot write no/file");

@@ -1,0 +1,148 @@
+//! `dimmer top`: what the policy server does, as a screen that goes with it, as a table, or as JSON.
+
+mod history;
+mod plain;
+mod rows;
+mod screen;
+#[cfg(test)]
+mod tests;
+mod view;
+mod words;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use anyhow::Context;
+use dimmer_daemon::state::State;
+use dimmer_daemon::watch::{Watch, WatchError};
+use dimmer_host::cpufreq;
+use dimmer_host::interrupt::Interrupt;
+use dimmer_host::root::Root;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use crate::args;
+use crate::output::{self, Output};
+use view::{News, View, Wish};
+
+/// How long a key, or what a look brings, may wait.
+const TICK: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(root: &Root, arguments: &args::Top) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let watch = Watch::new(arguments.socket.as_deref())?;
+    let state = watch.state()?;
+    let interval = Duration::from_secs_f64(arguments.interval);
+    if let Some(json) = json {
+        let is_all = json.is_standard();
+        json.write(&(serde_json::to_string_pretty(&state)? + "\n"))?;
+        if is_all {
+            return Ok(output::end(&interrupt));
+        }
+    }
+    if arguments.once || !std::io::stdout().is_terminal() {
+        return once(root, &watch, &state, interval, &interrupt);
+    }
+    let socket = watch.path().display().to_string();
+    let mut view = View::new(socket, arguments.interval, state);
+    let (told, news) = mpsc::channel();
+    let (keep, ended) = mpsc::channel();
+    let (root, named) = (root.clone(), arguments.socket.clone());
+    let looks = std::thread::spawn(move || look(&root, watch, named, interval, &told, &ended));
+    let terminal = ratatui::try_init().context("cannot use the terminal");
+    let shown = terminal.and_then(|mut terminal| {
+        live(&mut terminal, &mut view, &news, &interrupt).context("cannot use the terminal")
+    });
+    ratatui::restore();
+    drop((keep, news));
+    // It may be waiting for a server that says nothing; nobody else needs to.
+    drop(looks);
+    Ok(match shown? {
+        Wish::Interrupt => ExitCode::from(130),
+        _ => interrupt.exit_status().map_or(ExitCode::SUCCESS, ExitCode::from),
+    })
+}
+
+/// Two looks, and what was between them.
+fn once(
+    root: &Root,
+    watch: &Watch,
+    before: &State,
+    interval: Duration,
+    interrupt: &Interrupt,
+) -> anyhow::Result<ExitCode> {
+    let mut left = interval;
+    while !left.is_zero() && !interrupt.is_set() {
+        let nap = left.min(TICK);
+        std::thread::sleep(nap);
+        left -= nap;
+    }
+    let state = watch.state()?;
+    let rows = rows::rows(&state, Some(before));
+    let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+    let (socket, clocks) = (watch.path().display().to_string(), cpufreq::clocks(root));
+    print!("{}", plain::render(&state, &socket, &clocks, &rows, (width, output::colour())));
+    Ok(output::end(interrupt))
+}
+
+/// Tells what goes on once every interval, whether the server ends and comes again, until nobody listens.
+fn look(
+    root: &Root,
+    watch: Watch,
+    named: Option<PathBuf>,
+    interval: Duration,
+    told: &Sender<News>,
+    ended: &Receiver<()>,
+) {
+    let mut watch = Some(watch);
+    while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+        let connected = watch.take().map_or_else(|| Watch::new(named.as_deref()), Ok);
+        let look = connected.and_then(|connected| {
+            let state = connected.state()?;
+            watch = Some(connected);
+            Ok(state)
+        });
+        let news = match look {
+            Ok(state) => News::State(Box::new(state), cpufreq::clocks(root)),
+            Err(error @ WatchError::NoServer(_)) => News::Gone(error.to_string()),
+            Err(error) => News::Gone(format!("{:#}", anyhow::Error::from(error))),
+        };
+        if told.send(news).is_err() {
+            return;
+        }
+    }
+}
+
+/// Shows what comes and does what keys ask for, until one ends it, or a signal.
+fn live(
+    terminal: &mut DefaultTerminal,
+    view: &mut View,
+    news: &Receiver<News>,
+    interrupt: &Interrupt,
+) -> std::io::Result<Wish> {
+    let mut is_new = true;
+    while !interrupt.is_set() {
+        if is_new {
+            terminal.draw(|frame| screen::draw(view, frame))?;
+        }
+        is_new = event::poll(TICK)?;
+        if is_new {
+            match event::read()? {
+                Event::Key(key) if key.kind == KeyEventKind::Press => match view.press(key) {
+                    Wish::On => {}
+                    wish => return Ok(wish),
+                },
+                _ => {}
+            }
+        }
+        for news in news.try_iter() {
+            view.take(news);
+            is_new = true;
+        }
+    }
+    Ok(Wish::End)
+}

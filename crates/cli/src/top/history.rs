@@ -1,0 +1,94 @@
+//! What was, look by look, for the lines of the screen: as figure 6.3 of paper 001, the metric, the threshold, what is moved, and what
+//! the paper's prototype did not have, the number of dedicated cores.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dimmer_daemon::state::State;
+
+use super::rows::{Key, Row};
+
+/// Looks that are kept of the whole: more than the widest terminal shows.
+const LOOKS: usize = 300;
+
+/// Looks that are kept of each region, of which there may be ten thousands.
+const LOOKS_OF_REGION: usize = 60;
+
+/// Values, the newest last; where there is none, nothing was to be seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Series(VecDeque<Option<f32>>);
+
+impl Series {
+    #[expect(clippy::cast_possible_truncation, reason = "as fine as a terminal can show")]
+    fn push(&mut self, value: Option<f64>, most: usize) {
+        if self.0.len() >= most {
+            self.0.pop_front();
+        }
+        self.0.push_back(value.map(|value| value as f32));
+    }
+
+    /// The last so many, fewer if there are not so many, the newest last.
+    pub(super) fn last(&self, count: usize) -> impl DoubleEndedIterator<Item = Option<f64>> + '_ {
+        self.0.iter().skip(self.0.len().saturating_sub(count)).map(|value| value.map(f64::from))
+    }
+
+    /// The least and the greatest of the last so many.
+    pub(super) fn range(&self, count: usize) -> Option<(f64, f64)> {
+        let values = self.last(count).flatten();
+        values.fold(None, |range, value| {
+            let (least, most) = range.unwrap_or((value, value));
+            Some((value.min(least), value.max(most)))
+        })
+    }
+}
+
+/// What was.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    /// How many hardware threads were dedicated.
+    pub(super) dedicated: Series,
+    /// The part of all calls that were moved.
+    pub(super) moved: Series,
+    /// The threshold of L1.
+    pub(super) threshold: Series,
+    /// What each program got done: by its own account, or else calls of its regions a second.
+    pub(super) performance: BTreeMap<i32, Series>,
+    /// The part of each region's calls that were moved.
+    pub(super) regions: BTreeMap<Key, Series>,
+}
+
+impl History {
+    /// Takes note of a look.
+    pub(super) fn add(&mut self, state: &State, rows: &[Row]) {
+        self.dedicated.push(Some(state.cores.dedicated as f64), LOOKS);
+        let (mut calls, mut moved) = (0.0, 0.0);
+        let mut programs: BTreeMap<i32, f64> = BTreeMap::new();
+        for row in rows {
+            let Some(region) = &row.region else { continue };
+            let of_region = self.regions.entry(row.key).or_default();
+            of_region.push(region.moved_ratio, LOOKS_OF_REGION);
+            calls += region.calls_per_s;
+            moved += region.calls_per_s * region.moved_ratio.unwrap_or(0.0);
+            *programs.entry(row.key.0).or_default() += region.calls_per_s;
+        }
+        self.moved.push((calls > 0.0).then(|| moved / calls), LOOKS);
+        let threshold = state.policy.thresholds.as_ref().and_then(|levels| levels.first().copied());
+        self.threshold.push(threshold, LOOKS);
+        for client in &state.clients {
+            let rate = programs.get(&client.pid).copied();
+            let of_program = self.performance.entry(client.pid).or_default();
+            of_program.push(client.metric.or(rate), LOOKS);
+        }
+        let rows: std::collections::BTreeSet<Key> = rows.iter().map(|row| row.key).collect();
+        self.regions.retain(|key, _| rows.contains(key));
+        self.performance.retain(|pid, _| state.clients.iter().any(|client| client.pid == *pid));
+    }
+
+    /// Takes note that nothing could be seen.
+    pub(super) fn miss(&mut self) {
+        for series in [&mut self.dedicated, &mut self.moved, &mut self.threshold] {
+            series.push(None, LOOKS);
+        }
+        self.performance.values_mut().for_each(|series| series.push(None, LOOKS));
+        self.regions.values_mut().for_each(|series| series.push(None, LOOKS_OF_REGION));
+    }
+}

@@ -1,0 +1,105 @@
+//! What goes on as text: for `--once`, and where there is no terminal.
+
+use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, Width};
+use dimmer_daemon::state::State;
+use dimmer_processor::units::{CpuId, KiloHertz};
+
+use super::rows::Row;
+use super::words;
+use crate::report::number::{SPACE, percent, time};
+use crate::report::table::{plain_table, styled};
+
+/// Columns of a decision, at least: its longest is two lines then.
+const DECISION: u16 = 14;
+
+/// A state as text of at most `width` columns where words allow.
+pub(super) fn render(
+    state: &State,
+    socket: &str,
+    clocks: &[(CpuId, KiloHertz)],
+    rows: &[Row],
+    (width, colour): (u16, bool),
+) -> String {
+    let told = [
+        ("policy", Some(words::policy(&state.policy))),
+        ("better is", Some(words::better(&state.policy))),
+        ("cores", Some(words::cores(&state.cores))),
+        ("clocks", words::clocks(&state.cores, clocks)),
+        ("prices", Some(words::prices(&state.policy))),
+        ("thresholds", words::thresholds(&state.policy)),
+        ("note", words::strangers(state)),
+    ];
+    let indent = " ".repeat(words::NAME);
+    let options = textwrap::Options::new(usize::from(width)).subsequent_indent(&indent);
+    let mut head = words::server(state, socket) + "\n";
+    for (name, told) in told {
+        let line = told.map(|told| format!("{name:<width$}{told}", width = words::NAME));
+        head.extend(line.map(|line| textwrap::fill(&line, &options) + "\n"));
+    }
+    let table = if rows.is_empty() {
+        "No program with marked regions is there.\n".to_owned()
+    } else {
+        table(rows, width, colour)
+    };
+    format!("{head}\n{table}").replace(SPACE, " ")
+}
+
+/// One line a region; columns that no region fills are left out.
+fn table(rows: &[Row], width: u16, colour: bool) -> String {
+    const TITLES: [&str; 10] = [
+        "program",
+        "region",
+        "calls/s",
+        "CPU",
+        "one stayed\ntakes",
+        "one moved\ntakes",
+        "clock\nafter",
+        "calls\nmoved",
+        "metric/s",
+        "decision",
+    ];
+    let cells: Vec<[Option<String>; TITLES.len()]> = rows.iter().map(cells).collect();
+    let filled: Vec<usize> =
+        (0..TITLES.len()).filter(|column| cells.iter().any(|row| row[*column].is_some())).collect();
+    let mut table = plain_table();
+    table.set_header(filled.iter().map(|column| TITLES[*column]));
+    for (row, cells) in rows.iter().zip(&cells) {
+        let is_moved = row.region.as_ref().is_some_and(|region| region.is_moved);
+        let cell = |column: &usize| {
+            let cell = Cell::new(cells[*column].as_deref().unwrap_or_default());
+            match TITLES[*column] {
+                "program" | "region" => cell,
+                "decision" if is_moved => cell.fg(Color::Cyan),
+                "decision" => cell,
+                _ => cell.set_alignment(CellAlignment::Right),
+            }
+        };
+        table.add_row(filled.iter().map(cell));
+    }
+    // Words of a decision are wrapped last.
+    if let Some(decision) = table.column_iter_mut().last() {
+        decision.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(DECISION)));
+    }
+    styled(table, width, colour)
+}
+
+fn cells(row: &Row) -> [Option<String>; 10] {
+    let program = Some(format!("{} {}", row.program, row.key.0));
+    let metric = row.metric.map(words::short);
+    let Some(region) = &row.region else {
+        let none = Some("none yet".to_owned());
+        return [program, none, None, None, None, None, None, None, metric, None];
+    };
+    [
+        program,
+        Some(format!("{}:{}", region.name, region.line)),
+        Some(words::short(region.calls_per_s)),
+        Some(percent(region.share)),
+        region.stayed_ns.map(time),
+        region.moved_ns.map(time),
+        region.clock.map(percent),
+        region.moved_ratio.map(percent),
+        metric,
+        Some(words::decision(region)),
+    ]
+}

@@ -1,0 +1,165 @@
+//! What the screen shows: the server's last state, what was before, and what keys have chosen. No terminal in it.
+
+use std::ops::Range;
+
+use dimmer_daemon::state::State;
+use dimmer_processor::units::{CpuId, KiloHertz};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::history::History;
+use super::rows::{self, Key, Row, Sort};
+
+/// How long after a server has come again that is told (s).
+const NEWS_S: f64 = 60.0;
+
+/// What a look has brought.
+#[derive(Debug)]
+pub(super) enum News {
+    /// What goes on, and the clocks of hardware threads as far as the machine tells them.
+    State(Box<State>, Vec<(CpuId, KiloHertz)>),
+    /// Why that cannot be told.
+    Gone(String),
+}
+
+/// What a key asks for beyond what is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// To go on.
+    On,
+    /// To end.
+    End,
+    /// To end as an interrupt does, which terminals in raw mode do not send.
+    Interrupt,
+}
+
+/// What the screen shows.
+#[derive(Debug)]
+pub(super) struct View {
+    /// Where the server is.
+    pub(super) socket: String,
+    /// Between two looks (s).
+    pub(super) interval_s: f64,
+    pub(super) state: State,
+    pub(super) clocks: Vec<(CpuId, KiloHertz)>,
+    /// Of the state, in the order that is shown.
+    pub(super) rows: Vec<Row>,
+    pub(super) history: History,
+    /// Why what is shown is not of now, if it is not.
+    pub(super) gone: Option<String>,
+    /// Whether the server is another one than at the begin.
+    has_come_again: bool,
+    pub(super) sort: Sort,
+    selected: Option<Key>,
+    /// The first row on the screen.
+    offset: usize,
+    /// How many rows the screen had last.
+    page: usize,
+    pub(super) is_paused: bool,
+    pub(super) shows_help: bool,
+}
+
+impl View {
+    pub(super) fn new(socket: String, interval_s: f64, state: State) -> Self {
+        let mut view = Self {
+            socket,
+            interval_s,
+            state: State::default(),
+            clocks: Vec::new(),
+            rows: Vec::new(),
+            history: History::default(),
+            gone: None,
+            has_come_again: false,
+            sort: Sort::default(),
+            selected: None,
+            offset: 0,
+            page: 1,
+            is_paused: false,
+            shows_help: false,
+        };
+        view.show(state, None);
+        view
+    }
+
+    /// Takes in what a look has brought, unless it is paused.
+    pub(super) fn take(&mut self, news: News) {
+        if self.is_paused {
+            return;
+        }
+        match news {
+            News::State(state, clocks) => {
+                self.clocks = clocks;
+                self.gone = None;
+                let before = std::mem::take(&mut self.state);
+                if !rows::is_same_server(&before, &state) {
+                    self.has_come_again = true;
+                    // Its numbers begin anew.
+                    self.history.regions.clear();
+                }
+                self.show(*state, Some(&before));
+            }
+            News::Gone(why) => {
+                self.gone = Some(why);
+                self.history.miss();
+            }
+        }
+    }
+
+    fn show(&mut self, state: State, before: Option<&State>) {
+        self.rows = rows::rows(&state, before);
+        self.history.add(&state, &self.rows);
+        self.sort.apply(&mut self.rows);
+        self.state = state;
+    }
+
+    /// Whether to tell that the server is another one now.
+    pub(super) fn tells_again(&self) -> bool {
+        self.has_come_again && self.state.up_s < NEWS_S
+    }
+
+    /// The place of the selected row, the first if none is.
+    pub(super) fn selected(&self) -> usize {
+        let place = self.rows.iter().position(|row| Some(row.key) == self.selected);
+        place.unwrap_or(0)
+    }
+
+    /// Which rows a screen of so many shows, the selected one among them.
+    pub(super) fn page(&mut self, rows: usize) -> Range<usize> {
+        self.page = rows.max(1);
+        let selected = self.selected();
+        let most = self.rows.len().saturating_sub(self.page);
+        let least = (selected + 1).saturating_sub(self.page);
+        self.offset = self.offset.clamp(least, selected).min(most);
+        self.offset..(self.offset + rows).min(self.rows.len())
+    }
+
+    /// Does what a key asks for.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Wish {
+        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+            return Wish::Interrupt;
+        }
+        let page = self.page;
+        match key.code {
+            KeyCode::Char('q') => return Wish::End,
+            KeyCode::Char('?' | 'h') => self.shows_help = !self.shows_help,
+            KeyCode::Esc => self.shows_help = false,
+            KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char('s') => {
+                self.sort = self.sort.next();
+                self.sort.apply(&mut self.rows);
+            }
+            KeyCode::Up | KeyCode::Char('k') => self.select(|at| at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.select(|at| at + 1),
+            KeyCode::PageUp => self.select(|at| at.saturating_sub(page)),
+            KeyCode::PageDown => self.select(|at| at + page),
+            KeyCode::Home => self.select(|_| 0),
+            KeyCode::End => self.select(|_| usize::MAX),
+            _ => {}
+        }
+        Wish::On
+    }
+
+    fn select(&mut self, of: impl FnOnce(usize) -> usize) {
+        let place = of(self.selected()).min(self.rows.len().saturating_sub(1));
+        self.selected = self.rows.get(place).map(|row| row.key);
+    }
+}

@@ -1,0 +1,210 @@
+//! What the policy server tells, in words.
+
+use dimmer_daemon::state::{Cores, Policy, State};
+use dimmer_host::root::format_cpu_list;
+use dimmer_processor::units::{CpuId, KiloHertz};
+
+use super::rows::{Region, Row, clean};
+use crate::report::number::{SPACE, counted, grouped, percent, time};
+
+/// Columns of the name of what is told in a line of its own.
+pub(super) const NAME: usize = 11;
+
+/// Who is asked.
+pub(super) fn server(state: &State, socket: &str) -> String {
+    let State { version, pid, up_s, .. } = state;
+    format!("dimmerd {} at {}, process {pid}, up {}", clean(version), clean(socket), span(*up_s))
+}
+
+/// What decides.
+pub(super) fn policy(policy: &Policy) -> String {
+    let unit = if policy.unit == "client" { "program" } else { "region" };
+    match policy.decides.as_str() {
+        "trials" => {
+            format!("trials: tries each {unit} on a dedicated core, and keeps what does better")
+        }
+        "thresholds" => format!(
+            "thresholds: moves each {unit} above them, and lets them follow what does better"
+        ),
+        other => clean(other),
+    }
+}
+
+/// What is better.
+pub(super) fn better(policy: &Policy) -> String {
+    let metric = match policy.metric.as_str() {
+        "call-rate" => "more calls of regions a second",
+        "region-time" => "less time in regions",
+        other => other,
+    };
+    let mixing = if policy.mixing == "sum" { "added up" } else { "each program counts the same" };
+    format!("what programs say, or else {}; {mixing}", clean(metric))
+}
+
+/// Which hardware threads are dedicated.
+pub(super) fn cores(cores: &Cores) -> String {
+    if let Some(why) = &cores.no_core {
+        return format!("none can be dedicated: {}", clean(why));
+    }
+    let (dedicated, free) = cores.may.split_at(cores.dedicated.min(cores.may.len()));
+    let list = |cpus: &[u32]| {
+        let mut cpus: Vec<CpuId> = cpus.iter().copied().map(CpuId::new).collect();
+        cpus.sort_unstable();
+        format!("cpu {}", format_cpu_list(&cpus))
+    };
+    match (dedicated, free) {
+        ([], []) => "none can be dedicated".to_owned(),
+        ([], free) => format!("none is dedicated; {} may be", list(free)),
+        (dedicated, []) => format!("{} is dedicated, all that may be", list(dedicated)),
+        (dedicated, free) => {
+            format!("{} is dedicated; {} may be, too", list(dedicated), list(free))
+        }
+    }
+}
+
+/// The clocks of those that are dedicated, and of the others; none if the machine tells none.
+pub(super) fn clocks(cores: &Cores, clocks: &[(CpuId, KiloHertz)]) -> Option<String> {
+    let dedicated = &cores.may[..cores.dedicated.min(cores.may.len())];
+    let is_dedicated = |cpu: &CpuId| dedicated.contains(&cpu.index());
+    let ghz = |is_wanted: bool| {
+        let wanted = clocks.iter().filter(move |(cpu, _)| is_dedicated(cpu) == is_wanted);
+        let (least, most) = wanted.map(|(_, khz)| *khz).fold(None, |range, khz| {
+            let (least, most): (KiloHertz, KiloHertz) = range.unwrap_or((khz, khz));
+            Some((least.min(khz), most.max(khz)))
+        })?;
+        let told = |khz: KiloHertz| format!("{:.2}", khz.ghz());
+        let (least, most) = (told(least), told(most));
+        Some(if least == most { format!("{least} GHz") } else { format!("{least} to {most} GHz") })
+    };
+    match (ghz(true), ghz(false)) {
+        (Some(own), Some(others)) => Some(format!("{own} dedicated, {others} others")),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What handing a call over takes, and what calls cost; or why that is not known.
+pub(super) fn prices(policy: &Policy) -> String {
+    match (&policy.no_prices, policy.hand_over_ns, &policy.call_ns) {
+        (Some(why), ..) => format!("not known, so trying must tell: {}", clean(why)),
+        (None, Some(hand_over_ns), Some(call_ns)) => {
+            let levels =
+                call_ns.iter().zip(1..).map(|(ns, level)| format!("{} at L{level}", time(*ns)));
+            let levels: Vec<String> = levels.collect();
+            let costs = if levels.is_empty() {
+                "the processor has no levels".to_owned()
+            } else {
+                format!("a call costs what comes after it at most {}", levels.join(", "))
+            };
+            format!("a hand-over takes {}; {costs}", time(hand_over_ns))
+        }
+        _ => "not known".to_owned(),
+    }
+}
+
+/// The thresholds of the levels that the processor has, if the loop has any; where its levels are not known, all code counts as L1.
+pub(super) fn thresholds(policy: &Policy) -> Option<String> {
+    let levels = policy.call_ns.as_ref().map_or(1, |levels| levels.len().max(1));
+    let thresholds = policy.thresholds.as_ref()?.iter().take(levels).zip(1..);
+    let told = thresholds.map(|(threshold, level)| format!("L{level} {}", share(*threshold)));
+    Some(format!("{} of a region's time at that level", told.collect::<Vec<_>>().join(", ")))
+}
+
+/// What a stranger should know of those who are there; none if that is nothing.
+pub(super) fn strangers(state: &State) -> Option<String> {
+    let liars: Vec<String> = state
+        .clients
+        .iter()
+        .filter(|client| client.lies > 0)
+        .map(|client| format!("{} {} ({} times)", clean(&client.name), client.pid, client.lies))
+        .collect();
+    let hidden = (state.hidden > 0)
+        .then(|| format!("{} of other users not shown", counted(state.hidden, "program")));
+    let liars = match liars.as_slice() {
+        [] => None,
+        [one] => Some(format!("{one} says what cannot be")),
+        [one, rest @ ..] => Some(format!("{one} and {} more say what cannot be", rest.len())),
+    };
+    let told: Vec<String> = hidden.into_iter().chain(liars).collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// Where a region is, and why.
+pub(super) fn decision(region: &Region) -> String {
+    let action = if region.is_moved { "moved" } else { "stays" };
+    format!("{action}, {}", region.reason)
+}
+
+/// What a reason means.
+pub(super) fn meaning(reason: &str) -> &'static str {
+    match reason {
+        "no evidence" => "nothing is known of it yet",
+        "scalar" => "it runs no wide-vector code to speak of",
+        "hand-over dearer" => {
+            "a call cannot cost the code after it as much as handing it over takes"
+        }
+        "sparse" => "it is below the threshold of every level",
+        "untried" => "its turn to be tried has not come",
+        "tried" => "it is where it is to find out how that is",
+        "not worth it" => "programs did no better with it moved",
+        "worth it" => "programs did better with it moved",
+        "no core" => "there is no core that could be dedicated",
+        dense if dense.starts_with("dense at ") => "it is above the threshold of that level",
+        _ => "",
+    }
+}
+
+/// A region at length.
+pub(super) fn details(row: &Row) -> [String; 2] {
+    let program = format!("{}, process {}, user {}", row.program, row.key.0, row.user);
+    let Some(region) = &row.region else {
+        return [program, "It has entered no marked region yet.".to_owned()];
+    };
+    let Region { name, line, calls, moved, reason, .. } = region;
+    let number = |number: u64| grouped(number as f64, 0);
+    let first = format!(
+        "{name}, line {line}, of {program}: {} calls since it began, {} of them moved",
+        number(*calls),
+        number(*moved)
+    );
+    let meaning = meaning(reason);
+    let colon = if meaning.is_empty() { "" } else { ": " };
+    [first, format!("{}{colon}{meaning}", decision(region))]
+}
+
+/// A part of one in percent, small ones too.
+pub(super) fn share(part: f64) -> String {
+    match part * 100.0 {
+        pct if pct != 0.0 && pct < 0.1 => format!("{pct:.4}{SPACE}%"),
+        _ => percent(part),
+    }
+}
+
+/// A number of three digits: `17`, `812`, `19.4 k`.
+pub(super) fn short(value: f64) -> String {
+    let (scaled, sign) = match value {
+        value if value < 999.5 => (value, ""),
+        value if value < 999.5e3 => (value / 1e3, "k"),
+        value if value < 999.5e6 => (value / 1e6, "M"),
+        value => (value / 1e9, "G"),
+    };
+    match (sign, scaled) {
+        ("", value) if value >= 9.95 || value == 0.0 => format!("{value:.0}"),
+        ("", value) => format!("{value:.1}"),
+        (sign, value) if value < 9.995 => format!("{value:.2} {sign}"),
+        (sign, value) if value < 99.95 => format!("{value:.1} {sign}"),
+        (sign, value) => format!("{value:.0} {sign}"),
+    }
+}
+
+/// How long something lasts: `12 s`, `3 min 12 s`, `2 d 4 h`.
+pub(super) fn span(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+    let seconds = seconds as u64;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{minutes} min {} s", seconds % 60),
+        3600..86_400 => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
