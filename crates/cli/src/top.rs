@@ -23,6 +23,7 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::args;
 use crate::output::{self, Output};
@@ -44,7 +45,8 @@ pub(crate) fn run(root: &Root, arguments: &args::Top) -> anyhow::Result<ExitCode
             return Ok(output::end(&interrupt));
         }
     }
-    if arguments.once || !std::io::stdout().is_terminal() {
+    let is_screen = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if arguments.once || !is_screen {
         return once(root, &watch, &state, interval, &interrupt);
     }
     let socket = watch.path().display().to_string();
@@ -57,7 +59,8 @@ pub(crate) fn run(root: &Root, arguments: &args::Top) -> anyhow::Result<ExitCode
     let shown = terminal.and_then(|mut terminal| {
         live(&mut terminal, &mut view, &news, &interrupt).context("cannot use the terminal")
     });
-    ratatui::restore();
+    // A terminal that has gone needs nothing.
+    let _ = ratatui::try_restore();
     drop((keep, news));
     // It may be waiting for a server that says nothing; nobody else needs to.
     drop(looks);
@@ -129,8 +132,12 @@ fn live(
         if is_new {
             terminal.draw(|frame| screen::draw(view, frame))?;
         }
-        is_new = event::poll(TICK)?;
-        if is_new {
+        is_new = false;
+        if !wait()? {
+            return Ok(Wish::End);
+        }
+        while event::poll(Duration::ZERO)? {
+            is_new = true;
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => match view.press(key) {
                     Wish::On => {}
@@ -145,4 +152,16 @@ fn live(
         }
     }
     Ok(Wish::End)
+}
+
+/// Waits for a key, but no longer than [`TICK`]; whether the terminal is still there. Of one that has gone, crossterm 0.29 would read the
+/// end for ever.
+fn wait() -> std::io::Result<bool> {
+    let (keys, tick) = (std::io::stdin(), TICK.try_into().ok());
+    let mut wanted = [PollFd::new(&keys, PollFlags::IN)];
+    match rustix::event::poll(&mut wanted, tick.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(!wanted[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }

@@ -287,6 +287,38 @@ fn top_shows_a_screen_on_a_terminal_and_leaves_it_as_it_was() {
 }
 
 #[test]
+fn top_ends_with_its_terminal() {
+    if Command::new("script").arg("--version").output().is_err() {
+        println!("SKIPPED: `script`, which makes a terminal for the test, is not here");
+        return;
+    }
+    let server = Server::start();
+    let shell = format!(
+        "stty rows 30 cols 120; echo $$ >pid; exec {} top --socket run/socket --interval 0.1",
+        env!("CARGO_BIN_EXE_dimmer")
+    );
+    let mut script = Command::new("script");
+    script.current_dir(server.path()).args(["-qfec", &shell, "typescript"]).env("TERM", "xterm");
+    script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut terminal = Ends(script.spawn().unwrap());
+    let begin = Instant::now();
+    let file = |name: &str| std::fs::read(server.path().join(name)).unwrap_or_default();
+    while !String::from_utf8_lossy(&file("typescript")).contains("thresholds:") {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = String::from_utf8(file("pid")).unwrap();
+    terminal.0.kill().unwrap();
+    terminal.0.wait().unwrap();
+    // Whoever inherits it may be slow to bury it.
+    let status = format!("/proc/{}/stat", pid.trim());
+    while std::fs::read_to_string(&status).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(begin.elapsed() < PATIENCE, "{pid}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn what_cannot_be_recorded_or_replayed_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let refused = |arguments: &[&str], status: i32, said: &str| {
