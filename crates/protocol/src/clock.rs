@@ -12,15 +12,23 @@ pub fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Ticks of the time-stamp counter in a nanosecond, measured once for a millisecond.
+/// Ticks of the time-stamp counter in a nanosecond, measured once: the median of some tries, as the kernel may come in between. Takes
+/// half a millisecond.
 #[must_use]
 pub fn ticks_per_ns() -> f64 {
+    const TRIES: usize = 5;
+    const TRY: Duration = Duration::from_micros(100);
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
-        let (begin, since) = (Instant::now(), ticks());
-        while begin.elapsed() < Duration::from_millis(1) {
-            std::hint::spin_loop();
-        }
-        ticks().saturating_sub(since) as f64 / begin.elapsed().as_nanos() as f64
+        let mut tries = [(); TRIES].map(|()| {
+            let (begin, since) = (Instant::now(), ticks());
+            while begin.elapsed() < TRY {
+                std::hint::spin_loop();
+            }
+            let (now, span) = (ticks(), begin.elapsed());
+            now.saturating_sub(since) as f64 / span.as_nanos() as f64
+        });
+        tries.sort_by(f64::total_cmp);
+        tries[TRIES / 2]
     })
 }

@@ -181,13 +181,12 @@ impl Reservation {
     /// # Errors
     /// Without memory for it.
     pub fn new() -> Result<Self, MemoryError> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, where the kernel likes.
         let memory = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
                 size_of::<Table>(),
-                access,
+                access(),
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         };
@@ -233,8 +232,20 @@ impl Reservation {
         let (length, flags) = (size_of::<Table>(), MremapFlags::MAYMOVE);
         // SAFETY: the other's own mapping is replaced by one as long, and nobody else knows this one.
         let moved = unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) };
-        moved.map(|_| ()).map_err(system("map"))
+        if let Err(error) = moved {
+            // What was there may be gone. Sites are to find something in any case.
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+            // SAFETY: this type's own place, and zeros are a table.
+            let _ = unsafe { rustix::mm::mmap_anonymous(to, length, access(), flags) };
+            return Err(system("map")(error));
+        }
+        Ok(())
     }
+}
+
+/// To be read and written.
+fn access() -> ProtFlags {
+    ProtFlags::READ | ProtFlags::WRITE
 }
 
 /// Whether a file is as long as `T`, for good.

@@ -141,6 +141,8 @@ const _: () = assert!(size_of::<Head>() == 4096 && size_of::<Site>() == 256);
 const _: () = assert!(size_of::<Table>() == 4096 + SITES * 4 + SITES * 256);
 const _: () = assert!(std::mem::offset_of!(Table, decisions) == 4096);
 const _: () = assert!(std::mem::offset_of!(Table, sites) == 8192);
+const _: () =
+    assert!(std::mem::offset_of!(Site, line) == 64 && std::mem::offset_of!(Site, name) == 72);
 
 impl Beacon {
     /// Makes empty memory a beacon: these cores may be dedicated, none is.
@@ -249,7 +251,8 @@ impl Table {
 
     /// Takes over the sites of another table, names and sums, as they are at that moment. Nobody else uses this one yet.
     pub fn take_over(&self, other: &Self) {
-        for (mine, theirs) in self.sites.iter().zip(&other.sites[..other.length()]) {
+        let length = other.length();
+        for (mine, theirs) in self.sites.iter().zip(&other.sites[..length]) {
             let (name, length) = theirs.name();
             mine.describe(&name[..length], theirs.line());
             mine.set(&theirs.sums());
@@ -257,7 +260,7 @@ impl Table {
         let [mine, theirs] = [self, other].map(|table| &table.head.client);
         mine.is_explicit.store(theirs.is_explicit.load(Ordering::Relaxed), Ordering::Relaxed);
         mine.done.store(theirs.done.load(Ordering::Relaxed), Ordering::Relaxed);
-        mine.sites.store(theirs.sites.load(Ordering::Relaxed), Ordering::Release);
+        mine.sites.store(u32::try_from(length).unwrap_or(0), Ordering::Release);
     }
 }
 

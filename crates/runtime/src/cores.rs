@@ -1,6 +1,5 @@
 //! Dedicated cores, and the ways to have work done there.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,7 +8,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
-use dimmer_host::process;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_processor::units::CpuId;
 
@@ -20,7 +18,7 @@ use crate::slot::{self, HandOver};
 use crate::travel::{CannotTravel, Journey};
 use crate::word::{Patience, Word};
 use crate::worker::{Shared, Worker};
-use crate::{doze, fork};
+use crate::{clear, doze, fork};
 
 /// Why dedicated cores cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +54,6 @@ pub struct Cores {
     pub(crate) patience: Patience,
     forks: u32,
     has_complained: AtomicBool,
-    /// Where threads might run before they were kept off dedicated cores, by where they may since.
-    kept_off: Mutex<BTreeMap<Vec<CpuId>, Vec<CpuId>>>,
 }
 
 /// A core that is dedicated, or may be later.
@@ -119,7 +115,6 @@ impl Cores {
             patience: Patience(spin),
             forks: fork::forks(),
             has_complained: AtomicBool::new(false),
-            kept_off: Mutex::default(),
         })
     }
 
@@ -129,7 +124,18 @@ impl Cores {
     /// If one cannot be pinned; work goes to those before it then.
     pub(crate) fn employ(&self, count: usize) -> Result<(), StartError> {
         let count = count.min(self.seats.len());
-        for (index, seat) in self.seats[..count].iter().enumerate() {
+        let wanted = self.seats[..count].iter().map(|seat| seat.cpu);
+        // New threads may run where their maker does, who may keep off these cores.
+        let allowed = affinity::allowed().unwrap_or_default();
+        let widened: Vec<CpuId> = allowed.iter().copied().chain(wanted).collect();
+        let _ = affinity::allow(&widened);
+        let employed = self.start_workers(count);
+        let _ = affinity::allow(&allowed);
+        employed
+    }
+
+    fn start_workers(&self, count: usize) -> Result<(), StartError> {
+        for (index, seat) in self.seats.iter().take(count).enumerate() {
             if seat.worker.get().is_none() {
                 match Worker::start(&self.root, seat.cpu, self.patience) {
                     // Of two that were started at the same time, one ends at once.
@@ -152,21 +158,12 @@ impl Cores {
         let dedicated: Vec<CpuId> = self.cpus().collect();
         let workers: Vec<u32> =
             self.seats.iter().filter_map(|seat| seat.worker.get()?.shared.thread()).collect();
-        let mut kept_off = self.kept_off.lock().unwrap_or_else(PoisonError::into_inner);
-        for thread in process::threads(&self.root, std::process::id()) {
-            if workers.contains(&thread) {
-                continue;
-            }
-            let now = affinity::allowed_to(thread).unwrap_or_default();
-            let before = kept_off.get(&now).unwrap_or(&now).clone();
-            let mut cpus = before.clone();
-            cpus.retain(|cpu| !dedicated.contains(cpu));
-            if !cpus.is_empty() && cpus != now {
-                // A thread that has ended meanwhile is no error.
-                let _ = affinity::allow_thread(Some(thread), &cpus);
-                kept_off.insert(cpus, before);
-            }
-        }
+        clear::keep_off(&self.root, &dedicated, &workers);
+    }
+
+    /// Whether these are the cores.
+    pub(crate) fn are(&self, cpus: &[CpuId]) -> bool {
+        self.seats.iter().map(|seat| seat.cpu).eq(cpus.iter().copied())
     }
 
     /// The hardware threads that are used, in the order given.

@@ -11,6 +11,7 @@
 //! Everything runs exactly once: where it cannot be moved, it runs where it is.
 
 mod bell;
+mod clear;
 mod clock;
 mod cores;
 mod doze;

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use dimmer_protocol::{ticks, ticks_per_ns};
 
@@ -240,7 +240,9 @@ impl Site {
 
     #[cold]
     fn first_decision(&'static self) -> u32 {
-        let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread decides about another site; or did when the process was forked, or the handler that this is in
+        // came. It is decided later then.
+        let Some(mut sites) = try_sites() else { return STAY };
         self.register(&mut sites);
         let word = match settings::of_process().decision(&self.name()) {
             Some(decision) => Self::word_of(decision),
@@ -333,6 +335,15 @@ impl Site {
                 sums.add_clock(entered.chain_ticks.into(), after);
             }
         }
+    }
+}
+
+/// The sites, if nobody else is at them: while this is held none is added.
+pub(crate) fn try_sites() -> Option<MutexGuard<'static, Vec<&'static Site>>> {
+    match SITES.try_lock() {
+        Ok(sites) => Some(sites),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

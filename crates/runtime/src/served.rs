@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use dimmer_processor::units::CpuId;
 use dimmer_protocol::{Beacon, Hello, Mapped, Reservation, Welcome};
+use rustix::fs::FileType;
 
-use crate::{fork, trip};
+use crate::{fork, region, trip};
 
 /// Ticks between two looks after the connection: about 30 to 150 ms.
 const LOOK: u64 = 1 << 27;
@@ -38,6 +39,12 @@ const BUSY: u64 = 3;
 /// The connection, and what tells it from another file that the program has under its number by now.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static SOCKET_INODE: AtomicU64 = AtomicU64::new(0);
+
+/// How often a server was asked in vain, one after the other.
+static REFUSED: AtomicU32 = AtomicU32::new(0);
+
+/// After so many times in vain, it is asked as rarely as it ever is: every half a minute to two.
+const MOST_REFUSED: u32 = 9;
 
 /// When to look after it next (ticks).
 static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
@@ -113,14 +120,15 @@ pub(crate) fn dedicated(now: u64) -> usize {
 #[inline]
 pub(crate) fn tend(now: u64) {
     // Clocks of processors that are not in step, or a machine that has slept, may be far behind.
-    if NEXT_LOOK.load(Ordering::Relaxed).wrapping_sub(now).wrapping_sub(1) >= LOOK {
+    if NEXT_LOOK.load(Ordering::Relaxed).wrapping_sub(now).wrapping_sub(1) >= LOOK << MOST_REFUSED {
         tend_now(now);
     }
 }
 
 #[cold]
 fn tend_now(now: u64) {
-    NEXT_LOOK.store(now.wrapping_add(LOOK), Ordering::Relaxed);
+    let refused = REFUSED.load(Ordering::Relaxed).min(MOST_REFUSED);
+    NEXT_LOOK.store(now.wrapping_add(LOOK << refused), Ordering::Relaxed);
     let Some(known) = known() else { return };
     let generation = u64::from(fork::forks()) << PHASE_BITS;
     let before = PHASE.load(Ordering::Acquire);
@@ -145,10 +153,20 @@ fn tend_now(now: u64) {
 
 /// Connects to the first server there is; the phase after it.
 fn ask(known: &Known) -> u64 {
+    /// The first number that no standard stream has.
+    const FIRST: i32 = 3;
     let connected = known.sockets.iter().find_map(|path| {
         let socket = dimmer_protocol::connect(path).ok()?;
         dimmer_protocol::send(socket.as_fd(), &known.hello, &[]).ok()?;
         Some(socket)
+    });
+    // Where the program has closed its standard streams, it counts on these numbers.
+    let connected = connected.and_then(|socket| {
+        if socket.as_raw_fd() >= FIRST {
+            Some(socket)
+        } else {
+            rustix::io::fcntl_dupfd_cloexec(&socket, FIRST).ok()
+        }
     });
     let Some(socket) = connected else { return ALONE };
     let Some(inode) = inode(socket.as_fd()) else { return ALONE };
@@ -160,23 +178,24 @@ fn ask(known: &Known) -> u64 {
 /// Takes the server's answer, if it has come.
 fn take_answer(known: &Known) -> u64 {
     let Some(socket) = socket() else { return ALONE };
+    // A site that is added meanwhile would be lost.
+    let Some(_sites) = region::try_sites() else { return ASKED };
     let mut bytes = [0; Welcome::BYTES];
     match dimmer_protocol::receive(socket, &mut bytes) {
-        Ok(None) => ASKED,
+        Ok(None) => return ASKED,
         Ok(Some((length, [Some(beacon), Some(table)])))
-            if length == bytes.len() && Welcome::parse(&bytes).is_ok() =>
+            if length == bytes.len()
+                && Welcome::parse(&bytes).is_ok()
+                && adopt(known, &beacon, &table).is_some() =>
         {
-            let adopted = adopt(known, &beacon, &table);
-            if adopted.is_none() {
-                disconnect();
-            }
-            adopted.map_or(ALONE, |()| SERVED)
+            REFUSED.store(0, Ordering::Relaxed);
+            return SERVED;
         }
-        _ => {
-            disconnect();
-            ALONE
-        }
+        _ => {}
     }
+    REFUSED.fetch_add(1, Ordering::Relaxed);
+    disconnect();
+    ALONE
 }
 
 fn adopt(known: &Known, beacon: &OwnedFd, table: &OwnedFd) -> Option<()> {
@@ -217,8 +236,12 @@ fn socket() -> Option<BorrowedFd<'static>> {
     (inode(socket)? == SOCKET_INODE.load(Ordering::Relaxed)).then_some(socket)
 }
 
+/// What tells a socket from others; `None` if it is none.
 fn inode(file: BorrowedFd<'_>) -> Option<u64> {
-    rustix::fs::fstat(file).ok().map(|status| status.st_ino)
+    let status = rustix::fs::fstat(file).ok()?;
+    let is_socket = FileType::from_raw_mode(status.st_mode) == FileType::Socket;
+    // All sockets lie on one file system.
+    is_socket.then_some(status.st_ino)
 }
 
 fn disconnect() {

@@ -2,13 +2,15 @@
 //! function's return, an exception that passes.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use dimmer_host::root::Root;
+
 use crate::cores::Cores;
-use crate::fork;
-use crate::settings;
 use crate::signals;
 use crate::travel::Journey;
+use crate::{clear, fork, served, settings};
 
 thread_local! {
     /// The journey of a thread that is away, or was. A thread that ends while it is away goes home first.
@@ -56,12 +58,14 @@ fn start() -> Option<&'static Cores> {
     let cores = cores.map(|cores| &*Box::leak(Box::new(cores)));
     if let Some(cores) = cores {
         CORES.store(std::ptr::from_ref(cores).cast_mut(), Ordering::Release);
+        // What the server has said meanwhile was not for these.
+        FOLLOWED.store(usize::MAX, Ordering::Relaxed);
     }
     STARTED.store(generation | TRIED, Ordering::Release);
     cores
 }
 
-/// How many cores the server was last seen to dedicate.
+/// How many cores the server was last seen to dedicate, if that was followed.
 static FOLLOWED: AtomicUsize = AtomicUsize::new(0);
 
 /// A server dedicates so many cores: work goes to these from now on, if it is the server's to say; whether there are any.
@@ -75,14 +79,32 @@ pub(crate) fn follow(count: usize) -> bool {
 
 #[cold]
 fn follow_anew(count: usize) {
+    static FOLLOWING: Mutex<()> = Mutex::new(());
+    let settings = settings::of_process();
+    if !settings.leaves_cores_to_server() {
+        FOLLOWED.store(count, Ordering::Relaxed);
+        return;
+    }
+    // Somebody else follows; or did when the process was forked, which then stays as it is.
+    let Ok(_following) = FOLLOWING.try_lock() else { return };
+    let count = served::dedicated(dimmer_protocol::ticks());
     FOLLOWED.store(count, Ordering::Relaxed);
+    let all = served::cores().unwrap_or_default();
     // SAFETY: null, or leaked below.
     let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
-    let cores = cores.filter(|_| settings::of_process().leaves_cores_to_server());
-    if let Some(cores) = cores.filter(|cores| !cores.is_inherited()) {
+    let Some(cores) = cores.filter(|cores| !cores.is_inherited()) else {
+        // Others' work goes there.
+        clear::keep_off(&Root::live(), &all[..count.min(all.len())], &[]);
+        return;
+    };
+    if count == 0 || cores.are(&all) {
         // Where one cannot be had, work goes to those before it.
         let _ = cores.employ(count);
         cores.keep_clear();
+    } else if let Ok(Some(others)) = settings.start() {
+        // Another server, with other cores.
+        let _ = cores.employ(0);
+        CORES.store(Box::leak(Box::new(others)), Ordering::Release);
     }
 }
 

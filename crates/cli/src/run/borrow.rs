@@ -188,6 +188,9 @@ impl Borrowing {
                 places.into_iter().for_each(|place| self.observer.decide(place, now));
             }
         }
+        if let Some(served) = &mut self.served {
+            served.publish();
+        }
     }
 
     /// What became of it, for the user.

@@ -2,6 +2,7 @@
 //! carries what the hooks have counted into the memory that the server reads, and the server's decisions into the ledgers.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -23,16 +24,29 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Served {
     program: String,
     functions: Vec<String>,
-    connection: Option<Connection>,
+    connection: Connection,
     tried: Instant,
 }
 
+/// How far it is with a server.
 #[derive(Debug)]
-struct Connection {
+enum Connection {
+    /// There is none.
+    None,
+    /// One was asked, and has not answered.
+    Asked(OwnedFd),
+    /// One decides.
+    Made(Made),
+}
+
+#[derive(Debug)]
+struct Made {
     /// Open as long as the server is to decide.
     _socket: OwnedFd,
     beacon: Mapped<Beacon>,
     table: Mapped<Table>,
+    /// Whether the functions were named to the server: after what they have done so far, which is not to be taken for what they do now.
+    is_named: bool,
 }
 
 impl Served {
@@ -40,31 +54,60 @@ impl Served {
     pub(super) fn connect(program: &launch::Program, functions: &[Planned]) -> Option<Self> {
         let name = program.file.file_name().unwrap_or_default();
         let program = name.to_string_lossy().into_owned();
-        let functions: Vec<String> =
-            functions.iter().map(|planned| planned.title.clone()).collect();
-        let connection = Connection::new(&program, &functions)?;
-        Some(Self { program, functions, connection: Some(connection), tried: Instant::now() })
+        let functions = functions.iter().map(|planned| planned.title.clone()).collect();
+        let connection = Connection::ask(&program);
+        let mut served = Self { program, functions, connection, tried: Instant::now() };
+        while matches!(served.connection, Connection::Asked(_)) {
+            if served.tried.elapsed() >= PATIENCE {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            served.connection.hear();
+        }
+        served.made().is_some().then_some(served)
     }
 
-    /// The cores that the server may dedicate.
+    fn made(&self) -> Option<&Made> {
+        match &self.connection {
+            Connection::Made(made) => Some(made),
+            Connection::None | Connection::Asked(_) => None,
+        }
+    }
+
+    /// The cores that the server has dedicated, or the first that it may.
     pub(super) fn cores(&self) -> Vec<CpuId> {
-        let beacon = self.connection.as_ref().map(|connection| &connection.beacon);
-        beacon.map_or_else(Vec::new, |beacon| beacon.cores().map(CpuId::new).collect())
+        let Some(made) = self.made() else { return Vec::new() };
+        // A program that nobody changed keeps to those that it began with.
+        made.beacon.cores().take(made.beacon.dedicated().max(1)).map(CpuId::new).collect()
     }
 
-    /// Looks for a server, where the one before has gone.
+    /// Looks for a server, where the one before has gone. Never waits.
     pub(super) fn tend(&mut self) {
-        let is_there = self.connection.as_ref().is_some_and(Connection::holds);
+        self.connection.hear();
+        let is_there = self.made().is_some_and(Made::holds);
         if !is_there && self.tried.elapsed() >= RETRY {
             self.tried = Instant::now();
-            self.connection = Connection::new(&self.program, &self.functions);
+            self.connection = Connection::ask(&self.program);
+        }
+    }
+
+    /// To be called when all functions were told of.
+    pub(super) fn publish(&mut self) {
+        let Connection::Made(made) = &mut self.connection else { return };
+        if !made.is_named {
+            made.is_named = true;
+            // Those for which there is no room stay.
+            for name in &self.functions {
+                made.table.add(name.as_bytes(), 0);
+            }
         }
     }
 
     /// What has become of a function's calls since the program began.
     pub(super) fn tell(&self, function: usize, tally: &Tally) {
-        let Some(connection) = &self.connection else { return };
-        let Some(site) = connection.table.sites.get(function) else { return };
+        let Some(site) = self.made().and_then(|made| made.table.sites.get(function)) else {
+            return;
+        };
         let ticks = |ns: f64| whole(ns * dimmer_protocol::ticks_per_ns());
         site.set(&Sums {
             calls: tally.calls,
@@ -78,44 +121,49 @@ impl Served {
 
     /// Whether a function's calls are to be moved now.
     pub(super) fn moves(&self, function: usize) -> bool {
-        let Some(connection) = &self.connection else { return false };
-        let word = connection.table.decisions.get(function);
+        let Some(made) = self.made() else { return false };
+        let word = made.table.decisions.get(function);
         let word = word.map(|word| word.load(Ordering::Relaxed));
-        matches!(word, Some(OFFLOAD | BORROW))
-            && connection.holds()
-            && connection.beacon.dedicated() > 0
+        matches!(word, Some(OFFLOAD | BORROW)) && made.holds() && made.beacon.dedicated() > 0
     }
 }
 
 impl Connection {
-    fn new(program: &str, functions: &[String]) -> Option<Self> {
-        let connect = |path| dimmer_protocol::connect(path).ok();
-        let socket = dimmer_protocol::candidates().iter().find_map(|path| connect(path))?;
-        let hello = Hello::Serve { name: program.to_owned() };
-        dimmer_protocol::send(socket.as_fd(), &hello.to_bytes(), &[]).ok()?;
-        let begin = Instant::now();
-        let (beacon, table) = loop {
-            let mut bytes = [0; Welcome::BYTES];
-            match dimmer_protocol::receive(&socket, &mut bytes).ok()? {
-                Some((_, [Some(beacon), Some(table)])) => {
-                    Welcome::parse(&bytes).ok()?;
-                    break (beacon, table);
-                }
-                Some(_) => return None,
-                None if begin.elapsed() >= PATIENCE => return None,
-                None => std::thread::sleep(Duration::from_millis(1)),
-            }
+    /// Asks the first server that listens.
+    fn ask(program: &str) -> Self {
+        let ask = |path: &PathBuf| {
+            let socket = dimmer_protocol::connect(path).ok()?;
+            let hello = Hello::Serve { name: program.to_owned() };
+            dimmer_protocol::send(socket.as_fd(), &hello.to_bytes(), &[]).ok()?;
+            Some(socket)
         };
+        dimmer_protocol::candidates().iter().find_map(ask).map_or(Self::None, Self::Asked)
+    }
+
+    /// Takes the server's answer, if it has come.
+    fn hear(&mut self) {
+        let Self::Asked(socket) = self else { return };
+        let mut bytes = [0; Welcome::BYTES];
+        let answer = dimmer_protocol::receive(&socket, &mut bytes);
+        if matches!(answer, Ok(None)) {
+            return;
+        }
+        let Self::Asked(socket) = std::mem::replace(self, Self::None) else { return };
+        if let Ok(Some((_, [Some(beacon), Some(table)]))) = answer
+            && Welcome::parse(&bytes).is_ok()
+            && let Some(made) = Made::new(socket, &beacon, &table)
+        {
+            *self = Self::Made(made);
+        }
+    }
+}
+
+impl Made {
+    fn new(socket: OwnedFd, beacon: &OwnedFd, table: &OwnedFd) -> Option<Self> {
         let beacon = Mapped::<Beacon>::new(beacon.as_fd()).ok()?;
         let table = Mapped::<Table>::new(table.as_fd()).ok()?;
-        if !beacon.is_known() || !table.is_known() {
-            return None;
-        }
-        // Those for which there is no room stay.
-        for name in functions {
-            table.add(name.as_bytes(), 0);
-        }
-        Some(Self { _socket: socket, beacon, table })
+        let is_known = beacon.is_known() && table.is_known();
+        is_known.then_some(Self { _socket: socket, beacon, table, is_named: false })
     }
 
     /// Whether what the server has decided counts.
