@@ -10,6 +10,8 @@ use dimmer_daemon::state::State;
 use dimmer_daemon::watch::Watch;
 use serde_json::Value;
 
+use crate::borrow::away;
+use crate::victims::{self, Victims};
 use crate::{command, dimmer, stderr, stdout};
 
 /// Moves every marked region from its first look on.
@@ -340,4 +342,30 @@ fn what_cannot_be_recorded_or_replayed_is_refused_with_the_reason() {
     std::fs::write(directory.path().join("wrong.toml"), "[policy]\nlop = 3\n").unwrap();
     let wrong = ["replay", "kept.jsonl", "--config", "wrong.toml"];
     refused(&wrong, 2, "wrong.toml: line 2: unknown field `lop`");
+}
+
+#[test]
+fn a_program_that_nobody_changed_is_a_client_too() {
+    if away().is_none() {
+        return;
+    }
+    let Some(victims) = Victims::compile(&["borrowed"]) else { return };
+    victims::library();
+    let server = Server::start();
+    let program = victims.path("borrowed");
+    let plain = Command::new(&program).output().unwrap();
+    let auto = |socket: &Path| {
+        let arguments = ["run", "--mechanism", "auto", "--hook", "integers,vector", "--", &program];
+        let mut command = command(server.path(), &arguments);
+        command.env("HOME", server.path()).env("DIMMER_SOCKET", socket);
+        command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME").output().unwrap()
+    };
+    for (socket, told) in [
+        (server.socket(), "The policy server decides which of them do."),
+        (server.path().join("none"), "There is no policy server (dimmerd)"),
+    ] {
+        let output = auto(&socket);
+        assert_eq!(stdout(&output), stdout(&plain), "{}", stderr(&output));
+        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+    }
 }
