@@ -20,12 +20,10 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 
 use crate::report::number::{grouped, percent};
 
 use crate::args::Bench;
-use crate::output::Output;
 
 pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
     match arguments {
@@ -87,15 +85,6 @@ fn prefixes(
         prefixes.push(moved);
     }
     Ok(prefixes)
-}
-
-/// Shows the text, unless the JSON goes to standard output, and writes the JSON.
-fn show(json: Option<Output>, report: &impl Serialize, text: &str) -> anyhow::Result<()> {
-    if json.as_ref().is_none_or(|json| !json.is_standard()) {
-        print!("{text}");
-    }
-    let Some(json) = json else { return Ok(()) };
-    json.write(&(serde_json::to_string_pretty(report)? + "\n"))
 }
 
 /// A number with its sign, also a positive one's.

@@ -9,8 +9,7 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_probe::stats::Samples;
-use dimmer_processor::model::Model;
-use dimmer_sim::scenario::{Outcome, PhaseOutcome, Scenario, ThreadOutcome};
+use dimmer_sim::scenario::{Outcome, PhaseOutcome, ThreadOutcome};
 use dimmer_sim::{Governor, SimError};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -106,7 +105,11 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
     };
     let governors: Vec<Governor> = Governor::ALL.into_iter().filter(is_chosen).collect();
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let results = repeat(&scenario, &model, &governors, arguments.repeat, &|| interrupt.is_set());
+    let stops = || interrupt.is_set();
+    let results = repeat(&governors, arguments.repeat, &stops, |governor, seed| {
+        let (outcome, ()) = scenario.run(&model, *governor, seed, (), &stops)?;
+        Ok((!outcome.is_partial).then_some(outcome))
+    });
     let results = results.map_err(bad_input)?;
     let hardware = results.first().map(Vec::as_slice).unwrap_or_default();
     let runs = u64::try_from(hardware.len()).unwrap_or(u64::MAX);
@@ -133,43 +136,29 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
             probe::description(&Machine::read(&Root::live(), &Cpuid::instruction()), &begin);
         page.write(&html::compared::render(&document, &description)?)?;
     }
-    let rendered = serde_json::to_string_pretty(&document)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            print!("{}", document.text());
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
+    output::show(json, &document, &document.text())?;
     Ok(output::end(&interrupt))
 }
 
-/// For each governor the outcomes of seeds 1 to `runs`, in this order however many processors work on them; if it `stops` before, of
-/// those seeds that are complete under all governors.
-fn repeat(
-    scenario: &Scenario,
-    model: &Model,
-    governors: &[Governor],
+/// For each way the results of seeds 1 to `runs`, in this order however many processors work on them; if it `stops` before, of those
+/// seeds that are complete for all ways. `one` has no result if it was stopped.
+fn repeat<Way: Sync, T: Send + Clone>(
+    ways: &[Way],
     runs: u64,
     stops: &(dyn Fn() -> bool + Sync),
-) -> Result<Vec<Vec<Outcome>>, SimError> {
-    let one = |seed| -> Result<Option<Vec<Outcome>>, SimError> {
+    one: impl Fn(&Way, u64) -> Result<Option<T>, SimError> + Sync,
+) -> Result<Vec<Vec<T>>, SimError> {
+    let of_seed = |seed| -> Result<Option<Vec<T>>, SimError> {
         if stops() {
             return Ok(None);
         }
-        let under = |governor: &Governor| {
-            let (outcome, ()) = scenario.run(model, *governor, seed, (), &|| stops())?;
-            Ok((!outcome.is_partial).then_some(outcome))
-        };
-        governors.par_iter().map(under).collect()
+        ways.par_iter().map(|way| one(way, seed)).collect()
     };
-    let seeds: Vec<Option<Vec<Outcome>>> =
-        (1..=runs).into_par_iter().map(one).collect::<Result<_, _>>()?;
-    let mut results = vec![Vec::new(); governors.len()];
-    for outcomes in seeds.into_iter().flatten() {
-        results.iter_mut().zip(outcomes).for_each(|(of, outcome)| of.push(outcome));
+    let seeds: Vec<Option<Vec<T>>> =
+        (1..=runs).into_par_iter().map(of_seed).collect::<Result<_, _>>()?;
+    let mut results = vec![Vec::new(); ways.len()];
+    for of_ways in seeds.into_iter().flatten() {
+        results.iter_mut().zip(of_ways).for_each(|(of, result)| of.push(result));
     }
     Ok(results)
 }

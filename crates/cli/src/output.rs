@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
+use serde::Serialize;
 
 /// Columns of a page that is no terminal.
 const PAGE: u16 = 100;
@@ -88,6 +89,19 @@ impl Output {
             written => written.with_context(|| format!("cannot write {}", self.path.display())),
         }
     }
+}
+
+/// Shows the text, unless the JSON goes to standard output, and writes the JSON.
+pub(crate) fn show(
+    json: Option<Output>,
+    document: &impl Serialize,
+    text: &str,
+) -> anyhow::Result<()> {
+    if json.as_ref().is_none_or(|json| !json.is_standard()) {
+        print!("{text}");
+    }
+    let Some(json) = json else { return Ok(()) };
+    json.write(&(serde_json::to_string_pretty(document)? + "\n"))
 }
 
 /// Whoever read the output has gone.

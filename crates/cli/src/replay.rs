@@ -50,16 +50,7 @@ pub(crate) fn run(arguments: &args::Replay) -> anyhow::Result<ExitCode> {
     let settings =
         arguments.config.as_deref().map(Settings::read).transpose().map_err(bad_input)?;
     let document = replay(&arguments.file, settings)?;
-    let rendered = serde_json::to_string_pretty(&document)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            print!("{}", document.text());
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
+    output::show(json, &document, &document.text())?;
     Ok(if document.must_be_same() && document.different_steps > 0 {
         ExitCode::FAILURE
     } else {

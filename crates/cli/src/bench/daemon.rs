@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::hook::Measured;
 use crate::args::BenchDaemon;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::report::number::{grouped, percent};
 
 /// What each of the loops is configured by.
@@ -76,7 +76,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchDaemon) -> anyhow::Result<ExitCo
         seconds: load.seconds,
         loops,
     };
-    super::show(json, &report, &report.text())?;
+    output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)
 }
 

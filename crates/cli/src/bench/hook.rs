@@ -9,7 +9,7 @@ use dimmer_probe::stats::{Estimate, Samples};
 use serde::Serialize;
 
 use crate::args::BenchHook;
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// Rounds, in each of which all kinds of calls take their turn.
 const ROUNDS: usize = 41;
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &BenchHook) -> anyhow::Result<ExitCode> {
     let ledger = Ledger::create(directory.path())?;
     let rounds = Hooks::new(ledger, BTreeSet::new(), None).trial(ROUNDS, CALLS)?;
     let report = Report::new(&rounds);
-    super::show(json, &report, &report.text())?;
+    output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)
 }
 

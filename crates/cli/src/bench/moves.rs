@@ -10,11 +10,11 @@ use dimmer_probe::stats::Samples;
 use serde::Serialize;
 
 use crate::args::BenchMoves;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::report::number::grouped;
 
 use super::hook::Measured;
-use super::{progress, show};
+use super::progress;
 
 /// What a way took; `docs/bench-json.md` describes every key.
 #[derive(Debug, Serialize)]
@@ -63,7 +63,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchMoves, way: Way) -> anyhow::Resu
     let moves = moves::measure(root, rounds, || bar.inc(1))?;
     bar.finish_and_clear();
     let report = MovesJson::new(&moves, way, arguments.rounds);
-    show(json, &report, &text(&report, way))?;
+    output::show(json, &report, &text(&report, way))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn region(arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
     let text = line("a call of a function that does nothing", report.plain_ns)
         + &line("a region around it more, entered and left", report.stay_ns)
         + &line("the same where a policy server may decide", report.served_ns);
-    show(json, &report, &text)?;
+    output::show(json, &report, &text)?;
     Ok(ExitCode::SUCCESS)
 }
 

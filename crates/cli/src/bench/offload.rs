@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::hook::Measured;
 use crate::args::BenchOffload;
 use crate::bad_input;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::run::cores;
 
 /// What was found; `docs/bench-json.md` describes every key.
@@ -38,7 +38,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchOffload) -> anyhow::Result<ExitC
         offloaded_ns: measured(&trips.lent),
         borrowed_ns: measured(&trips.moved),
     };
-    super::show(json, &report, &report.text())?;
+    output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,11 +14,11 @@ use dimmer_probe::kernel;
 use serde::Serialize;
 
 use crate::args::BenchMoves;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::report::number::grouped;
 
 use super::hook::Measured;
-use super::{progress, show, signed};
+use super::{progress, signed};
 
 /// A kernel, the scalar code that computes as much, and instructions of that for one of the kernel's. Tiles: 16 x 16 results of 32
 /// products (bfloat16), or of 64 (bytes).
@@ -125,7 +125,7 @@ pub(super) fn run(root: &Root, arguments: &BenchMoves) -> anyhow::Result<ExitCod
         bar.inc(1);
     }
     bar.finish_and_clear();
-    show(json, &report, &report.text())?;
+    output::show(json, &report, &report.text())?;
     Ok(interrupt.exit_status().map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 

@@ -20,7 +20,7 @@ use super::daemon::beside;
 use super::hook::Measured;
 use super::signed;
 use crate::args::{BenchServer, Neighbour};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::report::number::{grouped, percent};
 
 /// Bursts, the widest first that the processor has.
@@ -91,7 +91,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
             .map(|(index, way)| WayJson::new(way, index, &rounds))
             .collect(),
     };
-    super::show(json, &report, &report.text())?;
+    output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -15,11 +15,10 @@ use dimmer_host::root::Root;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Outcome, Scenario, ThreadOutcome};
-use dimmer_sim::{Course, Governor, Mechanism, SimError};
-use rayon::prelude::*;
+use dimmer_sim::{Course, Governor, Mechanism};
 use serde::Serialize;
 
-use super::Measured;
+use super::{Measured, repeat};
 use crate::output::{self, Output};
 use crate::report::html;
 use crate::report::table::{plain_table, styled};
@@ -91,7 +90,12 @@ pub(crate) fn run(
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let moving = scenario.settings(model, Governor::Hardware, Mechanism::OffloadAlways, 1);
     let moving = moving.map_err(bad_input)?.offload;
-    let results = repeat(scenario, model, &mechanisms, arguments.repeat, &|| interrupt.is_set());
+    let stops = || interrupt.is_set();
+    let results = repeat(&mechanisms, arguments.repeat, &stops, |mechanism, seed| {
+        let settings = scenario.settings(model, Governor::Hardware, *mechanism, seed)?;
+        let (outcome, course) = scenario.run_on(model, settings, Course::default(), &stops)?;
+        Ok((!outcome.is_partial).then_some((outcome, course)))
+    });
     let results = results.map_err(bad_input)?;
     let none = results.first().map(Vec::as_slice).unwrap_or_default();
     let runs = u64::try_from(none.len()).unwrap_or(u64::MAX);
@@ -113,43 +117,8 @@ pub(crate) fn run(
             probe::description(&Machine::read(&Root::live(), &Cpuid::instruction()), &begin);
         page.write(&html::moved::render(&document, &description)?)?;
     }
-    let rendered = serde_json::to_string_pretty(&document)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            print!("{}", document.text());
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
+    output::show(json, &document, &document.text())?;
     Ok(output::end(&interrupt))
-}
-
-/// For each mechanism the runs of seeds 1 to `runs`; if it `stops` before, of those that are complete under all.
-fn repeat(
-    scenario: &Scenario,
-    model: &Model,
-    mechanisms: &[Mechanism],
-    runs: u64,
-    stops: &(dyn Fn() -> bool + Sync),
-) -> Result<Vec<Vec<Run>>, SimError> {
-    let one = |seed| -> Result<Option<Vec<Run>>, SimError> {
-        let under = |mechanism: &Mechanism| {
-            let settings = scenario.settings(model, Governor::Hardware, *mechanism, seed)?;
-            let (outcome, course) =
-                scenario.run_on(model, settings, Course::default(), &|| stops())?;
-            Ok((!outcome.is_partial).then_some((outcome, course)))
-        };
-        mechanisms.par_iter().map(under).collect()
-    };
-    let seeds: Vec<Option<Vec<Run>>> =
-        (1..=runs).into_par_iter().map(one).collect::<Result<_, _>>()?;
-    let mut results = vec![Vec::new(); mechanisms.len()];
-    for runs in seeds.into_iter().flatten() {
-        results.iter_mut().zip(runs).for_each(|(of, run)| of.push(run));
-    }
-    Ok(results)
 }
 
 /// What a program has done in a run.

@@ -18,7 +18,7 @@ use dimmer_validate::here::{self, Lack};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{args, bad_input, measured, probe, scan};
 
@@ -141,16 +141,7 @@ pub(super) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         preemptions: found.preemptions,
         lacks: lacks.collect(),
     };
-    let rendered = serde_json::to_string_pretty(&document)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            print!("{}", text::render(&document));
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
+    output::show(json, &document, &text::render(&document))?;
     Ok(match interrupt.exit_status() {
         Some(status) => {
             eprintln!("interrupted: what was measured so far has been told");
