@@ -1,6 +1,7 @@
 //! Clients as the server sees them. Nothing that a client has written is believed: what cannot be is cut to what can.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 
 use dimmer_policy::server::evidence::Evidence;
 use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
@@ -10,8 +11,12 @@ use dimmer_protocol::{Mapped, Sums, Table};
 /// The clock is told by no fewer chains of multiplications than this.
 const LEAST_CLOCKS: u64 = 16;
 
-/// Programs and sites by name, each with a number that is the same in all processes of a program. They are forgotten with a program's
-/// last process.
+/// How long a chain may take on average (ticks): 300 cycles of multiplications (100 of 3 cycles each, Intel and AMD alike), on a core
+/// whose clock is an eighth to eight times that of the counter.
+const CHAIN_TICKS: RangeInclusive<f64> = 300.0 / 8.0..=300.0 * 8.0;
+
+/// Programs and sites by name, each with a number that is the same in all processes of a program. They are forgotten with the last
+/// process that has them.
 #[derive(Debug, Default)]
 pub struct Names {
     programs: HashMap<(u32, String), ProgramId>,
@@ -23,7 +28,8 @@ pub struct Names {
 #[derive(Debug, Default)]
 struct Program {
     processes: usize,
-    sites: HashMap<(String, u32), SiteId>,
+    /// By name and line: the number, and at how many places of processes it is.
+    sites: HashMap<(String, u32), (SiteId, usize)>,
 }
 
 impl Names {
@@ -38,8 +44,8 @@ impl Names {
         id
     }
 
-    /// A process of a program has gone.
-    pub fn leave(&mut self, user: u32, name: &str) {
+    /// A process of a program has gone, with its sites.
+    pub fn leave(&mut self, user: u32, name: &str, sites: &[Site]) {
         let key = (user, name.to_owned());
         let Some(id) = self.programs.get(&key).copied() else { return };
         let Some(program) = self.known.get_mut(&id) else { return };
@@ -47,17 +53,28 @@ impl Names {
         if program.processes == 0 {
             self.known.remove(&id);
             self.programs.remove(&key);
+            return;
+        }
+        for site in sites {
+            let key = (site.name.clone(), site.line);
+            let Some((_, places)) = program.sites.get_mut(&key) else { continue };
+            *places -= 1;
+            if *places == 0 {
+                program.sites.remove(&key);
+            }
         }
     }
 
-    /// The number of a program's site.
+    /// The number of a program's site, which is at one more place.
     fn site(&mut self, program: ProgramId, name: &str, line: u32) -> SiteId {
         let (_, next) = &mut self.next;
         let sites = &mut self.known.entry(program).or_default().sites;
-        *sites.entry((name.to_owned(), line)).or_insert_with(|| {
+        let (id, places) = sites.entry((name.to_owned(), line)).or_insert_with(|| {
             *next += 1;
-            SiteId(*next)
-        })
+            (SiteId(*next), 0)
+        });
+        *places += 1;
+        *id
     }
 }
 
@@ -74,7 +91,7 @@ pub struct Look<'a> {
     pub hand_over_ns: f64,
     /// The clock of each level; without it, regions count as what they were marked for.
     pub clocks: &'a [f64],
-    /// How long the chain takes at the highest clock that was seen last (ticks).
+    /// How long the chain takes at the highest clock that the user's clients saw last (ticks).
     pub chain_ticks: Option<f64>,
 }
 
@@ -253,6 +270,7 @@ impl Site {
         let stayed_ns = self.stayed_ns.unwrap_or(0.0) * (calls - moved) as f64;
         let moved_ns = ns(news.moved_ticks);
         let in_region_ns = stayed_ns + moved_ns;
+        let (evidence, is_lie) = self.evidence(news, look);
         let offloaded_ns = (moved_ns - moved as f64 * look.hand_over_ns).clamp(0.0, most_ns);
         let window = Window {
             span_ns: look.span_ns,
@@ -260,35 +278,37 @@ impl Site {
             in_region_ns: whole(in_region_ns.min(most_ns)),
             offloaded_calls: moved,
             offloaded_ns: whole(offloaded_ns),
-            evidence: self.evidence(news, look),
+            evidence,
         };
         // A sample may be longer than the time between two looks, when it ends.
         let is_cut = news.calls > most_calls || news.moved > news.calls.saturating_add(moved + 64);
-        (window, is_cut)
+        (window, is_cut || is_lie)
     }
 
-    fn evidence(&mut self, news: &Sums, look: &Look<'_>) -> Evidence {
+    /// What its clocks tell of its code, and whether these cannot be.
+    fn evidence(&mut self, news: &Sums, look: &Look<'_>) -> (Evidence, bool) {
         if look.clocks.is_empty() {
             // Regions are marked for their wide-vector code; how wide, nobody says.
-            return Evidence::Class(LicenceLevel::new(1));
+            return (Evidence::Class(LicenceLevel::new(1)), false);
         }
         let (count, before, after) = &mut self.clocks;
         *count = count.saturating_add(news.clocks);
         *before = before.saturating_add(news.before_ticks);
         *after = after.saturating_add(news.after_ticks);
         if *count < LEAST_CLOCKS {
-            return Evidence::None;
+            return (Evidence::None, false);
         }
-        let own = *before as f64 / *count as f64;
-        self.before_ticks = Some(own);
-        let highest = look.chain_ticks.unwrap_or(f64::INFINITY).min(own);
-        let ratio = highest / (*after as f64 / *count as f64);
+        let means = [*before, *after].map(|ticks| ticks as f64 / *count as f64);
         self.clocks = (0, 0, 0);
-        if !ratio.is_finite() {
-            return Evidence::None;
+        if !means.iter().all(|mean| CHAIN_TICKS.contains(mean)) {
+            // A chain that takes too long may have been interrupted; none is too short.
+            return (Evidence::None, means.iter().any(|mean| mean < CHAIN_TICKS.start()));
         }
+        let [own, after] = means;
+        self.before_ticks = Some(own);
+        let ratio = look.chain_ticks.unwrap_or(f64::INFINITY).min(own) / after;
         self.clock = Some(ratio.min(1.0));
-        Evidence::Clock(ratio)
+        (Evidence::Clock(ratio), false)
     }
 }
 
@@ -377,6 +397,27 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_cannot_be_is_no_evidence() {
+        #[track_caller]
+        fn check(before: u64, after: u64, lies: u64) {
+            let (mut client, mut names) = client();
+            client.table.add(b"parse", 7);
+            client.meet(&mut names, 10);
+            for _ in 0..LEAST_CLOCKS {
+                client.table.sites[0].add_clock(before, after);
+            }
+            assert_eq!(client.look(&LOOK), Seen::default());
+            assert_eq!((client.chain_ticks(), client.lies), (None, lies));
+        }
+        check(1, 250, 1);
+        check(0, 250, 1);
+        check(250, 0, 1);
+        // An interrupt in one of them.
+        check(1_000_000, 250, 0);
+        check(250, 1_000_000, 0);
+    }
+
+    #[test]
     fn processes_of_a_program_have_the_same_sites() {
         let (mut one, mut names) = client();
         one.table.add(b"parse", 7);
@@ -393,11 +434,15 @@ mod tests {
         // Another user's is another program.
         assert_ne!(names.join(1001, "test"), program);
         // With the last process its names are forgotten.
-        names.leave(1000, "test");
+        names.leave(1000, "test", &two.sites);
         assert_eq!(names.join(1000, "test"), program);
-        (0..2).for_each(|_| names.leave(1000, "test"));
+        // Of the other process's sites, those that this one has are left.
+        assert_eq!(names.known[&program].sites[&("parse".to_owned(), 7)].1, 1);
+        assert_eq!(names.known[&program].sites.len(), 1);
+        names.leave(1000, "test", &[]);
+        names.leave(1000, "test", &one.sites);
         assert_ne!(names.join(1000, "test"), program);
-        names.leave(1000, "unknown");
+        names.leave(1000, "unknown", &[]);
         assert!(names.known.len() == 2 && names.known.values().all(|known| known.sites.is_empty()));
     }
 

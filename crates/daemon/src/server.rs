@@ -1,8 +1,12 @@
 //! The server's loop: one thread that waits for whoever comes, looks at clients' sums at its period, asks the policy, and writes
 //! what that says.
 
+mod door;
 mod listening;
 mod telling;
+#[cfg(test)]
+mod tests;
+mod users;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,7 +22,6 @@ use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::{ClientId, Server as Policy, SiteId, Step, Window};
 use dimmer_protocol::{Beacon, Hello, LEASE, Owned, SITES, Table, Welcome};
 use rustix::event::epoll;
-use rustix::net::{SocketFlags, sockopt};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, info, warn};
 
@@ -27,6 +30,8 @@ use crate::machine::Found;
 use crate::record::{self, Line, Seen};
 use crate::settings::{Settings, SettingsError};
 use crate::state;
+use door::Pause;
+use users::User;
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
@@ -64,11 +69,11 @@ const FIRST_PEER: u64 = 2;
 /// How many are let in before others get their turn.
 const WELCOMES: usize = 64;
 
-/// How many may be connected without having said what for, or to watch.
-const GUESTS: usize = 256;
-
 /// The lease is renewed when a quarter of it is over: a server that is late by half still counts.
 const RENEWAL: Duration = Duration::from_nanos(LEASE.subsec_nanos() as u64 / 4);
+
+/// For how long decisions hold while the machine is looked at anew: five times what that takes at most.
+const FINDING_OUT: Duration = Duration::from_secs(1);
 
 /// Somebody who is connected.
 #[derive(Debug)]
@@ -145,23 +150,24 @@ pub struct Server {
     signals: Signals,
     beacon: Owned<Beacon>,
     policy: Policy,
-    /// Whether the policy has had a client.
-    is_fresh: bool,
+    /// When the policy began (ns since the server did), as long as it has had no client.
+    fresh_since_ns: Option<u64>,
     peers: BTreeMap<u64, Peer>,
     next_peer: u64,
     names: Names,
-    /// How many clients and sites a user has.
-    users: HashMap<u32, (usize, usize)>,
+    users: HashMap<u32, User>,
     /// When a user may be told the state again: telling is to take a tenth of the server's time at most.
     may_ask: HashMap<u32, Instant>,
     /// How many may be connected: each has a file.
     most_peers: usize,
+    pause: Pause,
     begun: Instant,
     looked: Instant,
-    /// How long the chain takes at the highest clock seen last (ticks).
-    chain_ticks: Option<f64>,
+    /// How long the chain takes at the highest clock that a user's clients saw last (ticks). What one user tells is no evidence for
+    /// another's.
+    chain_ticks: HashMap<u32, f64>,
     dedicated: usize,
-    /// Names that recordings have not been told.
+    /// What those who record have not been told; nothing where nobody does.
     new_lines: Vec<Line>,
 }
 
@@ -202,16 +208,17 @@ impl Server {
             signals,
             beacon,
             policy,
-            is_fresh: true,
+            fresh_since_ns: Some(0),
             peers: BTreeMap::new(),
             next_peer: FIRST_PEER,
             names: Names::default(),
             users: HashMap::new(),
             may_ask: HashMap::new(),
             most_peers,
+            pause: Pause::default(),
             begun: now,
             looked: now,
-            chain_ticks: None,
+            chain_ticks: HashMap::new(),
             dedicated: 0,
             new_lines: Vec::new(),
         })
@@ -246,12 +253,13 @@ impl Server {
             }
             if self.signals.reload.swap(false, Ordering::Relaxed) {
                 told(self.reload());
+                renewed = None;
             }
-            let has_clients = self.clients().next().is_some();
+            let has_clients = self.has_clients();
             let now = Instant::now();
             if has_clients && renewed.is_none_or(|at| now.duration_since(at) >= RENEWAL) {
                 renewed = Some(now);
-                self.beacon.renew(dimmer_protocol::ticks().saturating_add(lease_ticks()));
+                self.renew(LEASE);
             }
             if has_clients && now.duration_since(self.looked) >= self.options.settings.period() {
                 self.look(now);
@@ -259,7 +267,7 @@ impl Server {
             let told = self.tell_states();
             let looks = has_clients.then(|| self.looked + self.options.settings.period());
             let renews = renewed.filter(|_| has_clients).map(|at| at + RENEWAL);
-            let next = [told, looks, renews].into_iter().flatten().min();
+            let next = [told, looks, renews, self.end_pause()].into_iter().flatten().min();
             let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
             events.clear();
             let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
@@ -289,29 +297,6 @@ impl Server {
         }
     }
 
-    /// Lets in some of those who wait to be.
-    fn accept(&mut self) {
-        for _ in 0..WELCOMES {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
-            let Ok(who) = sockopt::socket_peercred(&socket) else { continue };
-            let guests =
-                self.peers.values().filter(|peer| !matches!(peer.wants, Wants::Decisions(_)));
-            if guests.count() >= GUESTS || self.peers.len() >= self.most_peers {
-                continue;
-            }
-            let number = self.next_peer;
-            let wanted = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-            if epoll::add(&self.events, &socket, epoll::EventData::new_u64(number), wanted).is_err()
-            {
-                continue;
-            }
-            self.next_peer += 1;
-            let (process, user) = (who.pid.as_raw_nonzero().get(), who.uid.as_raw());
-            self.peers.insert(number, Peer { socket, process, user, wants: Wants::Unknown });
-        }
-    }
-
     /// Takes what somebody says.
     fn hear(&mut self, number: u64) {
         let Some(peer) = self.peers.get_mut(&number) else { return };
@@ -325,8 +310,9 @@ impl Server {
         let answered = match hello {
             Ok(Hello::Serve { name }) if !is_known => self.serve(number, name),
             Ok(Hello::Watch) if !matches!(peer.wants, Wants::Decisions(_)) => {
-                peer.wants = Wants::Watch { asks: true };
-                Ok(())
+                let user = self.users.entry(peer.user).or_default();
+                let watches = if is_known { Ok(()) } else { user.watch(number) };
+                watches.map(|()| peer.wants = Wants::Watch { asks: true })
             }
             Ok(Hello::Record) if !is_known => self.begin_recording(number),
             Ok(_) => Err("asks twice".to_owned()),
@@ -343,8 +329,9 @@ impl Server {
     fn serve(&mut self, number: u64, name: String) -> Result<(), String> {
         let (most, _) = self.options.settings.most_per_user();
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
-        let (clients, _) = self.users.entry(peer.user).or_default();
-        if *clients >= most {
+        let is_first = self.users.values().all(|user| user.clients == 0);
+        let user = self.users.entry(peer.user).or_default();
+        if user.clients >= most {
             return Err(format!("this user has {most} clients already"));
         }
         let table = Owned::<Table>::new().map_err(|error| error.to_string())?;
@@ -352,17 +339,19 @@ impl Server {
         let files = [self.beacon.as_fd(), table.as_fd()];
         dimmer_protocol::send(peer.socket.as_fd(), &Welcome.to_bytes(), &files)
             .map_err(|error| error.to_string())?;
-        *clients += 1;
+        user.clients += 1;
+        user.silent.remove(&number);
         let id = ClientId(number);
         let table = table.into_memory();
         let program = self.names.join(peer.user, &name);
         info!(pid = peer.process, uid = peer.user, name, "client");
-        self.new_lines.push(Line::Join { client: number, program: program.0, name: name.clone() });
         let who = (peer.process, peer.user);
+        let line = Line::Join { client: number, program: program.0, name: name.clone() };
         peer.wants = Wants::Decisions(Box::new(Client::new(id, who, name, program, table)));
+        self.note(line);
         self.policy.join(id, program);
-        self.is_fresh = false;
-        if self.users.values().map(|(clients, _)| clients).sum::<usize>() == 1 {
+        self.fresh_since_ns = None;
+        if is_first {
             // What happened while nobody was there is no window.
             self.looked = Instant::now();
         }
@@ -374,19 +363,48 @@ impl Server {
         let Some(peer) = self.peers.remove(&number) else { return };
         // A file that is closed here alone leaves by itself; one that was passed on does not.
         let _ = epoll::delete(&self.events, &peer.socket);
+        let user = self.users.entry(peer.user).or_default();
+        match &peer.wants {
+            Wants::Unknown => drop(user.silent.remove(&number)),
+            Wants::Watch { .. } | Wants::Record => user.watchers -= 1,
+            Wants::Decisions(client) => {
+                user.clients -= 1;
+                user.sites -= client.sites.len();
+            }
+        }
+        if user.is_gone() {
+            self.users.remove(&peer.user);
+        }
         let Wants::Decisions(client) = peer.wants else { return };
         client.table.leave();
         self.policy.leave(client.id);
-        self.names.leave(peer.user, &client.name);
-        self.new_lines.push(Line::Leave { client: number });
-        if let Some((clients, sites)) = self.users.get_mut(&peer.user) {
-            *clients -= 1;
-            *sites -= client.sites.len();
-            if *clients == 0 {
-                self.users.remove(&peer.user);
-            }
-        }
+        self.names.leave(peer.user, &client.name, &client.sites);
+        self.note(Line::Leave { client: number });
         info!(pid = client.process, uid = client.user, name = client.name, "client {why}");
+        if self.dedicated > 0 && !self.has_clients() {
+            // No look follows that would give them back.
+            self.dedicate(0);
+        }
+    }
+
+    /// Keeps a line for those who record, if there are any.
+    fn note(&mut self, line: Line) {
+        /// With so many they are told before the next look.
+        const MANY: usize = 4096;
+        if self.is_recorded() {
+            self.new_lines.push(line);
+        }
+        if self.new_lines.len() >= MANY {
+            self.tell_recordings();
+        }
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.peers.values().any(|peer| matches!(peer.wants, Wants::Record))
+    }
+
+    fn has_clients(&self) -> bool {
+        self.users.values().any(|user| user.clients > 0)
     }
 
     fn clients(&self) -> impl Iterator<Item = &Client> {
@@ -406,19 +424,19 @@ impl Server {
             cpus: self.found.cores.max(1),
             hand_over_ns: self.found.prices.map_or(0.0, |prices| prices.hand_over_ns),
             clocks: &self.found.clocks,
-            chain_ticks: self.chain_ticks,
+            chain_ticks: None,
         };
         let (_, most_sites) = self.options.settings.most_per_user();
-        let is_recorded = self.peers.values().any(|peer| matches!(peer.wants, Wants::Record));
+        let is_recorded = self.is_recorded();
         let mut step = record::Step { now_ns: nanoseconds(now - self.begun), ..Default::default() };
-        let mut chain_ticks = None::<f64>;
+        let mut chain_ticks = HashMap::<u32, f64>::new();
         for peer in self.peers.values_mut() {
             let Wants::Decisions(client) = &mut peer.wants else { continue };
             let before = client.sites.len();
-            let (_, sites) = self.users.entry(peer.user).or_default();
-            let room = most_sites.saturating_sub(*sites);
+            let user = self.users.entry(peer.user).or_default();
+            let room = most_sites.saturating_sub(user.sites);
             let length = client.meet(&mut self.names, SITES.min(before.saturating_add(room)));
-            *sites += length - before;
+            user.sites += length - before;
             for place in before..length {
                 let site = &client.sites[place];
                 if is_recorded {
@@ -431,7 +449,8 @@ impl Server {
                 }
             }
             let lies = client.lies;
-            let seen = client.look(&look);
+            let chain = self.chain_ticks.get(&peer.user).copied();
+            let seen = client.look(&Look { chain_ticks: chain, ..look });
             if lies == 0 && client.lies > 0 {
                 warn!(pid = client.process, name = client.name, "client says what cannot be");
             }
@@ -447,8 +466,10 @@ impl Server {
                 step.seen.extend(seen.windows.iter().map(seen_of));
                 step.metrics.extend(seen.metric.map(|metric| (client.id.0, metric)));
             }
-            let chain = client.chain_ticks();
-            chain_ticks = [chain_ticks, chain].into_iter().flatten().min_by(f64::total_cmp);
+            if let Some(own) = client.chain_ticks() {
+                let least = chain_ticks.entry(peer.user).or_insert(own);
+                *least = least.min(own);
+            }
         }
         self.chain_ticks = chain_ticks;
         let decided = self.policy.step(step.now_ns);
@@ -459,17 +480,14 @@ impl Server {
             step.cores = decided.cores;
             self.new_lines.push(Line::Step(step));
             self.tell_recordings();
-        } else {
-            self.new_lines.clear();
         }
     }
 
     /// Writes what the policy has said.
     fn apply(&mut self, step: &Step) {
-        let threads = self.found.threads(step.cores);
         // Cores are there before work comes, and go after it has.
         if step.cores > self.dedicated {
-            self.beacon.dedicate(threads);
+            self.beacon.dedicate(self.found.threads(step.cores));
         }
         for change in &step.changes {
             let Some(peer) = self.peers.get(&change.client.0) else { continue };
@@ -486,10 +504,14 @@ impl Server {
             }
         }
         if step.cores != self.dedicated {
-            info!(cores = step.cores, "dedicated cores");
-            self.beacon.dedicate(threads);
-            self.dedicated = step.cores;
+            self.dedicate(step.cores);
         }
+    }
+
+    fn dedicate(&mut self, cores: usize) {
+        info!(cores, "dedicated cores");
+        self.beacon.dedicate(self.found.threads(cores));
+        self.dedicated = cores;
     }
 
     /// Reads the settings anew, and begins with a policy that knows nothing. Where they are wrong, all stays as it is.
@@ -501,12 +523,17 @@ impl Server {
             warn!("which cores may be dedicated changes when the server is started anew");
         }
         self.options.settings = settings;
+        if self.has_clients() {
+            // To find out takes longer than the lease.
+            self.renew(FINDING_OUT);
+        }
         let spare = std::mem::take(&mut self.found.spare);
         let cores = self.found.cores;
         self.found = Found::new(&self.options.root, &self.options.settings);
         (self.found.spare, self.found.cores) = (spare, cores);
         let now_ns = nanoseconds(self.begun.elapsed());
         self.policy = new_policy(&self.options.settings, &self.found, now_ns);
+        self.fresh_since_ns = Some(now_ns).filter(|_| !self.has_clients());
         for peer in self.peers.values() {
             if let Wants::Decisions(client) = &peer.wants {
                 client
@@ -525,6 +552,11 @@ impl Server {
             .collect();
         recordings.into_iter().for_each(|number| self.part(number, "ends with its settings"));
         Ok(())
+    }
+
+    /// Lets decisions hold for so long from now on.
+    fn renew(&self, span: Duration) {
+        self.beacon.renew(dimmer_protocol::ticks().saturating_add(ticks_of(span)));
     }
 
     /// Leaves clients to themselves.
@@ -547,10 +579,10 @@ fn new_policy(settings: &Settings, found: &Found, now_ns: u64) -> Policy {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a tenth of a second of any counter"
+    reason = "a second of any counter"
 )]
-fn lease_ticks() -> u64 {
-    (LEASE.as_nanos() as f64 * dimmer_protocol::ticks_per_ns()) as u64
+fn ticks_of(span: Duration) -> u64 {
+    (span.as_nanos() as f64 * dimmer_protocol::ticks_per_ns()) as u64
 }
 
 fn nanoseconds(span: Duration) -> u64 {

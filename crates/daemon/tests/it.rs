@@ -295,6 +295,41 @@ fn settings_are_read_anew_and_wrong_ones_change_nothing() {
 }
 
 #[test]
+fn without_files_it_waits_and_says_so() {
+    use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+    let server = Server::start("");
+    let pid = Pid::from_child(&server.child);
+    // The server has inherited what it may have at most.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let limit = |current| {
+        prlimit(Some(pid), Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    };
+    let path = format!("/proc/{}/stat", server.child.id());
+    // User and system time (proc(5)), in ticks of 10 ms.
+    let cpu_ticks = || {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let parts: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
+        parts[11].parse::<u64>().unwrap() + parts[12].parse::<u64>().unwrap()
+    };
+    // Once it serves: the files that it has, and no more.
+    server.state();
+    limit(Some(3));
+    let before = cpu_ticks();
+    let waiting = Watch::new(Some(&server.socket())).unwrap();
+    let begin = Instant::now();
+    while !server.log().contains("nobody can be let in for now") {
+        assert!(begin.elapsed() < PATIENCE, "{}", server.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    let ticks = cpu_ticks() - before;
+    assert!(ticks < 50, "{ticks}");
+    limit(Some(1000));
+    assert_eq!(waiting.state().unwrap().pid, server.child.id());
+    assert_eq!(server.log().matches("nobody can be let in").count(), 1);
+}
+
+#[test]
 fn metrics_are_told_over_http() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));

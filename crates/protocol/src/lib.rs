@@ -31,7 +31,9 @@ mod table;
 pub use clock::{ticks, ticks_per_ns};
 pub use memory::{Mapped, MemoryError, Owned, Reservation};
 pub use packet::{Hello, PacketError, Welcome};
-pub use socket::{Files, SOCKET, candidates, connect, inherit, listen, receive, send};
+pub use socket::{
+    Credentials, Files, SOCKET, candidates, connect, credentials, inherit, listen, receive, send,
+};
 pub use table::{
     BEACON_CORES, BORROW, Beacon, ByClient, ByServer, Head, LEASE, NAME_BYTES, OFFLOAD, SITES,
     STAY, Site, Sums, Table,

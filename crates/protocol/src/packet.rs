@@ -33,7 +33,7 @@ pub enum PacketError {
 pub enum Hello {
     /// Decide for my sites. Answered by a [`Welcome`] with two files: beacon and table.
     Serve {
-        /// What the program is called, for people to see.
+        /// What the program is called, for people to see; without control characters where it has come from others.
         name: String,
     },
     /// What goes on? Answered, each time, by a [`Welcome`] with a file of text: the state of all that this user may see, in JSON.
@@ -74,7 +74,12 @@ impl Hello {
             0 => {
                 let name = &bytes[PREFIX..];
                 let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME);
-                Ok(Self::Serve { name: String::from_utf8_lossy(&name[..end]).into_owned() })
+                // A name is for people, and goes to terminals.
+                let name = String::from_utf8_lossy(&name[..end])
+                    .chars()
+                    .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
+                    .collect();
+                Ok(Self::Serve { name })
             }
             1 => Ok(Self::Watch),
             2 => Ok(Self::Record),
@@ -136,6 +141,9 @@ mod tests {
         assert_eq!(Welcome::parse(&Welcome.to_bytes()), Ok(Welcome));
         let long = Hello::Serve { name: "n".repeat(50) };
         assert_eq!(Hello::parse(&long.to_bytes()), Ok(Hello::Serve { name: "n".repeat(32) }));
+        let screen = Hello::Serve { name: "\x1b[2J\u{9b}".to_owned() };
+        let clean = Hello::Serve { name: "\u{fffd}[2J\u{fffd}".to_owned() };
+        assert_eq!(Hello::parse(&screen.to_bytes()), Ok(clean));
     }
 
     #[test]

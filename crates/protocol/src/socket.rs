@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -79,6 +79,40 @@ pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(passed, 3)?)
 }
 
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The process that has connected; 0 if it is in a PID namespace that this process does not see.
+    pub process: i32,
+    /// Its user.
+    pub user: u32,
+}
+
+/// Who is at the other end: what the kernel has noted when it connected (`SO_PEERCRED`, unix(7)). `rustix` has no value for a process
+/// that cannot be seen.
+///
+/// # Errors
+/// If that is no connection.
+pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
+    let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    #[expect(clippy::cast_possible_truncation, reason = "three numbers")]
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes no more than `length` bytes to `who`, which has as many; both live until the call is over.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut who).cast(),
+            &raw mut length,
+        )
+    };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Credentials { process: who.pid, user: who.uid })
+}
+
 /// Sends a packet with files, if it can go at once.
 ///
 /// # Errors
@@ -121,6 +155,8 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Option<(usize,
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
     use crate::{Hello, Owned, Table, Welcome};
 
@@ -135,6 +171,10 @@ mod tests {
         assert!(receive(&client, &mut [0; 64]).unwrap().is_none());
         send(client.as_fd(), &Hello::Watch.to_bytes(), &[]).unwrap();
         let accepted = rustix::net::accept_with(&server, SocketFlags::CLOEXEC).unwrap();
+        let own = credentials(&accepted).unwrap();
+        assert_eq!(own.process.cast_unsigned(), std::process::id());
+        assert_eq!(own.user, std::fs::metadata("/proc/self").unwrap().uid());
+        assert!(credentials(std::fs::File::open("/dev/null").unwrap()).is_err());
         let mut bytes = [0; 64];
         let (length, files) = receive(&accepted, &mut bytes).unwrap().unwrap();
         assert_eq!(Hello::parse(&bytes[..length]), Ok(Hello::Watch));

@@ -119,13 +119,17 @@ impl Server {
         if peer.user != 0 && peer.user != rustix::process::geteuid().as_raw() {
             return Err("only root and the server's own user may record".to_owned());
         }
+        self.users.entry(peer.user).or_default().watch(number)?;
+        // Those who record already get to know what they have not been told; the new one does from all clients below.
+        self.tell_recordings();
+        let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         peer.wants = Wants::Record;
         let prices = self.found.prices.map(|prices| (prices.hand_over_ns, prices.call_ns));
         let mut lines = vec![Line::Begin(record::Begin {
             schema: record::SCHEMA.to_owned(),
             settings: Box::new(self.options.settings.clone()),
-            now_ns: nanoseconds(self.looked - self.begun),
-            is_fresh: self.is_fresh,
+            now_ns: self.fresh_since_ns.unwrap_or(nanoseconds(self.looked - self.begun)),
+            is_fresh: self.fresh_since_ns.is_some(),
             cores: (self.found.cores, self.found.most()),
             clocks: self.found.clocks.clone(),
             prices,
@@ -139,12 +143,13 @@ impl Server {
         if let Some(peer) = self.peers.get(&number) {
             tell(&peer.socket, &text_of(&lines)).map_err(|error| error.to_string())?;
         }
-        // Who came since the last look is among those.
-        self.new_lines.clear();
         Ok(())
     }
 
     pub(super) fn tell_recordings(&mut self) {
+        if self.new_lines.is_empty() {
+            return;
+        }
         let text = text_of(&std::mem::take(&mut self.new_lines));
         let records = |peer: &Peer| matches!(peer.wants, Wants::Record);
         let slow: Vec<u64> = self

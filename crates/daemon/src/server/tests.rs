@@ -1,0 +1,196 @@
+//! The server from within: what many users, or those who record, do to it between two looks.
+
+use std::os::fd::AsFd as _;
+
+use dimmer_protocol::{Credentials, Mapped};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::*;
+
+/// A server on a machine that is not there, whose loop is the test.
+struct Fixture {
+    server: Server,
+    _directory: tempfile::TempDir,
+}
+
+fn fixture() -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        root: Root::new(directory.path()),
+        socket: directory.path().join("socket"),
+        inherited: None,
+        file: Some(directory.path().join("dimmerd.toml")),
+        settings: Settings::default(),
+    };
+    std::fs::write(directory.path().join("dimmerd.toml"), "").unwrap();
+    let wake = Arc::new(UnixStream::pair().unwrap().0);
+    let signals = Signals { end: Arc::default(), reload: Arc::default(), wake };
+    Fixture { server: Server::new(options, signals).unwrap(), _directory: directory }
+}
+
+impl Fixture {
+    /// Somebody connects, and says nothing.
+    fn connect(&mut self, user: u32) -> (u64, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (here, there) = pair.unwrap();
+        let number = self.server.next_peer;
+        self.server.admit(here, Credentials { process: 77, user });
+        (number, there)
+    }
+
+    fn say(&mut self, user: u32, hello: &Hello) -> (u64, OwnedFd) {
+        let (number, socket) = self.connect(user);
+        dimmer_protocol::send(socket.as_fd(), &hello.to_bytes(), &[]).unwrap();
+        self.server.hear(number);
+        (number, socket)
+    }
+
+    fn client(&mut self, user: u32) -> (u64, OwnedFd, Mapped<Table>) {
+        let (number, socket) = self.say(user, &Hello::Serve { name: "test".to_owned() });
+        let mut bytes = [0; Welcome::BYTES];
+        let welcome = dimmer_protocol::receive(&socket, &mut bytes).unwrap().unwrap();
+        let (_, [_, Some(table)]) = welcome else { panic!("{welcome:?}") };
+        (number, socket, Mapped::new(table.as_fd()).unwrap())
+    }
+
+    fn look(&mut self) {
+        self.server.look(Instant::now());
+    }
+}
+
+/// The lines that have come of a recording.
+fn lines(socket: &OwnedFd) -> Vec<Line> {
+    let mut text = String::new();
+    let mut bytes = [0; Welcome::BYTES];
+    while let Some((_, [Some(file), _])) = dimmer_protocol::receive(socket, &mut bytes).unwrap() {
+        io::Read::read_to_string(&mut std::fs::File::from(file), &mut text).unwrap();
+    }
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_user_who_says_nothing_keeps_nobody_out() {
+    let mut fixture = fixture();
+    let silent: Vec<_> = (0..300).map(|_| fixture.connect(1001)).collect();
+    assert!(fixture.server.peers.len() < 20);
+    // The newest are those who may still speak.
+    assert!(fixture.server.peers.contains_key(&silent[299].0));
+    assert!(!fixture.server.peers.contains_key(&silent[0].0));
+    fixture.client(1000);
+    // Of the same user, too, also where it was not heard at once.
+    fixture.client(1001);
+    let (number, socket) = fixture.connect(1001);
+    let hello = Hello::Serve { name: "late".to_owned() }.to_bytes();
+    dimmer_protocol::send(socket.as_fd(), &hello, &[]).unwrap();
+    let _others: Vec<_> = (0..50).map(|_| fixture.connect(1001)).collect();
+    assert!(matches!(fixture.server.peers[&number].wants, Wants::Decisions(_)));
+}
+
+#[test]
+fn a_user_who_watches_keeps_no_other_out() {
+    let mut fixture = fixture();
+    let watching: Vec<_> = (0..300).map(|_| fixture.say(1001, &Hello::Watch)).collect();
+    let many = fixture.server.peers.len();
+    assert!(many < 100);
+    let (number, _socket) = fixture.say(1000, &Hello::Watch);
+    assert!(fixture.server.peers.contains_key(&number));
+    fixture.client(1001);
+    // All that was counted is uncounted.
+    watching.iter().for_each(|(number, _)| fixture.server.part(*number, "has gone"));
+    assert_eq!(fixture.server.users[&1001].watchers, 0);
+    let numbers: Vec<u64> = fixture.server.peers.keys().copied().collect();
+    numbers.into_iter().for_each(|number| fixture.server.part(number, "has gone"));
+    assert!(fixture.server.users.is_empty());
+}
+
+#[test]
+fn nothing_is_kept_for_recordings_that_nobody_makes() {
+    let mut fixture = fixture();
+    for _ in 0..100 {
+        let (number, ..) = fixture.client(1000);
+        fixture.server.part(number, "has gone");
+    }
+    assert!(fixture.server.new_lines.is_empty());
+}
+
+#[test]
+fn each_recording_is_told_all() {
+    let mut fixture = fixture();
+    let (_, first) = fixture.say(0, &Hello::Record);
+    let (one, ..) = fixture.client(1000);
+    let (_, second) = fixture.say(0, &Hello::Record);
+    fixture.server.part(one, "has gone");
+    let (two, ..) = fixture.client(1000);
+    fixture.look();
+    for recording in [lines(&first), lines(&second)] {
+        let joined = recording.iter().filter_map(|line| match line {
+            Line::Join { client, .. } => Some(*client),
+            _ => None,
+        });
+        assert_eq!(joined.collect::<Vec<_>>(), [one, two], "{recording:?}");
+        let left = |line: &&Line| **line == Line::Leave { client: one };
+        assert_eq!(recording.iter().filter(left).count(), 1);
+        assert!(matches!(recording[..], [Line::Begin(_), .., Line::Step(_)]));
+    }
+}
+
+#[test]
+fn one_users_clock_is_no_evidence_for_another() {
+    let mut fixture = fixture();
+    fixture.server.found.clocks = vec![0.9];
+    let clients = [fixture.client(1000), fixture.client(1001), fixture.client(1001)];
+    let tell = |fixture: &mut Fixture, before: [u64; 3]| {
+        for ((_, _, table), before) in clients.iter().zip(before) {
+            (0..100).for_each(|_| table.sites[0].add_clock(before, 300));
+        }
+        fixture.look();
+    };
+    for (_, _, table) in &clients {
+        table.add(b"work", 1);
+    }
+    fixture.look();
+    // The second tells of a clock that is five times as high.
+    tell(&mut fixture, [300, 60, 300]);
+    tell(&mut fixture, [300, 60, 300]);
+    let clocks: Vec<_> = fixture.server.clients().map(|client| client.sites[0].clock).collect();
+    assert_eq!(clocks, [Some(1.0), Some(0.2), Some(0.2)]);
+}
+
+#[test]
+fn settings_read_anew_leave_the_lease_and_a_policy_that_a_recording_begins_with() {
+    let mut fixture = fixture();
+    let begin = |fixture: &mut Fixture| {
+        let (_, recording) = fixture.say(0, &Hello::Record);
+        let Some(Line::Begin(begin)) = lines(&recording).into_iter().next() else { panic!() };
+        (begin.is_fresh, begin.now_ns)
+    };
+    assert_eq!(begin(&mut fixture), (true, 0));
+    let before = nanoseconds(fixture.server.begun.elapsed());
+    fixture.server.reload().unwrap();
+    let (is_fresh, now_ns) = begin(&mut fixture);
+    assert!(is_fresh && now_ns >= before, "{now_ns} {before}");
+    assert!(!fixture.server.beacon.holds(dimmer_protocol::ticks()));
+    let (number, ..) = fixture.client(1000);
+    assert!(!begin(&mut fixture).0);
+    let now = dimmer_protocol::ticks();
+    fixture.server.reload().unwrap();
+    assert!(fixture.server.beacon.holds(now + 2 * ticks_of(LEASE)));
+    assert!(!begin(&mut fixture).0);
+    fixture.server.part(number, "has gone");
+    fixture.server.reload().unwrap();
+    assert!(begin(&mut fixture).0);
+}
+
+#[test]
+fn the_last_client_leaves_no_core_dedicated() {
+    let mut fixture = fixture();
+    fixture.server.beacon.write(&[2, 3]);
+    let clients = [fixture.client(1000), fixture.client(1001)];
+    fixture.server.beacon.dedicate(2);
+    fixture.server.dedicated = 1;
+    fixture.server.part(clients[0].0, "has gone");
+    assert_eq!(fixture.server.beacon.dedicated(), 2);
+    fixture.server.part(clients[1].0, "has gone");
+    assert_eq!((fixture.server.beacon.dedicated(), fixture.server.dedicated), (0, 0));
+}

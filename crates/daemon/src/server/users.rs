@@ -1,0 +1,48 @@
+//! What each user has of the server, so that no user can take what is another's.
+
+use std::collections::BTreeSet;
+
+/// How many of a user's may be connected without having said what for. Who connects says so at once: a guess that leaves room for a
+/// busy machine.
+const SILENT: usize = 16;
+
+/// How many of a user's may watch or record. A guess: people with screens, and what collects metrics.
+const WATCHERS: usize = 64;
+
+/// What one user has.
+#[derive(Debug, Default)]
+pub(super) struct User {
+    /// Clients that are served.
+    pub(super) clients: usize,
+    /// Sites of all of them.
+    pub(super) sites: usize,
+    /// Those who have not said what they want, by number: the oldest is first.
+    pub(super) silent: BTreeSet<u64>,
+    /// Those who watch or record.
+    pub(super) watchers: usize,
+}
+
+impl User {
+    /// Who has to speak or go before another one can be let in: the oldest silent one, if there are as many as may be.
+    pub(super) fn too_silent(&self) -> Option<u64> {
+        self.silent.first().copied().filter(|_| self.silent.len() >= SILENT)
+    }
+
+    /// A silent one watches or records from now on.
+    ///
+    /// # Errors
+    /// If too many do.
+    pub(super) fn watch(&mut self, number: u64) -> Result<(), String> {
+        if self.watchers >= WATCHERS {
+            return Err(format!("this user has {WATCHERS} watchers already"));
+        }
+        self.silent.remove(&number);
+        self.watchers += 1;
+        Ok(())
+    }
+
+    /// Whether nothing is left of it.
+    pub(super) fn is_gone(&self) -> bool {
+        self.clients == 0 && self.silent.is_empty() && self.watchers == 0
+    }
+}
