@@ -328,6 +328,8 @@ impl Server {
     /// Takes on a client.
     fn serve(&mut self, number: u64, name: String) -> Result<(), String> {
         let (most, _) = self.options.settings.most_per_user();
+        // One user's are never more than half of what there are files for.
+        let most = most.min(self.most_peers / 2);
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         let is_first = self.users.values().all(|user| user.clients == 0);
         let user = self.users.entry(peer.user).or_default();
