@@ -229,7 +229,7 @@ mod tests {
             "//! No unsafe here.\nfn f() {\n    unsafe { g(\"unsafe\") }\n}\n",
             &[
                 "crates/cli/src/main.rs:3: `unsafe` outside crates/hook/ and crates/host/ and crates/libdimmer/ and crates/preload/ and \
-             crates/probe/ and crates/runtime/ and crates/scan/fuzz/",
+             crates/probe/ and crates/protocol/ and crates/runtime/ and crates/scan/fuzz/",
                 "crates/cli/src/main.rs: must say `#![forbid(unsafe_code)]`",
             ],
         );
