@@ -18,8 +18,6 @@ pub(crate) const CALL: u32 = 1;
 pub(crate) const TRAVEL: u32 = 2;
 /// The call is done, and the payload is what it panicked with.
 pub(crate) const PANICKED: u32 = 3;
-/// The thread has left the worker; the cargo says where it goes on.
-pub(crate) const BACK: u32 = 4;
 
 /// Whoever asked takes it back; see [`crate::worker::Shared::give_back`].
 pub(crate) const WITHDRAWN: u32 = 5;
@@ -45,7 +43,7 @@ pub(crate) struct Lane {
     pub(crate) begun: Cell<u64>,
 }
 
-/// What is handed over. It belongs to the thread while the word is [`IDLE`] or [`BACK`], else to the worker.
+/// What is handed over. It belongs to the thread while the word is [`IDLE`], else to the worker.
 #[derive(Clone, Copy)]
 #[repr(C)]
 union Cargo {

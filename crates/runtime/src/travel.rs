@@ -19,7 +19,7 @@ use dimmer_host::travel;
 
 use crate::cores::Cores;
 use crate::fork;
-use crate::lane::{BACK, IDLE, Lane, TRAVEL};
+use crate::lane::{IDLE, Lane, TRAVEL};
 use crate::sanitizer::{self, Storage};
 use crate::signals;
 use crate::slot::{self, Place};
@@ -114,7 +114,10 @@ unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) ->
         lane.word.set(TRAVEL);
         worker.ring();
         while !has_come_back(worker, lane, traveller) {}
-        lane.word.put(IDLE);
+        if lane.word.value() != IDLE {
+            // Nobody has carried it.
+            lane.word.put(IDLE);
+        }
         sanitizer::leave(lane.travel());
         traveller.storage.cast_off(traveller.thread_pointer);
         // SAFETY: filled when the thread left its worker, or when it left here.
@@ -171,7 +174,7 @@ pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
     unsafe { switch(own.context.as_ptr(), lane.context(), message) };
     #[cfg(dimmer_tsan)]
     own.settle_at(storage);
-    lane.word.post(BACK);
+    lane.word.post(IDLE);
 }
 
 /// A stretch of the calling thread's life in which it may go to dedicated cores and back. Signals wait meanwhile, and
