@@ -59,12 +59,15 @@ pub(crate) struct Fake {
     pub(crate) present: f64,
     /// Whether the clock wanders, as that of a core whose neighbours have other work.
     pub(crate) wanders: bool,
+    /// After how long without a burst its code and data are cold, whatever it executes, and what that costs it [ns].
+    pub(crate) cold: Option<(f64, f64)>,
     cpus: Vec<CpuId>,
     random: u64,
     now: f64,
     licence: Licence,
     seen: u32,
     last_wide: f64,
+    last_burst: f64,
     /// Since when bursts recur.
     recurring_since: f64,
     /// How long the licence is held after the last instruction, as things are.
@@ -82,15 +85,25 @@ impl Fake {
             multiplication: 3.0,
             present: 1.0,
             wanders: false,
+            cold: None,
             cpus: vec![CpuId::new(0)],
             random: 0x1234_5678_9abc_def1,
             now: 1000.0,
             licence: Licence::None,
             seen: 0,
             last_wide: -1e12,
+            last_burst: -1e12,
             recurring_since: -1e12,
             keep: 0.0,
         }
+    }
+
+    /// The same processor on another day.
+    pub(crate) fn seeded(mut self, seed: u64) -> Self {
+        // Any number but zero will do for the generator.
+        self.random ^= seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.now += 1e6 * self.uniform();
+        self
     }
 
     fn uniform(&mut self) -> f64 {
@@ -193,7 +206,15 @@ impl Fake {
             Work::Clock { links } => self.scalar(f64::from(*links) * self.multiplication / GHZ),
             Work::Unit { links } => self.scalar(f64::from(*links) / GHZ),
             Work::Issue { instructions } => self.scalar(f64::from(*instructions) / 4.0 / GHZ),
-            Work::Burst { kernel, instructions, .. } => self.burst(kernel, *instructions),
+            Work::Burst { kernel, instructions, .. } => {
+                if let Some((after, cost)) = self.cold
+                    && self.now - self.last_burst > after
+                {
+                    self.scalar(cost);
+                }
+                self.burst(kernel, *instructions);
+                self.last_burst = self.now;
+            }
             Work::TouchUpper { .. } => self.scalar(1.0),
         }
     }

@@ -31,7 +31,7 @@ impl Observer for Silent {
     }
 }
 
-const HEAVY: &str = "vfmadd231pd-512-unrolled";
+pub(crate) const HEAVY: &str = "vfmadd231pd-512-unrolled";
 const NARROW: &str = "vfmadd231pd-256-unrolled";
 
 fn plan(modes: &[Mode], kernels: &[&str]) -> Plan {
@@ -48,7 +48,7 @@ fn plan(modes: &[Mode], kernels: &[&str]) -> Plan {
     }
 }
 
-fn probe(fake: &mut Fake, modes: &[Mode], kernels: &[&str]) -> Findings {
+pub(crate) fn probe(fake: &mut Fake, modes: &[Mode], kernels: &[&str]) -> Findings {
     let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
     session::run(fake, &plan(modes, kernels), &mut observer).unwrap()
 }

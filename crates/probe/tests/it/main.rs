@@ -3,6 +3,7 @@
 //! only checks what must hold at any speed.
 #![expect(clippy::print_stdout, reason = "tests say what they skip")]
 
+mod agrees;
 mod fake;
 mod finds;
 mod interleaved;
