@@ -1,16 +1,21 @@
 //! What goes on as text: for `--once`, and where there is no terminal.
 
+use std::collections::BTreeMap;
+
 use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, Width};
 use dimmer_daemon::state::State;
 use dimmer_processor::units::{CpuId, KiloHertz};
 
 use super::rows::Row;
 use super::words;
-use crate::report::number::{SPACE, percent, time};
+use crate::report::number::{SPACE, counted, percent, time};
 use crate::report::table::{plain_table, styled};
 
 /// Columns of a decision, at least: its longest is two lines then.
 const DECISION: u16 = 14;
+
+/// Regions of one program that are shown: those that come first.
+pub(super) const MOST_REGIONS: usize = 16;
 
 /// A state as text of at most `width` columns where words allow.
 pub(super) fn render(
@@ -39,13 +44,40 @@ pub(super) fn render(
     let table = if rows.is_empty() {
         "No program with marked regions is there.\n".to_owned()
     } else {
-        table(rows, width, colour)
+        let (shown, others) = shorten(rows);
+        let line = |(program, number): &(String, usize)| {
+            format!("{program} has {} more.\n", counted(*number, "region"))
+        };
+        table(&shown, width, colour) + &others.iter().map(line).collect::<String>()
     };
     format!("{head}\n{table}").replace(SPACE, " ")
 }
 
+/// The rows that are shown, and how many others programs have.
+fn shorten(rows: &[Row]) -> (Vec<&Row>, Vec<(String, usize)>) {
+    let mut numbers: BTreeMap<i32, (&Row, usize)> = BTreeMap::new();
+    let mut shown = Vec::new();
+    for row in rows {
+        let (_, number) = numbers.entry(row.key.0).or_insert((row, 0));
+        *number += 1;
+        if *number <= MOST_REGIONS {
+            shown.push(row);
+        }
+    }
+    let more = |(row, number): &(&Row, usize)| {
+        let others = number.saturating_sub(MOST_REGIONS);
+        (others > 0).then(|| (program(row), others))
+    };
+    (shown, numbers.values().filter_map(more).collect())
+}
+
+/// A program as it is told apart from others.
+fn program(row: &Row) -> String {
+    format!("{} {}", row.program, row.key.0)
+}
+
 /// One line a region; columns that no region fills are left out.
-fn table(rows: &[Row], width: u16, colour: bool) -> String {
+fn table(rows: &[&Row], width: u16, colour: bool) -> String {
     const TITLES: [&str; 10] = [
         "program",
         "region",
@@ -58,7 +90,7 @@ fn table(rows: &[Row], width: u16, colour: bool) -> String {
         "metric/s",
         "decision",
     ];
-    let cells: Vec<[Option<String>; TITLES.len()]> = rows.iter().map(cells).collect();
+    let cells: Vec<[Option<String>; TITLES.len()]> = rows.iter().copied().map(cells).collect();
     let filled: Vec<usize> =
         (0..TITLES.len()).filter(|column| cells.iter().any(|row| row[*column].is_some())).collect();
     let mut table = plain_table();
@@ -84,7 +116,7 @@ fn table(rows: &[Row], width: u16, colour: bool) -> String {
 }
 
 fn cells(row: &Row) -> [Option<String>; 10] {
-    let program = Some(format!("{} {}", row.program, row.key.0));
+    let program = Some(program(row));
     let metric = row.metric.map(words::short);
     let Some(region) = &row.region else {
         let none = Some("none yet".to_owned());

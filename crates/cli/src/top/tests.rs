@@ -412,3 +412,14 @@ fn names_obey_nobody() {
     }
     assert!(told.contains('名') && told.contains("漢字"), "{told}");
 }
+
+#[test]
+fn a_table_has_so_many_regions_of_one_program() {
+    let mut state = state(3);
+    let one = state.clients[0].sites[0].clone();
+    state.clients[0].sites = vec![one; plain::MOST_REGIONS + 2];
+    let told = plain::render(&state, "socket", &[], &rows::rows(&state, None), (100, false));
+    assert_eq!(told.matches("parse:16").count(), plain::MOST_REGIONS);
+    assert!(told.ends_with("server 501 has 2 regions more.\n"), "{told}");
+    assert!(told.contains("idle 77"), "{told}");
+}
