@@ -17,7 +17,7 @@ use dimmer_host::topology;
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
 use dimmer_policy::cost::CallCost;
 use dimmer_policy::dedicated;
-use dimmer_policy::moving::{Calls, Decision, Verdict};
+use dimmer_policy::moving::{Calls, Decision, Verdict, Word};
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::units::CpuId;
 
@@ -181,8 +181,8 @@ impl Borrowing {
             if moved.decision.step(&calls, takes.median) {
                 (moved.told, moved.lasted_ns) = (all, lasted_ns);
             }
-            let may = self.served.as_ref().is_none_or(|served| served.moves(index));
-            let now = moved.decision.moves() && may;
+            let word = self.served.as_ref().map_or(Word::Unasked, |served| served.word(index));
+            let now = moved.decision.moves(word);
             if now != moved.is_moved {
                 (moved.is_moved, moved.was_moved) = (now, true);
                 places.into_iter().for_each(|place| self.observer.decide(place, now));
