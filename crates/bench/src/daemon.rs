@@ -51,7 +51,7 @@ pub struct Taken {
 
 /// A server of its own, in a directory of its own; it ends with this.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     child: Child,
     directory: tempfile::TempDir,
 }
@@ -154,11 +154,10 @@ fn write(clients: &[Client], load: &Load, is_over: &AtomicBool, written: &Atomic
 
 impl Server {
     /// Starts one, with these settings; with what is known of this machine's prices, or without: what they exclude is not tried.
-    pub(crate) fn start(
-        dimmerd: &Path,
-        settings: &str,
-        knows_prices: bool,
-    ) -> Result<Self, BenchError> {
+    ///
+    /// # Errors
+    /// If it does not start, or does not listen within 10 s.
+    pub fn start(dimmerd: &Path, settings: &str, knows_prices: bool) -> Result<Self, BenchError> {
         let failed = |what: &str| BenchError::system(what.to_owned());
         let directory = tempfile::tempdir().map_err(failed("make a directory for dimmerd"))?;
         let file = directory.path().join("dimmerd.toml");
@@ -183,7 +182,8 @@ impl Server {
     }
 
     /// Where it listens.
-    pub(crate) fn socket(&self) -> PathBuf {
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }
 

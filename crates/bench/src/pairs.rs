@@ -57,6 +57,27 @@ pub fn verdict(change: &Estimate) -> Verdict {
     }
 }
 
+/// Whether a change is below a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// All of its interval is.
+    Yes,
+    /// None of it is.
+    No,
+    /// Some of it is: more rounds would tell.
+    Unknown,
+}
+
+/// Whether a change (percent) is at most so much.
+#[must_use]
+pub fn within(change: &Estimate, most: f64) -> Within {
+    match change.ci95 {
+        (_, high) if high <= most => Within::Yes,
+        (low, _) if low > most => Within::No,
+        _ => Within::Unknown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +122,16 @@ mod tests {
         assert_eq!(verdict(&estimate(1.0, 2.0, 3.0)), Verdict::More(estimate(1.0, 2.0, 3.0)));
         assert_eq!(verdict(&estimate(-3.0, -2.0, 1.0)), Verdict::NoneLargerThan(3.0));
         assert_eq!(verdict(&estimate(0.0, 2.0, 4.0)), Verdict::NoneLargerThan(4.0));
+    }
+
+    #[test]
+    fn a_bound_is_kept_if_all_of_the_interval_keeps_it() {
+        let of = |low, high| within(&Estimate { median: low, ci95: (low, high) }, 1.0);
+        assert_eq!(
+            [of(-9.0, 1.0), of(0.9, 1.1), of(1.1, 2.0)],
+            [Within::Yes, Within::Unknown, Within::No]
+        );
+        assert_eq!(of(f64::NAN, f64::NAN), Within::Unknown);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use dimmer_processor::class::InstructionClass;
 
 pub(crate) use bench::{
     Bench, BenchDaemon, BenchHook, BenchMoves, BenchNginx, BenchOffload, BenchProgram, BenchServer,
-    Neighbour, Tls,
+    Moves, Neighbour, Tls,
 };
 pub(crate) use run::{Mechanism, Run};
 

@@ -1,5 +1,6 @@
 //! `dimmer run`: runs a program that nobody changed, so that its wide-vector code costs less.
 
+mod account;
 mod borrow;
 mod leaves;
 mod narrow;
@@ -8,6 +9,7 @@ mod served;
 
 use std::process::{Command, ExitCode};
 
+use account::Account;
 pub(crate) use borrow::cores;
 
 use anyhow::Context;
@@ -15,11 +17,17 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 
 use crate::args::{Mechanism, Run};
+use crate::output::Output;
 use crate::{bad_input, launch};
 
 pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let has = |mechanism| arguments.mechanism.contains(&mechanism);
-    let is_set = [!arguments.hook.is_empty(), arguments.cores.is_some(), arguments.model.is_some()];
+    let is_set = [
+        !arguments.hook.is_empty(),
+        arguments.cores.is_some(),
+        arguments.model.is_some(),
+        arguments.json.is_some(),
+    ];
     let is_served = has(Mechanism::Auto);
     let how = How {
         borrows: has(Mechanism::Borrow) || is_served,
@@ -29,9 +37,10 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let moves = how.borrows || how.offloads;
     if is_set.contains(&true) && !moves {
         return Err(bad_input(
-            "--hook, --cores and --model are for --mechanism borrow, offload and auto",
+            "--hook, --cores, --model and --json are for --mechanism borrow, offload and auto",
         ));
     }
+    let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let program = launch::Program::find(&arguments.command)?;
     program.takes_library().map_err(bad_input)?;
     let mut command = Command::new(&program.file);
@@ -47,8 +56,13 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let mut child = program.spawn(&mut command)?;
     let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);
     let status = launch::follow(&mut child, None, &interrupt, look)?;
-    if let Some(borrowing) = borrowing {
-        eprint!("{}", borrowing.finish()?);
+    let account = borrowing.map(borrow::Borrowing::finish).transpose()?;
+    if let Some(account) = &account {
+        eprint!("{}", account.text());
+    }
+    if let Some(json) = json {
+        let account = account.unwrap_or_else(|| Account::nothing(how.name()));
+        json.write(&(serde_json::to_string_pretty(&account)? + "\n"))?;
     }
     Ok(launch::exit_code(status))
 }

@@ -1,19 +1,11 @@
 //! Clients as the server sees them. Nothing that a client has written is believed: what cannot be is cut to what can.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::RangeInclusive;
 
+use dimmer_policy::server::chains::{Chains, Concluded};
 use dimmer_policy::server::evidence::Evidence;
 use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
-use dimmer_processor::units::LicenceLevel;
 use dimmer_protocol::{Mapped, Sums, Table};
-
-/// The clock is told by no fewer chains of multiplications than this.
-const LEAST_CLOCKS: u64 = 16;
-
-/// How long a chain may take on average (ticks): 300 cycles of multiplications (100 of 3 cycles each, Intel and AMD alike), on a core
-/// whose clock is an eighth to eight times that of the counter.
-const CHAIN_TICKS: RangeInclusive<f64> = 300.0 / 8.0..=300.0 * 8.0;
 
 /// Programs and sites by name, each with a number that is the same in all processes of a program. They are forgotten with the last
 /// process that has them.
@@ -89,10 +81,10 @@ pub struct Look<'a> {
     pub cpus: usize,
     /// What a hand-over takes (ns), if that is known.
     pub hand_over_ns: f64,
-    /// The clock of each level; without it, regions count as what they were marked for.
+    /// The clock of each level, as far as known.
     pub clocks: &'a [f64],
-    /// How long the chain takes at the highest clock that the user's clients saw last (ticks).
-    pub chain_ticks: Option<f64>,
+    /// How long a chain takes at the clock that the user's are compared with (ticks).
+    pub reference: Option<f64>,
 }
 
 /// A site of a client.
@@ -116,8 +108,8 @@ pub struct Site {
     pub clock: Option<f64>,
     /// How long the chain took right before it last, on average (ticks).
     before_ticks: Option<f64>,
-    /// Chains that have not been told yet: how many, ticks before and after.
-    clocks: (u64, u64, u64),
+    /// Chains from which nothing was concluded yet.
+    chains: Chains,
 }
 
 /// A client that is served.
@@ -208,7 +200,7 @@ impl Client {
                 moved_ns: None,
                 clock: None,
                 before_ticks: None,
-                clocks: (0, 0, 0),
+                chains: Chains::default(),
             });
         }
         self.sites.len()
@@ -270,7 +262,7 @@ impl Site {
         let stayed_ns = self.stayed_ns.unwrap_or(0.0) * (calls - moved) as f64;
         let moved_ns = ns(news.moved_ticks);
         let in_region_ns = stayed_ns + moved_ns;
-        let (evidence, is_lie) = self.evidence(news, look);
+        let Concluded { evidence, is_lie, .. } = self.conclude(news, look);
         let offloaded_ns = (moved_ns - moved as f64 * look.hand_over_ns).clamp(0.0, most_ns);
         let window = Window {
             span_ns: look.span_ns,
@@ -285,30 +277,16 @@ impl Site {
         (window, is_cut || is_lie)
     }
 
-    /// What its clocks tell of its code, and whether these cannot be.
-    fn evidence(&mut self, news: &Sums, look: &Look<'_>) -> (Evidence, bool) {
-        if look.clocks.is_empty() {
-            // Regions are marked for their wide-vector code; how wide, nobody says.
-            return (Evidence::Class(LicenceLevel::new(1)), false);
+    /// What its clocks tell of its code.
+    fn conclude(&mut self, news: &Sums, look: &Look<'_>) -> Concluded {
+        let &Sums { stayed, clocks, before_ticks, after_ticks, .. } = news;
+        self.chains.add(&Chains { stayed, clocks, before_ticks, after_ticks });
+        let concluded = self.chains.conclude(look.clocks, look.reference);
+        self.before_ticks = concluded.before_ticks.or(self.before_ticks);
+        if let Evidence::Clock(ratio) = concluded.evidence {
+            self.clock = Some(ratio.min(1.0));
         }
-        let (count, before, after) = &mut self.clocks;
-        *count = count.saturating_add(news.clocks);
-        *before = before.saturating_add(news.before_ticks);
-        *after = after.saturating_add(news.after_ticks);
-        if *count < LEAST_CLOCKS {
-            return (Evidence::None, false);
-        }
-        let means = [*before, *after].map(|ticks| ticks as f64 / *count as f64);
-        self.clocks = (0, 0, 0);
-        if !means.iter().all(|mean| CHAIN_TICKS.contains(mean)) {
-            // A chain that takes too long may have been interrupted; none is too short.
-            return (Evidence::None, means.iter().any(|mean| mean < CHAIN_TICKS.start()));
-        }
-        let [own, after] = means;
-        self.before_ticks = Some(own);
-        let ratio = look.chain_ticks.unwrap_or(f64::INFINITY).min(own) / after;
-        self.clock = Some(ratio.min(1.0));
-        (Evidence::Clock(ratio), false)
+        concluded
     }
 }
 
@@ -323,6 +301,8 @@ fn whole(value: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use dimmer_policy::server::chains::LEAST_CHAINS;
+    use dimmer_processor::units::LicenceLevel;
     use dimmer_protocol::Owned;
 
     use super::*;
@@ -333,7 +313,7 @@ mod tests {
         cpus: 4,
         hand_over_ns: 100.0,
         clocks: &[0.9],
-        chain_ticks: None,
+        reference: None,
     };
 
     fn client() -> (Client, Names) {
@@ -379,16 +359,16 @@ mod tests {
         let (mut client, mut names) = client();
         client.table.add(b"parse", 7);
         client.meet(&mut names, 10);
-        for _ in 0..LEAST_CLOCKS {
+        for _ in 0..LEAST_CHAINS {
             client.table.sites[0].add_clock(200, 250);
         }
         let seen = client.look(&LOOK);
         assert_eq!(seen.windows[0].1.evidence, Evidence::Clock(0.8));
         // Where the clock was low before as well, the highest clock of others counts.
-        for _ in 0..LEAST_CLOCKS {
+        for _ in 0..LEAST_CHAINS {
             client.table.sites[0].add_clock(250, 250);
         }
-        let seen = client.look(&Look { chain_ticks: Some(200.0), ..LOOK });
+        let seen = client.look(&Look { reference: Some(200.0), ..LOOK });
         assert_eq!(seen.windows[0].1.evidence, Evidence::Clock(0.8));
         // Without levels nothing can be told from it.
         client.table.sites[0].add_calls(1);
@@ -403,7 +383,7 @@ mod tests {
             let (mut client, mut names) = client();
             client.table.add(b"parse", 7);
             client.meet(&mut names, 10);
-            for _ in 0..LEAST_CLOCKS {
+            for _ in 0..LEAST_CHAINS {
                 client.table.sites[0].add_clock(before, after);
             }
             assert_eq!(client.look(&LOOK), Seen::default());

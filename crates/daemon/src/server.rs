@@ -163,9 +163,6 @@ pub struct Server {
     pause: Pause,
     begun: Instant,
     looked: Instant,
-    /// How long the chain takes at the highest clock that a user's clients saw last (ticks). What one user tells is no evidence for
-    /// another's.
-    chain_ticks: HashMap<u32, f64>,
     dedicated: usize,
     /// What those who record have not been told; nothing where nobody does.
     new_lines: Vec<Line>,
@@ -218,7 +215,6 @@ impl Server {
             pause: Pause::default(),
             begun: now,
             looked: now,
-            chain_ticks: HashMap::new(),
             dedicated: 0,
             new_lines: Vec::new(),
         })
@@ -426,12 +422,11 @@ impl Server {
             cpus: self.found.cores.max(1),
             hand_over_ns: self.found.prices.map_or(0.0, |prices| prices.hand_over_ns),
             clocks: &self.found.clocks,
-            chain_ticks: None,
+            reference: None,
         };
         let (_, most_sites) = self.options.settings.most_per_user();
         let is_recorded = self.is_recorded();
         let mut step = record::Step { now_ns: nanoseconds(now - self.begun), ..Default::default() };
-        let mut chain_ticks = HashMap::<u32, f64>::new();
         for peer in self.peers.values_mut() {
             let Wants::Decisions(client) = &mut peer.wants else { continue };
             let before = client.sites.len();
@@ -451,8 +446,7 @@ impl Server {
                 }
             }
             let lies = client.lies;
-            let chain = self.chain_ticks.get(&peer.user).copied();
-            let seen = client.look(&Look { chain_ticks: chain, ..look });
+            let seen = client.look(&Look { reference: user.reference.ticks(), ..look });
             if lies == 0 && client.lies > 0 {
                 warn!(pid = client.process, name = client.name, "client says what cannot be");
             }
@@ -468,12 +462,11 @@ impl Server {
                 step.seen.extend(seen.windows.iter().map(seen_of));
                 step.metrics.extend(seen.metric.map(|metric| (client.id.0, metric)));
             }
-            if let Some(own) = client.chain_ticks() {
-                let least = chain_ticks.entry(peer.user).or_insert(own);
-                *least = least.min(own);
+            if let Some(ticks) = client.chain_ticks() {
+                user.reference.note(ticks);
             }
         }
-        self.chain_ticks = chain_ticks;
+        self.users.values_mut().for_each(|user| user.reference.turn());
         let decided = self.policy.step(step.now_ns);
         self.beacon.note_decided(dimmer_protocol::ticks());
         self.apply(&decided);

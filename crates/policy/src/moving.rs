@@ -60,6 +60,17 @@ impl Verdict {
     }
 }
 
+/// What a policy server says of a function's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// None was there when the program began: what is seen of the calls decides alone.
+    Unasked,
+    /// They are to stay; so they do while a server that was there is gone.
+    Stay,
+    /// They are to be moved, if nothing that is seen of them speaks against it.
+    Move,
+}
+
 /// The decision for one function, step by step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
@@ -88,10 +99,10 @@ impl Decision {
         true
     }
 
-    /// Whether calls are moved now.
+    /// Whether calls are moved now: both what was seen of them and the server have to be for it.
     #[must_use]
-    pub const fn moves(&self) -> bool {
-        self.steps_left > 0
+    pub const fn moves(&self, word: Word) -> bool {
+        self.steps_left > 0 && !matches!(word, Word::Stay)
     }
 
     /// What it was decided by.
@@ -136,9 +147,13 @@ mod tests {
         for (lasted, is_moved) in [(100.0, false), (9000.0, true), (100.0, false), (9000.0, true)] {
             let mut step = || {
                 // While they are moved none are timed.
-                let calls = if decision.moves() { Calls::default() } else { seen(lasted, None) };
+                let calls = if decision.moves(Word::Unasked) {
+                    Calls::default()
+                } else {
+                    seen(lasted, None)
+                };
                 decision.step(&calls, 1000.0);
-                decision.moves()
+                decision.moves(Word::Unasked)
             };
             for _ in 0..=STEPS_MOVED {
                 step();
@@ -149,14 +164,28 @@ mod tests {
     }
 
     #[test]
+    fn calls_are_moved_that_neither_their_times_nor_the_server_keep() {
+        let mut decision = Decision::default();
+        let moved = |decision: Decision| {
+            [Word::Unasked, Word::Stay, Word::Move].map(|word| decision.moves(word))
+        };
+        assert_eq!(moved(decision), [false; 3]);
+        decision.step(&seen(900.0, None), 1000.0);
+        assert_eq!(moved(decision), [false; 3]);
+        decision.step(&seen(5000.0, None), 1000.0);
+        assert_eq!(moved(decision), [true, false, true]);
+    }
+
+    #[test]
     fn what_is_moved_is_looked_at_anew_now_and_then() {
         let mut decision = Decision::default();
         let mut moved = 0;
         const STEPS: u32 = 1000;
         for _ in 0..STEPS {
-            let calls = if decision.moves() { Calls::default() } else { seen(5000.0, None) };
+            let calls =
+                if decision.moves(Word::Unasked) { Calls::default() } else { seen(5000.0, None) };
             decision.step(&calls, 1000.0);
-            moved += u32::from(decision.moves());
+            moved += u32::from(decision.moves(Word::Unasked));
         }
         assert!((STEPS - STEPS / STEPS_MOVED - 1..STEPS).contains(&moved), "{moved}");
         assert_eq!(decision.verdict(), Verdict::Move);

@@ -3,6 +3,7 @@
 //! | module | what | paper |
 //! |---|---|---|
 //! | [`evidence`] | how dense wide-vector code is in what ran | §4.2.2, §5.2 |
+//! | [`chains`] | evidence by the clock, and without any | |
 //! | [`performance`] | how well clients do | §4.2.4 |
 //! | [`thresholds`] | the paper's feedback loop | §4.2.3 |
 //! | [`trials`] | a loop that asks one question at a time | |
@@ -13,6 +14,7 @@
 //! This module keeps what clients have told, asks the loop at the end of each window, and says what has changed. Clients are told
 //! nothing here, and no core is touched: whoever calls does that.
 
+pub mod chains;
 pub mod cores;
 pub mod decision;
 pub mod evidence;

@@ -110,6 +110,22 @@ pub(crate) struct BenchHook {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// The ways that move calls; each is taken if functions are named for it.
+#[derive(Args, Debug)]
+pub(crate) struct Moves {
+    /// In each round also with calls of these functions moved, as by `dimmer run --mechanism borrow --hook`.
+    #[arg(long, value_name = "auto|NAME,...", value_delimiter = ',')]
+    pub(crate) borrow: Vec<String>,
+
+    /// The same, as by `dimmer run --mechanism offload --hook`.
+    #[arg(long, value_name = "auto|NAME,...", value_delimiter = ',')]
+    pub(crate) offload: Vec<String>,
+
+    /// The same, as by `dimmer run --mechanism auto --hook`, under a policy server of this command's own.
+    #[arg(long, value_name = "auto|NAME,...", value_delimiter = ',')]
+    pub(crate) auto: Vec<String>,
+}
+
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Runs the program as it is, observed, and narrow, in turn, and compares the rounds: how long it took, its time on CPUs, and
@@ -124,9 +140,8 @@ pub(crate) struct BenchProgram {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=1000))]
     pub(crate) rounds: u32,
 
-    /// In each round also with calls of these functions moved, as by `dimmer run --mechanism borrow --hook`.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub(crate) borrow: Vec<String>,
+    #[command(flatten)]
+    pub(crate) moves: Moves,
 
     /// Writes everything as JSON; `-`: to standard output, without the table.
     #[arg(long, value_name = "FILE")]
@@ -158,9 +173,8 @@ pub(crate) struct BenchNginx {
     #[arg(long, value_enum, default_value_t = Tls::Chacha)]
     pub(crate) tls: Tls,
 
-    /// In each round also with calls of these functions moved, as by `dimmer run --mechanism borrow --hook`.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub(crate) borrow: Vec<String>,
+    #[command(flatten)]
+    pub(crate) moves: Moves,
 
     /// Writes everything as JSON; `-`: to standard output, without the table.
     #[arg(long, value_name = "FILE")]

@@ -1,6 +1,7 @@
 //! The arguments of `dimmer run`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use dimmer_narrow::Width;
@@ -63,6 +64,10 @@ pub(crate) struct Run {
     /// instruction, the others are for one library each [default: all that apply].
     #[arg(long, value_name = "LIBRARY,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+
+    /// Writes which calls were moved as JSON, at the program's end.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true)]

@@ -15,7 +15,8 @@ use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use serde::Deserialize;
 
-use super::{NAMES, OBSERVE, end, prefixes, progress};
+use super::ways::{OBSERVE, Turns, Ways, observed};
+use super::{end, progress};
 use crate::args::{self, BenchNginx};
 use crate::launch;
 use crate::output::{self, Output};
@@ -81,8 +82,8 @@ fn tls(asked: args::Tls) -> Tls {
 
 /// What all turns gave.
 struct Measured {
-    /// For each of [`NAMES`] that is taken, its run in every round.
-    ways: Vec<Vec<Run>>,
+    /// Each way's run in every round.
+    ways: Vec<Turns<Run>>,
     /// In each round, the part of CPU time that `observe` foretells narrower code to save, or why it
     /// does not.
     forecasts: Vec<Result<f64, String>>,
@@ -95,25 +96,28 @@ fn measure(
     arguments: &BenchNginx,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Measured> {
+    let directory = tempfile::tempdir().context("cannot make a directory for results")?;
+    // The server's CPU and the one that its calls are moved to. The experiment keeps this command to the load's; a policy server has to
+    // see more of them, so it is started before.
+    let from = ([cpus.server, cpus.away], cpus.away);
+    let ways = Ways::new(directory.path(), &arguments.moves, Some(from))?;
     let experiment = Experiment::prepare(root, tools, cpus, tls(arguments.tls))?;
-    let observed = experiment.directory().join("observe.json");
-    // The server's CPU and the one that its calls are moved to; this command keeps to the load's.
-    let (server, away) = (cpus.server, cpus.away);
-    let from = ["taskset", "-c", &format!("{server},{away}")].map(str::to_owned);
-    let prefixes = prefixes(&observed, &arguments.borrow, &from, Some(away))?;
-    let mut measured = Measured { ways: vec![Vec::new(); prefixes.len()], forecasts: Vec::new() };
-    let progress = progress(u64::from(arguments.rounds) * prefixes.len() as u64);
+    let turns = ways.all.iter().map(Turns::of).collect();
+    let mut measured = Measured { ways: turns, forecasts: Vec::new() };
+    let progress = progress(u64::from(arguments.rounds) * ways.all.len() as u64);
     for round in 0..usize::try_from(arguments.rounds)? {
-        for way in dimmer_bench::order(round, prefixes.len()) {
-            progress.set_message(format!("round {}, {}", round + 1, NAMES[way]));
-            let run = experiment.run(&prefixes[way], arguments.seconds, interrupt);
-            let run = run.with_context(|| format!("{}, round {}", NAMES[way], round + 1))?;
+        for number in dimmer_bench::order(round, ways.all.len()) {
+            let way = &ways.all[number];
+            let what = format!("round {}, {}", round + 1, way.name);
+            progress.set_message(what.clone());
+            let run = experiment.run(&way.prefix, arguments.seconds, interrupt);
+            let run = run.with_context(|| what.clone())?;
             if run.load.requests == 0 {
-                bail!("{}, round {}: no request was answered", NAMES[way], round + 1);
+                bail!("{what}: no request was answered");
             }
-            measured.ways[way].push(run);
-            if way == OBSERVE {
-                measured.forecasts.push(forecast(&observed)?);
+            measured.ways[number].add(way, run).context(what)?;
+            if number == OBSERVE {
+                measured.forecasts.push(forecast(&observed(directory.path()))?);
             }
             progress.inc(1);
         }

@@ -10,7 +10,8 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_probe::stats::{Estimate, Samples};
 use serde::Serialize;
 
-use super::{NAMES, OBSERVE, PLAIN, prefixes, progress, ratio_of_rounds, signed};
+use super::ways::{MovedEntry, OBSERVE, PLAIN, Regret, Turns, Ways};
+use super::{progress, ratio_of_rounds, signed};
 use crate::args::BenchProgram;
 use crate::output::{self, Output};
 use crate::report::json::entry;
@@ -27,6 +28,9 @@ struct Report {
     ways: Vec<Way>,
     /// Whether plain runs had the same output and exit status each time.
     is_repeatable: bool,
+    /// How far a policy server was from the best of the other ways, in CPU time; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    regret: Option<Regret>,
 }
 
 #[derive(Debug, Serialize)]
@@ -43,6 +47,9 @@ struct Way {
     cpu_pct: Option<Estimate>,
     /// Whether all its runs had the output and the exit status of the first plain one.
     is_same: bool,
+    /// Which calls were moved, in ways that move some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved: Option<MovedEntry>,
 }
 
 pub(super) fn run(arguments: &BenchProgram) -> anyhow::Result<ExitCode> {
@@ -72,47 +79,53 @@ pub(super) fn run(arguments: &BenchProgram) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_changed)))
 }
 
-/// For each of [`NAMES`] that is taken, its run in every round.
-fn measure(arguments: &BenchProgram, interrupt: &Interrupt) -> anyhow::Result<Vec<Vec<Run>>> {
+/// Each way's run in every round.
+fn measure(arguments: &BenchProgram, interrupt: &Interrupt) -> anyhow::Result<Vec<Turns<Run>>> {
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
-    let prefixes = prefixes(&directory.path().join("observe.json"), &arguments.borrow, &[], None)?;
-    let mut ways: Vec<Vec<Run>> = vec![Vec::new(); prefixes.len()];
-    let progress = progress(u64::from(arguments.rounds) * prefixes.len() as u64);
+    let ways = Ways::new(directory.path(), &arguments.moves, None)?;
+    let mut turns: Vec<Turns<Run>> = ways.all.iter().map(Turns::of).collect();
+    let progress = progress(u64::from(arguments.rounds) * turns.len() as u64);
     for round in 0..usize::try_from(arguments.rounds)? {
-        for way in dimmer_bench::order(round, prefixes.len()) {
-            progress.set_message(format!("round {}, {}", round + 1, NAMES[way]));
-            let run = dimmer_bench::program::run(&prefixes[way], &arguments.command, interrupt);
-            ways[way].push(run.with_context(|| format!("{}, round {}", NAMES[way], round + 1))?);
+        for number in dimmer_bench::order(round, turns.len()) {
+            let way = &ways.all[number];
+            let what = format!("round {}, {}", round + 1, way.name);
+            progress.set_message(what.clone());
+            let run = dimmer_bench::program::run(&way.prefix, &arguments.command, interrupt);
+            let run = run.with_context(|| what.clone())?;
+            turns[number].add(way, run).context(what)?;
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
-    Ok(ways)
+    Ok(turns)
 }
 
 impl Report {
-    fn new(command: Vec<String>, ways: &[Vec<Run>]) -> Self {
-        let first = ways[PLAIN].first().map(|run| run.outcome);
+    fn new(command: Vec<String>, ways: &[Turns<Run>]) -> Self {
+        let first = ways[PLAIN].runs.first().map(|run| run.outcome);
         let is_same = |runs: &[Run]| runs.iter().all(|run| Some(run.outcome) == first);
         let way = |way: usize| {
+            let turns = &ways[way];
             let of = |value: fn(&Run) -> f64| {
-                let values: Samples = ways[way].iter().map(value).collect();
-                let pairs = ways[PLAIN].iter().zip(&ways[way]);
+                let values: Samples = turns.runs.iter().map(value).collect();
+                let pairs = ways[PLAIN].runs.iter().zip(&turns.runs);
                 let change =
                     pairs::change_pct(pairs.map(|(plain, own)| (value(plain), value(own))));
                 (values.estimate(), change.filter(|_| way != PLAIN))
             };
             let (lasted_s, lasted_pct) = of(|run| run.lasted.as_secs_f64());
             let (cpu_s, cpu_pct) = of(|run| run.on_cpu.as_secs_f64());
-            let is_same = is_same(&ways[way]);
-            Way { way: NAMES[way], lasted_s, cpu_s, lasted_pct, cpu_pct, is_same }
+            let is_same = is_same(&turns.runs);
+            let moved = MovedEntry::new(&turns.accounts);
+            Way { way: turns.way, lasted_s, cpu_s, lasted_pct, cpu_pct, is_same, moved }
         };
         Self {
             schema: "dimmer/bench-program/1",
             command,
-            rounds: ways[PLAIN].len(),
+            rounds: ways[PLAIN].runs.len(),
             ways: (0..ways.len()).map(way).collect(),
-            is_repeatable: is_same(&ways[PLAIN]),
+            is_repeatable: is_same(&ways[PLAIN].runs),
+            regret: Regret::new(ways, |run| run.on_cpu.as_secs_f64()),
         }
     }
 
@@ -144,6 +157,12 @@ impl Report {
         text.push_str(&styled(table, width, false));
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\n{}", self.sameness());
+        for way in &self.ways {
+            text.push_str(&way.moved.map_or_else(String::new, |moved| moved.text(way.way)));
+        }
+        if let Some(regret) = &self.regret {
+            let _ = writeln!(text, "{}", regret.text());
+        }
         text.push_str(&ratio_of_rounds(self.rounds));
         text.replace(SPACE, " ")
     }
@@ -185,7 +204,10 @@ mod tests {
     }
 
     fn text(ways: [Vec<Run>; 3]) -> String {
-        Report::new(vec!["encode".to_owned()], &ways).text(100)
+        let named = ["plain", "observe", "narrow"].into_iter().zip(ways);
+        let turns: Vec<Turns<Run>> =
+            named.map(|(way, runs)| Turns { way, runs, accounts: Vec::new() }).collect();
+        Report::new(vec!["encode".to_owned()], &turns).text(100)
     }
 
     #[test]

@@ -21,6 +21,7 @@ use serde::Serialize;
 use super::{Measured, repeat};
 use crate::output::{self, Output};
 use crate::report::html;
+use crate::report::number::{SPACE, five_digits, grouped};
 use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input, probe, sim};
 
@@ -249,7 +250,7 @@ impl Document {
             row([&program.program, &what], &|compared| {
                 let Program { rate, ratio, .. } = &compared.programs[index];
                 if compared.is_none() {
-                    rate.map(|rate| format!("{:.5e}", rate.median)).unwrap_or_default()
+                    rate.map(|rate| five_digits(rate.median)).unwrap_or_default()
                 } else {
                     told(*ratio)
                 }
@@ -257,7 +258,8 @@ impl Document {
             if program.p99_us.is_some() {
                 row([&program.program, "99 % of requests within"], &|compared| {
                     let p99 = compared.programs[index].p99_us;
-                    p99.map(|p99| format!("{:.0} µs", p99.median)).unwrap_or_default()
+                    p99.map(|p99| format!("{}{SPACE}µs", grouped(p99.median, 0)))
+                        .unwrap_or_default()
                 });
             }
         }

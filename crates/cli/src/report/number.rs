@@ -60,6 +60,13 @@ pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     number
 }
 
+/// `value` with five digits, or all of those before the point: `4 108.5`, `1 234 568`, `0.1235`.
+pub(crate) fn five_digits(value: f64) -> String {
+    let decimals = [9_999.95, 999.995, 99.9995, 9.99995];
+    let decimals = decimals.into_iter().filter(|most| value.abs() < *most).count();
+    grouped(value, decimals)
+}
+
 /// A whole number, in groups of three.
 pub(super) fn count(value: impl Into<f64>) -> String {
     grouped(value.into(), 0)
@@ -169,6 +176,16 @@ mod tests {
         check(&time(674_000.0), "674 µs");
         check(&time(1_333_000.0), "1.33 ms");
         check(&time(12_340_000.0), "12.3 ms");
+    }
+
+    #[test]
+    fn five_digits_are_all_before_the_point_or_some_behind_it() {
+        check(&five_digits(4108.46), "4 108.5");
+        check(&five_digits(1_234_567.8), "1 234 568");
+        check(&five_digits(9_999.97), "10 000");
+        check(&five_digits(999.996), "1 000.0");
+        check(&five_digits(0.123_45), "0.1235");
+        check(&five_digits(-12.5), "−12.500");
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! `dimmer run --mechanism borrow` and `offload`: has calls of a program that nobody changed run on dedicated cores.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,10 +15,11 @@ use dimmer_host::topology;
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
 use dimmer_policy::cost::CallCost;
 use dimmer_policy::dedicated;
-use dimmer_policy::moving::{Calls, Decision, Verdict};
+use dimmer_policy::moving::{Calls, Decision, Word};
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::units::CpuId;
 
+use super::account::{Account, Function};
 use super::leaves::{self, NoLeaf};
 use super::served::Served;
 use super::{How, outermost};
@@ -31,9 +30,6 @@ use crate::{bad_input, launch, scan};
 
 /// Has functions chosen by the processor's model.
 const AUTO: &str = "auto";
-
-/// Functions that are told for each verdict, those that were called most.
-const MOST_TOLD: usize = 10;
 
 /// How often it is decided anew.
 const STEP: Duration = Duration::from_millis(100);
@@ -61,9 +57,10 @@ pub(super) struct Borrowing {
 struct Moved {
     planned: Planned,
     decision: Decision,
-    /// Whether they are moved now, and whether they ever were.
+    /// Whether they are moved now.
     is_moved: bool,
-    was_moved: bool,
+    /// In how many steps the policy server wanted them moved, and of how many.
+    server: (u64, u64),
     /// What its calls cost the code after them by the model, if that is to count.
     cost: Option<CallCost>,
     /// What was seen of all its calls by the last verdict.
@@ -103,7 +100,7 @@ impl Borrowing {
             cost,
             decision: Decision::default(),
             is_moved: false,
-            was_moved: false,
+            server: (0, 0),
             told: Tally::default(),
             lasted_ns: None,
         };
@@ -181,10 +178,12 @@ impl Borrowing {
             if moved.decision.step(&calls, takes.median) {
                 (moved.told, moved.lasted_ns) = (all, lasted_ns);
             }
-            let may = self.served.as_ref().is_none_or(|served| served.moves(index));
-            let now = moved.decision.moves() && may;
+            let word = self.served.as_ref().map_or(Word::Unasked, |served| served.word(index));
+            moved.server.0 += u64::from(word == Word::Move);
+            moved.server.1 += 1;
+            let now = moved.decision.moves(word);
             if now != moved.is_moved {
-                (moved.is_moved, moved.was_moved) = (now, true);
+                moved.is_moved = now;
                 places.into_iter().for_each(|place| self.observer.decide(place, now));
             }
         }
@@ -193,64 +192,37 @@ impl Borrowing {
         }
     }
 
-    /// What became of it, for the user.
-    pub(super) fn finish(self) -> anyhow::Result<String> {
+    /// What became of it.
+    pub(super) fn finish(self) -> anyhow::Result<Account> {
         let observed = self.observer.finish().context("cannot read the ledgers")?;
         let calls = observed.functions();
+        let is_served = self.served.is_some();
+        let function = |moved: &Moved| {
+            let mut seen = Tally::default();
+            let places = moved.planned.places();
+            places.iter().filter_map(|place| calls.get(place)).for_each(|tally| seen.merge(tally));
+            let (wanted, steps) = moved.server;
+            Function {
+                name: moved.planned.title.clone(),
+                calls: seen.calls,
+                lasted_ns: moved.lasted_ns,
+                moved_ns: seen.moved.quantile(0.5),
+                verdict: moved.decision.verdict(),
+                server_moves_ratio: is_served.then(|| wanted as f64 / steps.max(1) as f64),
+            }
+        };
+        let mut account =
+            Account::new(self.how.name(), self.functions.iter().map(function).collect());
         // Whatever the program has written there.
         let sum = |sum: u64, number: u64| sum.saturating_add(number);
-        let moved = observed.threads.iter().map(|thread| thread.moved).fold(0, sum);
-        let all = calls.values().map(|tally| tally.calls).fold(0, sum);
-        let name = self.how.name();
-        let mut text = format!("{name}: {moved} of {all} calls were moved.\n");
-        let mut by_verdict: BTreeMap<&str, Vec<(&Moved, Tally)>> = BTreeMap::new();
-        for function in &self.functions {
-            let mut seen = Tally::default();
-            let places = function.planned.places();
-            places.iter().filter_map(|place| calls.get(place)).for_each(|tally| seen.merge(tally));
-            let verdict = match function.decision.verdict() {
-                Verdict::Move if !function.was_moved && self.served.is_some() => {
-                    "stayed, as the policy server has not had them moved"
-                }
-                verdict => words(verdict),
-            };
-            by_verdict.entry(verdict).or_default().push((function, seen));
-        }
-        for (verdict, mut functions) in by_verdict {
-            functions.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.calls));
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "  {verdict}:");
-            for (function, seen) in functions.iter().take(MOST_TOLD) {
-                let time = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
-                let _ = writeln!(
-                    text,
-                    "    {:<40} {:>10} calls {:>9} each, {:>9} moved",
-                    function.planned.title,
-                    seen.calls,
-                    time(function.lasted_ns),
-                    time(seen.moved.quantile(0.5)),
-                );
-            }
-            let others = functions.get(MOST_TOLD..).unwrap_or_default();
-            if !others.is_empty() {
-                let called: u64 = others.iter().map(|(_, seen)| seen.calls).sum();
-                let number = counted(others.len(), "other");
-                let _ = writeln!(text, "    {number:<40} {called:>10} calls");
-            }
-        }
-        if !self.others.is_empty() {
-            text.push_str("  stayed, as it is not known to be a leaf function:\n");
-        }
-        for other in self.others.iter().take(MOST_TOLD) {
-            let _ = writeln!(text, "    {:<40} {}", other.title, other.why);
-        }
-        if let Some(rest) = self.others.len().checked_sub(MOST_TOLD).filter(|rest| *rest > 0) {
-            let _ = writeln!(text, "    {}", counted(rest, "other"));
-        }
-        for (file, problem) in observed.files.iter().filter(|(_, problem)| !problem.is_empty()) {
-            let _ = writeln!(text, "  {}: {problem}", file.display());
-        }
-        Ok(text)
+        account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);
+        account.moved = observed.threads.iter().map(|thread| thread.moved).fold(0, sum);
+        account.is_served = is_served;
+        account.others = self.others;
+        let problems = observed.files.iter().filter(|(_, problem)| !problem.is_empty());
+        account.problems =
+            problems.map(|(file, problem)| format!("{}: {problem}", file.display())).collect();
+        Ok(account)
     }
 }
 
@@ -267,15 +239,6 @@ impl Planned {
     /// Whether its calls are lent rather than moved with their thread, all of them.
     fn is_lent(&self) -> bool {
         self.entries.iter().all(|entry| entry.leaf.is_some())
-    }
-}
-
-fn words(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Move => "moved",
-        Verdict::Unknown => "stayed, as too few calls were timed",
-        Verdict::TooShort => "stayed, as a call is over before it would have travelled",
-        Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
     }
 }
 

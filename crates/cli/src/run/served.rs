@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dimmer_observe::Tally;
+use dimmer_policy::moving::Word;
 use dimmer_processor::units::CpuId;
 use dimmer_protocol::{BORROW, Beacon, Hello, Mapped, OFFLOAD, Sums, Table, Welcome};
 
@@ -119,12 +120,13 @@ impl Served {
         });
     }
 
-    /// Whether a function's calls are to be moved now.
-    pub(super) fn moves(&self, function: usize) -> bool {
-        let Some(made) = self.made() else { return false };
+    /// What the server says of a function's calls now.
+    pub(super) fn word(&self, function: usize) -> Word {
+        let Some(made) = self.made() else { return Word::Stay };
         let word = made.table.decisions.get(function);
         let word = word.map(|word| word.load(Ordering::Relaxed));
-        matches!(word, Some(OFFLOAD | BORROW)) && made.holds() && made.beacon.dedicated() > 0
+        let moves = matches!(word, Some(OFFLOAD | BORROW));
+        if moves && made.holds() && made.beacon.dedicated() > 0 { Word::Move } else { Word::Stay }
     }
 }
 

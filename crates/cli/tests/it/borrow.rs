@@ -163,8 +163,7 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
         &["run", "--mechanism", "narrow", "--hook", "many", "--", "true"],
     );
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stderr(&output)
-            .contains("--hook, --cores and --model are for --mechanism borrow, offload and auto")
-    );
+    assert!(stderr(&output).contains(
+        "--hook, --cores, --model and --json are for --mechanism borrow, offload and auto"
+    ));
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use dimmer_policy::server::chains::Reference;
+
 /// How many of a user's may be connected without having said what for. Who connects says so at once: a guess that leaves room for a
 /// busy machine.
 const SILENT: usize = 16;
@@ -20,6 +22,8 @@ pub(super) struct User {
     pub(super) silent: BTreeSet<u64>,
     /// Those who watch or record.
     pub(super) watchers: usize,
+    /// The clock that its clients' are compared with.
+    pub(super) reference: Reference,
 }
 
 impl User {

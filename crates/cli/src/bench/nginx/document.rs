@@ -9,7 +9,7 @@ use dimmer_probe::stats::{Estimate, Samples};
 use serde::Serialize;
 
 use super::Measured;
-use crate::bench::{BORROW, NAMES, NARROW, OBSERVE, PLAIN};
+use crate::bench::ways::{AUTO, MovedEntry, NARROW, OBSERVE, PLAIN, Regret};
 use crate::report::json::entry;
 use crate::report::number::{SPACE, grouped, interval, percent};
 
@@ -32,6 +32,9 @@ pub(super) struct Report {
     pub(super) ways: Vec<Way>,
     pub(super) differences: Vec<Difference>,
     pub(super) forecast: Forecast,
+    /// How far a policy server was from the best of the other ways, in CPU time; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    regret: Option<Regret>,
     /// Requests that failed, of all ways.
     pub(super) errors: u64,
     pub(super) conclusion: String,
@@ -62,6 +65,9 @@ pub(super) struct Way {
     /// Answers that were compared with the document, and those that differ.
     pub(super) checked: u64,
     pub(super) wrong: u64,
+    /// Which calls were moved, in ways that move some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) moved: Option<MovedEntry>,
     runs: Vec<RunEntry>,
 }
 
@@ -116,6 +122,11 @@ impl Report {
         let differences: Vec<Difference> =
             (OBSERVE..measured.ways.len()).map(|to| Difference::new(to, measured)).collect();
         let forecast = Forecast::new(measured);
+        let regret = Regret::new(&measured.ways, Run::cpu_us_per_request);
+        let mut conclusion = conclusion(&differences, &forecast, cpus);
+        if let Some(regret) = &regret {
+            conclusion = format!("{conclusion} {}", regret.text());
+        }
         Self {
             schema: "dimmer/bench-nginx/1",
             processor: format!(
@@ -129,26 +140,28 @@ impl Report {
                 server: cpus.server.index(),
                 load: cpus.load.index(),
                 same_core: cpus.same_core,
-                away: (measured.ways.len() > BORROW).then(|| cpus.away.index()),
+                away: (measured.ways.len() > NARROW + 1).then(|| cpus.away.index()),
             },
             cipher: tls.cipher(),
             is_kept: tls != Tls::Rsa,
             document_bytes: DOCUMENT_BYTES,
             connections: CONNECTIONS,
-            rounds: measured.ways[PLAIN].len(),
+            rounds: measured.ways[PLAIN].runs.len(),
             seconds,
             errors: ways.iter().map(Way::errors).sum(),
-            conclusion: conclusion(&differences, &forecast, cpus),
+            conclusion,
             ways,
             differences,
             forecast,
+            regret,
         }
     }
 }
 
 impl Way {
     fn new(way: usize, measured: &Measured) -> Self {
-        let runs = &measured.ways[way];
+        let turns = &measured.ways[way];
+        let runs = &turns.runs;
         let of = |value: fn(&Run) -> f64| runs.iter().map(value).collect::<Samples>().estimate();
         let forecast = |round: usize| {
             let forecast = measured.forecasts.get(round).and_then(|one| one.as_ref().ok());
@@ -156,7 +169,7 @@ impl Way {
         };
         let entries = runs.iter().enumerate();
         Self {
-            way: NAMES[way],
+            way: turns.way,
             cpu_us_per_request: of(Run::cpu_us_per_request),
             requests_per_s: of(|run| run.load.requests_per_s),
             busy_ratio: of(Run::busy_ratio),
@@ -164,6 +177,7 @@ impl Way {
             bad_responses: runs.iter().map(|run| run.load.bad_responses).sum(),
             checked: runs.iter().map(|run| run.load.checked).sum(),
             wrong: runs.iter().map(|run| run.load.wrong).sum(),
+            moved: MovedEntry::new(&turns.accounts),
             runs: entries.map(|(round, run)| RunEntry::new(run, forecast(round))).collect(),
         }
     }
@@ -198,15 +212,15 @@ fn paired(
     to: usize,
     value: fn(&Run) -> f64,
 ) -> impl Iterator<Item = (f64, f64)> + Clone {
-    let pairs = measured.ways[PLAIN].iter().zip(&measured.ways[to]);
+    let pairs = measured.ways[PLAIN].runs.iter().zip(&measured.ways[to].runs);
     pairs.map(move |(plain, other)| (value(plain), value(other)))
 }
 
 impl Difference {
     fn new(to: usize, measured: &Measured) -> Self {
         Self {
-            from: NAMES[PLAIN],
-            to: NAMES[to],
+            from: measured.ways[PLAIN].way,
+            to: measured.ways[to].way,
             cpu_per_request_pct: pairs::change_pct(paired(measured, to, Run::cpu_us_per_request)),
             requests_per_s_pct: pairs::change_pct(paired(measured, to, |run| {
                 run.load.requests_per_s
@@ -234,11 +248,11 @@ impl Forecast {
 
 /// The answer in some sentences. Spaces in numbers do not break.
 fn conclusion(differences: &[Difference], forecast: &Forecast, cpus: Cpus) -> String {
-    let of = |way: usize| {
-        let of_it = differences.iter().find(|difference| difference.to == NAMES[way]);
+    let of = |way: &str| {
+        let of_it = differences.iter().find(|difference| difference.to == way);
         of_it.and_then(|difference| difference.cpu_per_request_pct)
     };
-    let Some(narrow) = of(NARROW) else { return "Nothing was measured.".to_owned() };
+    let Some(narrow) = of("narrow") else { return "Nothing was measured.".to_owned() };
     let foretold = match (&forecast.lost_pct, forecast.lost_unknown.as_deref().unwrap_or_default())
     {
         (Some(lost), _) => format!("observe foretold {} less", told(lost)),
@@ -246,20 +260,26 @@ fn conclusion(differences: &[Difference], forecast: &Forecast, cpus: Cpus) -> St
         (None, why) => format!("observe makes no forecast: {why}"),
     };
     let mut text = format!("{}; {foretold}.", came("Narrow", &narrow));
-    if let Some(borrow) = of(BORROW) {
-        let where_to = if cpus.away == cpus.load {
-            " (its calls moved to the load's own CPU, as there is no third)"
-        } else {
-            ""
-        };
-        text.push_str(&format!(" {}{where_to}.", came("Borrow", &borrow)));
+    let moved: Vec<(&str, Estimate)> =
+        ["borrow", "offload", AUTO].into_iter().filter_map(|way| Some((way, of(way)?))).collect();
+    let where_to = if cpus.away == cpus.load {
+        " (its calls moved to the load's own CPU, as there is no third)"
+    } else {
+        ""
+    };
+    for (way, change) in &moved {
+        let (first, rest) = way.split_at(1);
+        let name = first.to_uppercase() + rest;
+        text.push_str(&format!(" {}{where_to}.", came(&name, change)));
+    }
+    if !moved.is_empty() {
         // A difference that is there may still be too small to do anything for.
         let less = |(_, change): &(&str, Estimate)| {
             matches!(pairs::verdict(change), Verdict::Less(_))
                 && change.median <= -100.0 * ways::WORTHWHILE
         };
-        let others = [("narrow", narrow), ("borrow", borrow)];
-        let best = others.into_iter().filter(less).min_by(|a, b| a.1.median.total_cmp(&b.1.median));
+        let others = [("narrow", narrow)].into_iter().chain(moved);
+        let best = others.filter(less).min_by(|a, b| a.1.median.total_cmp(&b.1.median));
         text.push_str(&match best {
             Some((way, _)) => format!(" The best way out here is {way}."),
             None => format!(
@@ -296,6 +316,7 @@ mod tests {
     use dimmer_processor::units::CpuId;
 
     use super::*;
+    use crate::bench::ways::Turns;
 
     fn estimate(low: f64, median: f64, high: f64) -> Estimate {
         Estimate { median, ci95: (low, high) }
@@ -309,21 +330,16 @@ mod tests {
             lost_less_given_back_points: None,
             lost_unknown: lost.err().map(str::to_owned),
         };
-        let found = conclusion(&[difference(NARROW, narrow)], &forecast, CPUS);
+        let found = conclusion(&[difference("narrow", narrow)], &forecast, CPUS);
         assert_eq!(found.replace(SPACE, " "), expected);
     }
 
     const CPUS: Cpus =
         Cpus { server: CpuId::new(1), load: CpuId::new(0), same_core: false, away: CpuId::new(0) };
 
-    fn difference(to: usize, change: Estimate) -> Difference {
+    fn difference(to: &'static str, change: Estimate) -> Difference {
         let cpu_per_request_pct = Some(change);
-        Difference {
-            from: NAMES[PLAIN],
-            to: NAMES[to],
-            cpu_per_request_pct,
-            requests_per_s_pct: None,
-        }
+        Difference { from: "plain", to, cpu_per_request_pct, requests_per_s_pct: None }
     }
 
     #[test]
@@ -335,7 +351,7 @@ mod tests {
             lost_unknown: None,
         };
         let found = |narrow, borrow| {
-            let differences = [difference(NARROW, narrow), difference(BORROW, borrow)];
+            let differences = [difference("narrow", narrow), difference("borrow", borrow)];
             conclusion(&differences, &forecast, CPUS).replace(SPACE, " ")
         };
         let less = found(estimate(-3.0, -2.0, -1.0), estimate(-7.2, -6.1, -5.0));
@@ -382,7 +398,8 @@ mod tests {
         };
         let plain = runs(&[200, 100, 400]);
         let narrow = runs(&[180, 95, 380]);
-        let ways = vec![plain.clone(), plain, narrow];
+        let named = ["plain", "observe", "narrow"].into_iter().zip([plain.clone(), plain, narrow]);
+        let ways = named.map(|(way, runs)| Turns { way, runs, accounts: Vec::new() }).collect();
         let measured = Measured { ways, forecasts: vec![Ok(0.08), Err(String::new()), Ok(0.07)] };
         let forecast = Forecast::new(&measured);
         let near = |found: Option<Estimate>, expected: Estimate| {

@@ -44,6 +44,9 @@ pub(super) fn render(report: &Report, width: u16) -> String {
         let _ = writeln!(text, "\nForecast less what narrow gave back: {points}.");
     }
     let _ = writeln!(text, "\n{}", textwrap::fill(&report.conclusion, usize::from(width)));
+    for way in &report.ways {
+        text.push_str(&way.moved.map_or_else(String::new, |moved| moved.text(way.way)));
+    }
     let checked: u64 = report.ways.iter().map(|way| way.checked).sum();
     let _ = writeln!(
         text,

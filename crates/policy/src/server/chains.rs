@@ -1,0 +1,187 @@
+//! What counts as evidence of a marked region's code, where the licence level is told by the clock: chains of multiplications, which
+//! clients time right before their regions and right after them. The longer one takes, the lower the clock.
+//!
+//! The clock after a region is compared with the one before it, or with the highest that the user's clients saw lately, if that is
+//! higher: where wide-vector code is frequent, the clock is low before it, too ([`Reference`]).
+
+use std::ops::RangeInclusive;
+
+use dimmer_processor::units::LicenceLevel;
+
+use super::evidence::Evidence;
+
+/// The clock is told by no fewer chains than this. A guess: one in a few is interrupted on a busy machine.
+pub const LEAST_CHAINS: u64 = 16;
+
+/// How long a chain may take on average (ticks): 300 cycles of multiplications (100 of 3 cycles each, Intel and AMD alike), on a core
+/// whose clock is an eighth to eight times that of the counter.
+const CHAIN_TICKS: RangeInclusive<f64> = 300.0 / 8.0..=300.0 * 8.0;
+
+/// Of so many calls that were looked at, one at least comes with its clock, if the client tells any: the library tells it of one in 16,
+/// so that none of so many is no chance (4e-15).
+const LOOKED_AT: u64 = 512;
+
+/// What a region's clients have told and nothing was concluded from yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chains {
+    /// Calls that stayed and were looked at.
+    pub stayed: u64,
+    /// Those of them that came with the clock.
+    pub clocks: u64,
+    /// How long chains took right before these, together (ticks).
+    pub before_ticks: u64,
+    /// The same right after them.
+    pub after_ticks: u64,
+}
+
+/// What was concluded.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Concluded {
+    /// What is known of the code.
+    pub evidence: Evidence,
+    /// How long chains took right before the region, on average (ticks), if that is new.
+    pub before_ticks: Option<f64>,
+    /// Whether no machine can have told this.
+    pub is_lie: bool,
+}
+
+impl Chains {
+    /// Adds what was told since.
+    pub fn add(&mut self, news: &Self) {
+        self.stayed = self.stayed.saturating_add(news.stayed);
+        self.clocks = self.clocks.saturating_add(news.clocks);
+        self.before_ticks = self.before_ticks.saturating_add(news.before_ticks);
+        self.after_ticks = self.after_ticks.saturating_add(news.after_ticks);
+    }
+
+    /// What it tells, and nothing is left of it then; no evidence while it is too little.
+    ///
+    /// `levels`: the clocks of L1, L2, ... as parts of that of L0. Where none is known, and where a client tells no clock (`dimmer run`
+    /// for programs that nobody changed), the region counts as what it was marked or hooked for: wide-vector code, how wide nobody says.
+    /// `reference`: [`Reference::ticks`].
+    pub fn conclude(&mut self, levels: &[f64], reference: Option<f64>) -> Concluded {
+        let marked =
+            Concluded { evidence: Evidence::Class(LicenceLevel::new(1)), ..Concluded::default() };
+        if levels.is_empty() || (self.clocks == 0 && self.stayed >= LOOKED_AT) {
+            *self = Self::default();
+            return marked;
+        }
+        if self.clocks < LEAST_CHAINS {
+            return Concluded::default();
+        }
+        let Self { clocks, before_ticks, after_ticks, .. } = std::mem::take(self);
+        let [before, after] = [before_ticks, after_ticks].map(|ticks| ticks as f64 / clocks as f64);
+        if ![before, after].iter().all(|mean| CHAIN_TICKS.contains(mean)) {
+            // A chain that takes too long may have been interrupted; none is too short.
+            let is_lie = before.min(after) < *CHAIN_TICKS.start();
+            return Concluded { is_lie, ..Concluded::default() };
+        }
+        let ratio = reference.unwrap_or(f64::INFINITY).min(before) / after;
+        Concluded { evidence: Evidence::Clock(ratio), before_ticks: Some(before), is_lie: false }
+    }
+}
+
+/// The clock that regions' are compared with: the highest before any region of a user's clients at the last look. One for each user, as
+/// what one tells is no evidence for another's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reference {
+    last: Option<f64>,
+    next: Option<f64>,
+}
+
+impl Reference {
+    /// Before a region of the user's, a chain took so long (ticks).
+    pub fn note(&mut self, ticks: f64) {
+        self.next = Some(self.next.map_or(ticks, |least| least.min(ticks)));
+    }
+
+    /// All clients were looked at.
+    pub fn turn(&mut self) {
+        self.last = self.next.take();
+    }
+
+    /// How long a chain takes at that clock (ticks); `None` if nobody told any at the last look.
+    #[must_use]
+    pub const fn ticks(&self) -> Option<f64> {
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Levels of which L1 has nine tenths of the clock.
+    const LEVELS: [f64; 1] = [0.9];
+
+    fn told(clocks: u64, before: u64, after: u64) -> Chains {
+        let (before_ticks, after_ticks) = (clocks * before, clocks * after);
+        Chains { stayed: 16 * clocks, clocks, before_ticks, after_ticks }
+    }
+
+    #[track_caller]
+    fn check(mut chains: Chains, levels: &[f64], reference: Option<f64>, expected: Evidence) {
+        assert_eq!(chains.conclude(levels, reference).evidence, expected);
+    }
+
+    #[test]
+    fn the_clock_after_is_compared_with_the_highest_before() {
+        check(told(16, 200, 250), &LEVELS, None, Evidence::Clock(0.8));
+        check(told(16, 250, 250), &LEVELS, None, Evidence::Clock(1.0));
+        check(told(16, 250, 250), &LEVELS, Some(200.0), Evidence::Clock(0.8));
+        check(told(16, 200, 250), &LEVELS, Some(240.0), Evidence::Clock(0.8));
+    }
+
+    #[test]
+    fn few_chains_are_kept_until_there_are_enough() {
+        let mut chains = told(LEAST_CHAINS - 1, 200, 250);
+        assert_eq!(chains.conclude(&LEVELS, None), Concluded::default());
+        chains.add(&told(1, 200, 250));
+        let concluded = chains.conclude(&LEVELS, None);
+        assert_eq!(concluded.evidence, Evidence::Clock(0.8));
+        assert_eq!(concluded.before_ticks, Some(200.0));
+        assert_eq!(chains, Chains::default());
+    }
+
+    #[test]
+    fn without_clocks_to_go_by_a_region_is_what_it_was_marked_for() {
+        let marked = Evidence::Class(LicenceLevel::new(1));
+        check(told(16, 200, 250), &[], None, marked);
+        check(Chains::default(), &[], None, marked);
+        let silent = |stayed| Chains { stayed, ..Chains::default() };
+        check(silent(LOOKED_AT), &LEVELS, None, marked);
+        // One that tells its clock is not taken for silent, however rarely.
+        check(silent(LOOKED_AT - 1), &LEVELS, None, Evidence::None);
+        check(Chains { stayed: LOOKED_AT, ..told(1, 200, 250) }, &LEVELS, None, Evidence::None);
+    }
+
+    #[test]
+    fn what_no_clock_can_be_is_no_evidence() {
+        for (before, after, is_lie) in
+            [(1, 250, true), (250, 0, true), (1_000_000, 250, false), (250, 1_000_000, false)]
+        {
+            let concluded = told(16, before, after).conclude(&LEVELS, None);
+            assert_eq!(concluded, Concluded { is_lie, ..Concluded::default() });
+        }
+        let mut most =
+            Chains { clocks: u64::MAX, stayed: 1, before_ticks: u64::MAX, after_ticks: 1 };
+        most.add(&most.clone());
+        assert!(most.conclude(&LEVELS, None).is_lie);
+    }
+
+    #[test]
+    fn the_reference_is_of_the_last_look_alone() {
+        let mut reference = Reference::default();
+        reference.note(250.0);
+        reference.note(200.0);
+        reference.note(220.0);
+        assert_eq!(reference.ticks(), None);
+        reference.turn();
+        assert_eq!(reference.ticks(), Some(200.0));
+        reference.note(240.0);
+        reference.turn();
+        assert_eq!(reference.ticks(), Some(240.0));
+        reference.turn();
+        assert_eq!(reference.ticks(), None);
+    }
+}
