@@ -7,6 +7,8 @@ use dimmer_policy::server::evidence::Evidence;
 use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
 use dimmer_protocol::{Mapped, Sums, Table};
 
+use crate::recent::{Calls, Recent};
+
 /// Programs and sites by name, each with a number that is the same in all processes of a program. They are forgotten with the last
 /// process that has them.
 #[derive(Debug, Default)]
@@ -98,12 +100,10 @@ pub struct Site {
     pub line: u32,
     /// What it had seen when it was last looked at.
     pub sums: Sums,
-    /// What it did since the look before.
-    pub window: Window,
-    /// How long one that stayed took last (ns).
-    pub stayed_ns: Option<f64>,
-    /// How long one that was moved took last (ns).
-    pub moved_ns: Option<f64>,
+    /// What it did lately.
+    pub recent: Recent,
+    /// How long one that stayed took when one was sampled last (ns).
+    stayed_ns: Option<f64>,
     /// The clock right after it, as a part of the highest.
     pub clock: Option<f64>,
     /// How long the chain took right before it last, on average (ticks).
@@ -133,8 +133,8 @@ pub struct Client {
     places: BTreeMap<SiteId, Vec<usize>>,
     /// What it has said that it got done, when it was last looked at.
     done: Option<u64>,
-    /// The same, a second.
-    pub metric: Option<f64>,
+    /// The same of late, if it ever said anything.
+    pub done_recently: Option<Recent>,
     /// How often it said what cannot be.
     pub lies: u64,
 }
@@ -169,7 +169,7 @@ impl Client {
             sites,
             places,
             done: None,
-            metric: None,
+            done_recently: None,
             lies: 0,
         }
     }
@@ -195,9 +195,8 @@ impl Client {
                 name,
                 line,
                 sums,
-                window: Window::default(),
+                recent: Recent::default(),
                 stayed_ns: None,
-                moved_ns: None,
                 clock: None,
                 before_ticks: None,
                 chains: Chains::default(),
@@ -215,7 +214,6 @@ impl Client {
             let has_shrunk = sums.calls < site.sums.calls;
             site.sums = sums;
             let (window, is_cut) = site.window(&news, look);
-            site.window = window;
             self.lies += u64::from(is_cut || has_shrunk);
             if window.calls > 0 || window.evidence != Evidence::None {
                 seen.windows.push((site.id, window));
@@ -226,7 +224,10 @@ impl Client {
         self.done = done;
         let rate = |more: u64| more as f64 * 1e9 / look.span_ns as f64;
         seen.metric = more.filter(|more| *more > 0).map(rate);
-        self.metric = seen.metric;
+        if let Some(number) = more {
+            let recent = self.done_recently.get_or_insert_default();
+            recent.add(look.span_ns, &Calls { number, ..Calls::default() });
+        }
         seen
     }
 
@@ -256,11 +257,10 @@ impl Site {
         if news.stayed > 0 {
             self.stayed_ns = Some(ns(news.stayed_ticks) / news.stayed as f64);
         }
-        if news.moved > 0 {
-            self.moved_ns = Some(ns(news.moved_ticks) / news.moved as f64);
-        }
-        let stayed_ns = self.stayed_ns.unwrap_or(0.0) * (calls - moved) as f64;
+        let sampled = (news.stayed, ns(news.stayed_ticks));
         let moved_ns = ns(news.moved_ticks);
+        self.recent.add(look.span_ns, &Calls { number: calls, moved: (moved, moved_ns), sampled });
+        let stayed_ns = self.stayed_ns.unwrap_or(0.0) * (calls - moved) as f64;
         let in_region_ns = stayed_ns + moved_ns;
         let Concluded { evidence, is_lie, .. } = self.conclude(news, look);
         let offloaded_ns = (moved_ns - moved as f64 * look.hand_over_ns).clamp(0.0, most_ns);

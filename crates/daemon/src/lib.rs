@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`server`] | the loop: who comes and goes, when to look and to decide |
 //! | [`clients`] | what is known of a client, and what became of its sites since the last look |
+//! | [`recent`] | what was done lately, as people are told it |
 //! | [`record`] | what the policy got to see and what it said, line by line, and the same again |
 //! | [`state`] | all that goes on, as a document |
 //! | [`metrics`] | the same for Prometheus |
@@ -19,6 +20,7 @@
 pub mod clients;
 pub mod machine;
 pub mod metrics;
+pub mod recent;
 pub mod record;
 pub mod server;
 pub mod settings;

@@ -87,17 +87,15 @@ impl Server {
     fn client_state(&self, client: &Client) -> state::Client {
         let site = |site: &Site| {
             let (action, reason) = self.policy.decision(client.id, site.id).unwrap_or_default();
-            let seconds = site.window.span_ns as f64 / 1e9;
-            let per_s = |number: f64| if seconds > 0.0 { number / seconds } else { 0.0 };
             state::Site {
                 name: site.name.clone(),
                 line: site.line,
                 calls: site.sums.calls,
                 moved: site.sums.moved,
-                calls_per_s: per_s(site.window.calls as f64),
-                share: per_s(site.window.in_region_ns as f64 / 1e9),
-                stayed_ns: site.stayed_ns,
-                moved_ns: site.moved_ns,
+                calls_per_s: site.recent.per_s(),
+                share: site.recent.share().min(self.found.cores.max(1) as f64),
+                stayed_ns: site.recent.stayed_ns(),
+                moved_ns: site.recent.moved_ns(),
                 clock: site.clock,
                 action: state::action(action).to_owned(),
                 reason: state::reason(reason),
@@ -108,7 +106,7 @@ impl Server {
             uid: client.user,
             name: client.name.clone(),
             lies: client.lies,
-            metric: client.metric,
+            metric: client.done_recently.map(|recent| recent.per_s()),
             sites: client.sites.iter().map(site).collect(),
         }
     }
