@@ -1,143 +1,124 @@
-//! `dimmer compare`: governors side by side on one workload.
+//! `dimmer compare`: ways to run one workload side by side, by who governs licence levels ([`governors`]) or by who moves marked regions
+//! ([`mechanisms`]).
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use comfy_table::{Cell, CellAlignment};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_probe::stats::Samples;
-use dimmer_sim::scenario::{Outcome, PhaseOutcome, ThreadOutcome};
-use dimmer_sim::{Governor, SimError};
+use dimmer_processor::model::Model;
+use dimmer_sim::SimError;
+use dimmer_sim::scenario::Scenario;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::output::{self, Output};
-use crate::report::html;
-use crate::report::table::{plain_table, styled};
-use crate::{args, bad_input, probe, sim};
+use crate::report::MachineDescription;
+use crate::{args, probe, sim};
 
+pub(crate) mod governors;
 pub(crate) mod mechanisms;
 
-/// The comparison; `docs/sim-json.md` describes every key.
+pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
+    let outputs = Outputs {
+        begin: jiff::Zoned::now(),
+        json: arguments.json.as_deref().map(Output::open).transpose()?,
+        page: arguments.report.as_deref().map(Output::open).transpose()?,
+    };
+    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.as_deref())?;
+    if arguments.mechanisms.is_empty() {
+        governors::run(arguments, &scenario, &model, outputs)
+    } else {
+        mechanisms::run(arguments, &scenario, &model, outputs)
+    }
+}
+
+/// What every comparison says of itself; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
-pub(crate) struct Document {
-    pub(crate) schema: &'static str,
+pub(crate) struct Study {
+    schema: &'static str,
     pub(crate) scenario: String,
     pub(crate) source: String,
     pub(crate) model: String,
     /// Whether an interrupt ended it before all runs were complete.
-    pub(crate) partial: bool,
-    /// Of each governor: those that are complete, and those that were asked for.
+    partial: bool,
+    /// Of each way: those that are complete, and those that were asked for.
     pub(crate) runs: u64,
-    pub(crate) asked_runs: u64,
-    /// Whether what is left of the processor's own levels under governors in software is not known but assumed.
-    pub(crate) is_reduction_assumed: bool,
-    /// Why no energy is told, if none is.
-    pub(crate) no_energy: Option<String>,
-    /// Idle states whose power is not known, so that idle cores count as waiting.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) unknown_idle_states: Vec<String>,
-    pub(crate) governors: Vec<Compared>,
+    asked_runs: u64,
+    /// What a way is called.
+    #[serde(skip)]
+    way: &'static str,
 }
 
-/// A governor.
-#[derive(Debug, Serialize)]
-pub(crate) struct Compared {
-    pub(crate) governor: &'static str,
-    pub(crate) phases: Vec<Phase>,
-    /// How much faster the same work is done than under `hardware`: the time that its phases would take there over the time that
-    /// they take, run by run.
-    pub(crate) ratio: Option<Measured>,
-    /// Of all packages (J); none where that is not known.
-    pub(crate) joules: Option<Measured>,
-    /// Energy for the same work over that under `hardware`, run by run.
-    pub(crate) energy_ratio: Option<Measured>,
-    pub(crate) latencies: Vec<Latency>,
-    /// Changes of level a run, of all cores.
-    pub(crate) changes: f64,
-    /// Time below the level that code asks for, a run (µs).
-    pub(crate) below_us: f64,
-    /// Interrupts and calls a run.
-    pub(crate) interrupts: f64,
-}
-
-/// What a step of a thread reaches.
-#[derive(Debug, Serialize)]
-pub(crate) struct Phase {
-    pub(crate) thread: String,
-    pub(crate) code: String,
-    /// Instructions per nanosecond; none if it never ran.
-    pub(crate) rate: Option<Measured>,
-    /// Its rate over that under `hardware`, run by run.
-    pub(crate) ratio: Option<Measured>,
-}
-
-/// How long a thread's requests take.
-#[derive(Debug, Serialize)]
-pub(crate) struct Latency {
-    pub(crate) thread: String,
-    pub(crate) p99_us: Option<Measured>,
-    pub(crate) ratio: Option<Measured>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Measured {
-    pub(crate) median: f64,
-    pub(crate) ci95: (f64, f64),
-    pub(crate) p99: f64,
-}
-
-pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
-    let begin = jiff::Zoned::now();
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
-    let page = arguments.report.as_deref().map(Output::open).transpose()?;
-    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.as_deref())?;
-    if !arguments.mechanisms.is_empty() {
-        let outputs = mechanisms::Outputs { begin, json, page };
-        return mechanisms::run(arguments, &scenario, &model, outputs);
+impl Study {
+    /// `asked`: what a way is called, and how many runs were asked for. `runs`: how many are complete.
+    fn new(
+        schema: &'static str,
+        scenario: &Scenario,
+        model: &Model,
+        (way, asked_runs): (&'static str, u64),
+        runs: usize,
+    ) -> Self {
+        let runs = u64::try_from(runs).unwrap_or(u64::MAX);
+        Self {
+            schema,
+            scenario: scenario.name.clone(),
+            source: scenario.source.clone(),
+            model: model.identity.name.clone(),
+            partial: runs < asked_runs,
+            runs,
+            asked_runs,
+            way,
+        }
     }
-    let chosen: Vec<Governor> = arguments.governors.iter().copied().map(sim::governor).collect();
-    let is_chosen = |governor: &Governor| {
-        *governor == Governor::Hardware || chosen.is_empty() || chosen.contains(governor)
-    };
-    let governors: Vec<Governor> = Governor::ALL.into_iter().filter(is_chosen).collect();
-    let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let stops = || interrupt.is_set();
-    let results = repeat(&governors, arguments.repeat, &stops, |governor, seed| {
-        let (outcome, ()) = scenario.run(&model, *governor, seed, (), &stops)?;
-        Ok((!outcome.is_partial).then_some(outcome))
-    });
-    let results = results.map_err(bad_input)?;
-    let hardware = results.first().map(Vec::as_slice).unwrap_or_default();
-    let runs = u64::try_from(hardware.len()).unwrap_or(u64::MAX);
-    let governors = governors.iter().zip(&results);
-    let document = Document {
-        schema: "dimmer/compare/1",
-        scenario: scenario.name.clone(),
-        source: scenario.source.clone(),
-        model: model.identity.name.clone(),
-        partial: runs < arguments.repeat,
-        runs,
-        asked_runs: arguments.repeat,
-        is_reduction_assumed: model.levels.iter().skip(1).any(|level| level.reduced_mhz.is_none()),
-        no_energy: no_energy(results.iter().flatten()),
-        unknown_idle_states: results
-            .iter()
-            .flatten()
-            .find_map(|outcome| Some(outcome.energy.as_ref().ok()?.unknown_states.clone()))
-            .unwrap_or_default(),
-        governors: governors.map(|(governor, own)| compared(*governor, own, hardware)).collect(),
-    };
-    if let Some(page) = page {
-        let description =
-            probe::description(&Machine::read(&Root::live(), &Cpuid::instruction()), &begin);
-        page.write(&html::compared::render(&document, &description)?)?;
+
+    /// How far it got, if an interrupt ended it.
+    pub(crate) fn told_partial(&self) -> Option<String> {
+        let Self { runs, asked_runs, way, .. } = self;
+        self.partial.then(|| {
+            format!(
+                "PARTIAL: interrupted when {runs} of {asked_runs} runs of each {way} were complete."
+            )
+        })
     }
-    output::show(json, &document, &document.text())?;
-    Ok(output::end(&interrupt))
+
+    /// The first lines of its text, with `more` at the end of its sentence.
+    fn heading(&self, more: &str) -> String {
+        let Self { scenario, source, model, runs, way, .. } = self;
+        let mut text = format!(
+            "{scenario} ({source})\non a model of {model}, {runs} runs of each {way}{more}\n"
+        );
+        text.extend(self.told_partial().map(|told| told + "\n"));
+        text + "\n"
+    }
+}
+
+/// Where results go, and when it began.
+pub(crate) struct Outputs {
+    begin: jiff::Zoned,
+    json: Option<Output>,
+    page: Option<Output>,
+}
+
+impl Outputs {
+    /// Shows a comparison as was asked for.
+    fn show(
+        self,
+        document: &impl Serialize,
+        text: &str,
+        page: impl FnOnce(&MachineDescription) -> anyhow::Result<String>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<ExitCode> {
+        if let Some(output) = self.page {
+            let machine = Machine::read(&Root::live(), &Cpuid::instruction());
+            output.write(&page(&probe::description(&machine, &self.begin))?)?;
+        }
+        output::show(self.json, document, text)?;
+        Ok(output::end(interrupt))
+    }
 }
 
 /// For each way the results of seeds 1 to `runs`, in this order however many processors work on them; if it `stops` before, of those
@@ -163,119 +144,12 @@ fn repeat<Way: Sync, T: Send + Clone>(
     Ok(results)
 }
 
-fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compared {
-    let rate_of = |outcome: &Outcome, thread: usize, phase: usize| {
-        rate(&outcome.threads[thread].phases[phase])
-    };
-    let mut phases = Vec::new();
-    for (thread, of_thread) in own.iter().take(1).flat_map(|first| first.threads.iter().enumerate())
-    {
-        for (phase, of_phase) in of_thread.phases.iter().enumerate() {
-            let rates: Samples =
-                own.iter().filter_map(|outcome| rate_of(outcome, thread, phase)).collect();
-            let pairs = own.iter().zip(hardware);
-            let ratios: Samples = pairs
-                .filter_map(|(own, other)| {
-                    Some(rate_of(own, thread, phase)? / rate_of(other, thread, phase)?)
-                })
-                .collect();
-            phases.push(Phase {
-                thread: of_thread.name.clone(),
-                code: of_phase.code.clone(),
-                rate: Measured::new(&rates),
-                ratio: Measured::new(&ratios),
-            });
-        }
-    }
-    let ratios: Samples = own.iter().zip(hardware).map(|(own, other)| speed(own, other)).collect();
-    let energies: Samples = own.iter().filter_map(joules).collect();
-    let pairs = own.iter().zip(hardware);
-    let energy_ratios: Samples =
-        pairs.filter_map(|(own, other)| energy_for_the_same(own, other)).collect();
-    let latencies = latencies(own, hardware);
-    let mean = |of: fn(&dimmer_sim::Totals) -> u64| {
-        let sum: u64 = own.iter().flat_map(|outcome| &outcome.cores).map(of).sum();
-        sum as f64 / own.len().max(1) as f64
-    };
-    let (changes, interrupts) = (mean(|core| core.changes), mean(|core| core.interrupts));
-    let below_us = mean(|core| core.below) / 1e6;
-    let ratio = Measured::new(&ratios);
-    let (joules, energy_ratio) = (Measured::new(&energies), Measured::new(&energy_ratios));
-    Compared {
-        governor: governor.name(),
-        phases,
-        ratio,
-        joules,
-        energy_ratio,
-        latencies,
-        changes,
-        below_us,
-        interrupts,
-    }
-}
-
-/// Instructions per nanosecond; none if it did not run.
-fn rate(phase: &PhaseOutcome) -> Option<f64> {
-    let ns = phase.time as f64 / 1000.0;
-    (phase.instructions > 0.0).then(|| phase.instructions / ns)
-}
-
-/// The requests of each thread that serves any.
-fn latencies(own: &[Outcome], hardware: &[Outcome]) -> Vec<Latency> {
-    let p99 = |outcome: &Outcome, thread: usize| {
-        outcome.threads[thread].latencies.map(|latencies| latencies.p99 as f64 / 1e3)
-    };
-    let threads = own.first().map(|first| first.threads.as_slice()).unwrap_or_default();
-    let serving = threads.iter().enumerate().filter(|(_, thread)| thread.latencies.is_some());
-    let of = |(index, thread): (usize, &ThreadOutcome)| {
-        let own_p99: Samples = own.iter().filter_map(|outcome| p99(outcome, index)).collect();
-        let pairs = own.iter().zip(hardware);
-        let ratios: Samples =
-            pairs.filter_map(|(own, other)| Some(p99(own, index)? / p99(other, index)?)).collect();
-        let (p99_us, ratio) = (Measured::new(&own_p99), Measured::new(&ratios));
-        Latency { thread: thread.name.clone(), p99_us, ratio }
-    };
-    serving.map(of).collect()
-}
-
-/// What all threads have done, step by step.
-fn phases(outcome: &Outcome) -> impl Iterator<Item = &PhaseOutcome> {
-    outcome.threads.iter().flat_map(|thread| &thread.phases)
-}
-
-/// How much faster `own` did its work than `other` would have.
-fn speed(own: &Outcome, other: &Outcome) -> f64 {
-    let (mut took, mut would_take) = (0.0, 0.0);
-    for (own, other) in phases(own).zip(phases(other)) {
-        if let Some(rate) = rate(other) {
-            took += own.time as f64 / 1000.0;
-            would_take += own.instructions / rate;
-        }
-    }
-    would_take / took
-}
-
-/// Of all packages (J).
-fn joules(outcome: &Outcome) -> Option<f64> {
-    let energy = outcome.energy.as_ref().ok()?;
-    Some(energy.packages.iter().map(|package| package.joules).sum())
-}
-
-/// Why some run tells no energy.
-fn no_energy<'a>(mut outcomes: impl Iterator<Item = &'a Outcome>) -> Option<String> {
-    outcomes.find_map(|outcome| outcome.energy.as_ref().err().map(ToString::to_string))
-}
-
-/// What `own` took over what `other` would have taken for the same work: that of `other`, as many times over as `own` did its work.
-fn energy_for_the_same(own: &Outcome, other: &Outcome) -> Option<f64> {
-    let (mut done, mut took) = (0.0, 0.0);
-    for (own, other) in phases(own).zip(phases(other)) {
-        if let Some(rate) = rate(other) {
-            done += own.instructions / rate;
-            took += other.time as f64 / 1000.0;
-        }
-    }
-    Some(joules(own)? / (joules(other)? * (done / took)))
+/// A quantity over all runs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) median: f64,
+    pub(crate) ci95: (f64, f64),
+    pub(crate) p99: f64,
 }
 
 impl Measured {
@@ -300,117 +174,7 @@ impl Measured {
     }
 }
 
-impl Compared {
-    /// Whether this is what the others are compared with.
-    pub(crate) fn is_hardware(&self) -> bool {
-        self.governor == Governor::Hardware.name()
-    }
-
-    /// What is told of it: what the processor's own reaches, and of the others how much more or less that is.
-    fn own_or_ratio(&self, own: Option<String>, ratio: Option<Measured>) -> Option<String> {
-        if self.is_hardware() { own } else { ratio.map(|ratio| ratio.told()) }
-    }
-}
-
 /// A cell with a number in it.
 fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
-}
-
-impl Document {
-    /// How far it got, if an interrupt ended it.
-    pub(crate) fn told_partial(&self) -> Option<String> {
-        let Self { runs, asked_runs, .. } = self;
-        self.partial.then(|| {
-            format!(
-                "PARTIAL: interrupted when {runs} of {asked_runs} runs of each governor were complete."
-            )
-        })
-    }
-
-    /// Why there is no energy, if there is none, or what it leaves open.
-    pub(crate) fn told_lack(&self) -> Option<String> {
-        let lack = self.no_energy.as_ref().map(|lack| format!("No energy: {lack}."));
-        lack.or_else(|| sim::energy::told_unknown(&self.unknown_idle_states))
-    }
-
-    fn text(&self) -> String {
-        let mut text = format!(
-            "{} ({})\non a model of {}, {} runs of each governor\n",
-            self.scenario, self.source, self.model, self.runs
-        );
-        if let Some(told) = self.told_partial() {
-            text.push_str(&format!("{told}\n"));
-        }
-        text.push('\n');
-        let mut table = plain_table();
-        let numbered = self.governors.first().map(|first| first.phases.len()).unwrap_or(0);
-        let mut header = vec!["Thread".to_owned(), "code".to_owned()];
-        header.extend(self.governors.iter().map(|compared| compared.governor.to_owned()));
-        table.set_header(header);
-        for index in 0..numbered {
-            let first = &self.governors[0].phases[index];
-            let mut cells = vec![Cell::new(&first.thread), Cell::new(&first.code)];
-            for compared in &self.governors {
-                let Phase { rate, ratio, .. } = &compared.phases[index];
-                let own = rate.map(|rate| format!("{:.4} per ns", rate.median));
-                cells.push(right(
-                    compared.own_or_ratio(own, *ratio).unwrap_or("not run".to_owned()),
-                ));
-            }
-            table.add_row(cells);
-        }
-        let serving = self.governors.first().map(|first| first.latencies.len()).unwrap_or(0);
-        for index in 0..serving {
-            let thread = &self.governors[0].latencies[index].thread;
-            let mut cells = vec![Cell::new(thread), Cell::new("99 % of requests within")];
-            for compared in &self.governors {
-                let Latency { p99_us, ratio, .. } = &compared.latencies[index];
-                let own = p99_us.map(|p99| format!("{:.1} µs", p99.median));
-                cells.push(right(
-                    compared.own_or_ratio(own, *ratio).unwrap_or("none served".to_owned()),
-                ));
-            }
-            table.add_row(cells);
-        }
-        let mut all = vec![Cell::new("all of the work"), Cell::new("")];
-        let told = |compared: &Compared| {
-            compared.own_or_ratio(Some(String::new()), compared.ratio).unwrap_or_default()
-        };
-        all.extend(self.governors.iter().map(|compared| right(told(compared))));
-        table.add_row(all);
-        if self.no_energy.is_none() {
-            let mut energy = vec![Cell::new("energy for the same work"), Cell::new("")];
-            let told = |compared: &Compared| {
-                let own = compared.joules.map(|joules| joules.told_joules());
-                compared.own_or_ratio(own, compared.energy_ratio).unwrap_or_default()
-            };
-            energy.extend(self.governors.iter().map(|compared| right(told(compared))));
-            table.add_row(energy);
-        }
-        let mut changes = vec![Cell::new("changes of level a run"), Cell::new("")];
-        let numbers = self.governors.iter().map(|compared| format!("{:.1}", compared.changes));
-        changes.extend(numbers.map(right));
-        table.add_row(changes);
-        if self.governors.iter().any(|compared| compared.below_us > 0.0) {
-            let mut below = vec![Cell::new("below its level a run"), Cell::new("")];
-            let numbers =
-                self.governors.iter().map(|compared| format!("{:.1} µs", compared.below_us));
-            below.extend(numbers.map(right));
-            table.add_row(below);
-        }
-        let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-        text.push_str(&styled(table, width, output::colour()));
-        text.push_str("\nInstructions per nanosecond under hardware, and how much more or less under the others: median and 95 % interval.\n");
-        if self.governors.iter().any(|compared| compared.below_us > 0.0) {
-            text.push_str("Below its level: code ran faster than it may, as the governor had not seen it, or was not told; a processor might not be stable then.\n");
-        }
-        if let Some(told) = self.told_lack() {
-            text.push_str(&format!("{told}\n"));
-        }
-        if self.is_reduction_assumed {
-            text.push_str("The model does not say what is left of its levels where the firmware reduces them for governors in software; 100 MHz off L0 are assumed.\n");
-        }
-        text
-    }
 }

@@ -7,36 +7,26 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use comfy_table::{Cell, CellAlignment};
-use dimmer_host::cpuid::Cpuid;
+use comfy_table::Cell;
 use dimmer_host::interrupt::Interrupt;
-use dimmer_host::machine::Machine;
-use dimmer_host::root::Root;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Outcome, Scenario, ThreadOutcome};
 use dimmer_sim::{Course, Governor, Mechanism};
 use serde::Serialize;
 
-use super::{Measured, repeat};
-use crate::output::{self, Output};
-use crate::report::html;
+use super::{Measured, Outputs, Study, repeat, right};
+use crate::output;
 use crate::report::number::{SPACE, five_digits, grouped};
 use crate::report::table::{plain_table, styled};
-use crate::{args, bad_input, probe, sim};
+use crate::report::{MachineDescription, html};
+use crate::{args, bad_input, sim};
 
 /// The comparison; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document {
-    schema: &'static str,
-    pub(crate) scenario: String,
-    pub(crate) source: String,
-    pub(crate) model: String,
-    /// Whether an interrupt ended it before all runs were complete.
-    partial: bool,
-    /// Of each mechanism: those that are complete, and those that were asked for.
-    pub(crate) runs: u64,
-    asked_runs: u64,
+    #[serde(flatten)]
+    pub(crate) study: Study,
     /// What handing a region over and back takes.
     hand_over_ns: f64,
     pub(crate) mechanisms: Vec<Compared>,
@@ -68,13 +58,6 @@ pub(crate) struct Program {
     p99_us: Option<Measured>,
 }
 
-/// Where results go, and when it began.
-pub(crate) struct Outputs {
-    pub(crate) begin: jiff::Zoned,
-    pub(crate) json: Option<Output>,
-    pub(crate) page: Option<Output>,
-}
-
 /// A run: what was done, and what was decided.
 type Run = (Outcome, Course);
 
@@ -99,27 +82,15 @@ pub(crate) fn run(
     });
     let results = results.map_err(bad_input)?;
     let none = results.first().map(Vec::as_slice).unwrap_or_default();
-    let runs = u64::try_from(none.len()).unwrap_or(u64::MAX);
+    let asked = ("mechanism", arguments.repeat);
     let each = mechanisms.iter().zip(&results);
     let document = Document {
-        schema: "dimmer/compare-mechanisms/1",
-        scenario: scenario.name.clone(),
-        source: scenario.source.clone(),
-        model: model.identity.name.clone(),
-        partial: runs < arguments.repeat,
-        runs,
-        asked_runs: arguments.repeat,
+        study: Study::new("dimmer/compare-mechanisms/1", scenario, model, asked, none.len()),
         hand_over_ns: moving.map_or(0.0, |offload| 2.0 * offload.hand_over_ns),
         mechanisms: each.map(|(mechanism, own)| compared(*mechanism, own, none)).collect(),
     };
-    let Outputs { begin, json, page } = outputs;
-    if let Some(page) = page {
-        let description =
-            probe::description(&Machine::read(&Root::live(), &Cpuid::instruction()), &begin);
-        page.write(&html::moved::render(&document, &description)?)?;
-    }
-    output::show(json, &document, &document.text())?;
-    Ok(output::end(&interrupt))
+    let page = |machine: &MachineDescription| html::moved::render(&document, machine);
+    outputs.show(&document, &document.text(), page, &interrupt)
 }
 
 /// What a program has done in a run.
@@ -206,40 +177,20 @@ impl Compared {
 }
 
 impl Document {
-    /// How far it got, if an interrupt ended it.
-    pub(crate) fn told_partial(&self) -> Option<String> {
-        let Self { runs, asked_runs, .. } = self;
-        self.partial.then(|| {
-            format!(
-                "PARTIAL: interrupted when {runs} of {asked_runs} runs of each mechanism were complete."
-            )
-        })
-    }
-
     /// What a hand-over takes, in words.
     pub(crate) fn told_hand_over(&self) -> String {
         format!("{:.2} µs", self.hand_over_ns / 1e3)
     }
 
     fn text(&self) -> String {
-        let mut text = format!(
-            "{} ({})\non a model of {}, {} runs of each mechanism; handing a region over and back takes {}\n",
-            self.scenario,
-            self.source,
-            self.model,
-            self.runs,
-            self.told_hand_over()
-        );
-        if let Some(told) = self.told_partial() {
-            text.push_str(&format!("{told}\n"));
-        }
-        text.push('\n');
+        let hand_over = self.told_hand_over();
+        let mut text =
+            self.study.heading(&format!("; handing a region over and back takes {hand_over}"));
         let mut table = plain_table();
         let mut header = vec!["Program".to_owned(), String::new()];
         header.extend(self.mechanisms.iter().map(|compared| compared.mechanism.to_owned()));
         table.set_header(header);
         let mut row = |head: [&str; 2], cell: &dyn Fn(&Compared) -> String| {
-            let right = |text| Cell::new(text).set_alignment(CellAlignment::Right);
             let cells = self.mechanisms.iter().map(|compared| right(cell(compared)));
             table.add_row(head.map(Cell::new).into_iter().chain(cells));
         };

@@ -6,7 +6,8 @@ use maud::html;
 use super::finding::figure;
 use super::page;
 use super::plot::{self, DrawError, Figure, Way};
-use crate::compare::{Compared, Document, Measured};
+use crate::compare::Measured;
+use crate::compare::governors::{Compared, Document};
 use crate::report::MachineDescription;
 use crate::report::number::length;
 
@@ -17,10 +18,13 @@ use crate::report::number::length;
 pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyhow::Result<String> {
     let figures = figures(document).context("cannot draw the comparison")?;
     let mut facts = vec![
-        ("Scenario", document.scenario.clone()),
-        ("Recreates", document.source.clone()),
-        ("Processor", format!("a model of {}", document.model)),
-        ("Runs of each governor", length(usize::try_from(document.runs).unwrap_or(usize::MAX))),
+        ("Scenario", document.study.scenario.clone()),
+        ("Recreates", document.study.source.clone()),
+        ("Processor", format!("a model of {}", document.study.model)),
+        (
+            "Runs of each governor",
+            length(usize::try_from(document.study.runs).unwrap_or(usize::MAX)),
+        ),
     ];
     let hardware = document.governors.iter().find(|governor| governor.is_hardware());
     if let Some(joules) = hardware.and_then(|hardware| hardware.joules) {
@@ -37,20 +41,20 @@ pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyho
             div.figures { @for one in &figures { (figure(one)) } }
         }
     };
-    let mut sentences: Vec<String> = document.told_partial().into_iter().collect();
+    let mut sentences: Vec<String> = document.study.told_partial().into_iter().collect();
     sentences.push(
         "`hardware` is what the processor does by itself, `avxfreq` does the same in the kernel, with a timer that leaves bursts \
          shorter than its period at the first level; `user` is told by the program, `oracle` knows what will run, `predictive` learns it."
             .to_owned(),
     );
     sentences.extend(document.told_lack());
-    let about = ("Dimmer compare", document.scenario.as_str());
+    let about = ("Dimmer compare", document.study.scenario.as_str());
     Ok(page(about, &title(document), &sentences, &main, machine).into_string())
 }
 
 /// The best governor in one sentence.
 fn title(document: &Document) -> String {
-    if document.runs == 0 {
+    if document.study.runs == 0 {
         return "Nothing was complete yet.".to_owned();
     }
     let others = document.governors.iter().filter(|governor| !governor.is_hardware());

@@ -18,11 +18,14 @@ use crate::report::number::length;
 pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyhow::Result<String> {
     let figures = figures(document).context("cannot draw the comparison")?;
     let facts = [
-        ("Scenario", document.scenario.clone()),
-        ("Recreates", document.source.clone()),
-        ("Processor", format!("a model of {}", document.model)),
+        ("Scenario", document.study.scenario.clone()),
+        ("Recreates", document.study.source.clone()),
+        ("Processor", format!("a model of {}", document.study.model)),
         ("Handing a region over and back", document.told_hand_over()),
-        ("Runs of each mechanism", length(usize::try_from(document.runs).unwrap_or(usize::MAX))),
+        (
+            "Runs of each mechanism",
+            length(usize::try_from(document.study.runs).unwrap_or(usize::MAX)),
+        ),
     ];
     let percent = |of: Option<Measured>| of.map(|of| format!("{:.1} %", 100.0 * of.median));
     let number = |of: Option<Measured>| of.map(|of| format!("{:.2}", of.median));
@@ -52,19 +55,19 @@ pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyho
             }
         }
     };
-    let mut sentences: Vec<String> = document.told_partial().into_iter().collect();
+    let mut sentences: Vec<String> = document.study.told_partial().into_iter().collect();
     sentences.push(
         "`none` leaves marked regions where they are, `offload-paper` is the policy server of paper 001, `offload` tries each program's regions \
          with and without, and `offload-always` moves all of them."
             .to_owned(),
     );
-    let about = ("Dimmer compare", document.scenario.as_str());
+    let about = ("Dimmer compare", document.study.scenario.as_str());
     Ok(page(about, &title(document), &sentences, &main, machine).into_string())
 }
 
 /// The best mechanism in one sentence.
 fn title(document: &Document) -> String {
-    if document.runs == 0 {
+    if document.study.runs == 0 {
         return "Nothing was complete yet.".to_owned();
     }
     let others = document.mechanisms.iter().filter(|one| !one.is_none());

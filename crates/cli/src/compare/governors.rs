@@ -1,0 +1,320 @@
+//! `dimmer compare --governors`: who governs licence levels, side by side.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use comfy_table::Cell;
+use dimmer_host::interrupt::Interrupt;
+use dimmer_probe::stats::Samples;
+use dimmer_processor::model::Model;
+use dimmer_sim::Governor;
+use dimmer_sim::scenario::{Outcome, PhaseOutcome, Scenario, ThreadOutcome};
+use serde::Serialize;
+
+use super::{Measured, Outputs, Study, repeat, right};
+use crate::output;
+use crate::report::table::{plain_table, styled};
+use crate::report::{MachineDescription, html};
+use crate::{args, bad_input, sim};
+
+/// The comparison; `docs/sim-json.md` describes every key.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document {
+    #[serde(flatten)]
+    pub(crate) study: Study,
+    /// Whether what is left of the processor's own levels under governors in software is not known but assumed.
+    pub(crate) is_reduction_assumed: bool,
+    /// Why no energy is told, if none is.
+    pub(crate) no_energy: Option<String>,
+    /// Idle states whose power is not known, so that idle cores count as waiting.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unknown_idle_states: Vec<String>,
+    pub(crate) governors: Vec<Compared>,
+}
+
+/// A governor.
+#[derive(Debug, Serialize)]
+pub(crate) struct Compared {
+    pub(crate) governor: &'static str,
+    pub(crate) phases: Vec<Phase>,
+    /// How much faster the same work is done than under `hardware`: the time that its phases would take there over the time that
+    /// they take, run by run.
+    pub(crate) ratio: Option<Measured>,
+    /// Of all packages (J); none where that is not known.
+    pub(crate) joules: Option<Measured>,
+    /// Energy for the same work over that under `hardware`, run by run.
+    pub(crate) energy_ratio: Option<Measured>,
+    pub(crate) latencies: Vec<Latency>,
+    /// Changes of level a run, of all cores.
+    pub(crate) changes: f64,
+    /// Time below the level that code asks for, a run (µs).
+    pub(crate) below_us: f64,
+    /// Interrupts and calls a run.
+    pub(crate) interrupts: f64,
+}
+
+/// What a step of a thread reaches.
+#[derive(Debug, Serialize)]
+pub(crate) struct Phase {
+    pub(crate) thread: String,
+    pub(crate) code: String,
+    /// Instructions per nanosecond; none if it never ran.
+    pub(crate) rate: Option<Measured>,
+    /// Its rate over that under `hardware`, run by run.
+    pub(crate) ratio: Option<Measured>,
+}
+
+/// How long a thread's requests take.
+#[derive(Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) thread: String,
+    pub(crate) p99_us: Option<Measured>,
+    pub(crate) ratio: Option<Measured>,
+}
+
+pub(crate) fn run(
+    arguments: &args::Compare,
+    scenario: &Scenario,
+    model: &Model,
+    outputs: Outputs,
+) -> anyhow::Result<ExitCode> {
+    let chosen: Vec<Governor> = arguments.governors.iter().copied().map(sim::governor).collect();
+    let is_chosen = |governor: &Governor| {
+        *governor == Governor::Hardware || chosen.is_empty() || chosen.contains(governor)
+    };
+    let governors: Vec<Governor> = Governor::ALL.into_iter().filter(is_chosen).collect();
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let stops = || interrupt.is_set();
+    let results = repeat(&governors, arguments.repeat, &stops, |governor, seed| {
+        let (outcome, ()) = scenario.run(model, *governor, seed, (), &stops)?;
+        Ok((!outcome.is_partial).then_some(outcome))
+    });
+    let results = results.map_err(bad_input)?;
+    let hardware = results.first().map(Vec::as_slice).unwrap_or_default();
+    let asked = ("governor", arguments.repeat);
+    let document = Document {
+        study: Study::new("dimmer/compare/1", scenario, model, asked, hardware.len()),
+        is_reduction_assumed: model.levels.iter().skip(1).any(|level| level.reduced_mhz.is_none()),
+        no_energy: no_energy(results.iter().flatten()),
+        unknown_idle_states: results
+            .iter()
+            .flatten()
+            .find_map(|outcome| Some(outcome.energy.as_ref().ok()?.unknown_states.clone()))
+            .unwrap_or_default(),
+        governors: governors
+            .iter()
+            .zip(&results)
+            .map(|(governor, own)| compared(*governor, own, hardware))
+            .collect(),
+    };
+    let page = |machine: &MachineDescription| html::compared::render(&document, machine);
+    outputs.show(&document, &document.text(), page, &interrupt)
+}
+
+fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compared {
+    let rate_of = |outcome: &Outcome, thread: usize, phase: usize| {
+        rate(&outcome.threads[thread].phases[phase])
+    };
+    let mut phases = Vec::new();
+    for (thread, of_thread) in own.iter().take(1).flat_map(|first| first.threads.iter().enumerate())
+    {
+        for (phase, of_phase) in of_thread.phases.iter().enumerate() {
+            let rates: Samples =
+                own.iter().filter_map(|outcome| rate_of(outcome, thread, phase)).collect();
+            let pairs = own.iter().zip(hardware);
+            let ratios: Samples = pairs
+                .filter_map(|(own, other)| {
+                    Some(rate_of(own, thread, phase)? / rate_of(other, thread, phase)?)
+                })
+                .collect();
+            phases.push(Phase {
+                thread: of_thread.name.clone(),
+                code: of_phase.code.clone(),
+                rate: Measured::new(&rates),
+                ratio: Measured::new(&ratios),
+            });
+        }
+    }
+    let ratios: Samples = own.iter().zip(hardware).map(|(own, other)| speed(own, other)).collect();
+    let energies: Samples = own.iter().filter_map(joules).collect();
+    let pairs = own.iter().zip(hardware);
+    let energy_ratios: Samples =
+        pairs.filter_map(|(own, other)| energy_for_the_same(own, other)).collect();
+    let latencies = latencies(own, hardware);
+    let mean = |of: fn(&dimmer_sim::Totals) -> u64| {
+        let sum: u64 = own.iter().flat_map(|outcome| &outcome.cores).map(of).sum();
+        sum as f64 / own.len().max(1) as f64
+    };
+    let (changes, interrupts) = (mean(|core| core.changes), mean(|core| core.interrupts));
+    let below_us = mean(|core| core.below) / 1e6;
+    let ratio = Measured::new(&ratios);
+    let (joules, energy_ratio) = (Measured::new(&energies), Measured::new(&energy_ratios));
+    Compared {
+        governor: governor.name(),
+        phases,
+        ratio,
+        joules,
+        energy_ratio,
+        latencies,
+        changes,
+        below_us,
+        interrupts,
+    }
+}
+
+/// Instructions per nanosecond; none if it did not run.
+fn rate(phase: &PhaseOutcome) -> Option<f64> {
+    let ns = phase.time as f64 / 1000.0;
+    (phase.instructions > 0.0).then(|| phase.instructions / ns)
+}
+
+/// The requests of each thread that serves any.
+fn latencies(own: &[Outcome], hardware: &[Outcome]) -> Vec<Latency> {
+    let p99 = |outcome: &Outcome, thread: usize| {
+        outcome.threads[thread].latencies.map(|latencies| latencies.p99 as f64 / 1e3)
+    };
+    let threads = own.first().map(|first| first.threads.as_slice()).unwrap_or_default();
+    let serving = threads.iter().enumerate().filter(|(_, thread)| thread.latencies.is_some());
+    let of = |(index, thread): (usize, &ThreadOutcome)| {
+        let own_p99: Samples = own.iter().filter_map(|outcome| p99(outcome, index)).collect();
+        let pairs = own.iter().zip(hardware);
+        let ratios: Samples =
+            pairs.filter_map(|(own, other)| Some(p99(own, index)? / p99(other, index)?)).collect();
+        let (p99_us, ratio) = (Measured::new(&own_p99), Measured::new(&ratios));
+        Latency { thread: thread.name.clone(), p99_us, ratio }
+    };
+    serving.map(of).collect()
+}
+
+/// What all threads have done, step by step.
+fn phases(outcome: &Outcome) -> impl Iterator<Item = &PhaseOutcome> {
+    outcome.threads.iter().flat_map(|thread| &thread.phases)
+}
+
+/// How much faster `own` did its work than `other` would have.
+fn speed(own: &Outcome, other: &Outcome) -> f64 {
+    let (mut took, mut would_take) = (0.0, 0.0);
+    for (own, other) in phases(own).zip(phases(other)) {
+        if let Some(rate) = rate(other) {
+            took += own.time as f64 / 1000.0;
+            would_take += own.instructions / rate;
+        }
+    }
+    would_take / took
+}
+
+/// Of all packages (J).
+fn joules(outcome: &Outcome) -> Option<f64> {
+    let energy = outcome.energy.as_ref().ok()?;
+    Some(energy.packages.iter().map(|package| package.joules).sum())
+}
+
+/// Why some run tells no energy.
+fn no_energy<'a>(mut outcomes: impl Iterator<Item = &'a Outcome>) -> Option<String> {
+    outcomes.find_map(|outcome| outcome.energy.as_ref().err().map(ToString::to_string))
+}
+
+/// What `own` took over what `other` would have taken for the same work: that of `other`, as many times over as `own` did its work.
+fn energy_for_the_same(own: &Outcome, other: &Outcome) -> Option<f64> {
+    let (mut done, mut took) = (0.0, 0.0);
+    for (own, other) in phases(own).zip(phases(other)) {
+        if let Some(rate) = rate(other) {
+            done += own.instructions / rate;
+            took += other.time as f64 / 1000.0;
+        }
+    }
+    Some(joules(own)? / (joules(other)? * (done / took)))
+}
+
+impl Compared {
+    /// Whether this is what the others are compared with.
+    pub(crate) fn is_hardware(&self) -> bool {
+        self.governor == Governor::Hardware.name()
+    }
+
+    /// What is told of it: what the processor's own reaches, and of the others how much more or less that is.
+    fn own_or_ratio(&self, own: Option<String>, ratio: Option<Measured>) -> Option<String> {
+        if self.is_hardware() { own } else { ratio.map(|ratio| ratio.told()) }
+    }
+}
+
+impl Document {
+    /// Why there is no energy, if there is none, or what it leaves open.
+    pub(crate) fn told_lack(&self) -> Option<String> {
+        let lack = self.no_energy.as_ref().map(|lack| format!("No energy: {lack}."));
+        lack.or_else(|| sim::energy::told_unknown(&self.unknown_idle_states))
+    }
+
+    fn text(&self) -> String {
+        let mut text = self.study.heading("");
+        let mut table = plain_table();
+        let numbered = self.governors.first().map(|first| first.phases.len()).unwrap_or(0);
+        let mut header = vec!["Thread".to_owned(), "code".to_owned()];
+        header.extend(self.governors.iter().map(|compared| compared.governor.to_owned()));
+        table.set_header(header);
+        for index in 0..numbered {
+            let first = &self.governors[0].phases[index];
+            let mut cells = vec![Cell::new(&first.thread), Cell::new(&first.code)];
+            for compared in &self.governors {
+                let Phase { rate, ratio, .. } = &compared.phases[index];
+                let own = rate.map(|rate| format!("{:.4} per ns", rate.median));
+                cells.push(right(
+                    compared.own_or_ratio(own, *ratio).unwrap_or("not run".to_owned()),
+                ));
+            }
+            table.add_row(cells);
+        }
+        let serving = self.governors.first().map(|first| first.latencies.len()).unwrap_or(0);
+        for index in 0..serving {
+            let thread = &self.governors[0].latencies[index].thread;
+            let mut cells = vec![Cell::new(thread), Cell::new("99 % of requests within")];
+            for compared in &self.governors {
+                let Latency { p99_us, ratio, .. } = &compared.latencies[index];
+                let own = p99_us.map(|p99| format!("{:.1} µs", p99.median));
+                cells.push(right(
+                    compared.own_or_ratio(own, *ratio).unwrap_or("none served".to_owned()),
+                ));
+            }
+            table.add_row(cells);
+        }
+        let mut all = vec![Cell::new("all of the work"), Cell::new("")];
+        let told = |compared: &Compared| {
+            compared.own_or_ratio(Some(String::new()), compared.ratio).unwrap_or_default()
+        };
+        all.extend(self.governors.iter().map(|compared| right(told(compared))));
+        table.add_row(all);
+        if self.no_energy.is_none() {
+            let mut energy = vec![Cell::new("energy for the same work"), Cell::new("")];
+            let told = |compared: &Compared| {
+                let own = compared.joules.map(|joules| joules.told_joules());
+                compared.own_or_ratio(own, compared.energy_ratio).unwrap_or_default()
+            };
+            energy.extend(self.governors.iter().map(|compared| right(told(compared))));
+            table.add_row(energy);
+        }
+        let mut changes = vec![Cell::new("changes of level a run"), Cell::new("")];
+        let numbers = self.governors.iter().map(|compared| format!("{:.1}", compared.changes));
+        changes.extend(numbers.map(right));
+        table.add_row(changes);
+        if self.governors.iter().any(|compared| compared.below_us > 0.0) {
+            let mut below = vec![Cell::new("below its level a run"), Cell::new("")];
+            let numbers =
+                self.governors.iter().map(|compared| format!("{:.1} µs", compared.below_us));
+            below.extend(numbers.map(right));
+            table.add_row(below);
+        }
+        let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
+        text.push_str(&styled(table, width, output::colour()));
+        text.push_str("\nInstructions per nanosecond under hardware, and how much more or less under the others: median and 95 % interval.\n");
+        if self.governors.iter().any(|compared| compared.below_us > 0.0) {
+            text.push_str("Below its level: code ran faster than it may, as the governor had not seen it, or was not told; a processor might not be stable then.\n");
+        }
+        if let Some(told) = self.told_lack() {
+            text.push_str(&format!("{told}\n"));
+        }
+        if self.is_reduction_assumed {
+            text.push_str("The model does not say what is left of its levels where the firmware reduces them for governors in software; 100 MHz off L0 are assumed.\n");
+        }
+        text
+    }
+}
