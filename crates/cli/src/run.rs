@@ -1,6 +1,7 @@
 //! `dimmer run`: runs a program that nobody changed, so that its wide-vector code costs less.
 
 mod borrow;
+mod dedicate;
 mod leaves;
 mod narrow;
 mod outermost;
@@ -19,7 +20,12 @@ use crate::{bad_input, launch};
 
 pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let has = |mechanism| arguments.mechanism.contains(&mechanism);
-    let is_set = [!arguments.hook.is_empty(), arguments.cores.is_some(), arguments.model.is_some()];
+    let is_set = [
+        !arguments.hook.is_empty(),
+        arguments.cores.is_some(),
+        arguments.dedicate,
+        arguments.model.is_some(),
+    ];
     let is_served = has(Mechanism::Auto);
     let how = How {
         borrows: has(Mechanism::Borrow) || is_served,
@@ -29,7 +35,7 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let moves = how.borrows || how.offloads;
     if is_set.contains(&true) && !moves {
         return Err(bad_input(
-            "--hook, --cores and --model are for --mechanism borrow, offload and auto",
+            "--hook, --cores, --dedicate and --model are for --mechanism borrow, offload and auto",
         ));
     }
     let program = launch::Program::find(&arguments.command)?;
@@ -44,9 +50,15 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
         .transpose()?
         .flatten();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
+    let cpus = borrowing.as_ref().map(borrow::Borrowing::cpus).filter(|_| arguments.dedicate);
+    let dedication =
+        cpus.map(|cpus| dedicate::Dedication::begin(root, cpus, &mut command)).transpose()?;
     let mut child = program.spawn(&mut command)?;
     let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);
     let status = launch::follow(&mut child, None, &interrupt, look)?;
+    if let Some(dedication) = dedication {
+        dedication.end()?;
+    }
     if let Some(borrowing) = borrowing {
         eprint!("{}", borrowing.finish()?);
     }

@@ -1,8 +1,10 @@
 //! `dimmer run --mechanism borrow`: programs whose calls are moved to another core do what they do without.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use dimmer_hook::{Ledger, PlannedEntry};
 use dimmer_host::affinity;
@@ -11,8 +13,32 @@ use dimmer_processor::class::InstructionClass;
 use crate::victims::{self, Victims};
 use crate::{command, dimmer, stderr, stdout};
 
+/// The hardware thread that calls are moved to, as long as this lives.
+pub(crate) struct Cpu {
+    name: String,
+    // Dropped with it.
+    _shared: RwLockReadGuard<'static, ()>,
+}
+
+impl Deref for Cpu {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Tests share hardware threads, but for the one that dedicates some.
+pub(crate) static SHARED: RwLock<()> = RwLock::new(());
+
 /// The hardware thread to move calls to; `None`, and a word about it, where they cannot be moved.
-pub(crate) fn away() -> Option<String> {
+pub(crate) fn away() -> Option<Cpu> {
+    let name = last_cpu()?;
+    Some(Cpu { name, _shared: SHARED.read().unwrap_or_else(PoisonError::into_inner) })
+}
+
+/// As [`away`], without a word to the others.
+pub(crate) fn last_cpu() -> Option<String> {
     let allowed = affinity::allowed().unwrap();
     if let Err(why) = dimmer_runtime::check_travel() {
         println!("SKIPPED: {why}");
@@ -104,7 +130,8 @@ fn what_becomes_of_named_functions_is_told() {
     let told = stderr(&output);
     assert!(
         told.contains(&format!(
-            "calls of 2 functions may move to cpu {cpu}; there and back takes "
+            "calls of 2 functions may move to cpu {}; there and back takes ",
+            &*cpu
         )),
         "{told}"
     );
@@ -163,8 +190,7 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
         &["run", "--mechanism", "narrow", "--hook", "many", "--", "true"],
     );
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stderr(&output)
-            .contains("--hook, --cores and --model are for --mechanism borrow, offload and auto")
-    );
+    assert!(stderr(&output).contains(
+        "--hook, --cores, --dedicate and --model are for --mechanism borrow, offload and auto"
+    ));
 }
