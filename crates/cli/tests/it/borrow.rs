@@ -88,6 +88,7 @@ fn programs_do_the_same_with_every_call_moved() {
         "forks",
         "inner",
         "jumps",
+        "mutexes",
         "signals",
         "exceptions",
         "loads",
@@ -101,6 +102,7 @@ fn programs_do_the_same_with_every_call_moved() {
         ("forks", 100),
         ("inner", 5000),
         ("jumps", 2000),
+        ("mutexes", 500),
         ("signals", 100),
         ("exceptions", 1000),
     ] {
@@ -144,6 +146,27 @@ fn what_becomes_of_named_functions_is_told() {
     assert_eq!(output.status.code(), Some(7));
     let told = stderr(&output);
     assert!(told.contains("Borrow: 0 of 100 calls were moved."), "{told}");
+}
+
+#[test]
+fn under_valgrind_nothing_is_hooked_and_the_report_says_so() {
+    let Some(cpu) = away() else { return };
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no valgrind");
+        return;
+    }
+    let Some(victims) = Victims::compile(&["calls"]) else { return };
+    let program = victims.path("calls");
+    let plain = Command::new(&program).output().unwrap();
+    let scan = dimmer_scan::scan(&std::fs::read(&program).unwrap()).unwrap();
+    let is_many = |function: &&dimmer_scan::Function| function.name.as_deref() == Some("many");
+    let many = scan.functions.iter().find(is_many).unwrap().addresses.start;
+    let hook = format!("{program}:{many:#x}");
+    let arguments = ["--hook", &hook, "--cores", &cpu, "--", "valgrind", "--quiet", &program];
+    let output = borrow(&victims, &arguments);
+    assert_eq!((stdout(&output), output.status.code()), (stdout(&plain), plain.status.code()));
+    let told = stderr(&output);
+    assert!(told.contains("calls: is not hooked: Valgrind runs the process"), "{told}");
 }
 
 #[test]

@@ -26,7 +26,8 @@ impl Apart {
     /// `None`, and a word about it, where there can be none.
     fn new() -> Option<Self> {
         let above = Path::new(CPUSETS);
-        let group = above.join(format!("dimmer-test.{}", std::process::id()));
+        let name = format!("dimmer-test.{}", std::process::id());
+        let group = above.join(&name);
         let make = || {
             fs::create_dir(&group)?;
             for name in ["cpuset.cpus", "cpuset.mems", "cpuset.cpu_exclusive"] {
@@ -35,7 +36,14 @@ impl Apart {
             within(&group, Command::new("sleep").arg("600")).spawn()
         };
         match make() {
-            Ok(bystander) => Some(Self { group, bystander }),
+            Ok(bystander) => {
+                let apart = Self { group, bystander };
+                // The shell takes its time.
+                while !Path::new(&apart.bystander().0).ends_with(&name) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Some(apart)
+            }
             Err(why) => {
                 println!("SKIPPED: there can be no cpuset {}: {why}", group.display());
                 let _ = fs::remove_dir(&group);
@@ -57,7 +65,13 @@ impl Apart {
             let found = text.lines().find_map(|line| Some(line.split_once(begin)?.1.to_owned()));
             found.unwrap_or_default()
         };
-        (of("cgroup", "cpuset:"), of("status", "Cpus_allowed_list:\t"))
+        // Between two files it may have been moved.
+        loop {
+            let (group, cpus) = (of("cgroup", "cpuset:"), of("status", "Cpus_allowed_list:\t"));
+            if of("cgroup", "cpuset:") == group {
+                return (group, cpus);
+            }
+        }
     }
 }
 
