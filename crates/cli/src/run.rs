@@ -2,6 +2,7 @@
 
 mod account;
 mod borrow;
+mod dedicate;
 mod leaves;
 mod narrow;
 mod outermost;
@@ -25,6 +26,7 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let is_set = [
         !arguments.hook.is_empty(),
         arguments.cores.is_some(),
+        arguments.dedicate,
         arguments.model.is_some(),
         arguments.json.is_some(),
     ];
@@ -37,7 +39,7 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let moves = how.borrows || how.offloads;
     if is_set.contains(&true) && !moves {
         return Err(bad_input(
-            "--hook, --cores, --model and --json are for --mechanism borrow, offload and auto",
+            "--hook, --cores, --dedicate, --model and --json are for --mechanism borrow, offload and auto",
         ));
     }
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
@@ -53,9 +55,15 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
         .transpose()?
         .flatten();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
+    let cpus = borrowing.as_ref().map(borrow::Borrowing::cpus).filter(|_| arguments.dedicate);
+    let dedication =
+        cpus.map(|cpus| dedicate::Dedication::begin(root, cpus, &mut command)).transpose()?;
     let mut child = program.spawn(&mut command)?;
     let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);
     let status = launch::follow(&mut child, None, &interrupt, look)?;
+    if let Some(dedication) = dedication {
+        dedication.end()?;
+    }
     let account = borrowing.map(borrow::Borrowing::finish).transpose()?;
     if let Some(account) = &account {
         eprint!("{}", account.text());

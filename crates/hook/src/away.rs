@@ -13,7 +13,6 @@
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::arch::{asm, global_asm};
-use std::ffi::c_int;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -431,18 +430,4 @@ fn is_away() -> bool {
     is_away != 0
 }
 
-/// What the unwinder calls for a moved call's frame. It looks for handlers first, and then leaves frame after frame.
-extern "C" fn personality(
-    _version: c_int,
-    actions: c_int,
-    _class: u64,
-    _exception: *mut (),
-    _context: *mut (),
-) -> c_int {
-    const LEAVES: c_int = 2;
-    const CONTINUE: c_int = 8;
-    if actions & LEAVES != 0 {
-        come_home();
-    }
-    CONTINUE
-}
+rows::personality!(come_home);

@@ -62,6 +62,9 @@ pub enum HookError {
     /// The ledger has no room.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// Somebody has said that nothing is to be hooked.
+    #[error("is not hooked: {0}")]
+    Refused(&'static str),
 }
 
 /// Hooks of this process. There is one at most, and it stays for ever: functions cannot be unhooked,
@@ -74,6 +77,8 @@ pub struct Hooks {
     plans: Option<PathBuf>,
     /// Whether calls can be moved, and if so, whether they are before anything is decided.
     moves: Option<bool>,
+    /// Why nothing is to be hooked, if so.
+    refused: Option<&'static str>,
 }
 
 impl Hooks {
@@ -86,7 +91,7 @@ impl Hooks {
         plans: Option<PathBuf>,
     ) -> Self {
         swap::set_ledger(ledger.memory());
-        Self { ledger: ManuallyDrop::new(ledger), classes, plans, moves: None }
+        Self { ledger: ManuallyDrop::new(ledger), classes, plans, moves: None, refused: None }
     }
 
     /// Makes calls of functions that are hooked from now on be moved by `mover`, where [`Ledger::decide`] says so; `all` is what holds
@@ -98,6 +103,11 @@ impl Hooks {
         away::prepare(mover)?;
         self.moves = Some(all);
         Ok(())
+    }
+
+    /// Has nothing be hooked from now on; what would have been is noted in the ledger with the reason.
+    pub fn refuse(&mut self, why: &'static str) {
+        self.refused = Some(why);
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {
@@ -169,6 +179,9 @@ impl Hooks {
         entries: &[(PlannedEntry, &[u8])],
     ) -> Result<usize, HookError> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(0) };
+        if let Some(why) = self.refused {
+            return Err(HookError::Refused(why));
+        }
         let code = base + first.0.address..base + last.0.address;
         let memory = |what| move |source| HookError::Memory { what, source };
         // The addresses of the code for timed calls and for moved ones of both kinds come first, then what is rarely executed, then stubs.

@@ -10,7 +10,6 @@
 //! ([`Mover::unwind_lent`]), and who jumps by a call of the runtime's own.
 
 use std::arch::{asm, global_asm};
-use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -20,6 +19,7 @@ use dimmer_scan::{Leaf, Width};
 use crate::away::Mover;
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
 use crate::registers;
+use crate::rows;
 use crate::swap::{AWAY, COUNTED_AT, STAYS, Site};
 
 /// What of a [`Leaf`] the code below needs, beside a function's place.
@@ -466,21 +466,12 @@ unsafe fn keys() -> u32 {
     keys
 }
 
-/// What the unwinder calls for the frame of a call that is lent. It looks for handlers first, and then leaves frame after frame.
-extern "C" fn personality(
-    _version: c_int,
-    actions: c_int,
-    _class: u64,
-    _exception: *mut (),
-    _context: *mut (),
-) -> c_int {
-    const LEAVES: c_int = 2;
-    const CONTINUE: c_int = 8;
-    if actions & LEAVES != 0 {
-        let unwind = STATE.unwind_lent.load(Ordering::Relaxed);
-        // SAFETY: `prepare` has put it there, or no call would be lent.
-        let unwind = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(unwind) };
-        unwind();
-    }
-    CONTINUE
+rows::personality!(unwind);
+
+/// Waits for what was lent.
+fn unwind() {
+    let unwind = STATE.unwind_lent.load(Ordering::Relaxed);
+    // SAFETY: `prepare` has put it there, or no call would be lent.
+    let unwind = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(unwind) };
+    unwind();
 }

@@ -1,6 +1,7 @@
-//! The table of return addresses, as pieces of assembly that [`crate::swap`] and [`crate::away`] have in common.
+//! The table of return addresses, as pieces of assembly that [`crate::swap`] and [`crate::away`] have in common; and what unwinders call for
+//! frames that have to be told when they are left, of [`crate::away`] and [`crate::offload`].
 //!
-//! They name `{rows}`, `{window}` and `{row_bytes}`, which are [`crate::swap`]'s.
+//! The former name `{rows}`, `{window}` and `{row_bytes}`, which are [`crate::swap`]'s.
 
 /// In: `rsi`, a key. Out: `rdi`, where its row is at the earliest. Changes `rax`.
 macro_rules! first_place {
@@ -63,4 +64,25 @@ macro_rules! unwinding {
     };
 }
 
-pub(crate) use {claim, distance, find, first_place, unwinding};
+/// What the unwinder calls for a frame of this crate, which `$leaves` is called for where it is left. (It looks for handlers first,
+/// and then leaves frame after frame. Source: Itanium C++ ABI, exception handling, §1.6.)
+macro_rules! personality {
+    ($leaves:path) => {
+        extern "C" fn personality(
+            _version: std::ffi::c_int,
+            actions: std::ffi::c_int,
+            _class: u64,
+            _exception: *mut (),
+            _context: *mut (),
+        ) -> std::ffi::c_int {
+            const LEAVES: std::ffi::c_int = 2;
+            const CONTINUE: std::ffi::c_int = 8;
+            if actions & LEAVES != 0 {
+                $leaves();
+            }
+            CONTINUE
+        }
+    };
+}
+
+pub(crate) use {claim, distance, find, first_place, personality, unwinding};

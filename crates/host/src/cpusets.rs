@@ -1,7 +1,7 @@
 //! Cores dedicated by cpusets, so that the scheduler puts nobody on them but whom they are for.
 //!
 //! The process stays in its own control group, the *base*; below it a group is made that has the dedicated CPUs, and
-//! threads are let in one by one ([`Dedicated::admit`]). All of it goes through the [journal](crate::journal). Whose
+//! threads go in one by one ([`enter`]). All of it goes through the [journal](crate::journal). Whose
 //! threads are let in, and on which CPUs, is decided elsewhere; where there are no cpusets, [affinity](crate::affinity)
 //! keeps off the dedicated cores what belongs to the program itself, and nobody else.
 //!
@@ -27,6 +27,9 @@ use crate::unavailable::Unavailable;
 
 /// What the survey and errors call it.
 const WHAT: &str = "dedicated cores by cpusets";
+
+/// Written to a group's file of members: the thread that writes (Linux `kernel/cgroup/cgroup.c`, `cgroup_procs_write_start`).
+const ITSELF: &str = "0";
 
 /// What is done where there are none.
 const INSTEAD: &str =
@@ -71,7 +74,7 @@ pub enum CpusetError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A file of a group of ours cannot be written or read.
-    #[error("cannot set up the control group")]
+    #[error("cannot use the control group of dedicated cores")]
     Group(#[source] RootError),
 }
 
@@ -148,20 +151,10 @@ impl Dedicated {
         self.intruders
     }
 
-    /// The file that lets threads in: a thread of a process in this process's control group, written there by its number (0: who writes).
+    /// The file that lets threads in: those of this process, and of processes that it starts from now on.
     #[must_use]
     pub fn entrance(&self) -> String {
         format!("{}/{}", self.group, self.members)
-    }
-
-    /// Lets a thread of this process, or of one that it has started, onto the dedicated CPUs, and off all others. It leaves them
-    /// when this is dropped.
-    ///
-    /// # Errors
-    /// [`CpusetError::Group`], also if it has ended.
-    pub fn admit(&self, thread: u32) -> Result<(), CpusetError> {
-        let admitted = self.journal.root().write_control(&self.entrance(), &thread.to_string());
-        admitted.map_err(CpusetError::Group)
     }
 
     /// Gives the CPUs back: whoever was let in goes on where everybody is.
@@ -173,6 +166,15 @@ impl Dedicated {
     }
 }
 
+/// Lets the calling thread onto dedicated CPUs by their [entrance](Dedicated::entrance), and off all others, until they are given
+/// back. Whoever dedicated them is this process, or one that has started it.
+///
+/// # Errors
+/// [`CpusetError::Group`]: they are given back already, or this process's rights do not suffice.
+pub fn enter(root: &Root, entrance: &str) -> Result<(), CpusetError> {
+    root.write_control(entrance, ITSELF).map_err(CpusetError::Group)
+}
+
 /// Whether CPUs can be dedicated here, as far as looking tells; in words, where and how.
 ///
 /// # Errors
@@ -181,6 +183,40 @@ pub fn check(root: &Root) -> Result<String, Unavailable> {
     let base = find(root)?;
     let version = if base.is_v2 { "partitions (cgroup v2)" } else { "cpusets (cgroup v1)" };
     Ok(format!("{version} below {}: {}", base.group, format_cpu_list(&base.cpus(root))))
+}
+
+/// CPUs that a control group has for itself, and that group: a partition (version 2), or a cpuset that is exclusive and not balanced
+/// (version 1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its directory.
+    pub group: String,
+    /// Ascending.
+    pub cpus: Vec<CpuId>,
+}
+
+/// The CPUs that others have for themselves: groups that this process is neither in nor below. None where there are no cpusets.
+///
+/// # Cost
+/// Three small files for each cpuset of the machine.
+#[must_use]
+pub fn held_by_others(root: &Root) -> Vec<Held> {
+    let Ok(base) = Base::find(root) else { return Vec::new() };
+    let (own, mut held, mut pending) = (base.path(), Vec::new(), vec![base.mount.clone()]);
+    while let Some(group) = pending.pop() {
+        let within = Base { group: group.clone(), ..base.clone() };
+        let is_held =
+            if base.is_v2 { v2::is_partition(root, &group) } else { v1::is_isolated(root, &group) };
+        if is_held && !own.contains(&group) {
+            held.push(Held { group: group.clone(), cpus: within.cpus(root) });
+        }
+        // Where a group has no such file, none below it has.
+        let file = if base.is_v2 { v2::PARTITION } else { v1::BALANCED };
+        let below = root.list(&group).unwrap_or_default().into_iter();
+        let below = below.map(|name| within.file(&name));
+        pending.extend(below.filter(|group| root.exists(&format!("{group}/{file}"))));
+    }
+    held
 }
 
 /// The control group below which CPUs can be dedicated.

@@ -195,7 +195,7 @@ void dimmer_metric(uint64_t amount);
 struct dimmer_statistics dimmer_site_statistics(const struct dimmer_site *site);
 
 /**
- * Whether threads can travel on this machine and in this process (FSGSBASE, no shadow stacks). Where they cannot,
+ * Whether threads can travel on this machine and in this process (FSGSBASE, no shadow stacks, no Valgrind). Where they cannot,
  * only dimmer_offload() and dimmer_run() move anything.
  */
 bool dimmer_can_travel(void);

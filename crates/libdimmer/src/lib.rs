@@ -146,7 +146,7 @@ pub extern "C" fn dimmer_site_statistics(site: &'static Site) -> Statistics {
     })
 }
 
-/// Whether threads can travel on this machine and in this process (FSGSBASE, no shadow stacks). Where they cannot,
+/// Whether threads can travel on this machine and in this process (FSGSBASE, no shadow stacks, no Valgrind). Where they cannot,
 /// only dimmer_offload() and dimmer_run() move anything.
 #[unsafe(no_mangle)]
 pub extern "C" fn dimmer_can_travel() -> bool {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dimmer_hook::{LeafCall, LeafEnd, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
 use dimmer_runtime::KeepErrno;
 
+use crate::mutexes;
 use crate::next::Next;
 
 /// How hooks move calls.
@@ -33,7 +34,7 @@ pub(crate) fn begin() {
 
 extern "C" fn leave() -> bool {
     // Relaxed: a thread sees what it has done itself.
-    if !MOVES.load(Ordering::Relaxed) {
+    if !MOVES.load(Ordering::Relaxed) || mutexes::are_held() {
         return false;
     }
     let _errno = KeepErrno::new();
@@ -57,7 +58,10 @@ extern "C" fn end_at_home() -> u64 {
 
 fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
     // Relaxed: as in `leave`.
-    if !MOVES.load(Ordering::Relaxed) || HANDLES_FAULTS.load(Ordering::Relaxed) {
+    if !MOVES.load(Ordering::Relaxed)
+        || HANDLES_FAULTS.load(Ordering::Relaxed)
+        || mutexes::are_held()
+    {
         return None;
     }
     let _errno = KeepErrno::new();
@@ -79,7 +83,7 @@ pub(crate) fn handles(signal: c_int) {
 }
 
 /// Brings the calling thread home; where the function goes on.
-extern "C" fn come_home_before(next: &Next) -> *mut c_void {
+pub(crate) extern "C" fn come_home_before(next: &Next) -> *mut c_void {
     come_home();
     let next = next.get();
     // A C library that is older than the function: a program that looks for it finds this one.
@@ -128,6 +132,22 @@ extern "C" fn fails(why: c_int) -> c_long {
     -1
 }
 
+/// Puts what a function is called with onto the stack, which is aligned for calls then.
+macro_rules! save_arguments {
+    () => {
+        "push rdi\n push rsi\n push rdx\n push rcx\n push r8\n push r9\n push rax"
+    };
+}
+
+/// Takes it up again.
+macro_rules! restore_arguments {
+    () => {
+        "pop rax\n pop r9\n pop r8\n pop rcx\n pop rdx\n pop rsi\n pop rdi"
+    };
+}
+
+pub(crate) use {restore_arguments, save_arguments};
+
 /// Functions that go on in the C library's of the same name, once the thread is at home, with whatever arguments they have.
 macro_rules! at_home {
     ($($name:ident)*) => {
@@ -162,24 +182,12 @@ macro_rules! at_home {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name() {
                 naked_asm!(
-                    "push rdi",
-                    "push rsi",
-                    "push rdx",
-                    "push rcx",
-                    "push r8",
-                    "push r9",
-                    "push rax",
+                    save_arguments!(),
                     "mov esi, edi",
                     "lea rdi, [rip + {next}]",
                     "call {come_home}",
                     "mov r11, rax",
-                    "pop rax",
-                    "pop r9",
-                    "pop r8",
-                    "pop rcx",
-                    "pop rdx",
-                    "pop rsi",
-                    "pop rdi",
+                    restore_arguments!(),
                     "jmp r11",
                     next = sym nexts::$name,
                     come_home = sym come_home_for,
@@ -266,24 +274,12 @@ static SYSCALL: Next = Next::new(c"syscall");
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall() {
     naked_asm!(
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
-        "push rax",
+        save_arguments!(),
         "mov edx, esi",
         "lea rsi, [rip + {next}]",
         "call {before}",
         "mov r11, rax",
-        "pop rax",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
+        restore_arguments!(),
         "jmp r11",
         next = sym SYSCALL,
         before = sym before_syscall,

@@ -10,6 +10,7 @@
 
 mod cpuid;
 mod home;
+mod mutexes;
 mod next;
 mod program;
 mod signals;
@@ -21,6 +22,7 @@ use std::sync::{Mutex, PoisonError};
 
 use dimmer_hook::{Hooks, Ledger, Loaded, Objects};
 use dimmer_processor::class::InstructionClass;
+use dimmer_runtime::CannotTravel;
 use rustix::mm::MprotectFlags;
 
 /// What is hooked in this process.
@@ -53,6 +55,7 @@ extern "C" fn begin(
     // A panic must not leave this library, nor say anything. The standard library here is this library's own.
     std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(home::find_next);
+    let _ = std::panic::catch_unwind(mutexes::find_next);
     let _ = std::panic::catch_unwind(signals::find_next);
     let _ = std::panic::catch_unwind(cpuid::start);
     let _ = std::panic::catch_unwind(start);
@@ -67,6 +70,10 @@ fn start() -> Option<()> {
     let ledger = Ledger::create(Path::new(&directory)).ok()?;
     let plans = std::env::var_os(dimmer_hook::PLANS).map(PathBuf::from);
     let mut hooks = Hooks::new(ledger, classes, plans);
+    if matches!(dimmer_runtime::check_travel(), Err(CannotTravel::Valgrind)) {
+        // Nor does it know the segment registers that timed calls write.
+        hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
+    }
     if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
         // Now, as programs change their environment (nginx empties it).
         let _ = dimmer_runtime::settings();

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::cpusets::CpusetError;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_processor::units::CpuId;
 
@@ -39,6 +40,9 @@ pub enum StartError {
     /// A core that is not there, offline, or not allowed.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
+    /// A core that only its cpuset's threads may use, and a worker does not get in.
+    #[error("no worker gets onto the dedicated core")]
+    Entrance(#[from] CpusetError),
 }
 
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
@@ -51,6 +55,8 @@ pub struct Cores {
     /// How many of them work is handed to: the first.
     used: AtomicUsize,
     root: Root,
+    /// Lets workers onto the cores, where others may not run there.
+    entrance: Option<String>,
     pub(crate) patience: Patience,
     forks: u32,
     has_complained: AtomicBool,
@@ -80,23 +86,36 @@ impl Cores {
     /// # Errors
     /// [`StartError`].
     pub fn start_spinning(root: &Root, cpus: &[CpuId], spin: Duration) -> Result<Self, StartError> {
-        let cores = Self::prepare(root, cpus, spin)?;
+        let cores = Self::prepare(root, cpus, None, spin)?;
         cores.employ(cpus.len())?;
         Ok(cores)
     }
 
-    /// Cores none of which is used yet; see [`Self::employ`].
-    pub(crate) fn spare(root: &Root, cpus: &[CpuId]) -> Result<Self, StartError> {
-        Self::prepare(root, cpus, wake_up())
+    /// Cores none of which is used yet; see [`Self::employ`]. Where they are a cpuset's, `entrance` is that of
+    /// [`dimmer_host::cpusets::Dedicated`].
+    pub(crate) fn spare(
+        root: &Root,
+        cpus: &[CpuId],
+        entrance: Option<&str>,
+    ) -> Result<Self, StartError> {
+        Self::prepare(root, cpus, entrance, wake_up())
     }
 
-    fn prepare(root: &Root, cpus: &[CpuId], spin: Duration) -> Result<Self, StartError> {
+    fn prepare(
+        root: &Root,
+        cpus: &[CpuId],
+        entrance: Option<&str>,
+        spin: Duration,
+    ) -> Result<Self, StartError> {
         let allowed = affinity::allowed()?;
         if cpus.is_empty() {
             return Err(StartError::NoCores);
         }
         for (index, cpu) in cpus.iter().enumerate() {
-            affinity::check(root, *cpu)?;
+            // Who is not let in yet may not run there.
+            if entrance.is_none() {
+                affinity::check(root, *cpu)?;
+            }
             if cpus[..index].contains(cpu) {
                 return Err(StartError::Twice(*cpu));
             }
@@ -112,6 +131,7 @@ impl Cores {
             seats: cpus.iter().map(seat).collect(),
             used: AtomicUsize::new(0),
             root: root.clone(),
+            entrance: entrance.map(str::to_owned),
             patience: Patience(spin),
             forks: fork::forks(),
             has_complained: AtomicBool::new(false),
@@ -137,12 +157,12 @@ impl Cores {
     fn start_workers(&self, count: usize) -> Result<(), StartError> {
         for (index, seat) in self.seats.iter().take(count).enumerate() {
             if seat.worker.get().is_none() {
-                match Worker::start(&self.root, seat.cpu, self.patience) {
+                match Worker::start(&self.root, seat.cpu, self.entrance.as_deref(), self.patience) {
                     // Of two that were started at the same time, one ends at once.
                     Ok(worker) => drop(seat.worker.set(worker)),
                     Err(error) => {
                         self.used.store(index, Ordering::Release);
-                        return Err(error.into());
+                        return Err(error);
                     }
                 }
             }

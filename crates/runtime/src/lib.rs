@@ -42,6 +42,8 @@ pub use errno::KeepErrno;
 pub use lend::{leave_lent, unwind_lent};
 pub use region::{Entered, Region, Site, SiteStatistics, sites};
 pub use served::metric;
-pub use settings::{CORES, Decision, POLICY, Settings, SettingsError, of_process as settings};
+pub use settings::{
+    CORES, Decision, ENTRANCE, POLICY, Settings, SettingsError, of_process as settings,
+};
 pub use travel::{Away, CannotTravel, Journey, check as check_travel};
 pub use trip::{come_home_early, come_home_quietly, dedicate, dedicated, end_at_home, leave_home};

@@ -21,6 +21,10 @@ pub const POLICY: &str = "DIMMER_POLICY";
 /// The environment variable that lists the dedicated cores, as in `2-3,8`.
 pub const CORES: &str = "DIMMER_CORES";
 
+/// The environment variable that names the file by which threads get onto the cores of [`CORES`], where others are kept off these by a
+/// cpuset: that of [`dimmer_host::cpusets::Dedicated::entrance`].
+pub const ENTRANCE: &str = "DIMMER_ENTRANCE";
+
 /// A thread that lingers keeps a core from others: for no longer than this.
 const LONGEST_STAY_US: u32 = 1_000_000;
 
@@ -87,6 +91,8 @@ pub struct Settings {
     /// By the site's name.
     sites: BTreeMap<String, Rule>,
     cores: Vec<CpuId>,
+    /// How to get there, where that takes more than being allowed to.
+    entrance: Option<String>,
     /// For how long a thread that was moved stays away at least, if its regions follow each other (us).
     minimum_stay_us: u32,
     /// The policy's file, if it has one.
@@ -102,13 +108,14 @@ struct Rule {
 }
 
 impl Settings {
-    /// Reads [`POLICY`] and [`CORES`]; without them everything stays.
+    /// Reads [`POLICY`], [`CORES`] and [`ENTRANCE`]; without the first two everything stays.
     ///
     /// # Errors
     /// [`SettingsError`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         let text = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-        Self::new(text(POLICY).as_deref(), text(CORES).as_deref())
+        let settings = Self::new(text(POLICY).as_deref(), text(CORES).as_deref())?;
+        Ok(Self { entrance: text(ENTRANCE), ..settings })
     }
 
     fn new(policy: Option<&str>, cores: Option<&str>) -> Result<Self, SettingsError> {
@@ -237,13 +244,14 @@ impl Settings {
     pub(crate) fn start(&self) -> Result<Option<Cores>, NotYet> {
         if !self.cores.is_empty() {
             let all = self.cores.len();
-            return Ok(prepare(&self.cores, all).map_err(|error| complain(&error)).ok());
+            let cores = prepare(&self.cores, all, self.entrance.as_deref());
+            return Ok(cores.map_err(|error| complain(&error)).ok());
         }
         if self.default.is_some() {
             return Ok(None);
         }
         let cores = served::cores().ok_or(NotYet)?;
-        Ok(prepare(&cores, served::dedicated(ticks())).map_err(|error| complain(&error)).ok())
+        Ok(prepare(&cores, served::dedicated(ticks()), None).map_err(|error| complain(&error)).ok())
     }
 
     /// Whether the server says how many cores are used.
@@ -257,12 +265,12 @@ impl Settings {
 pub(crate) struct NotYet;
 
 /// Cores of which the first are used.
-fn prepare(cores: &[CpuId], used: usize) -> Result<Cores, StartError> {
+fn prepare(cores: &[CpuId], used: usize, entrance: Option<&str>) -> Result<Cores, StartError> {
     let allowed = affinity::allowed().unwrap_or_default();
     // A parent that keeps off the dedicated cores has left that to this process.
     let widened: Vec<CpuId> = allowed.iter().chain(cores).copied().collect();
     let _ = affinity::allow(&widened);
-    let spare = Cores::spare(&Root::live(), cores);
+    let spare = Cores::spare(&Root::live(), cores, entrance);
     let started = spare.and_then(|cores| cores.employ(used).map(|()| cores));
     let _ = affinity::allow(&allowed);
     let cores = started?;

@@ -9,7 +9,8 @@
 //!
 //! What the kernel knows of a thread stays at home: its number, its signal mask (all signals are blocked at home
 //! meanwhile, and wait), its area of restartable sequences (so `sched_getcpu` tells the home's CPU), robust and
-//! priority-inheriting mutexes, which must not be held or taken meanwhile.
+//! priority-inheriting mutexes, which must not be held or taken meanwhile: the kernel gives a priority-inheriting one that is waited
+//! for to the worker, and passes on a robust one when the home ends, although the worker may go on for some microseconds.
 
 use std::cell::Cell;
 use std::io;
@@ -38,6 +39,12 @@ pub enum CannotTravel {
     /// Return addresses are kept by the processor too, and would not move.
     #[error("shadow stacks are on in this process")]
     ShadowStack,
+    /// Valgrind runs the process.
+    #[error("Valgrind runs this process, and knows no threads that travel")]
+    Valgrind,
+    /// The thread holds a robust mutex, which the kernel would pass on when the thread's home ends.
+    #[error("this thread holds a robust mutex")]
+    RobustMutex,
     /// On a worker, or away already, or more threads than there are lanes.
     #[error("this thread runs on a dedicated core already, or too many threads use them")]
     NoLane,
@@ -58,6 +65,8 @@ pub(crate) struct Traveller {
     harbour: Cell<Context>,
     storage: Storage,
     stack: Stack,
+    /// The head of the list of the robust mutexes that the thread holds, if it has one.
+    robust_list: Option<*const *const ()>,
 }
 
 impl std::fmt::Debug for Traveller {
@@ -75,6 +84,9 @@ thread_local! {
 /// # Errors
 /// Why they do not.
 pub fn check() -> Result<(), CannotTravel> {
+    if travel::is_under_valgrind() {
+        return Err(CannotTravel::Valgrind);
+    }
     if !travel::can_change_thread_pointer() {
         return Err(CannotTravel::ThreadPointer);
     }
@@ -92,11 +104,19 @@ impl Traveller {
         let thread_pointer = unsafe { switch::thread_pointer() };
         fork::note_home();
         let (patience, harbour) = (Cell::new(patience), Cell::default());
-        let storage = Storage::new();
-        let traveller = Box::new(Self { slot, thread_pointer, patience, harbour, storage, stack });
+        let (storage, robust_list) = (Storage::new(), travel::robust_list());
+        let traveller =
+            Self { slot, thread_pointer, patience, harbour, storage, stack, robust_list };
+        let traveller = Box::new(traveller);
         let own = (&raw const *traveller).cast();
         traveller.harbour.set(switch::prepare(traveller.stack.end(), wait_at_home, own));
         Ok(traveller)
+    }
+
+    /// Whether the thread holds a robust mutex.
+    fn holds_robust_mutex(&self) -> bool {
+        // SAFETY: the C library keeps the head in the thread's own memory, as long as the thread lives.
+        self.robust_list.is_some_and(|head| unsafe { *head } != head.cast())
     }
 }
 
@@ -180,7 +200,7 @@ pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
 /// A stretch of the calling thread's life in which it may go to dedicated cores and back. Signals wait meanwhile, and
 /// closures that it would hand over run where it is.
 ///
-/// While a thread is away it must not hold a priority-inheriting or robust mutex, or count on its number or CPU as
+/// While a thread is away it must not take or hold a priority-inheriting or robust mutex (who holds a robust one stays), or count on its number or CPU as
 /// the kernel sees them.
 #[derive(Debug)]
 pub struct Journey<'a> {
@@ -219,6 +239,10 @@ impl<'a> Journey<'a> {
             }
             None => Traveller::new(slot, patience)?,
         };
+        if traveller.holds_robust_mutex() {
+            let _ = OWN.try_with(|own| own.set(Some(traveller)));
+            return Err(CannotTravel::RobustMutex);
+        }
         signals::block();
         slot::set_place(Place::Busy);
         let (traveller, away) = (Some(traveller), Cell::new(None));

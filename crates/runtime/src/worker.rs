@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 use std::sync::mpsc;
 
-use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::affinity::{self, AffinityError, Pinned};
+use dimmer_host::cpusets;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
 use crate::bell::Bell;
+use crate::cores::StartError;
 use crate::lane::{CALL, LENT, Lane, TRAVEL, WITHDRAWN};
 use crate::slot::{self, Place, SLOTS};
 use crate::switch::{self, Context};
@@ -128,15 +130,16 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker on a hardware thread, and returns when it stands there.
+    /// Starts a worker on a hardware thread, and returns when it stands there. Where that is a cpuset's, `entrance` lets it in.
     ///
     /// # Errors
     /// If it cannot be pinned there.
     pub(crate) fn start(
         root: &Root,
         cpu: CpuId,
+        entrance: Option<&str>,
         patience: Patience,
-    ) -> Result<Self, AffinityError> {
+    ) -> Result<Self, StartError> {
         let shared = Arc::new(Shared {
             cpu,
             lanes: std::iter::repeat_with(Lane::default).take(SLOTS).collect(),
@@ -157,33 +160,46 @@ impl Worker {
         });
         let (tell, told) = mpsc::channel();
         let mine = Arc::clone(&shared);
-        let root = root.clone();
+        let (root, entrance) = (root.clone(), entrance.map(str::to_owned));
         // Threads inherit the mask: signals are for the program's own threads.
         let mask = signals::exchange();
         let spawned = std::thread::Builder::new().name(format!("dimmer-{cpu}")).spawn(move || {
-            let pinned = affinity::pin(&root, cpu);
-            let is_pinned = pinned.is_ok();
+            let pinned = stand(&root, cpu, entrance.as_deref());
             mine.begin();
             // For children that its work forks.
             signals::remember(mask);
-            let _ = tell.send(pinned.as_ref().map(|_| ()).map_err(ToString::to_string).err());
+            let (_pinned, outcome) = match pinned {
+                Ok(pinned) => (Some(pinned), Ok(())),
+                Err(error) => (None, Err(error)),
+            };
+            let is_pinned = outcome.is_ok();
+            let _ = tell.send(outcome);
             if is_pinned {
                 mine.work(patience);
             }
-            drop(pinned);
         });
         signals::set(&mask);
         let thread = spawned.map_err(AffinityError::System)?;
-        match told.recv() {
-            Ok(None) => Ok(Self { shared, thread: Some(thread) }),
-            // The error itself stays with the thread; asked again here, it is the same.
-            _ => {
+        let has_ended = |_| {
+            let ended = std::io::Error::other("the worker did not start");
+            Err(AffinityError::System(ended).into())
+        };
+        match told.recv().unwrap_or_else(has_ended) {
+            Ok(()) => Ok(Self { shared, thread: Some(thread) }),
+            Err(error) => {
                 let _ = thread.join();
-                affinity::check(&Root::live(), cpu)?;
-                Err(AffinityError::System(std::io::Error::other("the worker did not start")))
+                Err(error)
             }
         }
     }
+}
+
+/// Puts the calling thread onto a hardware thread.
+fn stand(root: &Root, cpu: CpuId, entrance: Option<&str>) -> Result<Pinned, StartError> {
+    if let Some(entrance) = entrance {
+        cpusets::enter(root, entrance)?;
+    }
+    Ok(affinity::pin(root, cpu)?)
 }
 
 impl Drop for Worker {

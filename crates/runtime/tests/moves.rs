@@ -2,13 +2,14 @@
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dimmer_host::affinity;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
-use dimmer_runtime::{Cores, StartError};
+use dimmer_runtime::{CannotTravel, Cores, StartError};
 
 /// A dedicated core; `None`, said aloud, where there is but one.
 fn cores() -> Option<Cores> {
@@ -52,6 +53,33 @@ fn a_closure_runs_on_the_dedicated_core_and_its_result_comes_back() {
     let (cpu, thread) = cores.offload(|| (cpu(), kernel_thread()));
     assert_eq!(cpu, there);
     assert_ne!(thread, home);
+}
+
+#[test]
+fn a_thread_that_holds_a_robust_mutex_stays() {
+    let Some(cores) = cores() else { return };
+    if !can_travel(&cores) {
+        return;
+    }
+    let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+    let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    // SAFETY: makes what is asked for.
+    assert_eq!(unsafe { libc::pthread_mutexattr_init(kind.as_mut_ptr()) }, 0);
+    let robust = libc::PTHREAD_MUTEX_ROBUST;
+    // SAFETY: it was just made.
+    assert_eq!(unsafe { libc::pthread_mutexattr_setrobust(kind.as_mut_ptr(), robust) }, 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::pthread_mutex_init(&raw mut mutex, kind.as_ptr()) }, 0);
+    for _ in 0..2 {
+        // SAFETY: it was made, and stays where it is.
+        assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut mutex) }, 0);
+        assert!(matches!(cores.depart(), Err(CannotTravel::RobustMutex)));
+        let home = kernel_thread();
+        assert_eq!(cores.borrow(kernel_thread), home);
+        // SAFETY: this thread holds it.
+        assert_eq!(unsafe { libc::pthread_mutex_unlock(&raw mut mutex) }, 0);
+        assert_ne!(cores.borrow(kernel_thread), home);
+    }
 }
 
 #[test]

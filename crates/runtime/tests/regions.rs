@@ -10,11 +10,18 @@ use std::time::Duration;
 use dimmer_host::affinity;
 use dimmer_runtime::{Decision, Site};
 
+/// The example's file.
+fn example() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.parent().unwrap().parent().unwrap().join("examples/regions")
+}
+
 /// Runs the example; its output.
 fn run(settings: &[(&str, &str)]) -> Output {
-    let own = std::env::current_exe().unwrap();
-    let example: PathBuf = own.parent().unwrap().parent().unwrap().join("examples/regions");
-    let mut command = Command::new(example);
+    run_by(Command::new(example()), settings)
+}
+
+fn run_by(mut command: Command, settings: &[(&str, &str)]) -> Output {
     command.env_remove("DIMMER_POLICY").env_remove("DIMMER_CORES");
     // A policy server of the machine's is not to decide here.
     command.env("DIMMER_SOCKET", "/nonexistent");
@@ -49,6 +56,32 @@ fn regions_run_where_the_environment_says_and_give_the_same() {
             moved.starts_with(&format!("ran on [[{there}, {there}]], the closure on {there}, ")),
             "{moved}"
         );
+    }
+}
+
+#[test]
+fn under_valgrind_threads_stay_and_closures_move() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no valgrind");
+        return;
+    }
+    let allowed = affinity::allowed().unwrap();
+    let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
+        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+        return;
+    };
+    let there = last.index().to_string();
+    let plain = text(&run(&[]));
+    for (policy, closure_moves) in [("borrow", false), ("offload", true)] {
+        let mut valgrind = Command::new("valgrind");
+        // Its errors are the end's status.
+        valgrind.args(["--quiet", "--error-exitcode=9"]).arg(example());
+        let output = run_by(valgrind, &[("DIMMER_POLICY", policy), ("DIMMER_CORES", &there)]);
+        let found = text(&output);
+        assert_eq!(calls(&found), calls(&plain));
+        assert!(!found.contains(&format!("ran on [[{there}")), "{policy}: {found}");
+        let says = format!("the closure on {there}, ");
+        assert_eq!(found.contains(&says), closure_moves, "{policy}: {found}");
     }
 }
 

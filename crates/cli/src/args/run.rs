@@ -33,6 +33,7 @@ Examples:
   dimmer run --mechanism narrow --width 128 --only glibc,cpuid -- ./server
   dimmer run --mechanism borrow --hook EVP_EncryptUpdate --cores 3 -- ./server
   dimmer run --mechanism offload --hook ChaCha20_avx512 -- ./server
+  dimmer run --mechanism offload --cores 3 --dedicate -- ./server     # nobody else on cpu 3
   dimmer run --mechanism auto -- ./server                     # as dimmerd decides, all the time
   dimmer observe -- dimmer run --mechanism narrow -- python3 job.py    # is anything wide left?")]
 pub(crate) struct Run {
@@ -55,6 +56,11 @@ pub(crate) struct Run {
     /// The hardware threads to move them to, as in `2-3,8`; the program keeps off them [default: those of one core].
     #[arg(long, value_name = "LIST")]
     pub(crate) cores: Option<String>,
+
+    /// Keeps everybody else's threads off these hardware threads, by cpusets, as long as the program runs: other programs have so
+    /// much less of the machine. `dimmer doctor` says whether it can be done here (dedicated-cores).
+    #[arg(long)]
+    pub(crate) dedicate: bool,
 
     /// The widest vectors to leave, in bits. 256 takes away AVX-512 and AMX, 128 also AVX and AVX2.
     #[arg(long, value_name = "256|128", default_value_t = Width::Bits256)]

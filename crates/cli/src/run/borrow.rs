@@ -9,6 +9,7 @@ use dimmer_bench::hooked;
 use dimmer_hook::PlannedEntry;
 use dimmer_host::affinity;
 use dimmer_host::cpuid::Cpuid;
+use dimmer_host::cpusets;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::{Root, format_cpu_list, parse_cpu_list};
 use dimmer_host::topology;
@@ -39,6 +40,8 @@ const STEP: Duration = Duration::from_millis(100);
 pub(super) struct Borrowing {
     observer: Observer,
     how: How,
+    /// Where calls move to.
+    cpus: Vec<CpuId>,
     functions: Vec<Moved>,
     /// Functions that stay, as they are no leaf functions.
     others: Vec<NoLeaf>,
@@ -86,7 +89,15 @@ impl Borrowing {
         let served = how.is_served.then(|| Served::connect(program, &plans.functions)).flatten();
         // The server knows which cores are for everybody's calls.
         let its = served.as_ref().map(Served::cores).filter(|_| arguments.cores.is_none());
-        cpus = its.filter(|its| !its.is_empty()).unwrap_or(cpus);
+        if let Some(its) = its.filter(|its| !its.is_empty()) {
+            if arguments.dedicate {
+                return Err(bad_input(
+                    "--dedicate keeps everybody else off, and the policy server's cores are for all of its programs: \
+                     name others with --cores",
+                ));
+            }
+            cpus = its;
+        }
         let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
         let round_trip = trips.moved.estimate().context("no call could be moved")?;
         let hand_over = trips.lent.estimate().context("no call could be moved")?;
@@ -94,6 +105,7 @@ impl Borrowing {
         command.envs(observer.environment(&[], Some(plans.directory.path())));
         command.env(dimmer_hook::MOVE, "none");
         command.env(dimmer_runtime::CORES, format_cpu_list(&cpus));
+        command.env_remove(dimmer_runtime::ENTRANCE);
         super::preload(command)?;
         let moved = |(planned, cost): (&Planned, Option<CallCost>)| Moved {
             planned: planned.clone(),
@@ -131,6 +143,7 @@ impl Borrowing {
         Ok(Some(Self {
             observer,
             how,
+            cpus,
             functions,
             others,
             round_trip,
@@ -139,6 +152,11 @@ impl Borrowing {
             served,
             _plans: plans,
         }))
+    }
+
+    /// The hardware threads that calls move to.
+    pub(super) fn cpus(&self) -> &[CpuId] {
+        &self.cpus
     }
 
     /// Reads what the hooks have counted, and decides now and then.
@@ -297,12 +315,16 @@ fn functions(
     Ok(Some(Chosen { plans, costs, others }))
 }
 
-/// The dedicated hardware threads: those asked for, or those of one whole core, if the program keeps another.
+/// The dedicated hardware threads: those asked for, or those of one whole core, if the program keeps another; not such that somebody
+/// else has for something.
 pub(crate) fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuId>> {
+    let held = cpusets::held_by_others(root);
     let Some(asked) = asked else {
         let topology = topology::read(root).context("cannot tell which core to dedicate")?;
         let allowed = affinity::allowed()?;
-        return dedicated::pick(&topology, &allowed, &allowed, 1).map_err(|why| {
+        let is_held = |cpu: &CpuId| held.iter().any(|held| held.cpus.contains(cpu));
+        let free: Vec<CpuId> = allowed.iter().copied().filter(|cpu| !is_held(cpu)).collect();
+        return dedicated::pick(&topology, &free, &allowed, 1).map_err(|why| {
             bad_input(format!(
                 "no core to move calls to: {why}; --cores names hardware threads whatever core they are of"
             ))
@@ -311,13 +333,18 @@ pub(crate) fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuI
     let cpus = parse_cpu_list(asked).filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
         bad_input(format!("--cores: `{asked}` is no list of hardware threads as in `2-3,8`"))
     })?;
-    for cpu in &cpus {
-        affinity::check(root, *cpu).map_err(bad_input)?;
-    }
     let isolated = topology::isolated(root);
-    if let Some(cpu) = cpus.iter().find(|cpu| isolated.contains(cpu)) {
+    for cpu in &cpus {
+        let whose = if let Some(held) = held.iter().find(|held| held.cpus.contains(cpu)) {
+            format!("is for the control group {} alone", held.group)
+        } else if isolated.contains(cpu) {
+            "is isolated (isolcpus= on the kernel's command line)".to_owned()
+        } else {
+            affinity::check(root, *cpu).map_err(bad_input)?;
+            continue;
+        };
         return Err(bad_input(format!(
-            "cpu {cpu} is isolated (isolcpus= on the kernel's command line): whoever did that wants it for something else"
+            "cpu {cpu} {whose}: whoever did that wants it for something else"
         )));
     }
     Ok(cpus)

@@ -1,8 +1,10 @@
 //! `dimmer run --mechanism borrow`: programs whose calls are moved to another core do what they do without.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use dimmer_hook::{Ledger, PlannedEntry};
 use dimmer_host::affinity;
@@ -11,8 +13,32 @@ use dimmer_processor::class::InstructionClass;
 use crate::victims::{self, Victims};
 use crate::{command, dimmer, stderr, stdout};
 
+/// The hardware thread that calls are moved to, as long as this lives.
+pub(crate) struct Cpu {
+    name: String,
+    // Dropped with it.
+    _shared: RwLockReadGuard<'static, ()>,
+}
+
+impl Deref for Cpu {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Tests share hardware threads, but for the one that dedicates some.
+pub(crate) static SHARED: RwLock<()> = RwLock::new(());
+
 /// The hardware thread to move calls to; `None`, and a word about it, where they cannot be moved.
-pub(crate) fn away() -> Option<String> {
+pub(crate) fn away() -> Option<Cpu> {
+    let name = last_cpu()?;
+    Some(Cpu { name, _shared: SHARED.read().unwrap_or_else(PoisonError::into_inner) })
+}
+
+/// As [`away`], without a word to the others.
+pub(crate) fn last_cpu() -> Option<String> {
     let allowed = affinity::allowed().unwrap();
     if let Err(why) = dimmer_runtime::check_travel() {
         println!("SKIPPED: {why}");
@@ -62,6 +88,7 @@ fn programs_do_the_same_with_every_call_moved() {
         "forks",
         "inner",
         "jumps",
+        "mutexes",
         "signals",
         "exceptions",
         "loads",
@@ -75,6 +102,7 @@ fn programs_do_the_same_with_every_call_moved() {
         ("forks", 100),
         ("inner", 5000),
         ("jumps", 2000),
+        ("mutexes", 500),
         ("signals", 100),
         ("exceptions", 1000),
     ] {
@@ -104,7 +132,8 @@ fn what_becomes_of_named_functions_is_told() {
     let told = stderr(&output);
     assert!(
         told.contains(&format!(
-            "calls of 2 functions may move to cpu {cpu}; there and back takes "
+            "calls of 2 functions may move to cpu {}; there and back takes ",
+            &*cpu
         )),
         "{told}"
     );
@@ -117,6 +146,27 @@ fn what_becomes_of_named_functions_is_told() {
     assert_eq!(output.status.code(), Some(7));
     let told = stderr(&output);
     assert!(told.contains("Borrow: 0 of 100 calls were moved."), "{told}");
+}
+
+#[test]
+fn under_valgrind_nothing_is_hooked_and_the_report_says_so() {
+    let Some(cpu) = away() else { return };
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no valgrind");
+        return;
+    }
+    let Some(victims) = Victims::compile(&["calls"]) else { return };
+    let program = victims.path("calls");
+    let plain = Command::new(&program).output().unwrap();
+    let scan = dimmer_scan::scan(&std::fs::read(&program).unwrap()).unwrap();
+    let is_many = |function: &&dimmer_scan::Function| function.name.as_deref() == Some("many");
+    let many = scan.functions.iter().find(is_many).unwrap().addresses.start;
+    let hook = format!("{program}:{many:#x}");
+    let arguments = ["--hook", &hook, "--cores", &cpu, "--", "valgrind", "--quiet", &program];
+    let output = borrow(&victims, &arguments);
+    assert_eq!((stdout(&output), output.status.code()), (stdout(&plain), plain.status.code()));
+    let told = stderr(&output);
+    assert!(told.contains("calls: is not hooked: Valgrind runs the process"), "{told}");
 }
 
 #[test]
@@ -164,6 +214,6 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
     );
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains(
-        "--hook, --cores, --model and --json are for --mechanism borrow, offload and auto"
+        "--hook, --cores, --dedicate, --model and --json are for --mechanism borrow, offload and auto"
     ));
 }

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod borrow;
+mod dedicate;
 mod doctor;
 mod interrupt;
 mod model;

@@ -202,7 +202,7 @@ fn what_becomes_of_leaf_functions_and_others_is_told() {
     };
     let told = run("offload");
     assert!(
-        told.contains(&format!("Offload: calls of 1 function may move to cpu {cpu};")),
+        told.contains(&format!("Offload: calls of 1 function may move to cpu {};", &*cpu)),
         "{told}"
     );
     assert!(told.contains("stayed, as it is not known to be a leaf function:"), "{told}");

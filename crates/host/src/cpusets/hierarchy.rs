@@ -53,6 +53,7 @@ pub(super) fn lists(root: &Root, file: &str, name: &str) -> bool {
 }
 
 /// This process's control group, in the hierarchy that has cpusets.
+#[derive(Clone)]
 pub(super) struct Base {
     /// Its directory.
     pub(super) group: String,

@@ -13,7 +13,11 @@ use crate::unavailable::Unavailable;
 /// Takes and lists threads.
 pub(super) const MEMBERS: &str = "tasks";
 
+/// Whether no group beside it has its CPUs.
 const EXCLUSIVE: &str = "cpuset.cpu_exclusive";
+
+/// Whether the scheduler spreads threads over its CPUs.
+pub(super) const BALANCED: &str = "cpuset.sched_load_balance";
 
 /// Looks at all threads of the base: those that are started meanwhile are found by the next. A guess.
 const LOOKS: u32 = 8;
@@ -24,12 +28,22 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
     if !root.is_writable(&tasks) {
         return Err(unavailable(format!("no permission to write {tasks}"), "run as root"));
     }
-    if root.text(&base.file(EXCLUSIVE)).is_ok_and(|flag| flag == "0") {
+    if flag(root, &base.group, EXCLUSIVE) == Some(false) {
         let why =
             format!("the CPUs of {} are not exclusively its own ({EXCLUSIVE} is 0)", base.group);
         return Err(unavailable(why, "start in the hierarchy's root group"));
     }
     Ok(())
+}
+
+/// What a file of a group says, if it is there.
+fn flag(root: &Root, group: &str, name: &str) -> Option<bool> {
+    root.text(&format!("{group}/{name}")).ok().map(|flag| flag == "1")
+}
+
+/// Whether a group has CPUs that nobody else is to run on.
+pub(super) fn is_isolated(root: &Root, group: &str) -> bool {
+    flag(root, group, EXCLUSIVE) == Some(true) && flag(root, group, BALANCED) == Some(false)
 }
 
 /// Makes the group; its directory, and how many threads could not be kept off.
@@ -60,7 +74,7 @@ pub(super) fn make(
     make(journal, &group, cpus)?;
     root.write_control(&format!("{group}/{EXCLUSIVE}"), "1").map_err(CpusetError::Group)?;
     if balancing == Balancing::Isolated {
-        let file = format!("{group}/cpuset.sched_load_balance");
+        let file = format!("{group}/{BALANCED}");
         root.write_control(&file, "0").map_err(CpusetError::Group)?;
     }
     let rest = format!("{group}.others");

@@ -19,6 +19,9 @@ pub(super) const MEMBERS: &str = "cgroup.threads";
 /// Switches controllers on for a group's children.
 const CONTROL: &str = "cgroup.subtree_control";
 
+/// Whether a group is a partition, and of which kind.
+pub(super) const PARTITION: &str = "cpuset.cpus.partition";
+
 /// CPUs that a group may give to a partition below it.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
@@ -91,9 +94,8 @@ pub(super) fn make(
         Balancing::Balanced => "root",
         Balancing::Isolated => "isolated",
     };
-    let partition = format!("{group}/cpuset.cpus.partition");
-    write("cpuset.cpus.partition", kind)?;
-    let made = root.text(&partition).map_err(CpusetError::Group)?;
+    write(PARTITION, kind)?;
+    let made = root.text(&format!("{group}/{PARTITION}")).map_err(CpusetError::Group)?;
     if let Some(why) = refusal(&made, kind) {
         let why = format!("the kernel made no partition of cpu {list} below {}: {why}", base.group);
         return Err(unavailable(why, "name CPUs that no other group has for itself").into());
@@ -115,8 +117,8 @@ fn is_top(root: &Root, base: &Base) -> bool {
     base.group == base.mount && !root.exists(&base.file("cgroup.type"))
 }
 
-fn is_partition(root: &Root, group: &str) -> bool {
-    let found = root.text(&format!("{group}/cpuset.cpus.partition")).unwrap_or_default();
+pub(super) fn is_partition(root: &Root, group: &str) -> bool {
+    let found = root.text(&format!("{group}/{PARTITION}")).unwrap_or_default();
     found == "root" || found == "isolated"
 }
 

@@ -128,8 +128,8 @@ fn makes_a_partition_and_takes_it_back() {
     holds(root, &group(&dedicated), &expected);
     assert!(!root.exists(&format!("{}/cpuset.cpus.exclusive", group(&dedicated))));
     holds(root, "/sys/fs/cgroup", &[("cgroup.subtree_control", "+cpuset")]);
-    dedicated.admit(4711).expect("admitted");
-    holds(root, &group(&dedicated), &[("cgroup.threads", "4711")]);
+    cpusets::enter(root, &dedicated.entrance()).expect("let in");
+    holds(root, &group(&dedicated), &[("cgroup.threads", "0")]);
 
     let report = dedicated.undo().expect("undone");
     assert!(report.is_complete() && report.left.is_empty(), "{report:?}");
@@ -137,7 +137,7 @@ fn makes_a_partition_and_takes_it_back() {
     holds(
         root,
         "/sys/fs/cgroup",
-        &[("cgroup.threads", "4711"), ("cgroup.subtree_control", "-cpuset")],
+        &[("cgroup.threads", "0"), ("cgroup.subtree_control", "-cpuset")],
     );
     let same = |files: Vec<(String, String)>| -> Vec<String> {
         files.into_iter().map(|(path, _)| path).collect()
@@ -279,6 +279,46 @@ fn says_who_has_a_cpu_as_well() {
     let expected = "the control group /sys/fs/cgroup/cpuset/jobs has cpu 2 as well";
     assert!(error.to_string().contains(expected), "{error}");
     begin(&machine.root, &[3], Balancing::Balanced).expect("another is free");
+}
+
+#[test]
+fn says_which_cpus_others_have_for_themselves() {
+    let check = |machine: &str, expected: &[(&str, &[u32])]| {
+        let held = cpusets::held_by_others(&Machine::new(machine).root);
+        let held: Vec<(&str, Vec<CpuId>)> =
+            held.iter().map(|held| (held.group.as_str(), held.cpus.clone())).collect();
+        let expected: Vec<(&str, Vec<CpuId>)> =
+            expected.iter().map(|(group, numbers)| (*group, cpus(numbers))).collect();
+        assert_eq!(held, expected);
+    };
+    check("//- /proc/self/mounts\n", &[]);
+    let partition = |group: &str, kind: &str, list: &str| {
+        let group = format!("//- /sys/fs/cgroup/{group}");
+        format!("{group}/cpuset.cpus.partition\n{kind}\n{group}/cpuset.cpus.effective\n{list}\n")
+    };
+    // This session is in `user`, whatever that is; what is a member or no longer valid has nothing for itself.
+    let machine = [
+        SESSION_V2.to_owned(),
+        partition("user", "root", "0-3"),
+        partition("user/session", "member", "0-3"),
+        partition("jobs", "member", "0-3"),
+        partition("jobs/fast", "isolated", "2-3"),
+        partition("broken", "root invalid (no cpus)", "1"),
+    ];
+    check(&machine.concat(), &[("/sys/fs/cgroup/jobs/fast", &[2, 3])]);
+    let cpuset = |group: &str, exclusive: u8, balanced: u8, list: &str| {
+        let group = format!("//- /sys/fs/cgroup/cpuset/{group}/cpuset");
+        format!(
+            "{group}.cpu_exclusive\n{exclusive}\n{group}.sched_load_balance\n{balanced}\n{group}.cpus\n{list}\n"
+        )
+    };
+    let machine = [
+        ROOT_V1.to_owned(),
+        cpuset("shared", 0, 0, "0"),
+        cpuset("parted", 1, 1, "1"),
+        cpuset("parted/own", 1, 0, "1"),
+    ];
+    check(&machine.concat(), &[("/sys/fs/cgroup/cpuset/parted/own", &[1])]);
 }
 
 #[test]
