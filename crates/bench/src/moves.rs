@@ -84,7 +84,7 @@ pub struct Trips {
     pub way: Way,
     /// Every round trip (ns).
     pub all: Samples,
-    /// The median of a round over the ping-pong's of the same round.
+    /// The mean of the middle half of a round's, over the ping-pong's of the same round.
     pub ratio: Option<Estimate>,
 }
 
@@ -133,10 +133,12 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Mov
         }
         done();
     }
-    let median = |times: &Vec<f64>| Samples::new(times.clone()).quantile(0.5).unwrap_or(f64::NAN);
+    // Of the middle half: as little moved by what is rare as a median, and finer than the counter's steps, which may be 10 ns.
+    let mean =
+        |times: &Vec<f64>| Samples::new(times.clone()).trimmed_mean(0.25).unwrap_or(f64::NAN);
     let ratio = |at: usize| -> Option<Estimate> {
         let pairs = took[at].iter().zip(&took[0]);
-        pairs.map(|(own, least)| median(own) / median(least)).collect::<Samples>().estimate()
+        pairs.map(|(own, least)| mean(own) / mean(least)).collect::<Samples>().estimate()
     };
     let trips = ways.iter().enumerate().map(|(at, way)| Trips {
         way: *way,
