@@ -174,9 +174,12 @@ impl Client {
         }
     }
 
-    /// Takes note of sites that are new, up to so many; how many there are now. Costs a load if there are none.
+    /// Takes note of sites that are new, up to so many, as far as there is memory for them; how many there are now. Costs a load if there are none.
     pub fn meet(&mut self, names: &mut Names, most: usize) -> usize {
         let length = self.table.length().min(most);
+        if length > self.sites.len() && !self.table.has_memory(self.sites.len()..length) {
+            return self.sites.len();
+        }
         for place in self.sites.len()..length {
             let written = &self.table.sites[place];
             let (bytes, length) = written.name();
