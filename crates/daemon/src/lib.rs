@@ -19,6 +19,7 @@
 pub mod clients;
 pub mod machine;
 pub mod metrics;
+pub mod names;
 pub mod record;
 pub mod server;
 pub mod settings;

@@ -106,6 +106,23 @@ impl Trials {
         self.groups.get(group).is_some_and(|group| group.is_moved != self.is_better(group))
     }
 
+    /// So many windows have passed: what is known loses weight.
+    pub fn pass(&mut self, windows: u64) {
+        // More are as good as these: nothing is left.
+        let windows = i32::try_from(windows).unwrap_or(i32::MAX);
+        let left = self.settings.discount.powi(windows);
+        self.groups.iter_mut().for_each(|group| group.weight *= left);
+    }
+
+    /// The last member of a group has gone: it is to begin where it does better when one comes again.
+    pub fn rest(&mut self, group: usize) {
+        let Some(mut known) = self.groups.get(group).copied() else { return };
+        known.is_moved = self.is_better(&known);
+        self.groups[group] = known;
+        // How performance changes with its going tells nothing of it.
+        self.changed = self.changed.filter(|changed| *changed != group);
+    }
+
     /// A number is used anew, for a group of which nothing is known.
     pub fn forget(&mut self, group: usize) {
         if let Some(known) = self.groups.get_mut(group) {
@@ -124,21 +141,21 @@ impl Trials {
             if is_one { candidates.saturating_add(1) } else { candidates.saturating_sub(1) };
     }
 
-    /// The end of a window, given how performance has changed since the one before. The group that changes sides, if any does.
+    /// The end of a window that [`Self::pass`] was told of, given how performance has changed since the one before. The group that changes
+    /// sides, if any does; none is tried where nothing is known of performance.
     ///
     /// # Cost
     /// Linear in groups.
     pub fn window(&mut self, trend: Option<f64>) -> Option<usize> {
-        for group in &mut self.groups {
-            group.weight *= self.settings.discount;
-        }
-        if let Some(trend) = trend.filter(|trend| trend.is_finite()) {
+        let trend = trend.filter(|trend| trend.is_finite());
+        if let Some(trend) = trend {
             self.learn(trend);
         }
         let candidates = self.groups.iter().enumerate().filter(|(_, group)| group.candidates > 0);
         let wrong = |(_, group): &(usize, &Group)| group.is_moved != self.is_better(group);
         self.changed = match candidates.clone().find(wrong) {
             Some((number, _)) => Some(number),
+            None if trend.is_none() => None,
             None => {
                 let may_be_better = |group: &Group| {
                     self.unknown(group) - (group.gain - self.settings.least_gain).abs()
@@ -171,7 +188,9 @@ impl Trials {
             // The variance of their difference is 1 + 1 / weight times theirs.
             Some((sample - gain).powi(2) * weight / (weight + 1.0)).filter(|_| weight > 0.0)
         } else if is_jump {
-            self.groups.iter_mut().for_each(|group| group.weight = 0.0);
+            // What is known of programs that are not there is neither confirmed nor refuted by it.
+            let present = self.groups.iter_mut().filter(|group| group.candidates > 0);
+            present.for_each(|group| group.weight = 0.0);
             None
         } else {
             Some(trend * trend)
@@ -221,6 +240,7 @@ mod tests {
         let mut before = performance(trials);
         let window = |_| {
             let now = performance(trials) + noise();
+            trials.pass(1);
             trials.window(Some(now - before));
             before = now;
             (0..gains.len()).map(|group| trials.is_moved(group)).collect()
