@@ -216,9 +216,20 @@ impl Server {
         // On a dedicated core, other clients' code holds the level too (paper 001 §7.1). The paper's loop does not look where it was.
         let is_elsewhere = window.offloaded_calls > 0 && unit.density.is_some();
         let is_taken = matches!(self.state, State::Thresholds(_)) || !is_elsewhere;
+        let (span, whole) = (window.span_ns as f64, self.settings.window_ns() as f64);
+        let part = if span > 0.0 { span / (span + whole) } else { 0.0 };
+        let (calls, took) = (window.calls as f64, window.in_region_ns as f64);
+        match (unit.stayed_ns, &mut self.state) {
+            (Some(each), State::Trials(trials)) if window.offloaded_calls > 0 => {
+                trials.spend(unit.group, took - calls * each);
+            }
+            (was, _) if window.calls > 0 && window.offloaded_calls == 0 => {
+                let newer = took / calls;
+                unit.stayed_ns = Some(was.map_or(newer, |was| was + (newer - was) * part));
+            }
+            _ => {}
+        }
         if let Some(newer) = window.evidence.density(&self.settings.clocks).filter(|_| is_taken) {
-            let (span, window) = (window.span_ns as f64, self.settings.window_ns() as f64);
-            let part = if span > 0.0 { span / (span + window) } else { 0.0 };
             unit.density =
                 Some(unit.density.map_or(newer, |density| density.towards(&newer, part)));
         }
