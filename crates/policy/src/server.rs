@@ -318,18 +318,21 @@ impl Server {
             (self.begun, self.settles) = (now, None);
         }
         let performances = self.clients.values_mut().map(|client| &mut client.performance);
-        if let Some(until) = self.settles.filter(|until| now >= *until) {
+        let is_dear = matches!(&self.state, State::Trials(state) if state.is_dear());
+        if let Some(until) = self.settles.filter(|until| now >= *until && !is_dear) {
             performances.for_each(|client| client.tally = performance::Tally::default());
             (self.begun, self.settles) = (now, None);
             if let State::Trials(state) = &mut self.state {
                 // None, unless nobody was there for long.
                 state.pass((now - until) / self.settings.window_ns().max(1));
             }
-        } else if self.settles.is_none() && now - self.begun >= self.settings.window_ns() {
+        } else if is_dear
+            || (self.settles.is_none() && now - self.begun >= self.settings.window_ns())
+        {
             let Settings { metric, mixing, .. } = self.settings;
             let trend = performance::trend(performances, metric, mixing);
             let windows = (now - self.begun) / self.settings.window_ns().max(1);
-            self.begun = now;
+            (self.begun, self.settles) = (now, None);
             return match (&mut self.state, &self.settings.decides) {
                 (State::Trials(state), Loop::Trials(settings)) => {
                     state.pass(windows);

@@ -264,6 +264,34 @@ fn a_program_that_comes_again_begins_with_what_was_learnt() {
 }
 
 #[test]
+fn a_trial_that_ruins_ends_early() {
+    // Moved calls last so long that a third as many are made.
+    let mut server = Server::new(Settings::usual(8), 0);
+    server.join(ClientId(1), ProgramId(1));
+    let (mut was, mut moved_ns, mut trials) = (false, 0, 0);
+    for now in (0..30 * SECOND).step_by(usize::try_from(TELLS).unwrap()) {
+        let (calls, each) = if was { (700, 28_000) } else { (2000, 5000) };
+        let window = Window {
+            span_ns: TELLS,
+            calls,
+            in_region_ns: calls * each,
+            offloaded_calls: if was { calls } else { 0 },
+            offloaded_ns: 0,
+            evidence: Evidence::Class(LicenceLevel::new(2)),
+        };
+        server.observe(ClientId(1), SiteId(1), &window);
+        server.step(now);
+        let is = server.offloaded() > 0;
+        moved_ns += if is { TELLS } else { 0 };
+        trials += usize::from(is && !was);
+        was = is;
+    }
+    // A tenth of a second too much is reached after an eighth of one, which at half a percent takes twenty to pay.
+    assert!((1..=2).contains(&trials) && moved_ns <= 2 * 8 * TELLS, "{trials} {moved_ns}");
+    assert_eq!(server.decision(ClientId(1), SiteId(1)), Some((Action::Stay, Reason::NotWorth)));
+}
+
+#[test]
 fn what_is_forgotten_is_learnt_anew() {
     let mut world = World::new(Settings::usual(8), vec![gains(0.3)]);
     world.run(60);

@@ -64,6 +64,10 @@ impl Settings {
     };
 }
 
+/// A trial ends early when its calls have lasted longer by so much of a window than where they are: code around them would have to
+/// gain more than that. A guess, of what paper 001 (§6.3) has no program gain.
+const DEAR: f64 = 0.1;
+
 /// What is known of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Group {
@@ -105,6 +109,14 @@ impl Trials {
     #[must_use]
     pub fn gain(&self, group: usize) -> Option<f64> {
         self.groups.get(group).filter(|group| group.weight > 0.0).map(|group| group.gain)
+    }
+
+    /// Whether what is tried now has taken so much already that the window is to end.
+    #[must_use]
+    pub fn is_dear(&self) -> bool {
+        let most = DEAR * self.settings.window_ns as f64;
+        let tried = self.changed.filter(|group| self.is_moved(*group) && self.is_tried(*group));
+        tried.is_some_and(|group| self.groups[group].spent_ns > most)
     }
 
     /// Whether a group is where it is to find out more.
