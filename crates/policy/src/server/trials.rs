@@ -140,10 +140,9 @@ impl Trials {
     /// A group's moved calls have taken so much longer than they would have where they are (ns), those of one member. That is the price of
     /// trying, where it is not known that moving is better.
     pub fn spend(&mut self, group: usize, ns: f64) {
-        if !self.is_tried(group) || !ns.is_finite() {
-            return;
-        }
-        if let Some(known) = self.groups.get_mut(group) {
+        // Calls that are still moved when a trial has ended are of it, too.
+        let is_tried = self.groups.get(group).is_some_and(|known| !self.is_better(known));
+        if let Some(known) = self.groups.get_mut(group).filter(|_| is_tried && ns.is_finite()) {
             known.spent_ns += ns.max(0.0) / known.candidates.max(1) as f64;
         }
     }
@@ -371,6 +370,11 @@ mod tests {
         }
         let share = spent / f64::from(windows);
         assert!(share > 0.0 && share <= Settings::USUAL.most_spent + TAKES / 1000.0, "{share}");
+        // What comes late counts, too.
+        let before = trials.groups[0].spent_ns;
+        trials.groups[0].is_moved = false;
+        trials.spend(0, 1000.0);
+        assert!(trials.groups[0].spent_ns > before);
         // What is paid is paid, however much was spent at once.
         trials.pass(u64::MAX);
         trials.spend(7, 1.0);
