@@ -1,76 +1,14 @@
 //! Clients as the server sees them. Nothing that a client has written is believed: what cannot be is cut to what can.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use dimmer_policy::server::chains::{Chains, Concluded};
 use dimmer_policy::server::evidence::Evidence;
 use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
 use dimmer_protocol::{Mapped, Sums, Table};
 
+use crate::names::Names;
 use crate::recent::{Calls, Recent};
-
-/// Programs and sites by name, each with a number that is the same in all processes of a program. They are forgotten with the last
-/// process that has them.
-#[derive(Debug, Default)]
-pub struct Names {
-    programs: HashMap<(u32, String), ProgramId>,
-    known: HashMap<ProgramId, Program>,
-    /// The next number of a program, and of a site.
-    next: (u64, u64),
-}
-
-#[derive(Debug, Default)]
-struct Program {
-    processes: usize,
-    /// By name and line: the number, and at how many places of processes it is.
-    sites: HashMap<(String, u32), (SiteId, usize)>,
-}
-
-impl Names {
-    /// A process of a user's program comes.
-    pub fn join(&mut self, user: u32, name: &str) -> ProgramId {
-        let (next, _) = &mut self.next;
-        let id = *self.programs.entry((user, name.to_owned())).or_insert_with(|| {
-            *next += 1;
-            ProgramId(*next)
-        });
-        self.known.entry(id).or_default().processes += 1;
-        id
-    }
-
-    /// A process of a program has gone, with its sites.
-    pub fn leave(&mut self, user: u32, name: &str, sites: &[Site]) {
-        let key = (user, name.to_owned());
-        let Some(id) = self.programs.get(&key).copied() else { return };
-        let Some(program) = self.known.get_mut(&id) else { return };
-        program.processes -= 1;
-        if program.processes == 0 {
-            self.known.remove(&id);
-            self.programs.remove(&key);
-            return;
-        }
-        for site in sites {
-            let key = (site.name.clone(), site.line);
-            let Some((_, places)) = program.sites.get_mut(&key) else { continue };
-            *places -= 1;
-            if *places == 0 {
-                program.sites.remove(&key);
-            }
-        }
-    }
-
-    /// The number of a program's site, which is at one more place.
-    fn site(&mut self, program: ProgramId, name: &str, line: u32) -> SiteId {
-        let (_, next) = &mut self.next;
-        let sites = &mut self.known.entry(program).or_default().sites;
-        let (id, places) = sites.entry((name.to_owned(), line)).or_insert_with(|| {
-            *next += 1;
-            (SiteId(*next), 0)
-        });
-        *places += 1;
-        *id
-    }
-}
 
 /// What is the same for all clients while their sums are read.
 #[derive(Clone, Copy, Debug)]
@@ -174,9 +112,12 @@ impl Client {
         }
     }
 
-    /// Takes note of sites that are new, up to so many; how many there are now. Costs a load if there are none.
+    /// Takes note of sites that are new, up to so many, as far as there is memory for them; how many there are now. Costs a load if there are none.
     pub fn meet(&mut self, names: &mut Names, most: usize) -> usize {
         let length = self.table.length().min(most);
+        if length > self.sites.len() && !self.table.has_memory(self.sites.len()..length) {
+            return self.sites.len();
+        }
         for place in self.sites.len()..length {
             let written = &self.table.sites[place];
             let (bytes, length) = written.name();
@@ -186,21 +127,10 @@ impl Client {
                 .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
                 .collect();
             let line = written.line();
-            let id = names.site(self.program, &name, line);
+            let Some(id) = names.site(self.program, &name, line) else { break };
             self.places.entry(id).or_default().push(place);
             // What it saw before it came here is not of this window.
-            let sums = written.sums();
-            self.sites.push(Site {
-                id,
-                name,
-                line,
-                sums,
-                recent: Recent::default(),
-                stayed_ns: None,
-                clock: None,
-                before_ticks: None,
-                chains: Chains::default(),
-            });
+            self.sites.push(Site::new(id, (name, line), written.sums()));
         }
         self.sites.len()
     }
@@ -246,6 +176,22 @@ impl Client {
 }
 
 impl Site {
+    /// A site that is new, with what it had seen before.
+    #[must_use]
+    pub fn new(id: SiteId, (name, line): (String, u32), sums: Sums) -> Self {
+        Self {
+            id,
+            name,
+            line,
+            sums,
+            recent: Recent::default(),
+            stayed_ns: None,
+            clock: None,
+            before_ticks: None,
+            chains: Chains::default(),
+        }
+    }
+
     /// What it did, by its sums; and whether these said what cannot be.
     fn window(&mut self, news: &Sums, look: &Look<'_>) -> (Window, bool) {
         let ns = |ticks: u64| ticks as f64 / look.ticks_per_ns;
@@ -411,19 +357,6 @@ mod tests {
         assert_eq!(two.sites[1].id, one.sites[0].id);
         assert_eq!(two.places(Some(one.sites[0].id)).collect::<Vec<_>>(), [1]);
         assert_eq!(two.places(None).count(), 2);
-        // Another user's is another program.
-        assert_ne!(names.join(1001, "test"), program);
-        // With the last process its names are forgotten.
-        names.leave(1000, "test", &two.sites);
-        assert_eq!(names.join(1000, "test"), program);
-        // Of the other process's sites, those that this one has are left.
-        assert_eq!(names.known[&program].sites[&("parse".to_owned(), 7)].1, 1);
-        assert_eq!(names.known[&program].sites.len(), 1);
-        names.leave(1000, "test", &[]);
-        names.leave(1000, "test", &one.sites);
-        assert_ne!(names.join(1000, "test"), program);
-        names.leave(1000, "unknown", &[]);
-        assert!(names.known.len() == 2 && names.known.values().all(|known| known.sites.is_empty()));
     }
 
     #[test]

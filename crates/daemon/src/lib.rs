@@ -20,6 +20,7 @@
 pub mod clients;
 pub mod machine;
 pub mod metrics;
+pub mod names;
 pub mod recent;
 pub mod record;
 pub mod server;

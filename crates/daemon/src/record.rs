@@ -37,6 +37,13 @@ pub enum Line {
         /// Its number.
         client: u64,
     },
+    /// What was learnt about a site that no client has, or about a program as a whole, is forgotten.
+    Forget {
+        /// The program's number.
+        program: u64,
+        /// The site's; none: of the program.
+        site: Option<u64>,
+    },
     /// A site was seen for the first time.
     Site {
         /// Its number.
@@ -222,6 +229,7 @@ pub fn replay(lines: impl BufRead, other: Option<&Settings>) -> Result<Replayed,
                 policy.leave(ClientId(client));
                 moved.iter_mut().for_each(|moved| moved.retain(|(of, _), _| *of != client));
             }
+            Line::Forget { program, site } => policy.forget(ProgramId(program), site.map(SiteId)),
             Line::Site { .. } => {}
             Line::Step(step) => {
                 for (client, site, seen) in &step.seen {

@@ -25,8 +25,9 @@ use rustix::event::epoll;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, info, warn};
 
-use crate::clients::{Client, Look, Names};
+use crate::clients::{Client, Look};
 use crate::machine::Found;
+use crate::names::Names;
 use crate::record::{self, Line, Seen};
 use crate::settings::{Settings, SettingsError};
 use crate::state;
@@ -376,8 +377,11 @@ impl Server {
         let Wants::Decisions(client) = peer.wants else { return };
         client.table.leave();
         self.policy.leave(client.id);
-        self.names.leave(peer.user, &client.name, &client.sites);
         self.note(Line::Leave { client: number });
+        for (program, site) in self.names.leave(client.program, &client.sites) {
+            self.policy.forget(program, site);
+            self.note(Line::Forget { program: program.0, site: site.map(|site| site.0) });
+        }
         info!(pid = client.process, uid = client.user, name = client.name, "client {why}");
         if self.dedicated > 0 && !self.has_clients() {
             // No look follows that would give them back.

@@ -122,6 +122,7 @@ struct Trials {
     least_gain: f64,
     jump: f64,
     least_jump: f64,
+    most_spent: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -197,6 +198,7 @@ impl Default for Trials {
             least_gain: usual.least_gain,
             jump: usual.jump,
             least_jump: usual.least_jump,
+            most_spent: usual.most_spent,
         }
     }
 }
@@ -257,6 +259,7 @@ impl Settings {
             ("trials.least_gain", trials.least_gain, 0.0, 1.0),
             ("trials.jump", trials.jump, 0.0, 1000.0),
             ("trials.least_jump", trials.least_jump, 0.0, 1.0),
+            ("trials.most_spent", trials.most_spent, 0.0, 1.0),
             ("server.period_ms", server.period_ms, 1.0, 10_000.0),
         ];
         for (key, value, least, most) in ranges {
@@ -377,6 +380,7 @@ impl Settings {
             least_gain: of_trials.least_gain,
             jump: of_trials.jump,
             least_jump: of_trials.least_jump,
+            most_spent: of_trials.most_spent,
         };
         settings::Settings {
             decides: match self.policy.decides {

@@ -103,6 +103,10 @@ impl Plan {
         if let Some(plan) = text.and_then(|text| Self::read(&text)) {
             return Ok(plan);
         }
+        // Nothing but what plans that are kept name: nothing to look for.
+        if classes.is_empty() {
+            return Ok(Self::default());
+        }
         let bytes = fs::read(path).map_err(HookError::Read)?;
         let plan = Self::new(&dimmer_scan::scan(&bytes)?, classes);
         if let Some(kept) = kept {
@@ -165,6 +169,17 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_classes_a_file_is_not_even_read() {
+        // A directory cannot be read.
+        let directory = std::env::temp_dir();
+        let of = |classes: &[InstructionClass]| {
+            Plan::of(&directory, &classes.iter().copied().collect(), None)
+        };
+        assert_eq!(of(&[]).unwrap(), Plan::default());
+        assert!(matches!(of(&[InstructionClass::Heavy512]), Err(HookError::Read(_))));
+    }
 
     #[test]
     fn plan_is_read_as_it_was_written() {

@@ -99,14 +99,16 @@ impl Groups {
         group.0
     }
 
-    /// One fewer; the number that is free now, if it was the last.
+    /// One fewer; its number, if it was the last. It keeps that.
     fn leave(&mut self, key: (ProgramId, Option<SiteId>)) -> Option<usize> {
         let (number, members) = self.known.get_mut(&key)?;
-        let number = *number;
         *members -= 1;
-        if *members > 0 {
-            return None;
-        }
+        (*members == 0).then_some(*number)
+    }
+
+    /// Without members it gives back its number, which this is.
+    fn forget(&mut self, key: (ProgramId, Option<SiteId>)) -> Option<usize> {
+        let (number, _) = self.known.get(&key).copied().filter(|(_, members)| *members == 0)?;
         self.known.remove(&key);
         self.unused.push(number);
         Some(number)
@@ -155,11 +157,13 @@ impl Server {
     /// A client that runs `program` begins. One with the same id is forgotten.
     pub fn join(&mut self, client: ClientId, program: ProgramId) {
         self.leave(client);
+        let performance = Performance::new(matches!(self.state, State::Trials(_)));
         let units = BTreeMap::new();
-        self.clients.insert(client, Client { program, performance: Performance::default(), units });
+        self.clients.insert(client, Client { program, performance, units });
     }
 
-    /// A client has ended; unknown ones are nothing.
+    /// A client has ended; unknown ones are nothing. What the trials have learnt about its program is kept, and loses weight with time,
+    /// until [`Self::forget`].
     pub fn leave(&mut self, client: ClientId) {
         let Some(left) = self.clients.remove(&client) else {
             return;
@@ -167,15 +171,25 @@ impl Server {
         self.changes.retain(|change| change.client != client);
         for (site, unit) in left.units {
             self.offloaded -= usize::from(unit.action == Action::Offload);
-            let free = self.groups.leave((left.program, site));
+            let last = self.groups.leave((left.program, site));
             if let State::Trials(trials) = &mut self.state {
                 if unit.is_candidate {
                     trials.candidate(unit.group, false);
                 }
-                if let Some(group) = free {
-                    trials.forget(group);
+                if let Some(group) = last {
+                    trials.rest(group);
                 }
             }
+        }
+    }
+
+    /// Forgets what was learnt about a program's site, or without one about its processes as a whole, if no client has it. Whoever never
+    /// calls this has memory grow with every program that ever was there.
+    pub fn forget(&mut self, program: ProgramId, site: Option<SiteId>) {
+        if let (Some(group), State::Trials(trials)) =
+            (self.groups.forget((program, site)), &mut self.state)
+        {
+            trials.forget(group);
         }
     }
 
@@ -202,9 +216,20 @@ impl Server {
         // On a dedicated core, other clients' code holds the level too (paper 001 §7.1). The paper's loop does not look where it was.
         let is_elsewhere = window.offloaded_calls > 0 && unit.density.is_some();
         let is_taken = matches!(self.state, State::Thresholds(_)) || !is_elsewhere;
+        let (span, whole) = (window.span_ns as f64, self.settings.window_ns() as f64);
+        let part = if span > 0.0 { span / (span + whole) } else { 0.0 };
+        let (calls, took) = (window.calls as f64, window.in_region_ns as f64);
+        match (unit.stayed_ns, &mut self.state) {
+            (Some(each), State::Trials(trials)) if window.offloaded_calls > 0 => {
+                trials.spend(unit.group, took - calls * each);
+            }
+            (was, _) if window.calls > 0 && window.offloaded_calls == 0 => {
+                let newer = took / calls;
+                unit.stayed_ns = Some(was.map_or(newer, |was| was + (newer - was) * part));
+            }
+            _ => {}
+        }
         if let Some(newer) = window.evidence.density(&self.settings.clocks).filter(|_| is_taken) {
-            let (span, window) = (window.span_ns as f64, self.settings.window_ns() as f64);
-            let part = if span > 0.0 { span / (span + window) } else { 0.0 };
             unit.density =
                 Some(unit.density.map_or(newer, |density| density.towards(&newer, part)));
         }
@@ -293,15 +318,24 @@ impl Server {
             (self.begun, self.settles) = (now, None);
         }
         let performances = self.clients.values_mut().map(|client| &mut client.performance);
-        if self.settles.is_some_and(|until| now >= until) {
+        let is_dear = matches!(&self.state, State::Trials(state) if state.is_dear());
+        if let Some(until) = self.settles.filter(|until| now >= *until && !is_dear) {
             performances.for_each(|client| client.tally = performance::Tally::default());
             (self.begun, self.settles) = (now, None);
-        } else if self.settles.is_none() && now - self.begun >= self.settings.window_ns() {
+            if let State::Trials(state) = &mut self.state {
+                // None, unless nobody was there for long.
+                state.pass((now - until) / self.settings.window_ns().max(1));
+            }
+        } else if is_dear
+            || (self.settles.is_none() && now - self.begun >= self.settings.window_ns())
+        {
             let Settings { metric, mixing, .. } = self.settings;
             let trend = performance::trend(performances, metric, mixing);
-            self.begun = now;
+            let windows = (now - self.begun) / self.settings.window_ns().max(1);
+            (self.begun, self.settles) = (now, None);
             return match (&mut self.state, &self.settings.decides) {
                 (State::Trials(state), Loop::Trials(settings)) => {
+                    state.pass(windows);
                     let is_changed = state.window(trend).is_some();
                     self.settles = is_changed.then(|| now.saturating_add(settings.settle_ns));
                     is_changed

@@ -1,17 +1,19 @@
 //! Files of memory that are passed to another process, and their mappings.
 //!
 //! A file is sealed at its length before it is passed, and looked at when it is taken: nobody dies of a file that shrinks under
-//! its mapping.
+//! its mapping. Nor of one for whose pages there is no memory: what the server writes in any case is had when the file is made, and
+//! who comes to sites asks first ([`Table::has_memory`]).
 
 use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 use crate::table::{Beacon, Table};
 
@@ -41,18 +43,23 @@ pub unsafe trait Shareable {
     const NAME: &CStr;
     /// Whether those who get a file may write it.
     const IS_WRITTEN: bool;
+    /// How many of its first bytes take memory from the begin.
+    const AT_ONCE: usize;
 }
 
 // SAFETY: nothing but atomic integers.
 unsafe impl Shareable for Beacon {
     const NAME: &CStr = c"dimmer-beacon";
     const IS_WRITTEN: bool = false;
+    const AT_ONCE: usize = size_of::<Self>();
 }
 
 // SAFETY: as above.
 unsafe impl Shareable for Table {
     const NAME: &CStr = c"dimmer-table";
     const IS_WRITTEN: bool = true;
+    // Most clients have few sites.
+    const AT_ONCE: usize = std::mem::offset_of!(Self, sites);
 }
 
 /// Mapped memory.
@@ -99,8 +106,7 @@ impl<T: Shareable> Mapped<T> {
     }
 
     /// Never unmaps it.
-    #[must_use]
-    pub fn leak(self) -> &'static T {
+    fn leak(self) -> &'static T {
         let memory = std::mem::ManuallyDrop::new(self);
         // SAFETY: mapped for good, and any bytes are a value.
         unsafe { memory.0.as_ref() }
@@ -131,14 +137,17 @@ pub struct Owned<T: Shareable> {
 }
 
 impl<T: Shareable> Owned<T> {
-    /// Makes a file of zeros and maps it. Takes memory when it is written, page by page.
+    /// Makes a file of zeros and maps it. Takes memory for what is always used; for the rest when that is touched, page by page.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system refuses, as where there is no memory for it.
     pub fn new() -> Result<Self, MemoryError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(T::NAME, flags).map_err(system("make"))?;
         rustix::fs::ftruncate(&file, size_of::<T>() as u64).map_err(system("lengthen"))?;
+        // Without memory the error is to come here, and not a signal where it is touched.
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, T::AT_ONCE as u64)
+            .map_err(system("find memory for"))?;
         let memory = Mapped::map(file.as_fd(), ProtFlags::READ | ProtFlags::WRITE)?;
         // What is mapped already stays writable; Linux has that since 5.1.
         let others = if T::IS_WRITTEN { SealFlags::empty() } else { SealFlags::FUTURE_WRITE };
@@ -170,13 +179,40 @@ impl<T: Shareable> AsFd for Owned<T> {
     }
 }
 
-/// A table of this process's own at an address that stays, over which that of a server can be put, and another one later. It is
-/// never given back.
-#[derive(Clone, Copy, Debug)]
-pub struct Reservation(&'static Table);
+impl Table {
+    /// Whether there is memory for these sites, which is taken then. Whoever touches those for which there is none may be killed by the
+    /// system. Before Linux 5.14 it does not tell, and this says that there is.
+    ///
+    /// # Cost
+    /// A system call.
+    #[must_use]
+    pub fn has_memory(&self, sites: Range<usize>) -> bool {
+        self.take_memory(sites).is_ok()
+    }
 
-impl Reservation {
-    /// A table that nobody else sees.
+    fn take_memory(&self, sites: Range<usize>) -> Result<(), Errno> {
+        const PAGE: usize = 4096;
+        let Some(sites) = self.sites.get(sites).filter(|sites| !sites.is_empty()) else {
+            return Ok(());
+        };
+        let Range { start, end } = sites.as_ptr_range();
+        let before = start.addr() % PAGE;
+        let start = start.cast_mut().cast::<std::ffi::c_void>().wrapping_byte_sub(before);
+        // SAFETY: all of it lies in this table, which begins with a page; that pages are there changes nothing in them.
+        let taken = unsafe {
+            rustix::mm::madvise(start, end.addr() - start.addr(), Advice::LinuxPopulateWrite)
+        };
+        if taken == Err(Errno::INVAL) { Ok(()) } else { taken }
+    }
+}
+
+/// Memory of this process's own at an address that stays, over which that of a server can be put, and another one later. It is never
+/// given back.
+#[derive(Debug)]
+pub struct Reservation<T: Shareable + 'static>(&'static T);
+
+impl<T: Shareable> Reservation<T> {
+    /// Zeros that nobody else sees.
     ///
     /// # Errors
     /// Without memory for it.
@@ -185,32 +221,65 @@ impl Reservation {
         let memory = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
-                size_of::<Table>(),
+                size_of::<T>(),
                 access(),
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         };
         let memory = memory.map_err(system("map"))?;
-        // SAFETY: zeros are a table, and the mapping stays.
-        Ok(Self(unsafe { &*memory.cast::<Table>() }))
+        // SAFETY: any bytes are a value, and the mapping stays.
+        Ok(Self(unsafe { &*memory.cast::<T>() }))
     }
 
-    /// The table that is there now.
+    /// What is there now.
     #[must_use]
     #[inline]
-    pub const fn table(self) -> &'static Table {
+    pub const fn get(&self) -> &'static T {
         self.0
     }
 
+    /// Puts this at the address of another one.
+    fn replace(self, other: &Self) -> Result<(), MemoryError> {
+        let [from, to] = [&self, other].map(|one| std::ptr::from_ref(one.0).cast_mut().cast());
+        let (length, flags) = (size_of::<T>(), MremapFlags::MAYMOVE);
+        // SAFETY: the other's own mapping is replaced by one as long, and nobody else knows this one.
+        let moved = unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) };
+        if let Err(error) = moved {
+            // What was there may be gone. Whoever reads is to find something in any case.
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+            // SAFETY: this type's own place, and any bytes are a value.
+            let _ = unsafe { rustix::mm::mmap_anonymous(to, length, access(), flags) };
+            return Err(system("map")(error));
+        }
+        Ok(())
+    }
+}
+
+impl Reservation<Beacon> {
+    /// Puts a server's beacon there.
+    ///
+    /// # Errors
+    /// If it is something else, or cannot be mapped; the one before stays then.
+    pub fn adopt(&self, file: BorrowedFd<'_>) -> Result<(), MemoryError> {
+        let new = Mapped::<Beacon>::new(file)?;
+        if !new.is_known() {
+            return Err(MemoryError::Foreign);
+        }
+        Self(new.leak()).replace(self)
+    }
+}
+
+impl Reservation<Table> {
     /// Puts a server's table there, with the sites and sums of the one before. What other threads add to sums in that moment is lost.
     ///
     /// # Errors
     /// If it is something else, or cannot be mapped; the one before stays then.
-    pub fn adopt(self, file: BorrowedFd<'_>) -> Result<(), MemoryError> {
+    pub fn adopt(&self, file: BorrowedFd<'_>) -> Result<(), MemoryError> {
         let new = Mapped::<Table>::new(file)?;
         if !new.is_known() {
             return Err(MemoryError::Foreign);
         }
+        new.take_memory(0..self.0.length()).map_err(system("find memory for"))?;
         new.take_over(self.0);
         Self(new.leak()).replace(self)
     }
@@ -220,26 +289,10 @@ impl Reservation {
     ///
     /// # Errors
     /// If it cannot be mapped.
-    pub fn renounce(self) -> Result<(), MemoryError> {
+    pub fn renounce(&self) -> Result<(), MemoryError> {
         let new = Self::new()?;
         new.0.take_over(self.0);
         new.replace(self)
-    }
-
-    /// Puts this table at the address of another one.
-    fn replace(self, other: Self) -> Result<(), MemoryError> {
-        let [from, to] = [self, other].map(|table| std::ptr::from_ref(table.0).cast_mut().cast());
-        let (length, flags) = (size_of::<Table>(), MremapFlags::MAYMOVE);
-        // SAFETY: the other's own mapping is replaced by one as long, and nobody else knows this one.
-        let moved = unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) };
-        if let Err(error) = moved {
-            // What was there may be gone. Sites are to find something in any case.
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-            // SAFETY: this type's own place, and zeros are a table.
-            let _ = unsafe { rustix::mm::mmap_anonymous(to, length, access(), flags) };
-            return Err(system("map")(error));
-        }
-        Ok(())
     }
 }
 
@@ -316,7 +369,7 @@ mod tests {
         rustix::fs::ftruncate(&file, size_of::<Table>() as u64).unwrap();
         assert!(matches!(Mapped::<Table>::new(file.as_fd()), Err(MemoryError::Foreign)));
         // No table of this version.
-        let reservation = Reservation::new().unwrap();
+        let reservation = Reservation::<Table>::new().unwrap();
         assert!(matches!(reservation.adopt(table.as_fd()), Err(MemoryError::Foreign)));
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(Mapped::<Table>::new(null.as_fd()).is_err());
@@ -324,8 +377,8 @@ mod tests {
 
     #[test]
     fn sites_keep_their_address_from_server_to_server() {
-        let reservation = Reservation::new().unwrap();
-        let table = reservation.table();
+        let reservation = Reservation::<Table>::new().unwrap();
+        let table = reservation.get();
         table.add(b"parse", 7);
         table.sites[0].add_moved(9);
         table.head.client.add_done(5);
@@ -369,8 +422,48 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+    fn memory_is_taken_for_what_is_used_and_asked_for_before_it_is_touched() {
+        let table = Owned::<Table>::new().unwrap();
+        let taken = |file: BorrowedFd<'_>| rustix::fs::fstat(file).unwrap().st_blocks * 512;
+        assert_eq!(taken(table.as_fd()), 8192);
+        assert!(table.has_memory(3..20));
+        assert!(table.has_memory(5..5) && table.has_memory(crate::SITES..crate::SITES + 1));
+        if taken(table.as_fd()) == 8192 {
+            println!("SKIPPED: this kernel does not tell whether there is memory");
+            return;
+        }
+        assert_eq!(taken(table.as_fd()), 16_384);
+        // Pages that cannot be had: here because the file has become shorter.
+        let file = rustix::fs::memfd_create(c"test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, size_of::<Table>() as u64).unwrap();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let table = Mapped::<Table>::map(file.as_fd(), access).unwrap();
+        rustix::fs::ftruncate(&file, 12_288).unwrap();
+        assert!(table.has_memory(0..16) && !table.has_memory(0..17) && !table.has_memory(16..17));
+    }
+
+    #[test]
+    fn one_beacon_comes_after_another_at_the_same_place() {
+        let reservation = Reservation::<Beacon>::new().unwrap();
+        let beacon = reservation.get();
+        assert!(!beacon.holds(0) && beacon.dedicated() == 0 && beacon.cores().next().is_none());
+        for core in [3, 5] {
+            let server = Owned::<Beacon>::new().unwrap();
+            server.write(&[core]);
+            server.renew(500);
+            reservation.adopt(server.as_fd()).unwrap();
+            assert!(beacon.holds(499) && beacon.cores().eq([core]));
+            server.renew(0);
+            assert!(!beacon.holds(499));
+        }
+        let empty = Owned::<Beacon>::new().unwrap();
+        assert!(matches!(reservation.adopt(empty.as_fd()), Err(MemoryError::Foreign)));
+    }
+
+    #[test]
     fn a_full_table_takes_no_more() {
-        let table = Reservation::new().unwrap().table();
+        let table = Reservation::<Table>::new().unwrap().get();
         let long = [b'x'; 200];
         for place in 0..crate::SITES {
             assert_eq!(table.add(&long, 1), Some(place));

@@ -7,10 +7,10 @@
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::{Beacon, Hello, Mapped, Reservation, Welcome};
+use dimmer_protocol::{Beacon, Hello, Reservation, Table, Welcome};
 use rustix::fs::FileType;
 
 use crate::{fork, region, trip};
@@ -18,11 +18,8 @@ use crate::{fork, region, trip};
 /// Ticks between two looks after the connection: about 30 to 150 ms.
 const LOOK: u64 = 1 << 27;
 
-/// The sites' memory; `None` if there is none to be had.
-static TABLE: OnceLock<Option<Known>> = OnceLock::new();
-
-/// What the server tells all; null before the first has answered. Never unmapped, as other threads may be reading it.
-static BEACON: AtomicPtr<Beacon> = AtomicPtr::new(std::ptr::null_mut());
+/// What is shared with a server; `None` if there is no memory to be had.
+static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
 
 /// How far this process is with a server (one of the following), and above that how often it had been forked then.
 static PHASE: AtomicU64 = AtomicU64::new(0);
@@ -52,7 +49,9 @@ static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
 /// What is found out once, so that nothing is allocated later.
 #[derive(Debug)]
 struct Known {
-    table: Reservation,
+    table: Reservation<Table>,
+    /// What the server tells all.
+    beacon: Reservation<Beacon>,
     sockets: Vec<PathBuf>,
     hello: [u8; Hello::BYTES],
 }
@@ -62,9 +61,10 @@ fn known() -> Option<&'static Known> {
         fork::count();
         let hello = Hello::Serve { name: program() }.to_bytes();
         let sockets = dimmer_protocol::candidates();
-        Some(Known { table: Reservation::new().ok()?, sockets, hello })
+        let (table, beacon) = (Reservation::new().ok()?, Reservation::new().ok()?);
+        Some(Known { table, beacon, sockets, hello })
     };
-    TABLE.get_or_init(find_out).as_ref()
+    KNOWN.get_or_init(find_out).as_ref()
 }
 
 /// What the program is called.
@@ -75,13 +75,15 @@ fn program() -> String {
 
 /// Gives a site a place in the memory; where its decision is. `None`: there is no more room. One at a time.
 pub(crate) fn add(name: &str, line: u32) -> Option<&'static AtomicU32> {
-    let table = known()?.table.table();
-    table.decisions.get(table.add(name.as_bytes(), line)?)
+    let table = known()?.table.get();
+    let next = table.length();
+    let place = table.has_memory(next..next + 1).then(|| table.add(name.as_bytes(), line));
+    table.decisions.get(place??)
 }
 
 /// What the site with this decision has seen.
 pub(crate) fn sums(decision: &AtomicU32) -> Option<&'static dimmer_protocol::Site> {
-    let table = TABLE.get()?.as_ref()?.table.table();
+    let table = KNOWN.get()?.as_ref()?.table.get();
     let bytes = std::ptr::from_ref(decision) as usize - table.decisions.as_ptr() as usize;
     table.sites.get(bytes / size_of::<AtomicU32>())
 }
@@ -90,13 +92,12 @@ pub(crate) fn sums(decision: &AtomicU32) -> Option<&'static dimmer_protocol::Sit
 /// of the time that its regions take. Costs an addition in memory.
 pub fn metric(amount: u64) {
     if let Some(known) = known() {
-        known.table.table().head.client.add_done(amount);
+        known.table.get().head.client.add_done(amount);
     }
 }
 
 fn beacon() -> Option<&'static Beacon> {
-    // SAFETY: null, or a mapping that stays.
-    unsafe { BEACON.load(Ordering::Acquire).as_ref() }
+    Some(KNOWN.get()?.as_ref()?.beacon.get())
 }
 
 /// Whether what a server has decided counts at that moment (ticks).
@@ -199,18 +200,13 @@ fn take_answer(known: &Known) -> u64 {
 }
 
 fn adopt(known: &Known, beacon: &OwnedFd, table: &OwnedFd) -> Option<()> {
-    let beacon = Mapped::<Beacon>::new(beacon.as_fd()).ok()?;
-    if !beacon.is_known() {
-        return None;
-    }
-    known.table.adopt(table.as_fd()).ok()?;
-    BEACON.store(std::ptr::from_ref(beacon.leak()).cast_mut(), Ordering::Release);
-    Some(())
+    known.beacon.adopt(beacon.as_fd()).ok()?;
+    known.table.adopt(table.as_fd()).ok()
 }
 
 /// Sees whether the server is still there; if not, looks for another one.
 fn look(known: &Known, now: u64) -> u64 {
-    let is_left = known.table.table().is_left();
+    let is_left = known.table.get().is_left();
     if holds(now) && !is_left {
         return SERVED;
     }
@@ -255,7 +251,7 @@ fn disconnect() {
 /// To be called in a child of fork(2): its parent's connection and decisions are not its own. Async-signal-safe.
 pub(crate) fn leave_to_parent() {
     disconnect();
-    if let Some(Some(known)) = TABLE.get() {
+    if let Some(Some(known)) = KNOWN.get() {
         // Without memory for it the child goes on with what its parent's server decides, as long as that is alive.
         let _ = known.table.renounce();
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dimmer_observe::Tally;
 use dimmer_policy::moving::Word;
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::{BORROW, Beacon, Hello, Mapped, OFFLOAD, Sums, Table, Welcome};
+use dimmer_protocol::{BORROW, Beacon, Hello, Mapped, OFFLOAD, SITES, Sums, Table, Welcome};
 
 use crate::launch;
 use crate::named::Planned;
@@ -63,7 +63,7 @@ impl Served {
                 return None;
             }
             std::thread::sleep(Duration::from_millis(1));
-            served.connection.hear();
+            served.connection.hear(served.functions.len());
         }
         served.made().is_some().then_some(served)
     }
@@ -84,7 +84,7 @@ impl Served {
 
     /// Looks for a server, where the one before has gone. Never waits.
     pub(super) fn tend(&mut self) {
-        self.connection.hear();
+        self.connection.hear(self.functions.len());
         let is_there = self.made().is_some_and(Made::holds);
         if !is_there && self.tried.elapsed() >= RETRY {
             self.tried = Instant::now();
@@ -142,8 +142,8 @@ impl Connection {
         dimmer_protocol::candidates().iter().find_map(ask).map_or(Self::None, Self::Asked)
     }
 
-    /// Takes the server's answer, if it has come.
-    fn hear(&mut self) {
+    /// Takes the server's answer, if it has come, for so many functions.
+    fn hear(&mut self, functions: usize) {
         let Self::Asked(socket) = self else { return };
         let mut bytes = [0; Welcome::BYTES];
         let answer = dimmer_protocol::receive(&socket, &mut bytes);
@@ -153,7 +153,7 @@ impl Connection {
         let Self::Asked(socket) = std::mem::replace(self, Self::None) else { return };
         if let Ok(Some((_, [Some(beacon), Some(table)]))) = answer
             && Welcome::parse(&bytes).is_ok()
-            && let Some(made) = Made::new(socket, &beacon, &table)
+            && let Some(made) = Made::new(socket, (&beacon, &table), functions)
         {
             *self = Self::Made(made);
         }
@@ -161,11 +161,16 @@ impl Connection {
 }
 
 impl Made {
-    fn new(socket: OwnedFd, beacon: &OwnedFd, table: &OwnedFd) -> Option<Self> {
+    fn new(
+        socket: OwnedFd,
+        (beacon, table): (&OwnedFd, &OwnedFd),
+        functions: usize,
+    ) -> Option<Self> {
         let beacon = Mapped::<Beacon>::new(beacon.as_fd()).ok()?;
         let table = Mapped::<Table>::new(table.as_fd()).ok()?;
         let is_known = beacon.is_known() && table.is_known();
-        is_known.then_some(Self { _socket: socket, beacon, table, is_named: false })
+        let has_memory = is_known && table.has_memory(0..functions.min(SITES));
+        has_memory.then_some(Self { _socket: socket, beacon, table, is_named: false })
     }
 
     /// Whether what the server has decided counts.

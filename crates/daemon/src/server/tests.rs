@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd as _;
 
+use dimmer_policy::server::ProgramId;
 use dimmer_protocol::{Credentials, Mapped};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -57,6 +58,40 @@ impl Fixture {
     fn look(&mut self) {
         self.server.look(Instant::now());
     }
+}
+
+#[test]
+fn what_was_learnt_of_a_program_is_found_again_or_forgotten_for_good() {
+    let mut fixture = fixture();
+    let (_, recording) = fixture.say(0, &Hello::Record);
+    let mut comes = |name: &[u8]| {
+        let (number, _socket, table) = fixture.client(1000);
+        table.add(name, 7);
+        fixture.look();
+        let client = fixture.server.clients().next().unwrap();
+        let known = (client.program, client.sites[0].id);
+        fixture.server.part(number, "has gone");
+        known
+    };
+    let parse = comes(b"parse");
+    assert_eq!(comes(b"parse"), parse);
+    let write = comes(b"write");
+    assert!(write.0 == parse.0 && write.1 != parse.1);
+    let is_forget = |line: &Line| matches!(line, Line::Forget { .. });
+    assert!(!lines(&recording).iter().any(is_forget));
+    // More than are remembered.
+    let (number, _socket, table) = fixture.client(1000);
+    let count = (0..SITES).filter(|site| table.add(format!("{site}").as_bytes(), 1).is_some());
+    assert_eq!(count.count(), SITES);
+    fixture.look();
+    fixture.server.part(number, "has gone");
+    fixture.server.tell_recordings();
+    let forgotten: Vec<Line> = lines(&recording).into_iter().filter(is_forget).collect();
+    let of = |(program, site): (ProgramId, SiteId)| Line::Forget {
+        program: program.0,
+        site: Some(site.0),
+    };
+    assert_eq!(forgotten, [of(parse), of(write)]);
 }
 
 /// The lines that have come of a recording.

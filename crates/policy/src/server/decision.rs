@@ -61,6 +61,8 @@ pub struct Change {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Decided {
     pub(super) density: Option<Density>,
+    /// How long a call takes that stays, on average (ns).
+    pub(super) stayed_ns: Option<f64>,
     pub(super) group: usize,
     /// Whether the trials may move it.
     pub(super) is_candidate: bool,

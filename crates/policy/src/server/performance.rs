@@ -70,6 +70,16 @@ pub(super) struct Performance {
     pub(super) tally: Tally,
     /// In the last window of which it told anything.
     last: Option<f64>,
+    /// Whether windows count, even the one in which it came.
+    has_begun: bool,
+}
+
+impl Performance {
+    /// Of a client that comes. `skips_first`: the window in which it does tells nothing, as it was not there for all of it, and
+    /// programs begin otherwise than they go on. The paper's loop takes it.
+    pub(super) fn new(skips_first: bool) -> Self {
+        Self { has_begun: !skips_first, ..Self::default() }
+    }
 }
 
 /// The end of a window: how much all clients together have changed since the one before, in parts; `None` if no client told anything
@@ -82,6 +92,9 @@ pub(super) fn trend<'a>(
     let (mut before, mut after, mut changes, mut told) = (0.0, 0.0, 0.0, 0.0);
     for client in clients {
         let now = std::mem::take(&mut client.tally).value(metric);
+        if !std::mem::replace(&mut client.has_begun, true) {
+            continue;
+        }
         if let Some(last) = client.last {
             before += last;
             after += now.unwrap_or(last);
@@ -112,6 +125,8 @@ mod tests {
             }
             trend(clients.iter_mut(), Metric::CallRate, mixing)
         };
+        // In the first window they may have begun in the midst.
+        assert_eq!(window(|rate| rate.1), None);
         assert_eq!(window(|rate| rate.0), None);
         window(|rate| rate.1)
     }

@@ -236,6 +236,79 @@ fn clients_that_leave_are_forgotten() {
     }
 }
 
+/// A program ends, and comes again after so long; how often its calls were moved within the minute after that, with whether they were at
+/// its begin.
+#[track_caller]
+fn comes_again(own: f64, after: u64) -> (usize, bool) {
+    let mut world = World::new(Settings::usual(8), vec![gains(own)]);
+    world.run(60);
+    world.server.leave(ClientId(0));
+    world.now += after * SECOND;
+    world.server.step(world.now);
+    world.server.join(ClientId(0), ProgramId(1));
+    let again = world.now;
+    world.run(1);
+    let begins_moved = world.is_offloaded(0);
+    world.run(59);
+    (world.moves_since(0, again), begins_moved)
+}
+
+#[test]
+fn a_program_that_comes_again_begins_with_what_was_learnt() {
+    // What moving ruins is not tried again, and what gains is moved from the begin.
+    assert_eq!(comes_again(-0.3, 1), (0, false));
+    assert!(comes_again(0.3, 1).1);
+    // It grows old meanwhile: after an hour the question is open again.
+    let (moves, begins_moved) = comes_again(-0.3, 3600);
+    assert!(moves > 0 && !begins_moved, "{moves}");
+}
+
+#[test]
+fn a_trial_that_ruins_ends_early() {
+    // Moved calls last so long that a third as many are made.
+    let mut server = Server::new(Settings::usual(8), 0);
+    server.join(ClientId(1), ProgramId(1));
+    let (mut was, mut moved_ns, mut trials) = (false, 0, 0);
+    for now in (0..30 * SECOND).step_by(usize::try_from(TELLS).unwrap()) {
+        let (calls, each) = if was { (700, 28_000) } else { (2000, 5000) };
+        let window = Window {
+            span_ns: TELLS,
+            calls,
+            in_region_ns: calls * each,
+            offloaded_calls: if was { calls } else { 0 },
+            offloaded_ns: 0,
+            evidence: Evidence::Class(LicenceLevel::new(2)),
+        };
+        server.observe(ClientId(1), SiteId(1), &window);
+        server.step(now);
+        let is = server.offloaded() > 0;
+        moved_ns += if is { TELLS } else { 0 };
+        trials += usize::from(is && !was);
+        was = is;
+    }
+    // A tenth of a second too much is reached after an eighth of one, which at half a percent takes twenty to pay.
+    assert!((1..=2).contains(&trials) && moved_ns <= 2 * 8 * TELLS, "{trials} {moved_ns}");
+    assert_eq!(server.decision(ClientId(1), SiteId(1)), Some((Action::Stay, Reason::NotWorth)));
+}
+
+#[test]
+fn what_is_forgotten_is_learnt_anew() {
+    let mut world = World::new(Settings::usual(8), vec![gains(0.3)]);
+    world.run(60);
+    // Of what is there nothing is forgotten.
+    world.server.forget(ProgramId(1), Some(SiteId(7)));
+    assert!(world.is_offloaded(0));
+    world.server.leave(ClientId(0));
+    world.server.forget(ProgramId(1), Some(SiteId(7)));
+    world.server.forget(ProgramId(1), None);
+    assert!(world.server.groups.known.is_empty());
+    world.server.join(ClientId(0), ProgramId(1));
+    world.run(1);
+    assert!(!world.is_offloaded(0));
+    world.run(20);
+    assert!(world.is_offloaded(0));
+}
+
 #[test]
 fn a_client_that_lies_moves_others_no_further_than_its_share() {
     // Nine that lose, and one that claims to do wonders whenever one of them is offloaded.
