@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`server`] | the loop: who comes and goes, when to look and to decide |
 //! | [`clients`] | what is known of a client, and what became of its sites since the last look |
+//! | [`names`] | programs and sites by name, also those that have gone, as they may come again |
 //! | [`recent`] | what was done lately, as people are told it |
 //! | [`record`] | what the policy got to see and what it said, line by line, and the same again |
 //! | [`state`] | all that goes on, as a document |

@@ -63,8 +63,10 @@ impl Verdict {
 /// What a policy server says of a function's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// None was there when the program began: what is seen of the calls decides alone.
+    /// None is asked, as whoever started the program wants its calls moved: what is seen of them decides alone.
     Unasked,
+    /// One is to be asked, and none was there when the program began: only calls that are known to cost more than moving takes are moved.
+    Missing,
     /// They are to stay; so they do while a server that was there is gone.
     Stay,
     /// They are to be moved, if nothing that is seen of them speaks against it.
@@ -78,6 +80,8 @@ pub struct Decision {
     verdict: Verdict,
     /// For how many more steps calls are moved.
     steps_left: u32,
+    /// Whether it was known what calls cost the code after them.
+    is_priced: bool,
 }
 
 impl Decision {
@@ -93,6 +97,7 @@ impl Decision {
             return false;
         }
         self.verdict = verdict;
+        self.is_priced = calls.costs_ns.is_some();
         if verdict == Verdict::Move {
             self.steps_left = STEPS_MOVED;
         }
@@ -102,7 +107,12 @@ impl Decision {
     /// Whether calls are moved now: both what was seen of them and the server have to be for it.
     #[must_use]
     pub const fn moves(&self, word: Word) -> bool {
-        self.steps_left > 0 && !matches!(word, Word::Stay)
+        let is_wanted = match word {
+            Word::Unasked | Word::Move => true,
+            Word::Missing => self.is_priced,
+            Word::Stay => false,
+        };
+        self.steps_left > 0 && is_wanted
     }
 
     /// What it was decided by.
@@ -167,13 +177,16 @@ mod tests {
     fn calls_are_moved_that_neither_their_times_nor_the_server_keep() {
         let mut decision = Decision::default();
         let moved = |decision: Decision| {
-            [Word::Unasked, Word::Stay, Word::Move].map(|word| decision.moves(word))
+            [Word::Unasked, Word::Missing, Word::Stay, Word::Move].map(|word| decision.moves(word))
         };
-        assert_eq!(moved(decision), [false; 3]);
+        assert_eq!(moved(decision), [false; 4]);
         decision.step(&seen(900.0, None), 1000.0);
-        assert_eq!(moved(decision), [false; 3]);
+        assert_eq!(moved(decision), [false; 4]);
         decision.step(&seen(5000.0, None), 1000.0);
-        assert_eq!(moved(decision), [true, false, true]);
+        assert_eq!(moved(decision), [true, false, false, true]);
+        let mut priced = Decision::default();
+        priced.step(&seen(5000.0, Some(2750.0)), 1000.0);
+        assert_eq!(moved(priced), [true, true, false, true]);
     }
 
     #[test]

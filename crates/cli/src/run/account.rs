@@ -45,6 +45,9 @@ pub(super) struct Function {
     pub(super) verdict: Verdict,
     /// The part of the time in which the server wanted them moved; `None` without one.
     pub(super) server_moves_ratio: Option<f64>,
+    /// Whether a server was to decide and none was there, nor a model.
+    #[serde(skip)]
+    pub(super) nobody_decides: bool,
 }
 
 impl Account {
@@ -119,6 +122,9 @@ impl Function {
             Verdict::Move if self.server_moves_ratio == Some(0.0) => {
                 "stayed, as the policy server has not had them moved"
             }
+            Verdict::Move if self.nobody_decides => {
+                "stayed, as neither a policy server nor a processor model says that moving them pays"
+            }
             Verdict::Move => "moved",
             Verdict::Unknown => "stayed, as too few calls were timed",
             Verdict::TooShort => "stayed, as a call is over before it would have travelled",
@@ -146,7 +152,8 @@ mod tests {
     fn function(name: &str, calls: u64, verdict: Verdict, server: Option<f64>) -> Function {
         let (lasted_ns, moved_ns) = (Some(5000.0), None);
         let name = name.to_owned();
-        Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio: server }
+        let (nobody_decides, server_moves_ratio) = (false, server);
+        Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio, nobody_decides }
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Borrowing {
                 if served.is_some() {
                     "The policy server decides which of them do."
                 } else {
-                    "There is no policy server (dimmerd): what is worth moving is told by the calls alone."
+                    "There is no policy server (dimmerd): calls move where a processor model says that it pays, and else stay."
                 }
             );
         }
@@ -196,7 +196,8 @@ impl Borrowing {
             if moved.decision.step(&calls, takes.median) {
                 (moved.told, moved.lasted_ns) = (all, lasted_ns);
             }
-            let word = self.served.as_ref().map_or(Word::Unasked, |served| served.word(index));
+            let absent = if self.how.is_served { Word::Missing } else { Word::Unasked };
+            let word = self.served.as_ref().map_or(absent, |served| served.word(index));
             moved.server.0 += u64::from(word == Word::Move);
             moved.server.1 += 1;
             let now = moved.decision.moves(word);
@@ -227,6 +228,7 @@ impl Borrowing {
                 moved_ns: seen.moved.quantile(0.5),
                 verdict: moved.decision.verdict(),
                 server_moves_ratio: is_served.then(|| wanted as f64 / steps.max(1) as f64),
+                nobody_decides: self.how.is_served && !is_served && moved.cost.is_none(),
             }
         };
         let mut account =

@@ -65,7 +65,7 @@ impl Settings {
 }
 
 /// A trial ends early when its calls have lasted longer by so much of a window than where they are: code around them would have to
-/// gain more than that. A guess, of what paper 001 (§6.3) has no program gain.
+/// gain more than that. It is about the most that a program gains in paper 001 (§6.3: nginx loses 8.5 % instead of 17 %).
 const DEAR: f64 = 0.1;
 
 /// What is known of a group.
