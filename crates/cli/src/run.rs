@@ -50,14 +50,18 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     if has(Mechanism::Narrow) {
         narrow::prepare(arguments, &program, &mut command)?;
     }
+    // First: cores that a killed run has left dedicated are nobody's.
+    let journal = arguments.dedicate.then(|| dedicate::open_journal(root)).transpose()?;
     let mut borrowing = moves
         .then(|| borrow::Borrowing::prepare(root, arguments, how, &program, &mut command))
         .transpose()?
         .flatten();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let cpus = borrowing.as_ref().map(borrow::Borrowing::cpus).filter(|_| arguments.dedicate);
-    let dedication =
-        cpus.map(|cpus| dedicate::Dedication::begin(root, cpus, &mut command)).transpose()?;
+    let cpus = borrowing.as_ref().map(borrow::Borrowing::cpus);
+    let dedication = cpus
+        .zip(journal)
+        .map(|(cpus, journal)| dedicate::Dedication::begin(journal, cpus, &mut command))
+        .transpose()?;
     let mut child = program.spawn(&mut command)?;
     let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);
     let status = launch::follow(&mut child, None, &interrupt, look)?;

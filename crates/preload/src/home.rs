@@ -275,6 +275,7 @@ static SYSCALL: Next = Next::new(c"syscall");
 unsafe extern "C" fn syscall() {
     naked_asm!(
         save_arguments!(),
+        "mov ecx, edx",
         "mov edx, esi",
         "lea rsi, [rip + {next}]",
         "call {before}",
@@ -289,17 +290,33 @@ unsafe extern "C" fn syscall() {
 /// Where a system call goes on, once the thread is at home if it is about the thread.
 ///
 /// The library's own come here as well, also where thread-local storage is another's; none of those is listed.
-extern "C" fn before_syscall(number: c_long, next: &Next, first: c_int) -> *mut c_void {
+extern "C" fn before_syscall(
+    number: c_long,
+    next: &Next,
+    first: c_int,
+    second: c_int,
+) -> *mut c_void {
     let is_confining = CONFINING_CALLS.contains(&number);
     if is_confining || number == libc::SYS_prctl && CONFINING_OPTIONS.contains(&first) {
         stop();
     }
-    if is_confining || ABOUT_THE_THREAD.contains(&number) {
+    let is_about_owner =
+        number == libc::SYS_futex && FUTEXES_WITH_OWNER.contains(&(second & libc::FUTEX_CMD_MASK));
+    if is_confining || is_about_owner || ABOUT_THE_THREAD.contains(&number) {
         come_home_before(next)
     } else {
         next.get()
     }
 }
+
+/// What futex(2) does with mutexes whose owner the kernel knows, for programs that make their own.
+const FUTEXES_WITH_OWNER: [c_int; 5] = [
+    libc::FUTEX_LOCK_PI,
+    libc::FUTEX_LOCK_PI2,
+    libc::FUTEX_TRYLOCK_PI,
+    libc::FUTEX_UNLOCK_PI,
+    libc::FUTEX_WAIT_REQUEUE_PI,
+];
 
 /// System calls by which a thread takes rights from itself alone: what the C library's functions do for all threads among them.
 const CONFINING_CALLS: [c_long; 14] = [

@@ -3,6 +3,20 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+/// The version that glibc on x86-64 began with.
+const FIRST: &CStr = c"GLIBC_2.2.5";
+
+/// Functions that glibc has in that version and in a later one, which is not the same. Source: its `Versions` files.
+///
+/// A condition has another layout in the first version, so who waits by it never hears of who signals by the later one.
+const LATER: [(&CStr, &CStr); 5] = [
+    (c"pthread_cond_wait", c"GLIBC_2.3.2"),
+    (c"pthread_cond_timedwait", c"GLIBC_2.3.2"),
+    (c"posix_spawn", c"GLIBC_2.15"),
+    (c"posix_spawnp", c"GLIBC_2.15"),
+    (c"pthread_kill", c"GLIBC_2.34"),
+];
+
 /// A function of the C library, or of whichever library is next.
 #[derive(Debug)]
 #[repr(C)]
@@ -30,8 +44,55 @@ impl Next {
         }
         // SAFETY: a lookup of a name, ended by zero.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let found = later(self.name, found);
         // Relaxed: as above; whoever comes second finds the same.
         self.found.store(found, Ordering::Relaxed);
         found
+    }
+}
+
+/// What programs are linked with today, where a function was found in its first version: that is what `dlsym` gives before glibc 2.36
+/// (<https://sourceware.org/bugzilla/show_bug.cgi?id=14932>). Another library's function, which has no version, stays.
+fn later(name: &CStr, found: *mut c_void) -> *mut c_void {
+    let Some((_, version)) = LATER.iter().find(|(old, _)| *old == name) else { return found };
+    if found.is_null() || found != versioned(name, FIRST) {
+        return found;
+    }
+    let later = versioned(name, version);
+    if later.is_null() { found } else { later }
+}
+
+fn versioned(name: &CStr, version: &CStr) -> *mut c_void {
+    // SAFETY: a lookup of a name and a version, ended by zero.
+    unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
+    fn a_function_in_its_first_version_is_replaced_by_the_later_one() {
+        for (name, version) in LATER {
+            let (first, second) = (versioned(name, FIRST), versioned(name, version));
+            if first.is_null() || second.is_null() {
+                println!("SKIPPED: this C library has {name:?} in one version alone");
+                continue;
+            }
+            assert_ne!(first, second, "{name:?}");
+            // As an old `dlsym` finds it, and as a new one does.
+            assert_eq!(later(name, first), second, "{name:?}");
+            assert_eq!(later(name, second), second, "{name:?}");
+            assert_eq!(Next::new(name).get(), second, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_another_library_has_instead_stays() {
+        let others = later as *mut c_void;
+        assert_eq!(later(c"pthread_cond_wait", others), others);
+        let only = versioned(c"pthread_mutex_lock", FIRST);
+        assert_eq!(later(c"pthread_mutex_lock", only), only);
     }
 }

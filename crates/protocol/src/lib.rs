@@ -33,6 +33,7 @@ pub use memory::{Mapped, MemoryError, Owned, Reservation};
 pub use packet::{Hello, PacketError, Welcome};
 pub use socket::{
     Credentials, Files, SOCKET, candidates, connect, credentials, inherit, listen, receive, send,
+    variable,
 };
 pub use table::{
     BEACON_CORES, BORROW, Beacon, ByClient, ByServer, Head, LEASE, NAME_BYTES, OFFLOAD, SITES,

@@ -21,15 +21,20 @@ const FILES: usize = 2;
 /// The files that came with a packet.
 pub type Files = [Option<OwnedFd>; FILES];
 
+/// An environment variable, if the program has no more rights than who has started it, and so has set it: what it makes the program read or write
+/// would be done with these rights. Source: secure_getenv(3).
+#[must_use]
+pub fn variable(name: &str) -> Option<OsString> {
+    // SAFETY: reads what the kernel has given the process.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if is_privileged { None } else { std::env::var_os(name) }
+}
+
 /// Where a server's socket may be, in the order in which they are tried: what [`SOCKET`] says and nothing else, or that of the
 /// user's own server, and that of the machine's. In a program that runs with more rights than who has started it, the last alone.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
-    // SAFETY: reads what the kernel has given the process.
-    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    let variable = |name| {
-        std::env::var_os(name).filter(|value: &OsString| !value.is_empty() && !is_privileged)
-    };
+    let variable = |name| variable(name).filter(|value| !value.is_empty());
     if let Some(path) = variable(SOCKET) {
         return vec![path.into()];
     }

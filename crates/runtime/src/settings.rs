@@ -108,12 +108,15 @@ struct Rule {
 }
 
 impl Settings {
-    /// Reads [`POLICY`], [`CORES`] and [`ENTRANCE`]; without the first two everything stays.
+    /// Reads [`POLICY`], [`CORES`] and [`ENTRANCE`]; without the first two everything stays. In a program that runs with more rights than
+    /// who has started it, they count as not set.
     ///
     /// # Errors
     /// [`SettingsError`].
     pub fn from_environment() -> Result<Self, SettingsError> {
-        let text = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        let text = |name| {
+            dimmer_protocol::variable(name).map(|value| value.to_string_lossy().into_owned())
+        };
         let settings = Self::new(text(POLICY).as_deref(), text(CORES).as_deref())?;
         Ok(Self { entrance: text(ENTRANCE), ..settings })
     }

@@ -1,8 +1,13 @@
 //! Marked regions run where the environment says, and the program does the same everywhere.
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 
+use std::ffi::CString;
+use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::process::ExitStatusExt as _;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -57,6 +62,47 @@ fn regions_run_where_the_environment_says_and_give_the_same() {
             "{moved}"
         );
     }
+}
+
+/// Whether programs that lie there can have their owner's rights.
+fn gives_rights(directory: &Path) -> bool {
+    let path = CString::new(directory.as_os_str().as_bytes()).unwrap();
+    let mut told = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: reads a path that ends with zero, and writes what is told.
+    assert_eq!(unsafe { libc::statvfs(path.as_ptr(), told.as_mut_ptr()) }, 0);
+    // SAFETY: zero is a value of all fields.
+    unsafe { told.assume_init() }.f_flag & libc::ST_NOSUID == 0
+}
+
+#[test]
+fn a_program_with_more_rights_than_its_user_does_not_heed_the_environment() {
+    const NOBODY: u32 = 65534;
+    let directory = std::env::temp_dir().join(format!("dimmer-rights.{}", std::process::id()));
+    // SAFETY: needs nothing.
+    if unsafe { libc::geteuid() } != 0 || !gives_rights(&std::env::temp_dir()) {
+        println!(
+            "SKIPPED: a program with its owner's rights takes root, and a place where it may lie"
+        );
+        return;
+    }
+    fs::create_dir(&directory).unwrap();
+    let (program, roots) = (directory.join("regions"), directory.join("roots"));
+    fs::copy(example(), &program).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    fs::write(&roots, "root's").unwrap();
+    fs::set_permissions(&roots, fs::Permissions::from_mode(0o600)).unwrap();
+    let last = affinity::allowed().unwrap().last().unwrap().index().to_string();
+    let mut command = Command::new(&program);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    let entrance = roots.to_str().unwrap();
+    let settings =
+        [("DIMMER_POLICY", "borrow"), ("DIMMER_CORES", &last), ("DIMMER_ENTRANCE", entrance)];
+    let output = run_by(command, &settings);
+    let found = fs::read_to_string(&roots).unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+    assert_eq!((found.as_str(), output.stderr.as_slice()), ("root's", &b""[..]));
+    assert_eq!(calls(&text(&output)), calls(&text(&run(&[]))));
 }
 
 #[test]

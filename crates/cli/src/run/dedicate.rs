@@ -14,6 +14,13 @@ use dimmer_processor::units::CpuId;
 use crate::report::number::counted;
 use crate::{bad_input, restore};
 
+/// A journal for the change. What killed runs have left dedicated is given back.
+pub(super) fn open_journal(root: &Root) -> anyhow::Result<Journal> {
+    let (journal, leftovers) = Journal::open(root).context("cannot open the journal")?;
+    eprint!("{}", restore::words(&leftovers));
+    Ok(journal)
+}
+
 /// Cores that are dedicated; given back by [`Self::end`], or when it is dropped.
 #[derive(Debug)]
 pub(super) struct Dedication(Dedicated);
@@ -21,12 +28,11 @@ pub(super) struct Dedication(Dedicated);
 impl Dedication {
     /// Dedicates cores, and tells the program how its workers get there.
     pub(super) fn begin(
-        root: &Root,
+        journal: Journal,
         cpus: &[CpuId],
         command: &mut Command,
     ) -> anyhow::Result<Self> {
-        let (journal, leftovers) = Journal::open(root).context("cannot open the journal")?;
-        eprint!("{}", restore::words(&leftovers));
+        let root = journal.root().clone();
         let dedicated = Dedicated::begin(journal, cpus, Balancing::Isolated)
             .map_err(|why| bad_input(format!("--dedicate: {:#}", anyhow::Error::new(why))))?;
         command.env(dimmer_runtime::ENTRANCE, root.path(&dedicated.entrance()));

@@ -2,12 +2,14 @@
 //! version 2 a partition takes its CPUs from everybody, so that is left to made-up machines (`dimmer-host`).
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use dimmer_host::root::parse_cpu_list;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::borrow::{SHARED, last_cpu};
 use crate::victims::{self, Victims};
@@ -128,6 +130,33 @@ fn workers_alone_run_on_dedicated_cores_for_as_long_as_the_program_runs() {
             assert!(cpus.iter().all(|other| other.index().to_string() != cpu), "{told}");
         }
     }
+    assert_eq!((apart.bystander(), apart.groups()), (before, 0));
+}
+
+#[test]
+fn cores_that_a_killed_run_has_left_dedicated_can_be_had() {
+    let Some(cpu) = last_cpu() else { return };
+    let Some(victims) = Victims::compile(&["dedicated"]) else { return };
+    let _alone = SHARED.write().unwrap_or_else(PoisonError::into_inner);
+    let Some(apart) = Apart::new() else { return };
+    victims::library();
+    let run = ["run", "--mechanism", "borrow", "--hook", "kept", "--cores", &cpu, "--dedicate"];
+    let program = victims.path("dedicated");
+    let run = command(victims.directory.path(), &[&run[..], &["--", &program]].concat());
+    let before = apart.bystander();
+    let mut first = within(&apart.group, &run);
+    let mut killed = first.stdout(Stdio::null()).process_group(0).spawn().unwrap();
+    while apart.bystander() == before && killed.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let group = Pid::from_raw(i32::try_from(killed.id()).unwrap()).unwrap();
+    let _ = kill_process_group(group, Signal::KILL);
+    killed.wait().unwrap();
+    assert_eq!(apart.groups(), 2);
+
+    let output = within(&apart.group, &run).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stdout(&output).lines().count(), 2);
     assert_eq!((apart.bystander(), apart.groups()), (before, 0));
 }
 

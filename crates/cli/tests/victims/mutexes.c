@@ -2,6 +2,7 @@
 // depend on it.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +53,14 @@ KEPT int holds(pthread_mutex_t *mutex, int *elsewhere) {
         ;
     usleep(2000);
     return wrong + (pthread_mutex_unlock(mutex) != 0);
+}
+
+// Takes a mutex of the program's own making, which the kernel knows, and gives it back; whether it was not this thread's.
+KEPT int takes_own(void) {
+    static unsigned word;
+    int wrong = syscall(SYS_futex, &word, FUTEX_LOCK_PI_PRIVATE, 0, NULL, NULL, 0) != 0;
+    wrong += (word & FUTEX_TID_MASK) != (unsigned)getpid();
+    return wrong + (syscall(SYS_futex, &word, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0) != 0);
 }
 
 // What is called with a mutex held.
@@ -125,6 +134,10 @@ int main(void) {
     check("inheriting", &inheriting, 1);
     check("robust", &robust, 1);
     check("normal", &normal, 0);
+    int own = 0;
+    for (int i = 0; i < ROUNDS; i++)
+        own += takes_own();
+    printf("own: %d wrong\n", own);
 
     pthread_mutex_t *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
