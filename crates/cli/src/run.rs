@@ -65,9 +65,7 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     let mut child = program.spawn(&mut command)?;
     let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);
     let status = launch::follow(&mut child, None, &interrupt, look)?;
-    if let Some(dedication) = dedication {
-        dedication.end()?;
-    }
+    let given_back = dedication.map_or(Ok(()), dedicate::Dedication::end);
     let account = borrowing.map(borrow::Borrowing::finish).transpose()?;
     if let Some(account) = &account {
         eprint!("{}", account.text());
@@ -76,6 +74,7 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
         let account = account.unwrap_or_else(|| Account::nothing(how.name()));
         json.write(&(serde_json::to_string_pretty(&account)? + "\n"))?;
     }
+    given_back?;
     Ok(launch::exit_code(status))
 }
 

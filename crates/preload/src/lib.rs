@@ -111,6 +111,7 @@ impl Session {
 
 extern "C" fn forked() {
     dimmer_hook::forget_thread();
+    mutexes::forget();
 }
 
 /// The loader has changed its list, or is about to.

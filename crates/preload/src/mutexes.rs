@@ -33,6 +33,11 @@ pub(crate) fn are_held() -> bool {
     HELD.get() > 0
 }
 
+/// To be called in a child of fork(2): the kernel knows its parent's thread as who holds them.
+pub(crate) fn forget() {
+    HELD.set(0);
+}
+
 /// Looks where this file's functions go on, as [`crate::home::find_next`] does.
 pub(crate) fn find_next() {
     for next in [&LOCK, &TRYLOCK, &TIMEDLOCK, &CLOCKLOCK, &UNLOCK, &WAIT, &TIMEDWAIT, &CLOCKWAIT] {
