@@ -30,7 +30,11 @@ pub(crate) const LEFT: &[Left] = &[
         what: "frequency switch of an i7-3770",
         why: "cited from elsewhere; that processor has no licences and no model here",
     },
-    Left { id: "R000-25", what: "nginx with AVX-512", why: "a web server is not simulated yet" },
+    Left {
+        id: "R000-25",
+        what: "nginx with AVX-512",
+        why: "cited from elsewhere; what that server served is not said. Paper 001's is R001-11",
+    },
     Left {
         id: "R000-26",
         what: "chips of one model differ by up to 5 %",

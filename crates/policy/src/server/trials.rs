@@ -37,7 +37,8 @@ pub struct Settings {
     pub jump: f64,
     /// In parts of performance.
     pub least_jump: f64,
-    /// What trials of a group may take of its clients' time in the long run, in parts of it.
+    /// By how much trials of a group may make its clients' calls last longer in the long run, in parts of the time. That their threads spin
+    /// while they wait, which takes the time of a processor as well, is not counted.
     pub most_spent: f64,
 }
 
