@@ -124,6 +124,8 @@ fn summary(model: &Model) -> String {
     lines.value("wishes served every", request.slot_ns.as_ref(), " ns");
     lines.value("held for", release.hold_ns.as_ref(), " ns");
     lines.value("held longer in a share of", release.extended_share.as_ref(), "");
+    let beside = release.extended_share_beside.as_ref();
+    lines.value("  beside a core at a level", beside, "");
     lines.value("then at most for", release.extended_ns.as_ref(), " ns");
     lines.value("stall at the release", release.stall_ns.as_ref(), " ns");
     lines.value("kept while gaps are below", release.recurrence_ns.as_ref(), " ns");

@@ -183,7 +183,7 @@ pub struct Request {
     pub voltage_ns: Option<Sourced<u64>>,
     /// How long the core stands still at the change (ns).
     pub stall_ns: Option<Sourced<u64>>,
-    /// The power-control unit serves wishes in slots of this length (ns).
+    /// The power-control unit serves wishes in slots of this length (ns): all of one slot together, when the slowest is decided.
     pub slot_ns: Option<Sourced<u64>>,
     /// Share of wishes made together with the one that begins a slot that are served in the next slot only.
     pub missed_share: Option<Sourced<f64>>,
@@ -198,6 +198,8 @@ pub struct Release {
     pub hold_ns: Option<Sourced<u64>>,
     /// Share of releases that take longer.
     pub extended_share: Option<Sourced<f64>>,
+    /// The same while another core of the package has a level; absent: no other share.
+    pub extended_share_beside: Option<Sourced<f64>>,
     /// How long those take at most, evenly spread from `hold_ns` (ns).
     pub extended_ns: Option<Sourced<u64>>,
     /// From which level alone they do; absent: from any.

@@ -211,7 +211,7 @@ fn times(model: &Model) -> Result<Vec<Row>, SimError> {
         row("R000-12", "Fig. 3.9", "L0 to L1, 512 bit, one core", [23.3, 24.59, 28.8], &l1),
         Draft::new("R000-13", "Fig. 3.10", "the same on three cores at once, mean of their medians", "µs")
             .value("", 27.39, medians)
-            .within(Tolerance::Part(0.05), "cores that miss the slot of the first wait for the next; that the others are slower by 3 µs as well has no cause in the model"),
+            .within(Tolerance::Part(0.05), "whoever is served in one slot gets its level when the slowest wish is decided: the thesis supposes that deciding several takes longer. That form was chosen when this row was a miss; it has no number of its own. Cores that miss the slot wait for the next"),
         Draft::new("R000-14", "§3.3.3", "the same beside a core at L1, over alone", "")
             .value("median", 1.0, median(&beside) / median(&l1))
             .within(Tolerance::Part(0.05), "who asks alone waits for nobody"),
@@ -253,9 +253,12 @@ fn release(model: &Model) -> Result<Vec<Row>, SimError> {
             .value("p50 ms", 1.04, median(&tail))
             .value("p75 ms", 1.18, quantile(&tail, 0.75))
             .within(Tolerance::Part(0.1), "share and longest are parameters; an even spread in between is the model's form"),
-        Draft::new("R000-21", "Fig. 3.15", "the same beside a core that runs wide code: share below 0.7 ms", "")
-            .value("", 0.947, share_below(&beside, 0.7))
-            .within(Tolerance::Much(0.05), "the model does not know that holds are extended less often beside cores at a level; the thesis gives no cause"),
+        Draft::new("R000-21", "Fig. 3.15", "the same beside a core that runs wide code", "")
+            .value("share below 0.7 ms", 0.947, share_below(&beside, 0.7))
+            .value("p95 ms", 0.71, quantile(&beside, 0.95))
+            .value("p99 ms", 1.197, quantile(&beside, 0.99))
+            .value("longest ms", 1.317, quantile(&beside, 1.0))
+            .within(Tolerance::Much(0.05), "the share is a parameter; that the others are spread as they are alone is the model's form"),
         Draft::new("R000-22", "§3.3.4", "L2 to L0", "ms")
             .value("p1", 0.667, quantile(&from_l2, 0.01))
             .value("median", 0.667, median(&from_l2))

@@ -54,6 +54,8 @@ struct Ask {
 #[derive(Clone, Debug, PartialEq)]
 struct Extended {
     share: f64,
+    /// The same beside a core that has a level.
+    share_beside: f64,
     most_ns: f64,
     level: Option<LicenceLevel>,
     class: Option<InstructionClass>,
@@ -121,6 +123,7 @@ impl Rules {
             hold_ns,
             extended: extended.map(|(share, most)| Extended {
                 share: share.value,
+                share_beside: release.extended_share_beside.as_ref().unwrap_or(share).value,
                 most_ns: most.value as f64,
                 level: release.extended_level.as_ref().map(|level| level.value),
                 class: release.extended_class.as_ref().map(|class| class.value),
@@ -188,46 +191,78 @@ fn share(value: Option<&Sourced<f64>>) -> f64 {
 
 /// The unit of a package that serves the wishes of its cores, in slots: whoever asks while one is being served is served in the
 /// next slot, together with all others that wait; likewise, by chance, somebody who asks at the moment at which a slot begins.
-/// Those who are served in one slot get their levels together, sooner or later by the same chance (the author's published raw data
-/// of paper 000, figure 3.10: within 1 µs, where runs differ by many).
+/// Those who are served in one slot get their levels together (the author's published raw data of paper 000, figure 3.10: within
+/// 1 µs, where runs differ by many), when the slowest of their wishes is decided: paper 000 §3.3.3 takes it that deciding several
+/// takes longer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PowerControl {
-    slot: Slot,
-    /// When it ends.
+    /// When the latest slot begins, and when it ends.
+    begins: Time,
     ends: Time,
+    /// The slots that somebody may still join, or has not looked at since; few.
+    slots: Vec<Slot>,
+    /// Cores that have a level above L0.
+    raised: usize,
 }
 
 /// A slot of the power control.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Slot {
     begins: Time,
-    /// How much later than usual it serves, in standard deviations.
+    /// How much later than usual the slowest wish is decided, in standard deviations.
     deviation: f64,
+    /// Wishes whose cores do not know yet when they are granted.
+    wishes: u32,
 }
 
 impl PowerControl {
-    /// Somebody asks; in which slot that is served.
-    fn ask(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Slot {
-        let begins = self.slot.begins;
+    /// Somebody asks; when the slot begins in which that is served.
+    fn ask(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Time {
+        let is_missed = |chance: &mut _| Chance::uniform(chance) < rules.missed_share;
         if now >= self.ends {
-            self.begin(now, rules, chance);
-        } else if now > begins || now == begins && chance.uniform() < rules.missed_share {
-            self.begin(self.ends, rules, chance);
+            self.begin(now, rules);
+        } else if now > self.begins || now == self.begins && is_missed(chance) {
+            self.begin(self.ends, rules);
         }
-        self.slot
+        self.join(chance)
     }
 
     /// Whoever was served now gets a level more at once, with all others that were; everybody else waits for that, too.
-    fn go_on(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Slot {
-        if self.slot.begins != now {
-            self.begin(now, rules, chance);
+    fn go_on(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Time {
+        if self.begins != now {
+            self.begin(now, rules);
         }
-        self.slot
+        self.join(chance)
     }
 
-    fn begin(&mut self, begins: Time, rules: &Rules, chance: &mut impl Chance) {
-        self.slot = Slot { begins, deviation: chance.normal() };
+    fn begin(&mut self, begins: Time, rules: &Rules) {
+        self.begins = begins;
         self.ends = begins.saturating_add(rules.slot_ns);
+    }
+
+    /// A wish more in the latest slot.
+    fn join(&mut self, chance: &mut impl Chance) -> Time {
+        let (begins, deviation) = (self.begins, chance.normal());
+        match self.slots.iter_mut().find(|slot| slot.begins == begins) {
+            Some(slot) => {
+                slot.deviation = slot.deviation.max(deviation);
+                slot.wishes += 1;
+            }
+            None => self.slots.push(Slot { begins, deviation, wishes: 1 }),
+        }
+        begins
+    }
+
+    /// A core looks, once nobody can join any more, how much later than usual the slot is.
+    fn deviation(&mut self, begins: Time) -> f64 {
+        let Some(at) = self.slots.iter().position(|slot| slot.begins == begins) else { return 0.0 };
+        let slot = &mut self.slots[at];
+        let deviation = slot.deviation;
+        slot.wishes -= 1;
+        if slot.wishes == 0 {
+            self.slots.swap_remove(at);
+        }
+        deviation
     }
 }
 
@@ -254,7 +289,9 @@ enum Doing {
     /// Code that began at `since` asks for a level once `instructions` of it were executed, and gets it after `grant_ns` (median, and
     /// standard deviation of the logarithm) from its begin.
     Counting { to: LicenceLevel, since: Time, grant_ns: (f64, f64), instructions: u64 },
-    /// A higher level was asked for; the core stands still from `still` on, and has it at `due`.
+    /// It was asked for at `asked`, and is served in the slot that begins then: when it is granted is known once nobody can join any more.
+    Asked { to: LicenceLevel, since: Time, grant_ns: (f64, f64), asked: Time, begins: Time },
+    /// The core stands still from `still` on, and has it at `due`.
     Waiting { to: LicenceLevel, still: Time, due: Time },
     /// The clock changes.
     Standing { to: LicenceLevel, until: Time },
@@ -278,7 +315,10 @@ impl Hardware {
     #[must_use]
     #[inline]
     pub fn order(&self) -> Order {
-        let is_asking = matches!(self.doing, Doing::Counting { .. } | Doing::Waiting { .. });
+        let is_asking = matches!(
+            self.doing,
+            Doing::Counting { .. } | Doing::Asked { .. } | Doing::Waiting { .. }
+        );
         Order {
             level: self.level,
             is_throttled: is_asking && self.level == L0,
@@ -293,6 +333,7 @@ impl Hardware {
         match self.doing {
             Doing::Nothing | Doing::Counting { .. } => None,
             Doing::Holding { until } | Doing::Standing { until, .. } => Some(until),
+            Doing::Asked { begins, .. } => Some(begins.saturating_add(1)),
             Doing::Waiting { still, .. } => Some(still),
         }
     }
@@ -333,7 +374,10 @@ impl Hardware {
             (true, false) => self.ended = Some(now),
             _ => {}
         }
-        if !matches!(self.doing, Doing::Waiting { .. } | Doing::Standing { .. }) {
+        if !matches!(
+            self.doing,
+            Doing::Asked { .. } | Doing::Waiting { .. } | Doing::Standing { .. }
+        ) {
             self.consider(now, false, rules, control, chance);
         }
     }
@@ -346,20 +390,42 @@ impl Hardware {
         control: &mut PowerControl,
         chance: &mut impl Chance,
     ) {
-        if self.counts().is_some() {
-            let slot = control.ask(now, rules, chance);
-            self.wait(now, slot, rules);
-        }
+        self.ask(now, false, rules, control, chance);
     }
 
-    /// What is asked for is served in this slot.
-    fn wait(&mut self, now: Time, slot: Slot, rules: &Rules) {
-        let Doing::Counting { to, since, grant_ns: (median, log_sd), .. } = self.doing else {
-            return;
+    /// What was counted asks; if a level was granted just now, not anew: the power control goes on.
+    fn ask(
+        &mut self,
+        now: Time,
+        is_granted: bool,
+        rules: &Rules,
+        control: &mut PowerControl,
+        chance: &mut impl Chance,
+    ) {
+        let Doing::Counting { to, since, grant_ns, .. } = self.doing else { return };
+        if rules.slot_ns == 0 {
+            let deviation = chance.normal();
+            return self.wait((to, since, grant_ns), (now, now), deviation, rules);
+        }
+        let begins = if is_granted {
+            control.go_on(now, rules, chance)
+        } else {
+            control.ask(now, rules, chance)
         };
-        let granted = since.saturating_add(span(log_normal(median, log_sd, slot.deviation)));
-        let soonest = now.saturating_add(rules.stall_ns);
-        let due = granted.max(soonest).saturating_add(slot.begins.saturating_sub(now));
+        self.doing = Doing::Asked { to, since, grant_ns, asked: now, begins };
+    }
+
+    /// What was wished for is granted so much later than usual, in standard deviations.
+    fn wait(
+        &mut self,
+        (to, since, (median, log_sd)): (LicenceLevel, Time, (f64, f64)),
+        (asked, begins): (Time, Time),
+        deviation: f64,
+        rules: &Rules,
+    ) {
+        let granted = since.saturating_add(span(log_normal(median, log_sd, deviation)));
+        let soonest = asked.saturating_add(rules.stall_ns);
+        let due = granted.max(soonest).saturating_add(begins.saturating_sub(asked));
         self.doing = Doing::Waiting { to, still: due.saturating_sub(rules.stall_ns), due };
     }
 
@@ -372,6 +438,10 @@ impl Hardware {
         chance: &mut impl Chance,
     ) {
         match self.doing {
+            Doing::Asked { to, since, grant_ns, asked, begins } if now > begins => {
+                let deviation = control.deviation(begins);
+                self.wait((to, since, grant_ns), (asked, begins), deviation, rules);
+            }
             Doing::Waiting { to, still, due } if now >= still => {
                 self.doing = Doing::Standing { to, until: due.max(now) };
             }
@@ -382,6 +452,8 @@ impl Hardware {
             }
             Doing::Standing { to, until } if now >= until => {
                 let is_granted = to > self.level;
+                control.raised -= usize::from(self.level > L0);
+                control.raised += usize::from(to > L0);
                 self.level = to;
                 self.doing = Doing::Nothing;
                 self.consider(now, is_granted, rules, control, chance);
@@ -399,8 +471,7 @@ impl Hardware {
         }
     }
 
-    /// Which level to ask for, or to give back, for what runs now. If one was granted just now, the next one is not asked for
-    /// anew: the power control goes on.
+    /// Which level to ask for, or to give back, for what runs now.
     fn consider(
         &mut self,
         now: Time,
@@ -414,16 +485,11 @@ impl Hardware {
             let grant_ns = rules.grant_ns(ask, &self.demand, self.level);
             self.doing = Doing::Counting { to: ask.level, since: now, grant_ns, instructions };
             if instructions == 1 {
-                let slot = if is_granted {
-                    control.go_on(now, rules, chance)
-                } else {
-                    control.ask(now, rules, chance)
-                };
-                self.wait(now, slot, rules);
+                self.ask(now, is_granted, rules, control, chance);
             }
         } else if rules.level_of(&self.demand) < self.level {
             let since = self.ended.unwrap_or(now);
-            let until = since.saturating_add(self.hold(now, rules, chance)).max(now);
+            let until = since.saturating_add(self.hold(now, rules, control, chance)).max(now);
             self.doing = Doing::Holding { until };
         } else {
             self.doing = Doing::Nothing;
@@ -431,7 +497,13 @@ impl Hardware {
     }
 
     /// For how long the level is held (ns).
-    fn hold(&self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Time {
+    fn hold(
+        &self,
+        now: Time,
+        rules: &Rules,
+        control: &PowerControl,
+        chance: &mut impl Chance,
+    ) -> Time {
         if let (Some(recurrence), Some(since)) = (&rules.recurrence, self.recurs_since)
             && now.saturating_sub(since) >= recurrence.after_ns
         {
@@ -442,7 +514,10 @@ impl Hardware {
                 && extended.class.is_none_or(|class| class <= self.last)
         };
         let longer = rules.extended.as_ref().filter(applies);
-        let longer = longer.filter(|extended| chance.uniform() < extended.share);
+        let is_beside = control.raised > usize::from(self.level > L0);
+        let longer = longer.filter(|extended| {
+            chance.uniform() < if is_beside { extended.share_beside } else { extended.share }
+        });
         let more = longer
             .map_or(0.0, |extended| chance.uniform() * (extended.most_ns - rules.hold_ns).max(0.0));
         span(rules.hold_ns + more)

@@ -63,6 +63,7 @@ pub const KEYS: &[(&str, &[&str])] = &[
         &[
             "hold_ns",
             "extended_share",
+            "extended_share_beside",
             "extended_ns",
             "extended_level",
             "extended_class",

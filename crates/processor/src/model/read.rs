@@ -268,6 +268,7 @@ impl Reader<'_> {
             model.release = Release {
                 hold_ns: self.sourced(&table, "hold_ns", whole),
                 extended_share: self.sourced(&table, "extended_share", share),
+                extended_share_beside: self.sourced(&table, "extended_share_beside", share),
                 extended_ns: self.sourced(&table, "extended_ns", whole),
                 extended_level: self.sourced(&table, "extended_level", level),
                 extended_class: self.sourced(&table, "extended_class", a_class),

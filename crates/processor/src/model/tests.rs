@@ -123,7 +123,7 @@ fn unknown_keys_are_refused_with_the_accepted_ones() {
         "hold_ns = { value = 670_000, source = \"s\" }",
         "bold_ns = { value = 670_000, source = \"s\" }",
         "m.toml:34: unknown key `bold_ns` in `release`, expected one of hold_ns, extended_share, \
-         extended_ns, extended_level, extended_class, stall_ns, recurrence_ns, recurrence_after_ns, \
+         extended_share_beside, extended_ns, extended_level, extended_class, stall_ns, recurrence_ns, recurrence_after_ns, \
          recurrence_slowdown, episode_ns",
     );
 }
@@ -134,7 +134,7 @@ fn wrong_units_are_told_the_right_one() {
         "hold_ns",
         "hold_us",
         "m.toml:34: unknown key `hold_us` in `release` (the unit is part of the key: `hold_ns`), \
-         expected one of hold_ns, extended_share, extended_ns, extended_level, extended_class, stall_ns, recurrence_ns, recurrence_after_ns, \
+         expected one of hold_ns, extended_share, extended_share_beside, extended_ns, extended_level, extended_class, stall_ns, recurrence_ns, recurrence_after_ns, \
          recurrence_slowdown, episode_ns",
     );
 }

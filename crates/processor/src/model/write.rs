@@ -73,6 +73,7 @@ impl Model {
         out.section("[release]", |out| {
             out.sourced("hold_ns", release.hold_ns.as_ref());
             out.sourced("extended_share", release.extended_share.as_ref());
+            out.sourced("extended_share_beside", release.extended_share_beside.as_ref());
             out.sourced("extended_ns", release.extended_ns.as_ref());
             out.sourced_as("extended_level", release.extended_level.as_ref(), |level| {
                 name_of(*level, &self.levels)

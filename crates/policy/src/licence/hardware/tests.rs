@@ -222,10 +222,60 @@ fn bursts_that_recur_keep_the_level() {
 #[test]
 fn wishes_made_while_others_are_served_wait_for_the_next_slot() {
     let (rules, mut control) = (skylake(), PowerControl::default());
-    let mut served = |now| control.ask(now, &rules, &mut Median).begins;
+    let mut served = |now| control.ask(now, &rules, &mut Median);
     assert_eq!((served(1_000), served(1_000)), (1_000, 1_000), "together with the first");
     assert_eq!((served(2_000), served(3_000)), (26_000, 26_000));
     assert_eq!((served(26_500), served(200_000)), (51_000, 200_000));
+}
+
+/// Paper 000 §3.3.3: three cores that ask together change together, and later than one alone.
+#[test]
+fn a_slot_is_as_slow_as_its_slowest_wish() {
+    let (mut rules, mut chance) = (skylake(), Any(7));
+    rules.missed_share = 0.0;
+    let mut granted = |cores: usize| {
+        let mut dues: Vec<Time> = (0..1000)
+            .map(|_| {
+                let (mut control, mut cores) =
+                    (PowerControl::default(), vec![Hardware::default(); cores]);
+                for core in &mut cores {
+                    core.runs(0, DENSE_512, &rules, &mut control, &mut chance);
+                }
+                for core in &mut cores {
+                    core.wake(1, &rules, &mut control, &mut chance);
+                }
+                assert!(cores.iter().all(|core| *core == cores[0]), "{cores:?}");
+                assert!(control.slots.is_empty(), "{control:?}");
+                cores[0].next_wakeup().unwrap() + rules.stall_ns
+            })
+            .collect();
+        dues.sort_unstable();
+        dues[500]
+    };
+    // Of the most of n draws half are below the deviation below which 0.5^(1/n) of one draw are.
+    for (cores, deviation) in [(1, 0.0), (2, 0.545), (3, 0.819)] {
+        let expected = log_normal(24_590.0, 0.064, deviation);
+        let median = granted(cores) as f64;
+        assert!((median / expected - 1.0).abs() < 0.01, "{cores}: {median} of {expected}");
+    }
+}
+
+/// Paper 000 §3.3.4, figure 3.15.
+#[test]
+fn releases_are_extended_less_often_beside_a_core_at_a_level() {
+    let rules = skylake();
+    let extended = |raised: usize| {
+        let mut chance = Any(7);
+        let core = Hardware {
+            level: LicenceLevel::new(1),
+            last: InstructionClass::Heavy512,
+            ..Hardware::default()
+        };
+        let control = PowerControl { raised, ..PowerControl::default() };
+        (0..1000).filter(|_| core.hold(0, &rules, &control, &mut chance) > 700_000).count()
+    };
+    let (alone, beside) = (extended(1), extended(2));
+    assert!((250..350).contains(&alone) && (30..80).contains(&beside), "{alone}, {beside}");
 }
 
 #[test]
@@ -259,5 +309,6 @@ fn whatever_runs_no_wake_up_is_lost() {
         }
         bench.run(Demand::SCALAR, hold + 200_000, 1.0);
         assert_eq!((bench.core.order().level, bench.core.next_wakeup()), (L0, None));
+        assert_eq!((bench.control.raised, bench.control.slots.len()), (0, 0));
     }
 }
