@@ -148,3 +148,131 @@ impl<F: FnOnce() -> T, T> Large<F, T> {
         unsafe { self.value.assume_init() }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::word::Patience;
+
+    /// Word of a lane whose worker is to end.
+    const END: u32 = 100;
+
+    /// Has a thread answer the calls of a lane meanwhile, as workers do.
+    fn with_worker<R>(check: impl FnOnce(&Lane) -> R) -> R {
+        let lane = Lane::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                loop {
+                    match lane.word.value() {
+                        // SAFETY: the word says so, and this is the lane's only worker.
+                        CALL => unsafe { lane.answer_call() },
+                        END => break,
+                        _ => std::thread::yield_now(),
+                    }
+                }
+            });
+            let result = check(&lane);
+            lane.word.post(END);
+            result
+        })
+    }
+
+    /// Hands it over and waits for what it gives.
+    fn hand_over<F: FnOnce() -> T, T>(lane: &Lane, work: F) -> Result<T> {
+        let Ok(small) = Small::new(work) else { panic!("it fits") };
+        // SAFETY: the lane is this thread's and idle; it waits right here.
+        unsafe { small.ask(lane) };
+        let word = loop {
+            match lane.word.value() {
+                CALL => drop(lane.word.wait_while(CALL, Patience(Duration::ZERO))),
+                word => break word,
+            }
+        };
+        // SAFETY: the worker has left it so.
+        unsafe { result::<T>(lane, word) }
+    }
+
+    /// Counts how often it is dropped.
+    struct Counted<'a>(&'a AtomicU32);
+
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_handed_over_runs_once_and_is_dropped_once() {
+        let dropped = AtomicU32::new(0);
+        with_worker(|lane| {
+            let home = std::thread::current().id();
+            let mut sum = 0_u64;
+            for turn in 0..20 {
+                let held = Counted(&dropped);
+                let text = format!("turn {turn}");
+                let (text, away) = hand_over(lane, || {
+                    let _held = held;
+                    sum += turn;
+                    (text, std::thread::current().id())
+                })
+                .unwrap();
+                assert_eq!((text, away == home), (format!("turn {turn}"), false));
+            }
+            assert_eq!(sum, 190);
+        });
+        assert_eq!(dropped.into_inner(), 20);
+    }
+
+    #[test]
+    fn large_ones_travel_by_a_pointer() {
+        with_worker(|lane| {
+            let words: [u64; 32] = std::array::from_fn(|index| index as u64);
+            let work = move || words.map(|word| 2 * word);
+            assert!(Small::new(work).is_err());
+            let mut large = Large::new(work);
+            hand_over(lane, large.pointer()).unwrap();
+            // SAFETY: it has run.
+            let doubled = unsafe { large.value() };
+            assert_eq!(doubled[31], 62);
+        });
+    }
+
+    #[test]
+    fn panics_come_back_and_the_lane_goes_on() {
+        let dropped = AtomicU32::new(0);
+        with_worker(|lane| {
+            let held = Counted(&dropped);
+            let panic = hand_over(lane, move || -> u8 {
+                let _held = held;
+                std::panic::resume_unwind(Box::new("out of it"));
+            });
+            assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"out of it"));
+            assert_eq!(hand_over(lane, || 7).unwrap(), 7);
+        });
+        assert_eq!(dropped.into_inner(), 1);
+    }
+
+    #[test]
+    fn what_was_not_begun_is_taken_back_whole() {
+        fn put_and_take_back<F: FnOnce() -> T, T>(lane: &Lane, work: F) -> F {
+            let Ok(small) = Small::new(work) else { panic!("it fits") };
+            // SAFETY: nobody else knows the lane.
+            unsafe { small.put(lane) };
+            // SAFETY: it holds that, and nobody runs it.
+            unsafe { Small::<F, T>::take_back(lane) }
+        }
+        let (dropped, ran) = (AtomicU32::new(0), Cell::new(0));
+        let held = Counted(&dropped);
+        let work = put_and_take_back(&Lane::default(), || {
+            let _held = held;
+            ran.set(ran.get() + 1);
+        });
+        assert_eq!(dropped.load(Ordering::Relaxed), 0);
+        work();
+        assert_eq!((dropped.load(Ordering::Relaxed), ran.get()), (1, 1));
+    }
+}
