@@ -2,6 +2,7 @@
 
 mod account;
 mod borrow;
+mod chosen;
 mod dedicate;
 mod leaves;
 mod narrow;

@@ -148,6 +148,15 @@ pub(crate) fn scan_file(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
     Ok(scan)
 }
 
+/// What a scan of one file depends on, in words; `None` if nothing tells that apart.
+pub(crate) fn stamp(root: &Root, file: &Path) -> anyhow::Result<Option<String>> {
+    let bytes = read(file)?;
+    let build_id = dimmer_scan::build_id(&bytes)?;
+    let names = Sources::find(root, file, &bytes).stamp();
+    let key = Key { build_id: build_id.as_deref(), length: bytes.len(), names: &names };
+    Ok(key.name())
+}
+
 /// The scan of one file with its functions that are not wide as well; such scans are not kept.
 pub(crate) fn scan_narrow_too(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
     let bytes = read(file)?;

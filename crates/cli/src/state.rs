@@ -1,4 +1,4 @@
-//! What commands keep between runs besides models ([`dimmer_host::kept`]), in the user's own directories: scans of files.
+//! What commands keep between runs besides models ([`dimmer_host::kept`]), in the user's own directories.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,11 @@ use dimmer_processor::class::InstructionClass;
 /// Where scans are kept; `None` without a home directory.
 pub(crate) fn scans() -> Option<PathBuf> {
     Some(directory("XDG_CACHE_HOME", ".cache")?.join("dimmer/scan"))
+}
+
+/// Where it is kept which functions of programs were chosen; `None` without a home directory.
+pub(crate) fn choices() -> Option<PathBuf> {
+    Some(directory("XDG_CACHE_HOME", ".cache")?.join("dimmer/run"))
 }
 
 /// Where it is kept what to hook of files, for functions with instructions of these classes; makes the

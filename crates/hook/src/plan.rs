@@ -5,11 +5,12 @@
 //! one set of classes and one version of Dimmer.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::{Function, Leaf, Scan, Width};
@@ -44,16 +45,6 @@ impl PlannedEntry {
         Self { address, displaced, leaf: None }
     }
 
-    fn write(&self) -> String {
-        let Self { address, displaced, leaf } = self;
-        let Some(leaf) = leaf else { return format!("{address:x} {displaced}") };
-        let Leaf { reads_general, reads_vectors, returns_general, returns_vectors } = leaf;
-        let width = returns_vectors.map_or(0, Width::bits);
-        format!(
-            "{address:x} {displaced} {reads_general:x} {reads_vectors:x} {returns_general:x} {width}"
-        )
-    }
-
     fn read(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let address = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -69,6 +60,27 @@ impl PlannedEntry {
             },
         };
         Some(Self { address, displaced, leaf: Some(leaf) })
+    }
+}
+
+/// As plans hold it, in one line.
+impl fmt::Display for PlannedEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, displaced, leaf } = self;
+        write!(f, "{address:x} {displaced}")?;
+        let Some(leaf) = leaf else { return Ok(()) };
+        let Leaf { reads_general, reads_vectors, returns_general, returns_vectors } = leaf;
+        let width = returns_vectors.map_or(0, Width::bits);
+        write!(f, " {reads_general:x} {reads_vectors:x} {returns_general:x} {width}")
+    }
+}
+
+/// Nothing is told of what is wrong: these lines are written and read here alone.
+impl FromStr for PlannedEntry {
+    type Err = ();
+
+    fn from_str(line: &str) -> Result<Self, ()> {
+        Self::read(line).ok_or(())
     }
 }
 
@@ -137,7 +149,7 @@ impl Plan {
         let mut text = String::new();
         for entry in &self.entries {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{}", entry.write());
+            let _ = writeln!(text, "{entry}");
         }
         text.push_str(END);
         text

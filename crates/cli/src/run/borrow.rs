@@ -1,6 +1,5 @@
 //! `dimmer run --mechanism borrow` and `offload`: has calls of a program that nobody changed run on dedicated cores.
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -8,9 +7,7 @@ use anyhow::Context;
 use dimmer_bench::hooked;
 use dimmer_hook::PlannedEntry;
 use dimmer_host::affinity;
-use dimmer_host::cpuid::Cpuid;
 use dimmer_host::cpusets;
-use dimmer_host::machine::Machine;
 use dimmer_host::root::{Root, format_cpu_list, parse_cpu_list};
 use dimmer_host::topology;
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
@@ -20,17 +17,15 @@ use dimmer_policy::moving::{Calls, Decision, Word};
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::units::CpuId;
 
+use super::How;
 use super::account::{Account, Function};
-use super::leaves::{self, NoLeaf};
+use super::chosen::{self, Chosen};
+use super::leaves::NoLeaf;
 use super::served::Served;
-use super::{How, outermost};
 use crate::args::Run;
-use crate::named::{self, Planned, Plans, Wanted};
+use crate::named::{Planned, Plans};
 use crate::report::number::{counted, time};
-use crate::{bad_input, launch, scan};
-
-/// Has functions chosen by the processor's model.
-const AUTO: &str = "auto";
+use crate::{bad_input, launch};
 
 /// How often it is decided anew.
 const STEP: Duration = Duration::from_millis(100);
@@ -83,7 +78,7 @@ impl Borrowing {
         command: &mut Command,
     ) -> anyhow::Result<Option<Self>> {
         let mut cpus = cores(root, arguments.cores.as_deref())?;
-        let Some(Chosen { plans, costs, others }) = functions(arguments, how, program)? else {
+        let Some(Chosen { plans, costs, others }) = chosen::choose(arguments, how, program)? else {
             return Ok(None);
         };
         let served = how.is_served.then(|| Served::connect(program, &plans.functions)).flatten();
@@ -260,61 +255,6 @@ impl Planned {
     fn is_lent(&self) -> bool {
         self.entries.iter().all(|entry| entry.leaf.is_some())
     }
-}
-
-/// The functions whose calls may be moved.
-struct Chosen {
-    plans: Plans,
-    /// What the calls of each cost the code after them, where that is to decide.
-    costs: Vec<Option<CallCost>>,
-    /// Functions that stay, as they are no leaf functions.
-    others: Vec<NoLeaf>,
-}
-
-/// Chooses functions; `None` if there are none.
-fn functions(
-    arguments: &Run,
-    how: How,
-    program: &launch::Program,
-) -> anyhow::Result<Option<Chosen>> {
-    let is_auto = |hook: &String| hook == AUTO;
-    if !arguments.hook.iter().any(is_auto) && !arguments.hook.is_empty() {
-        if arguments.model.is_some() {
-            return Err(bad_input(format!(
-                "--model is for --hook {AUTO}: named functions need none"
-            )));
-        }
-        let wanted: Vec<Wanted> = arguments.hook.iter().map(|hook| Wanted::parse(hook)).collect();
-        let (mut found, files) = named::find(program, &wanted)?;
-        let others = leaves::judge(&mut found, how);
-        let plans = Plans::write(files.iter().map(PathBuf::as_path), found)?;
-        let costs = vec![None; plans.functions.len()];
-        return Ok(Some(Chosen { plans, costs, others }));
-    }
-    if arguments.hook.len() > 1 {
-        return Err(bad_input(format!("--hook {AUTO} goes without names")));
-    }
-    let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let Some((model, from)) = scan::choose_model(arguments.model.as_deref(), &machine)? else {
-        return Err(bad_input(format!(
-            "--hook {AUTO} has to know what wide-vector code costs here: `dimmer probe` measures it; or name functions"
-        )));
-    };
-    let outermost::Found { around, others } = outermost::find(program, how, &model, &machine)?;
-    if around.is_empty() {
-        let what = if how.borrows { "code" } else { "leaf function" };
-        eprintln!(
-            "{}: nothing to move: by {from}, no {what} of this program costs the code after it anything here.",
-            how.name()
-        );
-        return Ok(None);
-    }
-    let files: Vec<PathBuf> =
-        program.loaded().iter().filter_map(|loaded| loaded.file.canonicalize().ok()).collect();
-    let (planned, costs) =
-        around.into_iter().map(|around| (around.planned, Some(around.cost))).unzip();
-    let plans = Plans::write(files.iter().map(PathBuf::as_path), planned)?;
-    Ok(Some(Chosen { plans, costs, others }))
 }
 
 /// The dedicated hardware threads: those asked for, or those of one whole core, if the program keeps another; not such that somebody

@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use dimmer_scan::{Code, Leaves, NotLeaf, Scan};
+use dimmer_scan::{Code, Leaves, Scan};
+use serde::{Deserialize, Serialize};
 
 use super::How;
 use crate::named::Planned;
 
 /// A function whose calls stay, and why.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NoLeaf {
     pub(super) title: String,
-    pub(super) why: NotLeaf,
+    /// As [`dimmer_scan::NotLeaf`] says it.
+    pub(super) why: String,
 }
 
 /// Says of each entry of these functions whether its calls are lent, and leaves out those whose calls go neither way. Of functions of which
@@ -54,7 +56,7 @@ pub(super) fn judge_one(
         }
     });
     let why = first.filter(|_| planned.entries.is_empty())?;
-    Some(NoLeaf { title: planned.title.clone(), why })
+    Some(NoLeaf { title: planned.title.clone(), why: why.to_string() })
 }
 
 /// Calls `then` with what can be told of a file's functions; `None` if it cannot be read or scanned.

@@ -14,23 +14,16 @@ use dimmer_processor::units::LicenceLevel;
 use dimmer_scan::{Callers, Code, Function, Leaves, Scan};
 
 use super::How;
-use super::leaves::{self, NoLeaf};
+use super::chosen::{Candidate, Found};
+use super::leaves;
 use crate::named::Planned;
 use crate::{bad_input, launch, scan};
 
-/// A function around wide-vector code, and what its calls cost the code after them.
+/// A function around wide-vector code, and the level that this asks for.
 #[derive(Debug)]
-pub(super) struct Around {
-    pub(super) planned: Planned,
-    pub(super) cost: CallCost,
-}
-
-/// What was found.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) around: Vec<Around>,
-    /// Functions that stay, as they are no leaf functions.
-    pub(super) others: Vec<NoLeaf>,
+struct Around {
+    planned: Planned,
+    level: LicenceLevel,
 }
 
 /// The functions with, or around, the code of a program and of the libraries that it loads from the start, that costs the code after
@@ -41,9 +34,10 @@ pub(super) fn find(
     model: &Model,
     machine: &Machine,
 ) -> anyhow::Result<Found> {
-    let (mut found, mut others) = (Vec::new(), Vec::new());
+    let (mut found, mut others, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for loaded in program.loaded() {
         let Ok(file) = loaded.file.canonicalize() else { continue };
+        files.push(file.clone());
         let Ok(bytes) = std::fs::read(&file) else { continue };
         let Ok(scan) = dimmer_scan::scan(&bytes) else { continue };
         if is_own_ground(scan.soname.as_deref().unwrap_or_default()) {
@@ -79,7 +73,8 @@ pub(super) fn find(
         }
     }
     name(&mut found);
-    Ok(Found { around: found, others })
+    let functions = found.iter().map(|around| Candidate::new(&around.planned, Some(around.level)));
+    Ok(Found { functions: functions.collect(), others, files })
 }
 
 /// A function with all its entries.
@@ -93,7 +88,7 @@ fn plan(file: &Path, function: &Function) -> Planned {
 fn around(planned: Planned, level: LicenceLevel, model: &Model) -> anyhow::Result<Option<Around>> {
     let cost = CallCost::new(model, level).map_err(bad_input)?;
     let is_costly = cost.episode_ns > 0.0 || cost.slower > 0.0;
-    Ok(is_costly.then_some(Around { planned, cost }))
+    Ok(is_costly.then_some(Around { planned, level }))
 }
 
 /// The functions of a file that ask for a licence level, with that level.

@@ -214,3 +214,35 @@ fn what_becomes_of_leaf_functions_and_others_is_told() {
     assert!(told.contains("Borrow: calls of 1 function may move"), "{told}");
     assert!(!told.contains("leaf function:"), "{told}");
 }
+
+/// Large libraries take a second to look through: what was chosen is used again, if it can be read and nothing has changed.
+#[test]
+fn what_was_chosen_is_kept() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["offloaded"]) else { return };
+    let kept = victims.directory.path().join(".cache/dimmer/run");
+    let run = |hook: &str| {
+        let program = victims.path("offloaded");
+        let arguments = ["offload", "--hook", hook, "--cores", &cpu, "--", &program];
+        let output = offload(&victims, &arguments);
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let told = run("sums,nine");
+    assert!(told.contains("    sums "), "{told}");
+    let files = || std::fs::read_dir(&kept).unwrap().map(|file| file.unwrap().path());
+    let [file] = files().collect::<Vec<_>>().try_into().unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let other = text.replace("\"title\":\"sums\"", "\"title\":\"as it was kept\"");
+    assert_ne!(other, text);
+    std::fs::write(&file, other).unwrap();
+    assert!(run("sums,nine").contains("    as it was kept "));
+    let no_entry = text.replace("\"entries\":[\"", "\"entries\":[\"x");
+    for damaged in ["", "{}", &text[..text.len() / 2], &no_entry] {
+        std::fs::write(&file, damaged).unwrap();
+        assert!(run("sums,nine").contains("    sums "), "{damaged}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+    assert!(!run("nine").contains("    sums "), "something else was asked for");
+    assert_eq!(files().count(), 2);
+}
