@@ -7,6 +7,7 @@ use dimmer_policy::server::evidence::Evidence;
 use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
 use dimmer_protocol::{Mapped, Sums, Table};
 
+use crate::counters::Counters;
 use crate::names::Names;
 use crate::recent::{Calls, Recent};
 
@@ -65,6 +66,8 @@ pub struct Client {
     pub program: ProgramId,
     /// Its memory.
     pub table: Mapped<Table>,
+    /// The cycles that its process spends at licence levels, where they are counted.
+    pub counters: Option<Counters>,
     /// Its sites, by place.
     pub sites: Vec<Site>,
     /// Places by number, for decisions.
@@ -104,6 +107,7 @@ impl Client {
             name,
             program,
             table,
+            counters: None,
             sites,
             places,
             done: None,
@@ -138,12 +142,17 @@ impl Client {
     /// Reads what the sites did. Costs some loads a site.
     pub fn look(&mut self, look: &Look<'_>) -> Seen {
         let mut seen = Seen::default();
+        let counters = self.counters.as_mut();
+        let of_process = counters.map_or(Evidence::None, |counters| counters.look(look.span_ns));
         for (site, written) in self.sites.iter_mut().zip(&self.table.sites) {
             let sums = written.sums();
             let news = sums.since(&site.sums);
             let has_shrunk = sums.calls < site.sums.calls;
             site.sums = sums;
-            let (window, is_cut) = site.window(&news, look);
+            let (mut window, is_cut) = site.window(&news, look);
+            if window.calls > 0 {
+                window.evidence = window.evidence.or_of_process(of_process);
+            }
             self.lies += u64::from(is_cut || has_shrunk);
             if window.calls > 0 || window.evidence != Evidence::None {
                 seen.windows.push((site.id, window));
@@ -252,6 +261,7 @@ mod tests {
     use dimmer_protocol::Owned;
 
     use super::*;
+    use crate::counters::tests::made_up;
 
     const LOOK: Look<'static> = Look {
         span_ns: 1_000_000,
@@ -320,6 +330,30 @@ mod tests {
         client.table.sites[0].add_calls(1);
         let seen = client.look(&Look { clocks: &[], ..LOOK });
         assert_eq!(seen.windows[0].1.evidence, Evidence::Class(LicenceLevel::new(1)));
+    }
+
+    #[test]
+    fn cycles_of_its_process_count_where_a_region_tells_no_clock() {
+        let (mut client, mut names) = client();
+        client.counters = Some(made_up(&[[1000, 200, 0], [2000, 200, 0]]));
+        client.table.add(b"clock", 7);
+        client.table.add(b"idle", 7);
+        client.table.add(b"silent", 7);
+        client.meet(&mut names, 10);
+        let second = Look { span_ns: 1_000_000_000, ..LOOK };
+        let cycles = |at| Evidence::LicenceCycles { all: 1000, at: [at, 0, 0, 0] };
+        for at in [200, 0] {
+            client.table.sites[0].add_calls(1000);
+            client.table.sites[2].add_calls(1000);
+            for _ in 0..LEAST_CHAINS {
+                client.table.sites[0].add_clock(200, 250);
+            }
+            let seen = client.look(&second);
+            let evidence: Vec<_> =
+                seen.windows.iter().map(|(site, window)| (*site, window.evidence)).collect();
+            let clock = (client.sites[0].id, Evidence::Clock(0.8));
+            assert_eq!(evidence, [clock, (client.sites[2].id, cycles(at))]);
+        }
     }
 
     #[test]

@@ -14,11 +14,13 @@
 //! | [`state`] | all that goes on, as a document |
 //! | [`metrics`] | the same for Prometheus |
 //! | [`settings`] | the configuration file |
+//! | [`counters`] | cycles at licence levels, counted for each client's process |
 //! | [`machine`] | cores and prices of the machine |
 //! | [`watch`] | the other end, for who wants to see any of this |
 #![forbid(unsafe_code)]
 
 pub mod clients;
+pub mod counters;
 pub mod machine;
 pub mod metrics;
 pub mod names;

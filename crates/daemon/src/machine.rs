@@ -14,6 +14,7 @@ use dimmer_probe::handoff;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::{CpuId, LicenceLevel};
 
+use crate::counters::Counted;
 use crate::settings::Settings;
 
 /// Cores that may be dedicated.
@@ -42,6 +43,10 @@ pub struct Found {
     pub model: Option<PathBuf>,
     /// Why nothing is known of costs.
     pub no_prices: Option<String>,
+    /// What is counted of each client.
+    pub counted: Option<Counted>,
+    /// Why nothing is.
+    pub no_counters: Option<String>,
 }
 
 impl Found {
@@ -70,6 +75,10 @@ impl Found {
                 }
             }
             Err(why) => found.no_prices = Some(why),
+        }
+        match counted(root, settings) {
+            Ok(counted) => found.counted = Some(counted),
+            Err(why) => found.no_counters = Some(why),
         }
         found
     }
@@ -148,6 +157,20 @@ fn model(root: &Root, settings: &Settings) -> Result<(PathBuf, Model), String> {
         || Err("nothing is known of this processor's levels; `dimmer probe` measures them".into()),
         |path| read(&path),
     )
+}
+
+/// What can be counted of clients: tried on this process.
+fn counted(root: &Root, settings: &Settings) -> Result<Counted, String> {
+    if !settings.counts() {
+        return Err("`server.counters` is false".to_owned());
+    }
+    let microarchitecture = Cpuid::instruction().identity().microarchitecture;
+    let counted = Counted::of(microarchitecture).ok_or_else(|| {
+        format!("no event of this processor ({microarchitecture}) counts cycles at licence levels")
+    })?;
+    let own = i32::try_from(std::process::id()).map_err(|error| error.to_string())?;
+    counted.open(root, own).map_err(|error| error.to_string())?;
+    Ok(counted)
 }
 
 /// The clocks of levels, and the most that a call costs at each (ns).

@@ -152,4 +152,8 @@ fn tell(server: &Server, socket: &std::path::Path) {
         }
         (None, None) => {}
     }
+    match &found.no_counters {
+        Some(why) => info!(why, "programs' cycles at licence levels are not counted"),
+        None => info!("programs' cycles at licence levels are counted"),
+    }
 }

@@ -115,6 +115,7 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SeenEvidence {
+    LicenceCycles { all: u64, at: [u64; LEVELS] },
     Clock(f64),
     Class(u32),
     None,
@@ -125,6 +126,7 @@ impl From<&Window> for Seen {
         let Window { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence } =
             *window;
         let evidence = match evidence {
+            Evidence::LicenceCycles { all, at } => SeenEvidence::LicenceCycles { all, at },
             Evidence::Clock(ratio) => SeenEvidence::Clock(ratio),
             Evidence::Class(level) => SeenEvidence::Class(level.index()),
             _ => SeenEvidence::None,
@@ -137,6 +139,7 @@ impl From<&Seen> for Window {
     fn from(seen: &Seen) -> Self {
         let Seen { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence } = *seen;
         let evidence = match evidence {
+            SeenEvidence::LicenceCycles { all, at } => Evidence::LicenceCycles { all, at },
             SeenEvidence::Clock(ratio) => Evidence::Clock(ratio),
             SeenEvidence::Class(level) => Evidence::Class(LicenceLevel::new(level)),
             SeenEvidence::None => Evidence::None,
@@ -301,6 +304,18 @@ mod tests {
         let is_step = |line: Line| Line::is_step(&serde_json::to_string(&line).unwrap());
         assert!(is_step(Line::Step(Step::default())));
         assert!(!is_step(Line::Site { site: 1, name: "step".to_owned() }));
+    }
+
+    #[test]
+    fn windows_are_the_same_when_they_are_read_back() {
+        let cycles = Evidence::LicenceCycles { all: 10, at: [3, 2, 0, 0] };
+        let class = Evidence::Class(LicenceLevel::new(2));
+        for evidence in [cycles, Evidence::Clock(0.9), class, Evidence::None] {
+            let window = Window { span_ns: 1, calls: 2, evidence, ..Window::default() };
+            let text = serde_json::to_string(&Seen::from(&window)).unwrap();
+            let seen: Seen = serde_json::from_str(&text).unwrap();
+            assert_eq!(Window::from(&seen), window, "{text}");
+        }
     }
 
     #[test]

@@ -327,6 +327,10 @@ impl Server {
         let (most, _) = self.options.settings.most_per_user();
         // One user's are never more than half of what there are files for.
         let most = most.min(self.most_peers / 2);
+        // Counters' files are never more than a quarter of them.
+        let counters = self.clients().filter_map(|client| client.counters.as_ref());
+        let has_files =
+            counters.map(|counters| counters.files).sum::<usize>() < self.most_peers / 4;
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         let is_first = self.users.values().all(|user| user.clients == 0);
         let user = self.users.entry(peer.user).or_default();
@@ -344,9 +348,16 @@ impl Server {
         let table = table.into_memory();
         let program = self.names.join(peer.user, &name);
         info!(pid = peer.process, uid = peer.user, name, "client");
+        let counted = self.found.counted.as_ref().filter(|_| has_files);
+        let counters = counted.and_then(|counted| {
+            let opened = counted.open(&self.options.root, peer.process);
+            opened.inspect_err(|why| debug!(pid = peer.process, %why, "not counted")).ok()
+        });
         let who = (peer.process, peer.user);
         let line = Line::Join { client: number, program: program.0, name: name.clone() };
-        peer.wants = Wants::Decisions(Box::new(Client::new(id, who, name, program, table)));
+        let mut client = Client::new(id, who, name, program, table);
+        client.counters = counters;
+        peer.wants = Wants::Decisions(Box::new(client));
         self.note(line);
         self.policy.join(id, program);
         self.fresh_since_ns = None;

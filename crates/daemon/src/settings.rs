@@ -131,6 +131,7 @@ struct Server {
     period_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<PathBuf>,
+    counters: bool,
     clients_per_user: usize,
     sites_per_user: usize,
 }
@@ -206,7 +207,13 @@ impl Default for Trials {
 impl Default for Server {
     fn default() -> Self {
         // Short against the windows of the loops; reading 10 000 sites takes about a millisecond.
-        Self { period_ms: 50.0, model: None, clients_per_user: 4096, sites_per_user: 65_536 }
+        Self {
+            period_ms: 50.0,
+            model: None,
+            counters: true,
+            clients_per_user: 4096,
+            sites_per_user: 65_536,
+        }
     }
 }
 
@@ -318,6 +325,12 @@ impl Settings {
     #[must_use]
     pub fn model(&self) -> Option<&Path> {
         self.server.model.as_deref()
+    }
+
+    /// Whether clients' cycles at licence levels are counted, where that can be.
+    #[must_use]
+    pub const fn counts(&self) -> bool {
+        self.server.counters
     }
 
     /// How many clients of one user are served, and how many sites of all of them.

@@ -1,4 +1,4 @@
-//! Counts performance events of the calling thread, in user mode, with the kernel's perf.
+//! Counts performance events of the calling thread, or of a whole process, in user mode, with the kernel's perf.
 //!
 //! A thin layer over `perf-event2`, which is safe all the way down: it adds Dimmer's events and
 //! turns "not here" and "not permitted" into [`Unavailable`]. `perf-event-open-sys2` alone would
@@ -143,6 +143,95 @@ impl Counters {
     }
 }
 
+/// Counters of a whole process: of its threads, and of those that they start. They count from when they are opened.
+///
+/// The kernel has no groups that new threads inherit, so each counter is by itself: where there are more than the processor has, counts
+/// are estimates from the time in which they had the hardware.
+pub struct ProcessCounters {
+    /// By countable, then by thread.
+    counters: Vec<Vec<Counter>>,
+}
+
+impl fmt::Debug for ProcessCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let threads = self.counters.first().map_or(0, Vec::len);
+        f.debug_struct("ProcessCounters").field("threads", &threads).finish_non_exhaustive()
+    }
+}
+
+impl ProcessCounters {
+    /// A process with more threads than this, when it is looked at first, is not counted: each takes a file for each countable.
+    pub const MOST_THREADS: usize = 64;
+
+    /// Opens counters for a process of this user, running. They are closed on drop.
+    ///
+    /// * `root`: only read to explain a refusal.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: there is no such process, not supported, not permitted, or it has too many threads.
+    pub fn open(root: &Root, process: i32, countables: &[Countable]) -> Result<Self, Unavailable> {
+        let builders = countables.iter().map(|countable| (countable.name(), countable.builder()));
+        Self::open_all(root, process, builders.collect())
+    }
+
+    fn open_all(
+        root: &Root,
+        process: i32,
+        mut builders: Vec<(&'static str, Builder<'static>)>,
+    ) -> Result<Self, Unavailable> {
+        let what = "performance counters of a process";
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+        let tasks = tasks.map_err(|error| {
+            Unavailable::new(what, format!("process {process}: {error}"), "start it first")
+        })?;
+        let threads = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+        let threads: Vec<i32> = threads.collect();
+        if threads.len() > Self::MOST_THREADS {
+            let why = format!("process {process} has {} threads", threads.len());
+            return Err(Unavailable::new(what, why, "connect before they are started"));
+        }
+        let mut of_all = |(name, builder): &mut (&'static str, Builder<'static>)| {
+            let of_thread =
+                |thread: &i32| builder.observe_pid(*thread).inherit(true).enabled(true).build();
+            let counters: io::Result<Vec<Counter>> = threads.iter().map(of_thread).collect();
+            counters.map_err(|error| refused(root, name, &error))
+        };
+        let counters: Result<_, _> = builders.iter_mut().map(&mut of_all).collect();
+        Ok(Self { counters: counters? })
+    }
+
+    /// How many files that takes.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        self.counters.iter().map(Vec::len).sum()
+    }
+
+    /// The counts so far, one per countable. A system call for each and each thread.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn read(&mut self) -> io::Result<Vec<u64>> {
+        let scaled = |counter: &mut Counter| -> io::Result<u64> {
+            let data = counter.read_full()?;
+            let (enabled, running) = (data.time_enabled(), data.time_running());
+            let (Some(enabled), Some(running)) = (enabled, running) else {
+                return Ok(data.count());
+            };
+            let part = running.as_nanos().max(1);
+            let all = u128::from(data.count()).saturating_mul(enabled.as_nanos().max(1)) / part;
+            Ok(u64::try_from(all).unwrap_or(u64::MAX))
+        };
+        let of_all = |counters: &mut Vec<Counter>| -> io::Result<u64> {
+            let mut all = 0_u64;
+            for counter in counters {
+                all = all.saturating_add(scaled(counter)?);
+            }
+            Ok(all)
+        };
+        self.counters.iter_mut().map(of_all).collect()
+    }
+}
+
 /// How long a group was switched on, and how long it had the hardware, since it was opened.
 fn times(data: &GroupData) -> (Nanos, Nanos) {
     let span = |time: Option<Duration>| {
@@ -172,4 +261,47 @@ fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable {
         _ => (format!("perf_event_open: {error}"), "Dimmer measures by timing instead"),
     };
     Unavailable::new(what, why, remedy)
+}
+
+#[cfg(test)]
+#[expect(clippy::print_stdout, reason = "tests say why they are skipped")]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use perf_event::events::Software;
+
+    use super::*;
+
+    /// With an event of the kernel's, which virtual machines have as well.
+    #[test]
+    fn a_process_is_counted_with_the_threads_that_it_starts() {
+        let mut command = Command::new("sh");
+        // Waits for a line, then touches memory, in children too.
+        command.args(["-c", "read line; for turn in 1 2 3; do (:); done; read line"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell");
+        let faults = || vec![("page-faults", Builder::new(Software::PAGE_FAULTS))];
+        let process = i32::try_from(child.id()).unwrap();
+        let mut counters = match ProcessCounters::open_all(&Root::live(), process, faults()) {
+            Ok(counters) => counters,
+            Err(why) => {
+                println!("SKIPPED: {why}");
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return;
+            }
+        };
+        let before = counters.read().unwrap()[0];
+        let mut to_child = child.stdin.take().unwrap();
+        io::Write::write_all(&mut to_child, b"go on\n").unwrap();
+        let begin = std::time::Instant::now();
+        while counters.read().unwrap()[0] < before + 10 {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{before}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(to_child);
+        child.wait().unwrap();
+        let gone = ProcessCounters::open_all(&Root::live(), process, faults()).unwrap_err();
+        assert!(gone.to_string().contains("No such"), "{gone}");
+    }
 }

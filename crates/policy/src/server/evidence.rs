@@ -61,6 +61,20 @@ impl Evidence {
     }
 }
 
+impl Evidence {
+    /// What is known of a region's code, where this is known of the region itself and `process` of all that its process ran.
+    ///
+    /// The clock right after a region tells of that region. That it was marked or hooked for wide-vector code (a class) says less than
+    /// cycles at a level in its process; where there are none, the region causes none (paper 001 §5.2 has the process alone).
+    #[must_use]
+    pub const fn or_of_process(self, process: Self) -> Self {
+        match (self, process) {
+            (Self::Class(_) | Self::None, Self::LicenceCycles { all: 1.., .. }) => process,
+            _ => self,
+        }
+    }
+}
+
 /// Which levels a mean clock is a mixture of.
 fn mixture(ratio: f64, clocks: &[f64]) -> Option<Density> {
     if !ratio.is_finite() || ratio <= 0.0 || clocks.is_empty() {
@@ -135,6 +149,19 @@ mod tests {
         check(Evidence::LicenceCycles { all: 40, at }, Some([0.5, 1.0]));
         check(Evidence::LicenceCycles { all: 0, at }, None);
         check(Evidence::None, None);
+    }
+
+    #[test]
+    fn cycles_of_the_process_count_where_the_region_tells_no_clock() {
+        let cycles = Evidence::LicenceCycles { all: 100, at: [20, 0, 0, 0] };
+        let none = Evidence::LicenceCycles { all: 0, at: [0; LEVELS] };
+        let class = Evidence::Class(LicenceLevel::new(1));
+        for own in [Evidence::None, class] {
+            assert_eq!(own.or_of_process(cycles), cycles);
+            assert_eq!(own.or_of_process(none), own, "it did not run");
+            assert_eq!(own.or_of_process(Evidence::None), own);
+        }
+        assert_eq!(Evidence::Clock(0.9).or_of_process(cycles), Evidence::Clock(0.9));
     }
 
     #[test]
