@@ -368,7 +368,7 @@ pub(crate) enum Offloading {
 Examples:
   dimmer sim scenarios/multiphase-worst-case.toml
   dimmer sim scenarios/multiphase-worst-case.toml --governor user --json -
-  dimmer sim scenarios/bursts-in-a-sieve.toml --model xeon-gold-6130 --trace trace.json
+  dimmer sim scenarios/bursts-in-a-sieve.toml --model xeon-gold-6130 --trace trace.pftrace
   dimmer sim scenarios/nginx-avx512.toml --mechanism offload")]
 pub(crate) struct Sim {
     /// The workload: a scenario file.
@@ -394,7 +394,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Writes a time line of cores, levels, clocks, P-states and threads, for Perfetto or chrome://tracing.
+    /// Writes a time line of cores, levels, clocks, P-states and threads in Perfetto's own format, for its viewer; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }

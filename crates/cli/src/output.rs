@@ -65,9 +65,9 @@ impl Output {
     }
 
     /// Replaces what the file holds.
-    pub(crate) fn write(mut self, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn write(mut self, bytes: &(impl AsRef<[u8]> + ?Sized)) -> anyhow::Result<()> {
         self.empty()?;
-        self.add(text)
+        self.add(bytes)
     }
 
     /// Takes away what the file holds. Devices and pipes hold nothing.
@@ -79,10 +79,10 @@ impl Output {
     }
 
     /// Writes this behind what the file holds; [`ClosedPipe`] if nobody reads it.
-    pub(crate) fn add(&mut self, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn add(&mut self, bytes: &(impl AsRef<[u8]> + ?Sized)) -> anyhow::Result<()> {
         let written = match &mut self.file {
-            None => std::io::stdout().write_all(text.as_bytes()),
-            Some(file) => file.write_all(text.as_bytes()),
+            None => std::io::stdout().write_all(bytes.as_ref()),
+            Some(file) => file.write_all(bytes.as_ref()),
         };
         match written {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ClosedPipe.into()),

@@ -103,10 +103,11 @@ pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
     let settings = settings.map_err(bad_input)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let traced = trace.is_some().then(trace::Trace::default);
+    let is_piped = trace.as_ref().is_some_and(Output::is_standard);
     let (outcome, traced) =
         scenario.run_on(&model, settings, traced, &|| interrupt.is_set()).map_err(bad_input)?;
     if let (Some(trace), Some(traced)) = (trace, traced) {
-        trace.write(&traced.json(&model, &outcome)?)?;
+        trace.write(&traced.encode(&scenario, &model, &outcome))?;
     }
     let rendered = || -> anyhow::Result<String> {
         let decide = (governor, mechanism);
@@ -116,7 +117,9 @@ pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
     match json {
         Some(json) if json.is_standard() => json.write(&rendered()?)?,
         json => {
-            print!("{}", text(&scenario, &model, governor, &outcome));
+            if !is_piped {
+                print!("{}", text(&scenario, &model, governor, &outcome));
+            }
             if let Some(json) = json {
                 json.write(&rendered()?)?;
             }

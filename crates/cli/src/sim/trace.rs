@@ -1,23 +1,17 @@
-//! A time line for Perfetto, in the trace event format ("Trace Event Format", Google, 2016): for each core a track with its level and what a
-//! governor in software decides, one with its clock, where the model has P-states one with what rules and one with what threads ask for, and
-//! one for each thread that runs there.
+//! A time line for Perfetto: below a track that says whether it is complete, a group for each core with its level, what a governor in
+//! software decides, its clock, where the model has P-states what rules and what threads ask for, and a track for each thread that runs there.
+
+mod perfetto;
+mod tracks;
 
 use std::collections::BTreeMap;
 
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
-use dimmer_sim::scenario::Outcome;
+use dimmer_sim::scenario::{Outcome, Scenario};
 use dimmer_sim::{Moment, Observer, Ruling, Segment, State};
-use serde_json::{Value, json};
 
-/// The track of a core's level.
-const LEVEL: usize = 0;
-
-/// That of the P-state of its frequency domain.
-const PSTATE: usize = 1;
-
-/// That of requests for P-states; those of threads follow.
-const REQUESTS: usize = 2;
+use tracks::{Track, Tracks};
 
 /// What was seen, in order.
 #[derive(Debug, Default)]
@@ -77,9 +71,29 @@ impl Observer for Trace {
 }
 
 impl Trace {
-    /// The trace as JSON.
-    pub(super) fn json(&self, model: &Model, outcome: &Outcome) -> serde_json::Result<String> {
-        let end = outcome.end;
+    /// The trace as Perfetto reads it.
+    pub(super) fn encode(&self, scenario: &Scenario, model: &Model, outcome: &Outcome) -> Vec<u8> {
+        let mut tracks = Tracks::new();
+        let whole = tracks.describe(None, &scenario.name);
+        let is_whole = if outcome.is_partial { "partial: interrupted" } else { "complete" };
+        tracks.slice(whole, (0, outcome.end), is_whole.to_owned());
+        for core in 0..outcome.cores.len() {
+            let group = tracks.describe(Some(whole), &format!("core {core}"));
+            self.levels(&mut tracks, (group, core), model, outcome.end);
+            self.points(&mut tracks, (group, core), model, outcome.end);
+            self.threads(&mut tracks, (group, core), outcome);
+        }
+        tracks.into_bytes()
+    }
+
+    /// A core's level, and what a governor in software decides for it.
+    fn levels(
+        &self,
+        tracks: &mut Tracks,
+        (group, core): (Track, usize),
+        model: &Model,
+        end: Moment,
+    ) {
         let name = |level: LicenceLevel| {
             let index = usize::try_from(level.index()).unwrap_or(usize::MAX);
             model.levels.get(index).map_or("", |level| level.name.as_str())
@@ -90,43 +104,31 @@ impl Trace {
             (false, false) => name(level).to_owned(),
         };
         let first = State { level: LicenceLevel::new(0), is_throttled: false, is_still: false };
-        let mut events: Vec<Value> = Vec::new();
-        for core in 0..outcome.cores.len() {
-            events.push(named("process_name", (core, LEVEL), &format!("core {core}")));
-            events.push(named("thread_name", (core, LEVEL), "licence level"));
-            let states = self.states.iter().filter(|(_, of, _)| *of == core);
-            let states = std::iter::once((0, Some(told(first))))
-                .chain(states.map(|(now, _, state)| (*now, Some(told(*state)))));
-            slices(&mut events, (core, LEVEL), &states.collect::<Vec<_>>(), end);
-            self.points(&mut events, core, model, end);
-            let mut threads: BTreeMap<usize, Vec<(Moment, Option<String>)>> = BTreeMap::new();
-            for (now, _, thread, step) in self.runs.iter().filter(|(_, of, ..)| *of == core) {
-                let step = step.map(|step| format!("step {}", step + 1));
-                threads.entry(*thread).or_default().push((*now, step));
-            }
-            for (thread, runs) in threads {
-                let track = (core, REQUESTS + 1 + thread);
-                let name = outcome.threads.get(thread).map_or("", |thread| &thread.name);
-                events.push(named("thread_name", track, name));
-                slices(&mut events, track, &runs, end);
+        let states = self.states.iter().filter(|(_, of, _)| *of == core);
+        let states = states.map(|(now, _, state)| (*now, *state));
+        let states = std::iter::once((0, first)).chain(states);
+        let track = tracks.describe(Some(group), "licence level");
+        tracks.slices(track, states.map(|(now, state)| (now, Some(told(state)))), end);
+        let mut decisions = self.decisions.iter().filter(|(_, of, _)| *of == core).peekable();
+        if decisions.peek().is_some() {
+            let track = tracks.describe(Some(group), "governor");
+            for (now, _, level) in decisions {
+                tracks.instant(track, *now, name(*level));
             }
         }
-        for (now, core, level) in &self.decisions {
-            let decision = format!("governor: {}", name(*level));
-            events.push(json!({"ph": "i", "s": "t", "pid": core, "tid": LEVEL, "ts": us(*now), "name": decision}));
-        }
-        let partial = outcome.is_partial;
-        serde_json::to_string(
-            &json!({"displayTimeUnit": "ns", "traceEvents": events, "otherData": {"partial": partial}}),
-        )
     }
-}
 
-impl Trace {
     /// A core's clock, what rules in its frequency domain, and what its threads ask for.
-    fn points(&self, events: &mut Vec<Value>, core: usize, model: &Model, end: Moment) {
+    fn points(
+        &self,
+        tracks: &mut Tracks,
+        (group, core): (Track, usize),
+        model: &Model,
+        end: Moment,
+    ) {
+        let track = tracks.describe_counter(group, "clock", "MHz");
         for (now, ghz) in self.clocks.get(core).into_iter().flatten() {
-            events.push(json!({"ph": "C", "pid": core, "ts": us(*now), "name": "clock", "args": {"MHz": (1e3 * ghz).round()}}));
+            tracks.count(track, *now, (1e3 * ghz).round());
         }
         let Some(ruling) = self.ruling.get(core) else { return };
         let name =
@@ -135,41 +137,29 @@ impl Trace {
             let name = pstate.map_or("fastest", name);
             if is_changing { format!("on the way to {name}") } else { name.to_owned() }
         };
-        events.push(named("thread_name", (core, PSTATE), "P-state"));
-        let states = ruling.iter().map(|(now, ruling)| (*now, Some(told(*ruling))));
-        slices(events, (core, PSTATE), &states.collect::<Vec<_>>(), end);
-        let requests: Vec<_> = self.requests.iter().filter(|(_, _, of, _)| *of == core).collect();
-        if !requests.is_empty() {
-            events.push(named("thread_name", (core, REQUESTS), "requests for P-states"));
-        }
-        for (begin, until, _, pstate) in requests {
-            let request = [(*begin, Some(format!("asks for {}", name(*pstate)))), (*until, None)];
-            slices(events, (core, REQUESTS), &request, end);
-        }
-    }
-}
-
-fn named(kind: &str, (core, track): (usize, usize), name: &str) -> Value {
-    json!({"ph": "M", "pid": core, "tid": track, "name": kind, "args": {"name": name}})
-}
-
-/// Each state from its begin to the next one's, as an event of its own; none is a gap.
-fn slices(
-    events: &mut Vec<Value>,
-    (core, track): (usize, usize),
-    states: &[(Moment, Option<String>)],
-    end: Moment,
-) {
-    for (index, (begin, name)) in states.iter().enumerate() {
-        let until = states.get(index + 1).map_or(end, |(next, _)| *next);
-        if let Some(name) = name.as_ref().filter(|_| until > *begin) {
-            let event = json!({"ph": "X", "pid": core, "tid": track, "ts": us(*begin), "dur": us(until - begin), "name": name});
-            events.push(event);
+        let track = tracks.describe(Some(group), "P-state");
+        tracks.slices(track, ruling.iter().map(|(now, ruling)| (*now, Some(told(*ruling)))), end);
+        let mut requests = self.requests.iter().filter(|(_, _, of, _)| *of == core).peekable();
+        if requests.peek().is_some() {
+            let track = tracks.describe(Some(group), "requests for P-states");
+            let requests = requests.flat_map(|(begin, until, _, pstate)| {
+                [(*begin, Some(format!("asks for {}", name(*pstate)))), (*until, None)]
+            });
+            tracks.slices(track, requests, end);
         }
     }
-}
 
-/// Microseconds.
-fn us(moment: Moment) -> f64 {
-    moment as f64 / 1e6
+    /// Which steps threads run on a core.
+    fn threads(&self, tracks: &mut Tracks, (group, core): (Track, usize), outcome: &Outcome) {
+        let mut threads: BTreeMap<usize, Vec<(Moment, Option<usize>)>> = BTreeMap::new();
+        for (now, _, thread, step) in self.runs.iter().filter(|(_, of, ..)| *of == core) {
+            threads.entry(*thread).or_default().push((*now, *step));
+        }
+        for (thread, runs) in threads {
+            let name = outcome.threads.get(thread).map_or("", |thread| &thread.name);
+            let track = tracks.describe(Some(group), name);
+            let told = |step: Option<usize>| step.map(|step| format!("step {}", step + 1));
+            tracks.slices(track, runs.iter().map(|(now, step)| (*now, told(*step))), outcome.end);
+        }
+    }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{stderr, stdout};
 
 /// Threads that take turns for a day, by the microsecond: no processor is done with that before the signal comes.
-const FOR_EVER: &str = r#"
+pub(crate) const FOR_EVER: &str = r#"
 schema = "dimmer/scenario/1"
 name = "For ever"
 source = "made up"
@@ -31,7 +31,11 @@ steps = [{ run = "scalar", us = 1 }, { sleep_us = 1 }]
 "#;
 
 /// Runs it in `directory` and sends `signal` once it catches that; an error, what it printed, if it ends by itself before.
-fn interrupted(directory: &Path, arguments: &[&str], signal: i32) -> Result<Output, Output> {
+pub(crate) fn interrupted(
+    directory: &Path,
+    arguments: &[&str],
+    signal: i32,
+) -> Result<Output, Output> {
     let mut command = crate::command(directory, arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

@@ -15,6 +15,7 @@ mod restore;
 mod run;
 mod scan;
 mod server;
+mod trace;
 mod victims;
 
 use std::path::Path;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::{dimmer, stderr, stdout};
 
 /// The project's folder; `None`, with the reason, where it is not known.
-fn project() -> Option<PathBuf> {
+pub(crate) fn project() -> Option<PathBuf> {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR");
     if manifest.is_none() {
         println!("SKIPPED: not run by cargo, so the folder of the scenarios is not known");
@@ -13,7 +13,7 @@ fn project() -> Option<PathBuf> {
     manifest.map(|manifest| Path::new(&manifest).join("../.."))
 }
 
-fn json(project: &Path, arguments: &[&str]) -> serde_json::Value {
+pub(crate) fn json(project: &Path, arguments: &[&str]) -> serde_json::Value {
     let output = dimmer(project, arguments);
     assert!(output.status.success(), "{}", stderr(&output));
     serde_json::from_str(&stdout(&output)).unwrap()
@@ -208,96 +208,6 @@ fn one_seed_one_result_however_many_processors_work() {
         assert!(one.status.success() && stdout(&one).len() > 500);
         assert_eq!(stdout(&one), stdout(&many));
     }
-}
-
-#[test]
-fn a_trace_shows_levels_and_threads() {
-    let Some(project) = project() else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("trace.json");
-    let file = file.to_str().unwrap();
-    let output =
-        dimmer(&project, &["sim", "scenarios/multiphase-worst-case.toml", "--trace", file]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let trace: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-    assert_eq!(trace["otherData"]["partial"], false);
-    let events = trace["traceEvents"].as_array().unwrap();
-    let names: Vec<&str> = events.iter().filter_map(|event| event["name"].as_str()).collect();
-    for name in ["L0, throttled", "L1", "L2", "L2, standing still", "step 2"] {
-        assert!(names.contains(&name), "{name}: {names:?}");
-    }
-    // One track is without gaps, from the begin to the end.
-    let levels = events.iter().filter(|event| event["ph"] == "X" && event["tid"] == 0);
-    let mut end = 0.0;
-    for event in levels {
-        let (begin, length) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
-        assert!((begin - end).abs() < 1e-3, "{event}");
-        end = begin + length;
-    }
-    assert!(end > 2_200_000.0, "{end}");
-    // What it shows is what is counted.
-    let shown = |name: &str| -> f64 {
-        let of = events.iter().filter(|event| event["name"] == name);
-        of.filter_map(|event| event["dur"].as_f64()).sum()
-    };
-    let totals = json(&project, &["sim", "scenarios/multiphase-worst-case.toml", "--json", "-"]);
-    let core = &totals["cores"][0];
-    assert!((shown("L0, throttled") - core["throttled_us"].as_f64().unwrap()).abs() < 1e-3);
-    assert!(
-        (shown("step 2") - totals["threads"][0]["phases"][1]["time_us"].as_f64().unwrap()).abs()
-            < 1e-3
-    );
-}
-
-#[test]
-fn a_trace_shows_requests_for_p_states_and_their_ramps() {
-    let Some(project) = project() else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("trace.json");
-    let file = file.to_str().unwrap();
-    let trace_of = |scenario: &str| -> Vec<serde_json::Value> {
-        let output = dimmer(&project, &["sim", scenario, "--trace", file]);
-        assert!(output.status.success(), "{}", stderr(&output));
-        let trace: serde_json::Value =
-            serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-        trace["traceEvents"].as_array().unwrap().clone()
-    };
-    let scenario = "scenarios/boosted-section.toml";
-    let events = trace_of(scenario);
-    let number = |value: &serde_json::Value| value.as_f64().unwrap();
-    let of_core = |core: usize, track: usize| {
-        events.iter().filter(move |event| {
-            event["pid"] == core && event["tid"] == track && event["ph"] == "X"
-        })
-    };
-    // What threads ask for keeps the core for as long as it counts for that.
-    let totals = json(&project, &["sim", scenario, "--json", "-"]);
-    let kept: f64 = of_core(0, 2).map(|event| number(&event["dur"])).sum();
-    assert!(kept >= number(&totals["cores"][0]["governor_us"]) - 1e-3, "{kept}");
-    // Paper 002 Table 4: P2 to P0 takes 23 664 ns, P0 to P2 6046, of which the request has 5800; here from the first request to P0 on.
-    let names: Vec<&str> =
-        of_core(0, 1).take(4).map(|event| event["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["on the way to P0", "P0", "on the way to P2", "P2"]);
-    let asked = of_core(0, 2).find(|event| event["name"] == "asks for P2").unwrap();
-    let falls = of_core(0, 1).find(|event| event["name"] == "on the way to P2").unwrap();
-    assert_eq!(asked["ts"], falls["ts"]);
-    assert!((number(&asked["dur"]) - 5.8).abs() < 1e-6, "{asked}");
-    assert!((5.8..6.046).contains(&number(&falls["dur"])), "{falls}");
-    // It ramps in steps of 100 MHz meanwhile.
-    let clocks: Vec<f64> = events
-        .iter()
-        .filter(|event| event["pid"] == 0 && event["ph"] == "C")
-        .map(|event| number(&event["args"]["MHz"]))
-        .take(10)
-        .collect();
-    let ramp: Vec<f64> = (31..=40).map(|step| 100.0 * f64::from(step)).collect();
-    assert_eq!(clocks, ramp);
-    // The other core of the module has the same clock, whether it executes or not; a model without P-states has no such tracks.
-    assert_eq!(of_core(1, 1).count(), of_core(0, 1).count());
-    assert_eq!(of_core(1, 2).count(), 0);
-    let without = trace_of("scenarios/multiphase-worst-case.toml");
-    assert!(!without.iter().any(|event| event["args"]["name"] == "P-state"));
 }
 
 #[test]
