@@ -116,7 +116,6 @@ pub(crate) struct Core {
     pub(crate) cycles: f64,
     /// For how long code ran whose speed depends on the clock, since a governor last asked (ps).
     pub(crate) scaled: f64,
-    pub(crate) generation: u32,
     /// Whether the machine counts it among the active ones.
     pub(crate) is_counted: bool,
     pub(crate) totals: Totals,
@@ -150,7 +149,6 @@ impl Core {
             operations: 0.0,
             scaled: 0.0,
             cycles: 0.0,
-            generation: 0,
             is_counted: false,
             totals: Totals { level: vec![0; levels], ..Totals::default() },
             order,

@@ -129,7 +129,7 @@ impl<O: Observer> Machine<O> {
             active: 0,
             threads: Vec::new(),
             locks: Vec::new(),
-            queue: Queue::default(),
+            queue: Queue::new(index(settings.cores)),
             now: 0,
             segments: 0,
             points,
@@ -155,7 +155,7 @@ impl<O: Observer> Machine<O> {
         let thread = self.threads.len();
         self.threads.push(Thread::new(program, chance, pinned, totals, self.now));
         self.belongs(thread, thread as u64);
-        self.queue.add(self.now, Target::Thread { index: short(thread) });
+        self.queue.set(Target::Thread(thread), Some(self.now));
         thread
     }
 
@@ -189,42 +189,16 @@ impl<O: Observer> Machine<O> {
             }
             events = events.wrapping_add(1);
             let Some((time, target)) = self.queue.next(end) else { break };
+            self.now = time;
             match target {
-                Target::Thread { index: thread } => {
-                    self.now = time;
-                    let thread = index(thread);
+                Target::Thread(thread) => {
                     let cpu = self.seat(thread);
                     self.wakes(cpu)?;
                 }
-                Target::Core { index: core, generation } => {
-                    let core = index(core);
-                    if self.cores[core].generation == generation {
-                        self.now = time;
-                        self.happens(core)?;
-                    }
-                }
-                Target::Server => self.serves(time)?,
-                Target::Domain { index: domain, generation } => {
-                    let domain = index(domain);
-                    let is_due = |points: &Points| points.is_due(domain, generation);
-                    if self.points.as_ref().is_some_and(is_due) {
-                        self.now = time;
-                        self.steps(domain);
-                    }
-                }
+                Target::Core(core) => self.happens(core)?,
+                Target::Server => self.serves()?,
+                Target::Domain(domain) => self.steps(domain),
             }
-            // Events that became void are dropped before they are more than the others.
-            let most = 64 + 4 * (self.cores.len() + self.threads.len());
-            let Self { cores, points, queue, .. } = self;
-            queue.compact(most, |target| match target {
-                Target::Core { index: core, generation } => {
-                    cores[index(core)].generation == generation
-                }
-                Target::Thread { .. } | Target::Server => true,
-                Target::Domain { index: domain, generation } => {
-                    points.as_ref().is_some_and(|points| points.is_due(index(domain), generation))
-                }
-            });
         }
         if end < Moment::MAX {
             self.now = self.now.max(end);
@@ -397,7 +371,7 @@ impl<O: Observer> Machine<O> {
                 Step::Sleep(span) => {
                     let wakes = self.now.saturating_add(span);
                     this.wakes = Some(wakes);
-                    self.queue.add(wakes, Target::Thread { index: short(thread) });
+                    self.queue.set(Target::Thread(thread), Some(wakes));
                     return Ok(());
                 }
                 Step::Lock(lock) => {
@@ -533,11 +507,8 @@ impl<O: Observer> Machine<O> {
         let ((throttle, chained_throttle), smt_share) = (self.throttle, self.settings.smt_share);
         let factors = Factors { rules: &self.rules, throttle, chained_throttle, smt_share, clocks };
         let this = &mut self.cores[core];
-        this.generation = this.generation.wrapping_add(1);
-        let generation = this.generation;
-        if let Some(next) = this.next(self.now, &factors) {
-            self.queue.add(next, Target::Core { index: short(core), generation });
-        }
+        let next = this.next(self.now, &factors);
+        self.queue.set(Target::Core(core), next);
     }
 
     fn place(&self, cpu: usize) -> (usize, usize) {

@@ -59,7 +59,6 @@ struct Shared {
     /// The clock now (GHz); infinite where only the level caps it.
     ghz: f64,
     ramp: Option<Ramp>,
-    generation: u32,
     /// Whether its clock, or where that goes, has changed since somebody last looked.
     is_changed: bool,
 }
@@ -120,7 +119,6 @@ impl Points {
             target: Wish(wish),
             ghz,
             ramp: None,
-            generation: 0,
             is_changed: false,
         };
         let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
@@ -260,22 +258,15 @@ impl Points {
         std::mem::take(&mut self.domains[index].is_changed)
     }
 
-    /// When a domain's next step is due, and the number that an event for it has: one of an earlier number is void.
-    pub(crate) fn next(&self, index: usize) -> Option<(Moment, u32)> {
-        let domain = &self.domains[index];
-        Some((domain.ramp.as_ref()?.next(), domain.generation))
-    }
-
-    /// Whether an event of this number still holds.
-    pub(crate) fn is_due(&self, index: usize, generation: u32) -> bool {
-        self.domains[index].ramp.is_some() && self.domains[index].generation == generation
+    /// When a domain's next step is due.
+    pub(crate) fn next(&self, index: usize) -> Option<Moment> {
+        Some(self.domains[index].ramp.as_ref()?.next())
     }
 
     /// Lets the domain's clock go to its target within this time, the clock being `fastest` where nothing is asked for (GHz).
     fn ramp(&mut self, index: usize, begin: Moment, end: Moment, fastest: f64) {
         let clock = self.clock(self.domains[index].target);
         let domain = &mut self.domains[index];
-        domain.generation = domain.generation.wrapping_add(1);
         domain.is_changed = true;
         let (from, to) = (domain.ghz.min(fastest), clock.min(fastest));
         let steps = steps(from, to);

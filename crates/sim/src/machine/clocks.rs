@@ -2,7 +2,7 @@
 
 use dimmer_processor::units::LicenceLevel;
 
-use super::{L0, Machine, Observer, short};
+use super::{L0, Machine, Observer};
 use crate::governor::Software;
 use crate::points::Change;
 use crate::queue::Target;
@@ -87,9 +87,7 @@ impl<O: Observer> Machine<O> {
                 self.schedule(core);
             }
         }
-        if let Some((time, generation)) = next {
-            self.queue.add(time.max(self.now), Target::Domain { index: short(domain), generation });
-        }
+        self.queue.set(Target::Domain(domain), next.map(|time| time.max(self.now)));
     }
 
     /// What a change of the level by software takes, where the model says what changing between their clocks does.

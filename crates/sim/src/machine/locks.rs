@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Machine, short};
+use super::Machine;
 use crate::queue::Target;
 use crate::{Observer, PS, SimError};
 
@@ -48,7 +48,7 @@ impl<O: Observer> Machine<O> {
         if let Some(next) = held.owner {
             self.threads[next].waits_for = None;
             self.threads[next].wakes = Some(self.now);
-            self.queue.add(self.now, Target::Thread { index: short(next) });
+            self.queue.set(Target::Thread(next), Some(self.now));
         }
         Ok(())
     }

@@ -173,7 +173,7 @@ impl<O: Observer> Machine<O> {
         let goes = (is_always || calls.sites[site].is_offloaded) && regions.dedicated > 0;
         if goes {
             (calls.away, calls.is_handed_over) = (Some(cpu), true);
-            self.queue.add(self.now, Target::Thread { index: super::short(thread) });
+            self.queue.set(Target::Thread(thread), Some(self.now));
         }
         if is_always && regions.due == Moment::MAX {
             self.steps_server();
@@ -203,7 +203,7 @@ impl<O: Observer> Machine<O> {
             let back = self.now.saturating_add(regions.hand_over);
             self.threads[thread].wakes = Some(back);
             self.scheduler.comes_home(thread, home);
-            self.queue.add(back, Target::Thread { index: super::short(thread) });
+            self.queue.set(Target::Thread(thread), Some(back));
         }
         if is_due {
             self.tells(thread);
@@ -263,21 +263,17 @@ impl<O: Observer> Machine<O> {
         let Some(regions) = &mut self.regions else { return };
         let before = regions.due;
         let served = regions.step(self.now);
-        if regions.due != before && regions.due < Moment::MAX {
-            self.queue.add(regions.due, Target::Server);
+        if regions.due != before {
+            let due = Some(regions.due).filter(|due| *due < Moment::MAX);
+            self.queue.set(Target::Server, due);
         }
         if let Some(served) = served {
             self.observer.serves(self.now, served);
         }
     }
 
-    /// The server is due, if it still is.
-    pub(super) fn serves(&mut self, time: Moment) -> Result<(), SimError> {
-        let is_due = self.regions.as_ref().is_some_and(|regions| regions.due == time);
-        if !is_due {
-            return Ok(());
-        }
-        self.now = time;
+    /// The server is due.
+    pub(super) fn serves(&mut self) -> Result<(), SimError> {
         if let Some(regions) = &mut self.regions {
             regions.due = Moment::MAX;
         }
@@ -325,7 +321,7 @@ impl<O: Observer> Machine<O> {
             }
             leaving.extend(self.scheduler.clear(cpu));
             for thread in leaving {
-                self.queue.add(self.now, Target::Thread { index: super::short(thread) });
+                self.queue.set(Target::Thread(thread), Some(self.now));
             }
         }
         self.fills(core)
