@@ -102,7 +102,7 @@ fn programs_do_the_same_with_every_call_moved() {
         ("forks", 100),
         ("inner", 5000),
         ("jumps", 2000),
-        ("mutexes", 500),
+        ("mutexes", 5000),
         ("signals", 100),
         ("exceptions", 1000),
     ] {

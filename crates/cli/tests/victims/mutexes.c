@@ -14,7 +14,7 @@
 
 #define KEPT __attribute__((noinline, noclone, noipa))
 
-enum { ROUNDS = 100, PATIENCE_S = 20 };
+enum { ROUNDS = 100, CHILDS_ROUNDS = 5000, PATIENCE_S = 20 };
 
 // Which thread the kernel takes this one for; the C library, which would bring it home first, is not asked.
 static inline __attribute__((always_inline)) long kernels_thread(void) {
@@ -138,6 +138,17 @@ int main(void) {
     for (int i = 0; i < ROUNDS; i++)
         own += takes_own();
     printf("own: %d wrong\n", own);
+
+    // The kernel knows the parent's thread as who holds it: the child's calls may move.
+    pthread_mutex_lock(&inheriting);
+    pid_t heir = fork();
+    if (heir == 0) {
+        for (int i = 0; i < CHILDS_ROUNDS; i++)
+            within(1);
+        _exit(0);
+    }
+    waitpid(heir, NULL, 0);
+    pthread_mutex_unlock(&inheriting);
 
     pthread_mutex_t *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
