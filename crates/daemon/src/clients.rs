@@ -41,6 +41,8 @@ pub struct Site {
     pub sums: Sums,
     /// What it did lately.
     pub recent: Recent,
+    /// For how long it is looked at (ns).
+    known_ns: u64,
     /// How long one that stayed took when one was sampled last (ns).
     stayed_ns: Option<f64>,
     /// The clock right after it, as a part of the highest.
@@ -194,6 +196,7 @@ impl Site {
             line,
             sums,
             recent: Recent::default(),
+            known_ns: 0,
             stayed_ns: None,
             clock: None,
             before_ticks: None,
@@ -209,11 +212,15 @@ impl Site {
         let most_calls = whole(most_ns);
         let moved = news.moved.min(news.calls).min(most_calls);
         let calls = news.calls.min(most_calls);
+        self.known_ns = self.known_ns.saturating_add(look.span_ns);
+        // None has lasted longer than that; what was under way when the site was met may have begun a look before.
+        let longest_ns = self.known_ns as f64 + look.span_ns as f64;
+        let lasted = |ticks: u64, calls: u64| ns(ticks).min(longest_ns * calls as f64);
+        let sampled = (news.stayed, lasted(news.stayed_ticks, news.stayed));
         if news.stayed > 0 {
-            self.stayed_ns = Some(ns(news.stayed_ticks) / news.stayed as f64);
+            self.stayed_ns = Some(sampled.1 / news.stayed as f64);
         }
-        let sampled = (news.stayed, ns(news.stayed_ticks));
-        let moved_ns = ns(news.moved_ticks);
+        let moved_ns = lasted(news.moved_ticks, moved);
         self.recent.add(look.span_ns, &Calls { number: calls, moved: (moved, moved_ns), sampled });
         let stayed_ns = self.stayed_ns.unwrap_or(0.0) * (calls - moved) as f64;
         let in_region_ns = stayed_ns + moved_ns;
@@ -397,7 +404,7 @@ mod tests {
     fn whatever_a_client_writes_is_cut_to_what_can_be() {
         let mut chance = fastrand::Rng::with_seed(11);
         let (mut client, mut names) = client();
-        for round in 0..200 {
+        for round in 0..200_u32 {
             for _ in 0..20 {
                 client.table.add(b"\x1b[2J\xff", 1);
             }
@@ -430,6 +437,11 @@ mod tests {
                 }
             }
             assert!(seen.metric.is_none_or(f64::is_finite));
+            let longest = (f64::from(round) + 2.0) * LOOK.span_ns as f64;
+            for site in &client.sites {
+                let lasted = [site.recent.stayed_ns(), site.recent.moved_ns()];
+                assert!(lasted.into_iter().flatten().all(|ns| ns <= longest * 1.001), "{lasted:?}");
+            }
         }
         assert!(client.lies > 0);
         assert!(client.sites.iter().all(|site| !site.name.contains('\x1b')));
