@@ -6,6 +6,7 @@ mod names;
 pub(crate) mod text;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -148,13 +149,18 @@ pub(crate) fn scan_file(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
     Ok(scan)
 }
 
-/// What a scan of one file depends on, in words; `None` if nothing tells that apart.
-pub(crate) fn stamp(root: &Root, file: &Path) -> anyhow::Result<Option<String>> {
-    let bytes = read(file)?;
-    let build_id = dimmer_scan::build_id(&bytes)?;
-    let names = Sources::find(root, file, &bytes).stamp();
-    let key = Key { build_id: build_id.as_deref(), length: bytes.len(), names: &names };
-    Ok(key.name())
+/// What changes when this file, or one that knows names of its functions, is replaced.
+pub(crate) fn stamp(root: &Root, file: &Path) -> anyhow::Result<String> {
+    let names = Sources::find(root, file, &read(file)?).stamp();
+    Ok(format!("{}{names}", identity(file)?))
+}
+
+/// What tells this file, as it is now, from others: also one whose code was changed and that kept its build id, and its times where they
+/// can be set.
+pub(crate) fn identity(file: &Path) -> std::io::Result<String> {
+    let file = std::fs::metadata(file)?;
+    let (seconds, rest) = (file.ctime(), file.ctime_nsec());
+    Ok(format!("{}-{}-{}-{seconds}.{rest}", file.dev(), file.ino(), file.len()))
 }
 
 /// The scan of one file with its functions that are not wide as well; such scans are not kept.

@@ -96,6 +96,10 @@ struct Level<'a> {
 pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let trace = arguments.trace.as_deref().map(Output::open).transpose()?;
+    let is_piped = trace.as_ref().is_some_and(Output::is_standard);
+    if is_piped && json.as_ref().is_some_and(Output::is_standard) {
+        return Err(bad_input("--trace and --json: one of them goes to standard output, not both"));
+    }
     let (scenario, model) = read(&arguments.scenario, arguments.model.as_deref())?;
     let governor = governor(arguments.governor);
     let mechanism = mechanism(arguments.mechanism);
@@ -103,7 +107,6 @@ pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
     let settings = settings.map_err(bad_input)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let traced = trace.is_some().then(trace::Trace::default);
-    let is_piped = trace.as_ref().is_some_and(Output::is_standard);
     let (outcome, traced) =
         scenario.run_on(&model, settings, traced, &|| interrupt.is_set()).map_err(bad_input)?;
     if let (Some(trace), Some(traced)) = (trace, traced) {

@@ -32,6 +32,25 @@ pub(crate) fn replace(path: &Path, content: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
-    std::fs::write(&name, content)?;
-    std::fs::rename(&name, path)
+    let written = std::fs::write(&name, content).and_then(|()| std::fs::rename(&name, path));
+    // A disk that is full is not to hold what nobody reads.
+    written.inspect_err(|_| drop(std::fs::remove_file(&name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_a_file_that_cannot_be_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kept");
+        replace(&path, "one").unwrap();
+        replace(&path, "other").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "other");
+        let occupied = directory.path().join("directory");
+        std::fs::create_dir_all(occupied.join("full")).unwrap();
+        replace(&occupied, "text").unwrap_err();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
 }

@@ -7,7 +7,7 @@ use std::io;
 
 use dimmer_host::events::{self, Counts};
 use dimmer_host::microarchitecture::Microarchitecture;
-use dimmer_host::perf::{Countable, ProcessCounters};
+use dimmer_host::perf::{self, Countable, ProcessCounters};
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_policy::server::evidence::{Evidence, LEVELS};
@@ -37,14 +37,36 @@ impl Counted {
         (!levels.is_empty()).then_some(Self { countables, levels })
     }
 
-    /// Opens counters for a process, running.
+    /// Opens counters for a process, running, with so many files at most.
     ///
     /// # Errors
     /// As [`ProcessCounters::open`].
-    pub fn open(&self, root: &Root, process: i32) -> Result<Counters, Unavailable> {
-        let counters = ProcessCounters::open(root, process, &self.countables)?;
+    pub fn open(
+        &self,
+        root: &Root,
+        process: i32,
+        most_files: usize,
+    ) -> Result<Counters, Unavailable> {
+        let counters = ProcessCounters::open(root, process, &self.countables, most_files)?;
         let files = counters.files();
         Ok(Counters::new(Box::new(counters), files, self.levels.clone()))
+    }
+
+    /// Likewise for a client's process. One that has gone may have left its number to another user's.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and if the process is not this user's.
+    pub fn open_for(
+        &self,
+        root: &Root,
+        (process, user): (i32, u32),
+        most_files: usize,
+    ) -> Result<Counters, Unavailable> {
+        if perf::owner(process).is_ok_and(|owner| owner != user) {
+            let why = format!("process {process} is not of user {user}, or has more rights");
+            return Err(Unavailable::new("performance counters of a client", why, "none"));
+        }
+        self.open(root, process, most_files)
     }
 }
 
@@ -153,10 +175,18 @@ pub(crate) mod tests {
         let counted = Counted::of(Microarchitecture::SkylakeServer).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
         // Here, or there is a processor that has them.
-        if let Err(why) = counted.open(&Root::live(), own) {
+        if let Err(why) = counted.open(&Root::live(), own, usize::MAX) {
             assert!(why.to_string().contains("perf_event_open"), "{why}");
         }
-        let gone = counted.open(&Root::live(), i32::MAX).unwrap_err();
-        assert!(gone.to_string().contains("process 2147483647"), "{gone}");
+        let of = |process, user, most_files| {
+            counted.open_for(&Root::live(), (process, user), most_files).unwrap_err().to_string()
+        };
+        let owner = perf::owner(own).unwrap();
+        assert!(of(own, owner, 2).contains("are left"), "{}", of(own, owner, 2));
+        assert!(of(own, owner + 1, usize::MAX).contains("not of user"));
+        // The first is that of a client in a namespace that this one does not see.
+        for gone in [0, i32::MAX] {
+            assert!(of(gone, owner, usize::MAX).contains(&format!("process {gone}:")));
+        }
     }
 }

@@ -154,6 +154,8 @@ fn tell(server: &Server, socket: &std::path::Path) {
     }
     match &found.no_counters {
         Some(why) => info!(why, "programs' cycles at licence levels are not counted"),
-        None => info!("programs' cycles at licence levels are counted"),
+        None => info!(
+            "cycles at licence levels are counted of programs that the kernel lets this user count"
+        ),
     }
 }

@@ -329,8 +329,7 @@ impl Server {
         let most = most.min(self.most_peers / 2);
         // Counters' files are never more than a quarter of them.
         let counters = self.clients().filter_map(|client| client.counters.as_ref());
-        let has_files =
-            counters.map(|counters| counters.files).sum::<usize>() < self.most_peers / 4;
+        let files: usize = counters.map(|counters| counters.files).sum();
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         let is_first = self.users.values().all(|user| user.clients == 0);
         let user = self.users.entry(peer.user).or_default();
@@ -339,6 +338,12 @@ impl Server {
         }
         let table = Owned::<Table>::new().map_err(|error| error.to_string())?;
         table.write();
+        // Before it is answered and goes on, so that nothing it starts is missed.
+        let counters = self.found.counted.as_ref().and_then(|counted| {
+            let left = (self.most_peers / 4).saturating_sub(files);
+            let opened = counted.open_for(&self.options.root, (peer.process, peer.user), left);
+            opened.inspect_err(|why| debug!(pid = peer.process, %why, "not counted")).ok()
+        });
         let files = [self.beacon.as_fd(), table.as_fd()];
         dimmer_protocol::send(peer.socket.as_fd(), &Welcome.to_bytes(), &files)
             .map_err(|error| error.to_string())?;
@@ -348,11 +353,6 @@ impl Server {
         let table = table.into_memory();
         let program = self.names.join(peer.user, &name);
         info!(pid = peer.process, uid = peer.user, name, "client");
-        let counted = self.found.counted.as_ref().filter(|_| has_files);
-        let counters = counted.and_then(|counted| {
-            let opened = counted.open(&self.options.root, peer.process);
-            opened.inspect_err(|why| debug!(pid = peer.process, %why, "not counted")).ok()
-        });
         let who = (peer.process, peer.user);
         let line = Line::Join { client: number, program: program.0, name: name.clone() };
         let mut client = Client::new(id, who, name, program, table);

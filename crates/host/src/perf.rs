@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use dimmer_processor::units::Nanos;
@@ -143,7 +144,8 @@ impl Counters {
     }
 }
 
-/// Counters of a whole process: of its threads, and of those that they start. They count from when they are opened.
+/// Counters of a whole process and of what it has started: of all their threads, and of those that they start. They count from when they
+/// are opened.
 ///
 /// The kernel has no groups that new threads inherit, so each counter is by itself: where there are more than the processor has, counts
 /// are estimates from the time in which they had the hardware.
@@ -160,35 +162,45 @@ impl fmt::Debug for ProcessCounters {
 }
 
 impl ProcessCounters {
-    /// A process with more threads than this, when it is looked at first, is not counted: each takes a file for each countable.
+    /// A process that has more threads than this with what it has started, when it is looked at first, is not counted.
     pub const MOST_THREADS: usize = 64;
 
-    /// Opens counters for a process of this user, running. They are closed on drop.
+    /// Opens counters for a process and what it has started as the same user, running. They are closed on drop.
     ///
     /// * `root`: only read to explain a refusal.
+    /// * `most_files`: how many they may keep open; each thread takes one for each countable.
     ///
     /// # Errors
     /// [`Unavailable`]: there is no such process, not supported, not permitted, or it has too many threads.
-    pub fn open(root: &Root, process: i32, countables: &[Countable]) -> Result<Self, Unavailable> {
+    pub fn open(
+        root: &Root,
+        process: i32,
+        countables: &[Countable],
+        most_files: usize,
+    ) -> Result<Self, Unavailable> {
         let builders = countables.iter().map(|countable| (countable.name(), countable.builder()));
-        Self::open_all(root, process, builders.collect())
+        Self::open_all(root, process, builders.collect(), most_files)
     }
 
     fn open_all(
         root: &Root,
         process: i32,
         mut builders: Vec<(&'static str, Builder<'static>)>,
+        most_files: usize,
     ) -> Result<Self, Unavailable> {
-        let what = "performance counters of a process";
-        let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
-        let tasks = tasks.map_err(|error| {
-            Unavailable::new(what, format!("process {process}: {error}"), "start it first")
-        })?;
-        let threads = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
-        let threads: Vec<i32> = threads.collect();
+        let refuse = |why: String, remedy| {
+            Unavailable::new("performance counters of a process", why, remedy)
+        };
+        let threads = threads(process)
+            .map_err(|error| refuse(format!("process {process}: {error}"), "start it first"))?;
         if threads.len() > Self::MOST_THREADS {
-            let why = format!("process {process} has {} threads", threads.len());
-            return Err(Unavailable::new(what, why, "connect before they are started"));
+            let why = format!("process {process} has {} threads or more", threads.len());
+            return Err(refuse(why, "connect before they are started"));
+        }
+        let files = threads.len() * builders.len();
+        if files > most_files {
+            let why = format!("process {process} takes {files} files, and {most_files} are left");
+            return Err(refuse(why, "allow more files"));
         }
         let mut of_all = |(name, builder): &mut (&'static str, Builder<'static>)| {
             let of_thread =
@@ -232,6 +244,47 @@ impl ProcessCounters {
     }
 }
 
+/// The effective user of a process; root if it has more rights than who started it.
+///
+/// # Errors
+/// If there is no such process.
+pub fn owner(process: i32) -> io::Result<u32> {
+    Ok(std::fs::metadata(format!("/proc/{process}"))?.uid())
+}
+
+/// The threads of a process and of what it has started as the same user; where there are more than [`ProcessCounters::MOST_THREADS`], not
+/// all of them.
+fn threads(process: i32) -> io::Result<Vec<i32>> {
+    let user = owner(process)?;
+    std::fs::metadata("/proc/thread-self/children").map_err(|_| {
+        io::Error::other("the kernel does not tell what it has started (CONFIG_PROC_CHILDREN)")
+    })?;
+    let (mut threads, mut processes) = (tasks(process)?, vec![process]);
+    while let Some(process) = processes.pop() {
+        // Those that have gone meanwhile have no threads and no children.
+        for thread in tasks(process).unwrap_or_default() {
+            let children =
+                std::fs::read_to_string(format!("/proc/{process}/task/{thread}/children"));
+            let children = children.unwrap_or_default();
+            let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+            for child in children.filter(|child| owner(*child).is_ok_and(|owner| owner == user)) {
+                threads.extend(tasks(child).unwrap_or_default());
+                processes.push(child);
+            }
+            if threads.len() > ProcessCounters::MOST_THREADS {
+                return Ok(threads);
+            }
+        }
+    }
+    Ok(threads)
+}
+
+/// The threads of a process.
+fn tasks(process: i32) -> io::Result<Vec<i32>> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"))?;
+    Ok(tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
 /// How long a group was switched on, and how long it had the hardware, since it was opened.
 fn times(data: &GroupData) -> (Nanos, Nanos) {
     let span = |time: Option<Duration>| {
@@ -272,17 +325,29 @@ mod tests {
 
     use super::*;
 
-    /// With an event of the kernel's, which virtual machines have as well.
-    #[test]
-    fn a_process_is_counted_with_the_threads_that_it_starts() {
+    /// Waits for a line, then touches memory, in children too.
+    const TOUCHES: &str = "read line; for turn in 1 2 3; do (:); done; read line";
+
+    /// Counts the faults of a shell that [`TOUCHES`] memory itself, or in a child that there is already, with an event of the kernel's,
+    /// which virtual machines have as well.
+    #[track_caller]
+    fn check(script: &str, processes: usize) {
         let mut command = Command::new("sh");
-        // Waits for a line, then touches memory, in children too.
-        command.args(["-c", "read line; for turn in 1 2 3; do (:); done; read line"]);
+        command.args(["-c", script]);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell");
         let faults = || vec![("page-faults", Builder::new(Software::PAGE_FAULTS))];
         let process = i32::try_from(child.id()).unwrap();
-        let mut counters = match ProcessCounters::open_all(&Root::live(), process, faults()) {
+        let begin = std::time::Instant::now();
+        while threads(process).unwrap().len() < processes {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", threads(process));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let open =
+            |most_files| ProcessCounters::open_all(&Root::live(), process, faults(), most_files);
+        let refused = open(processes - 1).unwrap_err();
+        assert!(refused.to_string().contains("are left"), "{refused}");
+        let mut counters = match open(processes) {
             Ok(counters) => counters,
             Err(why) => {
                 println!("SKIPPED: {why}");
@@ -301,7 +366,18 @@ mod tests {
         }
         drop(to_child);
         child.wait().unwrap();
-        let gone = ProcessCounters::open_all(&Root::live(), process, faults()).unwrap_err();
+        let gone = open(processes).unwrap_err();
         assert!(gone.to_string().contains("No such"), "{gone}");
+    }
+
+    #[test]
+    fn a_process_is_counted_with_the_threads_that_it_starts() {
+        check(TOUCHES, 1);
+    }
+
+    /// As a server does that begins anew and counts for `dimmer run`, whose program is there already.
+    #[test]
+    fn a_process_is_counted_with_the_children_that_it_has() {
+        check(&format!("({TOUCHES}); :"), 2);
     }
 }

@@ -1,11 +1,13 @@
 //! Which functions' calls may be moved: those that the user names, or those that a processor's model names.
 //!
 //! To find them, all code of the program and of its libraries is looked through, which takes a second for large ones. What was found
-//! is kept, as long as these files, what their names come from, this program, the model and what was asked for are the same.
+//! last is kept, and holds as long as these files, what their names come from, this program and the model are the same.
 
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use dimmer_hook::PlannedEntry;
@@ -72,7 +74,8 @@ pub(super) fn choose(
             )));
         }
         let wanted: Vec<Wanted> = arguments.hook.iter().map(|hook| Wanted::parse(hook)).collect();
-        let found = once(key(program, how, &format!("{wanted:?}")), || {
+        let key = || Key::new(program, how, &wanted, "");
+        let found = once(key, || {
             let (mut planned, files) = named::find(program, &wanted)?;
             let others = leaves::judge(&mut planned, how);
             let functions = planned.iter().map(|planned| Candidate::new(planned, None));
@@ -90,9 +93,9 @@ pub(super) fn choose(
         )));
     };
     let runs = InstructionClass::ALL.map(|class| machine.runs(class));
-    let asked = format!("{AUTO} {runs:?}\n{}", model.to_toml());
-    let found =
-        once(key(program, how, &asked), || outermost::find(program, how, &model, &machine))?;
+    let by = format!("{runs:?}\n{}", model.to_toml());
+    let key = || Key::new(program, how, &[], &by);
+    let found = once(key, || outermost::find(program, how, &model, &machine))?;
     if found.functions.is_empty() {
         let what = if how.borrows { "code" } else { "leaf function" };
         eprintln!(
@@ -135,44 +138,80 @@ impl Candidate {
     }
 }
 
-/// What the choice depends on, in words; `None` if it cannot be kept.
-fn key(program: &launch::Program, how: How, asked: &str) -> Option<String> {
-    let files = program.loaded();
-    let stamp = |loaded: &launch::Loaded| {
-        let stamp = scan::stamp(&Root::live(), &loaded.file).ok().flatten()?;
-        Some(format!("{} {stamp}\n", loaded.file.canonicalize().ok()?.display()))
-    };
-    let stamps: String = files.iter().map(stamp).collect::<Option<_>>()?;
-    let How { borrows, offloads, .. } = how;
-    // Another build of this program may choose otherwise.
-    let own = std::fs::metadata(std::env::current_exe().ok()?).ok()?;
-    let own = format!("{}.{}.{}", own.len(), own.mtime(), own.mtime_nsec());
-    Some(format!("by {own}: {asked}\nborrows {borrows}, offloads {offloads}\n{stamps}"))
+/// What a choice depends on, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Key {
+    /// What was asked for of which program: of that, the last answer is kept.
+    asked: String,
+    /// What the answer comes from.
+    from: String,
+}
+
+impl Key {
+    /// The key for these functions, or for those that are chosen `by` a model; `None` if the choice cannot be kept.
+    fn new(program: &launch::Program, how: How, wanted: &[Wanted], by: &str) -> Option<Self> {
+        let stamp = |file: &Path| {
+            let stamp = scan::stamp(&Root::live(), file).ok()?;
+            Some(format!("{} {stamp}\n", file.canonicalize().ok()?.display()))
+        };
+        let loaded = program.loaded();
+        let loaded = loaded.iter().map(|loaded| stamp(&loaded.file));
+        // What is loaded later may be named by its file.
+        let later = wanted.iter().filter_map(|wanted| match wanted {
+            Wanted::Place { library, .. } if Path::new(library).exists() => Some(library),
+            _ => None,
+        });
+        let later = later.map(|library| stamp(Path::new(library)));
+        let files: String = loaded.chain(later).collect::<Option<_>>()?;
+        // Another build of this program may choose otherwise.
+        let own = scan::identity(&std::env::current_exe().ok()?).ok()?;
+        let How { borrows, offloads, .. } = how;
+        let executed = program.executed.canonicalize().ok()?;
+        Some(Self {
+            asked: format!("{wanted:?} {borrows} {offloads} {}", executed.display()),
+            from: format!("{own}\n{by}\n{files}"),
+        })
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        let mut hasher = DefaultHasher::new();
+        self.asked.hash(&mut hasher);
+        Some(state::choices()?.join(format!("{:016x}.json", hasher.finish())))
+    }
 }
 
 /// What was found under this key before, or is found now. What cannot be kept is found again the next time, nothing else.
 fn once(
-    key: Option<String>,
+    key: impl Fn() -> Option<Key>,
     find: impl FnOnce() -> anyhow::Result<Found>,
 ) -> anyhow::Result<Found> {
-    let path = key.as_ref().and_then(|key| path(key));
-    let kept = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
-    let kept = kept.and_then(|text| serde_json::from_str::<(String, Found)>(&text).ok());
-    let is_it = |(of, found): &(String, Found)| {
-        Some(of) == key.as_ref() && found.functions.iter().all(|one| one.planned().is_some())
+    let Some(before) = key() else { return find() };
+    let path = before.path();
+    let kept = path.as_ref().and_then(|path| read_own(path).ok());
+    let kept = kept.and_then(|text| serde_json::from_str::<(Key, Found)>(&text).ok());
+    let is_it = |(of, found): &(Key, Found)| {
+        *of == before && found.functions.iter().all(|one| one.planned().is_some())
     };
     if let Some((_, found)) = kept.filter(is_it) {
         return Ok(found);
     }
     let found = find()?;
-    if let (Some(path), Ok(text)) = (path, serde_json::to_string(&(key, &found))) {
+    // Of a file that was replaced meanwhile, it may have been found in either.
+    if let (Some(path), true) = (path, key().as_ref() == Some(&before))
+        && let Ok(text) = serde_json::to_string(&(before, &found))
+    {
         let _ = state::replace(&path, &text);
     }
     Ok(found)
 }
 
-fn path(key: &str) -> Option<PathBuf> {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    Some(state::choices()?.join(format!("{:016x}.json", hasher.finish())))
+/// What a file of this user holds: what others have written, who may have lent their home directory, decides nothing here.
+fn read_own(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }

@@ -35,14 +35,8 @@ pub(crate) fn write(key: Key<'_>, scan: &FileScan) {
     }
 }
 
-impl Key<'_> {
-    /// The key in words.
-    pub(crate) fn name(self) -> Option<String> {
-        let id: String = self.build_id?.iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(format!("{id}-{}{}", self.length, self.names))
-    }
-}
-
 fn path(key: Key<'_>) -> Option<PathBuf> {
-    Some(state::scans()?.join(VERSION).join(format!("{}.json", key.name()?)))
+    let id: String = key.build_id?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (length, names) = (key.length, key.names);
+    Some(state::scans()?.join(VERSION).join(format!("{id}-{length}{names}.json")))
 }

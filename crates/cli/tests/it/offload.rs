@@ -246,3 +246,30 @@ fn what_was_chosen_is_kept() {
     assert!(!run("nine").contains("    sums "), "something else was asked for");
     assert_eq!(files().count(), 2);
 }
+
+/// A function of a library that is loaded later, by its place there, and a library that is changed but for its build id and length.
+#[test]
+fn what_was_chosen_of_a_file_is_not_used_of_another() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["loads", "plugin"]) else { return };
+    let (program, plugin) = (victims.path("loads"), victims.path("plugin"));
+    let bytes = std::fs::read(&plugin).unwrap();
+    let scan = dimmer_scan::scan(&bytes).unwrap();
+    let plugged = scan.functions.iter().find(|one| one.name.as_deref() == Some("plugged"));
+    let address = plugged.unwrap().addresses.start;
+    let hook = format!("{plugin}:{address:#x}");
+    let run = || {
+        let arguments = ["offload", "--hook", &hook, "--cores", &cpu, "--", &program, &plugin];
+        stderr(&offload(&victims, &arguments))
+    };
+    for _ in 0..2 {
+        let told = run();
+        assert!(told.contains("calls of 1 function may move"), "{told}");
+    }
+    // No leaf function any more, but HLT, which programs may not.
+    let mut changed = bytes;
+    changed[usize::try_from(address).unwrap()] = 0xf4;
+    std::fs::write(&plugin, changed).unwrap();
+    let told = run();
+    assert!(told.contains("not known to be a leaf function"), "{told}");
+}

@@ -243,6 +243,9 @@ fn a_trace_goes_to_standard_output_alone_or_into_a_file_that_can_be_written() {
     assert_eq!(stdout(&output), "");
     let message = stderr(&output);
     assert!(message.contains("cannot write /proc/no/such/place"), "{message}");
+    let output = dimmer(&project, &["sim", WORST_CASE, "--trace", "-", "--json", "-"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""));
+    assert!(stderr(&output).contains("not both"), "{}", stderr(&output));
 }
 
 /// Needs Perfetto's library for Python; `CONTRIBUTING.md` says how to get it.
