@@ -195,8 +195,8 @@ fn times(model: &Model) -> Result<Vec<Row>, SimError> {
     let beside =
         of_first(modes::downclock(model, Segment::FMA_512, 1, 1, Some(Segment::CHAINED_512))?);
     let three = modes::downclock(model, Segment::FMA_512, 1, 3, None)?;
-    let of_core = |core: usize| median(&three.iter().map(|run| run[core]).collect::<Vec<_>>());
-    let medians = (of_core(0) + of_core(1) + of_core(2)) / 3.0;
+    let of_core = |core: usize| three.iter().map(|run| run[core]).collect::<Vec<_>>();
+    let of_cores = |part: f64| (0..3).map(|core| quantile(&of_core(core), part)).sum::<f64>() / 3.0;
     let spread = |run: &Vec<f64>| quantile(run, 1.0) - quantile(run, 0.0);
     let together = three.iter().filter(|run| spread(run) < 1.0).count() as f64 / three.len() as f64;
     let slower = "fitted: the share of wishes that miss a slot is computed from this number";
@@ -209,9 +209,10 @@ fn times(model: &Model) -> Result<Vec<Row>, SimError> {
     };
     Ok(vec![
         row("R000-12", "Fig. 3.9", "L0 to L1, 512 bit, one core", [23.3, 24.59, 28.8], &l1),
-        Draft::new("R000-13", "Fig. 3.10", "the same on three cores at once, mean of their medians", "µs")
-            .value("", 27.39, medians)
-            .within(Tolerance::Part(0.05), "whoever is served in one slot gets its level when the slowest wish is decided: the thesis supposes that deciding several takes longer. That form was chosen when this row was a miss; it has no number of its own. Cores that miss the slot wait for the next"),
+        Draft::new("R000-13", "Fig. 3.10", "the same on three cores at once, means over them", "µs")
+            .value("median", 27.39, of_cores(0.5))
+            .value("p95", 63.3, of_cores(0.95))
+            .within(Tolerance::Part(0.05), "cores that miss the slot of the first wait for the next, and all of one slot for the slowest wish: the thesis supposes that deciding several takes longer. That form was chosen when the median was off by 8 %. In the published data more samples are late, and later, than one slot makes them"),
         Draft::new("R000-14", "§3.3.3", "the same beside a core at L1, over alone", "")
             .value("median", 1.0, median(&beside) / median(&l1))
             .within(Tolerance::Part(0.05), "who asks alone waits for nobody"),
@@ -258,7 +259,7 @@ fn release(model: &Model) -> Result<Vec<Row>, SimError> {
             .value("p95 ms", 0.71, quantile(&beside, 0.95))
             .value("p99 ms", 1.197, quantile(&beside, 0.99))
             .value("longest ms", 1.317, quantile(&beside, 1.0))
-            .within(Tolerance::Much(0.05), "the share is a parameter; that the others are spread as they are alone is the model's form"),
+            .within(Tolerance::Much(0.05), "the share is a parameter; that the others are spread as they are alone is the model's form. The 95th percentile lies where they begin"),
         Draft::new("R000-22", "§3.3.4", "L2 to L0", "ms")
             .value("p1", 0.667, quantile(&from_l2, 0.01))
             .value("median", 0.667, median(&from_l2))
