@@ -4,6 +4,7 @@ mod account;
 mod borrow;
 mod chosen;
 mod dedicate;
+mod forms;
 mod leaves;
 mod narrow;
 mod outermost;
@@ -17,6 +18,7 @@ pub(crate) use borrow::cores;
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
+use dimmer_host::usage;
 
 use crate::args::{Mechanism, Run};
 use crate::output::Output;
@@ -48,26 +50,28 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     program.takes_library().map_err(bad_input)?;
     let mut command = Command::new(&program.file);
     command.args(&arguments.command[1..]);
-    if has(Mechanism::Narrow) {
-        narrow::prepare(arguments, &program, &mut command)?;
-    }
     // First: cores that a killed run has left dedicated are nobody's.
     let journal = arguments.dedicate.then(|| dedicate::open_journal(root)).transpose()?;
     let mut borrowing = moves
         .then(|| borrow::Borrowing::prepare(root, arguments, how, &program, &mut command))
         .transpose()?
         .flatten();
+    if has(Mechanism::Narrow) || borrowing.as_ref().is_some_and(borrow::Borrowing::is_narrow) {
+        narrow::prepare(arguments, &program, &mut command)?;
+    }
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let cpus = borrowing.as_ref().map(borrow::Borrowing::cpus);
     let dedication = cpus
         .zip(journal)
         .map(|(cpus, journal)| dedicate::Dedication::begin(journal, cpus, &mut command))
         .transpose()?;
+    let before = usage::time_of_ended_children();
     let mut child = program.spawn(&mut command)?;
     let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);
     let status = launch::follow(&mut child, None, &interrupt, look)?;
     let given_back = dedication.map_or(Ok(()), dedicate::Dedication::end);
-    let account = borrowing.map(borrow::Borrowing::finish).transpose()?;
+    let on_cpu = usage::time_of_ended_children().saturating_sub(before);
+    let account = borrowing.map(|borrowing| borrowing.finish(status, on_cpu)).transpose()?;
     if let Some(account) = &account {
         eprint!("{}", account.text());
     }

@@ -8,5 +8,6 @@ pub mod cost;
 pub mod dedicated;
 pub mod licence;
 pub mod moving;
+pub mod narrowing;
 pub mod server;
 pub mod ways;

@@ -20,6 +20,8 @@ pub struct Calls {
     pub timed: u64,
     /// How long one takes (ns): the median.
     pub lasted_ns: Option<f64>,
+    /// How many were timed that were moved.
+    pub moved: u64,
     /// How long one takes that is moved (ns), the way and what the data need to follow it included; the median, if any was timed.
     pub moved_ns: Option<f64>,
     /// What one costs the code after it (ns), if that is known and to count.
@@ -45,7 +47,7 @@ impl Verdict {
     #[must_use]
     pub fn new(calls: &Calls, round_trip_ns: f64) -> Self {
         match *calls {
-            Calls { timed, lasted_ns: Some(lasted), moved_ns, costs_ns } if timed >= ENOUGH => {
+            Calls { timed, lasted_ns: Some(lasted), moved_ns, costs_ns, .. } if timed >= ENOUGH => {
                 let price = moved_ns.map_or(round_trip_ns, |moved| moved - lasted);
                 if lasted.total_cmp(&round_trip_ns).is_lt() {
                     Self::TooShort
@@ -74,14 +76,14 @@ pub enum Word {
 }
 
 /// The decision for one function, step by step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Decision {
     /// The last verdict that was not [`Verdict::Unknown`], if there was one.
     verdict: Verdict,
+    /// What it was decided by.
+    seen: Calls,
     /// For how many more steps calls are moved.
     steps_left: u32,
-    /// Whether it was known what calls cost the code after them.
-    is_priced: bool,
 }
 
 impl Decision {
@@ -89,15 +91,21 @@ impl Decision {
     pub fn step(&mut self, calls: &Calls, round_trip_ns: f64) -> bool {
         if self.steps_left > 1 {
             self.steps_left -= 1;
-            return false;
+            // What moving takes here was not known when it began.
+            let moved = Calls { moved: calls.moved, moved_ns: calls.moved_ns, ..self.seen };
+            let is_refuted =
+                moved.moved >= ENOUGH && Verdict::new(&moved, round_trip_ns) == Verdict::CostsLess;
+            if is_refuted {
+                (self.verdict, self.seen, self.steps_left) = (Verdict::CostsLess, moved, 0);
+            }
+            return is_refuted;
         }
         self.steps_left = 0;
         let verdict = Verdict::new(calls, round_trip_ns);
         if verdict == Verdict::Unknown {
             return false;
         }
-        self.verdict = verdict;
-        self.is_priced = calls.costs_ns.is_some();
+        (self.verdict, self.seen) = (verdict, *calls);
         if verdict == Verdict::Move {
             self.steps_left = STEPS_MOVED;
         }
@@ -109,7 +117,7 @@ impl Decision {
     pub const fn moves(&self, word: Word) -> bool {
         let is_wanted = match word {
             Word::Unasked | Word::Move => true,
-            Word::Missing => self.is_priced,
+            Word::Missing => self.seen.costs_ns.is_some(),
             Word::Stay => false,
         };
         self.steps_left > 0 && is_wanted
@@ -127,7 +135,7 @@ mod tests {
     use super::*;
 
     fn seen(lasted: f64, costs_ns: Option<f64>) -> Calls {
-        Calls { timed: 1000, lasted_ns: Some(lasted), moved_ns: None, costs_ns }
+        Calls { timed: 1000, lasted_ns: Some(lasted), costs_ns, ..Calls::default() }
     }
 
     #[test]
@@ -187,6 +195,26 @@ mod tests {
         let mut priced = Decision::default();
         priced.step(&seen(5000.0, Some(2750.0)), 1000.0);
         assert_eq!(moved(priced), [true, true, false, true]);
+    }
+
+    #[test]
+    fn calls_come_back_as_soon_as_it_is_seen_that_moving_takes_more_than_they_cost() {
+        let mut decision = Decision::default();
+        assert!(decision.step(&seen(5000.0, Some(2750.0)), 1000.0));
+        let moved = |moved, ns| Calls { moved, moved_ns: Some(ns), ..Calls::default() };
+        // It takes less than they cost, or too few were timed.
+        for calls in [moved(ENOUGH, 7000.0), moved(ENOUGH - 1, 9000.0)] {
+            assert!(!decision.step(&calls, 1000.0) && decision.moves(Word::Missing), "{calls:?}");
+        }
+        assert!(decision.step(&moved(ENOUGH, 9000.0), 1000.0));
+        assert_eq!(
+            (decision.verdict(), decision.moves(Word::Missing)),
+            (Verdict::CostsLess, false)
+        );
+        // Where nobody knows what they cost, they are moved as they were told to.
+        let mut named = Decision::default();
+        named.step(&seen(5000.0, None), 1000.0);
+        assert!(!named.step(&moved(1000, 1e6), 1000.0) && named.moves(Word::Unasked));
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) enum Mechanism {
     /// the time.
     Offload,
     /// Has calls run on a dedicated core by whichever of the two fits, as long as the policy server (dimmerd) finds that programs do
-    /// better so.
+    /// better so; and the program choose narrower vectors, if earlier runs have shown that it does better so.
     Auto,
 }
 
@@ -34,7 +34,7 @@ Examples:
   dimmer run --mechanism borrow --hook EVP_EncryptUpdate --cores 3 -- ./server
   dimmer run --mechanism offload --hook ChaCha20_avx512 -- ./server
   dimmer run --mechanism offload --cores 3 --dedicate -- ./server     # nobody else on cpu 3
-  dimmer run --mechanism auto -- ./server                     # as dimmerd decides, all the time
+  dimmer run --mechanism auto -- ./server                     # as dimmerd and earlier runs decide
   dimmer observe -- dimmer run --mechanism narrow -- python3 job.py    # is anything wide left?")]
 pub(crate) struct Run {
     /// How; several can be had at once. With offload and borrow, calls go with their thread where the function is no leaf function.

@@ -15,7 +15,7 @@ use super::daemon::beside;
 use super::signed;
 use crate::args::Moves;
 use crate::report::json::entry;
-use crate::report::number::{SPACE, grouped, interval, percent};
+use crate::report::number::{SPACE, counted, grouped, interval, percent};
 
 /// The ways that are always taken, by their place in results; those that move calls follow if they are asked for.
 pub(super) const PLAIN: usize = 0;
@@ -103,6 +103,7 @@ pub(super) fn observed(directory: &Path) -> PathBuf {
 pub(super) struct Account {
     calls: u64,
     moved: u64,
+    is_narrow: bool,
     functions: Vec<Function>,
 }
 
@@ -145,6 +146,8 @@ pub(super) struct MovedEntry {
     pub(super) moved: u64,
     /// The part of the time in which a server wanted calls of a function moved, on average over functions; `null` without a server.
     pub(super) server_moves_ratio: Option<f64>,
+    /// In how many rounds the program had narrower code, as it was decided.
+    pub(super) narrow_rounds: usize,
 }
 
 impl MovedEntry {
@@ -159,6 +162,7 @@ impl MovedEntry {
             calls: sum(|account| account.calls),
             moved: sum(|account| account.moved),
             server_moves_ratio: (!ratios.is_empty()).then_some(mean),
+            narrow_rounds: accounts.iter().filter(|account| account.is_narrow).count(),
         })
     }
 
@@ -169,7 +173,11 @@ impl MovedEntry {
         let server = self.server_moves_ratio.map_or_else(String::new, |ratio| {
             format!("; the server wanted {} of the time moved", percent(ratio))
         });
-        format!("{way}: {moved} of {calls} calls were moved ({share}){server}.\n")
+        let narrow = match self.narrow_rounds {
+            0 => String::new(),
+            rounds => format!("; narrower code in {}", counted(rounds, "round")),
+        };
+        format!("{way}: {moved} of {calls} calls were moved ({share}){server}{narrow}.\n")
     }
 }
 
@@ -268,14 +276,15 @@ mod tests {
         assert_eq!(MovedEntry::new(&[]), None);
         let account = |calls, moved, ratio| {
             let functions = vec![Function { server_moves_ratio: ratio }];
-            Account { calls, moved, functions }
+            Account { calls, moved, is_narrow: moved == 0, functions }
         };
         let moved = MovedEntry::new(&[account(900, 10, Some(0.5)), account(100, 0, Some(0.0))]);
         assert_eq!(
             moved.unwrap().text("auto").replace(SPACE, " "),
-            "auto: 10 of 1 000 calls were moved (1.0 %); the server wanted 25.0 % of the time moved.\n"
+            "auto: 10 of 1 000 calls were moved (1.0 %); the server wanted 25.0 % of the time moved; narrower code in 1 round.\n"
         );
-        let moved = MovedEntry::new(&[account(0, 0, None)]).unwrap();
+        let own = Account { is_narrow: false, ..account(0, 0, None) };
+        let moved = MovedEntry::new(&[own]).unwrap();
         assert_eq!(
             moved.text("offload").replace(SPACE, " "),
             "offload: 0 of 0 calls were moved (0.0 %).\n"

@@ -20,7 +20,14 @@ pub(super) struct Account {
     pub(super) moved: u64,
     /// Whether a policy server had its say.
     pub(super) is_served: bool,
+    /// Whether it was decided that the program has narrower code.
+    pub(super) is_narrow: bool,
+    /// The part of the time on CPUs that narrower code would have given back at least, by the model.
+    pub(super) narrow_gain_ratio_min: Option<f64>,
     pub(super) functions: Vec<Function>,
+    /// What code the next run has, if another.
+    #[serde(skip)]
+    pub(super) next: Option<String>,
     /// How the calls were to move, as messages call it.
     #[serde(skip)]
     pub(super) how: &'static str,
@@ -45,9 +52,18 @@ pub(super) struct Function {
     pub(super) verdict: Verdict,
     /// The part of the time in which the server wanted them moved; `None` without one.
     pub(super) server_moves_ratio: Option<f64>,
-    /// Whether a server was to decide and none was there, nor a model.
+    /// What kept them where they are, whatever was seen of them.
     #[serde(skip)]
-    pub(super) nobody_decides: bool,
+    pub(super) kept: Option<Kept>,
+}
+
+/// What keeps calls where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// The program has narrower code.
+    Narrow,
+    /// A server was to decide and none was there, nor a model.
+    NobodyDecides,
 }
 
 impl Account {
@@ -62,7 +78,10 @@ impl Account {
             calls: 0,
             moved: 0,
             is_served: false,
+            is_narrow: false,
+            narrow_gain_ratio_min: None,
             functions,
+            next: None,
             how,
             others: Vec::new(),
             problems: Vec::new(),
@@ -109,6 +128,9 @@ impl Account {
         if let Some(rest) = self.others.len().checked_sub(MOST_TOLD).filter(|rest| *rest > 0) {
             let _ = writeln!(text, "    {}", counted(rest, "other"));
         }
+        if let Some(next) = &self.next {
+            let _ = writeln!(text, "  {next}");
+        }
         for problem in &self.problems {
             let _ = writeln!(text, "  {problem}");
         }
@@ -119,10 +141,11 @@ impl Account {
 impl Function {
     fn words(&self) -> &'static str {
         match self.verdict {
+            _ if self.kept == Some(Kept::Narrow) => "stayed, as their code is narrower",
             Verdict::Move if self.server_moves_ratio == Some(0.0) => {
                 "stayed, as the policy server has not had them moved"
             }
-            Verdict::Move if self.nobody_decides => {
+            Verdict::Move if self.kept.is_some() => {
                 "stayed, as neither a policy server nor a processor model says that moving them pays"
             }
             Verdict::Move => "moved",
@@ -152,8 +175,8 @@ mod tests {
     fn function(name: &str, calls: u64, verdict: Verdict, server: Option<f64>) -> Function {
         let (lasted_ns, moved_ns) = (Some(5000.0), None);
         let name = name.to_owned();
-        let (nobody_decides, server_moves_ratio) = (false, server);
-        Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio, nobody_decides }
+        let (kept, server_moves_ratio) = (None, server);
+        Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio, kept }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `dimmer run --mechanism borrow` and `offload`: has calls of a program that nobody changed run on dedicated cores.
 
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -14,15 +14,17 @@ use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
 use dimmer_policy::cost::CallCost;
 use dimmer_policy::dedicated;
 use dimmer_policy::moving::{Calls, Decision, Word};
+use dimmer_policy::narrowing::{Form, Shown};
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::units::CpuId;
 
 use super::How;
-use super::account::{Account, Function};
+use super::account::{Account, Function, Kept};
 use super::chosen::{self, Chosen};
+use super::forms::{self, Forms};
 use super::leaves::NoLeaf;
 use super::served::Served;
-use crate::args::Run;
+use crate::args::{Mechanism, Run};
 use crate::named::{Planned, Plans};
 use crate::report::number::{counted, time};
 use crate::{bad_input, launch};
@@ -46,6 +48,8 @@ pub(super) struct Borrowing {
     decided: Instant,
     /// A policy server that has the last word.
     served: Option<Served>,
+    /// Whether the program has narrower code, where that is decided here.
+    forms: Option<Forms>,
     /// Where the hooks read what to hook; removed with this.
     _plans: Plans,
 }
@@ -61,6 +65,8 @@ struct Moved {
     server: (u64, u64),
     /// What its calls cost the code after them by the model, if that is to count.
     cost: Option<CallCost>,
+    /// Whether it is known to have 512-bit registers.
+    has_zmm: bool,
     /// What was seen of all its calls by the last verdict.
     told: Tally,
     /// How long a call took then (ns): the median of those that were timed where they are.
@@ -78,9 +84,12 @@ impl Borrowing {
         command: &mut Command,
     ) -> anyhow::Result<Option<Self>> {
         let mut cpus = cores(root, arguments.cores.as_deref())?;
-        let Some(Chosen { plans, costs, others }) = chosen::choose(arguments, how, program)? else {
+        let chosen = chosen::choose(arguments, how, program)?;
+        let Some(Chosen { plans, costs, have_zmm, key, others }) = chosen else {
             return Ok(None);
         };
+        let is_open = how.is_served && !arguments.mechanism.contains(&Mechanism::Narrow);
+        let forms = key.filter(|_| is_open).map(Forms::decide);
         let served = how.is_served.then(|| Served::connect(program, &plans.functions)).flatten();
         // The server knows which cores are for everybody's calls.
         let its = served.as_ref().map(Served::cores).filter(|_| arguments.cores.is_none());
@@ -102,16 +111,18 @@ impl Borrowing {
         command.env(dimmer_runtime::CORES, format_cpu_list(&cpus));
         command.env_remove(dimmer_runtime::ENTRANCE);
         super::preload(command)?;
-        let moved = |(planned, cost): (&Planned, Option<CallCost>)| Moved {
+        let moved = |((planned, cost), has_zmm): ((&Planned, Option<CallCost>), bool)| Moved {
             planned: planned.clone(),
             cost,
+            has_zmm,
             decision: Decision::default(),
             is_moved: false,
             server: (0, 0),
             told: Tally::default(),
             lasted_ns: None,
         };
-        let functions: Vec<Moved> = plans.functions.iter().zip(costs).map(moved).collect();
+        let functions = plans.functions.iter().zip(costs).zip(have_zmm);
+        let functions: Vec<Moved> = functions.map(moved).collect();
         let lent = functions.iter().filter(|moved| moved.planned.is_lent()).count();
         let kinds = [
             (How::OFFLOAD.name(), lent, how.offloads, hand_over),
@@ -135,9 +146,13 @@ impl Borrowing {
                 }
             );
         }
+        if let Some(text) = forms.as_ref().and_then(Forms::text) {
+            eprintln!("{text}");
+        }
         Ok(Some(Self {
             observer,
             how,
+            forms,
             cpus,
             functions,
             others,
@@ -154,6 +169,11 @@ impl Borrowing {
         &self.cpus
     }
 
+    /// Whether the program is to have narrower code.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.forms.as_ref().is_some_and(|forms| forms.form == Form::Narrow)
+    }
+
     /// Reads what the hooks have counted, and decides now and then.
     pub(super) fn look(&mut self) -> anyhow::Result<()> {
         self.observer.look().context("cannot read the ledgers")?;
@@ -166,6 +186,7 @@ impl Borrowing {
 
     fn decide(&mut self) {
         let tallies = self.observer.so_far();
+        let is_narrow = self.is_narrow();
         if let Some(served) = &mut self.served {
             served.tend();
         }
@@ -181,6 +202,7 @@ impl Borrowing {
             let calls = Calls {
                 timed: lasted.measured(),
                 lasted_ns,
+                moved: new(|tally| &tally.moved).measured(),
                 moved_ns: all.moved.quantile(0.5),
                 costs_ns: lost.map(|lost| lost / gaps.calls().max(1.0)),
             };
@@ -189,13 +211,15 @@ impl Borrowing {
             }
             let takes = if moved.planned.is_lent() { self.hand_over } else { self.round_trip };
             if moved.decision.step(&calls, takes.median) {
-                (moved.told, moved.lasted_ns) = (all, lasted_ns);
+                // Of moved calls it is not seen how long they would have taken.
+                (moved.told, moved.lasted_ns) = (all, lasted_ns.or(moved.lasted_ns));
             }
             let absent = if self.how.is_served { Word::Missing } else { Word::Unasked };
             let word = self.served.as_ref().map_or(absent, |served| served.word(index));
             moved.server.0 += u64::from(word == Word::Move);
             moved.server.1 += 1;
-            let now = moved.decision.moves(word);
+            // Narrower code costs the code after it nothing that the model knows.
+            let now = moved.decision.moves(word) && !is_narrow;
             if now != moved.is_moved {
                 moved.is_moved = now;
                 places.into_iter().for_each(|place| self.observer.decide(place, now));
@@ -206,15 +230,21 @@ impl Borrowing {
         }
     }
 
-    /// What became of it.
-    pub(super) fn finish(self) -> anyhow::Result<Account> {
+    /// What became of it, of a program that ended so after so much time on CPUs.
+    pub(super) fn finish(self, status: ExitStatus, on_cpu: Duration) -> anyhow::Result<Account> {
+        let is_narrow = self.is_narrow();
         let observed = self.observer.finish().context("cannot read the ledgers")?;
         let calls = observed.functions();
         let is_served = self.served.is_some();
-        let function = |moved: &Moved| {
+        let seen = |moved: &Moved| {
             let mut seen = Tally::default();
             let places = moved.planned.places();
             places.iter().filter_map(|place| calls.get(place)).for_each(|tally| seen.merge(tally));
+            seen
+        };
+        let tallies: Vec<Tally> = self.functions.iter().map(seen).collect();
+        let all = || self.functions.iter().zip(&tallies);
+        let function = |(moved, seen): (&Moved, &Tally)| {
             let (wanted, steps) = moved.server;
             Function {
                 name: moved.planned.title.clone(),
@@ -223,11 +253,27 @@ impl Borrowing {
                 moved_ns: seen.moved.quantile(0.5),
                 verdict: moved.decision.verdict(),
                 server_moves_ratio: is_served.then(|| wanted as f64 / steps.max(1) as f64),
-                nobody_decides: self.how.is_served && !is_served && moved.cost.is_none(),
+                kept: if is_narrow {
+                    Some(Kept::Narrow)
+                } else {
+                    let nobody_decides = self.how.is_served && !is_served && moved.cost.is_none();
+                    nobody_decides.then_some(Kept::NobodyDecides)
+                },
             }
         };
-        let mut account =
-            Account::new(self.how.name(), self.functions.iter().map(function).collect());
+        let narrowable = all().filter(|(moved, _)| moved.has_zmm && !is_narrow);
+        let costs = narrowable.filter_map(|(moved, seen)| Some((moved.cost?, seen)));
+        let least_gain = forms::least_gain(costs, on_cpu);
+        let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
+        let shown = || Shown {
+            calls: all().map(|(moved, seen)| (name(&moved.planned), seen.calls)).collect(),
+            least_gain,
+            ..Shown::default()
+        };
+        let mut account = Account::new(self.how.name(), all().map(function).collect());
+        account.is_narrow = is_narrow;
+        account.narrow_gain_ratio_min = least_gain;
+        account.next = self.forms.and_then(|forms| forms.keep(status, on_cpu, shown()));
         // Whatever the program has written there.
         let sum = |sum: u64, number: u64| sum.saturating_add(number);
         account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);

@@ -18,6 +18,7 @@ use dimmer_policy::cost::CallCost;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenceLevel;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::leaves::{self, NoLeaf};
@@ -35,6 +36,10 @@ pub(super) struct Chosen {
     pub(super) plans: Plans,
     /// What the calls of each cost the code after them, where that is to decide.
     pub(super) costs: Vec<Option<CallCost>>,
+    /// Of each, whether it has 512-bit registers, as far as known.
+    pub(super) have_zmm: Vec<bool>,
+    /// What was asked for of which program, on what grounds; `None` if nothing can be kept of it.
+    pub(super) key: Option<Key>,
     /// Functions that stay, as they are no leaf functions.
     pub(super) others: Vec<NoLeaf>,
 }
@@ -58,6 +63,8 @@ pub(super) struct Candidate {
     entries: Vec<String>,
     /// The licence level that code around which it is asks for, where that is to decide.
     level: Option<u32>,
+    /// Whether that code is known to have 512-bit registers.
+    has_zmm: bool,
 }
 
 /// Chooses functions; `None` if there are none.
@@ -75,13 +82,13 @@ pub(super) fn choose(
         }
         let wanted: Vec<Wanted> = arguments.hook.iter().map(|hook| Wanted::parse(hook)).collect();
         let key = || Key::new(program, how, &wanted, "");
-        let found = once(key, || {
+        let (found, key) = once(key, || {
             let (mut planned, files) = named::find(program, &wanted)?;
             let others = leaves::judge(&mut planned, how);
-            let functions = planned.iter().map(|planned| Candidate::new(planned, None));
+            let functions = planned.iter().map(Candidate::new);
             Ok(Found { functions: functions.collect(), others, files })
         })?;
-        return found.chosen(None).map(Some);
+        return found.chosen(None, key).map(Some);
     }
     if arguments.hook.len() > 1 {
         return Err(bad_input(format!("--hook {AUTO} goes without names")));
@@ -95,7 +102,7 @@ pub(super) fn choose(
     let runs = InstructionClass::ALL.map(|class| machine.runs(class));
     let by = format!("{runs:?}\n{}", model.to_toml());
     let key = || Key::new(program, how, &[], &by);
-    let found = once(key, || outermost::find(program, how, &model, &machine))?;
+    let (found, key) = once(key, || outermost::find(program, how, &model, &machine))?;
     if found.functions.is_empty() {
         let what = if how.borrows { "code" } else { "leaf function" };
         eprintln!(
@@ -104,30 +111,39 @@ pub(super) fn choose(
         );
         return Ok(None);
     }
-    found.chosen(Some(&model)).map(Some)
+    found.chosen(Some(&model), key).map(Some)
 }
 
 impl Found {
-    fn chosen(self, model: Option<&Model>) -> anyhow::Result<Chosen> {
+    fn chosen(self, model: Option<&Model>, key: Option<Key>) -> anyhow::Result<Chosen> {
         let cost = |level: u32, model| CallCost::new(model, LicenceLevel::new(level));
         let costs = self.functions.iter().map(|function| function.level.zip(model));
         let costs: Result<_, _> =
             costs.map(|of| of.map(|(level, model)| cost(level, model)).transpose()).collect();
+        let have_zmm = self.functions.iter().map(|function| function.has_zmm).collect();
         let planned: Option<_> = self.functions.iter().map(Candidate::planned).collect();
         let planned = planned.context("what was chosen cannot be read back")?;
         let plans = Plans::write(self.files.iter().map(PathBuf::as_path), planned)?;
-        Ok(Chosen { plans, costs: costs.map_err(bad_input)?, others: self.others })
+        let costs = costs.map_err(bad_input)?;
+        Ok(Chosen { plans, costs, have_zmm, key, others: self.others })
     }
 }
 
 impl Candidate {
-    pub(super) fn new(planned: &Planned, level: Option<LicenceLevel>) -> Self {
+    /// One of whose code nothing is known.
+    pub(super) fn new(planned: &Planned) -> Self {
         Self {
             file: planned.file.clone(),
             title: planned.title.clone(),
             entries: planned.entries.iter().map(ToString::to_string).collect(),
-            level: level.map(LicenceLevel::index),
+            level: None,
+            has_zmm: false,
         }
+    }
+
+    /// The code around which it is asks for this level, and has 512-bit registers or has not.
+    pub(super) fn with_demand(self, level: LicenceLevel, has_zmm: bool) -> Self {
+        Self { level: Some(level.index()), has_zmm, ..self }
     }
 
     /// `None` if it is not as this version writes it.
@@ -140,7 +156,7 @@ impl Candidate {
 
 /// What a choice depends on, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Key {
+pub(super) struct Key {
     /// What was asked for of which program: of that, the last answer is kept.
     asked: String,
     /// What the answer comes from.
@@ -173,36 +189,45 @@ impl Key {
         })
     }
 
-    fn path(&self) -> Option<PathBuf> {
+    /// What is kept by this name under this key; `None` if nothing is, or under another key for the same program.
+    pub(super) fn kept<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let text = read_own(&self.path(name)?).ok()?;
+        let (of, kept) = serde_json::from_str::<(Self, T)>(&text).ok()?;
+        (of == *self).then_some(kept)
+    }
+
+    /// Keeps it; if it cannot be, that is none of the program's business.
+    pub(super) fn keep<T: Serialize>(&self, name: &str, what: &T) {
+        if let (Some(path), Ok(text)) = (self.path(name), serde_json::to_string(&(self, what))) {
+            let _ = state::replace(&path, &text);
+        }
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
         let mut hasher = DefaultHasher::new();
         self.asked.hash(&mut hasher);
-        Some(state::choices()?.join(format!("{:016x}.json", hasher.finish())))
+        Some(state::choices()?.join(format!("{:016x}{name}.json", hasher.finish())))
     }
 }
 
-/// What was found under this key before, or is found now. What cannot be kept is found again the next time, nothing else.
+/// What was found under this key before, or is found now, and the key, if it holds. What cannot be kept is found again the next time,
+/// nothing else.
 fn once(
     key: impl Fn() -> Option<Key>,
     find: impl FnOnce() -> anyhow::Result<Found>,
-) -> anyhow::Result<Found> {
-    let Some(before) = key() else { return find() };
-    let path = before.path();
-    let kept = path.as_ref().and_then(|path| read_own(path).ok());
-    let kept = kept.and_then(|text| serde_json::from_str::<(Key, Found)>(&text).ok());
-    let is_it = |(of, found): &(Key, Found)| {
-        *of == before && found.functions.iter().all(|one| one.planned().is_some())
-    };
-    if let Some((_, found)) = kept.filter(is_it) {
-        return Ok(found);
+) -> anyhow::Result<(Found, Option<Key>)> {
+    let Some(before) = key() else { return Ok((find()?, None)) };
+    let is_whole = |found: &Found| found.functions.iter().all(|one| one.planned().is_some());
+    if let Some(found) = before.kept::<Found>("").filter(is_whole) {
+        return Ok((found, Some(before)));
     }
     let found = find()?;
     // Of a file that was replaced meanwhile, it may have been found in either.
-    if let (Some(path), true) = (path, key().as_ref() == Some(&before))
-        && let Ok(text) = serde_json::to_string(&(before, &found))
-    {
-        let _ = state::replace(&path, &text);
+    let key = key().filter(|key| *key == before);
+    if let Some(key) = &key {
+        key.keep("", &found);
     }
-    Ok(found)
+    Ok((found, key))
 }
 
 /// What a file of this user holds: what others have written, who may have lent their home directory, decides nothing here.

@@ -19,11 +19,19 @@ use super::leaves;
 use crate::named::Planned;
 use crate::{bad_input, launch, scan};
 
-/// A function around wide-vector code, and the level that this asks for.
+/// A function around wide-vector code, and what this asks for.
 #[derive(Debug)]
 struct Around {
     planned: Planned,
+    demand: Demand,
+}
+
+/// What code asks for.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
     level: LicenceLevel,
+    /// Whether it has 512-bit registers, which narrower code has not.
+    has_zmm: bool,
 }
 
 /// The functions with, or around, the code of a program and of the libraries that it loads from the start, that costs the code after
@@ -48,10 +56,10 @@ pub(super) fn find(
         let mut leaves = Leaves::read(&bytes, &code, &scan).ok().filter(|_| how.offloads);
         let mut lent = BTreeSet::new();
         let costly = costly(&scan, model, machine);
-        for (function, level) in &costly {
+        for (function, demand) in &costly {
             let Some(leaves) = &mut leaves else { break };
             let start = function.addresses.start;
-            let Some(mut around) = around(plan(&file, function), *level, model)? else { continue };
+            let Some(mut around) = around(plan(&file, function), *demand, model)? else { continue };
             around.planned.title = function.name.clone().unwrap_or_else(|| format!("{start:#x}"));
             let alone = How { borrows: false, ..how };
             let no_leaf = leaves::judge_one(&mut around.planned, leaves, alone);
@@ -67,13 +75,16 @@ pub(super) fn find(
             let around_others = outermost(rest, &scan, &callers).into_iter();
             // Of what is lent no thread goes along.
             let is_other = |function: &Function| !lent.contains(&function.addresses.start);
-            for (function, level) in around_others.filter(|(function, _)| is_other(function)) {
-                found.extend(around(plan(&file, function), level, model)?);
+            for (function, demand) in around_others.filter(|(function, _)| is_other(function)) {
+                found.extend(around(plan(&file, function), demand, model)?);
             }
         }
     }
     name(&mut found);
-    let functions = found.iter().map(|around| Candidate::new(&around.planned, Some(around.level)));
+    let candidate = |Around { planned, demand }: &Around| {
+        Candidate::new(planned).with_demand(demand.level, demand.has_zmm)
+    };
+    let functions = found.iter().map(candidate);
     Ok(Found { functions: functions.collect(), others, files })
 }
 
@@ -84,43 +95,45 @@ fn plan(file: &Path, function: &Function) -> Planned {
     Planned { file: file.to_path_buf(), title: String::new(), entries: entries.collect() }
 }
 
-/// A function around code of a licence level, if that costs anything.
-fn around(planned: Planned, level: LicenceLevel, model: &Model) -> anyhow::Result<Option<Around>> {
-    let cost = CallCost::new(model, level).map_err(bad_input)?;
+/// A function around code that asks for a licence level, if that costs anything.
+fn around(planned: Planned, demand: Demand, model: &Model) -> anyhow::Result<Option<Around>> {
+    let cost = CallCost::new(model, demand.level).map_err(bad_input)?;
     let is_costly = cost.episode_ns > 0.0 || cost.slower > 0.0;
-    Ok(is_costly.then_some(Around { planned, level }))
+    Ok(is_costly.then_some(Around { planned, demand }))
 }
 
-/// The functions of a file that ask for a licence level, with that level.
+/// The functions of a file that ask for a licence level.
 fn costly<'scan>(
     scan: &'scan Scan,
     model: &Model,
     machine: &Machine,
-) -> Vec<(&'scan Function, LicenceLevel)> {
-    let level = |function: &'scan Function| {
+) -> Vec<(&'scan Function, Demand)> {
+    let demand = |function: &'scan Function| {
         let runs = |class: &InstructionClass| machine.runs(*class);
         let present = function.instructions.iter().filter(|(_, count)| *count > 0);
         let classes = present.map(|(class, _)| class).filter(runs);
+        let has_zmm = function.zmm > 0 && machine.has_more_than_256_bits();
         let level = dimmer_scan::level(classes, function.zmm > 0, model);
-        (level != LicenceLevel::new(0)).then_some((function, level))
+        (level != LicenceLevel::new(0)).then_some((function, Demand { level, has_zmm }))
     };
-    scan.functions.iter().filter_map(level).collect()
+    scan.functions.iter().filter_map(demand).collect()
 }
 
-/// The outermost functions around these, with the highest level that is asked for there.
+/// The outermost functions around these, with the most that is asked for there.
 fn outermost<'scan: 'a, 'a>(
-    functions: impl Iterator<Item = &'a (&'scan Function, LicenceLevel)>,
+    functions: impl Iterator<Item = &'a (&'scan Function, Demand)>,
     scan: &'scan Scan,
     callers: &Callers,
-) -> Vec<(&'scan Function, LicenceLevel)> {
-    let mut levels: BTreeMap<u64, (&Function, LicenceLevel)> = BTreeMap::new();
-    for (function, level) in functions {
+) -> Vec<(&'scan Function, Demand)> {
+    let mut demands: BTreeMap<u64, (&Function, Demand)> = BTreeMap::new();
+    for (function, demand) in functions {
         for outer in callers.outermost(function, scan) {
-            let (_, highest) = levels.entry(outer.addresses.start).or_insert((outer, *level));
-            *highest = (*level).max(*highest);
+            let (_, most) = demands.entry(outer.addresses.start).or_insert((outer, *demand));
+            most.level = most.level.max(demand.level);
+            most.has_zmm |= demand.has_zmm;
         }
     }
-    levels.into_values().collect()
+    demands.into_values().collect()
 }
 
 /// Gives functions the names that `dimmer scan` shows.

@@ -6,6 +6,7 @@ mod bad_input;
 mod borrow;
 mod dedicate;
 mod doctor;
+mod forms;
 mod interrupt;
 mod model;
 mod observe;

@@ -1,0 +1,75 @@
+//! `dimmer run --mechanism auto`: a run tells the next whether the program is to have narrower code.
+
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
+
+use crate::borrow::away;
+use crate::victims::{self, Victims};
+use crate::{command, stderr, stdout};
+
+/// A model in which 512-bit code takes a tenth off the clock for 10 ms; nobody measured that.
+const MODEL: &str = r#"
+schema = "dimmer/model/1"
+name = "Made up"
+vendor = "Nobody"
+microarchitecture = "None"
+
+[clock]
+max_mhz = { value = 4000, source = "made up", guess = true }
+
+[[level]]
+name = "L0"
+
+[[level]]
+name = "L1"
+clock_ratio = { value = 0.9, source = "made up", guess = true }
+
+[[rule]]
+class = "heavy-512"
+level = { value = "L1", source = "made up", guess = true }
+
+[release]
+hold_ns = { value = 10_000_000, source = "made up", guess = true }
+"#;
+
+#[test]
+fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
+    if !Machine::read(&Root::live(), &Cpuid::instruction()).has_more_than_256_bits() {
+        println!("SKIPPED: the processor shows nothing wider than 256 bits");
+        return;
+    }
+    let Some(_cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["narrowed"]) else { return };
+    victims::library();
+    let home = victims.directory.path();
+    std::fs::write(home.join("made-up.toml"), MODEL).unwrap();
+    let run = |mechanism: &str| {
+        let program = victims.path("narrowed");
+        let words = ["run", "--mechanism", mechanism, "--model", "made-up.toml"];
+        let arguments = [&words[..], &["--json", "account.json", "--", &program]].concat();
+        let mut command = command(home, &arguments);
+        command.env("HOME", home).env("DIMMER_SOCKET", home.join("none"));
+        command.env_remove("XDG_CACHE_HOME").env_remove("GLIBC_TUNABLES");
+        let output = command.output().unwrap();
+        let account = std::fs::read_to_string(home.join("account.json")).unwrap();
+        let account: serde_json::Value = serde_json::from_str(&account).unwrap();
+        (stdout(&output), stderr(&output), account)
+    };
+    let (form, told, account) = run("auto");
+    assert_eq!((form.as_str(), &account["is_narrow"]), ("own\n", &false.into()), "{told}");
+    let least = account["narrow_gain_ratio_min"].as_f64().unwrap();
+    assert!((0.01..0.11).contains(&least), "{least} {told}");
+    assert!(told.contains("The next run has narrower code, which by the model gives back"));
+    // Whoever moves calls has not asked for it.
+    let (form, told, account) = run("borrow");
+    assert_eq!((form.as_str(), &account["is_narrow"]), ("own\n", &false.into()), "{told}");
+    let (form, told, account) = run("auto");
+    assert_eq!((form.as_str(), &account["is_narrow"]), ("narrow\n", &true.into()), "{told}");
+    assert!(told.contains("This run has narrower code"), "{told}");
+    assert_eq!(
+        (&account["moved"], &account["narrow_gain_ratio_min"]),
+        (&0.into(), &None::<f64>.into())
+    );
+    assert!(account["calls"].as_u64().unwrap() > 0, "{told}");
+}
