@@ -221,7 +221,8 @@ impl Server {
         let (calls, took) = (window.calls as f64, window.in_region_ns as f64);
         match (unit.stayed_ns, &mut self.state) {
             (Some(each), State::Trials(trials)) if window.offloaded_calls > 0 => {
-                trials.spend(unit.group, took - calls * each);
+                // Their threads spin while they wait, and the dedicated core works.
+                trials.spend(unit.group, took + window.offloaded_ns as f64 - calls * each);
             }
             (was, _) if window.calls > 0 && window.offloaded_calls == 0 => {
                 let newer = took / calls;

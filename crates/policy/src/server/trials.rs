@@ -9,8 +9,8 @@
 //! Which group changes is decided as in discounted UCB (Garivier and Moulines, "On Upper-Confidence Bound Policies for Switching
 //! Bandit Problems", 2011): samples lose weight with time, and a side that has not been tried for long may be better than known by `2 B √(ξ ln n /
 //! N)`. While that leaves open whether moving is worthwhile, calls stay, but for the trial: chance is to have nothing moved. `B`, there the range of rewards, is here the noise between windows, as in UCB-tuned (Auer, Cesa-Bianchi
-//! and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem", 2002, §4). What trials take is paid for: by so much as moved calls
-//! lasted longer, a group waits for its next one until that is a small part of the time ([`Settings::most_spent`]). A jump of performance that nobody here has caused
+//! and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem", 2002, §4). What trials take is paid for: by so much time on CPUs as moved
+//! calls took more, a group waits for its next one until that is a small part of the time ([`Settings::most_spent`]). A jump of performance that nobody here has caused
 //! makes all samples old, as in Liu, Lee and Shroff, "A Change-Detection Based Framework for Piecewise-Stationary Multi-Armed Bandit Problem", 2018.
 
 use crate::licence::Time;
@@ -37,8 +37,8 @@ pub struct Settings {
     pub jump: f64,
     /// In parts of performance.
     pub least_jump: f64,
-    /// By how much trials of a group may make its clients' calls last longer in the long run, in parts of the time. That their threads spin
-    /// while they wait, which takes the time of a processor as well, is not counted.
+    /// How much time on CPUs trials of a group may take in the long run, in parts of its clients' time: by how much their calls last longer,
+    /// in which their threads spin, and what the dedicated core works meanwhile.
     pub most_spent: f64,
 }
 
@@ -65,7 +65,7 @@ impl Settings {
     };
 }
 
-/// A trial ends early when its calls have lasted longer by so much of a window than where they are: code around them would have to
+/// A trial ends early when its calls have taken so much of a window more than where they are: code around them would have to
 /// gain more than that. It is about the most that a program gains in paper 001 (§6.3: nginx loses 8.5 % instead of 17 %).
 const DEAR: f64 = 0.1;
 
@@ -138,7 +138,7 @@ impl Trials {
         }
     }
 
-    /// A group's moved calls have taken so much longer than they would have where they are (ns), those of one member. That is the price of
+    /// A group's moved calls have taken so much more time on CPUs than they would have where they are (ns), those of one member. That is the price of
     /// trying, where it is not known that moving is better.
     pub fn spend(&mut self, group: usize, ns: f64) {
         // Calls that are still moved when a trial has ended are of it, too.
