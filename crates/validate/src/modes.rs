@@ -77,9 +77,11 @@ pub(crate) fn run(
     let settings = Settings { cores: all, governor, seed, ..Settings::default() };
     let mut machine = Machine::new(model, settings, Log::default())?;
     let before = Segment { extent: Extent::Time(BEFORE), ..Segment::SCALAR };
-    for core in 0..usize::try_from(cores).unwrap_or(0) {
+    // Of cores that begin at the same time each is as often the first.
+    for turn in 0..u64::from(cores) {
+        let core = usize::try_from((turn + seed) % u64::from(cores)).ok();
         let steps = std::iter::once(Step::Run(before)).chain(steps.iter().copied());
-        machine.spawn("measured", Box::new(Script::once(steps)), Some(core));
+        machine.spawn("measured", Box::new(Script::once(steps)), core);
     }
     if let Some(code) = beside {
         let code = Segment { extent: Extent::Time(Moment::MAX), ..code };
