@@ -5,7 +5,10 @@
 //! the same NUMA node, then the same package. And never the last core that the program has for everything else. Paper 003 leaves
 //! sets of NUMA nodes for later.
 
-use dimmer_processor::topology::{Cpu, Topology};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use dimmer_processor::topology::{Cpu, Distance, Topology};
 use dimmer_processor::units::{CoreId, CpuId};
 
 /// Why so many cores cannot be dedicated.
@@ -33,14 +36,14 @@ pub enum CannotDedicate {
 ///   than anything else.
 ///
 /// On a hybrid processor, cores of the program's kind come before others at the same distance; then those that the program does
-/// not run on; then the last: what starts with the machine (interrupts, the system's services) tends to be on the first ones, by
-/// a habit of Linux, no promise.
+/// not run on; then one of each last-level cache in turn, as threads under each then have one that is near; then the last: what starts
+/// with the machine (interrupts, the system's services) tends to be on the first ones, by a habit of Linux, no promise.
 ///
 /// # Errors
 /// [`CannotDedicate`].
 ///
 /// # Cost
-/// O(n² + n·caches) in hardware threads; to be called when the number changes.
+/// O(n²·caches) in hardware threads; to be called when the number changes.
 pub fn pick(
     topology: &Topology,
     allowed: &[CpuId],
@@ -64,58 +67,36 @@ pub fn pick(
     cores.dedup();
     // One of the program's, best one that cannot be dedicated anyway.
     let stays = cores.iter().copied().min_by_key(|core| (!is_programs(*core), is_whole(*core)));
-    let mut cores: Vec<CoreId> =
+    let cores: Vec<CoreId> =
         cores.into_iter().filter(|core| is_whole(*core) && Some(*core) != stays).collect();
     if wanted > cores.len() {
         return Err(CannotDedicate::TooMany { wanted, spare: cores.len() });
     }
-    cores.sort_by_key(|core| {
-        let nearest = threads(*core).into_iter().map(|cpu| distance(topology, cpu, &near)).min();
-        (nearest, is_programs(*core), std::cmp::Reverse(*core))
+    let rank = |core: CoreId| {
+        let nearest = threads(core).into_iter().map(|cpu| distance(topology, cpu, &near)).min();
+        (nearest, is_programs(core))
+    };
+    let mut ranked: Vec<_> = cores.into_iter().map(|core| (rank(core), Reverse(core))).collect();
+    ranked.sort_unstable();
+    // Of each, how many that come before it are as near, and under the same cache.
+    let mut under: BTreeMap<_, usize> = BTreeMap::new();
+    let in_turn = ranked.into_iter().map(|(rank, core)| {
+        let cache = threads(core.0).first().and_then(|cpu| topology.last_cache(cpu.id));
+        let before = under.entry((rank, cache)).or_default();
+        *before += 1;
+        (rank, *before, core)
     });
-    Ok(cores.into_iter().take(wanted).flat_map(threads).map(|cpu| cpu.id).collect())
+    let mut in_turn: Vec<_> = in_turn.collect();
+    in_turn.sort_unstable();
+    let in_order = in_turn.into_iter().map(|(_, _, Reverse(core))| core);
+    Ok(in_order.take(wanted).flat_map(threads).map(|cpu| cpu.id).collect())
 }
 
 /// How far a hardware thread is from the nearest of others, and whether its core is of another kind than all of theirs.
 fn distance(topology: &Topology, cpu: &Cpu, others: &[&Cpu]) -> (Distance, bool) {
-    let nearest = others.iter().map(|other| between(topology, cpu, other)).min();
+    let nearest = others.iter().map(|other| topology.distance(cpu.id, other.id)).min();
     let is_other_kind = !others.is_empty() && others.iter().all(|other| other.kind != cpu.kind);
     (nearest.unwrap_or(Distance::Cache), is_other_kind)
-}
-
-/// What two hardware threads have in common, the most first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Distance {
-    /// The last-level cache.
-    Cache,
-    /// The NUMA node.
-    Node,
-    /// The package.
-    Package,
-    /// The machine.
-    Machine,
-}
-
-fn between(topology: &Topology, one: &Cpu, other: &Cpu) -> Distance {
-    let last = topology
-        .caches
-        .iter()
-        .filter(|cache| cache.cpus.contains(&one.id))
-        .map(|cache| cache.level)
-        .max();
-    let shares = |level| {
-        let both = |cpus: &[CpuId]| cpus.contains(&one.id) && cpus.contains(&other.id);
-        topology.caches.iter().any(|cache| cache.level == level && both(&cache.cpus))
-    };
-    if last.is_some_and(shares) {
-        Distance::Cache
-    } else if one.node == other.node && one.package == other.package {
-        Distance::Node
-    } else if one.package == other.package {
-        Distance::Package
-    } else {
-        Distance::Machine
-    }
 }
 
 #[cfg(test)]
@@ -187,10 +168,20 @@ mod tests {
     fn near_the_program_first_and_not_its_own_core() {
         // Two packages of two caches with two cores each.
         let machine = machine(2, 2, 2, 1);
-        check(&machine, 0xFF, 1 << 0, 7, &[1, 3, 2, 7, 6, 5, 4]);
+        check(&machine, 0xFF, 1 << 0, 7, &[1, 3, 2, 7, 5, 6, 4]);
         check(&machine, 0xFF, 1 << 7, 3, &[6, 5, 4]);
         check(&machine, 0xFF, 0b11, 1, &[1]);
         check(&machine, 0b11, 0b10, 1, &[0]);
+    }
+
+    #[test]
+    fn each_cache_has_one_before_any_has_two() {
+        // Two packages of two caches with two cores each.
+        let machine = machine(2, 2, 2, 1);
+        check(&machine, 0xFF, 0, 6, &[7, 5, 3, 1, 6, 4]);
+        check(&machine, 0xFF, 0xFF, 6, &[7, 5, 3, 1, 6, 4]);
+        // A program under one cache has its cores there first.
+        check(&machine, 0xFF, 0b11, 4, &[1, 3, 2, 7]);
     }
 
     #[test]

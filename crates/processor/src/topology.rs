@@ -63,11 +63,55 @@ pub struct Topology {
     pub caches: Vec<Cache>,
 }
 
+/// What two hardware threads have in common, the most first: the more, the shorter a cache line's way from one to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distance {
+    /// The last-level cache.
+    Cache,
+    /// The NUMA node.
+    Node,
+    /// The package.
+    Package,
+    /// The machine.
+    Machine,
+}
+
 impl Topology {
     /// The hardware thread numbered `id`.
     #[must_use]
     pub fn cpu(&self, id: CpuId) -> Option<&Cpu> {
         self.cpus.iter().find(|cpu| cpu.id == id)
+    }
+
+    /// The last-level cache of a hardware thread, by its place among [`Self::caches`].
+    #[must_use]
+    pub fn last_cache(&self, cpu: CpuId) -> Option<usize> {
+        let caches = self.caches.iter().enumerate();
+        let of_it = caches.filter(|(_, cache)| cache.cpus.contains(&cpu));
+        of_it.max_by_key(|(_, cache)| cache.level).map(|(place, _)| place)
+    }
+
+    /// How far two hardware threads are from each other; those that are not known are as far as can be.
+    ///
+    /// # Cost
+    /// Linear in hardware threads and caches.
+    #[must_use]
+    pub fn distance(&self, one: CpuId, other: CpuId) -> Distance {
+        let shares =
+            |place: usize| self.caches.get(place).is_some_and(|cache| cache.cpus.contains(&other));
+        if self.last_cache(one).is_some_and(shares) {
+            return Distance::Cache;
+        }
+        match (self.cpu(one), self.cpu(other)) {
+            (Some(one), Some(other)) if one.package == other.package => {
+                if one.node == other.node {
+                    Distance::Node
+                } else {
+                    Distance::Package
+                }
+            }
+            _ => Distance::Machine,
+        }
     }
 
     /// The other hardware threads of the core that `id` belongs to, ascending.

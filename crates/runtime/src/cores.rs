@@ -14,6 +14,7 @@ use dimmer_processor::units::CpuId;
 
 use crate::job::{self, Large, Small};
 use crate::lane::{CALL, IDLE};
+use crate::near::Near;
 use crate::signals;
 use crate::slot::{self, HandOver};
 use crate::travel::{CannotTravel, Journey};
@@ -54,6 +55,8 @@ pub struct Cores {
     seats: Box<[Seat]>,
     /// How many of them work is handed to: the first.
     used: AtomicUsize,
+    /// Which of these each thread's work goes to.
+    near: Near,
     root: Root,
     /// Lets workers onto the cores, where others may not run there.
     entrance: Option<String>,
@@ -130,6 +133,7 @@ impl Cores {
         Ok(Self {
             seats: cpus.iter().map(seat).collect(),
             used: AtomicUsize::new(0),
+            near: Near::default(),
             root: root.clone(),
             entrance: entrance.map(str::to_owned),
             patience: Patience(spin),
@@ -149,6 +153,9 @@ impl Cores {
         let allowed = affinity::allowed().unwrap_or_default();
         let widened: Vec<CpuId> = allowed.iter().copied().chain(wanted).collect();
         let _ = affinity::allow(&widened);
+        if count > 1 {
+            self.near.look(&self.root);
+        }
         let employed = self.start_workers(count);
         let _ = affinity::allow(&allowed);
         employed
@@ -187,7 +194,7 @@ impl Cores {
     }
 
     /// The hardware threads that are used, in the order given.
-    pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+    pub fn cpus(&self) -> impl ExactSizeIterator<Item = CpuId> + Clone + '_ {
         self.seats[..self.len()].iter().map(|seat| seat.cpu)
     }
 
@@ -197,10 +204,10 @@ impl Cores {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Which of them a thread's work goes to: threads are spread over the cores.
+    /// Which of them the calling thread's work goes to, which has this slot: threads are spread over the cores that are nearest to them.
     #[inline]
     pub(crate) fn usual(&self, slot: usize) -> usize {
-        slot.checked_rem(self.len()).unwrap_or(0)
+        if self.len() > 1 { self.near.choose(slot, self.cpus(), here) } else { 0 }
     }
 
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it returns comes back, and what it
@@ -352,6 +359,11 @@ impl Cores {
             return Some(lane.word.value()).filter(|word| *word != CALL);
         }
     }
+}
+
+/// The hardware thread that the calling thread runs on now.
+fn here() -> CpuId {
+    CpuId::new(u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX))
 }
 
 /// What [`Cores::begin`] hands over.

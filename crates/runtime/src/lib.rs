@@ -21,6 +21,7 @@ mod futex;
 mod job;
 mod lane;
 mod lend;
+mod near;
 mod region;
 mod sample;
 mod sanitizer;
