@@ -22,8 +22,8 @@ pub(super) struct Account {
     pub(super) is_served: bool,
     /// Whether it was decided that the program has narrower code.
     pub(super) is_narrow: bool,
-    /// The part of the time on CPUs that narrower code would have given back at least, by the model.
-    pub(super) narrow_gain_ratio_min: Option<f64>,
+    /// The part of the time on CPUs that narrower code would have given back by the model, from and to.
+    pub(super) narrow_gain_ratio: Option<(f64, f64)>,
     pub(super) functions: Vec<Function>,
     /// What code the next run has, if another.
     #[serde(skip)]
@@ -79,7 +79,7 @@ impl Account {
             moved: 0,
             is_served: false,
             is_narrow: false,
-            narrow_gain_ratio_min: None,
+            narrow_gain_ratio: None,
             functions,
             next: None,
             how,

@@ -263,16 +263,16 @@ impl Borrowing {
         };
         let narrowable = all().filter(|(moved, _)| moved.has_zmm && !is_narrow);
         let costs = narrowable.filter_map(|(moved, seen)| Some((moved.cost?, seen)));
-        let least_gain = forms::least_gain(costs, on_cpu);
+        let forecast = forms::forecast(costs, on_cpu);
         let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
         let shown = || Shown {
             calls: all().map(|(moved, seen)| (name(&moved.planned), seen.calls)).collect(),
-            least_gain,
+            forecast,
             ..Shown::default()
         };
         let mut account = Account::new(self.how.name(), all().map(function).collect());
         account.is_narrow = is_narrow;
-        account.narrow_gain_ratio_min = least_gain;
+        account.narrow_gain_ratio = forecast;
         account.next = self.forms.and_then(|forms| forms.keep(status, on_cpu, shown()));
         // Whatever the program has written there.
         let sum = |sum: u64, number: u64| sum.saturating_add(number);

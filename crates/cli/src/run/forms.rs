@@ -39,7 +39,7 @@ struct KeptRun {
     is_crashed: bool,
     on_cpu_ns: f64,
     calls: BTreeMap<String, u64>,
-    least_gain: Option<f64>,
+    forecast: Option<(f64, f64)>,
 }
 
 impl Forms {
@@ -82,9 +82,11 @@ fn words(form: Form, reason: Reason) -> Option<String> {
         (Form::Narrow, Reason::Measured(gain)) => {
             format!("narrower code, which took {} less CPU time", percent(gain))
         }
-        (Form::Narrow, Reason::Forecast(least)) => {
-            let least = percent(least);
-            format!("narrower code, which by the model gives back {least} of the CPU time at least")
+        (Form::Narrow, Reason::Forecast(least, most)) => {
+            let [least, most] = [least, most].map(percent);
+            format!(
+                "narrower code, which by the model gives back {least} to {most} of the CPU time"
+            )
         }
         (Form::Plain, Reason::Measured(gain)) => {
             format!("its own code, as narrower took {} more CPU time", percent(-gain))
@@ -100,12 +102,12 @@ fn words(form: Form, reason: Reason) -> Option<String> {
     Some(words)
 }
 
-/// What narrower code would give back at least, in parts of the time on CPUs: of functions that have 512-bit registers, by what their calls
+/// What narrower code would give back, from and to, in parts of the time on CPUs: of functions that have 512-bit registers, by what their calls
 /// cost and what was seen of them. `None` where no cost is known.
-pub(super) fn least_gain<'a>(
+pub(super) fn forecast<'a>(
     functions: impl Iterator<Item = (CallCost, &'a Tally)>,
     on_cpu: Duration,
-) -> Option<f64> {
+) -> Option<(f64, f64)> {
     let on_cpu_ns = on_cpu.as_secs_f64() * 1e9;
     let (mut within, mut gaps, mut lost, mut is_known) = (0.0, 0.0, Lost::default(), false);
     for (cost, tally) in functions {
@@ -125,20 +127,20 @@ pub(super) fn least_gain<'a>(
         ..Load::default()
     };
     let narrow = ways::prospects(&load).into_iter().find(|prospect| prospect.way == Way::Narrow);
-    narrow.and_then(|narrow| narrow.gain).map(|(least, _)| least).filter(|_| is_known)
+    narrow.and_then(|narrow| narrow.gain).filter(|_| is_known)
 }
 
 impl From<Shown> for KeptRun {
     fn from(run: Shown) -> Self {
-        let Shown { form, is_crashed, on_cpu_ns, calls, least_gain } = run;
-        Self { is_narrow: form == Form::Narrow, is_crashed, on_cpu_ns, calls, least_gain }
+        let Shown { form, is_crashed, on_cpu_ns, calls, forecast } = run;
+        Self { is_narrow: form == Form::Narrow, is_crashed, on_cpu_ns, calls, forecast }
     }
 }
 
 impl From<KeptRun> for Shown {
     fn from(kept: KeptRun) -> Self {
-        let KeptRun { is_narrow, is_crashed, on_cpu_ns, calls, least_gain } = kept;
+        let KeptRun { is_narrow, is_crashed, on_cpu_ns, calls, forecast } = kept;
         let form = if is_narrow { Form::Narrow } else { Form::Plain };
-        Self { form, is_crashed, on_cpu_ns, calls, least_gain }
+        Self { form, is_crashed, on_cpu_ns, calls, forecast }
     }
 }
