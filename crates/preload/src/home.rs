@@ -146,8 +146,6 @@ macro_rules! restore_arguments {
     };
 }
 
-pub(crate) use {restore_arguments, save_arguments};
-
 /// Functions that go on in the C library's of the same name, once the thread is at home, with whatever arguments they have.
 macro_rules! at_home {
     ($($name:ident)*) => {

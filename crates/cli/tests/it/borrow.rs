@@ -89,6 +89,8 @@ fn programs_do_the_same_with_every_call_moved() {
         "inner",
         "jumps",
         "mutexes",
+        "old_conditions",
+        "unrecoverable",
         "signals",
         "exceptions",
         "loads",
@@ -103,6 +105,8 @@ fn programs_do_the_same_with_every_call_moved() {
         ("inner", 5000),
         ("jumps", 2000),
         ("mutexes", 5000),
+        ("old_conditions", 50),
+        ("unrecoverable", 5000),
         ("signals", 100),
         ("exceptions", 1000),
     ] {
