@@ -32,13 +32,13 @@ pub(crate) fn begin() {
     MOVES.store(true, Ordering::Relaxed);
 }
 
-extern "C" fn leave() -> bool {
+extern "C" fn leave() -> u32 {
     // Relaxed: a thread sees what it has done itself.
     if !MOVES.load(Ordering::Relaxed) || mutexes::are_held() {
-        return false;
+        return 0;
     }
     let _errno = KeepErrno::new();
-    catch_unwind(dimmer_runtime::leave_home).unwrap_or(false)
+    catch_unwind(dimmer_runtime::leave_home).ok().flatten().unwrap_or(0)
 }
 
 extern "C" fn arrive() -> u64 {

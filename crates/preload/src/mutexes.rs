@@ -13,16 +13,16 @@
 //! runs in turn of each, which lay between 3.2 and 4.9; glibc 2.36, a virtual machine on an EPYC). Looking at the functions that make such mutexes instead would cost nothing, but there are mutexes in
 //! shared memory that another process has made.
 //!
-//! A thread may be cancelled in the middle of these functions if it has asked for that (`PTHREAD_CANCEL_ASYNCHRONOUS`): so what stands below
-//! the C library's function is assembly with unwinding records, and what that calls has nothing to clean up.
+//! A thread may be cancelled in the middle of these functions if it has asked for that (`PTHREAD_CANCEL_ASYNCHRONOUS`); it is at home then
+//! ([`crate::cancel`]). So what a thread at home runs through is assembly with unwinding records.
 
 use std::arch::naked_asm;
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
-use dimmer_hook::come_home;
+use dimmer_hook::{AWAY, come_home};
 
 use crate::next::Next;
+use crate::thread::{self, HELD};
 
 /// Where a mutex has its kind, which is part of glibc's binary interface. Source: glibc, `sysdeps/x86/nptl/bits/struct_mutex.h`.
 const KIND: usize = 16;
@@ -32,19 +32,14 @@ const KIND: usize = 16;
 const KNOWN_TO_KERNEL: u8 = ROBUST | 32 | 64;
 const ROBUST: u8 = 16;
 
-thread_local! {
-    /// How many of them the thread holds that are not robust.
-    static HELD: Cell<u32> = const { Cell::new(0) };
-}
-
 /// Whether the calling thread holds a mutex whose owner the kernel knows.
 pub(crate) fn are_held() -> bool {
-    HELD.get() > 0 || dimmer_runtime::holds_robust_mutex()
+    thread::get(HELD) > 0 || dimmer_runtime::holds_robust_mutex()
 }
 
 /// To be called in a child of fork(2): the kernel knows its parent's thread as who holds them.
 pub(crate) fn forget() {
-    HELD.set(0);
+    thread::set(HELD, 0);
 }
 
 /// Looks where this file's functions go on, as [`crate::home::find_next`] does.
@@ -72,25 +67,23 @@ extern "C" fn lacks() -> c_int {
     libc::ENOSYS
 }
 
-/// A mutex of that kind was taken, if that is the result.
-extern "C" fn taken(result: c_int, kind: u8) -> c_int {
-    if result == 0 && kind & ROBUST == 0 {
-        HELD.set(HELD.get().saturating_add(1));
-    }
-    result
+/// Counts one more at `fs:[rcx]`.
+macro_rules! taken {
+    () => {
+        "inc dword ptr fs:[rcx]"
+    };
 }
 
-/// Likewise, given back.
-extern "C" fn given_back(result: c_int, kind: u8) -> c_int {
-    if result == 0 && kind & ROBUST == 0 {
-        HELD.set(HELD.get().saturating_sub(1));
-    }
-    result
+/// Counts one less, if there is one.
+macro_rules! given_back {
+    () => {
+        "cmp dword ptr fs:[rcx], 1\n adc dword ptr fs:[rcx], -1"
+    };
 }
 
-/// Functions of at most three arguments, the first of them a mutex, and what is to be told of their results.
+/// Functions of at most three arguments, the first of them a mutex, and what is counted where they succeed.
 macro_rules! functions {
-    ($($name:ident $next:ident $after:ident)*) => {
+    ($($name:ident $next:ident $counted:ident)*) => {
         $(
             #[unsafe(naked)]
             #[unsafe(no_mangle)]
@@ -109,6 +102,13 @@ macro_rules! functions {
                     ".cfi_adjust_cfa_offset 8",
                     ".cfi_offset rbx, -16",
                     "movzx ebx, byte ptr [rdi + {kind}]",
+                    "mov rax, [rip + {next}]",
+                    "test rax, rax",
+                    "jz 3f",
+                    "mov rcx, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+                    "cmp dword ptr fs:[rcx + {away}], 0",
+                    "je 4f",
+                    "3:",
                     "sub rsp, 32",
                     ".cfi_adjust_cfa_offset 32",
                     "mov [rsp], rdi",
@@ -119,12 +119,18 @@ macro_rules! functions {
                     "mov rdi, [rsp]",
                     "mov rsi, [rsp + 8]",
                     "mov rdx, [rsp + 16]",
-                    "call rax",
-                    "mov edi, eax",
-                    "mov esi, ebx",
-                    "call {after}",
                     "add rsp, 32",
                     ".cfi_adjust_cfa_offset -32",
+                    "4:",
+                    "call rax",
+                    "test eax, eax",
+                    "jnz 5f",
+                    "test bl, {robust}",
+                    "jnz 5f",
+                    "mov rcx, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
+                    "add rcx, {held}",
+                    $counted!(),
+                    "5:",
                     "pop rbx",
                     ".cfi_adjust_cfa_offset -8",
                     ".cfi_restore rbx",
@@ -132,8 +138,10 @@ macro_rules! functions {
                     ".cfi_endproc",
                     kind = const KIND,
                     known_to_kernel = const KNOWN_TO_KERNEL,
+                    robust = const ROBUST,
+                    away = const AWAY,
+                    held = const HELD,
                     before = sym before,
-                    after = sym $after,
                     next = sym $next,
                 )
             }
@@ -147,4 +155,71 @@ functions! {
     pthread_mutex_timedlock TIMEDLOCK taken
     pthread_mutex_clocklock CLOCKLOCK taken
     pthread_mutex_unlock UNLOCK given_back
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    /// Takes a mutex of a kind and gives it back; what is counted and whether any are held, before, in between and afterwards.
+    fn held(change: impl FnOnce(*mut libc::pthread_mutexattr_t)) -> [(u32, bool); 3] {
+        let state = || (thread::get(HELD), are_held());
+        let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+        let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+        // SAFETY: makes what is asked for.
+        assert_eq!(unsafe { libc::pthread_mutexattr_init(kind.as_mut_ptr()) }, 0);
+        change(kind.as_mut_ptr());
+        // SAFETY: it was just made.
+        assert_eq!(unsafe { libc::pthread_mutex_init(&raw mut mutex, kind.as_ptr()) }, 0);
+        let before = state();
+        // SAFETY: it was made, and stays where it is.
+        assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut mutex) }, 0);
+        let between = state();
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pthread_mutex_unlock(&raw mut mutex) }, 0);
+        [before, between, state()]
+    }
+
+    #[test]
+    fn mutexes_that_the_kernel_knows_are_held_until_they_are_given_back() {
+        let none = (0, false);
+        assert_eq!(held(|_| {}), [none; 3]);
+        let inheriting = held(|kind| {
+            // SAFETY: it was made.
+            let result =
+                unsafe { libc::pthread_mutexattr_setprotocol(kind, libc::PTHREAD_PRIO_INHERIT) };
+            assert_eq!(result, 0);
+        });
+        assert_eq!(inheriting, [none, (1, true), none]);
+        let robust = held(|kind| {
+            // SAFETY: as above.
+            let result =
+                unsafe { libc::pthread_mutexattr_setrobust(kind, libc::PTHREAD_MUTEX_ROBUST) };
+            assert_eq!(result, 0);
+        });
+        assert_eq!(robust, [none, (0, true), none]);
+    }
+
+    #[test]
+    fn what_was_not_taken_here_is_given_back_without_counting() {
+        let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+        let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+        // SAFETY: makes what is asked for.
+        assert_eq!(unsafe { libc::pthread_mutexattr_init(kind.as_mut_ptr()) }, 0);
+        // SAFETY: it was just made.
+        let result = unsafe {
+            libc::pthread_mutexattr_setprotocol(kind.as_mut_ptr(), libc::PTHREAD_PRIO_INHERIT)
+        };
+        assert_eq!(result, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pthread_mutex_init(&raw mut mutex, kind.as_ptr()) }, 0);
+        // SAFETY: it was made, and stays where it is.
+        assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut mutex) }, 0);
+        forget();
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pthread_mutex_unlock(&raw mut mutex) }, 0);
+        assert!(!are_held());
+    }
 }

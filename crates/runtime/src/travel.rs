@@ -317,6 +317,12 @@ impl Drop for Away<'_> {
 }
 
 impl Landed {
+    /// The kernel's number of the worker's thread.
+    pub(crate) fn kernel_thread(self) -> u32 {
+        // SAFETY: the worker's own, and this thread runs on it.
+        unsafe { &*self.worker }.thread()
+    }
+
     /// Goes on at home.
     #[inline(always)]
     pub(crate) fn go_home(self) {

@@ -84,6 +84,7 @@ fn programs_do_the_same_with_every_call_moved() {
     let names = [
         "borrowed",
         "calls",
+        "cancelled",
         "faults",
         "forks",
         "inner",
@@ -100,6 +101,7 @@ fn programs_do_the_same_with_every_call_moved() {
     for (name, least) in [
         ("borrowed", 5000),
         ("calls", 2000),
+        ("cancelled", 1000),
         ("faults", 200),
         ("forks", 100),
         ("inner", 5000),
