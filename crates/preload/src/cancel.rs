@@ -80,7 +80,10 @@ unsafe extern "C" fn pthread_cancel() {
         ".cfi_startproc",
         "cmp rdi, fs:[0]",
         "jne 2f",
-        "jmp [rip + {next}]",
+        "mov rax, [rip + {next}]",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
         "2:",
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
@@ -253,6 +256,9 @@ extern "C" fn is_here(information: &mut Information) -> bool {
 unsafe extern "C" fn pthread_setcanceltype() {
     naked_asm!(
         ".cfi_startproc",
+        "4:",
+        "cmp qword ptr [rip + {next}], 0",
+        "je 5f",
         "mov rax, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
         "xor ecx, ecx",
         "cmp edi, {asynchronous}",
@@ -283,17 +289,41 @@ unsafe extern "C" fn pthread_setcanceltype() {
         "pop rdi",
         ".cfi_adjust_cfa_offset -8",
         "test eax, eax",
-        "jnz 4f",
-        "jmp {after}",
-        "4:",
+        "jz {after}",
+        "ret",
+        // A library with threads was loaded since the begin.
+        "5:",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "lea rdi, [rip + {next}]",
+        "call {find}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "test rax, rax",
+        "jnz 4b",
+        "mov eax, {lacks}",
         "ret",
         ".cfi_endproc",
         asynchronous = const ASYNCHRONOUS,
         is_asynchronous = const thread::ASYNCHRONOUS,
         before = sym before_asynchronous,
         after = sym after_asynchronous,
+        find = sym find,
+        lacks = const libc::ENOSYS,
         next = sym SET_TYPE,
     )
+}
+
+extern "C" fn find(next: &Next) -> *mut c_void {
+    next.get()
 }
 
 /// The thread is about to let itself be cancelled anywhere.
