@@ -45,8 +45,8 @@ pub enum HookedError {
 /// How calls move within this process.
 const MOVER: Mover = Mover { leave, come_home, cut_short, end_at_home, lend, unwind_lent };
 
-extern "C" fn leave() -> bool {
-    dimmer_runtime::leave_home()
+extern "C" fn leave() -> u32 {
+    dimmer_runtime::leave_home().unwrap_or(0)
 }
 
 extern "C" fn come_home() -> u64 {

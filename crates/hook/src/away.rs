@@ -24,8 +24,8 @@ use crate::{offload, registers, rows};
 /// How the calling thread gets to another core and back.
 #[derive(Clone, Copy, Debug)]
 pub struct Mover {
-    /// Sends it there; whether it is there now. Called with the stack that the function will have.
-    pub leave: extern "C" fn() -> bool,
+    /// Sends it there; the kernel's number of the thread that it is on now, 0 where it stays. Called with the stack that the function will have.
+    pub leave: extern "C" fn() -> u32,
     /// Brings it home, where a call ends; which signals to block from then on, as the kernel has them (signal 1 in bit 0), or
     /// [`SIGNALS_ARE_RIGHT`]. Called only where `leave` has sent it away.
     pub come_home: extern "C" fn() -> u64,
@@ -153,14 +153,14 @@ global_asm!(
     ".cfi_def_cfa rbx, 104",
     registers::pack!(),
     "call [rip + {state}]",
-    "movzx ecx, al",
+    "mov ecx, eax",
     registers::unpack!(),
     "mov rsp, rbx",
     ".cfi_def_cfa rsp, 104",
     "test ecx, ecx",
     "jz 44f",
     "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
-    "mov dword ptr fs:[r8 + {away}], 1",
+    "mov dword ptr fs:[r8 + {away}], ecx",
     "mov rax, fs:[r8 + {counted_at}]",
     "inc qword ptr [rax + {moved}]",
     "dimmer_away_pop_all",

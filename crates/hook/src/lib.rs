@@ -26,7 +26,7 @@ pub use ledger::{Ledger, LedgerError, Object, SiteEntry, Thread, TimedCall};
 pub use objects::{Loaded, Objects};
 pub use offload::{LeafCall, LeafEnd};
 pub use plan::{PlannedEntry, is_own_ground, keep_plan};
-pub use swap::forget_thread;
+pub use swap::{AWAY, forget_thread, thread_offset};
 pub use trial::{OWN_FILE, Overhead, Round, Trip};
 
 /// The environment variable that names the directory to make the ledger in.

@@ -68,8 +68,9 @@ pub(crate) const COUNTED_AT: i64 = 8;
 const INTERRUPTS: i64 = 16;
 /// Where the countdown is kept while a call is looked at (32 bits).
 const KEPT: i64 = 20;
-/// Whether the thread is away for a moved call (32 bits, see [`crate::away`]).
-pub(crate) const AWAY: i64 = 24;
+/// Where in a thread's memory (the symbol `dimmer_hook_thread`, [`thread_offset`] from its FS base) lies on which of the kernel's threads it is while it
+/// runs code of the program's away for a moved call; else 0 (32 bits).
+pub const AWAY: i64 = 24;
 /// How many reasons there are that the thread moves no calls (32 bits, likewise).
 pub(crate) const STAYS: i64 = 28;
 
@@ -501,8 +502,9 @@ pub(crate) fn slow() -> u64 {
     dimmer_hook_slow as *const () as u64
 }
 
-/// How far from the `fs` base each thread's memory is (bytes).
-pub(crate) fn thread_offset() -> i64 {
+/// How far from the FS base each thread's memory for hooks is (bytes).
+#[must_use]
+pub fn thread_offset() -> i64 {
     let offset: i64;
     // SAFETY: the loader has filled in this entry of the table, and reading it changes nothing.
     unsafe {

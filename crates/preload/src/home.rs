@@ -32,13 +32,13 @@ pub(crate) fn begin() {
     MOVES.store(true, Ordering::Relaxed);
 }
 
-extern "C" fn leave() -> bool {
+extern "C" fn leave() -> u32 {
     // Relaxed: a thread sees what it has done itself.
     if !MOVES.load(Ordering::Relaxed) || mutexes::are_held() {
-        return false;
+        return 0;
     }
     let _errno = KeepErrno::new();
-    catch_unwind(dimmer_runtime::leave_home).unwrap_or(false)
+    catch_unwind(dimmer_runtime::leave_home).ok().flatten().unwrap_or(0)
 }
 
 extern "C" fn arrive() -> u64 {
@@ -145,8 +145,6 @@ macro_rules! restore_arguments {
         "pop rax\n pop r9\n pop r8\n pop rcx\n pop rdx\n pop rsi\n pop rdi"
     };
 }
-
-pub(crate) use {restore_arguments, save_arguments};
 
 /// Functions that go on in the C library's of the same name, once the thread is at home, with whatever arguments they have.
 macro_rules! at_home {

@@ -8,12 +8,14 @@
 //! Narrowing, it hides features from the CPUID instruction (`cpuid`), by [`dimmer_narrow::CPUID_WIDTH`].
 //! Both may be at once. Without these variables it does nothing, and whatever goes wrong, the program runs as if it were not there.
 
+mod cancel;
 mod cpuid;
 mod home;
 mod mutexes;
 mod next;
 mod program;
 mod signals;
+mod thread;
 
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int};
@@ -55,6 +57,7 @@ extern "C" fn begin(
     // A panic must not leave this library, nor say anything. The standard library here is this library's own.
     std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(home::find_next);
+    let _ = std::panic::catch_unwind(cancel::find_next);
     let _ = std::panic::catch_unwind(mutexes::find_next);
     let _ = std::panic::catch_unwind(signals::find_next);
     let _ = std::panic::catch_unwind(cpuid::start);

@@ -2,45 +2,49 @@
 //!
 //! To the kernel a thread that is away is a worker. A priority-inheriting mutex that is waited for would be the worker's, and its owner
 //! could not give it back; a robust one is passed on when its owner's home ends, although the worker may go on for some microseconds;
-//! and a priority changes at home. So a thread comes home before it takes or gives back such a mutex, or waits with one, and stays as
-//! long as it holds one.
+//! and a priority changes at home. So a thread comes home before it takes or gives back such a mutex, and stays as long as it holds one.
+//! Who waits for a condition with one holds it, and so is at home already: those functions are left to the C library, in whichever version
+//! a program asks for.
+//!
+//! Robust ones are in a list that the C library keeps for the kernel, so that is looked at: they may come and go in other functions,
+//! which wait for a condition or give up what an owner that died has left. The others are counted.
 //!
 //! All other mutexes cost one look at their kind more, and a jump: taking one and giving it back took 4.8 instead of 4.3 ns (medians of seven
 //! runs in turn of each, which lay between 3.2 and 4.9; glibc 2.36, a virtual machine on an EPYC). Looking at the functions that make such mutexes instead would cost nothing, but there are mutexes in
 //! shared memory that another process has made.
+//!
+//! A thread may be cancelled in the middle of these functions if it has asked for that (`PTHREAD_CANCEL_ASYNCHRONOUS`); it is at home then
+//! ([`crate::cancel`]). So what a thread at home runs through is assembly with unwinding records.
 
 use std::arch::naked_asm;
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
-use crate::home::{come_home_before, restore_arguments, save_arguments};
+use dimmer_hook::{AWAY, come_home};
+
 use crate::next::Next;
+use crate::thread::{self, HELD};
 
 /// Where a mutex has its kind, which is part of glibc's binary interface. Source: glibc, `sysdeps/x86/nptl/bits/struct_mutex.h`.
 const KIND: usize = 16;
 
 /// Kinds whose owner the kernel knows. Source: glibc, `nptl/pthreadP.h`: `PTHREAD_MUTEX_ROBUST_NORMAL_NP`,
 /// `PTHREAD_MUTEX_PRIO_INHERIT_NP`, `PTHREAD_MUTEX_PRIO_PROTECT_NP`.
-const KNOWN_TO_KERNEL: u8 = 16 | 32 | 64;
-
-thread_local! {
-    /// How many such mutexes the thread holds.
-    static HELD: Cell<u32> = const { Cell::new(0) };
-}
+const KNOWN_TO_KERNEL: u8 = ROBUST | 32 | 64;
+const ROBUST: u8 = 16;
 
 /// Whether the calling thread holds a mutex whose owner the kernel knows.
 pub(crate) fn are_held() -> bool {
-    HELD.get() > 0
+    thread::get(HELD) > 0 || dimmer_runtime::holds_robust_mutex()
 }
 
 /// To be called in a child of fork(2): the kernel knows its parent's thread as who holds them.
 pub(crate) fn forget() {
-    HELD.set(0);
+    thread::set(HELD, 0);
 }
 
 /// Looks where this file's functions go on, as [`crate::home::find_next`] does.
 pub(crate) fn find_next() {
-    for next in [&LOCK, &TRYLOCK, &TIMEDLOCK, &CLOCKLOCK, &UNLOCK, &WAIT, &TIMEDWAIT, &CLOCKWAIT] {
+    for next in [&LOCK, &TRYLOCK, &TIMEDLOCK, &CLOCKLOCK, &UNLOCK] {
         next.get();
     }
 }
@@ -50,120 +54,172 @@ static TRYLOCK: Next = Next::new(c"pthread_mutex_trylock");
 static TIMEDLOCK: Next = Next::new(c"pthread_mutex_timedlock");
 static CLOCKLOCK: Next = Next::new(c"pthread_mutex_clocklock");
 static UNLOCK: Next = Next::new(c"pthread_mutex_unlock");
-static WAIT: Next = Next::new(c"pthread_cond_wait");
-static TIMEDWAIT: Next = Next::new(c"pthread_cond_timedwait");
-static CLOCKWAIT: Next = Next::new(c"pthread_cond_clockwait");
 
-/// A function that takes or gives back a mutex, with what else it is called with.
-type Function = unsafe extern "C" fn(*mut c_void, usize, usize) -> c_int;
-
-/// Goes on in the next function of that name, at home if the kernel knows the mutex's owner; and counts.
-///
-/// # Safety
-/// As for the function.
-unsafe fn go_on(next: &Next, mutex: *mut c_void, second: usize, third: usize) -> c_int {
-    let kind = mutex.wrapping_byte_add(KIND).cast::<u8>();
-    // SAFETY: a mutex, as the caller says.
-    let kind = unsafe { kind.read_volatile() };
-    let is_known = kind & KNOWN_TO_KERNEL != 0;
-    let function = if is_known { come_home_before(next) } else { next.get() };
-    if function.is_null() {
-        return libc::ENOSYS;
-    }
-    // SAFETY: the C library's function of that name, or the next library's.
-    let function = unsafe { std::mem::transmute::<*mut c_void, Function>(function) };
-    // SAFETY: as the caller says.
-    let result = unsafe { function(mutex, second, third) };
-    // An owner that died has left it to this thread.
-    if is_known && matches!(result, 0 | libc::EOWNERDEAD) {
-        let gives_back = std::ptr::eq(next, &raw const UNLOCK);
-        let held = HELD.get();
-        HELD.set(if gives_back { held.saturating_sub(1) } else { held.saturating_add(1) });
-    }
-    result
+/// Brings the calling thread home; where the function goes on.
+extern "C" fn before(next: &Next) -> *mut c_void {
+    come_home();
+    let next = next.get();
+    if next.is_null() { lacks as *mut c_void } else { next }
 }
 
-/// Functions whose first argument is a mutex.
-macro_rules! taking {
-    ($($name:ident $next:ident)*) => {
-        mod known {
-            use std::ffi::{c_int, c_void};
+/// A C library that is older than the function.
+extern "C" fn lacks() -> c_int {
+    libc::ENOSYS
+}
 
-            $(
-                pub(super) unsafe extern "C" fn $name(
-                    mutex: *mut c_void,
-                    second: usize,
-                    third: usize,
-                ) -> c_int {
-                    // SAFETY: what the program has called.
-                    unsafe { super::go_on(&super::$next, mutex, second, third) }
-                }
-            )*
-        }
-
-        $(
-            #[unsafe(naked)]
-            #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name() {
-                naked_asm!(
-                    "test byte ptr [rdi + {kind}], {known_to_kernel}",
-                    "jnz {known}",
-                    "mov rax, [rip + {next}]",
-                    "test rax, rax",
-                    "jz {known}",
-                    "jmp rax",
-                    kind = const KIND,
-                    known_to_kernel = const KNOWN_TO_KERNEL,
-                    known = sym known::$name,
-                    next = sym $next,
-                )
-            }
-        )*
+/// Counts one more at `fs:[rcx]`.
+macro_rules! taken {
+    () => {
+        "inc dword ptr fs:[rcx]"
     };
 }
 
-taking! {
-    pthread_mutex_lock LOCK
-    pthread_mutex_trylock TRYLOCK
-    pthread_mutex_timedlock TIMEDLOCK
-    pthread_mutex_clocklock CLOCKLOCK
-    pthread_mutex_unlock UNLOCK
+/// Counts one less, if there is one.
+macro_rules! given_back {
+    () => {
+        "cmp dword ptr fs:[rcx], 1\n adc dword ptr fs:[rcx], -1"
+    };
 }
 
-/// Functions that wait for a condition with the mutex that is their second argument. A thread may be cancelled in there, so no frame of
-/// this library is below them.
-macro_rules! waiting {
-    ($($name:ident $next:ident)*) => {
+/// Functions of at most three arguments, the first of them a mutex, and what is counted where they succeed.
+macro_rules! functions {
+    ($($name:ident $next:ident $counted:ident)*) => {
         $(
             #[unsafe(naked)]
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name() {
                 naked_asm!(
-                    "test byte ptr [rsi + {kind}], {known_to_kernel}",
+                    ".cfi_startproc",
+                    "test byte ptr [rdi + {kind}], {known_to_kernel}",
                     "jnz 2f",
                     "mov rax, [rip + {next}]",
                     "test rax, rax",
                     "jz 2f",
                     "jmp rax",
+                    // The kind is kept, as who gives a mutex back does not know whether it is still there.
                     "2:",
-                    save_arguments!(),
+                    "push rbx",
+                    ".cfi_adjust_cfa_offset 8",
+                    ".cfi_offset rbx, -16",
+                    "movzx ebx, byte ptr [rdi + {kind}]",
+                    "mov rax, [rip + {next}]",
+                    "test rax, rax",
+                    "jz 3f",
+                    "mov rcx, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+                    "cmp dword ptr fs:[rcx + {away}], 0",
+                    "je 4f",
+                    "3:",
+                    "sub rsp, 32",
+                    ".cfi_adjust_cfa_offset 32",
+                    "mov [rsp], rdi",
+                    "mov [rsp + 8], rsi",
+                    "mov [rsp + 16], rdx",
                     "lea rdi, [rip + {next}]",
-                    "call {come_home}",
-                    "mov r11, rax",
-                    restore_arguments!(),
-                    "jmp r11",
+                    "call {before}",
+                    "mov rdi, [rsp]",
+                    "mov rsi, [rsp + 8]",
+                    "mov rdx, [rsp + 16]",
+                    "add rsp, 32",
+                    ".cfi_adjust_cfa_offset -32",
+                    "4:",
+                    "call rax",
+                    "test eax, eax",
+                    "jnz 5f",
+                    "test bl, {robust}",
+                    "jnz 5f",
+                    "mov rcx, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
+                    "add rcx, {held}",
+                    $counted!(),
+                    "5:",
+                    "pop rbx",
+                    ".cfi_adjust_cfa_offset -8",
+                    ".cfi_restore rbx",
+                    "ret",
+                    ".cfi_endproc",
                     kind = const KIND,
                     known_to_kernel = const KNOWN_TO_KERNEL,
+                    robust = const ROBUST,
+                    away = const AWAY,
+                    held = const HELD,
+                    before = sym before,
                     next = sym $next,
-                    come_home = sym come_home_before,
                 )
             }
         )*
     };
 }
 
-waiting! {
-    pthread_cond_wait WAIT
-    pthread_cond_timedwait TIMEDWAIT
-    pthread_cond_clockwait CLOCKWAIT
+functions! {
+    pthread_mutex_lock LOCK taken
+    pthread_mutex_trylock TRYLOCK taken
+    pthread_mutex_timedlock TIMEDLOCK taken
+    pthread_mutex_clocklock CLOCKLOCK taken
+    pthread_mutex_unlock UNLOCK given_back
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    /// Takes a mutex of a kind and gives it back; what is counted and whether any are held, before, in between and afterwards.
+    fn held(change: impl FnOnce(*mut libc::pthread_mutexattr_t)) -> [(u32, bool); 3] {
+        let state = || (thread::get(HELD), are_held());
+        let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+        let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+        // SAFETY: makes what is asked for.
+        assert_eq!(unsafe { libc::pthread_mutexattr_init(kind.as_mut_ptr()) }, 0);
+        change(kind.as_mut_ptr());
+        // SAFETY: it was just made.
+        assert_eq!(unsafe { libc::pthread_mutex_init(&raw mut mutex, kind.as_ptr()) }, 0);
+        let before = state();
+        // SAFETY: it was made, and stays where it is.
+        assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut mutex) }, 0);
+        let between = state();
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pthread_mutex_unlock(&raw mut mutex) }, 0);
+        [before, between, state()]
+    }
+
+    #[test]
+    fn mutexes_that_the_kernel_knows_are_held_until_they_are_given_back() {
+        let none = (0, false);
+        assert_eq!(held(|_| {}), [none; 3]);
+        let inheriting = held(|kind| {
+            // SAFETY: it was made.
+            let result =
+                unsafe { libc::pthread_mutexattr_setprotocol(kind, libc::PTHREAD_PRIO_INHERIT) };
+            assert_eq!(result, 0);
+        });
+        assert_eq!(inheriting, [none, (1, true), none]);
+        let robust = held(|kind| {
+            // SAFETY: as above.
+            let result =
+                unsafe { libc::pthread_mutexattr_setrobust(kind, libc::PTHREAD_MUTEX_ROBUST) };
+            assert_eq!(result, 0);
+        });
+        assert_eq!(robust, [none, (0, true), none]);
+    }
+
+    #[test]
+    fn what_was_not_taken_here_is_given_back_without_counting() {
+        let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+        let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+        // SAFETY: makes what is asked for.
+        assert_eq!(unsafe { libc::pthread_mutexattr_init(kind.as_mut_ptr()) }, 0);
+        // SAFETY: it was just made.
+        let result = unsafe {
+            libc::pthread_mutexattr_setprotocol(kind.as_mut_ptr(), libc::PTHREAD_PRIO_INHERIT)
+        };
+        assert_eq!(result, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pthread_mutex_init(&raw mut mutex, kind.as_ptr()) }, 0);
+        // SAFETY: it was made, and stays where it is.
+        assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut mutex) }, 0);
+        forget();
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pthread_mutex_unlock(&raw mut mutex) }, 0);
+        assert!(!are_held());
+    }
 }

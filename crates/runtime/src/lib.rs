@@ -46,5 +46,5 @@ pub use served::metric;
 pub use settings::{
     CORES, Decision, ENTRANCE, POLICY, Settings, SettingsError, of_process as settings,
 };
-pub use travel::{Away, CannotTravel, Journey, check as check_travel};
+pub use travel::{Away, CannotTravel, Journey, check as check_travel, holds_robust_mutex};
 pub use trip::{come_home_early, come_home_quietly, dedicate, dedicated, end_at_home, leave_home};

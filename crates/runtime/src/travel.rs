@@ -65,8 +65,6 @@ pub(crate) struct Traveller {
     harbour: Cell<Context>,
     storage: Storage,
     stack: Stack,
-    /// The head of the list of the robust mutexes that the thread holds, if it has one.
-    robust_list: Option<*const *const ()>,
 }
 
 impl std::fmt::Debug for Traveller {
@@ -77,6 +75,20 @@ impl std::fmt::Debug for Traveller {
 
 thread_local! {
     static OWN: Cell<Option<Box<Traveller>>> = const { Cell::new(None) };
+    /// The head of the list of the robust mutexes that the thread holds, if it has one; as soon as that was asked.
+    static ROBUST: Cell<Option<Option<*const *const ()>>> = const { Cell::new(None) };
+}
+
+/// Whether the calling thread holds a robust mutex, as the C library tells the kernel. The first time it takes a system call.
+#[must_use]
+pub fn holds_robust_mutex() -> bool {
+    let list = ROBUST.get().unwrap_or_else(|| {
+        let list = travel::robust_list();
+        ROBUST.set(Some(list));
+        list
+    });
+    // SAFETY: the C library keeps the head in the thread's own memory, as long as the thread lives.
+    list.is_some_and(|head| unsafe { head.read_volatile() } != head.cast())
 }
 
 /// Whether this machine and process let threads travel.
@@ -104,19 +116,12 @@ impl Traveller {
         let thread_pointer = unsafe { switch::thread_pointer() };
         fork::note_home();
         let (patience, harbour) = (Cell::new(patience), Cell::default());
-        let (storage, robust_list) = (Storage::new(), travel::robust_list());
-        let traveller =
-            Self { slot, thread_pointer, patience, harbour, storage, stack, robust_list };
+        let storage = Storage::new();
+        let traveller = Self { slot, thread_pointer, patience, harbour, storage, stack };
         let traveller = Box::new(traveller);
         let own = (&raw const *traveller).cast();
         traveller.harbour.set(switch::prepare(traveller.stack.end(), wait_at_home, own));
         Ok(traveller)
-    }
-
-    /// Whether the thread holds a robust mutex.
-    fn holds_robust_mutex(&self) -> bool {
-        // SAFETY: the C library keeps the head in the thread's own memory, as long as the thread lives.
-        self.robust_list.is_some_and(|head| unsafe { *head } != head.cast())
     }
 }
 
@@ -232,6 +237,9 @@ pub(crate) struct Landed {
 impl<'a> Journey<'a> {
     pub(crate) fn begin(cores: &'a Cores, patience: Patience) -> Result<Self, CannotTravel> {
         let slot = slot::own().ok_or(CannotTravel::NoLane)?;
+        if holds_robust_mutex() {
+            return Err(CannotTravel::RobustMutex);
+        }
         let traveller = match OWN.try_with(Cell::take).ok().flatten() {
             Some(traveller) => {
                 traveller.patience.set(patience);
@@ -239,10 +247,6 @@ impl<'a> Journey<'a> {
             }
             None => Traveller::new(slot, patience)?,
         };
-        if traveller.holds_robust_mutex() {
-            let _ = OWN.try_with(|own| own.set(Some(traveller)));
-            return Err(CannotTravel::RobustMutex);
-        }
         signals::block();
         slot::set_place(Place::Busy);
         let (traveller, away) = (Some(traveller), Cell::new(None));
@@ -313,6 +317,12 @@ impl Drop for Away<'_> {
 }
 
 impl Landed {
+    /// The kernel's number of the worker's thread.
+    pub(crate) fn kernel_thread(self) -> u32 {
+        // SAFETY: the worker's own, and this thread runs on it.
+        unsafe { &*self.worker }.thread()
+    }
+
     /// Goes on at home.
     #[inline(always)]
     pub(crate) fn go_home(self) {

@@ -119,28 +119,26 @@ pub fn dedicate(cores: Cores) {
     }
 }
 
-/// Sends the calling thread to one of the process's dedicated cores, until [`come_home_quietly`]; whether it is there now. It stays where
-/// it is if there is no such core, if it is away already, and in the middle of something else that moves work.
+/// Sends the calling thread to one of the process's dedicated cores, until [`come_home_quietly`]; the kernel's number of the thread that it is on now. `None`: it stays where
+/// it is, as it does if there is no such core, if it is away already, and in the middle of something else that moves work.
 ///
 /// Signals wait meanwhile; see [`Cores::depart`] for what a thread must not do while it is away. Costs two system calls
 /// besides the hand-over.
 #[must_use]
-pub fn leave_home() -> bool {
-    let Some(cores) = dedicated() else { return false };
+pub fn leave_home() -> Option<u32> {
+    let cores = dedicated()?;
     let leave = |trip: &RefCell<Option<Journey<'static>>>| {
         // Taken by a signal's handler in the middle of this: it stays.
-        let Ok(mut trip) = trip.try_borrow_mut() else { return false };
+        let mut trip = trip.try_borrow_mut().ok()?;
         if trip.is_some() {
-            return false;
+            return None;
         }
-        let Ok(journey) = cores.depart() else { return false };
-        if journey.land(journey.usual()).is_none() {
-            return false;
-        }
+        let journey = cores.depart().ok()?;
+        let landed = journey.land(journey.usual())?;
         *trip = Some(journey);
-        true
+        Some(landed.kernel_thread())
     };
-    TRIP.try_with(leave).unwrap_or(false)
+    TRIP.try_with(leave).ok().flatten()
 }
 
 thread_local! {
@@ -167,7 +165,7 @@ pub(crate) fn leave_for_region(now: u64) -> bool {
         VISIT.set(Visit { lingers: false, ..visit });
         return true;
     }
-    let has_left = leave_home();
+    let has_left = leave_home().is_some();
     if has_left {
         VISIT.set(Visit { since: now, ..visit });
     }

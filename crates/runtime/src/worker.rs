@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use std::sync::mpsc;
 
 use dimmer_host::affinity::{self, AffinityError, Pinned};
@@ -40,13 +40,13 @@ pub(crate) struct Shared {
     is_held_up: AtomicBool,
     /// Which lane's work is under way.
     at: Line<AtomicUsize>,
-    /// The kernel's number of the worker.
-    thread: AtomicUsize,
     pub(crate) own: Line<Own>,
 }
 
-/// What only the worker itself, and threads while they run on it, touch.
+/// What only the worker itself, and threads while they run on it, change.
 pub(crate) struct Own {
+    /// The kernel's number of its thread, which others read as well; 0 before it has begun.
+    thread: AtomicU32,
     /// Where it goes on when the thread that it carries leaves.
     pub(crate) context: Cell<Context>,
     /// Its thread-local storage.
@@ -63,6 +63,11 @@ pub(crate) struct Own {
 unsafe impl Sync for Own {}
 
 impl Own {
+    /// The kernel's number of the worker's thread.
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread.load(Ordering::Acquire)
+    }
+
     /// Puts a thread's storage in force. The worker's own is put back when it needs it, and not at once: a thread that
     /// comes again finds its own, and each change takes some 15 ns.
     ///
@@ -149,8 +154,8 @@ impl Worker {
             has_ended: AtomicBool::new(false),
             is_held_up: AtomicBool::new(false),
             at: Line(AtomicUsize::new(NOWHERE)),
-            thread: AtomicUsize::new(0),
             own: Line(Own {
+                thread: AtomicU32::new(0),
                 context: Cell::default(),
                 thread_pointer: Cell::new(0),
                 in_force: Cell::new(0),
@@ -233,7 +238,7 @@ impl Shared {
 
     /// The kernel's number of the worker's thread.
     pub(crate) fn thread(&self) -> Option<u32> {
-        u32::try_from(self.thread.load(Ordering::Acquire)).ok().filter(|thread| *thread != 0)
+        Some(self.own.0.thread()).filter(|thread| *thread != 0)
     }
 
     /// Whether somebody has found the worker's thread gone, or held up by what it does.
@@ -293,7 +298,7 @@ impl Shared {
             self.own.0.in_force.set(own);
         }
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        self.thread.store(usize::try_from(thread).unwrap_or(0), Ordering::Release);
+        self.own.0.thread.store(u32::try_from(thread).unwrap_or(0), Ordering::Release);
     }
 
     /// Does what is in the lanes until it must end.

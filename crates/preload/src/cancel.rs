@@ -1,0 +1,385 @@
+//! Threads that are cancelled while they are away, and threads that may be cancelled anywhere.
+//!
+//! The C library cancels a thread that waits by a signal to the kernel's thread that it knows, and the signal's handler unwinds the thread. Of
+//! a thread that is away that is its home, where the signal waits; and glibc before 2.41 does not let what was waited for return either, before the
+//! handler has run (`__pthread_disable_asynccancel`). So who cancels a thread that is away has the handler called where the thread is, on its
+//! own stack and with its own thread-local storage; on its way out of the call it comes home. What waits there finds it cancelled already.
+//!
+//! Workers let through one signal of the C library's, by which all threads change their rights. It is borrowed for this: with a value, which the C
+//! library never sends and does not heed, it names the thread to cancel. A thread that went home meanwhile is left alone, as what waits
+//! there does the same.
+//!
+//! A thread that asks to be cancelled anywhere (`PTHREAD_CANCEL_ASYNCHRONOUS`) may be unwound from any instruction, which Rust's code on its
+//! way does not stand. So it comes home, and its calls stay until it asks for the other kind again.
+
+use std::arch::{asm, naked_asm};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use dimmer_hook::{AWAY, come_home, go_again, stay, thread_offset};
+
+use crate::next::Next;
+use crate::thread;
+
+static CANCEL: Next = Next::new(c"pthread_cancel");
+static SET_TYPE: Next = Next::new(c"pthread_setcanceltype");
+
+/// Looks where this file's functions go on, as [`crate::home::find_next`] does.
+pub(crate) fn find_next() {
+    for next in [&CANCEL, &SET_TYPE] {
+        next.get();
+    }
+}
+
+/// Source: glibc, sysdeps/unix/sysv/linux/internal-signals.h, as of the next.
+const SIGCANCEL: c_int = 32;
+const SIGSETXID: c_int = 33;
+
+/// Source: glibc, sysdeps/nptl/pthread.h.
+const ASYNCHRONOUS: c_int = 1;
+
+/// What signals do, as the kernel has it. Source: Linux, arch/x86/include/uapi/asm/signal.h.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// A set of signals has 64 bits.
+const MASK_BYTES: i64 = 8;
+
+/// What comes with a signal that has a value, as the kernel has it. Source: Linux, include/uapi/asm-generic/siginfo.h.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Information {
+    signal: c_int,
+    errno: c_int,
+    code: c_int,
+    unused: c_int,
+    process: c_int,
+    user: u32,
+    value: u64,
+    rest: [u64; 12],
+}
+
+const _: () = assert!(size_of::<Information>() == size_of::<libc::siginfo_t>());
+
+/// The handlers of the C library for both signals.
+static CANCELS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static SETS_IDS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// pthread_cancel(3). Who cancels itself may be unwound from there; who cancels another thread is not cancelled in between, so that all of it is
+/// done.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_cancel() {
+    naked_asm!(
+        ".cfi_startproc",
+        "cmp rdi, fs:[0]",
+        "jne 2f",
+        "mov rax, [rip + {next}]",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        // What is blocked now, and all there is.
+        "push 0",
+        ".cfi_adjust_cfa_offset 8",
+        "push -1",
+        ".cfi_adjust_cfa_offset 8",
+        "mov edi, {set_mask}",
+        "mov rsi, rsp",
+        "lea rdx, [rsp + 8]",
+        "mov r10d, {mask_bytes}",
+        "mov eax, {sigprocmask}",
+        "syscall",
+        "mov rdi, [rsp + 16]",
+        "call {cancel}",
+        "mov [rsp + 16], rax",
+        "mov edi, {set_mask}",
+        "lea rsi, [rsp + 8]",
+        "xor edx, edx",
+        "mov r10d, {mask_bytes}",
+        "mov eax, {sigprocmask}",
+        "syscall",
+        "mov rax, [rsp + 16]",
+        "add rsp, 24",
+        ".cfi_adjust_cfa_offset -24",
+        "ret",
+        ".cfi_endproc",
+        set_mask = const libc::SIG_SETMASK,
+        mask_bytes = const MASK_BYTES,
+        sigprocmask = const libc::SYS_rt_sigprocmask,
+        cancel = sym cancel,
+        next = sym CANCEL,
+    )
+}
+
+/// Cancels another thread; called with all signals blocked.
+unsafe extern "C" fn cancel(thread: u64) -> c_int {
+    let next = CANCEL.get();
+    if next.is_null() {
+        return libc::ENOSYS;
+    }
+    // SAFETY: the C library's function of that name.
+    let function: unsafe extern "C" fn(u64) -> c_int = unsafe { std::mem::transmute(next) };
+    // SAFETY: as the caller says.
+    let result = unsafe { function(thread) };
+    // SAFETY: likewise, it is a thread's, which the C library knows by its FS base.
+    unsafe { tell(thread) };
+    result
+}
+
+/// Has the C library's handler called where the thread with this FS base is, if it is away.
+///
+/// # Safety
+/// It is the FS base of a thread that has not been joined.
+unsafe fn tell(thread: u64) {
+    // SAFETY: each thread's memory of the hooks lies there, and this word is written at once.
+    let carrier = unsafe { AtomicU32::from_ptr(carrier_of(thread)) }.load(Ordering::Relaxed);
+    if carrier == 0 || !receives() {
+        return;
+    }
+    let process = own_process();
+    let information = Information {
+        signal: SIGSETXID,
+        errno: 0,
+        code: libc::SI_QUEUE,
+        unused: 0,
+        process,
+        user: 0,
+        value: thread,
+        rest: [0; 12],
+    };
+    ask(
+        libc::SYS_rt_tgsigqueueinfo,
+        [process.into(), carrier.into(), SIGSETXID.into(), at(&information)],
+    );
+}
+
+/// Where it lies on which of the kernel's threads a thread is.
+fn carrier_of(thread: u64) -> *mut u32 {
+    let place =
+        usize::try_from(thread.wrapping_add_signed(thread_offset() + AWAY)).unwrap_or_default();
+    std::ptr::with_exposed_provenance_mut(place)
+}
+
+/// Has [`receive`] called for the signal that workers let through, whether that could be done.
+fn receives() -> bool {
+    let (mut cancels, mut sets_ids) = (Action::default(), Action::default());
+    ask(libc::SYS_rt_sigaction, [SIGCANCEL.into(), 0, at_mut(&mut cancels), MASK_BYTES]);
+    ask(libc::SYS_rt_sigaction, [SIGSETXID.into(), 0, at_mut(&mut sets_ids), MASK_BYTES]);
+    let own = receive as *const () as usize;
+    // 0 and 1 are none.
+    if cancels.handler <= libc::SIG_IGN || sets_ids.handler <= libc::SIG_IGN {
+        return false;
+    }
+    if sets_ids.handler == own {
+        return true;
+    }
+    CANCELS.store(std::ptr::with_exposed_provenance_mut(cancels.handler), Ordering::Relaxed);
+    SETS_IDS.store(std::ptr::with_exposed_provenance_mut(sets_ids.handler), Ordering::Relaxed);
+    let action = Action { handler: own, ..sets_ids };
+    ask(libc::SYS_rt_sigaction, [SIGSETXID.into(), at(&action), 0, MASK_BYTES]) == 0
+}
+
+/// The signal's handler. What has no value is the C library's. It leaves no frame below the handlers of the C library, one of which unwinds.
+#[unsafe(naked)]
+unsafe extern "C" fn receive() {
+    naked_asm!(
+        ".cfi_startproc",
+        "cmp dword ptr [rsi + 8], {with_value}",
+        "je 2f",
+        "jmp [rip + {sets_ids}]",
+        "2:",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "mov rdi, rsi",
+        "call {is_here}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "test al, al",
+        "jz 3f",
+        "mov edi, {cancel}",
+        "jmp [rip + {cancels}]",
+        "3:",
+        "ret",
+        ".cfi_endproc",
+        with_value = const libc::SI_QUEUE,
+        sets_ids = sym SETS_IDS,
+        is_here = sym is_here,
+        cancel = const SIGCANCEL,
+        cancels = sym CANCELS,
+    )
+}
+
+/// Whether the thread that is to be cancelled was interrupted here, in code of the program's; then the signal looks as the C library sends it.
+///
+/// Uses no thread-local storage, as a worker may have that of a thread that it carried before, which may have ended since.
+extern "C" fn is_here(information: &mut Information) -> bool {
+    let thread: u64;
+    // SAFETY: reads a register. Threads that were away are what this is sent to, so that is allowed.
+    unsafe { asm!("rdfsbase {}", out(reg) thread, options(nomem, nostack, preserves_flags)) };
+    let process = own_process();
+    if information.value != thread || information.process != process {
+        return false;
+    }
+    // The memory may be gone: the kernel reads it.
+    let mut carrier = 0_u32;
+    let to = [at_mut(&mut carrier), 4];
+    let from = [number(carrier_of(thread).expose_provenance()), 4];
+    let read = ask_six(libc::SYS_process_vm_readv, [process.into(), at(&to), 1, at(&from), 1, 0]);
+    if read != 4 || i64::from(carrier) != ask(libc::SYS_gettid, [0; 4]) {
+        return false;
+    }
+    information.signal = SIGCANCEL;
+    information.code = libc::SI_TKILL;
+    true
+}
+
+/// pthread_setcanceltype(3). Where it asks to be cancelled anywhere the thread may be unwound at once, and from then on.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_setcanceltype() {
+    naked_asm!(
+        ".cfi_startproc",
+        "4:",
+        "cmp qword ptr [rip + {next}], 0",
+        "je 5f",
+        "mov rax, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
+        "xor ecx, ecx",
+        "cmp edi, {asynchronous}",
+        "sete cl",
+        // As before, or neither of the two.
+        "cmp ecx, fs:[rax + {is_asynchronous}]",
+        "je 3f",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "test ecx, ecx",
+        "jz 2f",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {before}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "3:",
+        "jmp [rip + {next}]",
+        "2:",
+        ".cfi_adjust_cfa_offset 8",
+        "call [rip + {next}]",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "test eax, eax",
+        "jz {after}",
+        "ret",
+        // A library with threads was loaded since the begin.
+        "5:",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "lea rdi, [rip + {next}]",
+        "call {find}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "test rax, rax",
+        "jnz 4b",
+        "mov eax, {lacks}",
+        "ret",
+        ".cfi_endproc",
+        asynchronous = const ASYNCHRONOUS,
+        is_asynchronous = const thread::ASYNCHRONOUS,
+        before = sym before_asynchronous,
+        after = sym after_asynchronous,
+        find = sym find,
+        lacks = const libc::ENOSYS,
+        next = sym SET_TYPE,
+    )
+}
+
+extern "C" fn find(next: &Next) -> *mut c_void {
+    next.get()
+}
+
+/// The thread is about to let itself be cancelled anywhere.
+extern "C" fn before_asynchronous() {
+    come_home();
+    thread::set(thread::ASYNCHRONOUS, 1);
+    stay();
+}
+
+/// It no longer does; 0, as the function returns then.
+extern "C" fn after_asynchronous() -> c_int {
+    thread::set(thread::ASYNCHRONOUS, 0);
+    go_again();
+    0
+}
+
+/// An address as system calls take it.
+fn at<T>(value: &T) -> i64 {
+    number(std::ptr::from_ref(value).expose_provenance())
+}
+
+/// Likewise, of what is written.
+fn at_mut<T>(value: &mut T) -> i64 {
+    number(std::ptr::from_mut(value).expose_provenance())
+}
+
+fn number(address: usize) -> i64 {
+    address.cast_signed() as i64
+}
+
+fn own_process() -> c_int {
+    c_int::try_from(ask(libc::SYS_getpid, [0; 4])).unwrap_or_default()
+}
+
+fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
+    ask_six(number, [first, second, third, fourth, 0, 0])
+}
+
+/// A system call, which touches no thread-local storage.
+fn ask_six(number: i64, [first, second, third, fourth, fifth, sixth]: [i64; 6]) -> i64 {
+    let answer: i64;
+    // SAFETY: what is written is what the callers in this file have lent for it.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => answer,
+            in("rdi") first,
+            in("rsi") second,
+            in("rdx") third,
+            in("r10") fourth,
+            in("r8") fifth,
+            in("r9") sixth,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    answer
+}

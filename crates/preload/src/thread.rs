@@ -1,0 +1,63 @@
+//! What this library keeps of each thread where assembly reads and writes it, without a call: a thread that may be cancelled anywhere must not be
+//! unwound out of Rust's code.
+
+use std::arch::{asm, global_asm};
+
+/// Where it is counted how many mutexes the thread holds whose owner the kernel knows, without robust ones (32 bits).
+pub(crate) const HELD: i64 = 0;
+/// Whether the thread may be cancelled anywhere (32 bits).
+pub(crate) const ASYNCHRONOUS: i64 = 4;
+
+global_asm!(
+    ".section .tbss.dimmer_preload_thread,\"awT\",@nobits",
+    ".p2align 3",
+    ".hidden dimmer_preload_thread",
+    ".globl dimmer_preload_thread",
+    ".type dimmer_preload_thread,@object",
+    ".size dimmer_preload_thread, 8",
+    "dimmer_preload_thread:",
+    ".zero 8",
+    ".text",
+);
+
+/// How far from the FS base it is (bytes).
+fn offset() -> i64 {
+    let offset: i64;
+    // SAFETY: the loader has filled in this entry of the table, and reading it changes nothing.
+    unsafe {
+        asm!(
+            "mov {}, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
+            out(reg) offset,
+            options(nostack, pure, readonly, preserves_flags)
+        );
+    }
+    offset
+}
+
+/// One of the words above.
+pub(crate) fn get(word: i64) -> u32 {
+    let value: u32;
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "mov {:e}, fs:[{}]",
+            out(reg) value,
+            in(reg) offset() + word,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    value
+}
+
+/// Changes one of the words above.
+pub(crate) fn set(word: i64, value: u32) {
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            "mov fs:[{}], {:e}",
+            in(reg) offset() + word,
+            in(reg) value,
+            options(nostack, preserves_flags)
+        );
+    }
+}
