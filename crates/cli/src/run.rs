@@ -14,11 +14,11 @@ use std::process::{Command, ExitCode};
 
 use account::Account;
 pub(crate) use borrow::cores;
+use forms::Spent;
 
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
-use dimmer_host::usage;
 
 use crate::args::{Mechanism, Run};
 use crate::output::Output;
@@ -65,13 +65,13 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
         .zip(journal)
         .map(|(cpus, journal)| dedicate::Dedication::begin(journal, cpus, &mut command))
         .transpose()?;
-    let before = usage::time_of_ended_children();
+    let before = Spent::read();
     let mut child = program.spawn(&mut command)?;
     let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);
     let status = launch::follow(&mut child, None, &interrupt, look)?;
     let given_back = dedication.map_or(Ok(()), dedicate::Dedication::end);
-    let on_cpu = usage::time_of_ended_children().saturating_sub(before);
-    let account = borrowing.map(|borrowing| borrowing.finish(status, on_cpu)).transpose()?;
+    let spent = Spent::read().since(before);
+    let account = borrowing.map(|borrowing| borrowing.finish(status, spent)).transpose()?;
     if let Some(account) = &account {
         eprint!("{}", account.text());
     }

@@ -7,6 +7,8 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+use crate::root::Root;
+
 /// Counts since the thread began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadUsage {
@@ -74,6 +76,19 @@ pub fn time_of_ended_children() -> Duration {
 #[must_use]
 pub fn own_time() -> Duration {
     time_of(libc::RUSAGE_SELF)
+}
+
+/// How many bytes this process has written to files, sockets and terminals by write(2) and the like, and all its children that have ended and
+/// been waited for, and theirs; what is sent by send(2) and the like is not counted. `None` where the kernel does not tell
+/// (`CONFIG_TASK_IO_ACCOUNTING`).
+///
+/// # Cost
+/// Three system calls.
+#[must_use]
+pub fn written(root: &Root) -> Option<u64> {
+    let text = root.text("/proc/self/io").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("wchar:"))?;
+    line.trim().parse().ok()
 }
 
 fn time_of(whom: libc::c_int) -> Duration {

@@ -2,8 +2,8 @@
 //!
 //! Code cannot be narrowed while it runs: libraries ask once which instructions there are. So each run tells the next. A run with its own
 //! code shows, by a processor's model, what narrower code would bring, from and to ([`ways`](crate::ways)). Where the middle of that is
-//! worthwhile, the next run has it, and is measured: by the time on CPUs for each call of a function that is called in both forms. From then
-//! on what was measured decides, not the model; where nothing is called in both, the lower end of what the model says. As programs change
+//! worthwhile, the next run has it, and is measured: by the time on CPUs for each call of a function that is called in both forms, or else for
+//! each byte that was written. From then on what was measured decides, not the model; where neither tells, the lower end of what the model says. As programs change
 //! their habits, a run now and then has its own code again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +19,9 @@ const NARROW_IN_A_ROW: usize = 15;
 
 /// So many runs are remembered, which holds one of the program's own code at least.
 const REMEMBERED: usize = 2 * (NARROW_IN_A_ROW + 1);
+
+/// Less than this (bytes) is messages, not work.
+const LEAST_WRITTEN: u64 = 1 << 20;
 
 /// A model that says that narrower code pays is refuted by so many runs, or by fewer that lose as much as it says is won.
 const REFUTED_BY: usize = 3;
@@ -44,6 +47,8 @@ pub struct Shown {
     pub on_cpu_ns: f64,
     /// How often functions were called, by names that are the same in all runs.
     pub calls: BTreeMap<String, u64>,
+    /// How much it has written (bytes).
+    pub written: u64,
     /// The part of its time on CPUs that narrower code would have given back by a model, from and to; `None` of runs that had it, and
     /// where nothing is known.
     pub forecast: Option<(f64, f64)>,
@@ -55,10 +60,13 @@ impl Shown {
         self.on_cpu_ns >= LEAST_ON_CPU_NS
     }
 
-    /// Time on CPUs for each call of a function (ns).
-    fn each_ns(&self, function: &str) -> Option<f64> {
-        let calls = self.calls.get(function).filter(|calls| **calls > 0)?;
-        Some(self.on_cpu_ns / *calls as f64)
+    /// How much it has got done.
+    fn done(&self, unit: Unit<'_>) -> u64 {
+        match unit {
+            Unit::Calls(function) => self.calls.get(function).copied().unwrap_or(0),
+            Unit::Bytes if self.written >= LEAST_WRITTEN => self.written,
+            Unit::Bytes => 0,
+        }
     }
 }
 
@@ -70,7 +78,7 @@ pub enum Reason {
     /// A run with narrower code ended by a fault: the program has its own from then on.
     Crashed,
     /// By the model narrower code would bring from and to this part of the time on CPUs; it was not tried yet, or not often enough, or
-    /// nothing was called in both forms.
+    /// nothing was done in both forms that could be compared.
     Forecast(f64, f64),
     /// Runs with narrower code took this part less time on CPUs for the same work; more, if it is negative.
     Measured(f64),
@@ -124,28 +132,38 @@ fn is_harm(run: &Shown) -> bool {
     run.form == Form::Narrow && run.is_crashed
 }
 
-/// By which part runs with narrower code took less time for each call of a function, the medians of both forms compared, and how many
-/// such runs there are; of the function that was called most in whichever form called it less. `None` if none was called in both.
+/// What work is told in.
+#[derive(Clone, Copy)]
+enum Unit<'run> {
+    /// Calls of a function.
+    Calls(&'run str),
+    /// Bytes that were written.
+    Bytes,
+}
+
+/// By which part runs with narrower code took less time for the same work, the medians of both forms compared, and how many such runs
+/// there are. Work is calls of the function that was called most in whichever form called it less, or else what was written. `None` if there
+/// was neither in both.
 fn measured(runs: &[&Shown]) -> Option<(f64, usize)> {
-    let each = |form: Form, function: &str| -> Vec<f64> {
-        let of_form = runs.iter().filter(|run| run.form == form);
-        let mut each: Vec<f64> = of_form.filter_map(|run| run.each_ns(function)).collect();
-        each.sort_unstable_by(f64::total_cmp);
-        each
-    };
-    let calls = |form: Form, function: &str| -> u64 {
-        let of_form = runs.iter().filter(|run| run.form == form);
-        let calls = of_form.filter_map(|run| run.calls.get(function));
-        calls.fold(0, |sum, calls| sum.saturating_add(*calls))
+    let of = |form: Form| runs.iter().filter(move |run| run.form == form);
+    let in_both = |unit: Unit<'_>| {
+        let done = |form| of(form).fold(0_u64, |sum, run| sum.saturating_add(run.done(unit)));
+        done(Form::Plain).min(done(Form::Narrow))
     };
     let names: BTreeSet<&str> =
         runs.iter().flat_map(|run| run.calls.keys().map(String::as_str)).collect();
-    let in_both = |function: &str| calls(Form::Plain, function).min(calls(Form::Narrow, function));
-    let counted = names.into_iter().map(|function| (in_both(function), function));
-    let (_, function) = counted.filter(|(calls, _)| *calls > 0).max()?;
+    let most = names.into_iter().max_by_key(|function| in_both(Unit::Calls(function)));
+    let mut units = most.map(Unit::Calls).into_iter().chain([Unit::Bytes]);
+    let unit = units.find(|unit| in_both(*unit) > 0)?;
+    let each = |form: Form| -> Vec<f64> {
+        let done = of(form).filter(|run| run.done(unit) > 0);
+        let mut each: Vec<f64> = done.map(|run| run.on_cpu_ns / run.done(unit) as f64).collect();
+        each.sort_unstable_by(f64::total_cmp);
+        each
+    };
     // The lower one of two: what disturbs a run makes it take longer.
     let median = |each: &[f64]| each.get(each.len().saturating_sub(1) / 2).copied();
-    let (plain, narrow) = (each(Form::Plain, function), each(Form::Narrow, function));
+    let (plain, narrow) = (each(Form::Plain), each(Form::Narrow));
     let gain = 1.0 - median(&narrow)? / median(&plain)?;
     gain.is_finite().then_some((gain, narrow.len()))
 }
@@ -212,8 +230,14 @@ mod tests {
         // What may lose by the model is tried, but not kept where nobody sees what it brings.
         let may_lose = run(Form::Plain, 1000, Some((-0.02, 0.1)));
         assert_eq!(next(std::slice::from_ref(&may_lose)).0, Form::Narrow);
-        assert_eq!(next(&[may_lose.clone(), other]).0, Form::Plain);
-        assert_eq!(next(&[may_lose, narrow(1010)]).0, Form::Narrow);
+        assert_eq!(next(&[may_lose.clone(), other.clone()]).0, Form::Plain);
+        assert_eq!(next(&[may_lose.clone(), narrow(1010)]).0, Form::Narrow);
+        // What both have written tells as well.
+        let written = |run: &Shown, written| Shown { written, ..run.clone() };
+        let runs = |narrower| [written(&may_lose, 100 << 20), written(&other, narrower)];
+        assert!(matches!(next(&runs(105 << 20)), (Form::Narrow, Reason::Measured(_))));
+        assert!(matches!(next(&runs(90 << 20)), (Form::Plain, Reason::Measured(_))));
+        assert!(matches!(next(&runs(1000)), (Form::Plain, Reason::Forecast(..))));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use dimmer_processor::units::CpuId;
 use super::How;
 use super::account::{Account, Function, Kept};
 use super::chosen::{self, Chosen};
-use super::forms::{self, Forms};
+use super::forms::{self, Forms, Spent};
 use super::leaves::NoLeaf;
 use super::served::Served;
 use crate::args::{Mechanism, Run};
@@ -230,8 +230,8 @@ impl Borrowing {
         }
     }
 
-    /// What became of it, of a program that ended so after so much time on CPUs.
-    pub(super) fn finish(self, status: ExitStatus, on_cpu: Duration) -> anyhow::Result<Account> {
+    /// What became of it, of a program that ended so.
+    pub(super) fn finish(self, status: ExitStatus, spent: Spent) -> anyhow::Result<Account> {
         let is_narrow = self.is_narrow();
         let observed = self.observer.finish().context("cannot read the ledgers")?;
         let calls = observed.functions();
@@ -261,19 +261,20 @@ impl Borrowing {
                 },
             }
         };
-        let narrowable = all().filter(|(moved, _)| moved.has_zmm && !is_narrow);
-        let costs = narrowable.filter_map(|(moved, seen)| Some((moved.cost?, seen)));
-        let forecast = forms::forecast(costs, on_cpu);
+        let costs = all().filter(|_| !is_narrow);
+        let costs = costs.filter_map(|(moved, seen)| Some((moved.cost?, moved.has_zmm, seen)));
+        let forecast = forms::forecast(costs, spent.on_cpu);
         let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
         let shown = || Shown {
             calls: all().map(|(moved, seen)| (name(&moved.planned), seen.calls)).collect(),
+            written: spent.written,
             forecast,
             ..Shown::default()
         };
         let mut account = Account::new(self.how.name(), all().map(function).collect());
         account.is_narrow = is_narrow;
         account.narrow_gain_ratio = forecast;
-        account.next = self.forms.and_then(|forms| forms.keep(status, on_cpu, shown()));
+        account.next = self.forms.and_then(|forms| forms.keep(status, spent.on_cpu, shown()));
         // Whatever the program has written there.
         let sum = |sum: u64, number: u64| sum.saturating_add(number);
         account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);

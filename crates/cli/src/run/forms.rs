@@ -6,6 +6,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use dimmer_host::root::Root;
+use dimmer_host::usage;
 use dimmer_observe::Tally;
 use dimmer_policy::cost::{CallCost, Lost};
 use dimmer_policy::narrowing::{self, Form, Reason, Shown};
@@ -32,6 +34,29 @@ pub(super) struct Forms {
     pub(super) reason: Reason,
 }
 
+/// What children that have ended took and got done, since this process began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spent {
+    /// Time on CPUs.
+    pub(super) on_cpu: Duration,
+    /// Bytes written, this process's own few included; 0 where the kernel does not tell.
+    pub(super) written: u64,
+}
+
+impl Spent {
+    /// Up to now.
+    pub(super) fn read() -> Self {
+        let written = usage::written(&Root::live()).unwrap_or(0);
+        Self { on_cpu: usage::time_of_ended_children(), written }
+    }
+
+    /// Since `earlier`.
+    pub(super) fn since(self, earlier: Self) -> Self {
+        let on_cpu = self.on_cpu.saturating_sub(earlier.on_cpu);
+        Self { on_cpu, written: self.written.saturating_sub(earlier.written) }
+    }
+}
+
 /// A run, as it is kept.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptRun {
@@ -39,6 +64,7 @@ struct KeptRun {
     is_crashed: bool,
     on_cpu_ns: f64,
     calls: BTreeMap<String, u64>,
+    written: u64,
     forecast: Option<(f64, f64)>,
 }
 
@@ -102,16 +128,16 @@ fn words(form: Form, reason: Reason) -> Option<String> {
     Some(words)
 }
 
-/// What narrower code would give back, from and to, in parts of the time on CPUs: of functions that have 512-bit registers, by what their calls
-/// cost and what was seen of them. `None` where no cost is known.
+/// What narrower code would give back, from and to, in parts of the time on CPUs, by what the functions' calls cost and what was seen of
+/// them, as `dimmer observe` tells it. `None` where no cost is known, and if none that was called has 512-bit registers (`has_zmm`).
 pub(super) fn forecast<'a>(
-    functions: impl Iterator<Item = (CallCost, &'a Tally)>,
+    functions: impl Iterator<Item = (CallCost, bool, &'a Tally)>,
     on_cpu: Duration,
 ) -> Option<(f64, f64)> {
     let on_cpu_ns = on_cpu.as_secs_f64() * 1e9;
-    let (mut within, mut gaps, mut lost, mut is_known) = (0.0, 0.0, Lost::default(), false);
-    for (cost, tally) in functions {
-        is_known = true;
+    let (mut within, mut gaps, mut lost, mut is_wide) = (0.0, 0.0, Lost::default(), false);
+    for (cost, has_zmm, tally) in functions {
+        is_wide |= has_zmm && tally.calls > 0;
         within += tally.lasted.sum();
         gaps += tally.gap_after.sum();
         let of_it = cost.in_gaps(tally.gap_after.iter());
@@ -127,20 +153,20 @@ pub(super) fn forecast<'a>(
         ..Load::default()
     };
     let narrow = ways::prospects(&load).into_iter().find(|prospect| prospect.way == Way::Narrow);
-    narrow.and_then(|narrow| narrow.gain).filter(|_| is_known)
+    narrow.and_then(|narrow| narrow.gain).filter(|_| is_wide)
 }
 
 impl From<Shown> for KeptRun {
     fn from(run: Shown) -> Self {
-        let Shown { form, is_crashed, on_cpu_ns, calls, forecast } = run;
-        Self { is_narrow: form == Form::Narrow, is_crashed, on_cpu_ns, calls, forecast }
+        let Shown { form, is_crashed, on_cpu_ns, calls, written, forecast } = run;
+        Self { is_narrow: form == Form::Narrow, is_crashed, on_cpu_ns, calls, written, forecast }
     }
 }
 
 impl From<KeptRun> for Shown {
     fn from(kept: KeptRun) -> Self {
-        let KeptRun { is_narrow, is_crashed, on_cpu_ns, calls, forecast } = kept;
+        let KeptRun { is_narrow, is_crashed, on_cpu_ns, calls, written, forecast } = kept;
         let form = if is_narrow { Form::Narrow } else { Form::Plain };
-        Self { form, is_crashed, on_cpu_ns, calls, forecast }
+        Self { form, is_crashed, on_cpu_ns, calls, written, forecast }
     }
 }

@@ -1,5 +1,6 @@
 //! The machine the tests run on, whatever it is and whoever runs them.
 
+use std::process::Command;
 use std::time::Instant;
 
 use dimmer_host::capability::{State, Survey};
@@ -7,7 +8,7 @@ use dimmer_host::cpuid::{Cpuid, Feature};
 use dimmer_host::machine::Machine;
 use dimmer_host::perf::{Countable, Counters};
 use dimmer_host::root::Root;
-use dimmer_host::usage::ThreadUsage;
+use dimmer_host::usage::{self, ThreadUsage};
 use dimmer_host::{memory, realtime, steal, tile};
 use dimmer_processor::class::InstructionClass;
 
@@ -155,4 +156,18 @@ fn locks_pages_or_says_why_not() {
 fn permits_tiles_just_where_the_kernel_has_them() {
     // The kernel hands them out where the processor has them and Linux is new enough.
     assert_eq!(tile::permit().is_ok(), tile::kernel_supports());
+}
+
+#[test]
+fn what_ended_children_have_written_is_counted() {
+    let live = Root::live();
+    let Some(before) = usage::written(&live) else {
+        skipped(&"this kernel does not count what is written (/proc/self/io)");
+        return;
+    };
+    let mut child = Command::new("sh");
+    let status = child.args(["-c", "head -c 300000 /dev/zero > /dev/null"]).status().unwrap();
+    assert!(status.success());
+    assert!(usage::written(&live).unwrap() >= before + 300_000);
+    assert_eq!(usage::written(&Root::new("/nowhere")), None);
 }
