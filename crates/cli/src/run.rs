@@ -60,7 +60,7 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
         narrow::prepare(arguments, &program, &mut command)?;
     }
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let cpus = borrowing.as_ref().map(borrow::Borrowing::cpus);
+    let cpus = borrowing.as_ref().and_then(borrow::Borrowing::cpus);
     let dedication = cpus
         .zip(journal)
         .map(|(cpus, journal)| dedicate::Dedication::begin(journal, cpus, &mut command))

@@ -5,6 +5,9 @@
 //! worthwhile, the next run has it, and is measured: by the time on CPUs for each call of a function that is called in both forms, or else for
 //! each byte that was written. From then on what was measured decides, not the model; where neither tells, the lower end of what the model says. As programs change
 //! their habits, a run now and then has its own code again.
+//!
+//! Only runs with the same work are compared, as are those with the same arguments: what an interpreter takes for each call of a function
+//! is a matter of its script.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,13 +39,27 @@ pub enum Form {
     Narrow,
 }
 
+/// How a run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// Well, or because somebody ended it.
+    #[default]
+    Usual,
+    /// By itself, telling that it has failed.
+    Failed,
+    /// By a fault.
+    Crashed,
+}
+
 /// What a run has shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shown {
     /// Which code ran.
     pub form: Form,
-    /// Whether it ended by a fault.
-    pub is_crashed: bool,
+    /// What it was to do: a number for each work, such as a digest of arguments.
+    pub work: u64,
+    /// How it ended.
+    pub end: End,
     /// Its time on CPUs (ns).
     pub on_cpu_ns: f64,
     /// How often functions were called, by names that are the same in all runs.
@@ -75,8 +92,8 @@ impl Shown {
 pub enum Reason {
     /// No run has told what narrower code would bring.
     Unknown,
-    /// A run with narrower code ended by a fault: the program has its own from then on.
-    Crashed,
+    /// A run with narrower code ended by a fault, or failed where its own code did not: the program has its own from then on.
+    Harmed,
     /// By the model narrower code would bring from and to this part of the time on CPUs; it was not tried yet, or not often enough, or
     /// nothing was done in both forms that could be compared.
     Forecast(f64, f64),
@@ -86,17 +103,18 @@ pub enum Reason {
     Anew,
 }
 
-/// Which code the next run of a program has, after these, the latest of which is the last.
+/// Which code the next run of a program has that is to do this work, after these, the latest of which is the last.
 ///
 /// # Cost
 /// In proportion to runs and their functions.
 #[must_use]
-pub fn next(runs: &[Shown]) -> (Form, Reason) {
+pub fn next(runs: &[Shown], work: u64) -> (Form, Reason) {
     let is_narrow = |run: &&Shown| run.form == Form::Narrow;
-    if runs.iter().any(is_harm) {
-        return (Form::Plain, Reason::Crashed);
+    if runs.iter().any(|run| is_harm(run, runs)) {
+        return (Form::Plain, Reason::Harmed);
     }
-    let told: Vec<&Shown> = runs.iter().filter(|run| run.counts()).collect();
+    let alike = || runs.iter().filter(|run| run.work == work);
+    let told: Vec<&Shown> = alike().filter(|run| run.counts()).collect();
     let plain = told.iter().rev().find(|run| run.form == Form::Plain);
     let is_number = |(least, most): &(f64, f64)| least.is_finite() && most.is_finite();
     let Some((least, most)) = plain.and_then(|run| run.forecast).filter(is_number) else {
@@ -115,21 +133,35 @@ pub fn next(runs: &[Shown]) -> (Form, Reason) {
         None if is_tried && least < WORTHWHILE => return (Form::Plain, forecast),
         _ => forecast,
     };
-    let in_a_row = runs.iter().rev().take_while(is_narrow).count();
+    let in_a_row = alike().rev().take_while(is_narrow).count();
     if in_a_row < NARROW_IN_A_ROW { (Form::Narrow, reason) } else { (Form::Plain, Reason::Anew) }
 }
 
-/// One more run, which has just ended. The oldest are forgotten, but not that narrower code did harm.
+/// One more run, which has just ended. The oldest are forgotten, whatever their work, but not that narrower code did harm.
 pub fn remember(runs: &mut Vec<Shown>, run: Shown) {
     runs.push(run);
     while runs.len() > REMEMBERED {
-        let oldest = runs.iter().position(|run| !is_harm(run)).unwrap_or(0);
+        let is_last_harm = |place: usize| {
+            is_harm(&runs[place], runs)
+                && !runs[place + 1..].iter().any(|later| is_harm(later, runs))
+        };
+        let oldest = (0..runs.len()).find(|place| !is_last_harm(*place)).unwrap_or(0);
         runs.remove(oldest);
     }
 }
 
-fn is_harm(run: &Shown) -> bool {
-    run.form == Form::Narrow && run.is_crashed
+/// Whether it had narrower code and came to grief by that.
+fn is_harm(run: &Shown, runs: &[Shown]) -> bool {
+    let fails_anyway = || {
+        let mut plain = runs.iter().filter(|run| run.form == Form::Plain);
+        plain.any(|plain| plain.work == run.work && plain.end == End::Failed)
+    };
+    run.form == Form::Narrow
+        && match run.end {
+            End::Usual => false,
+            End::Failed => !fails_anyway(),
+            End::Crashed => true,
+        }
 }
 
 /// What work is told in.
@@ -191,53 +223,53 @@ mod tests {
 
     #[test]
     fn nothing_is_narrowed_before_a_run_has_told_that_it_pays() {
-        assert_eq!(next(&[]), (Form::Plain, Reason::Unknown));
-        assert_eq!(next(&[run(Form::Plain, 1000, None)]), (Form::Plain, Reason::Unknown));
+        assert_eq!(next(&[], 0), (Form::Plain, Reason::Unknown));
+        assert_eq!(next(&[run(Form::Plain, 1000, None)], 0), (Form::Plain, Reason::Unknown));
         let hardly = run(Form::Plain, 1000, Some((-0.02, 0.03)));
-        assert_eq!(next(&[hardly]), (Form::Plain, Reason::Forecast(-0.02, 0.03)));
-        assert_eq!(next(&[plain(1000)]), (Form::Narrow, EXPECTED));
+        assert_eq!(next(&[hardly], 0), (Form::Plain, Reason::Forecast(-0.02, 0.03)));
+        assert_eq!(next(&[plain(1000)], 0), (Form::Narrow, EXPECTED));
         // What has hardly run tells nothing.
         let short = Shown { on_cpu_ns: 9e8, ..plain(1000) };
-        assert_eq!(next(&[short]), (Form::Plain, Reason::Unknown));
+        assert_eq!(next(&[short], 0), (Form::Plain, Reason::Unknown));
     }
 
     #[test]
     fn what_was_measured_decides_not_the_model() {
-        let (form, reason) = next(&[plain(1000), narrow(1100)]);
+        let (form, reason) = next(&[plain(1000), narrow(1100)], 0);
         assert_eq!(form, Form::Narrow);
         assert!(matches!(reason, Reason::Measured(gain) if (gain - 1.0 / 11.0).abs() < 1e-12));
         // It loses more than the model says is won.
-        let (form, reason) = next(&[plain(1000), narrow(900)]);
+        let (form, reason) = next(&[plain(1000), narrow(900)], 0);
         assert_eq!(form, Form::Plain);
         assert!(matches!(reason, Reason::Measured(gain) if (gain + 1.0 / 9.0).abs() < 1e-12));
         // It loses little, which may have been chance, until it is seen again.
         let runs = [plain(1000), narrow(980), narrow(990), narrow(985)];
-        assert_eq!(next(&runs[..3]), (Form::Narrow, EXPECTED));
-        assert_eq!(next(&runs).0, Form::Plain);
+        assert_eq!(next(&runs[..3], 0), (Form::Narrow, EXPECTED));
+        assert_eq!(next(&runs, 0).0, Form::Plain);
         // A disturbed run among others does not count.
         let runs = [plain(1000), narrow(1100), narrow(500), narrow(1090)];
-        assert_eq!(next(&runs).0, Form::Narrow);
+        assert_eq!(next(&runs, 0).0, Form::Narrow);
         // Habits have changed: nothing is lost any more.
         let runs = [plain(1000), narrow(1100), run(Form::Plain, 1000, Some((0.0, 0.0)))];
-        assert_eq!(next(&runs), (Form::Plain, Reason::Forecast(0.0, 0.0)));
+        assert_eq!(next(&runs, 0), (Form::Plain, Reason::Forecast(0.0, 0.0)));
     }
 
     #[test]
     fn where_nothing_is_called_in_both_forms_the_model_decides() {
         let mut other = narrow(1000);
         other.calls = BTreeMap::from([("narrower kernel".to_owned(), 1000)]);
-        assert_eq!(next(&[plain(1000), other.clone()]), (Form::Narrow, EXPECTED));
+        assert_eq!(next(&[plain(1000), other.clone()], 0), (Form::Narrow, EXPECTED));
         // What may lose by the model is tried, but not kept where nobody sees what it brings.
         let may_lose = run(Form::Plain, 1000, Some((-0.02, 0.1)));
-        assert_eq!(next(std::slice::from_ref(&may_lose)).0, Form::Narrow);
-        assert_eq!(next(&[may_lose.clone(), other.clone()]).0, Form::Plain);
-        assert_eq!(next(&[may_lose.clone(), narrow(1010)]).0, Form::Narrow);
+        assert_eq!(next(std::slice::from_ref(&may_lose), 0).0, Form::Narrow);
+        assert_eq!(next(&[may_lose.clone(), other.clone()], 0).0, Form::Plain);
+        assert_eq!(next(&[may_lose.clone(), narrow(1010)], 0).0, Form::Narrow);
         // What both have written tells as well.
         let written = |run: &Shown, written| Shown { written, ..run.clone() };
         let runs = |narrower| [written(&may_lose, 100 << 20), written(&other, narrower)];
-        assert!(matches!(next(&runs(105 << 20)), (Form::Narrow, Reason::Measured(_))));
-        assert!(matches!(next(&runs(90 << 20)), (Form::Plain, Reason::Measured(_))));
-        assert!(matches!(next(&runs(1000)), (Form::Plain, Reason::Forecast(..))));
+        assert!(matches!(next(&runs(105 << 20), 0), (Form::Narrow, Reason::Measured(_))));
+        assert!(matches!(next(&runs(90 << 20), 0), (Form::Plain, Reason::Measured(_))));
+        assert!(matches!(next(&runs(1000), 0), (Form::Plain, Reason::Forecast(..))));
     }
 
     #[test]
@@ -245,7 +277,7 @@ mod tests {
         let mut runs = Vec::new();
         let mut narrow_runs = 0;
         for _ in 0..320 {
-            let (form, _) = next(&runs);
+            let (form, _) = next(&runs, 0);
             narrow_runs += usize::from(form == Form::Narrow);
             let run = if form == Form::Narrow { narrow(1100) } else { plain(1000) };
             remember(&mut runs, run);
@@ -255,16 +287,47 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_narrower_code_makes_crash_has_its_own() {
-        let crash = Shown { is_crashed: true, on_cpu_ns: 1e6, ..narrow(1) };
-        let mut runs = vec![plain(1000), crash];
-        for _ in 0..3 * REMEMBERED {
-            assert_eq!(next(&runs), (Form::Plain, Reason::Crashed));
-            remember(&mut runs, plain(1000));
+    fn a_program_that_narrower_code_harms_has_its_own_whatever_its_work() {
+        for end in [End::Crashed, End::Failed] {
+            let harm = Shown { end, on_cpu_ns: 1e6, ..narrow(1) };
+            let mut runs = vec![plain(1000), harm.clone(), harm];
+            for _ in 0..3 * REMEMBERED {
+                assert_eq!(next(&runs, 0), (Form::Plain, Reason::Harmed));
+                assert_eq!(next(&runs, 1), (Form::Plain, Reason::Harmed));
+                remember(&mut runs, plain(1000));
+            }
+            assert_eq!(runs.len(), REMEMBERED);
+            assert_eq!(runs.iter().filter(|run| run.form == Form::Narrow).count(), 1);
+            // One that ends so by itself is no reason.
+            assert_eq!(next(&[Shown { end, ..plain(1000) }], 0).0, Form::Narrow);
         }
-        // One that crashes by itself is no reason.
-        let crash = Shown { is_crashed: true, ..plain(1000) };
-        assert_eq!(next(&[crash]).0, Form::Narrow);
+        let fails = |run: Shown| Shown { end: End::Failed, ..run };
+        let runs = [fails(plain(1000)), fails(narrow(1100))];
+        assert_eq!(next(&runs, 0).0, Form::Narrow);
+        // Not so if it is other work that fails.
+        let other = Shown { work: 1, ..fails(plain(1000)) };
+        let runs = [plain(1000), fails(narrow(1100)), other];
+        assert_eq!(next(&runs, 0), (Form::Plain, Reason::Harmed));
+    }
+
+    #[test]
+    fn other_work_tells_nothing() {
+        let other = |run: Shown| Shown { work: 1, ..run };
+        // A hundredth of the calls in the same time, and nothing to be won.
+        let runs = [plain(1000), other(run(Form::Plain, 10, Some((0.0, 0.0))))];
+        assert_eq!(next(&runs, 0), (Form::Narrow, EXPECTED));
+        assert_eq!(next(&runs, 1), (Form::Plain, Reason::Forecast(0.0, 0.0)));
+        assert_eq!(next(&runs, 2), (Form::Plain, Reason::Unknown));
+        let runs = [plain(1000), other(plain(10)), other(narrow(11)), narrow(900)];
+        assert_eq!(next(&runs, 0).0, Form::Plain);
+        assert_eq!(next(&runs, 1).0, Form::Narrow);
+        // Nor does it end what runs in a row.
+        let mut runs = vec![plain(1000)];
+        for _ in 0..NARROW_IN_A_ROW {
+            assert_eq!(next(&runs, 0).0, Form::Narrow);
+            runs.extend([narrow(1100), other(plain(10))]);
+        }
+        assert_eq!(next(&runs, 0), (Form::Plain, Reason::Anew));
     }
 
     #[test]
@@ -274,8 +337,13 @@ mod tests {
             for gain in odd {
                 for calls in [0, 1, u64::MAX] {
                     let run = |form| Shown { on_cpu_ns, ..run(form, calls, Some((gain, -gain))) };
-                    let (form, _) = next(&[run(Form::Plain), run(Form::Narrow), plain(calls)]);
-                    assert!(matches!(form, Form::Plain | Form::Narrow));
+                    let (_, reason) = next(&[run(Form::Plain), run(Form::Narrow), plain(calls)], 0);
+                    let figures = match reason {
+                        Reason::Measured(gain) => [gain, 0.0],
+                        Reason::Forecast(least, most) => [least, most],
+                        _ => [0.0; 2],
+                    };
+                    assert!(figures.iter().all(|figure| figure.is_finite()), "{reason:?}");
                 }
             }
         }

@@ -222,7 +222,7 @@ impl Server {
         match (unit.stayed_ns, &mut self.state) {
             (Some(each), State::Trials(trials)) if window.offloaded_calls > 0 => {
                 // Their threads spin while they wait, and the dedicated core works.
-                trials.spend(unit.group, took + window.offloaded_ns as f64 - calls * each);
+                trials.spend(unit.group, took - calls * each, window.offloaded_ns as f64);
             }
             (was, _) if window.calls > 0 && window.offloaded_calls == 0 => {
                 let newer = took / calls;

@@ -14,7 +14,7 @@ use dimmer_processor::units::CpuId;
 
 use crate::job::{self, Large, Small};
 use crate::lane::{CALL, IDLE};
-use crate::near::Near;
+use crate::near::{self, Near};
 use crate::signals;
 use crate::slot::{self, HandOver};
 use crate::travel::{CannotTravel, Journey};
@@ -148,14 +148,15 @@ impl Cores {
     /// If one cannot be pinned; work goes to those before it then.
     pub(crate) fn employ(&self, count: usize) -> Result<(), StartError> {
         let count = count.min(self.seats.len());
+        if count > 1 {
+            let all: Vec<CpuId> = self.seats.iter().map(|seat| seat.cpu).collect();
+            self.near.look(&self.root, &all);
+        }
         let wanted = self.seats[..count].iter().map(|seat| seat.cpu);
         // New threads may run where their maker does, who may keep off these cores.
         let allowed = affinity::allowed().unwrap_or_default();
         let widened: Vec<CpuId> = allowed.iter().copied().chain(wanted).collect();
         let _ = affinity::allow(&widened);
-        if count > 1 {
-            self.near.look(&self.root);
-        }
         let employed = self.start_workers(count);
         let _ = affinity::allow(&allowed);
         employed
@@ -194,7 +195,7 @@ impl Cores {
     }
 
     /// The hardware threads that are used, in the order given.
-    pub fn cpus(&self) -> impl ExactSizeIterator<Item = CpuId> + Clone + '_ {
+    pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.seats[..self.len()].iter().map(|seat| seat.cpu)
     }
 
@@ -207,7 +208,8 @@ impl Cores {
     /// Which of them the calling thread's work goes to, which has this slot: threads are spread over the cores that are nearest to them.
     #[inline]
     pub(crate) fn usual(&self, slot: usize) -> usize {
-        if self.len() > 1 { self.near.choose(slot, self.cpus(), here) } else { 0 }
+        let count = self.len();
+        if count > 1 { self.near.choose(slot, count, near::here) } else { 0 }
     }
 
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it returns comes back, and what it
@@ -359,11 +361,6 @@ impl Cores {
             return Some(lane.word.value()).filter(|word| *word != CALL);
         }
     }
-}
-
-/// The hardware thread that the calling thread runs on now.
-fn here() -> CpuId {
-    CpuId::new(u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX))
 }
 
 /// What [`Cores::begin`] hands over.

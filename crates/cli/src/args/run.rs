@@ -18,7 +18,7 @@ pub(crate) enum Mechanism {
     /// the time.
     Offload,
     /// Has calls run on a dedicated core by whichever of the two fits, as long as the policy server (dimmerd) finds that programs do
-    /// better so; and the program choose narrower vectors, if earlier runs have shown that it does better so.
+    /// better so; and the program choose narrower vectors, where earlier runs with the same arguments speak for that.
     Auto,
 }
 

@@ -89,8 +89,11 @@ impl Borrowing {
             return Ok(None);
         };
         let is_open = how.is_served && !arguments.mechanism.contains(&Mechanism::Narrow);
-        let forms = key.filter(|_| is_open).map(Forms::decide);
-        let served = how.is_served.then(|| Served::connect(program, &plans.functions)).flatten();
+        let forms = key.filter(|_| is_open).map(|key| Forms::decide(key, arguments));
+        let is_narrow = forms.as_ref().is_some_and(|forms| forms.form == Form::Narrow);
+        // For calls that do not move it would dedicate cores.
+        let asks = how.is_served && !is_narrow;
+        let served = asks.then(|| Served::connect(program, &plans.functions)).flatten();
         // The server knows which cores are for everybody's calls.
         let its = served.as_ref().map(Served::cores).filter(|_| arguments.cores.is_none());
         if let Some(its) = its.filter(|its| !its.is_empty()) {
@@ -128,7 +131,8 @@ impl Borrowing {
             (How::OFFLOAD.name(), lent, how.offloads, hand_over),
             (How::BORROW.name(), functions.len() - lent, how.borrows, round_trip),
         ];
-        for (name, number, _, takes) in kinds.into_iter().filter(|(_, _, is_asked, _)| *is_asked) {
+        let is_told = |is_asked: bool| is_asked && !is_narrow;
+        for (name, number, _, takes) in kinds.into_iter().filter(|kind| is_told(kind.2)) {
             eprintln!(
                 "{name}: calls of {} may move to cpu {}; there and back takes {}.",
                 counted(number, "function"),
@@ -136,7 +140,7 @@ impl Borrowing {
                 time(takes.median),
             );
         }
-        if how.is_served {
+        if asks {
             eprintln!(
                 "{}",
                 if served.is_some() {
@@ -164,9 +168,9 @@ impl Borrowing {
         }))
     }
 
-    /// The hardware threads that calls move to.
-    pub(super) fn cpus(&self) -> &[CpuId] {
-        &self.cpus
+    /// The hardware threads that calls move to; `None` if none does, as the program has narrower code.
+    pub(super) fn cpus(&self) -> Option<&[CpuId]> {
+        (!self.is_narrow()).then_some(&self.cpus)
     }
 
     /// Whether the program is to have narrower code.
@@ -266,15 +270,17 @@ impl Borrowing {
         let forecast = forms::forecast(costs, spent.on_cpu);
         let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
         let shown = || Shown {
-            calls: all().map(|(moved, seen)| (name(&moved.planned), seen.calls)).collect(),
-            written: spent.written,
+            calls: all()
+                .filter(|(_, seen)| seen.calls > 0)
+                .map(|(moved, seen)| (name(&moved.planned), seen.calls))
+                .collect(),
             forecast,
             ..Shown::default()
         };
         let mut account = Account::new(self.how.name(), all().map(function).collect());
         account.is_narrow = is_narrow;
         account.narrow_gain_ratio = forecast;
-        account.next = self.forms.and_then(|forms| forms.keep(status, spent.on_cpu, shown()));
+        account.next = self.forms.and_then(|forms| forms.keep(status, spent, shown()));
         // Whatever the program has written there.
         let sum = |sum: u64, number: u64| sum.saturating_add(number);
         account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);

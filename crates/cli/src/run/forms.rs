@@ -2,6 +2,7 @@
 //! [`dimmer_policy::narrowing`] decides by.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -10,12 +11,13 @@ use dimmer_host::root::Root;
 use dimmer_host::usage;
 use dimmer_observe::Tally;
 use dimmer_policy::cost::{CallCost, Lost};
-use dimmer_policy::narrowing::{self, Form, Reason, Shown};
+use dimmer_policy::narrowing::{self, End, Form, Reason, Shown};
 use dimmer_policy::ways::{self, Load, Way};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::chosen::Key;
+use crate::args::Run;
 use crate::report::number::percent;
 
 /// By which name runs are kept.
@@ -25,11 +27,12 @@ const RUNS: &str = "-runs";
 const FAULTS: [Signal; 6] =
     [Signal::ILL, Signal::SEGV, Signal::BUS, Signal::FPE, Signal::ABORT, Signal::TRAP];
 
-/// A program's form in this run, and what is kept of the others.
+/// A program's form in this run, and where the others are kept.
 #[derive(Debug)]
 pub(super) struct Forms {
     key: Key,
-    runs: Vec<Shown>,
+    /// A digest of the program's arguments, and of how narrow its code would be.
+    work: u64,
     pub(super) form: Form,
     pub(super) reason: Reason,
 }
@@ -61,7 +64,9 @@ impl Spent {
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptRun {
     is_narrow: bool,
-    is_crashed: bool,
+    work: u64,
+    has_failed: bool,
+    has_crashed: bool,
     on_cpu_ns: f64,
     calls: BTreeMap<String, u64>,
     written: u64,
@@ -69,12 +74,13 @@ struct KeptRun {
 }
 
 impl Forms {
-    /// Decides by what is kept under this key.
-    pub(super) fn decide(key: Key) -> Self {
-        let kept: Vec<KeptRun> = key.kept(RUNS).unwrap_or_default();
-        let runs: Vec<Shown> = kept.into_iter().map(Shown::from).collect();
-        let (form, reason) = narrowing::next(&runs);
-        Self { key, runs, form, reason }
+    /// Decides by what is kept under this key of runs with the same arguments.
+    pub(super) fn decide(key: Key, arguments: &Run) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (&arguments.command[1..], arguments.width.to_string(), &arguments.only).hash(&mut hasher);
+        let work = hasher.finish();
+        let (form, reason) = narrowing::next(&runs(&key), work);
+        Self { key, work, form, reason }
     }
 
     /// Which code this run has, and why, in a sentence; `None` if it is the program's own for want of a reason to change it.
@@ -83,22 +89,34 @@ impl Forms {
     }
 
     /// Keeps what this run has shown; the same sentence of the next one, if it has other code.
-    pub(super) fn keep(
-        mut self,
-        status: ExitStatus,
-        on_cpu: Duration,
-        shown: Shown,
-    ) -> Option<String> {
-        let is_crashed = status
-            .signal()
-            .is_some_and(|signal| FAULTS.iter().any(|fault| fault.as_raw() == signal));
-        let on_cpu_ns = on_cpu.as_secs_f64() * 1e9;
-        let run = Shown { form: self.form, is_crashed, on_cpu_ns, ..shown };
-        narrowing::remember(&mut self.runs, run);
-        let (form, reason) = narrowing::next(&self.runs);
-        self.key.keep(RUNS, &self.runs.into_iter().map(KeptRun::from).collect::<Vec<_>>());
-        let words = words(form, reason).filter(|_| form != self.form)?;
+    pub(super) fn keep(self, status: ExitStatus, spent: Spent, shown: Shown) -> Option<String> {
+        let Self { key, work, form, .. } = self;
+        let (on_cpu_ns, written) = (spent.on_cpu.as_secs_f64() * 1e9, spent.written);
+        let run = Shown { form, work, end: end(status), on_cpu_ns, written, ..shown };
+        // Others may have ended meanwhile.
+        let mut runs = runs(&key);
+        narrowing::remember(&mut runs, run);
+        let (next, reason) = narrowing::next(&runs, work);
+        key.keep(RUNS, &runs.into_iter().map(KeptRun::from).collect::<Vec<_>>());
+        let words = words(next, reason).filter(|_| next != form)?;
         Some(format!("The next run has {words}."))
+    }
+}
+
+/// What is kept under this key.
+fn runs(key: &Key) -> Vec<Shown> {
+    let kept: Vec<KeptRun> = key.kept(RUNS).unwrap_or_default();
+    kept.into_iter().map(Shown::from).collect()
+}
+
+fn end(status: ExitStatus) -> End {
+    let is_fault = |signal| FAULTS.iter().any(|fault| fault.as_raw() == signal);
+    if status.signal().is_some_and(is_fault) {
+        End::Crashed
+    } else if status.code().is_some_and(|code| code != 0) {
+        End::Failed
+    } else {
+        End::Usual
     }
 }
 
@@ -117,8 +135,8 @@ fn words(form: Form, reason: Reason) -> Option<String> {
         (Form::Plain, Reason::Measured(gain)) => {
             format!("its own code, as narrower took {} more CPU time", percent(-gain))
         }
-        (Form::Plain, Reason::Crashed) => {
-            "its own code, as a run with narrower code ended by a fault".to_owned()
+        (Form::Plain, Reason::Harmed) => {
+            "its own code, as a run with narrower code failed".to_owned()
         }
         (Form::Plain, Reason::Anew) => {
             "its own code for once, to see whether narrower is still better".to_owned()
@@ -158,15 +176,54 @@ pub(super) fn forecast<'a>(
 
 impl From<Shown> for KeptRun {
     fn from(run: Shown) -> Self {
-        let Shown { form, is_crashed, on_cpu_ns, calls, written, forecast } = run;
-        Self { is_narrow: form == Form::Narrow, is_crashed, on_cpu_ns, calls, written, forecast }
+        let Shown { form, work, end, on_cpu_ns, calls, written, forecast } = run;
+        let (has_failed, has_crashed) = (end == End::Failed, end == End::Crashed);
+        let is_narrow = form == Form::Narrow;
+        Self { is_narrow, work, has_failed, has_crashed, on_cpu_ns, calls, written, forecast }
     }
 }
 
 impl From<KeptRun> for Shown {
     fn from(kept: KeptRun) -> Self {
-        let KeptRun { is_narrow, is_crashed, on_cpu_ns, calls, written, forecast } = kept;
+        let KeptRun {
+            is_narrow,
+            work,
+            has_failed,
+            has_crashed,
+            on_cpu_ns,
+            calls,
+            written,
+            forecast,
+        } = kept;
         let form = if is_narrow { Form::Narrow } else { Form::Plain };
-        Self { form, is_crashed, on_cpu_ns, calls, written, forecast }
+        let end = match (has_crashed, has_failed) {
+            (true, _) => End::Crashed,
+            (false, true) => End::Failed,
+            (false, false) => End::Usual,
+        };
+        Self { form, work, end, on_cpu_ns, calls, written, forecast }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_a_run_ended_is_told_by_its_status_and_kept() {
+        let ended = [
+            (0, End::Usual),
+            (1 << 8, End::Failed),
+            (Signal::TERM.as_raw(), End::Usual),
+            (Signal::ILL.as_raw(), End::Crashed),
+            // With a core dump.
+            (Signal::SEGV.as_raw() | 0x80, End::Crashed),
+        ];
+        for (status, expected) in ended {
+            let run = Shown { end: end(ExitStatus::from_raw(status)), work: 7, ..Shown::default() };
+            assert_eq!(run.end, expected, "{status}");
+            let text = serde_json::to_string(&KeptRun::from(run.clone())).unwrap();
+            assert_eq!(Shown::from(serde_json::from_str::<KeptRun>(&text).unwrap()), run);
+        }
     }
 }

@@ -292,6 +292,34 @@ fn a_trial_that_ruins_ends_early() {
 }
 
 #[test]
+fn a_trial_of_many_threads_calls_is_judged_when_its_effects_have_settled() {
+    // They fill two cores. For a tenth of a second after they were moved queues hold them up; then they bring 15 %.
+    let mut server = Server::new(Settings::usual(8), 0);
+    server.join(ClientId(1), ProgramId(1));
+    let mut moved_since = None;
+    for now in (0..60 * SECOND).step_by(usize::try_from(TELLS).unwrap()) {
+        let (calls, each) = match moved_since {
+            None => (8000, 5000),
+            Some(since) if now - since < SECOND / 10 => (4000, 5100),
+            Some(_) => (9200, 5100),
+        };
+        let moved = if moved_since.is_some() { calls } else { 0 };
+        let window = Window {
+            span_ns: TELLS,
+            calls,
+            in_region_ns: calls * each,
+            offloaded_calls: moved,
+            offloaded_ns: moved * 5000,
+            evidence: Evidence::Class(LicenceLevel::new(2)),
+        };
+        server.observe(ClientId(1), SiteId(1), &window);
+        server.step(now);
+        moved_since = (server.offloaded() > 0).then(|| moved_since.unwrap_or(now));
+    }
+    assert!(moved_since.is_some(), "{:?}", server.decision(ClientId(1), SiteId(1)));
+}
+
+#[test]
 fn what_is_forgotten_is_learnt_anew() {
     let mut world = World::new(Settings::usual(8), vec![gains(0.3)]);
     world.run(60);
