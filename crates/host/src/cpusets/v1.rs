@@ -4,10 +4,10 @@
 
 use dimmer_processor::units::CpuId;
 
-use super::hierarchy::Base;
+use super::hierarchy::{Base, may_run_on};
 use super::{Balancing, CpusetError, free_name, unavailable};
 use crate::journal::Journal;
-use crate::root::{Root, format_cpu_list, parse_cpu_list};
+use crate::root::{Root, format_cpu_list};
 use crate::unavailable::Unavailable;
 
 /// Takes and lists threads.
@@ -119,10 +119,6 @@ fn clear(root: &Root, base: &Base, rest: &str, cpus: &[CpuId]) -> usize {
 
 /// Whether a thread, of a program, may run on one of these CPUs.
 fn may_run(root: &Root, thread: &str, cpus: &[CpuId]) -> bool {
-    let status = root.text(&format!("/proc/{thread}/status")).unwrap_or_default();
-    // Threads of the kernel have no memory of their own, and neither have those that have ended.
-    let has_memory = status.lines().any(|line| line.starts_with("VmSize:"));
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let allowed = allowed.and_then(parse_cpu_list).unwrap_or_default();
-    has_memory && cpus.iter().any(|cpu| allowed.contains(cpu))
+    let allowed = may_run_on(root, &format!("/proc/{thread}")).unwrap_or_default();
+    cpus.iter().any(|cpu| allowed.contains(cpu))
 }

@@ -3,15 +3,19 @@
 //! Below the hierarchy's root, and below a partition, any group can be one (a *local* partition). Elsewhere each group from
 //! there up to the root says first that these CPUs may be given away (`cpuset.cpus.exclusive`: a *remote* partition, since
 //! Linux 6.7, for CAP_SYS_ADMIN alone).
+//!
+//! What older kernels would not leave as it was is refused: they forget where threads were pinned, and keep everybody off CPUs that are
+//! offline meanwhile. (Threads of the kernel that keep to a node do not count.)
 
 use dimmer_processor::units::CpuId;
 
-use super::hierarchy::{Base, lists};
+use super::hierarchy::{Base, lists, may_run_on};
 use super::{Balancing, CpusetError, free_name, unavailable};
 use crate::journal::Journal;
 use crate::privilege::{LinuxCapability, Privileges};
 use crate::root::{Root, format_cpu_list};
 use crate::unavailable::Unavailable;
+use crate::{process, topology};
 
 /// Takes and lists threads.
 pub(super) const MEMBERS: &str = "cgroup.threads";
@@ -24,6 +28,14 @@ pub(super) const PARTITION: &str = "cpuset.cpus.partition";
 
 /// CPUs that a group may give to a partition below it.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+
+/// From here on threads are pinned again as they were when their group has its CPUs back: "sched: Always preserve the user requested
+/// cpumask", 6.2.
+const KEEPS_PINS: (u32, u32) = (6, 2);
+
+/// From here on the root's threads may run on CPUs that come online later: "cgroup/cpuset: Include offline CPUs when tasks' cpumasks in
+/// top_cpuset are updated". That it is not later is a guess: seen missing in 6.1, and there in 6.12.
+const KEEPS_OFFLINE: (u32, u32) = (6, 5);
 
 const ROOT_OR_DELEGATED: &str =
     "run as root, or under systemd-run --user --scope -p Delegate=cpuset";
@@ -41,6 +53,8 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
             return Err(unavailable(why, ROOT_OR_DELEGATED));
         }
     }
+    let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    keeps_all(root, base, &release)?;
     if is_top(root, base) || is_partition(root, &base.group) {
         return Ok(());
     }
@@ -48,7 +62,6 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
         let why = format!("partitions below {}, which is none, need CAP_SYS_ADMIN", base.group);
         return Err(unavailable(why, "run as root"));
     }
-    let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
     if !root.exists(&base.file(EXCLUSIVE)) && version(&release) < (6, 7) {
         let why = format!(
             "Linux {release} makes partitions below other partitions alone, and {} is none",
@@ -60,6 +73,46 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
         ));
     }
     Ok(())
+}
+
+/// Whether this kernel leaves everybody where they may run now, when a partition has come and gone.
+fn keeps_all(root: &Root, base: &Base, release: &str) -> Result<(), Unavailable> {
+    if version(release) < KEEPS_PINS
+        && let Some((thread, cpus)) = pinned(root, base)
+    {
+        let why = format!(
+            "Linux {release} would forget that thread {thread} is pinned to cpu {}",
+            format_cpu_list(&cpus)
+        );
+        return Err(unavailable(why, "use Linux 6.2 or later, or let threads run anywhere"));
+    }
+    let online = topology::online(root).unwrap_or_default();
+    let mut offline = topology::present(root).unwrap_or_default();
+    offline.retain(|cpu| !online.contains(cpu));
+    if version(release) < KEEPS_OFFLINE && is_top(root, base) && !offline.is_empty() {
+        let why = format!(
+            "Linux {release} would keep everybody off cpu {} even when it is online again",
+            format_cpu_list(&offline)
+        );
+        return Err(unavailable(why, "use Linux 6.5 or later, or bring it online"));
+    }
+    Ok(())
+}
+
+/// A thread of another process that is kept off some CPUs of its group by more than that, and the CPUs that it may run on. Reads two small
+/// files for each thread of the machine.
+fn pinned(root: &Root, base: &Base) -> Option<(u32, Vec<CpuId>)> {
+    let names = root.list("/proc").unwrap_or_default();
+    let others = names.iter().filter_map(|name| name.parse().ok());
+    let mut others = others.filter(|process| *process != std::process::id());
+    others.find_map(|process| {
+        process::threads(root, process).into_iter().find_map(|thread| {
+            let directory = format!("/proc/{process}/task/{thread}");
+            let allowed = may_run_on(root, &directory)?;
+            let has = base.of(root, &directory)?.cpus(root);
+            has.iter().any(|cpu| !allowed.contains(cpu)).then_some((thread, allowed))
+        })
+    })
 }
 
 /// Makes the partition; its directory, and how many threads could not be kept off.
