@@ -254,6 +254,12 @@ for _ in $(seq 50); do
     sleep 0.1
 done
 if grep -q " $groups cgroup " /proc/mounts; then
+    taskset 9 sleep 10000 &
+    pinned=$!
+    before
+    if is_before 6.2; then refused "old: pinned" "is pinned to cpu" $borrow --cores 3; fi
+    kill "$pinned"
+    wait "$pinned" 2>/dev/null
     before
     start 2 $borrow --cores 2,3
     own=$(find "$groups" -type d -name 'dimmer.*' ! -name '*.others')

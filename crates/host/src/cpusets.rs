@@ -14,6 +14,7 @@
 //! `Documentation/admin-guide/cgroup-v1/cpusets.rst`. Implements paper 001 §4.3.5, as far as the operating system goes.
 
 mod hierarchy;
+mod release;
 mod v1;
 mod v2;
 

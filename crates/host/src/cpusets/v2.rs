@@ -10,6 +10,7 @@
 use dimmer_processor::units::CpuId;
 
 use super::hierarchy::{Base, lists, may_run_on};
+use super::release::Release;
 use super::{Balancing, CpusetError, free_name, unavailable};
 use crate::journal::Journal;
 use crate::privilege::{LinuxCapability, Privileges};
@@ -29,14 +30,6 @@ pub(super) const PARTITION: &str = "cpuset.cpus.partition";
 /// CPUs that a group may give to a partition below it.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
-/// From here on threads are pinned again as they were when their group has its CPUs back: "sched: Always preserve the user requested
-/// cpumask", 6.2.
-const KEEPS_PINS: (u32, u32) = (6, 2);
-
-/// From here on the root's threads may run on CPUs that come online later: "cgroup/cpuset: Include offline CPUs when tasks' cpumasks in
-/// top_cpuset are updated". That it is not later is a guess: seen missing in 6.1, and there in 6.12.
-const KEEPS_OFFLINE: (u32, u32) = (6, 5);
-
 const ROOT_OR_DELEGATED: &str =
     "run as root, or under systemd-run --user --scope -p Delegate=cpuset";
 
@@ -53,8 +46,7 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
             return Err(unavailable(why, ROOT_OR_DELEGATED));
         }
     }
-    let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
-    keeps_all(root, base, &release)?;
+    keeps_all(root, base)?;
     if is_top(root, base) || is_partition(root, &base.group) {
         return Ok(());
     }
@@ -62,7 +54,8 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
         let why = format!("partitions below {}, which is none, need CAP_SYS_ADMIN", base.group);
         return Err(unavailable(why, "run as root"));
     }
-    if !root.exists(&base.file(EXCLUSIVE)) && version(&release) < (6, 7) {
+    let release = Release::read(root);
+    if !root.exists(&base.file(EXCLUSIVE)) && release.is_before(6, 7) {
         let why = format!(
             "Linux {release} makes partitions below other partitions alone, and {} is none",
             base.group
@@ -76,20 +69,19 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
 }
 
 /// Whether this kernel leaves everybody where they may run now, when a partition has come and gone.
-fn keeps_all(root: &Root, base: &Base, release: &str) -> Result<(), Unavailable> {
-    if version(release) < KEEPS_PINS
+fn keeps_all(root: &Root, base: &Base) -> Result<(), Unavailable> {
+    let release = Release::read(root);
+    if !release.keeps_pins()
         && let Some((thread, cpus)) = pinned(root, base)
     {
-        let why = format!(
-            "Linux {release} would forget that thread {thread} is pinned to cpu {}",
-            format_cpu_list(&cpus)
-        );
-        return Err(unavailable(why, "use Linux 6.2 or later, or let threads run anywhere"));
+        return Err(release.forgets(thread, &cpus));
     }
     let online = topology::online(root).unwrap_or_default();
     let mut offline = topology::present(root).unwrap_or_default();
     offline.retain(|cpu| !online.contains(cpu));
-    if version(release) < KEEPS_OFFLINE && is_top(root, base) && !offline.is_empty() {
+    // From then on the root's threads may run on CPUs that come online later: "cgroup/cpuset: Include offline CPUs when tasks' cpumasks in
+    // top_cpuset are updated". That it is not later is a guess: seen missing in 6.1, and there in 6.12.
+    if release.is_before(6, 5) && is_top(root, base) && !offline.is_empty() {
         let why = format!(
             "Linux {release} would keep everybody off cpu {} even when it is online again",
             format_cpu_list(&offline)
@@ -184,13 +176,6 @@ fn refusal(found: &str, kind: &str) -> Option<String> {
     Some(reason.unwrap_or(found).to_owned())
 }
 
-/// The first two numbers of a kernel's release.
-fn version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
-    let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
-    (next(), next())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,11 +187,5 @@ mod tests {
         assert_eq!(refusal(found, "root"), Some(reason));
         assert_eq!(refusal("member", "root"), Some("member".to_owned()));
         assert_eq!(refusal("isolated", "isolated"), None);
-    }
-
-    #[test]
-    fn versions_of_kernels_compare() {
-        assert!(version("6.12.9") > (6, 7) && version("6.1.0-cloud") < (6, 7));
-        assert_eq!(version("nonsense"), (0, 0));
     }
 }

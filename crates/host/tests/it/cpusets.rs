@@ -200,6 +200,19 @@ fn moves_others_off_with_version_1_and_back() {
 }
 
 #[test]
+fn moves_nobody_who_would_not_be_pinned_again() {
+    let check = |release: &str, cpu: u32| {
+        let machine = format!("{ROOT_V1}//- /proc/sys/kernel/osrelease\n{release}\n");
+        begin(&Machine::new(&machine).root, &[cpu], Balancing::Balanced)
+    };
+    let error = check("6.1.0", 1).expect_err("a refusal");
+    let expected = "Linux 6.1.0 would forget that thread 21 is pinned to cpu 0-1";
+    assert!(error.to_string().contains(expected), "{error}");
+    check("6.1.0", 2).expect("it is pinned elsewhere");
+    check("6.2.0", 1).expect("it is pinned again");
+}
+
+#[test]
 fn what_a_crashed_process_dedicated_is_given_back() {
     for machine in [ROOT_V2, SESSION_V2, ROOT_V1] {
         let machine = Machine::new(machine);
