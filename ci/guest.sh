@@ -91,7 +91,8 @@ if [ -z "$running" ] || ! lives; then
         wait "$running" || true
     fi
     how=TCG
-    guest "-accel tcg,thread=multi -cpu Haswell-noTSX" &
+    # Without cmpxchg16b, after which QEMU 7.2 was seen to have spoilt the flags (Linux 6.12, kmalloc: double fault).
+    guest "-accel tcg,thread=multi -cpu Haswell-noTSX,-cx16" &
     running=$!
 fi
 wait "$running" || true
