@@ -5,6 +5,7 @@
 #
 # usage: ci/prerequisites.sh          what a build needs
 #        ci/prerequisites.sh checks   clippy and rustfmt as well
+#        ci/prerequisites.sh guest    a build's, and what ci/guest.sh boots a Linux of its own with
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -140,8 +141,17 @@ want_checks() {
     has_checks || echo "prerequisites: clippy or rustfmt is missing; their checks are left out" >&2
 }
 
+# Not having them is no reason to stop: ci/guest.sh says what it lacks.
+want_guest() {
+    has qemu-system-x86_64 && has busybox && return
+    if may_install && [ "$manager" = apt-get ]; then install_packages qemu-system-x86 busybox-static || true; fi
+}
+
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 need_linker
 need_rust
 finish
-if [ "${1:-}" = checks ]; then want_checks; fi
+case ${1:-} in
+checks) want_checks ;;
+guest) want_guest ;;
+esac

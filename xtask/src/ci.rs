@@ -56,6 +56,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         outcome
     });
     step("commands", &mut || commands(root));
+    step("guest", &mut || guest(root, &mut io::stdout()));
 
     println!("\n==> summary");
     for line in summary.into_iter().chain(counts.reasons.iter().map(|r| format!("SKIPPED: {r}"))) {
@@ -154,6 +155,24 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
     Ok((outcome, reader.finish()))
 }
 
+/// Runs what takes a machine of its own, where one can be had.
+fn guest(root: &Path, log: &mut dyn Write) -> Result<Outcome> {
+    let mut command = Command::new("sh");
+    command.arg("ci/guest.sh").current_dir(root).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot start a shell")?;
+    let mut skipped = None;
+    for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
+        let line = line.context("cannot read what the guest prints")?;
+        writeln!(log, "{line}")?;
+        skipped = line.strip_prefix("SKIPPED: ").map(str::to_owned).or(skipped);
+    }
+    let status = child.wait().context("cannot wait for the guest")?;
+    if !status.success() {
+        bail!("ci/guest.sh ended with {status}");
+    }
+    Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
+}
+
 /// Checks that README.md shows every command that `dimmer --help` lists.
 fn commands(root: &Path) -> Result<Outcome> {
     let help = cargo_at(root, HELP).output().context("cannot start cargo")?;
@@ -250,6 +269,18 @@ mod tests {
             test(command.stderr(Stdio::null()), &mut io::sink()).expect("cargo");
         assert!(outcome.is_err());
         assert_eq!(counts.to_string(), "1 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_guest_that_fails_fails_the_step_and_one_that_cannot_be_had_is_skipped() {
+        let run = |script: &str| {
+            let tree = fixture::tree(&format!("//- ci/guest.sh\n{script}\n"));
+            guest(tree.path(), &mut io::sink())
+        };
+        assert!(run("exit 3").is_err());
+        assert!(matches!(run("echo fine"), Ok(Outcome::Passed)));
+        let skipped = run("echo 'SKIPPED: no QEMU'");
+        assert!(matches!(skipped, Ok(Outcome::Skipped(why)) if why == "no QEMU"));
     }
 
     #[test]

@@ -11,13 +11,13 @@
 //! personality, as it does where destructors are to be run. What else leaves the function (`longjmp`), or must not happen away, has to call
 //! [`come_home`].
 
-use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
 use crate::offload::{LeafCall, LeafEnd};
+use crate::registers::Form;
 use crate::swap::{AWAY, COUNTED_AT, ROW_BYTES, ROWS, STAYS, WINDOW, thread_offset};
 use crate::{offload, registers, rows};
 
@@ -47,7 +47,12 @@ pub const SIGNALS_ARE_RIGHT: u64 = u64::MAX;
 #[non_exhaustive]
 pub enum CannotMove {
     /// Registers cannot be taken along.
-    #[error("this processor lacks XSAVEC or XGETBV with 1, or the system does not use them")]
+    #[error("this processor lacks XSAVE, or the system does not use it")]
+    NoXsave,
+    /// Not all of them can.
+    #[error(
+        "this processor lacks XSAVEC or XGETBV with 1, and has more registers than XSAVE alone takes along"
+    )]
     NoXsavec,
 }
 
@@ -59,6 +64,8 @@ struct State {
     come_home: AtomicPtr<()>,
     /// Whether there are upper halves of registers to be cleaned.
     has_avx: AtomicU32,
+    /// Whether the processor's state is stored by XSAVEC.
+    has_xsavec: AtomicU32,
     cut_short: AtomicPtr<()>,
     end_at_home: AtomicPtr<()>,
 }
@@ -67,14 +74,13 @@ static STATE: State = State {
     leave: AtomicPtr::new(std::ptr::null_mut()),
     come_home: AtomicPtr::new(std::ptr::null_mut()),
     has_avx: AtomicU32::new(0),
+    has_xsavec: AtomicU32::new(0),
     cut_short: AtomicPtr::new(std::ptr::null_mut()),
     end_at_home: AtomicPtr::new(std::ptr::null_mut()),
 };
 
 const _: () = assert!(offset_of!(State, leave) == 0 && offset_of!(State, has_avx) == 16);
-
-/// Parts that do not: who has configured tiles stays.
-const TILES: u64 = 3 << 17;
+const _: () = assert!(offset_of!(State, has_xsavec) == 20);
 
 // Both are looked at as one.
 const _: () = assert!(STAYS == AWAY + 4);
@@ -131,11 +137,14 @@ global_asm!(
     "lea rcx, [rip + dimmer_away_return]",
     "cmp rax, rcx",
     "je 45f",
-    // Tiles do not travel.
+    // Tiles do not travel. Without XSAVEC there are none.
+    "cmp dword ptr [rip + {state} + 20], 0",
+    "je 46f",
     "mov ecx, 1",
     "xgetbv",
     "test eax, {tiles}",
     "jnz 45f",
+    "46:",
     "lea rsi, [rsp + 104]",
     rows::claim!("45f"),
     "mov rax, [rsp + 96]",
@@ -307,7 +316,7 @@ global_asm!(
     away = const AWAY,
     travelling = const registers::TRAVELLING,
     state_bytes = const registers::STATE_BYTES,
-    tiles = const TILES,
+    tiles = const registers::TILES,
     rows = const ROWS,
     window = const WINDOW,
     row_bytes = const ROW_BYTES,
@@ -328,25 +337,15 @@ pub(crate) fn away() -> u64 {
 /// # Errors
 /// [`CannotMove`].
 pub(crate) fn prepare(mover: Mover) -> Result<(), CannotMove> {
-    const OSXSAVE: u32 = 1 << 27;
-    const XSAVEC_AND_XGETBV1: u32 = 0b110;
-    if __cpuid(1).ecx & OSXSAVE == 0
-        || __cpuid_count(0xd, 1).eax & XSAVEC_AND_XGETBV1 != XSAVEC_AND_XGETBV1
-    {
-        return Err(CannotMove::NoXsavec);
-    }
-    let enabled: u32;
-    // SAFETY: the system lets programs use it, as just seen.
-    unsafe {
-        asm!("xgetbv", in("ecx") 0, out("eax") enabled, out("edx") _, options(nomem, nostack))
-    };
+    let form = Form::find()?;
     // Relaxed: no call is moved yet.
     STATE.leave.store(mover.leave as *mut (), Ordering::Relaxed);
     STATE.come_home.store(mover.come_home as *mut (), Ordering::Relaxed);
     STATE.cut_short.store(mover.cut_short as *mut (), Ordering::Relaxed);
     STATE.end_at_home.store(mover.end_at_home as *mut (), Ordering::Relaxed);
-    STATE.has_avx.store(enabled >> 2 & 1, Ordering::Relaxed);
-    offload::prepare(mover, enabled);
+    STATE.has_avx.store(u32::from(form.has_avx()), Ordering::Relaxed);
+    STATE.has_xsavec.store(u32::from(form.has_xsavec), Ordering::Relaxed);
+    offload::prepare(mover, form);
     Ok(())
 }
 

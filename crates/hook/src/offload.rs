@@ -18,7 +18,7 @@ use dimmer_scan::{Leaf, Width};
 
 use crate::away::Mover;
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
-use crate::registers;
+use crate::registers::{self, Form};
 use crate::rows;
 use crate::swap::{AWAY, COUNTED_AT, STAYS, Site};
 
@@ -70,7 +70,7 @@ struct Job {
 pub struct LeafCall<'a> {
     job: *mut Job,
     site: *const Site,
-    /// What XSAVEC has stored.
+    /// What XSAVEC or XSAVE has stored.
     state: *const u8,
     mxcsr: u32,
     caller: PhantomData<&'a mut Job>,
@@ -106,6 +106,8 @@ struct State {
     unwind_lent: AtomicPtr<()>,
     /// Whether there are upper halves of registers to be cleaned.
     has_avx: AtomicU32,
+    /// Whether the processor's state is stored by XSAVEC.
+    has_xsavec: AtomicU32,
     /// Whether there are protection keys.
     has_keys: AtomicU32,
     /// Those that the process began with.
@@ -116,11 +118,12 @@ static STATE: State = State {
     lend: AtomicPtr::new(std::ptr::null_mut()),
     unwind_lent: AtomicPtr::new(std::ptr::null_mut()),
     has_avx: AtomicU32::new(0),
+    has_xsavec: AtomicU32::new(0),
     has_keys: AtomicU32::new(0),
     keys: AtomicU32::new(0),
 };
 
-const _: () = assert!(offset_of!(State, has_avx) == 16);
+const _: () = assert!(offset_of!(State, has_avx) == 16 && offset_of!(State, has_xsavec) == 20);
 const _: () = assert!(offset_of!(Job, site) == 128 && offset_of!(Job, mxcsr) == 136);
 const _: () = assert!(offset_of!(Job, vectors) == 144 && size_of::<Job>() == 320);
 const _: () = assert!(offset_of!(LeafEnd, rdx) == 8 && offset_of!(LeafEnd, mxcsr) == 16);
@@ -407,14 +410,15 @@ pub(crate) fn offload() -> u64 {
     dimmer_hook_offload as *const () as u64
 }
 
-/// Has calls lent by `mover` from now on; `enabled` are the parts of the processor's state that the system uses.
-pub(crate) fn prepare(mover: Mover, enabled: u32) {
+/// Has calls lent by `mover` from now on.
+pub(crate) fn prepare(mover: Mover, form: Form) {
     // Relaxed: no call is moved yet.
     STATE.lend.store(mover.lend as *mut (), Ordering::Relaxed);
     STATE.unwind_lent.store(mover.unwind_lent as *mut (), Ordering::Relaxed);
-    STATE.has_avx.store(enabled >> 2 & 1, Ordering::Relaxed);
+    STATE.has_avx.store(u32::from(form.has_avx()), Ordering::Relaxed);
+    STATE.has_xsavec.store(u32::from(form.has_xsavec), Ordering::Relaxed);
     const KEYS: u32 = 1 << 9;
-    if enabled & KEYS != 0 {
+    if form.enabled & KEYS != 0 {
         // SAFETY: the system uses protection keys.
         STATE.keys.store(unsafe { keys() }, Ordering::Relaxed);
         STATE.has_keys.store(1, Ordering::Relaxed);

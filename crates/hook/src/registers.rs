@@ -1,7 +1,13 @@
 //! What the processor keeps beside the general registers: put on the stack and taken up again, as pieces of assembly that [`crate::away`]
 //! and [`crate::offload`] have in common.
 //!
-//! They name `{state_bytes}` and `{travelling}`, and `{state}`, at whose byte 16 is whether there are upper halves to be cleaned.
+//! They name `{state_bytes}` and `{travelling}`, and `{state}`, at whose byte 16 is whether there are upper halves to be cleaned, and at
+//! byte 20 whether XSAVEC stores it; older processors (Haswell, Broadwell) have XSAVE, which leaves gaps for what is not stored.
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+
+use crate::away::CannotMove;
 
 /// Parts of the processor's state that travel: x87, SSE, AVX, the masks and both parts of AVX-512, protection keys (Intel SDM,
 /// vol. 1, §13.1). What the processor lacks it leaves out.
@@ -13,10 +19,57 @@ pub(crate) const VECTORS: u64 = 0b1110_0110;
 /// Room for all that travels: the old part and the head, AVX, masks, the upper halves of 16 registers, 16 more, keys (as above).
 pub(crate) const STATE_BYTES: u64 = 576 + 256 + 64 + 512 + 1024 + 64;
 
+/// Parts that do not travel: who has configured tiles stays, which XGETBV with 1 tells.
+pub(crate) const TILES: u32 = 3 << 17;
+
+/// How the state is stored here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// The parts of it that the system uses.
+    pub(crate) enabled: u32,
+    /// Whether there are XSAVEC, and XGETBV with 1.
+    pub(crate) has_xsavec: bool,
+}
+
+impl Form {
+    /// # Errors
+    /// [`CannotMove`].
+    pub(crate) fn find() -> Result<Self, CannotMove> {
+        const OSXSAVE: u32 = 1 << 27;
+        const XSAVEC_AND_XGETBV1: u32 = 0b110;
+        if __cpuid(1).ecx & OSXSAVE == 0 {
+            return Err(CannotMove::NoXsave);
+        }
+        let enabled: u32;
+        // SAFETY: the system lets programs use it, as just seen.
+        unsafe {
+            asm!("xgetbv", in("ecx") 0, out("eax") enabled, out("edx") _, options(nomem, nostack))
+        };
+        let has_xsavec = __cpuid_count(0xd, 1).eax & XSAVEC_AND_XGETBV1 == XSAVEC_AND_XGETBV1;
+        // Where each part ends that XSAVE would store (Intel SDM, vol. 1, §13.4.3).
+        let travels = |part: &u32| u64::from(enabled) & TRAVELLING & 1 << part != 0;
+        let end = |part: u32| {
+            let (size, offset) = (__cpuid_count(0xd, part).eax, __cpuid_count(0xd, part).ebx);
+            u64::from(size) + u64::from(offset)
+        };
+        let fits = (2..u32::BITS).filter(travels).all(|part| end(part) <= STATE_BYTES);
+        if has_xsavec || fits && enabled & TILES == 0 {
+            Ok(Self { enabled, has_xsavec })
+        } else {
+            Err(CannotMove::NoXsavec)
+        }
+    }
+
+    /// Whether there are upper halves of registers to be cleaned.
+    pub(crate) fn has_avx(self) -> bool {
+        self.enabled & 1 << 2 != 0
+    }
+}
+
 /// Puts the processor's state below the stack pointer, and leaves the registers as compiled code expects them. Changes `rax` and `rdx`.
 macro_rules! pack {
     () => {
-        "sub rsp, {state_bytes}\n and rsp, -64\n xor eax, eax\n .irp at, 512, 520, 528, 536, 544, 552, 560, 568\n mov [rsp + \\at], rax\n .endr\n mov eax, {travelling}\n xor edx, edx\n xsavec [rsp]\n test byte ptr [rsp + 512], 1\n jz 98f\n fninit\n 98:\n cmp dword ptr [rip + {state} + 16], 0\n je 98f\n vzeroupper\n 98:"
+        "sub rsp, {state_bytes}\n and rsp, -64\n xor eax, eax\n .irp at, 512, 520, 528, 536, 544, 552, 560, 568\n mov [rsp + \\at], rax\n .endr\n mov eax, {travelling}\n xor edx, edx\n cmp dword ptr [rip + {state} + 20], 0\n je 97f\n xsavec [rsp]\n jmp 98f\n 97:\n xsave [rsp]\n 98:\n test byte ptr [rsp + 512], 1\n jz 98f\n fninit\n 98:\n cmp dword ptr [rip + {state} + 16], 0\n je 98f\n vzeroupper\n 98:"
     };
 }
 
@@ -28,3 +81,65 @@ macro_rules! unpack {
 }
 
 pub(crate) use {pack, unpack};
+
+#[cfg(test)]
+mod tests {
+    use std::arch::global_asm;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Whether there are upper halves, at byte 16, and whether XSAVEC stores.
+    static STATE: [AtomicU32; 6] = [const { AtomicU32::new(0) }; 6];
+
+    global_asm!(
+        // In: rdi the content of sixteen registers, rsi that of one of the old part; out: what they hold after they were put away, cleared
+        // and taken up again.
+        "dimmer_hook_test_registers:",
+        "push rbx",
+        "mov rbx, rsp",
+        ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+        "vmovdqu ymm\\number, [rdi + 32 * \\number]",
+        ".endr",
+        "fld tbyte ptr [rsi]",
+        pack!(),
+        "vzeroall",
+        unpack!(),
+        "mov rsp, rbx",
+        ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+        "vmovdqu [rdi + 32 * \\number], ymm\\number",
+        ".endr",
+        "fstp tbyte ptr [rsi]",
+        "vzeroupper",
+        "pop rbx",
+        "ret",
+        state = sym STATE,
+        travelling = const 0b111,
+        state_bytes = const STATE_BYTES,
+    );
+
+    unsafe extern "C" {
+        fn dimmer_hook_test_registers(vectors: *mut [u8; 512], old: *mut [u8; 10]);
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+    fn registers_come_back_however_they_are_stored() {
+        let Some(form) = Form::find().ok().filter(|form| form.has_avx()) else {
+            println!("SKIPPED: there is no AVX here");
+            return;
+        };
+        STATE[4].store(1, Ordering::Relaxed);
+        let forms = if form.has_xsavec { &[0, 1][..] } else { &[0] };
+        for has_xsavec in forms {
+            STATE[5].store(*has_xsavec, Ordering::Relaxed);
+            let vectors = std::array::from_fn(|at| u8::try_from(at % 251).unwrap_or_default());
+            // 1.5, with a rest of its own.
+            let old = [1, 2, 3, 4, 5, 6, 7, 0xC0, 0xFF, 0x3F];
+            let (mut vectors_after, mut old_after) = (vectors, old);
+            // SAFETY: there is AVX, and XSAVEC where that is said; no other test uses the state.
+            unsafe { dimmer_hook_test_registers(&raw mut vectors_after, &raw mut old_after) };
+            assert_eq!((vectors_after, old_after), (vectors, old), "{has_xsavec}");
+        }
+    }
+}

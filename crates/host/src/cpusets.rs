@@ -2,7 +2,7 @@
 //!
 //! The process stays in its own control group, the *base*; below it a group is made that has the dedicated CPUs, and
 //! threads go in one by one ([`enter`]). All of it goes through the [journal](crate::journal). Whose
-//! threads are let in, and on which CPUs, is decided elsewhere; where there are no cpusets, [affinity](crate::affinity)
+//! threads are let in, and on which CPUs, is decided elsewhere; where there are no cpusets, [affinity]
 //! keeps off the dedicated cores what belongs to the program itself, and nobody else.
 //!
 //! | | version 2 | version 1 |
@@ -14,6 +14,7 @@
 //! `Documentation/admin-guide/cgroup-v1/cpusets.rst`. Implements paper 001 §4.3.5, as far as the operating system goes.
 
 mod hierarchy;
+mod release;
 mod v1;
 mod v2;
 
@@ -21,6 +22,7 @@ use dimmer_processor::units::CpuId;
 
 use self::hierarchy::Base;
 pub(crate) use self::hierarchy::{Mount, mounts, own_group};
+use crate::affinity;
 use crate::journal::{Journal, JournalError, Report};
 use crate::root::{Root, RootError, format_cpu_list};
 use crate::unavailable::Unavailable;
@@ -101,13 +103,14 @@ pub struct Dedicated {
 impl Dedicated {
     /// Dedicates CPUs until what is returned is dropped. The journal is for nothing else: with an error, all that is in it is undone.
     ///
-    /// No thread is let in yet. The calling process's own threads, like everybody else's, have left those CPUs on return.
+    /// No thread is let in yet. The calling process's own threads, like everybody else's, have left those CPUs on return; the calling
+    /// thread may run on no others than before.
     ///
     /// # Errors
     /// [`CpusetError`], [`CpusetError::Unavailable`] where this machine or process cannot.
     ///
     /// # Cost
-    /// Some ten small files; with version 1 two for each thread of the machine.
+    /// Some ten small files; two for each thread of the machine with version 1, and with kernels before 6.2.
     pub fn begin(
         mut journal: Journal,
         cpus: &[CpuId],
@@ -128,11 +131,17 @@ impl Dedicated {
         if others.is_empty() {
             return Err(CpusetError::NothingLeft { all: dedicated, base: base.group });
         }
+        let mut own = affinity::allowed().unwrap_or_default();
+        own.retain(|cpu| !cpus.contains(cpu));
         let made = if base.is_v2 {
             v2::make(&mut journal, &base, &dedicated, balancing)?
         } else {
             v1::make(&mut journal, &base, &dedicated, &others, balancing)?
         };
+        if journal.root().is_live() && !own.is_empty() {
+            // Kernels before 6.2 let it on all that is left now.
+            let _ = affinity::allow(&own);
+        }
         let (group, intruders) = made;
         let members = if base.is_v2 { v2::MEMBERS } else { v1::MEMBERS };
         Ok(Self { journal, group, members, cpus: dedicated, intruders })

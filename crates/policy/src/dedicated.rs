@@ -92,6 +92,21 @@ pub fn pick(
     Ok(in_order.take(wanted).flat_map(threads).map(|cpu| cpu.id).collect())
 }
 
+/// The first of these hardware threads, which are those of one core after the other's as [`pick`] has them: at least so many, and
+/// whole cores. (Of a core that the topology does not have, each is taken for a core of its own.)
+#[must_use]
+pub fn first_whole<'a>(topology: &Topology, cpus: &'a [CpuId], least: usize) -> &'a [CpuId] {
+    let core = |cpu: &CpuId| topology.cpu(*cpu).map_or(Err(*cpu), |cpu| Ok(cpu.core));
+    let mut ends = 0;
+    for of_one in cpus.chunk_by(|left, right| core(left) == core(right)) {
+        if ends >= least {
+            break;
+        }
+        ends += of_one.len();
+    }
+    &cpus[..ends]
+}
+
 /// How far a hardware thread is from the nearest of others, and whether its core is of another kind than all of theirs.
 fn distance(topology: &Topology, cpu: &Cpu, others: &[&Cpu]) -> (Distance, bool) {
     let nearest = others.iter().map(|other| topology.distance(cpu.id, other.id)).min();
@@ -162,6 +177,15 @@ mod tests {
         check(&machine, 0xFF, 0, 2, &[3, 7, 2, 6]);
         // Half of core 3 is somebody else's.
         check(&machine, 0x7F, 0x7F, 1, &[2, 6]);
+    }
+
+    #[test]
+    fn the_first_of_a_list_are_whole_cores() {
+        let machine = machine(1, 1, 4, 2);
+        let list = ids(&[3, 7, 2, 6, 40, 41]);
+        for (least, expected) in [(0, 0), (1, 2), (2, 2), (3, 4), (4, 4), (5, 5), (9, 6)] {
+            assert_eq!(first_whole(&machine, &list, least), &list[..expected], "{least}");
+        }
     }
 
     #[test]

@@ -95,15 +95,18 @@ impl Borrowing {
         let asks = how.is_served && !is_narrow;
         let served = asks.then(|| Served::connect(program, &plans.functions)).flatten();
         // The server knows which cores are for everybody's calls.
-        let its = served.as_ref().map(Served::cores).filter(|_| arguments.cores.is_none());
-        if let Some(its) = its.filter(|its| !its.is_empty()) {
-            if arguments.dedicate {
+        if let Some(served) = served.as_ref().filter(|_| arguments.cores.is_none()) {
+            let topology = topology::read(root).context("cannot tell which cores are whole")?;
+            let its = served.cores(&topology);
+            if arguments.dedicate && !its.is_empty() {
                 return Err(bad_input(
                     "--dedicate keeps everybody else off, and the policy server's cores are for all of its programs: \
                      name others with --cores",
                 ));
             }
-            cpus = its;
+            if !its.is_empty() {
+                cpus = its;
+            }
         }
         let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
         let round_trip = trips.moved.estimate().context("no call could be moved")?;

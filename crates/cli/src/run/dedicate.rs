@@ -47,7 +47,7 @@ impl Dedication {
     /// Gives them back.
     pub(super) fn end(self) -> anyhow::Result<()> {
         let report = self.0.undo().context("cannot give the dedicated cores back")?;
-        if !report.is_complete() {
+        if !report.is_complete() || !report.left.is_empty() {
             eprint!("{}", restore::words(&report));
         }
         Ok(())

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dimmer_observe::Tally;
+use dimmer_policy::dedicated;
 use dimmer_policy::moving::Word;
+use dimmer_processor::topology::Topology;
 use dimmer_processor::units::CpuId;
 use dimmer_protocol::{BORROW, Beacon, Hello, Mapped, OFFLOAD, SITES, Sums, Table, Welcome};
 
@@ -75,11 +77,12 @@ impl Served {
         }
     }
 
-    /// The cores that the server has dedicated, or the first that it may.
-    pub(super) fn cores(&self) -> Vec<CpuId> {
+    /// The hardware threads of the cores that the server has dedicated, or of the first that it may.
+    pub(super) fn cores(&self, topology: &Topology) -> Vec<CpuId> {
         let Some(made) = self.made() else { return Vec::new() };
+        let may: Vec<CpuId> = made.beacon.cores().map(CpuId::new).collect();
         // A program that nobody changed keeps to those that it began with.
-        made.beacon.cores().take(made.beacon.dedicated().max(1)).map(CpuId::new).collect()
+        dedicated::first_whole(topology, &may, made.beacon.dedicated().max(1)).to_vec()
     }
 
     /// Looks for a server, where the one before has gone. Never waits.

@@ -3,7 +3,7 @@
 use dimmer_processor::units::CpuId;
 
 use super::unavailable;
-use crate::root::Root;
+use crate::root::{Root, parse_cpu_list};
 use crate::unavailable::Unavailable;
 
 /// A mounted file system, as `/proc/self/mounts` tells it.
@@ -38,13 +38,27 @@ impl Mount {
 
 /// The control group of this process in the hierarchy of `controller`; v2 has the empty name.
 pub(crate) fn own_group(root: &Root, controller: &str) -> Option<String> {
-    let text = root.text("/proc/self/cgroup").ok()?;
+    group_of(root, "/proc/self", controller)
+}
+
+/// Likewise of the process or thread with this directory in `/proc`.
+fn group_of(root: &Root, process: &str, controller: &str) -> Option<String> {
+    let text = root.text(&format!("{process}/cgroup")).ok()?;
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let controllers = fields.next()?;
         let path = fields.next()?;
         controllers.split(',').any(|name| name == controller).then(|| path.to_owned())
     })
+}
+
+/// The CPUs that a thread of a program may run on, by its directory in `/proc`. `None` for those that have ended and for the kernel's
+/// own, which have no memory.
+pub(super) fn may_run_on(root: &Root, thread: &str) -> Option<Vec<CpuId>> {
+    let status = root.text(&format!("{thread}/status")).ok()?;
+    let value = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    value("VmSize:")?;
+    parse_cpu_list(value("Cpus_allowed_list:")?)
 }
 
 /// Whether a file of names separated by blanks has that one.
@@ -85,6 +99,16 @@ impl Base {
         })?;
         let group = mount.directory(&own);
         Ok(Self { group, mount: mount.point.trim_end_matches('/').to_owned(), is_v2 })
+    }
+
+    /// As [`Self::find`], of the thread with this directory in `/proc` and in the same hierarchy, version 2; where its group has no cpuset,
+    /// the nearest above that has. `None`, if it has ended.
+    pub(super) fn of(&self, root: &Root, thread: &str) -> Option<Self> {
+        let group = group_of(root, thread, "")?;
+        let its = Self { group: format!("{}{group}", self.mount), ..self.clone() };
+        let has_cpuset = |group: &String| root.exists(&format!("{group}/cpuset.cpus.effective"));
+        let group = its.path().into_iter().rev().find(has_cpuset);
+        Some(Self { group: group.unwrap_or_else(|| self.mount.clone()), ..its })
     }
 
     /// A file of the group.

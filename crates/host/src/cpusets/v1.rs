@@ -1,13 +1,15 @@
 //! Version 1: a group with the dedicated CPUs, exclusively, and one with the others, to which threads move.
 //!
-//! Kernels before 6.2 forget an affinity that a thread had set when its cpuset changes.
+//! Where the kernel would forget that a thread is pinned, it is refused to move one that is and may run on the dedicated CPUs.
 
 use dimmer_processor::units::CpuId;
 
-use super::hierarchy::Base;
+use super::hierarchy::{Base, may_run_on};
+use super::release::Release;
 use super::{Balancing, CpusetError, free_name, unavailable};
 use crate::journal::Journal;
-use crate::root::{Root, format_cpu_list, parse_cpu_list};
+use crate::process;
+use crate::root::{Root, format_cpu_list};
 use crate::unavailable::Unavailable;
 
 /// Takes and lists threads.
@@ -59,6 +61,12 @@ pub(super) fn make(
         let why = format!("the control group {group} has cpu {} as well", format_cpu_list(&shared));
         return Err(unavailable(why, "name other CPUs, or end what runs there").into());
     }
+    let release = Release::read(&root);
+    if !release.keeps_pins()
+        && let Some((thread, allowed)) = pinned(&root, base, cpus)
+    {
+        return Err(release.forgets(thread, &allowed).into());
+    }
     // Nobody can be in a cpuset without memory.
     let nodes = ["cpuset.effective_mems", "cpuset.mems"];
     let nodes = nodes.iter().find_map(|name| root.text(&base.file(name)).ok()).unwrap_or_default();
@@ -93,6 +101,20 @@ fn who_shares(root: &Root, base: &Base, cpus: &[CpuId]) -> Option<(String, Vec<C
     })
 }
 
+/// A thread of the base, of another process, that may run on some of these CPUs but not on all that the base has, and where.
+fn pinned(root: &Root, base: &Base, cpus: &[CpuId]) -> Option<(u32, Vec<CpuId>)> {
+    let own = process::threads(root, std::process::id());
+    let has = base.cpus(root);
+    let members = root.text(&base.file(MEMBERS)).unwrap_or_default();
+    let mut others = members.lines().filter_map(|thread| thread.parse().ok());
+    others.find_map(|thread| {
+        let allowed = may_run_on(root, &format!("/proc/{thread}"))?;
+        let would_move = !own.contains(&thread) && cpus.iter().any(|cpu| allowed.contains(cpu));
+        let is_pinned = has.iter().any(|cpu| !allowed.contains(cpu));
+        (would_move && is_pinned).then_some((thread, allowed))
+    })
+}
+
 /// Moves threads that may run on these CPUs from the base to another group; how many could not be.
 fn clear(root: &Root, base: &Base, rest: &str, cpus: &[CpuId]) -> usize {
     let mut refused = Vec::new();
@@ -119,10 +141,6 @@ fn clear(root: &Root, base: &Base, rest: &str, cpus: &[CpuId]) -> usize {
 
 /// Whether a thread, of a program, may run on one of these CPUs.
 fn may_run(root: &Root, thread: &str, cpus: &[CpuId]) -> bool {
-    let status = root.text(&format!("/proc/{thread}/status")).unwrap_or_default();
-    // Threads of the kernel have no memory of their own, and neither have those that have ended.
-    let has_memory = status.lines().any(|line| line.starts_with("VmSize:"));
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let allowed = allowed.and_then(parse_cpu_list).unwrap_or_default();
-    has_memory && cpus.iter().any(|cpu| allowed.contains(cpu))
+    let allowed = may_run_on(root, &format!("/proc/{thread}")).unwrap_or_default();
+    cpus.iter().any(|cpu| allowed.contains(cpu))
 }

@@ -3,15 +3,20 @@
 //! Below the hierarchy's root, and below a partition, any group can be one (a *local* partition). Elsewhere each group from
 //! there up to the root says first that these CPUs may be given away (`cpuset.cpus.exclusive`: a *remote* partition, since
 //! Linux 6.7, for CAP_SYS_ADMIN alone).
+//!
+//! What older kernels would not leave as it was is refused: they forget where threads were pinned, and keep everybody off CPUs that are
+//! offline meanwhile. (Threads of the kernel that keep to a node do not count.)
 
 use dimmer_processor::units::CpuId;
 
-use super::hierarchy::{Base, lists};
+use super::hierarchy::{Base, lists, may_run_on};
+use super::release::Release;
 use super::{Balancing, CpusetError, free_name, unavailable};
 use crate::journal::Journal;
 use crate::privilege::{LinuxCapability, Privileges};
 use crate::root::{Root, format_cpu_list};
 use crate::unavailable::Unavailable;
+use crate::{process, topology};
 
 /// Takes and lists threads.
 pub(super) const MEMBERS: &str = "cgroup.threads";
@@ -41,6 +46,7 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
             return Err(unavailable(why, ROOT_OR_DELEGATED));
         }
     }
+    keeps_all(root, base)?;
     if is_top(root, base) || is_partition(root, &base.group) {
         return Ok(());
     }
@@ -48,8 +54,8 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
         let why = format!("partitions below {}, which is none, need CAP_SYS_ADMIN", base.group);
         return Err(unavailable(why, "run as root"));
     }
-    let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
-    if !root.exists(&base.file(EXCLUSIVE)) && version(&release) < (6, 7) {
+    let release = Release::read(root);
+    if !root.exists(&base.file(EXCLUSIVE)) && release.is_before(6, 7) {
         let why = format!(
             "Linux {release} makes partitions below other partitions alone, and {} is none",
             base.group
@@ -60,6 +66,45 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
         ));
     }
     Ok(())
+}
+
+/// Whether this kernel leaves everybody where they may run now, when a partition has come and gone.
+fn keeps_all(root: &Root, base: &Base) -> Result<(), Unavailable> {
+    let release = Release::read(root);
+    if !release.keeps_pins()
+        && let Some((thread, cpus)) = pinned(root, base)
+    {
+        return Err(release.forgets(thread, &cpus));
+    }
+    let online = topology::online(root).unwrap_or_default();
+    let mut offline = topology::present(root).unwrap_or_default();
+    offline.retain(|cpu| !online.contains(cpu));
+    // From then on the root's threads may run on CPUs that come online later: "cgroup/cpuset: Include offline CPUs when tasks' cpumasks in
+    // top_cpuset are updated". That it is not later is a guess: seen missing in 6.1, and there in 6.12.
+    if release.is_before(6, 5) && is_top(root, base) && !offline.is_empty() {
+        let why = format!(
+            "Linux {release} would keep everybody off cpu {} even when it is online again",
+            format_cpu_list(&offline)
+        );
+        return Err(unavailable(why, "use Linux 6.5 or later, or bring it online"));
+    }
+    Ok(())
+}
+
+/// A thread of another process that is kept off some CPUs of its group by more than that, and the CPUs that it may run on. Reads two small
+/// files for each thread of the machine.
+fn pinned(root: &Root, base: &Base) -> Option<(u32, Vec<CpuId>)> {
+    let names = root.list("/proc").unwrap_or_default();
+    let others = names.iter().filter_map(|name| name.parse().ok());
+    let mut others = others.filter(|process| *process != std::process::id());
+    others.find_map(|process| {
+        process::threads(root, process).into_iter().find_map(|thread| {
+            let directory = format!("/proc/{process}/task/{thread}");
+            let allowed = may_run_on(root, &directory)?;
+            let has = base.of(root, &directory)?.cpus(root);
+            has.iter().any(|cpu| !allowed.contains(cpu)).then_some((thread, allowed))
+        })
+    })
 }
 
 /// Makes the partition; its directory, and how many threads could not be kept off.
@@ -131,13 +176,6 @@ fn refusal(found: &str, kind: &str) -> Option<String> {
     Some(reason.unwrap_or(found).to_owned())
 }
 
-/// The first two numbers of a kernel's release.
-fn version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
-    let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
-    (next(), next())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,11 +187,5 @@ mod tests {
         assert_eq!(refusal(found, "root"), Some(reason));
         assert_eq!(refusal("member", "root"), Some("member".to_owned()));
         assert_eq!(refusal("isolated", "isolated"), None);
-    }
-
-    #[test]
-    fn versions_of_kernels_compare() {
-        assert!(version("6.12.9") > (6, 7) && version("6.1.0-cloud") < (6, 7));
-        assert_eq!(version("nonsense"), (0, 0));
     }
 }

@@ -231,15 +231,42 @@ fn above(path: &str) -> &str {
 }
 
 fn undo_controller(root: &Root, path: &str, name: &str, report: &mut Report) {
-    let (off, path) = (format!("-{name}"), path.to_owned());
+    let (on, off, path) = (format!("+{name}"), format!("-{name}"), path.to_owned());
     match lists(root, &path, name) {
         Ok(false) => {}
+        Ok(true) if is_relied_on(root, above(&path), name) => {
+            report.left.push(Left { path, before: off, found: on });
+        }
         Ok(true) => match root.write(&path, &off) {
-            Ok(()) => report.restored.push(Restored { path, from: format!("+{name}"), to: off }),
+            Ok(()) => report.restored.push(Restored { path, from: on, to: off }),
             Err(error) => report.failed.push(Failed { path, wanted: off, why: explain(&error) }),
         },
         Err(error) => report.failed.push(Failed { path, wanted: off, why: explain(&error) }),
     }
+}
+
+/// What a control group's files of the controller of cpusets hold where nobody has set them (Linux
+/// `Documentation/admin-guide/cgroup-v2.rst`, "Cpuset Interface Files").
+const UNSET: [(&str, &str); 4] = [
+    ("cpuset.cpus", ""),
+    ("cpuset.mems", ""),
+    ("cpuset.cpus.exclusive", ""),
+    ("cpuset.cpus.partition", "member"),
+];
+
+/// Whether somebody uses a controller in a group right below this one: has switched it on for groups further below, or
+/// set what it controls. Who means to and has not yet is not seen.
+fn is_relied_on(root: &Root, group: &str, controller: &str) -> bool {
+    root.list(group).unwrap_or_default().into_iter().any(|name| {
+        let below = format!("{group}/{name}");
+        let is_set = |(file, unset): &(&str, &str)| {
+            let is_controllers = file.split('.').next() == Some(controller);
+            let found = root.text(&format!("{below}/{file}"));
+            is_controllers && found.is_ok_and(|found| found != *unset)
+        };
+        let control = format!("{below}/cgroup.subtree_control");
+        lists(root, &control, controller).unwrap_or(false) || UNSET.iter().any(is_set)
+    })
 }
 
 /// Whether a file that lists controllers has that one.

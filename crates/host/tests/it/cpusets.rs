@@ -200,6 +200,19 @@ fn moves_others_off_with_version_1_and_back() {
 }
 
 #[test]
+fn moves_nobody_who_would_not_be_pinned_again() {
+    let check = |release: &str, cpu: u32| {
+        let machine = format!("{ROOT_V1}//- /proc/sys/kernel/osrelease\n{release}\n");
+        begin(&Machine::new(&machine).root, &[cpu], Balancing::Balanced)
+    };
+    let error = check("6.1.0", 1).expect_err("a refusal");
+    let expected = "Linux 6.1.0 would forget that thread 21 is pinned to cpu 0-1";
+    assert!(error.to_string().contains(expected), "{error}");
+    check("6.1.0", 2).expect("it is pinned elsewhere");
+    check("6.2.0", 1).expect("it is pinned again");
+}
+
+#[test]
 fn what_a_crashed_process_dedicated_is_given_back() {
     for machine in [ROOT_V2, SESSION_V2, ROOT_V1] {
         let machine = Machine::new(machine);
@@ -268,7 +281,58 @@ fn says_what_is_missing() {
     cannot(&SESSION_V2.replace("000001ffffffffff", "0"), "CAP_SYS_ADMIN");
     let old = SESSION_V2.replace("6.12.9", "6.1.0").replace("session/cpuset.cpus.exclusive", "x");
     cannot(&old, "Linux 6.1.0 makes partitions below other partitions alone");
+    let old = format!("{ROOT_V2}//- /proc/sys/kernel/osrelease\n6.1.0\n");
+    let pinned = "//- /proc/20/task/21/status\nVmSize: 1 kB\nCpus_allowed_list:\t0\n";
+    let pinned = format!("{pinned}//- /proc/20/task/21/cgroup\n0::/jobs/one\n");
+    cannot(&format!("{old}{pinned}"), "Linux 6.1.0 would forget that thread 21 is pinned to cpu 0");
+    let present = "//- /sys/devices/system/cpu/present\n0-5\n";
+    cannot(&format!("{old}{present}"), "keep everybody off cpu 4-5 even when it is online again");
     cannot(&ROOT_V1.replace("cpu_exclusive\n1", "cpu_exclusive\n0"), "not exclusively its own");
+}
+
+#[test]
+fn who_keeps_off_by_the_group_alone_or_under_later_kernels_is_not_in_the_way() {
+    let machine = |release: &str, allowed: &str| {
+        format!(
+            "{ROOT_V2}//- /proc/sys/kernel/osrelease\n{release}\n//- /sys/devices/system/cpu/present\n0-3\n\
+             //- /sys/fs/cgroup/jobs/cpuset.cpus.effective\n0-1\n\
+             //- /proc/20/task/20/status\nVmSize: 1 kB\nCpus_allowed_list:\t{allowed}\n\
+             //- /proc/20/task/20/cgroup\n0::/jobs/one\n\
+             //- /proc/30/task/30/status\nCpus_allowed_list:\t0\n//- /proc/30/task/30/cgroup\n0::/\n"
+        )
+    };
+    let check = |machine: &str| begin(&Machine::new(machine).root, &[1], Balancing::Balanced);
+    check(&machine("6.1.0", "0-1")).expect("its group's; a thread of the kernel");
+    check(&machine("6.1.0", "1")).expect_err("pinned");
+    let later = machine("6.5.0", "1").replace("present\n0-3", "present\n0-5");
+    check(&later).expect("pinned again; a cpu that is offline");
+}
+
+#[test]
+fn a_controller_that_others_rely_on_by_now_stays_switched_on() {
+    for (file, content) in [
+        ("cpuset.cpus", "0-1"),
+        ("cpuset.mems", "0"),
+        ("cpuset.cpus.exclusive", "0"),
+        ("cpuset.cpus.partition", "root invalid (no cpus)"),
+        ("cgroup.subtree_control", "cpuset memory"),
+    ] {
+        let machine = Machine::new(&format!("{ROOT_V2}//- /sys/fs/cgroup/jobs/{file}\n\n"));
+        let root = &machine.root;
+        let dedicated = begin(root, &[3], Balancing::Balanced).expect("dedicated");
+        root.write(&format!("/sys/fs/cgroup/jobs/{file}"), content).expect("somebody else");
+        let report = dedicated.undo().expect("undone");
+        assert!(report.is_complete() && pending(root).is_empty(), "{report:?}");
+        let left: Vec<&str> = report.left.iter().map(|left| left.path.as_str()).collect();
+        assert_eq!(left, ["/sys/fs/cgroup/cgroup.subtree_control"], "{file}");
+        holds(root, "/sys/fs/cgroup", &[("cgroup.subtree_control", "+cpuset")]);
+    }
+    let unset = "//- /sys/fs/cgroup/jobs/cpuset.{cpus,mems,cpus.exclusive}\n\n\
+                 //- /sys/fs/cgroup/jobs/cpuset.cpus.partition\nmember\n\
+                 //- /sys/fs/cgroup/jobs/cgroup.subtree_control\nmemory\n";
+    let machine = Machine::new(&format!("{ROOT_V2}{unset}"));
+    begin(&machine.root, &[3], Balancing::Balanced).expect("dedicated").undo().expect("undone");
+    holds(&machine.root, "/sys/fs/cgroup", &[("cgroup.subtree_control", "-cpuset")]);
 }
 
 #[test]
