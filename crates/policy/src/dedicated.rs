@@ -6,7 +6,6 @@
 //! sets of NUMA nodes for later.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use dimmer_processor::topology::{Cpu, Distance, Topology};
 use dimmer_processor::units::{CoreId, CpuId};
@@ -36,8 +35,8 @@ pub enum CannotDedicate {
 ///   than anything else.
 ///
 /// On a hybrid processor, cores of the program's kind come before others at the same distance; then those that the program does
-/// not run on; then one of each last-level cache in turn, as threads under each then have one that is near; then the last: what starts
-/// with the machine (interrupts, the system's services) tends to be on the first ones, by a habit of Linux, no promise.
+/// not run on; then the last: what starts with the machine (interrupts, the system's services) tends to be on the first ones, by
+/// a habit of Linux, no promise.
 ///
 /// # Errors
 /// [`CannotDedicate`].
@@ -78,17 +77,7 @@ pub fn pick(
     };
     let mut ranked: Vec<_> = cores.into_iter().map(|core| (rank(core), Reverse(core))).collect();
     ranked.sort_unstable();
-    // Of each, how many that come before it are as near, and under the same cache.
-    let mut under: BTreeMap<_, usize> = BTreeMap::new();
-    let in_turn = ranked.into_iter().map(|(rank, core)| {
-        let cache = threads(core.0).first().and_then(|cpu| topology.last_cache(cpu.id));
-        let before = under.entry((rank, cache)).or_default();
-        *before += 1;
-        (rank, *before, core)
-    });
-    let mut in_turn: Vec<_> = in_turn.collect();
-    in_turn.sort_unstable();
-    let in_order = in_turn.into_iter().map(|(_, _, Reverse(core))| core);
+    let in_order = ranked.into_iter().map(|(_, Reverse(core))| core);
     Ok(in_order.take(wanted).flat_map(threads).map(|cpu| cpu.id).collect())
 }
 
@@ -192,20 +181,10 @@ mod tests {
     fn near_the_program_first_and_not_its_own_core() {
         // Two packages of two caches with two cores each.
         let machine = machine(2, 2, 2, 1);
-        check(&machine, 0xFF, 1 << 0, 7, &[1, 3, 2, 7, 5, 6, 4]);
+        check(&machine, 0xFF, 1 << 0, 7, &[1, 3, 2, 7, 6, 5, 4]);
         check(&machine, 0xFF, 1 << 7, 3, &[6, 5, 4]);
         check(&machine, 0xFF, 0b11, 1, &[1]);
         check(&machine, 0b11, 0b10, 1, &[0]);
-    }
-
-    #[test]
-    fn each_cache_has_one_before_any_has_two() {
-        // Two packages of two caches with two cores each.
-        let machine = machine(2, 2, 2, 1);
-        check(&machine, 0xFF, 0, 6, &[7, 5, 3, 1, 6, 4]);
-        check(&machine, 0xFF, 0xFF, 6, &[7, 5, 3, 1, 6, 4]);
-        // A program under one cache has its cores there first.
-        check(&machine, 0xFF, 0b11, 4, &[1, 3, 2, 7]);
     }
 
     #[test]

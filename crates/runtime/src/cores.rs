@@ -205,11 +205,11 @@ impl Cores {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Which of them the calling thread's work goes to, which has this slot: threads are spread over the cores that are nearest to them.
+    /// Which of them the calling thread's work goes to, which has this slot: threads are spread over the cores, those near them first.
     #[inline]
     pub(crate) fn usual(&self, slot: usize) -> usize {
         let count = self.len();
-        if count > 1 { self.near.choose(slot, count, near::here) } else { 0 }
+        if count > 1 { self.near.choose(slot, count, slot::taken, near::here) } else { 0 }
     }
 
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it returns comes back, and what it

@@ -1,4 +1,5 @@
-//! Which of several dedicated cores a thread's work goes to: one of the nearest, as a hand-over is a cache line there and back.
+//! Which of several dedicated cores a thread's work goes to: the nearest, as a hand-over is a cache line there and back, of those that do
+//! not have their share of threads yet.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -14,6 +15,9 @@ use crate::slot::SLOTS;
 /// So often a choice is used before it is looked at again where the thread is: threads are moved by the kernel every few milliseconds at
 /// most.
 const USES: u32 = 1024;
+
+/// More cores than this are not told apart.
+const MOST: usize = 64;
 
 /// What each thread has chosen, and how far all cores are.
 #[derive(Debug)]
@@ -48,9 +52,15 @@ impl Near {
         });
     }
 
-    /// The place of the core, of so many, that the work of the thread in this slot goes to; of the nearest ones to where it is (`here`),
-    /// threads take one each in turn. Allocates nothing.
-    pub(crate) fn choose(&self, slot: usize, count: usize, here: impl FnOnce() -> CpuId) -> usize {
+    /// The place of the core, of so many, that the work of the thread in this slot goes to, which is `here`. Slots that threads have are those
+    /// of the bits of `taken`. Allocates nothing.
+    pub(crate) fn choose(
+        &self,
+        slot: usize,
+        count: usize,
+        taken: impl FnOnce() -> u64,
+        here: impl FnOnce() -> CpuId,
+    ) -> usize {
         let Some(Choice(kept)) = self.choices.get(slot) else { return 0 };
         let (of, chosen, left) = parts(kept.load(Ordering::Relaxed));
         // The slot is the calling thread's, so nobody else writes.
@@ -58,11 +68,22 @@ impl Near {
             kept.store(whole(of, chosen, left - 1), Ordering::Relaxed);
             return chosen;
         }
-        let far = self.distances.get().and_then(|distances| distances.get(&here())?.get(..count));
-        let chosen = far.map_or_else(
-            || slot.checked_rem(count).unwrap_or(0),
-            |distances| nearest(distances, slot),
-        );
+        // Threads of each core, but for this one.
+        let (mut threads, taken) = ([0; MOST], taken());
+        let others = (0..SLOTS).filter(|other| *other != slot && taken & 1 << other != 0);
+        let choices = others.filter_map(|other| {
+            let (of, chosen, left) = parts(self.choices.get(other)?.0.load(Ordering::Relaxed));
+            (of == count && left > 0).then_some(chosen)
+        });
+        for chosen in choices {
+            if let Some(threads) = threads.get_mut(chosen) {
+                *threads += 1;
+            }
+        }
+        let here = here();
+        let distances = self.distances.get().and_then(|distances| distances.get(&here));
+        let far = |place| distances.and_then(|distances| distances.get(place).copied());
+        let chosen = least(&threads[..count.min(MOST)], far);
         kept.store(whole(count, chosen, USES), Ordering::Relaxed);
         chosen
     }
@@ -78,12 +99,12 @@ fn distances(topology: &Topology, cpus: &[CpuId]) -> Distances {
     topology.cpus.iter().map(|cpu| (cpu.id, row(cpu.id))).collect()
 }
 
-/// The place of the `turn`-th of the nearest, over and over.
-fn nearest(distances: &[Distance], turn: usize) -> usize {
-    let Some(least) = distances.iter().min() else { return 0 };
-    let near = || distances.iter().enumerate().filter(|(_, distance)| *distance == least);
-    let turn = turn % near().count();
-    near().nth(turn).map_or(0, |(place, _)| place)
+/// The place of the nearest core that does not have its share of threads yet, given those of each; of several, the one with the fewest. There
+/// always is one, as the fewest are less than a share.
+fn least(threads: &[usize], far: impl Fn(usize) -> Option<Distance>) -> usize {
+    let share = (threads.iter().sum::<usize>() + 1).div_ceil(threads.len().max(1));
+    let open = threads.iter().enumerate().filter(|(_, has)| **has < share);
+    open.min_by_key(|(place, has)| (far(*place), **has)).map_or(0, |(place, _)| place)
 }
 
 /// Fields of a [`Choice`].
@@ -124,39 +145,35 @@ mod tests {
         Topology { cpus: (0..8).map(cpu).collect(), caches: (0..4).map(cache).collect() }
     }
 
-    /// Which of these cores is the nearest to a hardware thread.
-    fn of(cpus: &[u32], here: u32, turn: usize) -> usize {
-        let cpus: Vec<CpuId> = cpus.iter().map(|number| CpuId::new(*number)).collect();
-        let distances = distances(&machine(), &cpus);
-        nearest(&distances[&CpuId::new(here)], turn)
+    /// What threads in slots 0, 1, ... choose of these cores, one after the other.
+    fn chosen(cpus: &[u32], here: &[u32]) -> Vec<u32> {
+        let ids: Vec<CpuId> = cpus.iter().map(|number| CpuId::new(*number)).collect();
+        let near = Near::default();
+        near.distances.set(distances(&machine(), &ids)).unwrap();
+        let choose = |(slot, here): (usize, &u32)| {
+            cpus[near.choose(slot, cpus.len(), || (2 << slot) - 1, || CpuId::new(*here))]
+        };
+        here.iter().enumerate().map(choose).collect()
     }
 
     #[test]
-    fn the_nearest_are_taken_in_turn() {
-        // Under one cache, whoever asks.
-        let cpus = [7, 3, 5, 1];
-        assert_eq!(
-            [of(&cpus, 0, 0), of(&cpus, 0, 1), of(&cpus, 2, 5), of(&cpus, 6, 3)],
-            [3, 3, 1, 0]
-        );
-        // None under its cache: those of its node.
-        let cpus = [7, 3, 5];
-        assert_eq!(
-            [of(&cpus, 0, 0), of(&cpus, 0, 1), of(&cpus, 6, 0), of(&cpus, 6, 1)],
-            [1, 1, 0, 0]
-        );
-        assert_eq!([of(&cpus, 1, 0), of(&cpus, 4, 1)], [1, 2]);
-        // None in its node: all are as far.
-        assert_eq!([of(&[7, 5], 0, 0), of(&[7, 5], 0, 1)], [0, 1]);
-        assert_eq!(nearest(&[], 3), 0);
+    fn threads_go_to_the_nearest_core_that_has_not_its_share() {
+        // Under one cache, in one node, anywhere.
+        assert_eq!(chosen(&[7, 3, 1], &[0]), [1]);
+        assert_eq!(chosen(&[7, 3], &[0]), [3]);
+        assert_eq!(chosen(&[7, 5], &[0]), [7]);
+        assert_eq!(chosen(&[7, 3, 1], &[6, 2, 0]), [7, 3, 1]);
+        // All under one cache: nobody idles while others have more than their share.
+        assert_eq!(chosen(&[7, 3, 1], &[0; 6]), [1, 3, 7, 1, 3, 7]);
+        assert_eq!(chosen(&[7, 1], &[0, 0, 0, 6]), [1, 7, 1, 7]);
+        // Nobody knows where they are: one each in turn.
+        assert_eq!(chosen(&[7, 3, 1], &[99; 4]), [7, 3, 1, 7]);
     }
 
     #[test]
     fn a_choice_is_kept_for_a_while_and_made_anew_for_other_cores() {
         let near = Near::default();
-        let choose = |slot, count, here| near.choose(slot, count, || CpuId::new(here));
-        // Nothing is known of the machine: one each.
-        assert_eq!([choose(0, 3, 0), choose(1, 3, 0), choose(5, 3, 0)], [0, 1, 2]);
+        let choose = |slot, count, here| near.choose(slot, count, || 0, || CpuId::new(here));
         let cpus = [7, 3, 5, 1].map(CpuId::new);
         near.distances.set(distances(&machine(), &cpus)).unwrap();
         assert_eq!([choose(2, 4, 0), choose(2, 4, 6)], [3, 3]);
@@ -165,8 +182,18 @@ mod tests {
             assert_eq!(choose(2, 3, 2), 0);
         }
         assert_eq!(choose(2, 3, 2), 1);
-        // Nobody knows where it is; no core is used any more; there is no such slot.
-        assert_eq!([choose(3, 4, 99), choose(3, 2, 99)], [3, 1]);
+        // No core is used any more; there is no such slot; more cores than are told apart.
         assert_eq!([choose(3, 0, 0), choose(SLOTS, 3, 2)], [0, 0]);
+        assert!(choose(3, 1000, 0) < MOST);
+    }
+
+    #[test]
+    fn who_has_gone_counts_no_more() {
+        let near = Near::default();
+        let cpus = [7, 1].map(CpuId::new);
+        near.distances.set(distances(&machine(), &cpus)).unwrap();
+        let choose = |slot, taken| near.choose(slot, 2, || taken, || CpuId::new(0));
+        assert_eq!([choose(0, 0b1), choose(1, 0b11)], [1, 0]);
+        assert_eq!(choose(2, 0b110), 1);
     }
 }

@@ -69,6 +69,11 @@ fn free(slot: usize) {
     TAKEN.fetch_and(!(1 << slot), Ordering::Release);
 }
 
+/// The slots that threads have, one bit each.
+pub(crate) fn taken() -> u64 {
+    TAKEN.load(Ordering::Relaxed)
+}
+
 /// Gives back the slots of all threads but the calling one: in a child of fork(2) there are no others.
 pub(crate) fn keep_own() {
     let own = MINE.get().or(LEFT.get());
