@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
 use dimmer_runtime::{Decision, Site};
@@ -243,7 +243,7 @@ fn threads_that_do_everything_at_once_do_it_once() {
 #[test]
 fn nothing_is_left_of_a_process_that_ends_in_a_fault_anywhere() {
     in_empty_directory("fault", |directory| {
-        for _ in 0..10 {
+        for () in rounds() {
             let fatal = fastrand::u32(0..400).to_string();
             let Some(mut command) = mixture(&["200", &fatal], directory) else { return };
             let child = command.stdout(Stdio::null()).spawn().unwrap();
@@ -255,7 +255,7 @@ fn nothing_is_left_of_a_process_that_ends_in_a_fault_anywhere() {
 #[test]
 fn nothing_is_left_of_a_process_that_is_killed_at_any_time() {
     in_empty_directory("kill", |directory| {
-        for _ in 0..10 {
+        for () in rounds() {
             let Some(mut command) = mixture(&["forever"], directory) else { return };
             let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
             let mut said = String::new();
@@ -266,6 +266,15 @@ fn nothing_is_left_of_a_process_that_is_killed_at_any_time() {
             gone(child, libc::SIGKILL);
         }
     });
+}
+
+/// Ten, or as many as go into `DIMMER_KILL_SECONDS`.
+fn rounds() -> impl Iterator<Item = ()> {
+    let seconds = std::env::var("DIMMER_KILL_SECONDS").ok().and_then(|text| text.parse().ok());
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    (0_u32..)
+        .take_while(move |round| until.map_or(*round < 10, |until| Instant::now() < until))
+        .map(|_| ())
 }
 
 /// Waits for a child that a signal ends, and looks whether any of its threads is left.
