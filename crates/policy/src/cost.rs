@@ -96,7 +96,26 @@ impl CallCost {
     }
 }
 
+/// The part of calls and the gaps between them (`spent_ns`, of all threads) in which threads ran rather than waited for a CPU or for anything
+/// else, on average, where the program had so much time on CPUs.
+#[must_use]
+pub fn running(spent_ns: f64, on_cpu_ns: f64) -> f64 {
+    if spent_ns > on_cpu_ns { on_cpu_ns / spent_ns } else { 1.0 }
+}
+
 impl Lost {
+    /// What is lost where threads ran for this part of the time alone ([`running`]): only code that runs loses time to a lower clock.
+    #[must_use]
+    pub fn while_running(self, part: f64) -> Self {
+        Self { kept_ns: self.kept_ns * part, ..self }
+    }
+
+    /// Adds what else was lost.
+    pub fn add(&mut self, other: Self) {
+        self.kept_ns += other.kept_ns;
+        self.episodes_ns += other.episodes_ns;
+    }
+
     /// Both together (ns).
     #[must_use]
     pub fn total_ns(&self) -> f64 {

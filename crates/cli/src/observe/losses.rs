@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use dimmer_observe::{Clocks, FunctionPlace, Tally};
-use dimmer_policy::cost::{CallCost, Lost};
+use dimmer_policy::cost::{self, CallCost, Lost};
 use dimmer_policy::ways::{self, Load};
 use dimmer_probe::stats::Samples;
 use dimmer_processor::units::LicenceLevel;
@@ -42,11 +42,9 @@ pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, St
             FunctionPlace { file: Path::new(&function.file).to_owned(), address: function.address };
         let cost = function.level.as_deref().and_then(|level| by_name.get(level));
         let (Some(cost), Some(tally)) = (cost, tallies.get(&place)) else { continue };
-        let mut lost = cost.in_gaps(tally.gap_after.iter());
-        lost.kept_ns *= running;
+        let lost = cost.in_gaps(tally.gap_after.iter()).while_running(running);
         function.lost_share = Some(lost.total_ns() / on_cpu_ns);
-        sum.kept_ns += lost.kept_ns;
-        sum.episodes_ns += lost.episodes_ns;
+        sum.add(lost);
     }
     let kept_below = costs.iter().map(|cost| cost.kept_below_ns);
     Ok(Losses {
@@ -97,11 +95,9 @@ pub(super) fn clock(run: &Run<'_>, kept_below_ns: f64) -> Option<ClockCheck> {
 /// Fewer chains than this tell nothing.
 const LEAST_CLOCKS: usize = 20;
 
-/// The part of calls and gaps in which threads ran rather than waited for a CPU or for anything else, on
-/// average: only code that runs can lose time.
+/// The part of calls and gaps in which threads ran.
 fn running(run: &Run<'_>, on_cpu_ns: f64) -> f64 {
     let spent = |tally: &Tally| tally.lasted.sum() + tally.gap_after.sum();
     let tallies = run.observed.threads.iter().flat_map(|thread| thread.functions.values());
-    let all: f64 = tallies.map(spent).sum();
-    if all > on_cpu_ns { on_cpu_ns / all } else { 1.0 }
+    cost::running(tallies.map(spent).sum(), on_cpu_ns)
 }

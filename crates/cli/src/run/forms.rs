@@ -10,7 +10,7 @@ use std::time::Duration;
 use dimmer_host::root::Root;
 use dimmer_host::usage;
 use dimmer_observe::Tally;
-use dimmer_policy::cost::{CallCost, Lost};
+use dimmer_policy::cost::{self, CallCost, Lost};
 use dimmer_policy::narrowing::{self, End, Form, Reason, Shown};
 use dimmer_policy::ways::{self, Load, Way};
 use rustix::process::Signal;
@@ -34,7 +34,7 @@ pub(super) struct Forms {
     /// A digest of the program's arguments, and of how narrow its code would be.
     work: u64,
     pub(super) form: Form,
-    pub(super) reason: Reason,
+    reason: Reason,
 }
 
 /// What children that have ended took and got done, since this process began.
@@ -158,16 +158,13 @@ pub(super) fn forecast<'a>(
         is_wide |= has_zmm && tally.calls > 0;
         within += tally.lasted.sum();
         gaps += tally.gap_after.sum();
-        let of_it = cost.in_gaps(tally.gap_after.iter());
-        lost.kept_ns += of_it.kept_ns;
-        lost.episodes_ns += of_it.episodes_ns;
+        lost.add(cost.in_gaps(tally.gap_after.iter()));
     }
-    // Threads that wait take longer, but nothing more.
-    let running = if within + gaps > on_cpu_ns { on_cpu_ns / (within + gaps) } else { 1.0 };
+    let running = cost::running(within + gaps, on_cpu_ns);
     let load = Load {
         on_cpu: on_cpu_ns,
         within: Some(within * running),
-        lost: lost.kept_ns * running + lost.episodes_ns,
+        lost: lost.while_running(running).total_ns(),
         ..Load::default()
     };
     let narrow = ways::prospects(&load).into_iter().find(|prospect| prospect.way == Way::Narrow);
