@@ -78,22 +78,24 @@ pub struct RoundTrips {
     pub lent: Samples,
 }
 
-/// Dedicates these cores for the rest of this process's life, keeps it off them, and times moved calls that do nothing, of
-/// both kinds in turn. Takes some milliseconds. To be called once.
+/// Dedicates these cores for the rest of this process's life, and times moved calls that do nothing, of
+/// both kinds in turn; the calling thread keeps off the cores meanwhile. Takes some milliseconds. To be called once.
 ///
 /// # Errors
 /// [`HookedError`].
 pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, HookedError> {
     check_travel()?;
     let cores = Cores::start(root, cpus)?;
-    let mut rest = affinity::allowed()?;
-    rest.retain(|cpu| !cpus.contains(cpu));
+    let allowed = affinity::allowed()?;
+    let rest: Vec<CpuId> = allowed.iter().filter(|cpu| !cpus.contains(cpu)).copied().collect();
     affinity::allow(&rest)?;
     dimmer_runtime::dedicate(cores);
     let directory = tempfile::tempdir().map_err(HookedError::Directory)?;
     let mut hooks = Hooks::new(Ledger::create(directory.path())?, BTreeSet::new(), None);
     hooks.move_by(MOVER, false)?;
-    let took = hooks.trial_moved(CALLS)?;
+    let took = hooks.trial_moved(CALLS);
+    affinity::allow(&allowed)?;
+    let took = took?;
     Ok(RoundTrips {
         moved: took.iter().map(|trip| trip.moved_ns).collect(),
         lent: took.iter().map(|trip| trip.lent_ns).collect(),

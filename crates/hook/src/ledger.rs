@@ -29,13 +29,15 @@ use crate::trial::Overhead;
 /// "dimmerlg", as the first bytes of the file.
 const MAGIC: u64 = u64::from_le_bytes(*b"dimmerlg");
 /// Changes with the layout.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 const VERSION_AT: usize = 8;
 /// The number of slots claimed; more than [`SLOTS`] if there were too few.
 pub(crate) const NEXT_SLOT: usize = 12;
 const SITE_COUNT: usize = 16;
 const OBJECT_COUNT: usize = 20;
+/// How many of the hardware threads that calls move to are used now, plus one; 0 where nobody says (32 bits). Written by the observer.
+const EMPLOYED: usize = 24;
 /// What timing adds to calls, and to gaps, and what counting takes (64 bits each).
 const INSIDE: usize = 32;
 const BETWEEN: usize = 40;
@@ -329,6 +331,18 @@ impl Ledger {
         }
     }
 
+    /// Has calls that move go to so many of the hardware threads that the process knows of from now on, the first of them.
+    pub fn employ(&self, threads: usize) {
+        let plus_one = u32::try_from(threads).map_or(u32::MAX, |threads| threads.saturating_add(1));
+        self.u32(EMPLOYED).store(plus_one, Ordering::Relaxed);
+    }
+
+    /// What [`Self::employ`] was called with last.
+    pub(crate) fn employed(&self) -> &Employed {
+        // SAFETY: an atomic number with nothing around it, which lives as long as this.
+        unsafe { &*std::ptr::from_ref(self.u32(EMPLOYED)).cast() }
+    }
+
     /// Where in memory the decision for a function is.
     pub(crate) fn decision_at(&self, site: u32) -> u64 {
         self.place(SITES_AT + site as usize * SITE_BYTES + DECISION) as u64
@@ -419,6 +433,19 @@ impl Ledger {
         // SAFETY: all offsets are sums of the constants above with numbers below their limits, so they lie
         // within the mapping.
         unsafe { self.memory().add(at) }
+    }
+}
+
+/// How many of the hardware threads that calls move to are used now, the first of them; see [`Ledger::employ`].
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Employed(AtomicU32);
+
+impl Employed {
+    /// The number, if anybody has said one.
+    #[must_use]
+    pub fn get(&self) -> Option<usize> {
+        self.0.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
     }
 }
 

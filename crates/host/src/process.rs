@@ -35,6 +35,23 @@ pub fn threads(root: &Root, process: u32) -> Vec<u32> {
     names.iter().filter_map(|name| name.parse().ok()).collect()
 }
 
+/// When a process began (clock ticks since the machine did): what tells it from a later one with the same number. `None` if there is none.
+#[must_use]
+pub fn began(root: &Root, process: u32) -> Option<u64> {
+    /// Which field it is after the name, which may hold anything (proc(5): the 22nd of all).
+    const AFTER_NAME: usize = 19;
+    let text = root.text(&format!("/proc/{process}/stat")).ok()?;
+    let (_, after) = text.rsplit_once(')')?;
+    after.split_whitespace().nth(AFTER_NAME)?.parse().ok()
+}
+
+/// What a thread is called; empty if it has ended.
+#[must_use]
+pub fn name(root: &Root, (process, thread): Thread) -> String {
+    let text = root.text(&format!("/proc/{process}/task/{thread}/comm")).unwrap_or_default();
+    text.trim_end_matches('\n').to_owned()
+}
+
 /// The time that each thread of a family had on CPUs. Reads two files a thread.
 #[must_use]
 pub fn on_cpu(root: &Root, process: u32) -> BTreeMap<Thread, Duration> {
@@ -63,7 +80,14 @@ mod tests {
         write("proc/12/task/12/children", "30 ");
         write("proc/30/task/30/children", "");
         write("proc/30/task/30/schedstat", "5000 1 1\n");
+        write(
+            "proc/30/stat",
+            "30 (a ) 7 (b) S 12 30 30 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 7788 9 10\n",
+        );
+        write("proc/30/task/30/comm", "a ) 7 (b\n");
         let root = Root::new(directory.path());
+        assert_eq!((began(&root, 30), began(&root, 31)), (Some(7788), None));
+        assert_eq!((name(&root, (30, 30)), name(&root, (30, 31))), ("a ) 7 (b".into(), "".into()));
         assert_eq!(family(&root, 7), BTreeSet::from([(7, 7), (7, 8), (12, 12), (30, 30)]));
         assert_eq!(family(&root, 20), BTreeSet::new());
         assert_eq!(on_cpu(&root, 7), BTreeMap::from([((30, 30), Duration::from_micros(5))]));

@@ -100,6 +100,8 @@ pub struct Observer {
     ledgers: BTreeMap<PathBuf, Result<Followed, String>>,
     /// The functions whose calls are to be moved.
     moved: BTreeSet<FunctionPlace>,
+    /// How many hardware threads they go to.
+    employed: usize,
 }
 
 /// A ledger, and what was read there.
@@ -152,6 +154,7 @@ impl Observer {
             begun: (Instant::now(), ticks()),
             ledgers: BTreeMap::new(),
             moved: BTreeSet::new(),
+            employed: 0,
         })
     }
 
@@ -181,6 +184,7 @@ impl Observer {
         for path in self.new_ledgers()? {
             // One that is just being made has no head yet.
             if let Ok(ledger) = Ledger::open(&path) {
+                ledger.employ(self.employed);
                 let followed = Followed { ledger, threads: Vec::new(), decided: 0 };
                 self.ledgers.insert(path, Ok(followed));
             }
@@ -206,6 +210,22 @@ impl Observer {
             }
         }
         all
+    }
+
+    /// The processes that have called a hooked function, also those that have ended.
+    #[must_use]
+    pub fn processes(&self) -> BTreeSet<u32> {
+        let threads =
+            self.ledgers.values().flatten().flat_map(|followed| followed.ledger.threads());
+        threads.map(|thread| thread.process()).collect()
+    }
+
+    /// Has calls that move go to so many of the hardware threads of `DIMMER_CORES` from now on, the first of them; none at the begin.
+    pub fn employ(&mut self, threads: usize) {
+        self.employed = threads;
+        for followed in self.ledgers.values_mut().flatten() {
+            followed.ledger.employ(threads);
+        }
     }
 
     /// Has calls of this function moved from now on, or no longer, in processes that run and in those that start later, if they were

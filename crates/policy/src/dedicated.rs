@@ -32,7 +32,7 @@ pub enum CannotDedicate {
 ///
 /// * `allowed`: the hardware threads that may be used at all.
 /// * `program`: those that the program runs on now; they tell what is near. Empty, or none of them allowed: nothing is nearer
-///   than anything else.
+///   than anything else, and each NUMA node gives one in turn, so that programs on any of them have one near soon.
 ///
 /// On a hybrid processor, cores of the program's kind come before others at the same distance; then those that the program does
 /// not run on; then the last: what starts with the machine (interrupts, the system's services) tends to be on the first ones, by
@@ -71,29 +71,19 @@ pub fn pick(
     if wanted > cores.len() {
         return Err(CannotDedicate::TooMany { wanted, spare: cores.len() });
     }
+    let node = |core: CoreId| threads(core).first().map(|cpu| (cpu.package, cpu.node));
+    let turn = |core: CoreId| {
+        let after = cores.iter().filter(|other| **other > core && node(**other) == node(core));
+        if near.is_empty() { after.count() } else { 0 }
+    };
     let rank = |core: CoreId| {
         let nearest = threads(core).into_iter().map(|cpu| distance(topology, cpu, &near)).min();
-        (nearest, is_programs(core))
+        (nearest, is_programs(core), turn(core))
     };
-    let mut ranked: Vec<_> = cores.into_iter().map(|core| (rank(core), Reverse(core))).collect();
+    let mut ranked: Vec<_> = cores.iter().map(|core| (rank(*core), Reverse(*core))).collect();
     ranked.sort_unstable();
     let in_order = ranked.into_iter().map(|(_, Reverse(core))| core);
     Ok(in_order.take(wanted).flat_map(threads).map(|cpu| cpu.id).collect())
-}
-
-/// The first of these hardware threads, which are those of one core after the other's as [`pick`] has them: at least so many, and
-/// whole cores. (Of a core that the topology does not have, each is taken for a core of its own.)
-#[must_use]
-pub fn first_whole<'a>(topology: &Topology, cpus: &'a [CpuId], least: usize) -> &'a [CpuId] {
-    let core = |cpu: &CpuId| topology.cpu(*cpu).map_or(Err(*cpu), |cpu| Ok(cpu.core));
-    let mut ends = 0;
-    for of_one in cpus.chunk_by(|left, right| core(left) == core(right)) {
-        if ends >= least {
-            break;
-        }
-        ends += of_one.len();
-    }
-    &cpus[..ends]
 }
 
 /// How far a hardware thread is from the nearest of others, and whether its core is of another kind than all of theirs.
@@ -169,15 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_list_are_whole_cores() {
-        let machine = machine(1, 1, 4, 2);
-        let list = ids(&[3, 7, 2, 6, 40, 41]);
-        for (least, expected) in [(0, 0), (1, 2), (2, 2), (3, 4), (4, 4), (5, 5), (9, 6)] {
-            assert_eq!(first_whole(&machine, &list, least), &list[..expected], "{least}");
-        }
-    }
-
-    #[test]
     fn near_the_program_first_and_not_its_own_core() {
         // Two packages of two caches with two cores each.
         let machine = machine(2, 2, 2, 1);
@@ -185,6 +166,14 @@ mod tests {
         check(&machine, 0xFF, 1 << 7, 3, &[6, 5, 4]);
         check(&machine, 0xFF, 0b11, 1, &[1]);
         check(&machine, 0b11, 0b10, 1, &[0]);
+    }
+
+    #[test]
+    fn nodes_take_turns_where_nobody_knows_the_programs() {
+        // Two nodes of four cores, of which the first core stays.
+        let machine = machine(2, 2, 2, 1);
+        check(&machine, 0xFF, 0, 7, &[7, 3, 6, 2, 5, 1, 4]);
+        check(&machine, 0x3F, 0, 5, &[5, 3, 4, 2, 1]);
     }
 
     #[test]

@@ -7,9 +7,12 @@
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_long, c_void};
 use std::panic::catch_unwind;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dimmer_hook::{LeafCall, LeafEnd, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
+use dimmer_hook::{
+    Employed, LeafCall, LeafEnd, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay,
+};
 use dimmer_runtime::KeepErrno;
 
 use crate::mutexes;
@@ -26,8 +29,12 @@ static MOVES: AtomicBool = AtomicBool::new(false);
 /// Whether the program has installed a handler for faults of its own.
 static HANDLES_FAULTS: AtomicBool = AtomicBool::new(false);
 
-/// Says that calls may move from now on.
-pub(crate) fn begin() {
+/// How many of the hardware threads that calls move to are used.
+static EMPLOYED: OnceLock<&'static Employed> = OnceLock::new();
+
+/// Says that calls may move from now on, to so many hardware threads at a time.
+pub(crate) fn begin(employed: &'static Employed) {
+    let _ = EMPLOYED.set(employed);
     // Relaxed: there is one thread.
     MOVES.store(true, Ordering::Relaxed);
 }
@@ -38,7 +45,18 @@ extern "C" fn leave() -> u32 {
         return 0;
     }
     let _errno = KeepErrno::new();
-    catch_unwind(dimmer_runtime::leave_home).ok().flatten().unwrap_or(0)
+    let leave = || {
+        follow();
+        dimmer_runtime::leave_home()
+    };
+    catch_unwind(leave).ok().flatten().unwrap_or(0)
+}
+
+/// Has work go to as many hardware threads as are used.
+fn follow() {
+    if let Some(threads) = EMPLOYED.get().and_then(|employed| employed.get()) {
+        dimmer_runtime::employ(threads);
+    }
 }
 
 extern "C" fn arrive() -> u64 {
@@ -65,6 +83,7 @@ fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
         return None;
     }
     let _errno = KeepErrno::new();
+    follow();
     dimmer_runtime::dedicated()?.lend(move || call.make()).ok()
 }
 

@@ -47,4 +47,7 @@ pub use settings::{
     CORES, Decision, ENTRANCE, POLICY, Settings, SettingsError, of_process as settings,
 };
 pub use travel::{Away, CannotTravel, Journey, check as check_travel, holds_robust_mutex};
-pub use trip::{come_home_early, come_home_quietly, dedicate, dedicated, end_at_home, leave_home};
+pub use trip::{
+    come_home_early, come_home_quietly, dedicate, dedicated, employ, end_at_home, leave_home,
+};
+pub use worker::WORKERS;

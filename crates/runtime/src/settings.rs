@@ -12,7 +12,7 @@ use dimmer_protocol::{ticks, ticks_per_ns};
 use toml::de::{DeTable, DeValue};
 
 use crate::cores::{Cores, StartError};
-use crate::{region, served};
+use crate::{region, served, trip};
 
 /// The environment variable that says what becomes of regions: a [`Decision`] for all of them, `file:PATH`, or `server`, as without
 /// it: a server decides, if there is one.
@@ -246,15 +246,22 @@ impl Settings {
     /// known yet which.
     pub(crate) fn start(&self) -> Result<Option<Cores>, NotYet> {
         if !self.cores.is_empty() {
-            let all = self.cores.len();
-            let cores = prepare(&self.cores, all, self.entrance.as_deref());
-            return Ok(cores.map_err(|error| complain(&error)).ok());
+            let employed = trip::employed();
+            let used = employed.unwrap_or(self.cores.len());
+            let cores = prepare(&self.cores, used, self.entrance.as_deref());
+            let cores = cores.map_err(|error| complain(&error)).ok();
+            // Who says how many keeps the process off them.
+            cores.iter().filter(|_| employed.is_none()).for_each(Cores::keep_clear);
+            return Ok(cores);
         }
         if self.default.is_some() {
             return Ok(None);
         }
         let cores = served::cores().ok_or(NotYet)?;
-        Ok(prepare(&cores, served::dedicated(ticks()), None).map_err(|error| complain(&error)).ok())
+        let cores = prepare(&cores, served::dedicated(ticks()), None);
+        let cores = cores.map_err(|error| complain(&error)).ok();
+        cores.iter().for_each(Cores::keep_clear);
+        Ok(cores)
     }
 
     /// Whether the server says how many cores are used.
@@ -276,9 +283,7 @@ fn prepare(cores: &[CpuId], used: usize, entrance: Option<&str>) -> Result<Cores
     let spare = Cores::spare(&Root::live(), cores, entrance);
     let started = spare.and_then(|cores| cores.employ(used).map(|()| cores));
     let _ = affinity::allow(&allowed);
-    let cores = started?;
-    cores.keep_clear();
-    Ok(cores)
+    started
 }
 
 /// The process's settings, read once; where they are wrong, that is said once, and nothing moves.

@@ -77,9 +77,40 @@ pub(crate) fn follow(count: usize) -> bool {
     count > 0
 }
 
+/// One at a time changes which cores are used.
+static FOLLOWING: Mutex<()> = Mutex::new(());
+
+/// How many of the cores that [`crate::CORES`] names are used, where somebody says so.
+static EMPLOYED: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Of the cores that [`crate::CORES`] names, so many are used from now on, the first. Whoever says so keeps the process off them; where nobody does, all are
+/// used and the process keeps off by itself. Costs a load where nothing changes.
+#[inline]
+pub fn employ(count: usize) {
+    if EMPLOYED.load(Ordering::Relaxed) != count {
+        employ_anew(count);
+    }
+}
+
+#[cold]
+fn employ_anew(count: usize) {
+    let Ok(_following) = FOLLOWING.try_lock() else { return };
+    EMPLOYED.store(count, Ordering::Relaxed);
+    // SAFETY: null, or leaked.
+    let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
+    if let Some(cores) = cores.filter(|cores| !cores.is_inherited()) {
+        // Where one cannot be had, work goes to those before it.
+        let _ = cores.employ(count);
+    }
+}
+
+/// What [`employ`] was called with last, if it was.
+pub(crate) fn employed() -> Option<usize> {
+    Some(EMPLOYED.load(Ordering::Relaxed)).filter(|count| *count != usize::MAX)
+}
+
 #[cold]
 fn follow_anew(count: usize) {
-    static FOLLOWING: Mutex<()> = Mutex::new(());
     let settings = settings::of_process();
     if !settings.leaves_cores_to_server() {
         FOLLOWED.store(count, Ordering::Relaxed);

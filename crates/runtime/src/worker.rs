@@ -19,6 +19,9 @@ use crate::switch::{self, Context};
 use crate::word::Patience;
 use crate::{fork, signals, travel};
 
+/// What the names of workers' threads begin with; after it comes the hardware thread that they stand on.
+pub const WORKERS: &str = "dimmer-";
+
 /// Where the worker is while it does no work.
 const NOWHERE: usize = usize::MAX;
 
@@ -168,21 +171,22 @@ impl Worker {
         let (root, entrance) = (root.clone(), entrance.map(str::to_owned));
         // Threads inherit the mask: signals are for the program's own threads.
         let mask = signals::exchange();
-        let spawned = std::thread::Builder::new().name(format!("dimmer-{cpu}")).spawn(move || {
-            let pinned = stand(&root, cpu, entrance.as_deref());
-            mine.begin();
-            // For children that its work forks.
-            signals::remember(mask);
-            let (_pinned, outcome) = match pinned {
-                Ok(pinned) => (Some(pinned), Ok(())),
-                Err(error) => (None, Err(error)),
-            };
-            let is_pinned = outcome.is_ok();
-            let _ = tell.send(outcome);
-            if is_pinned {
-                mine.work(patience);
-            }
-        });
+        let spawned =
+            std::thread::Builder::new().name(format!("{WORKERS}{cpu}")).spawn(move || {
+                let pinned = stand(&root, cpu, entrance.as_deref());
+                mine.begin();
+                // For children that its work forks.
+                signals::remember(mask);
+                let (_pinned, outcome) = match pinned {
+                    Ok(pinned) => (Some(pinned), Ok(())),
+                    Err(error) => (None, Err(error)),
+                };
+                let is_pinned = outcome.is_ok();
+                let _ = tell.send(outcome);
+                if is_pinned {
+                    mine.work(patience);
+                }
+            });
         signals::set(&mask);
         let thread = spawned.map_err(AffinityError::System)?;
         let has_ended = |_| {

@@ -53,7 +53,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// The hardware threads to move them to, as in `2-3,8`; the program keeps off them [default: those of one core].
+    /// The hardware threads to move them to, as in `2-3,8`; the program keeps off them while calls move [default: those of one core].
     #[arg(long, value_name = "LIST")]
     pub(crate) cores: Option<String>,
 

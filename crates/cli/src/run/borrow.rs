@@ -21,6 +21,7 @@ use dimmer_processor::units::CpuId;
 use super::How;
 use super::account::{Account, Function, Kept};
 use super::chosen::{self, Chosen};
+use super::clear::Clear;
 use super::forms::{self, Forms, Spent};
 use super::leaves::NoLeaf;
 use super::served::Served;
@@ -38,7 +39,7 @@ pub(super) struct Borrowing {
     observer: Observer,
     how: How,
     /// Where calls move to.
-    cpus: Vec<CpuId>,
+    clear: Clear,
     functions: Vec<Moved>,
     /// Functions that stay, as they are no leaf functions.
     others: Vec<NoLeaf>,
@@ -84,6 +85,7 @@ impl Borrowing {
         command: &mut Command,
     ) -> anyhow::Result<Option<Self>> {
         let mut cpus = cores(root, arguments.cores.as_deref())?;
+        let mut tried = cpus.len();
         let chosen = chosen::choose(arguments, how, program)?;
         let Some(Chosen { plans, costs, have_zmm, key, others }) = chosen else {
             return Ok(None);
@@ -96,19 +98,22 @@ impl Borrowing {
         let served = asks.then(|| Served::connect(program, &plans.functions)).flatten();
         // The server knows which cores are for everybody's calls.
         if let Some(served) = served.as_ref().filter(|_| arguments.cores.is_none()) {
-            let topology = topology::read(root).context("cannot tell which cores are whole")?;
-            let its = served.cores(&topology);
-            if arguments.dedicate && !its.is_empty() {
+            let its = served.cores(&affinity::allowed()?);
+            if arguments.dedicate {
                 return Err(bad_input(
                     "--dedicate keeps everybody else off, and the policy server's cores are for all of its programs: \
                      name others with --cores",
                 ));
             }
-            if !its.is_empty() {
-                cpus = its;
+            if its.is_empty() {
+                return Err(bad_input(
+                    "this program may not run on the cores that the policy server dedicates; --cores names others",
+                ));
             }
+            // They may be all but one, and one tells what the way takes.
+            (cpus, tried) = (its, 1);
         }
-        let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
+        let trips = hooked::round_trips(root, &cpus[..tried]).map_err(bad_input)?;
         let round_trip = trips.moved.estimate().context("no call could be moved")?;
         let hand_over = trips.lent.estimate().context("no call could be moved")?;
         let observer = Observer::new().context("cannot make a directory for ledgers")?;
@@ -160,7 +165,7 @@ impl Borrowing {
             observer,
             how,
             forms,
-            cpus,
+            clear: Clear::new(root, &cpus),
             functions,
             others,
             round_trip,
@@ -173,7 +178,12 @@ impl Borrowing {
 
     /// The hardware threads that calls move to; `None` if none does, as the program has narrower code.
     pub(super) fn cpus(&self) -> Option<&[CpuId]> {
-        (!self.is_narrow()).then_some(&self.cpus)
+        (!self.is_narrow()).then_some(self.clear.cpus())
+    }
+
+    /// The program runs, as this process.
+    pub(super) fn begin(&mut self, program: u32) {
+        self.clear.begin(program);
     }
 
     /// Whether the program is to have narrower code.
@@ -197,6 +207,7 @@ impl Borrowing {
         if let Some(served) = &mut self.served {
             served.tend();
         }
+        let mut changes = Vec::new();
         for (index, moved) in self.functions.iter_mut().enumerate() {
             let places = moved.planned.places();
             let mut all = Tally::default();
@@ -229,8 +240,16 @@ impl Borrowing {
             let now = moved.decision.moves(word) && !is_narrow;
             if now != moved.is_moved {
                 moved.is_moved = now;
-                places.into_iter().for_each(|place| self.observer.decide(place, now));
+                changes.extend(places.into_iter().map(|place| (place, now)));
             }
+        }
+        let dedicated = self.served.as_ref().map(Served::dedicated).filter(|_| !is_narrow);
+        let is_wanted = self.functions.iter().any(|moved| moved.is_moved);
+        self.clear.know(self.observer.processes());
+        // First the program is to be off the cores.
+        self.observer.employ(self.clear.step(dedicated, is_wanted));
+        for (place, is_moved) in changes {
+            self.observer.decide(place, is_moved);
         }
         if let Some(served) = &mut self.served {
             served.publish();
@@ -238,7 +257,12 @@ impl Borrowing {
     }
 
     /// What became of it, of a program that ended so.
-    pub(super) fn finish(self, status: ExitStatus, spent: Spent) -> anyhow::Result<Account> {
+    pub(super) fn finish(mut self, status: ExitStatus, spent: Spent) -> anyhow::Result<Account> {
+        // What goes on after the program has ended does so where it is.
+        for place in self.functions.iter().flat_map(|moved| moved.planned.places()) {
+            self.observer.decide(place, false);
+        }
+        self.clear.end();
         let is_narrow = self.is_narrow();
         let observed = self.observer.finish().context("cannot read the ledgers")?;
         let calls = observed.functions();

@@ -7,9 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dimmer_observe::Tally;
-use dimmer_policy::dedicated;
 use dimmer_policy::moving::Word;
-use dimmer_processor::topology::Topology;
 use dimmer_processor::units::CpuId;
 use dimmer_protocol::{BORROW, Beacon, Hello, Mapped, OFFLOAD, SITES, Sums, Table, Welcome};
 
@@ -77,12 +75,16 @@ impl Served {
         }
     }
 
-    /// The hardware threads of the cores that the server has dedicated, or of the first that it may.
-    pub(super) fn cores(&self, topology: &Topology) -> Vec<CpuId> {
+    /// The hardware threads that the server may dedicate, in the order in which it does, as far as they are among `allowed` and leave some of these.
+    pub(super) fn cores(&self, allowed: &[CpuId]) -> Vec<CpuId> {
         let Some(made) = self.made() else { return Vec::new() };
-        let may: Vec<CpuId> = made.beacon.cores().map(CpuId::new).collect();
-        // A program that nobody changed keeps to those that it began with.
-        dedicated::first_whole(topology, &may, made.beacon.dedicated().max(1)).to_vec()
+        let may = made.beacon.cores().map(CpuId::new);
+        may.take_while(|cpu| allowed.contains(cpu)).take(allowed.len().saturating_sub(1)).collect()
+    }
+
+    /// How many of them it has dedicated now: none where no server is alive.
+    pub(super) fn dedicated(&self) -> usize {
+        self.made().filter(|made| made.holds()).map_or(0, |made| made.beacon.dedicated())
     }
 
     /// Looks for a server, where the one before has gone. Never waits.
@@ -129,7 +131,7 @@ impl Served {
         let word = made.table.decisions.get(function);
         let word = word.map(|word| word.load(Ordering::Relaxed));
         let moves = matches!(word, Some(OFFLOAD | BORROW));
-        if moves && made.holds() && made.beacon.dedicated() > 0 { Word::Move } else { Word::Stay }
+        if moves && self.dedicated() > 0 { Word::Move } else { Word::Stay }
     }
 }
 

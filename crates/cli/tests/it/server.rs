@@ -1,6 +1,6 @@
 //! `dimmer top`, `dimmer record` and `dimmer replay` with a policy server of their own.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -368,4 +368,39 @@ fn a_program_that_nobody_changed_is_a_client_too() {
         assert_eq!(stdout(&output), stdout(&plain), "{}", stderr(&output));
         assert!(stderr(&output).contains(told), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_program_keeps_off_the_servers_core_as_long_as_that_is_dedicated() {
+    if away().is_none() {
+        return;
+    }
+    let Some(victims) = Victims::compile(&["follows"]) else { return };
+    victims::library();
+    let mut server = Server::start();
+    let program = victims.path("follows");
+    let run = |arguments: &[&str], socket: &Path| {
+        let program =
+            [&["run", "--mechanism", "auto", "--hook", "kept", "--", &program], arguments];
+        let mut command = command(victims.directory.path(), &program.concat());
+        command.env("HOME", victims.directory.path()).env("DIMMER_SOCKET", socket);
+        command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
+        Ends(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    };
+    let read = |lines: &mut dyn Iterator<Item = std::io::Result<String>>| -> Vec<usize> {
+        let line = lines.next().unwrap().unwrap();
+        line.split(' ').map(|number| number.parse().unwrap()).collect()
+    };
+    let mut running = run(&[], &server.socket());
+    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
+    let all = dimmer_host::affinity::allowed().unwrap().len();
+    assert_eq!(read(&mut lines), [all; 2], "nothing has moved yet");
+    let kept_off = read(&mut lines);
+    assert!(kept_off.iter().all(|cpus| *cpus < all), "{kept_off:?}");
+    server.end();
+    assert_eq!(read(&mut lines), [all; 2], "nobody dedicates any more");
+    // Nobody decides, so nothing moves.
+    let mut running = run(&["stays"], &server.path().join("none"));
+    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
+    assert_eq!([read(&mut lines), read(&mut lines)], [[all; 2]; 2]);
 }
