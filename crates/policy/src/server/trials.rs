@@ -129,7 +129,7 @@ impl Trials {
         self.groups.get(group).is_some_and(|group| group.is_moved != self.is_better(group))
     }
 
-    /// So many windows have passed: what is known loses weight.
+    /// So many windows have passed: what is known loses weight, and who is there pays for trials.
     pub fn pass(&mut self, windows: u64) {
         // More are as good as these: nothing is left.
         let windows = i32::try_from(windows).unwrap_or(i32::MAX);
@@ -137,7 +137,10 @@ impl Trials {
         let paid = self.settings.most_spent * self.settings.window_ns as f64 * f64::from(windows);
         for group in &mut self.groups {
             group.weight *= left;
-            group.spent_ns = (group.spent_ns - paid).max(0.0);
+            // The time in which none of them runs is nobody's to pay with: programs that come often for a short while would be tried each time.
+            if group.candidates > 0 {
+                group.spent_ns = (group.spent_ns - paid).max(0.0);
+            }
         }
     }
 
@@ -384,6 +387,12 @@ mod tests {
         trials.groups[0].is_moved = false;
         trials.spend(0, 1000.0, 0.0);
         assert!(trials.groups[0].spent_ns > before);
+        // Who has gone pays nothing.
+        let owed = trials.groups[0].spent_ns;
+        trials.candidate(0, false);
+        trials.pass(u64::MAX);
+        assert_eq!(trials.groups[0].spent_ns.to_bits(), owed.to_bits());
+        trials.candidate(0, true);
         // What is paid is paid, however much was spent at once.
         trials.pass(u64::MAX);
         trials.spend(7, 1.0, 1.0);
