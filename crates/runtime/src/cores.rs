@@ -286,10 +286,10 @@ impl Cores {
         Journey::begin(self, self.patience)
     }
 
-    /// The worker at that place, if it has not ended and is not held up.
+    /// The worker at that place, if it is used, has not ended and is not held up.
     #[inline]
     pub(crate) fn worker(&self, core: usize) -> Option<&Shared> {
-        let worker = self.seats.get(core)?.worker.get()?;
+        let worker = self.seats.get(..self.len())?.get(core)?.worker.get()?;
         Some(&*worker.shared).filter(|worker| !worker.is_lost())
     }
 
