@@ -103,6 +103,7 @@ pub(super) fn observed(directory: &Path) -> PathBuf {
 pub(super) struct Account {
     calls: u64,
     moved: u64,
+    moving_ratio: Option<f64>,
     is_narrow: bool,
     functions: Vec<Function>,
 }
@@ -144,6 +145,8 @@ pub(super) struct MovedEntry {
     /// Of the functions whose calls may move.
     pub(super) calls: u64,
     pub(super) moved: u64,
+    /// The part of the time on CPUs that moving them has taken: the mean of the rounds in which that is known.
+    pub(super) moving_ratio: Option<f64>,
     /// The part of the time in which a server wanted calls of a function moved, on average over functions; `null` without a server.
     pub(super) server_moves_ratio: Option<f64>,
     /// In how many rounds the program had narrower code, as it was decided.
@@ -155,13 +158,17 @@ impl MovedEntry {
     pub(super) fn new(accounts: &[Account]) -> Option<Self> {
         let sum = |of: fn(&Account) -> u64| accounts.iter().map(of).fold(0, u64::saturating_add);
         let functions = accounts.iter().flat_map(|account| &account.functions);
-        let ratios: Vec<f64> =
-            functions.filter_map(|function| function.server_moves_ratio).collect();
-        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        let mean = |ratios: &mut dyn Iterator<Item = f64>| {
+            let ratios: Vec<f64> = ratios.collect();
+            (!ratios.is_empty()).then(|| ratios.iter().sum::<f64>() / ratios.len() as f64)
+        };
         (!accounts.is_empty()).then(|| Self {
             calls: sum(|account| account.calls),
             moved: sum(|account| account.moved),
-            server_moves_ratio: (!ratios.is_empty()).then_some(mean),
+            moving_ratio: mean(&mut accounts.iter().filter_map(|account| account.moving_ratio)),
+            server_moves_ratio: mean(
+                &mut functions.filter_map(|function| function.server_moves_ratio),
+            ),
             narrow_rounds: accounts.iter().filter(|account| account.is_narrow).count(),
         })
     }
@@ -170,6 +177,10 @@ impl MovedEntry {
     pub(super) fn text(&self, way: &str) -> String {
         let [moved, calls] = [self.moved, self.calls].map(|number| grouped(number as f64, 0));
         let share = percent(self.moved as f64 / self.calls.max(1) as f64);
+        let taken =
+            self.moving_ratio.filter(|_| self.moved > 0).map_or_else(String::new, |ratio| {
+                format!("; that took some {} of the time on CPUs", percent(ratio))
+            });
         let server = self.server_moves_ratio.map_or_else(String::new, |ratio| {
             format!("; the server wanted {} of the time moved", percent(ratio))
         });
@@ -177,7 +188,7 @@ impl MovedEntry {
             0 => String::new(),
             rounds => format!("; narrower code in {}", counted(rounds, "round")),
         };
-        format!("{way}: {moved} of {calls} calls were moved ({share}){server}{narrow}.\n")
+        format!("{way}: {moved} of {calls} calls were moved ({share}){taken}{server}{narrow}.\n")
     }
 }
 
@@ -276,12 +287,13 @@ mod tests {
         assert_eq!(MovedEntry::new(&[]), None);
         let account = |calls, moved, ratio| {
             let functions = vec![Function { server_moves_ratio: ratio }];
-            Account { calls, moved, is_narrow: moved == 0, functions }
+            let moving_ratio = ratio.map(|ratio| ratio / 10.0);
+            Account { calls, moved, moving_ratio, is_narrow: moved == 0, functions }
         };
         let moved = MovedEntry::new(&[account(900, 10, Some(0.5)), account(100, 0, Some(0.0))]);
         assert_eq!(
             moved.unwrap().text("auto").replace(SPACE, " "),
-            "auto: 10 of 1 000 calls were moved (1.0 %); the server wanted 25.0 % of the time moved; narrower code in 1 round.\n"
+            "auto: 10 of 1 000 calls were moved (1.0 %); that took some 2.5 % of the time on CPUs; the server wanted 25.0 % of the time moved; narrower code in 1 round.\n"
         );
         let own = Account { is_narrow: false, ..account(0, 0, None) };
         let moved = MovedEntry::new(&[own]).unwrap();

@@ -6,7 +6,7 @@ use dimmer_policy::moving::Verdict;
 use serde::Serialize;
 
 use super::leaves::NoLeaf;
-use crate::report::number::{counted, time};
+use crate::report::number::{counted, percent, time};
 
 /// Functions that are told for each verdict, those that were called most.
 const MOST_TOLD: usize = 10;
@@ -18,6 +18,8 @@ pub(super) struct Account {
     /// Calls of all functions that may move, and those that did.
     pub(super) calls: u64,
     pub(super) moved: u64,
+    /// The part of the time on CPUs that moving them has taken; `None` if no call was timed where it is.
+    pub(super) moving_ratio: Option<f64>,
     /// Whether a policy server had its say.
     pub(super) is_served: bool,
     /// Whether it was decided that the program has narrower code.
@@ -77,6 +79,7 @@ impl Account {
             schema: "dimmer/run/1",
             calls: 0,
             moved: 0,
+            moving_ratio: None,
             is_served: false,
             is_narrow: false,
             narrow_gain_ratio: None,
@@ -89,8 +92,12 @@ impl Account {
     }
 
     pub(super) fn text(&self) -> String {
+        let taken =
+            self.moving_ratio.filter(|_| self.moved > 0).map_or_else(String::new, |ratio| {
+                format!("; that took some {} of its time on CPUs", percent(ratio))
+            });
         let mut text =
-            format!("{}: {} of {} calls were moved.\n", self.how, self.moved, self.calls);
+            format!("{}: {} of {} calls were moved{taken}.\n", self.how, self.moved, self.calls);
         let mut verdicts: Vec<&str> = self.functions.iter().map(Function::words).collect();
         verdicts.sort_unstable();
         verdicts.dedup();
@@ -195,6 +202,14 @@ mod tests {
         assert!(place("  moved:") < place("often") && place("often") < place("rare"), "{text}");
         assert!(place("the policy server has not") < place("kept"));
         assert!(place("before it would have travelled") < place("short"));
+        account.moving_ratio = Some(0.012);
+        let text = account.text().replace('\u{a0}', " ");
+        assert!(
+            text.contains(
+                "4500 of 17013 calls were moved; that took some 1.2 % of its time on CPUs.\n"
+            ),
+            "{text}"
+        );
         let json = serde_json::to_value(&account).unwrap();
         assert_eq!(json["functions"][3]["verdict"], "too short");
         assert_eq!(json["functions"][1]["server_moves_ratio"], 0.5);

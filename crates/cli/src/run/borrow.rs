@@ -267,6 +267,7 @@ impl Borrowing {
         let observed = self.observer.finish().context("cannot read the ledgers")?;
         let calls = observed.functions();
         let is_served = self.served.is_some();
+        let on_cpu_ns = spent.on_cpu.as_secs_f64() * 1e9;
         let seen = |moved: &Moved| {
             let mut seen = Tally::default();
             let places = moved.planned.places();
@@ -312,6 +313,12 @@ impl Borrowing {
         let sum = |sum: u64, number: u64| sum.saturating_add(number);
         account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);
         account.moved = observed.threads.iter().map(|thread| thread.moved).fold(0, sum);
+        let taken_ns = all().map(|(_, seen)| moving_ns(seen)).sum::<Option<f64>>();
+        // Of those that were moved, not all may have been timed.
+        let timed: f64 = tallies.iter().map(|seen| seen.moved.calls()).sum();
+        let all_ns =
+            taken_ns.map(|ns| if timed > 0.0 { ns / timed * account.moved as f64 } else { 0.0 });
+        account.moving_ratio = all_ns.filter(|_| on_cpu_ns > 0.0).map(|ns| ns / on_cpu_ns);
         account.is_served = is_served;
         account.others = self.others;
         let problems = observed.files.iter().filter(|(_, problem)| !problem.is_empty());
@@ -319,6 +326,13 @@ impl Borrowing {
             problems.map(|(file, problem)| format!("{}: {problem}", file.display())).collect();
         Ok(account)
     }
+}
+
+/// How much time on CPUs moving those of a function's calls has taken that were timed so (ns): while one lasts, its thread spins and a worker works, instead of
+/// the call alone. By medians, as whoever waits for a CPU needs none. `None` if no call was timed where it is.
+fn moving_ns(seen: &Tally) -> Option<f64> {
+    let Some(moved_ns) = seen.moved.quantile(0.5) else { return Some(0.0) };
+    Some((2.0 * moved_ns - seen.lasted.quantile(0.5)?).max(0.0) * seen.moved.calls())
 }
 
 impl Planned {
