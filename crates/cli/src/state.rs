@@ -1,18 +1,23 @@
 //! What commands keep between runs besides models ([`dimmer_host::kept`]), in the user's own directories.
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
-use dimmer_host::kept::directory;
+use dimmer_host::kept;
 use dimmer_processor::class::InstructionClass;
+
+/// What can be found again takes so much at most (bytes), what one command adds not counted. A guess: two thousand scans, as that of a
+/// library takes 30 KB on average.
+const MOST_CACHED: u64 = 64 << 20;
 
 /// Where scans are kept; `None` without a home directory.
 pub(crate) fn scans() -> Option<PathBuf> {
-    Some(directory("XDG_CACHE_HOME", ".cache")?.join("dimmer/scan"))
+    Some(kept::cache()?.join("scan"))
 }
 
 /// Where it is kept which functions of programs were chosen; `None` without a home directory.
 pub(crate) fn choices() -> Option<PathBuf> {
-    Some(directory("XDG_CACHE_HOME", ".cache")?.join("dimmer/run"))
+    Some(kept::cache()?.join("run"))
 }
 
 /// Where it is kept what to hook of files, for functions with instructions of these classes; makes the
@@ -20,9 +25,21 @@ pub(crate) fn choices() -> Option<PathBuf> {
 pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
     let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
     let version = concat!(env!("CARGO_PKG_VERSION"), "-2");
-    let cache = directory("XDG_CACHE_HOME", ".cache")?;
-    let plans = cache.join("dimmer/plan").join(version).join(classes.join("+"));
+    let plans = kept::cache()?.join("plan").join(version).join(classes.join("+"));
+    make_room();
     std::fs::create_dir_all(&plans).ok().map(|()| plans)
+}
+
+/// Keeps in a file what can be found again; if it cannot be kept, it is found again the next time, nothing else.
+pub(crate) fn cache(path: &Path, content: &str) {
+    make_room();
+    let _ = replace(path, content);
+}
+
+/// Has what was not used for longest go where too much is kept: once a command.
+fn make_room() {
+    static MADE: Once = Once::new();
+    MADE.call_once(|| drop(kept::cache().map(|cache| kept::bound(&cache, MOST_CACHED))));
 }
 
 /// Replaces a file by one with this content, making its directory; whoever reads it meanwhile gets

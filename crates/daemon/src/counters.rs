@@ -37,46 +37,49 @@ impl Counted {
         (!levels.is_empty()).then_some(Self { countables, levels })
     }
 
-    /// Opens counters for a process, running, with so many files at most.
+    /// Counters for a process, none of them open yet.
     ///
     /// # Errors
-    /// As [`ProcessCounters::open`].
-    pub fn open(
-        &self,
-        root: &Root,
-        process: i32,
-        most_files: usize,
-    ) -> Result<Counters, Unavailable> {
-        let counters = ProcessCounters::open(root, process, &self.countables, most_files)?;
-        let files = counters.files();
-        Ok(Counters::new(Box::new(counters), files, self.levels.clone()))
+    /// As [`ProcessCounters::new`].
+    pub fn of_process(&self, process: i32) -> Result<Counters, Unavailable> {
+        let counters = ProcessCounters::new(process, &self.countables)?;
+        Ok(Counters::new(Box::new(counters), self.levels.clone()))
     }
 
     /// Likewise for a client's process. One that has gone may have left its number to another user's.
     ///
     /// # Errors
-    /// As [`Self::open`], and if the process is not this user's.
-    pub fn open_for(
-        &self,
-        root: &Root,
-        (process, user): (i32, u32),
-        most_files: usize,
-    ) -> Result<Counters, Unavailable> {
+    /// As [`Self::of_process`], and if the process is not this user's.
+    pub fn of_client(&self, (process, user): (i32, u32)) -> Result<Counters, Unavailable> {
         if perf::owner(process).is_ok_and(|owner| owner != user) {
             let why = format!("process {process} is not of user {user}, or has more rights");
             return Err(Unavailable::new("performance counters of a client", why, "none"));
         }
-        self.open(root, process, most_files)
+        self.of_process(process)
     }
 }
 
 /// Where counts come from: [`ProcessCounters`], but in tests.
 trait Source: std::fmt::Debug {
+    /// Begins to count one more thread; whether there are others.
+    fn open_next(&mut self, root: &Root) -> Result<bool, Unavailable>;
+
+    /// How many files it takes, as far as known.
+    fn files(&self) -> usize;
+
     /// What was counted so far.
     fn read(&mut self) -> io::Result<Vec<u64>>;
 }
 
 impl Source for ProcessCounters {
+    fn open_next(&mut self, root: &Root) -> Result<bool, Unavailable> {
+        Self::open_next(self, root)
+    }
+
+    fn files(&self) -> usize {
+        Self::files(self)
+    }
+
     fn read(&mut self) -> io::Result<Vec<u64>> {
         Self::read(self)
     }
@@ -86,8 +89,8 @@ impl Source for ProcessCounters {
 #[derive(Debug)]
 pub struct Counters {
     source: Box<dyn Source>,
-    /// How many files they keep open.
-    pub files: usize,
+    /// Whether none remains to be opened.
+    pub is_open: bool,
     levels: Vec<usize>,
     /// What they said when they were read last.
     last: Vec<u64>,
@@ -97,9 +100,24 @@ pub struct Counters {
 }
 
 impl Counters {
-    fn new(source: Box<dyn Source>, files: usize, levels: Vec<usize>) -> Self {
+    fn new(source: Box<dyn Source>, levels: Vec<usize>) -> Self {
         let last = vec![0; levels.len() + 1];
-        Self { source, files, levels, last, unread_ns: 0, evidence: Evidence::None }
+        Self { source, is_open: false, levels, last, unread_ns: 0, evidence: Evidence::None }
+    }
+
+    /// Begins to count one more thread.
+    ///
+    /// # Errors
+    /// As [`ProcessCounters::open_next`].
+    pub fn open_next(&mut self, root: &Root) -> Result<(), Unavailable> {
+        self.is_open = !self.source.open_next(root)?;
+        Ok(())
+    }
+
+    /// How many files they take when all are open, as far as known.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        self.source.files()
     }
 
     /// What they tell of the last second or so; `span_ns` has passed since they were asked last. None if they cannot be read.
@@ -126,25 +144,49 @@ impl Counters {
 }
 
 #[cfg(test)]
+#[expect(clippy::print_stdout, reason = "tests say why they are skipped")]
 pub(crate) mod tests {
     use std::collections::VecDeque;
 
     use super::*;
 
-    /// Counts that were made up; refused once there are no more.
+    /// Counts that were made up, refused once there are no more, of a process with so many threads.
     #[derive(Debug)]
-    struct MadeUp(VecDeque<Vec<u64>>);
+    struct MadeUp {
+        counts: VecDeque<Vec<u64>>,
+        threads: usize,
+        opened: usize,
+        /// Threads of its children, which are found with its first.
+        children: usize,
+    }
 
     impl Source for MadeUp {
+        fn open_next(&mut self, _: &Root) -> Result<bool, Unavailable> {
+            self.opened += 1;
+            self.threads += std::mem::take(&mut self.children);
+            Ok(self.opened < self.threads)
+        }
+
+        fn files(&self) -> usize {
+            self.threads * 3
+        }
+
         fn read(&mut self) -> io::Result<Vec<u64>> {
-            self.0.pop_front().ok_or_else(|| io::ErrorKind::NotFound.into())
+            self.counts.pop_front().ok_or_else(|| io::ErrorKind::NotFound.into())
         }
     }
 
     /// Counters that say this, one after the other: all cycles, and those at L1 and L2.
     pub(crate) fn made_up(counts: &[[u64; 3]]) -> Counters {
-        let counts = counts.iter().map(|counts| counts.to_vec());
-        Counters::new(Box::new(MadeUp(counts.collect())), 3, vec![0, 1])
+        let counts = counts.iter().map(|counts| counts.to_vec()).collect();
+        let source = MadeUp { counts, threads: 1, opened: 0, children: 0 };
+        Counters::new(Box::new(source), vec![0, 1])
+    }
+
+    /// Counters of so many threads, and of others that are children's, with three files each.
+    pub(crate) fn unopened(threads: usize, children: usize) -> Counters {
+        let source = MadeUp { counts: VecDeque::new(), threads, opened: 0, children };
+        Counters::new(Box::new(source), vec![0, 1])
     }
 
     #[test]
@@ -174,19 +216,22 @@ pub(crate) mod tests {
     fn who_has_no_such_counters_gets_none() {
         let counted = Counted::of(Microarchitecture::SkylakeServer).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
-        // Here, or there is a processor that has them.
-        if let Err(why) = counted.open(&Root::live(), own, usize::MAX) {
-            assert!(why.to_string().contains("perf_event_open"), "{why}");
-        }
-        let of = |process, user, most_files| {
-            counted.open_for(&Root::live(), (process, user), most_files).unwrap_err().to_string()
-        };
         let owner = perf::owner(own).unwrap();
-        assert!(of(own, owner, 2).contains("are left"), "{}", of(own, owner, 2));
-        assert!(of(own, owner + 1, usize::MAX).contains("not of user"));
+        let of = |process, user| counted.of_client((process, user)).unwrap_err().to_string();
+        assert!(of(own, owner + 1).contains("not of user"));
         // The first is that of a client in a namespace that this one does not see.
         for gone in [0, i32::MAX] {
-            assert!(of(gone, owner, usize::MAX).contains(&format!("process {gone}:")));
+            assert!(of(gone, owner).contains(&format!("process {gone}:")));
+        }
+        let opened =
+            counted.of_client((own, owner)).and_then(|mut own| own.open_next(&Root::live()));
+        if !perf::tells_children() {
+            println!(
+                "SKIPPED: the kernel does not tell what a process has started (CONFIG_PROC_CHILDREN)"
+            );
+        } else if let Err(why) = opened {
+            // Here, or there is a processor that has them.
+            assert!(why.to_string().contains("perf_event_open"), "{why}");
         }
     }
 }

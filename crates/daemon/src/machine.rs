@@ -169,7 +169,8 @@ fn counted(root: &Root, settings: &Settings) -> Result<Counted, String> {
         format!("no event of this processor ({microarchitecture}) counts cycles at licence levels")
     })?;
     let own = i32::try_from(std::process::id()).map_err(|error| error.to_string())?;
-    counted.open(root, own, usize::MAX).map_err(|error| error.to_string())?;
+    let opened = counted.of_process(own).and_then(|mut own| own.open_next(root));
+    opened.map_err(|error| error.to_string())?;
     Ok(counted)
 }
 

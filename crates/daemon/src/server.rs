@@ -1,6 +1,7 @@
 //! The server's loop: one thread that waits for whoever comes, looks at clients' sums at its period, asks the policy, and writes
 //! what that says.
 
+mod counting;
 mod door;
 mod listening;
 mod telling;
@@ -26,6 +27,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, info, warn};
 
 use crate::clients::{Client, Look};
+use crate::counters::Counters;
 use crate::machine::Found;
 use crate::names::Names;
 use crate::record::{self, Line, Seen};
@@ -327,23 +329,18 @@ impl Server {
         let (most, _) = self.options.settings.most_per_user();
         // One user's are never more than half of what there are files for.
         let most = most.min(self.most_peers / 2);
-        // Counters' files are never more than a quarter of them.
-        let counters = self.clients().filter_map(|client| client.counters.as_ref());
-        let files: usize = counters.map(|counters| counters.files).sum();
-        let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
-        let is_first = self.users.values().all(|user| user.clients == 0);
-        let user = self.users.entry(peer.user).or_default();
-        if user.clients >= most {
+        let Some(peer) = self.peers.get(&number) else { return Ok(()) };
+        let who = (peer.process, peer.user);
+        if self.users.get(&peer.user).is_some_and(|user| user.clients >= most) {
             return Err(format!("this user has {most} clients already"));
         }
         let table = Owned::<Table>::new().map_err(|error| error.to_string())?;
         table.write();
         // Before it is answered and goes on, so that nothing it starts is missed.
-        let counters = self.found.counted.as_ref().and_then(|counted| {
-            let left = (self.most_peers / 4).saturating_sub(files);
-            let opened = counted.open_for(&self.options.root, (peer.process, peer.user), left);
-            opened.inspect_err(|why| debug!(pid = peer.process, %why, "not counted")).ok()
-        });
+        let counters = self.count(who);
+        let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
+        let is_first = self.users.values().all(|user| user.clients == 0);
+        let user = self.users.entry(peer.user).or_default();
         let files = [self.beacon.as_fd(), table.as_fd()];
         dimmer_protocol::send(peer.socket.as_fd(), &Welcome.to_bytes(), &files)
             .map_err(|error| error.to_string())?;
@@ -353,11 +350,9 @@ impl Server {
         let table = table.into_memory();
         let program = self.names.join(peer.user, &name);
         info!(pid = peer.process, uid = peer.user, name, "client");
-        let who = (peer.process, peer.user);
         let line = Line::Join { client: number, program: program.0, name: name.clone() };
-        let mut client = Client::new(id, who, name, program, table);
-        client.counters = counters;
-        peer.wants = Wants::Decisions(Box::new(client));
+        peer.wants = Wants::Decisions(Box::new(Client::new(id, who, name, program, table)));
+        self.give(number, counters);
         self.note(line);
         self.policy.join(id, program);
         self.fresh_since_ns = None;
@@ -380,6 +375,7 @@ impl Server {
             Wants::Decisions(client) => {
                 user.clients -= 1;
                 user.sites -= client.sites.len();
+                user.files -= client.counters.as_ref().map_or(0, Counters::files);
             }
         }
         if user.is_gone() {
@@ -429,6 +425,7 @@ impl Server {
 
     /// Looks at what clients did, and decides.
     fn look(&mut self, now: Instant) {
+        self.count_on(now + counting::AT_ONCE);
         let span = now.duration_since(self.looked);
         self.looked = now;
         let look = Look {

@@ -1,6 +1,12 @@
-//! What Dimmer keeps between runs, in the user's own directories (XDG Base Directory Specification): where it is.
+//! What Dimmer keeps between runs, in the user's own directories (XDG Base Directory Specification): where it is, and how much of it
+//! stays.
 
-use std::path::PathBuf;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
 use crate::cpuid::Identity;
 
@@ -20,4 +26,171 @@ pub fn model(identity: &Identity, quick: bool) -> Option<PathBuf> {
     let effort = if quick { "quick" } else { "full" };
     let models = directory("XDG_STATE_HOME", ".local/state")?.join("dimmer");
     Some(models.join(format!("model-{vendor}-{family}-{model}-{stepping}-{effort}.toml")))
+}
+
+/// Where what can be found again is kept: scans, plans, choices; `None` without a home directory.
+#[must_use]
+pub fn cache() -> Option<PathBuf> {
+    Some(directory("XDG_CACHE_HOME", ".cache")?.join("dimmer"))
+}
+
+/// How far below a directory [`bound`] looks: one for each kind, version, and choice of instruction classes.
+const DEEPEST: usize = 3;
+
+/// What a file counts for at least (bytes), as looking at many small ones takes time as well: 5 us each, on a busy virtual machine with
+/// ext4, so that those which count for 64 MiB are looked at in 10 ms.
+const LEAST: u64 = 32 << 10;
+
+/// No more files than this are removed at once: 14 000 took 12 s on a disk that others were busy with (ext4), so these take 0.2 s there.
+const MOST_REMOVED: usize = 256;
+
+/// Removes files below a directory until the rest takes so many bytes at most, where each counts for 32 KiB at least. Those go first that
+/// were neither read nor written for longest, as far as the file system takes note of reading: most do once a day (mount(8), `relatime`).
+///
+/// What another process is about to write is new, and what it reads stays readable to it. Links are neither followed nor removed. A
+/// directory of another user, who may have lent the home directory, is left alone.
+///
+/// # Errors
+/// If there is no such directory, or it is another user's. A file that cannot be removed stays.
+///
+/// # Cost
+/// A system call for each file, some microseconds. Removing takes longer, so 256 files go at once, and others the next time.
+pub fn bound(directory: &Path, most_bytes: u64) -> io::Result<()> {
+    let opened = open(CWD, directory)?;
+    if rustix::fs::fstat(&opened)?.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let (mut directories, mut files) = (vec![(opened, 0)], Vec::new());
+    let mut place = 0;
+    while place < directories.len() {
+        look(&mut directories, place, &mut files);
+        place += 1;
+    }
+    files.sort_unstable_by_key(|file| file.used);
+    let mut bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
+    for file in files.into_iter().take(MOST_REMOVED) {
+        if bytes <= most_bytes {
+            break;
+        }
+        let (directory, _) = &directories[file.directory];
+        // Another process may do the same.
+        let _ = rustix::fs::unlinkat(directory, &file.name, AtFlags::empty());
+        bytes = bytes.saturating_sub(file.bytes);
+    }
+    Ok(())
+}
+
+/// A file below a directory.
+struct File {
+    /// The place of its own directory among those that were found.
+    directory: usize,
+    name: CString,
+    /// When it was read or written last (s since 1970, ns).
+    used: (i64, u64),
+    bytes: u64,
+}
+
+/// Takes note of the files and directories in one that was found.
+fn look(directories: &mut Vec<(OwnedFd, usize)>, place: usize, files: &mut Vec<File>) {
+    let (directory, depth) = &directories[place];
+    let depth = depth + 1;
+    let mut below = Vec::new();
+    for entry in Dir::read_from(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Ok(found) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::RegularFile => files.push(File {
+                directory: place,
+                name: name.to_owned(),
+                used: (found.st_atime, found.st_atime_nsec)
+                    .max((found.st_mtime, found.st_mtime_nsec)),
+                bytes: found.st_size.unsigned_abs().max(LEAST),
+            }),
+            FileType::Directory if depth <= DEEPEST && !matches!(name.to_bytes(), b"." | b"..") => {
+                below.extend(open(directory.as_fd(), name).map(|opened| (opened, depth)));
+            }
+            _ => {}
+        }
+    }
+    directories.extend(below);
+}
+
+fn open(at: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+    rustix::fs::openat(at, name, flags, Mode::empty())
+}
+
+#[cfg(test)]
+#[expect(clippy::print_stdout, reason = "tests say why they are skipped")]
+mod tests {
+    use std::fs::FileTimes;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    /// Makes a file of so many times the least that counts, that was written and read so many days ago.
+    fn write(path: &Path, times_least: u64, written: u64, read: u64) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = std::fs::File::create(path).unwrap();
+        file.set_len(times_least * LEAST).unwrap();
+        let ago = |days: u64| SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+        let times = FileTimes::new().set_modified(ago(written)).set_accessed(ago(read));
+        file.set_times(times).unwrap();
+    }
+
+    /// What is there once the rest takes so many times the least at most.
+    #[track_caller]
+    fn check(most_times: u64, expected: &[&str]) {
+        let directory = tempfile::tempdir().unwrap();
+        let (root, elsewhere) = (directory.path().join("kept"), directory.path().join("elsewhere"));
+        write(&root.join("scan/1/written"), 10, 9, 9);
+        write(&root.join("scan/1/read"), 10, 20, 1);
+        write(&root.join("plan/1/heavy/small"), 0, 7, 7);
+        write(&root.join("run/new.json.123"), 10, 0, 0);
+        write(&elsewhere.join("old"), 100, 50, 50);
+        std::os::unix::fs::symlink(&elsewhere, root.join("link")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("old"), root.join("run/link")).unwrap();
+        bound(&root, most_times * LEAST).unwrap();
+        let files = ["scan/1/written", "plan/1/heavy/small", "scan/1/read", "run/new.json.123"];
+        let left = files.into_iter().filter(|file| root.join(file).exists());
+        assert_eq!(left.collect::<Vec<_>>(), expected);
+        assert!(root.join("link/old").exists() && root.join("run/link").exists());
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let [written, small, read, new] =
+            ["scan/1/written", "plan/1/heavy/small", "scan/1/read", "run/new.json.123"];
+        check(31, &[written, small, read, new]);
+        check(30, &[small, read, new]);
+        check(21, &[small, read, new]);
+        check(20, &[read, new]);
+        check(19, &[new]);
+        check(0, &[]);
+    }
+
+    #[test]
+    fn many_files_go_by_and_by() {
+        let directory = tempfile::tempdir().unwrap();
+        (0..600).for_each(|number| write(&directory.path().join(number.to_string()), 1, 1, 1));
+        for left in [344, 88, 10, 10] {
+            bound(directory.path(), 10 * LEAST).unwrap();
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), left);
+        }
+    }
+
+    #[test]
+    fn nothing_is_removed_of_other_users() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("kept");
+        bound(&root, 0).unwrap_err();
+        write(&root.join("run/file"), 1, 1, 1);
+        if let Err(why) = std::os::unix::fs::chown(&root, Some(1), None) {
+            return println!("SKIPPED: cannot give a directory away: {why}");
+        }
+        assert_eq!(bound(&root, 0).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert!(root.join("run/file").exists());
+    }
 }

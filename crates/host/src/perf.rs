@@ -144,78 +144,132 @@ impl Counters {
     }
 }
 
-/// Counters of a whole process and of what it has started: of all their threads, and of those that they start. They count from when they
-/// are opened.
+/// Counters of a whole process and of what it has started as the same user: of all their threads, and of those that they start. They
+/// count from when they are opened, thread by thread ([`Self::open_next`]): each costs system calls, and who serves others meanwhile
+/// cannot open them all at once.
 ///
-/// The kernel has no groups that new threads inherit, so each counter is by itself: where there are more than the processor has, counts
-/// are estimates from the time in which they had the hardware.
+/// A thread that ends before its turn is not counted, nor what a thread starts before its own, but for children, which are looked for
+/// then. The kernel has no groups that new threads inherit, so each counter is by itself: where there are more than the processor has,
+/// counts are estimates from the time in which they had the hardware.
 pub struct ProcessCounters {
-    /// By countable, then by thread.
+    builders: Vec<(&'static str, Builder<'static>)>,
+    user: u32,
+    /// Those that were found, each with its process.
+    threads: Vec<(i32, i32)>,
+    /// How many of them have had their turn.
+    done: usize,
+    /// By thread, then by countable.
     counters: Vec<Vec<Counter>>,
 }
 
 impl fmt::Debug for ProcessCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let threads = self.counters.first().map_or(0, Vec::len);
-        f.debug_struct("ProcessCounters").field("threads", &threads).finish_non_exhaustive()
+        let Self { threads, done, .. } = self;
+        f.debug_struct("ProcessCounters")
+            .field("threads", threads)
+            .field("done", done)
+            .finish_non_exhaustive()
     }
 }
 
 impl ProcessCounters {
-    /// A process that has more threads than this with what it has started, when it is looked at first, is not counted.
+    /// A process that has more threads than this with what it has started is not counted.
     pub const MOST_THREADS: usize = 64;
 
-    /// Opens counters for a process and what it has started as the same user, running. They are closed on drop.
-    ///
-    /// * `root`: only read to explain a refusal.
-    /// * `most_files`: how many they may keep open; each thread takes one for each countable.
+    /// Counters for a process, none of them open yet.
     ///
     /// # Errors
-    /// [`Unavailable`]: there is no such process, not supported, not permitted, or it has too many threads.
-    pub fn open(
-        root: &Root,
-        process: i32,
-        countables: &[Countable],
-        most_files: usize,
-    ) -> Result<Self, Unavailable> {
+    /// [`Unavailable`]: there is no such process, the kernel does not tell what it has started, or it has too many threads.
+    pub fn new(process: i32, countables: &[Countable]) -> Result<Self, Unavailable> {
         let builders = countables.iter().map(|countable| (countable.name(), countable.builder()));
-        Self::open_all(root, process, builders.collect(), most_files)
+        Self::with_builders(process, builders.collect())
     }
 
-    fn open_all(
-        root: &Root,
+    fn with_builders(
         process: i32,
-        mut builders: Vec<(&'static str, Builder<'static>)>,
-        most_files: usize,
+        builders: Vec<(&'static str, Builder<'static>)>,
     ) -> Result<Self, Unavailable> {
-        let refuse = |why: String, remedy| {
-            Unavailable::new("performance counters of a process", why, remedy)
-        };
-        let threads = threads(process)
-            .map_err(|error| refuse(format!("process {process}: {error}"), "start it first"))?;
-        if threads.len() > Self::MOST_THREADS {
-            let why = format!("process {process} has {} threads or more", threads.len());
-            return Err(refuse(why, "connect before they are started"));
+        let gone = |error| uncounted(format!("process {process}: {error}"), "start it first");
+        let user = owner(process).map_err(gone)?;
+        if !tells_children() {
+            let why = "the kernel does not tell what a process has started (CONFIG_PROC_CHILDREN)";
+            return Err(uncounted(why.to_owned(), "use a kernel that does"));
         }
-        let files = threads.len() * builders.len();
-        if files > most_files {
-            let why = format!("process {process} takes {files} files, and {most_files} are left");
-            return Err(refuse(why, "allow more files"));
-        }
-        let mut of_all = |(name, builder): &mut (&'static str, Builder<'static>)| {
-            let of_thread =
-                |thread: &i32| builder.observe_pid(*thread).inherit(true).enabled(true).build();
-            let counters: io::Result<Vec<Counter>> = threads.iter().map(of_thread).collect();
-            counters.map_err(|error| refused(root, name, &error))
-        };
-        let counters: Result<_, _> = builders.iter_mut().map(&mut of_all).collect();
-        Ok(Self { counters: counters? })
+        let tasks = tasks(process).map_err(gone)?;
+        let (threads, counters) = Default::default();
+        let mut new = Self { builders, user, threads, done: 0, counters };
+        new.add(process, tasks)?;
+        Ok(new)
     }
 
-    /// How many files that takes.
+    /// Opens those of the next thread, running; whether there are more. They are closed on drop. Costs a system call for each countable,
+    /// and some for each child that the thread has.
+    ///
+    /// * `root`: only read to explain a refusal.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: not supported, not permitted, there are too many threads, or none is left.
+    pub fn open_next(&mut self, root: &Root) -> Result<bool, Unavailable> {
+        if let Some((process, thread)) = self.threads.get(self.done).copied() {
+            self.done += 1;
+            // A number that was given to another user's thread meanwhile is none of this process.
+            let task = format!("/proc/{process}/task/{thread}");
+            if std::fs::metadata(&task).is_ok_and(|task| task.uid() == self.user) {
+                let children = std::fs::read_to_string(format!("{task}/children"));
+                // Those of other users, which do not count, may be many.
+                let most = Self::MOST_THREADS + 1;
+                for child in children.unwrap_or_default().split_whitespace().take(most) {
+                    self.add_child(child)?;
+                }
+                self.open(root, thread)?;
+            }
+        }
+        let has_more = self.done < self.threads.len();
+        if !has_more && self.counters.is_empty() {
+            return Err(uncounted("all its threads have ended".to_owned(), "start it anew"));
+        }
+        Ok(has_more)
+    }
+
+    /// Takes note of a child's threads. One whose parent has ended meanwhile has another one, which may come later.
+    fn add_child(&mut self, child: &str) -> Result<(), Unavailable> {
+        let Ok(child) = child.parse::<i32>() else { return Ok(()) };
+        let is_known = self.threads.iter().any(|(process, _)| *process == child);
+        if is_known || owner(child).map_or(true, |owner| owner != self.user) {
+            return Ok(());
+        }
+        // One that has gone has no threads.
+        tasks(child).map_or(Ok(()), |tasks| self.add(child, tasks))
+    }
+
+    fn add(&mut self, process: i32, tasks: impl Iterator<Item = i32>) -> Result<(), Unavailable> {
+        let room = Self::MOST_THREADS + 1 - self.threads.len();
+        self.threads.extend(tasks.take(room).map(|thread| (process, thread)));
+        if self.threads.len() > Self::MOST_THREADS {
+            let why = format!("it has more than {} threads", Self::MOST_THREADS);
+            return Err(uncounted(why, "connect before they are started"));
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, root: &Root, thread: i32) -> Result<(), Unavailable> {
+        let mut counters = Vec::with_capacity(self.builders.len());
+        for (name, builder) in &mut self.builders {
+            match builder.observe_pid(thread).inherit(true).enabled(true).build() {
+                Ok(counter) => counters.push(counter),
+                // It has just ended.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+                Err(error) => return Err(refused(root, name, &error)),
+            }
+        }
+        self.counters.push(counters);
+        Ok(())
+    }
+
+    /// How many files they take when all are open, as far as threads are known.
     #[must_use]
     pub fn files(&self) -> usize {
-        self.counters.iter().map(Vec::len).sum()
+        self.threads.len() * self.builders.len()
     }
 
     /// The counts so far, one per countable. A system call for each and each thread.
@@ -233,15 +287,20 @@ impl ProcessCounters {
             let all = u128::from(data.count()).saturating_mul(enabled.as_nanos().max(1)) / part;
             Ok(u64::try_from(all).unwrap_or(u64::MAX))
         };
-        let of_all = |counters: &mut Vec<Counter>| -> io::Result<u64> {
-            let mut all = 0_u64;
-            for counter in counters {
-                all = all.saturating_add(scaled(counter)?);
+        let mut sums = vec![0_u64; self.builders.len()];
+        for of_thread in &mut self.counters {
+            for (sum, counter) in sums.iter_mut().zip(of_thread) {
+                *sum = sum.saturating_add(scaled(counter)?);
             }
-            Ok(all)
-        };
-        self.counters.iter_mut().map(of_all).collect()
+        }
+        Ok(sums)
     }
+}
+
+/// Whether the kernel tells what processes have started (`CONFIG_PROC_CHILDREN`), without which none is counted.
+#[must_use]
+pub fn tells_children() -> bool {
+    std::path::Path::new("/proc/thread-self/children").exists()
 }
 
 /// The effective user of a process; root if it has more rights than who started it.
@@ -252,37 +311,14 @@ pub fn owner(process: i32) -> io::Result<u32> {
     Ok(std::fs::metadata(format!("/proc/{process}"))?.uid())
 }
 
-/// The threads of a process and of what it has started as the same user; where there are more than [`ProcessCounters::MOST_THREADS`], not
-/// all of them.
-fn threads(process: i32) -> io::Result<Vec<i32>> {
-    let user = owner(process)?;
-    std::fs::metadata("/proc/thread-self/children").map_err(|_| {
-        io::Error::other("the kernel does not tell what it has started (CONFIG_PROC_CHILDREN)")
-    })?;
-    let (mut threads, mut processes) = (tasks(process)?, vec![process]);
-    while let Some(process) = processes.pop() {
-        // Those that have gone meanwhile have no threads and no children.
-        for thread in tasks(process).unwrap_or_default() {
-            let children =
-                std::fs::read_to_string(format!("/proc/{process}/task/{thread}/children"));
-            let children = children.unwrap_or_default();
-            let children = children.split_whitespace().filter_map(|child| child.parse().ok());
-            for child in children.filter(|child| owner(*child).is_ok_and(|owner| owner == user)) {
-                threads.extend(tasks(child).unwrap_or_default());
-                processes.push(child);
-            }
-            if threads.len() > ProcessCounters::MOST_THREADS {
-                return Ok(threads);
-            }
-        }
-    }
-    Ok(threads)
+/// The threads of a process.
+fn tasks(process: i32) -> io::Result<impl Iterator<Item = i32>> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"))?;
+    Ok(tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()))
 }
 
-/// The threads of a process.
-fn tasks(process: i32) -> io::Result<Vec<i32>> {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task"))?;
-    Ok(tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect())
+fn uncounted(why: String, remedy: &'static str) -> Unavailable {
+    Unavailable::new("performance counters of a process", why, remedy)
 }
 
 /// How long a group was switched on, and how long it had the hardware, since it was opened.
@@ -319,7 +355,8 @@ fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable {
 #[cfg(test)]
 #[expect(clippy::print_stdout, reason = "tests say why they are skipped")]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
+    use std::time::Instant;
 
     use perf_event::events::Software;
 
@@ -328,56 +365,114 @@ mod tests {
     /// Waits for a line, then touches memory, in children too.
     const TOUCHES: &str = "read line; for turn in 1 2 3; do (:); done; read line";
 
-    /// Counts the faults of a shell that [`TOUCHES`] memory itself, or in a child that there is already, with an event of the kernel's,
-    /// which virtual machines have as well.
-    #[track_caller]
-    fn check(script: &str, processes: usize) {
+    /// With an event of the kernel's, which virtual machines have as well.
+    fn faults(process: i32) -> Result<ProcessCounters, Unavailable> {
+        let builders = vec![("page-faults", Builder::new(Software::PAGE_FAULTS))];
+        ProcessCounters::with_builders(process, builders)
+    }
+
+    /// A shell that runs a script, and the counters of its first thread, once it has so many children. `None` where none can be opened.
+    fn begin(script: &str, children: usize) -> Option<(Child, ProcessCounters)> {
+        if !tells_children() {
+            println!(
+                "SKIPPED: the kernel does not tell what a process has started (CONFIG_PROC_CHILDREN)"
+            );
+            return None;
+        }
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell");
-        let faults = || vec![("page-faults", Builder::new(Software::PAGE_FAULTS))];
         let process = i32::try_from(child.id()).unwrap();
-        let begin = std::time::Instant::now();
-        while threads(process).unwrap().len() < processes {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", threads(process));
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let open =
-            |most_files| ProcessCounters::open_all(&Root::live(), process, faults(), most_files);
-        let refused = open(processes - 1).unwrap_err();
-        assert!(refused.to_string().contains("are left"), "{refused}");
-        let mut counters = match open(processes) {
-            Ok(counters) => counters,
-            Err(why) => {
-                println!("SKIPPED: {why}");
-                child.kill().unwrap();
-                child.wait().unwrap();
-                return;
+        let begin = Instant::now();
+        loop {
+            assert!(begin.elapsed() < Duration::from_secs(20), "no {children} children");
+            let mut counters = faults(process).unwrap();
+            match counters.open_next(&Root::live()) {
+                Ok(_) if counters.threads.len() > children => return Some((child, counters)),
+                Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+                Err(why) => {
+                    println!("SKIPPED: {why}");
+                    child.kill().unwrap();
+                    child.wait().unwrap();
+                    return None;
+                }
             }
-        };
+        }
+    }
+
+    /// Counts the faults of a shell that [`TOUCHES`] memory itself, or in a child that there is already.
+    #[track_caller]
+    fn check(script: &str, children: usize) {
+        let Some((mut child, mut counters)) = begin(script, children) else { return };
+        for left in (0..children).rev() {
+            assert_eq!(counters.open_next(&Root::live()), Ok(left > 0));
+        }
+        assert_eq!((counters.counters.len(), counters.files()), (children + 1, children + 1));
         let before = counters.read().unwrap()[0];
         let mut to_child = child.stdin.take().unwrap();
         io::Write::write_all(&mut to_child, b"go on\n").unwrap();
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         while counters.read().unwrap()[0] < before + 10 {
             assert!(begin.elapsed() < Duration::from_secs(20), "{before}");
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(to_child);
         child.wait().unwrap();
-        let gone = open(processes).unwrap_err();
+        let gone = faults(i32::try_from(child.id()).unwrap()).unwrap_err();
         assert!(gone.to_string().contains("No such"), "{gone}");
     }
 
     #[test]
     fn a_process_is_counted_with_the_threads_that_it_starts() {
-        check(TOUCHES, 1);
+        check(TOUCHES, 0);
     }
 
     /// As a server does that begins anew and counts for `dimmer run`, whose program is there already.
     #[test]
     fn a_process_is_counted_with_the_children_that_it_has() {
-        check(&format!("({TOUCHES}); :"), 2);
+        check(&format!("({TOUCHES}); :"), 1);
+    }
+
+    #[test]
+    fn threads_that_end_before_their_turn_are_passed_over() {
+        let Some((mut child, mut counters)) = begin(&format!("({TOUCHES}); :"), 1) else { return };
+        let (process, thread) = counters.threads[1];
+        // Its child waits for a line, too, and gets none any more.
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let is_there = || std::fs::metadata(format!("/proc/{process}/task/{thread}")).is_ok();
+        while is_there() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(counters.open_next(&Root::live()), Ok(false));
+        assert_eq!(counters.counters.len(), 1);
+        counters.read().unwrap();
+        // Without any that is left there is nothing to count.
+        let mut none = ProcessCounters { done: 0, counters: Vec::new(), ..counters };
+        assert_eq!(none.open_next(&Root::live()), Ok(true));
+        let why = none.open_next(&Root::live()).unwrap_err();
+        assert!(why.to_string().contains("have ended"), "{why}");
+    }
+
+    #[test]
+    fn a_process_with_too_many_threads_is_not_counted() {
+        if !tells_children() {
+            return println!("SKIPPED: no kernel with CONFIG_PROC_CHILDREN");
+        }
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ended = std::sync::Arc::new(std::sync::Mutex::new(ended));
+        let threads: Vec<_> = (0..=ProcessCounters::MOST_THREADS)
+            .map(|_| {
+                let ended = std::sync::Arc::clone(&ended);
+                std::thread::spawn(move || ended.lock().unwrap().recv().unwrap_err())
+            })
+            .collect();
+        let why = faults(i32::try_from(std::process::id()).unwrap()).unwrap_err();
+        assert!(why.to_string().contains("more than 64 threads"), "{why}");
+        drop(end);
+        for thread in threads {
+            thread.join().unwrap();
+        }
     }
 }

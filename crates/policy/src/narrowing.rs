@@ -99,16 +99,19 @@ pub enum Reason {
     Forecast(f64, f64),
     /// Runs with narrower code took this part less time on CPUs for the same work; more, if it is negative.
     Measured(f64),
+    /// By the model narrower code would bring from and to this part of the time on CPUs, but nothing narrows this program here.
+    Impossible(f64, f64),
     /// It has run with narrower code for long: is that still the better one?
     Anew,
 }
 
-/// Which code the next run of a program has that is to do this work, after these, the latest of which is the last.
+/// Which code the next run of a program has that is to do this work, after these, the latest of which is the last. Where nothing narrows
+/// the program (`can_narrow`), there is no narrower form: it would be its own code, and what comparing it with itself shows is noise.
 ///
 /// # Cost
 /// In proportion to runs and their functions.
 #[must_use]
-pub fn next(runs: &[Shown], work: u64) -> (Form, Reason) {
+pub fn next(runs: &[Shown], work: u64, can_narrow: bool) -> (Form, Reason) {
     let is_narrow = |run: &&Shown| run.form == Form::Narrow;
     if runs.iter().any(|run| is_harm(run, runs)) {
         return (Form::Plain, Reason::Harmed);
@@ -123,6 +126,9 @@ pub fn next(runs: &[Shown], work: u64) -> (Form, Reason) {
     let (forecast, expected) = (Reason::Forecast(least, most), (least + most) / 2.0);
     if expected < WORTHWHILE {
         return (Form::Plain, forecast);
+    }
+    if !can_narrow {
+        return (Form::Plain, Reason::Impossible(least, most));
     }
     let is_tried = told.iter().any(|run| run.form == Form::Narrow);
     let reason = match measured(&told) {
@@ -204,6 +210,11 @@ fn measured(runs: &[&Shown]) -> Option<(f64, usize)> {
 mod tests {
     use super::*;
 
+    /// Where the program can be narrowed.
+    fn next(runs: &[Shown], work: u64) -> (Form, Reason) {
+        super::next(runs, work, true)
+    }
+
     const FORECAST: (f64, f64) = (0.03, 0.07);
     const EXPECTED: Reason = Reason::Forecast(FORECAST.0, FORECAST.1);
 
@@ -231,6 +242,18 @@ mod tests {
         // What has hardly run tells nothing.
         let short = Shown { on_cpu_ns: 9e8, ..plain(1000) };
         assert_eq!(next(&[short], 0), (Form::Plain, Reason::Unknown));
+    }
+
+    #[test]
+    fn what_cannot_be_narrowed_is_told_from_what_need_not_be() {
+        let next = |runs: &[Shown]| super::next(runs, 0, false);
+        let impossible = Reason::Impossible(FORECAST.0, FORECAST.1);
+        assert_eq!(next(&[plain(1000)]), (Form::Plain, impossible));
+        // What was compared while it could be tells nothing now.
+        assert_eq!(next(&[plain(1000), narrow(1100)]), (Form::Plain, impossible));
+        assert_eq!(next(&[]), (Form::Plain, Reason::Unknown));
+        let hardly = run(Form::Plain, 1000, Some((-0.02, 0.03)));
+        assert_eq!(next(&[hardly]), (Form::Plain, Reason::Forecast(-0.02, 0.03)));
     }
 
     #[test]

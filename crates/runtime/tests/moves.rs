@@ -532,35 +532,6 @@ fn other_threads_keep_off_a_dedicated_core() {
 }
 
 #[test]
-fn as_many_of_the_named_cores_are_used_as_somebody_says() {
-    const INNER: &str = "DIMMER_TEST_EMPLOYED";
-    if std::env::var_os(INNER).is_some() {
-        let allowed = affinity::allowed().unwrap();
-        let goes = || {
-            let has_left = dimmer_runtime::leave_home().is_some();
-            if has_left {
-                let _ = dimmer_runtime::come_home_quietly();
-            }
-            has_left
-        };
-        for (count, expected) in [(0, false), (1, true), (0, false), (1, true)] {
-            dimmer_runtime::employ(count);
-            assert_eq!(goes(), expected, "{count}");
-        }
-        // Whoever says so keeps it off them.
-        assert_eq!(affinity::allowed().unwrap(), allowed);
-        return;
-    }
-    let Some(cores) = cores() else { return };
-    // In a process of its own, as processes are told once which cores there are.
-    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    again.args(["--exact", "as_many_of_the_named_cores_are_used_as_somebody_says"]);
-    again.env(INNER, "").env(dimmer_runtime::CORES, cores.cpus().next().unwrap().to_string());
-    let output = again.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-}
-
-#[test]
 fn cores_that_cannot_be_had_are_refused_with_the_reason() {
     let allowed = affinity::allowed().unwrap();
     let refuse = |cpus: &[CpuId]| Cores::start(&Root::live(), cpus).unwrap_err();

@@ -91,7 +91,8 @@ impl Borrowing {
             return Ok(None);
         };
         let is_open = how.is_served && !arguments.mechanism.contains(&Mechanism::Narrow);
-        let forms = key.filter(|_| is_open).map(|key| Forms::decide(key, arguments));
+        let decide = |key| Forms::decide(key, arguments, program);
+        let forms = key.filter(|_| is_open).map(decide).transpose()?;
         let is_narrow = forms.as_ref().is_some_and(|forms| forms.form == Form::Narrow);
         // For calls that do not move it would dedicate cores.
         let asks = how.is_served && !is_narrow;

@@ -199,7 +199,7 @@ impl Key {
     /// Keeps it; if it cannot be, that is none of the program's business.
     pub(super) fn keep<T: Serialize>(&self, name: &str, what: &T) {
         if let (Some(path), Ok(text)) = (self.path(name), serde_json::to_string(&(self, what))) {
-            let _ = state::replace(&path, &text);
+            state::cache(&path, &text);
         }
     }
 

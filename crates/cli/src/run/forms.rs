@@ -17,7 +17,9 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::chosen::Key;
+use super::narrow;
 use crate::args::Run;
+use crate::launch;
 use crate::report::number::percent;
 
 /// By which name runs are kept.
@@ -33,6 +35,8 @@ pub(super) struct Forms {
     key: Key,
     /// A digest of the program's arguments, and of how narrow its code would be.
     work: u64,
+    /// Whether anything narrows the program here.
+    can_narrow: bool,
     pub(super) form: Form,
     reason: Reason,
 }
@@ -75,12 +79,20 @@ struct KeptRun {
 
 impl Forms {
     /// Decides by what is kept under this key of runs with the same arguments.
-    pub(super) fn decide(key: Key, arguments: &Run) -> Self {
+    ///
+    /// # Errors
+    /// If switches were named that there are not.
+    pub(super) fn decide(
+        key: Key,
+        arguments: &Run,
+        program: &launch::Program,
+    ) -> anyhow::Result<Self> {
+        let can_narrow = narrow::can(arguments, program)?;
         let mut hasher = DefaultHasher::new();
         (&arguments.command[1..], arguments.width.to_string(), &arguments.only).hash(&mut hasher);
         let work = hasher.finish();
-        let (form, reason) = narrowing::next(&runs(&key), work);
-        Self { key, work, form, reason }
+        let (form, reason) = narrowing::next(&runs(&key), work, can_narrow);
+        Ok(Self { key, work, can_narrow, form, reason })
     }
 
     /// Which code this run has, and why, in a sentence; `None` if it is the program's own for want of a reason to change it.
@@ -88,16 +100,23 @@ impl Forms {
         Some(format!("This run has {}.", words(self.form, self.reason)?))
     }
 
-    /// Keeps what this run has shown; the same sentence of the next one, if it has other code.
+    /// Keeps what this run has shown; the same sentence of the next one, if it has other code, or would have if it could.
     pub(super) fn keep(self, status: ExitStatus, spent: Spent, shown: Shown) -> Option<String> {
-        let Self { key, work, form, .. } = self;
+        let Self { key, work, can_narrow, form, .. } = self;
         let (on_cpu_ns, written) = (spent.on_cpu.as_secs_f64() * 1e9, spent.written);
         let run = Shown { form, work, end: end(status), on_cpu_ns, written, ..shown };
         // Others may have ended meanwhile.
         let mut runs = runs(&key);
         narrowing::remember(&mut runs, run);
-        let (next, reason) = narrowing::next(&runs, work);
+        let (next, reason) = narrowing::next(&runs, work, can_narrow);
         key.keep(RUNS, &runs.into_iter().map(KeptRun::from).collect::<Vec<_>>());
+        if let Reason::Impossible(least, most) = reason {
+            let [least, most] = [least, most].map(percent);
+            return Some(format!(
+                "Narrower code would by the model give back {least} to {most} of the CPU time, but nothing narrows this program here \
+                 (dimmer run --mechanism narrow says why), so it keeps its own."
+            ));
+        }
         let words = words(next, reason).filter(|_| next != form)?;
         Some(format!("The next run has {words}."))
     }

@@ -14,24 +14,24 @@ use dimmer_narrow::{CPUID_WIDTH, Choice, Plan, Program, Width};
 use crate::args::Run;
 use crate::{bad_input, launch};
 
+/// The switch of the C library.
+const C_LIBRARY: &str = "glibc";
+
 /// Puts what narrows it into the program's environment, and says what that is.
 pub(super) fn prepare(
     arguments: &Run,
     program: &launch::Program,
     command: &mut Command,
 ) -> anyhow::Result<()> {
-    let choice = dimmer_narrow::choose(&arguments.only).map_err(bad_input)?;
-    let known = look(program);
     let width = arguments.width;
-    let value = |name: &str| std::env::var(name).ok();
-    let plan = dimmer_narrow::plan(&known, width, &choice.switches, value);
-    let cpuid = cpuid(&choice, &known);
+    let Means { plan, cpuid, .. } = Means::find(arguments, program)?;
     for setting in &plan.settings {
         command.env(setting.name, &setting.value);
     }
     if cpuid.is_ok() {
         super::preload(command)?;
-        command.env(CPUID_WIDTH, narrower(width, value(CPUID_WIDTH).as_deref()).to_string());
+        let outer = std::env::var(CPUID_WIDTH).ok();
+        command.env(CPUID_WIDTH, narrower(width, outer.as_deref()).to_string());
     }
     if width == Width::Bits256
         && !Machine::read(&Root::live(), &Cpuid::instruction()).has_more_than_256_bits()
@@ -42,6 +42,45 @@ pub(super) fn prepare(
     }
     eprint!("{}", text(&plan, width, &cpuid));
     Ok(())
+}
+
+/// Whether anything narrows functions of the program whose calls may be moved.
+pub(super) fn can(arguments: &Run, program: &launch::Program) -> anyhow::Result<bool> {
+    Ok(Means::find(arguments, program)?.reach())
+}
+
+/// What narrows a program.
+struct Means {
+    plan: Plan,
+    /// Whether features can be hidden from CPUID; if not, why.
+    cpuid: Result<(), String>,
+    has_variants: bool,
+}
+
+impl Means {
+    fn find(arguments: &Run, program: &launch::Program) -> anyhow::Result<Self> {
+        let choice = dimmer_narrow::choose(&arguments.only).map_err(bad_input)?;
+        let (known, has_variants) = look(program);
+        let value = |name: &str| std::env::var(name).ok();
+        let plan = dimmer_narrow::plan(&known, arguments.width, &choice.switches, value);
+        let cpuid = cpuid(&choice, &known);
+        Ok(Self { plan, cpuid, has_variants })
+    }
+
+    /// Whether any of them reaches functions that may be moved. The C library's own never are, and its switch reaches no others, but for
+    /// [variants](is_variant).
+    fn reach(&self) -> bool {
+        let mut settings = self.plan.settings.iter();
+        self.cpuid.is_ok()
+            || settings.any(|setting| setting.switch.name != C_LIBRARY || self.has_variants)
+    }
+}
+
+/// Whether the C library chooses what runs of a file, or this file among others, by the features that its switch hides: vector
+/// mathematics (glibc 2.36, sysdeps/x86_64/fpu/multiarch/svml_*), and libraries for newer processors (ld.so(8), glibc-hwcaps).
+fn is_variant(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("libmvec.") || file.iter().any(|part| part == "glibc-hwcaps")
 }
 
 /// Whether features can be hidden from CPUID; if not, why.
@@ -61,8 +100,9 @@ fn narrower(width: Width, outer: Option<&str>) -> Width {
     outer.and_then(|outer| outer.parse().ok()).map_or(width, |outer: Width| outer.min(width))
 }
 
-/// What is known of the program before it runs.
-fn look(program: &launch::Program) -> Program {
+/// What is known of the program before it runs, and whether [variants](is_variant) are among what it loads.
+fn look(program: &launch::Program) -> (Program, bool) {
+    let mut has_variants = false;
     let mut known = Program {
         names: [&program.file, &program.executed]
             .into_iter()
@@ -71,6 +111,7 @@ fn look(program: &launch::Program) -> Program {
         ..Program::default()
     };
     for (index, loaded) in program.loaded().into_iter().enumerate() {
+        has_variants |= is_variant(&loaded.file);
         if index == 0 {
             known.is_go = loaded.needed.is_go;
         } else {
@@ -78,7 +119,7 @@ fn look(program: &launch::Program) -> Program {
         }
         known.libraries.extend(loaded.needed.libraries);
     }
-    known
+    (known, has_variants)
 }
 
 /// A file's name, and its name behind all links.
@@ -156,8 +197,30 @@ mod tests {
     #[test]
     fn libraries_of_this_program_are_found() {
         let own = std::env::current_exe().unwrap().into_os_string();
-        let known = look(&launch::Program::find(&[own]).unwrap());
+        let (known, _) = look(&launch::Program::find(&[own]).unwrap());
         assert!(known.libraries.iter().any(|library| library == "libc.so.6"), "{known:?}");
         assert!(!known.is_go);
+    }
+
+    #[test]
+    fn the_c_librarys_switch_reaches_variants_alone() {
+        #[track_caller]
+        fn check(libraries: &[&str], cpuid: Result<(), String>, has_variants: bool, reach: bool) {
+            let libraries = libraries.iter().map(|library| (*library).to_owned()).collect();
+            let known = Program { libraries, ..Program::default() };
+            let all = dimmer_narrow::choose(&[]).unwrap();
+            let plan = dimmer_narrow::plan(&known, Width::Bits256, &all.switches, |_| None);
+            assert_eq!(Means { plan, cpuid, has_variants }.reach(), reach, "{known:?}");
+        }
+        let no = || Err("no such device".to_owned());
+        check(&["libc.so.6"], no(), false, false);
+        check(&["libc.so.6"], no(), true, true);
+        check(&["libc.so.6"], Ok(()), false, true);
+        check(&["libc.so.6", "libcrypto.so.3"], no(), false, true);
+        // A C library without the switch.
+        check(&[], no(), true, false);
+        let are = |file: &str| is_variant(Path::new(file));
+        assert!(are("/lib/libmvec.so.1") && are("/lib/glibc-hwcaps/x86-64-v4/libz.so.1"));
+        assert!(!are("/lib/libm.so.6") && !are("/lib/libc.so.6"));
     }
 }

@@ -30,8 +30,7 @@ pub(crate) fn read(key: Key<'_>) -> Option<FileScan> {
 
 pub(crate) fn write(key: Key<'_>, scan: &FileScan) {
     if let (Some(path), Ok(text)) = (path(key), serde_json::to_string(scan)) {
-        // Without a cache the next scan takes as long as this one, nothing else.
-        let _ = state::replace(&path, &text);
+        state::cache(&path, &text);
     }
 }
 

@@ -71,6 +71,29 @@ fn second_scan_says_the_same_from_the_cache() {
 }
 
 #[test]
+fn what_was_not_used_for_long_makes_room_in_a_full_cache() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(libc) = libc() else { return };
+    let kept = home.path().join(".cache/dimmer/scan/of-another-version");
+    std::fs::create_dir_all(&kept).unwrap();
+    // They take 80 MiB, though not on the disk.
+    for hours in 0..80_u64 {
+        let file = std::fs::File::create(kept.join(hours.to_string())).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let used = std::time::SystemTime::now() - std::time::Duration::from_secs(hours * 3600);
+        let times = std::fs::FileTimes::new().set_accessed(used).set_modified(used);
+        file.set_times(times).unwrap();
+    }
+    json(home.path(), &[libc.to_str().unwrap()]);
+    let left: BTreeSet<u64> = std::fs::read_dir(&kept)
+        .unwrap()
+        .map(|file| file.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(left, (0..64).collect());
+    assert_eq!(std::fs::read_dir(kept.parent().unwrap()).unwrap().count(), 2);
+}
+
+#[test]
 fn libraries_of_a_program_and_of_a_process_are_the_same() {
     let home = tempfile::tempdir().unwrap();
     let paths = |report: &Value| -> BTreeSet<PathBuf> {

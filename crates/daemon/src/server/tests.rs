@@ -7,6 +7,7 @@ use dimmer_protocol::{Credentials, Mapped};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::*;
+use crate::counters::tests::unopened;
 
 /// A server on a machine that is not there, whose loop is the test.
 struct Fixture {
@@ -228,4 +229,60 @@ fn the_last_client_leaves_no_core_dedicated() {
     assert_eq!(fixture.server.beacon.dedicated(), 2);
     fixture.server.part(clients[1].0, "has gone");
     assert_eq!((fixture.server.beacon.dedicated(), fixture.server.dedicated), (0, 0));
+}
+
+#[test]
+fn one_users_counters_leave_files_for_others() {
+    let mut fixture = fixture();
+    // A quarter are for counters: 120.
+    fixture.server.most_peers = 480;
+    let late = Instant::now() + Duration::from_secs(1000);
+    let mut count = |user: u32, threads, children| {
+        let (number, ..) = fixture.client(user);
+        let counters = fixture.server.open(unopened(threads, children), (77, user), 0, late);
+        let files = counters.as_ref().map(Counters::files);
+        fixture.server.give(number, counters);
+        (files, fixture.server.users[&user].is_told)
+    };
+    assert_eq!(count(1000, 15, 0), (Some(45), false));
+    // Half of all are 60. Those of children are found when some are open already.
+    assert_eq!(count(1000, 6, 0), (None, true));
+    assert_eq!(count(1000, 1, 5), (None, true));
+    assert_eq!(count(1000, 1, 4), (Some(15), true));
+    assert_eq!(count(1000, 1, 0), (None, true));
+    // Half of what is left, for whoever comes.
+    assert_eq!(count(1001, 11, 0), (None, true));
+    assert_eq!(count(1001, 10, 0), (Some(30), true));
+    assert_eq!(count(1002, 5, 0), (Some(15), false));
+    assert_eq!(count(1000, 1, 0), (None, true), "no more, as others have come");
+    // What was granted before they came stays.
+    let mut open = |granted| fixture.server.open(unopened(1, 0), (77, 1000), granted, late);
+    assert!(open(3).is_some() && open(0).is_none());
+    let numbers: Vec<u64> = fixture.server.clients().map(|client| client.id.0).collect();
+    let one = fixture.server.users[&1001].files;
+    for number in &numbers[..numbers.len() - 1] {
+        fixture.server.part(*number, "has gone");
+    }
+    assert_eq!((one, fixture.server.users[&1000].files), (30, 0));
+    assert!(!fixture.server.users.contains_key(&1001));
+}
+
+#[test]
+fn counters_are_opened_a_little_at_a_time() {
+    let mut fixture = fixture();
+    fixture.server.most_peers = 4800;
+    let past = Instant::now();
+    for (user, threads) in [(1000, 3), (1001, 1), (1001, 2)] {
+        let (number, ..) = fixture.client(user);
+        let counters = fixture.server.open(unopened(threads, 0), (77, user), 0, past).unwrap();
+        fixture.server.give(number, Some(counters));
+    }
+    // Where there is no time, a thread has its turn nevertheless.
+    for expected in [[false, true, false], [false, true, false], [true, true, false], [true; 3]] {
+        let counters = fixture.server.clients().map(|client| client.counters.as_ref().unwrap());
+        assert_eq!(counters.map(|one| one.is_open).collect::<Vec<_>>(), expected);
+        fixture.server.count_on(past);
+    }
+    let files = |user| fixture.server.users[&user].files;
+    assert_eq!((files(1000), files(1001)), (9, 9));
 }

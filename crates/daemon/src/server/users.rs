@@ -18,6 +18,10 @@ pub(super) struct User {
     pub(super) clients: usize,
     /// Sites of all of them.
     pub(super) sites: usize,
+    /// Files of all of their counters.
+    pub(super) files: usize,
+    /// Whether the log tells that these are as many as may be.
+    pub(super) is_told: bool,
     /// Those who have not said what they want, by number: the oldest is first.
     pub(super) silent: BTreeSet<u64>,
     /// Those who watch or record.

@@ -1,0 +1,100 @@
+//! Which clients' processes are counted, and when their counters are opened.
+//!
+//! Opening takes system calls for each thread, in the thread that serves everybody: it is done a little at a time. Each counter is a file,
+//! of which the server may have so many: no user gets them all.
+
+use std::time::{Duration, Instant};
+
+use tracing::{debug, warn};
+
+use super::{Server, Wants};
+use crate::counters::Counters;
+
+/// For how long counters are opened at once: when somebody connects, and at each look. One thread more may then be under way. A guess: half
+/// of the shortest period that the settings allow.
+pub(super) const AT_ONCE: Duration = Duration::from_micros(500);
+
+impl Server {
+    /// Counters for a process that connects, opened as far as that goes at once; `None` if it is not counted. Their files are not its
+    /// user's yet.
+    pub(super) fn count(&mut self, who: (i32, u32)) -> Option<Counters> {
+        let counters = self.found.counted.as_ref()?.of_client(who);
+        let counters = counters.inspect_err(|why| debug!(pid = who.0, %why, "not counted")).ok()?;
+        self.open(counters, who, 0, Instant::now() + AT_ONCE)
+    }
+
+    /// Opens more of those that are not all open: those of a thread, and others until then.
+    pub(super) fn count_on(&mut self, until: Instant) {
+        while let Some((number, (process, uid), counters)) = self.take_unopened() {
+            let user = self.users.entry(uid).or_default();
+            let granted = counters.files();
+            user.files -= granted;
+            let counters = self.open(counters, (process, uid), granted, until);
+            self.give(number, counters);
+            if Instant::now() >= until {
+                return;
+            }
+        }
+    }
+
+    /// Takes a client's counters that are not all open, with whose they are; their files are still its user's.
+    fn take_unopened(&mut self) -> Option<(u64, (i32, u32), Counters)> {
+        self.peers.values_mut().find_map(|peer| {
+            let Wants::Decisions(client) = &mut peer.wants else { return None };
+            let counters = client.counters.take_if(|counters| !counters.is_open)?;
+            Some((client.id.0, (client.process, client.user), counters))
+        })
+    }
+
+    /// Gives a client counters, and their files to its user.
+    pub(super) fn give(&mut self, number: u64, counters: Option<Counters>) {
+        let Some(peer) = self.peers.get_mut(&number) else { return };
+        let Wants::Decisions(client) = &mut peer.wants else { return };
+        let user = self.users.entry(client.user).or_default();
+        user.files += counters.as_ref().map_or(0, Counters::files);
+        client.counters = counters;
+    }
+
+    /// Opens counters of a thread at least, and of others until then; `None` if they cannot be, or take more than the user may have and
+    /// than they were granted.
+    pub(super) fn open(
+        &mut self,
+        mut counters: Counters,
+        (process, uid): (i32, u32),
+        granted: usize,
+        until: Instant,
+    ) -> Option<Counters> {
+        let most = self.most_files(uid);
+        let user = self.users.entry(uid).or_default();
+        loop {
+            let files = counters.files();
+            if files > granted && user.files + files > most {
+                let why =
+                    format!("it takes {files} files, and of {most} its user has {}", user.files);
+                debug!(pid = process, why, "not counted");
+                if !user.is_told {
+                    user.is_told = true;
+                    warn!(
+                        uid,
+                        most,
+                        "this user's programs take as many counters as they may: others of it are not counted"
+                    );
+                }
+                return None;
+            }
+            let opened = counters.open_next(&self.options.root);
+            opened.inspect_err(|why| debug!(pid = process, %why, "not counted")).ok()?;
+            if counters.is_open || Instant::now() >= until {
+                return Some(counters);
+            }
+        }
+    }
+
+    /// How many files counters of one user's may take: half of what others leave of a quarter of all, so something is left for each who
+    /// comes.
+    fn most_files(&self, user: u32) -> usize {
+        let others = self.users.iter().filter(|(other, _)| **other != user);
+        let taken: usize = others.map(|(_, other)| other.files).sum();
+        (self.most_peers / 4).saturating_sub(taken) / 2
+    }
+}
