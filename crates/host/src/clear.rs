@@ -25,11 +25,16 @@ impl KeptOff {
 
     /// Keeps these threads off the cores, and with them those that they start, threads and programs; and lets them on those
     /// again that they were kept off before and that are not among these. A thread that may run nowhere else stays, and one that this process may
-    /// not change. `threads` are all that there are: of others it is forgotten that they kept off by themselves.
+    /// not change; so does whom `is_spared` names, which is asked about those alone that would be kept off or let back. `threads` are all that there are: of others it is forgotten that they kept off by themselves.
     ///
     /// # Cost
     /// One or two system calls a thread.
-    pub fn keep_off(&mut self, threads: &[u32], dedicated: &[CpuId]) {
+    pub fn keep_off(
+        &mut self,
+        threads: &[u32],
+        dedicated: &[CpuId],
+        is_spared: impl Fn(u32) -> bool,
+    ) {
         self.untouched.retain(|thread| threads.contains(thread));
         let mut moved = Vec::new();
         for thread in threads.iter().copied() {
@@ -40,7 +45,7 @@ impl KeptOff {
             cpus.retain(|cpu| !dedicated.contains(cpu));
             if cpus == now && before == now && !dedicated.is_empty() {
                 self.untouched.insert(thread);
-            } else if !cpus.is_empty() && cpus != now {
+            } else if !cpus.is_empty() && cpus != now && !is_spared(thread) {
                 // A thread that has ended meanwhile is no error.
                 let _ = affinity::allow_thread(Some(thread), &cpus);
                 self.untouched.remove(&thread);
@@ -87,10 +92,12 @@ mod tests {
         let may = || threads.map(|thread| affinity::allowed_to(thread).unwrap());
         let before = may();
         let mut kept_off = KeptOff::new();
-        kept_off.keep_off(&threads, &[*last]);
+        kept_off.keep_off(&threads, &[*last], |_| false);
         assert_eq!(may(), [rest.to_vec(), rest.to_vec(), vec![*last]]);
-        kept_off.keep_off(&threads, &[*last]);
-        kept_off.keep_off(&threads, &[]);
+        kept_off.keep_off(&threads, &[*last], |_| false);
+        kept_off.keep_off(&threads, &[], |_| false);
+        assert_eq!(may(), before);
+        kept_off.keep_off(&threads, &[*last], |thread| thread == everywhere);
         assert_eq!(may(), before);
     }
 
@@ -106,11 +113,11 @@ mod tests {
         let rest = &all[..all.len() - 1];
         let (thread, _end) = idle(rest);
         let mut kept_off = KeptOff::new();
-        kept_off.keep_off(&[thread], &[*last]);
-        kept_off.keep_off(&[thread], &[*last, *first]);
+        kept_off.keep_off(&[thread], &[*last], |_| false);
+        kept_off.keep_off(&[thread], &[*last, *first], |_| false);
         let kept = affinity::allowed_to(thread).unwrap();
         assert_eq!(kept, if rest.len() > 1 { &rest[1..] } else { rest });
-        kept_off.keep_off(&[thread], &[]);
+        kept_off.keep_off(&[thread], &[], |_| false);
         assert_eq!(affinity::allowed_to(thread).unwrap(), rest);
     }
 }

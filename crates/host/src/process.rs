@@ -47,8 +47,8 @@ pub fn began(root: &Root, process: u32) -> Option<u64> {
 
 /// What a thread is called; empty if it has ended.
 #[must_use]
-pub fn name(root: &Root, (process, thread): Thread) -> String {
-    let text = root.text(&format!("/proc/{process}/task/{thread}/comm")).unwrap_or_default();
+pub fn name(root: &Root, thread: u32) -> String {
+    let text = root.text(&format!("/proc/{thread}/comm")).unwrap_or_default();
     text.trim_end_matches('\n').to_owned()
 }
 
@@ -84,10 +84,10 @@ mod tests {
             "proc/30/stat",
             "30 (a ) 7 (b) S 12 30 30 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 7788 9 10\n",
         );
-        write("proc/30/task/30/comm", "a ) 7 (b\n");
+        write("proc/30/comm", "a ) 7 (b\n");
         let root = Root::new(directory.path());
         assert_eq!((began(&root, 30), began(&root, 31)), (Some(7788), None));
-        assert_eq!((name(&root, (30, 30)), name(&root, (30, 31))), ("a ) 7 (b".into(), "".into()));
+        assert_eq!((name(&root, 30), name(&root, 31)), ("a ) 7 (b".into(), "".into()));
         assert_eq!(family(&root, 7), BTreeSet::from([(7, 7), (7, 8), (12, 12), (30, 30)]));
         assert_eq!(family(&root, 20), BTreeSet::new());
         assert_eq!(on_cpu(&root, 7), BTreeMap::from([((30, 30), Duration::from_micros(5))]));

@@ -17,7 +17,6 @@ static KEPT_OFF: Mutex<KeptOff> = Mutex::new(KeptOff::new());
 /// Does nothing while another thread does the same, or did so when the process was forked.
 pub(crate) fn keep_off(root: &Root, dedicated: &[CpuId], but: &[u32]) {
     let Ok(mut kept_off) = KEPT_OFF.try_lock() else { return };
-    let mut threads = process::threads(root, std::process::id());
-    threads.retain(|thread| !but.contains(thread));
-    kept_off.keep_off(&threads, dedicated);
+    let threads = process::threads(root, std::process::id());
+    kept_off.keep_off(&threads, dedicated, |thread| but.contains(&thread));
 }

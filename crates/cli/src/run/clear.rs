@@ -10,8 +10,9 @@ use dimmer_host::root::Root;
 use dimmer_policy::server::cores::{Cores, Settings};
 use dimmer_processor::units::CpuId;
 
-/// How often it is looked for threads that got onto used cores all the same: as they were being started when the others were kept off.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How often it is looked for threads that got onto used cores all the same: as they were being started when the others were kept off. Looking
+/// takes some 10 us a thread.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// The dedicated hardware threads, and who is kept off them.
 #[derive(Debug)]
@@ -86,16 +87,10 @@ impl Clear {
             return;
         }
         (self.used, self.looked) = (used, Instant::now());
-        let is_workers = |thread: &Thread| {
-            process::name(&self.root, *thread).starts_with(dimmer_runtime::WORKERS)
-        };
-        let threads: Vec<u32> = self
-            .threads()
-            .into_iter()
-            .filter(|thread| !is_workers(thread))
-            .map(|(_, thread)| thread)
-            .collect();
-        self.kept_off.keep_off(&threads, &self.cpus[..used]);
+        let threads: Vec<u32> = self.threads().into_iter().map(|(_, thread)| thread).collect();
+        let is_worker =
+            |thread| process::name(&self.root, thread).starts_with(dimmer_runtime::WORKERS);
+        self.kept_off.keep_off(&threads, &self.cpus[..used], is_worker);
     }
 
     fn threads(&self) -> BTreeSet<Thread> {
