@@ -95,17 +95,25 @@ impl Told {
 
     fn sites(&self) -> impl Iterator<Item = (Labels, &Site)> {
         self.clients().flat_map(|(labels, client)| {
-            client.sites.iter().map(move |site| {
+            client.sites.iter().enumerate().map(move |(place, site)| {
                 let mut labels = labels.clone();
                 labels.push(("site", site.name.clone()));
+                labels.push(("line", site.line.to_string()));
+                labels.push(("place", place.to_string()));
                 (labels, site)
             })
         })
     }
 }
 
+/// Its number comes first: processes that the server does not see are all 0, and names may be anything. No two series may have the same
+/// labels, or a scrape is refused.
 fn of_client(client: &Client) -> Labels {
-    vec![("pid", client.pid.to_string()), ("program", client.name.clone())]
+    vec![
+        ("client", client.client.to_string()),
+        ("pid", client.pid.to_string()),
+        ("program", client.name.clone()),
+    ]
 }
 
 impl Collector for Told {
@@ -114,7 +122,7 @@ impl Collector for Told {
         let one = |value: usize| [(Labels::new(), value as f64)];
         Self::gauge(
             encoder,
-            ("up_seconds", "Since when the server runs"),
+            ("up_seconds", "For how long the server runs"),
             [(Labels::new(), self.0.up_s)],
         )?;
         Self::gauge(
@@ -185,8 +193,22 @@ mod tests {
         let client =
             Client { pid: 3, name: "x".to_owned(), sites: vec![site], ..Client::default() };
         let text = text(State { clients: vec![client], ..State::default() });
-        let line = "dimmer_calls_total{pid=\"3\",program=\"x\",site=\"a\\\"b\\n# EOF\\nc\"} 7";
+        let line = "dimmer_calls_total{client=\"0\",pid=\"3\",program=\"x\",site=\"a\\\"b\\n# EOF\\nc\",line=\"0\",place=\"0\"} 7";
         assert!(text.lines().any(|found| found == line), "{text}");
         assert!(text.ends_with("# EOF\n") && text.matches("\n# EOF\n").count() == 1);
+    }
+
+    #[test]
+    fn no_two_series_have_the_same_labels() {
+        // The same region twice, as where a header is compiled into two files, and two processes that the server does not see.
+        let site = Site { name: "parse".to_owned(), line: 7, clock: Some(1.0), ..Site::default() };
+        let metric = Some(1.0);
+        let client =
+            |client| Client { client, metric, sites: vec![site.clone(); 2], ..Client::default() };
+        let text = text(State { clients: vec![client(5), client(6)], ..State::default() });
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let series: Vec<_> = samples.filter_map(|line| line.rsplit_once(' ')).collect();
+        let names: std::collections::BTreeSet<_> = series.iter().map(|(name, _)| *name).collect();
+        assert!(series.len() > 20 && names.len() == series.len(), "{text}");
     }
 }
