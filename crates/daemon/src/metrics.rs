@@ -1,14 +1,16 @@
 //! What goes on, for Prometheus: a thread that asks the server as anybody who watches would, and answers over HTTP.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::state::{Client, Site, State};
 use crate::watch::Watch;
@@ -16,12 +18,19 @@ use crate::watch::Watch;
 /// What the text is, as HTTP names it.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// For how long each attempt to write an answer lasts if who has asked reads nothing; others wait meanwhile. A guess: there are some
+/// attempts on the way out of the library, which together are to take less than Prometheus waits (10 s, `scrape_timeout`).
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Answers at that address from now on, until the process ends.
 ///
 /// # Errors
 /// If nobody can listen there.
 pub fn serve(address: SocketAddr, socket: PathBuf) -> io::Result<()> {
-    let server = tiny_http::Server::http(address).map_err(io::Error::other)?;
+    let listener = TcpListener::bind(address)?;
+    // Connections have it from the socket that they came to.
+    set_socket_timeout(&listener, Timeout::Send, Some(PATIENCE))?;
+    let server = tiny_http::Server::from_listener(listener, None).map_err(io::Error::other)?;
     let answer = move || {
         for request in server.incoming_requests() {
             let is_known = request.url() == "/metrics";

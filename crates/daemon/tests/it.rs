@@ -426,6 +426,30 @@ fn metrics_are_told_over_http() {
 }
 
 #[test]
+fn who_does_not_read_metrics_keeps_them_from_nobody() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));
+    // More than the system keeps for who does not read.
+    let clients: Vec<_> = (0..8).map(|_| server.connect("many")).collect();
+    for (_, table) in &clients {
+        assert!((0..SITES).all(|_| table.add(&[b'x'; 120], 1).is_some()));
+    }
+    server.wait(|state| state.clients.iter().all(|client| client.sites.len() == SITES));
+    let ask = || {
+        let mut stream = TcpStream::connect(free).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+    };
+    let _deaf = ask();
+    std::thread::sleep(Duration::from_millis(500));
+    let mut second = ask();
+    second.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut text = String::new();
+    second.read_to_string(&mut text).unwrap();
+    assert!(text.contains("# EOF\n"), "{}", text.len());
+}
+
+#[test]
 fn what_is_recorded_from_the_begin_is_the_same_again() {
     let server = Server::start(MOVES);
     let watch = Watch::new(Some(&server.socket())).unwrap();
