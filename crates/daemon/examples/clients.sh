@@ -32,7 +32,7 @@ show() {
     printf '\n== %s\n' "$1"
     "$target/release/dimmer" top --once
     if command -v curl >/dev/null; then
-        curl --silent --show-error "http://127.0.0.1:$port/metrics" | grep -E '^dimmer_(clients|lies)|program="client"'
+        curl --silent --show-error "http://127.0.0.1:$port/metrics" | grep -E '^dimmer_(clients|impossible)|program="client"'
     fi
 }
 

@@ -83,8 +83,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     notify(&[NotifyState::Ready]);
     server.run(&mut |read| {
         match read {
-            Ok(()) => info!("the configuration was read anew"),
-            Err(error) => error!("the configuration stays as it was: {error}"),
+            Ok(true) => info!("the configuration was read anew"),
+            Ok(false) => info!("there is no configuration to read anew: --config names none"),
+            Err(error) => {
+                error!("the configuration stays as it was: {:#}", anyhow::Error::from(error));
+            }
         }
         notify(&[NotifyState::Ready]);
     })?;
@@ -118,7 +121,8 @@ fn notify(states: &[NotifyState<'_>]) {
 fn log(arguments: &Arguments) {
     let level = if arguments.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
     let log = tracing_subscriber::fmt().with_max_level(level).with_target(false);
-    let log = log.with_writer(std::io::stderr);
+    // Where the log cannot be written, as on a full disk, that is no reason to end: saying so would fail as well, and panic.
+    let log = log.with_writer(std::io::stderr).log_internal_errors(false);
     match arguments.log {
         Log::Text => log.with_ansi(false).init(),
         Log::Json => log.json().init(),

@@ -1,14 +1,16 @@
 //! What goes on, for Prometheus: a thread that asks the server as anybody who watches would, and answers over HTTP.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::state::{Client, Site, State};
 use crate::watch::Watch;
@@ -16,12 +18,19 @@ use crate::watch::Watch;
 /// What the text is, as HTTP names it.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// For how long each attempt to write an answer lasts if who has asked reads nothing; others wait meanwhile. A guess: there are some
+/// attempts on the way out of the library, which together are to take less than Prometheus waits (10 s, `scrape_timeout`).
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Answers at that address from now on, until the process ends.
 ///
 /// # Errors
 /// If nobody can listen there.
 pub fn serve(address: SocketAddr, socket: PathBuf) -> io::Result<()> {
-    let server = tiny_http::Server::http(address).map_err(io::Error::other)?;
+    let listener = TcpListener::bind(address)?;
+    // Connections have it from the socket that they came to.
+    set_socket_timeout(&listener, Timeout::Send, Some(PATIENCE))?;
+    let server = tiny_http::Server::from_listener(listener, None).map_err(io::Error::other)?;
     let answer = move || {
         for request in server.incoming_requests() {
             let is_known = request.url() == "/metrics";
@@ -95,17 +104,25 @@ impl Told {
 
     fn sites(&self) -> impl Iterator<Item = (Labels, &Site)> {
         self.clients().flat_map(|(labels, client)| {
-            client.sites.iter().map(move |site| {
+            client.sites.iter().enumerate().map(move |(place, site)| {
                 let mut labels = labels.clone();
                 labels.push(("site", site.name.clone()));
+                labels.push(("line", site.line.to_string()));
+                labels.push(("place", place.to_string()));
                 (labels, site)
             })
         })
     }
 }
 
+/// Its number comes first: processes that the server does not see are all 0, and names may be anything. No two series may have the same
+/// labels, or a scrape is refused.
 fn of_client(client: &Client) -> Labels {
-    vec![("pid", client.pid.to_string()), ("program", client.name.clone())]
+    vec![
+        ("client", client.client.to_string()),
+        ("pid", client.pid.to_string()),
+        ("program", client.name.clone()),
+    ]
 }
 
 impl Collector for Told {
@@ -114,7 +131,7 @@ impl Collector for Told {
         let one = |value: usize| [(Labels::new(), value as f64)];
         Self::gauge(
             encoder,
-            ("up_seconds", "Since when the server runs"),
+            ("up_seconds", "For how long the server runs"),
             [(Labels::new(), self.0.up_s)],
         )?;
         Self::gauge(
@@ -185,8 +202,22 @@ mod tests {
         let client =
             Client { pid: 3, name: "x".to_owned(), sites: vec![site], ..Client::default() };
         let text = text(State { clients: vec![client], ..State::default() });
-        let line = "dimmer_calls_total{pid=\"3\",program=\"x\",site=\"a\\\"b\\n# EOF\\nc\"} 7";
+        let line = "dimmer_calls_total{client=\"0\",pid=\"3\",program=\"x\",site=\"a\\\"b\\n# EOF\\nc\",line=\"0\",place=\"0\"} 7";
         assert!(text.lines().any(|found| found == line), "{text}");
         assert!(text.ends_with("# EOF\n") && text.matches("\n# EOF\n").count() == 1);
+    }
+
+    #[test]
+    fn no_two_series_have_the_same_labels() {
+        // The same region twice, as where a header is compiled into two files, and two processes that the server does not see.
+        let site = Site { name: "parse".to_owned(), line: 7, clock: Some(1.0), ..Site::default() };
+        let metric = Some(1.0);
+        let client =
+            |client| Client { client, metric, sites: vec![site.clone(); 2], ..Client::default() };
+        let text = text(State { clients: vec![client(5), client(6)], ..State::default() });
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let series: Vec<_> = samples.filter_map(|line| line.rsplit_once(' ')).collect();
+        let names: std::collections::BTreeSet<_> = series.iter().map(|(name, _)| *name).collect();
+        assert!(series.len() > 20 && names.len() == series.len(), "{text}");
     }
 }

@@ -34,6 +34,7 @@ use crate::record::{self, Line, Seen};
 use crate::settings::{Settings, SettingsError};
 use crate::state;
 use door::Pause;
+use listening::Place;
 use users::User;
 
 /// Why there is no server.
@@ -146,7 +147,8 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Server {
     options: Options,
-    is_inherited: bool,
+    /// Where the socket is, unless it was passed.
+    place: Option<Place>,
     found: Found,
     listener: OwnedFd,
     events: OwnedFd,
@@ -180,10 +182,9 @@ impl Server {
         let system = |what| {
             move |error: rustix::io::Errno| ServerError::System { what, source: error.into() }
         };
-        let is_inherited = options.inherited.is_some();
-        let listener = match options.inherited.take() {
-            Some(socket) => socket,
-            None => listening::listen(&options.socket)?,
+        let (listener, place) = match options.inherited.take() {
+            Some(socket) => (socket, None),
+            None => (listening::listen(&options.socket)?, Some(Place::new(&options.socket))),
         };
         let most_peers = listening::allow_many_files();
         let events =
@@ -201,7 +202,7 @@ impl Server {
         let policy = new_policy(&options.settings, &found, 0);
         Ok(Self {
             options,
-            is_inherited,
+            place,
             found,
             listener,
             events,
@@ -226,7 +227,7 @@ impl Server {
     /// Whether its socket was passed by a service manager, which says who may connect.
     #[must_use]
     pub const fn is_inherited(&self) -> bool {
-        self.is_inherited
+        self.place.is_none()
     }
 
     /// What was found out about the machine.
@@ -235,13 +236,13 @@ impl Server {
         &self.found
     }
 
-    /// Serves until a signal ends it; `told` is called with each reading of the settings anew, that went well or not.
+    /// Serves until a signal ends it; `told` is called with each reading of the settings anew: whether there are any, or what is wrong.
     ///
     /// # Errors
     /// If the system fails it.
     pub fn run(
         &mut self,
-        told: &mut dyn FnMut(Result<(), SettingsError>),
+        told: &mut dyn FnMut(Result<bool, SettingsError>),
     ) -> Result<(), ServerError> {
         let mut renewed = None::<Instant>;
         let mut events = Vec::with_capacity(WELCOMES);
@@ -521,13 +522,16 @@ impl Server {
         self.dedicated = cores;
     }
 
-    /// Reads the settings anew, and begins with a policy that knows nothing. Where they are wrong, all stays as it is.
-    fn reload(&mut self) -> Result<(), SettingsError> {
-        let Some(path) = &self.options.file else { return Ok(()) };
+    /// Reads the settings anew, if there are any, and begins with a policy that knows nothing. Where they are wrong, all stays as it is.
+    fn reload(&mut self) -> Result<bool, SettingsError> {
+        let Some(path) = &self.options.file else { return Ok(false) };
         let settings = Settings::read(path)?;
         let core_settings = |settings: &Settings| (settings.named_cores(), settings.most_cores());
         if core_settings(&settings) != core_settings(&self.options.settings) {
             warn!("which cores may be dedicated changes when the server is started anew");
+        }
+        if settings.listen() != self.options.settings.listen() {
+            warn!("where metrics are told changes when the server is started anew");
         }
         self.options.settings = settings;
         if self.has_clients() {
@@ -558,7 +562,7 @@ impl Server {
             .map(|(number, _)| *number)
             .collect();
         recordings.into_iter().for_each(|number| self.part(number, "ends with its settings"));
-        Ok(())
+        Ok(true)
     }
 
     /// Lets decisions hold for so long from now on.
@@ -570,10 +574,6 @@ impl Server {
     fn end(&mut self) {
         self.beacon.renew(0);
         self.clients().for_each(|client| client.table.leave());
-        // What a service manager listens at is its own.
-        if !self.is_inherited {
-            let _ = std::fs::remove_file(&self.options.socket);
-        }
         info!("ended");
     }
 }

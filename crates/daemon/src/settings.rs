@@ -481,5 +481,20 @@ mod tests {
     fn the_file_that_is_installed_says_what_holds_without_it() {
         let installed = Settings::parse(include_str!("../package/dimmerd.toml")).unwrap();
         assert_eq!(installed, Settings::default());
+        // All of it.
+        let all = serde_json::to_value(Settings {
+            cores: Cores { list: Some(String::new()), ..Cores::default() },
+            server: Server { model: Some(PathBuf::new()), ..Server::default() },
+            metrics: Metrics { listen: Some(String::new()) },
+            ..Settings::default()
+        });
+        let text = include_str!("../package/dimmerd.toml").replace("# ", "");
+        let has = |begin: String| text.lines().any(|line| line.starts_with(&begin));
+        for (table, keys) in all.unwrap().as_object().unwrap() {
+            assert!(has(format!("[{table}]")), "{table}");
+            for (key, _) in keys.as_object().unwrap() {
+                assert!(has(format!("{key} = ")), "{table}.{key}");
+            }
+        }
     }
 }

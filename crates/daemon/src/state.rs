@@ -15,7 +15,7 @@ pub struct State {
     pub version: String,
     /// The server's process.
     pub pid: u32,
-    /// Since when it runs (s).
+    /// For how long it runs (s).
     pub up_s: f64,
     /// What decides.
     pub policy: Policy,
@@ -65,6 +65,8 @@ pub struct Cores {
 /// A client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Client {
+    /// Its number, as in recordings; no other client of this server ever has it.
+    pub client: u64,
     /// Its process.
     pub pid: i32,
     /// Its user.
@@ -79,7 +81,7 @@ pub struct Client {
     pub sites: Vec<Site>,
 }
 
-/// A site. Rates and times are of the last look.
+/// A site. Rates and times are of the last seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Site {
     /// Its name.

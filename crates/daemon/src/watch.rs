@@ -61,13 +61,20 @@ impl Watch {
     /// Connects to the first server there is, or to the one that is named.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or this user may not connect to it.
     pub fn new(named: Option<&Path>) -> Result<Self, WatchError> {
         let paths = named.map_or_else(dimmer_protocol::candidates, |path| vec![path.to_owned()]);
-        let connect = |path: &PathBuf| {
-            Some(Self { socket: dimmer_protocol::connect(path).ok()?, path: path.clone() })
-        };
-        paths.iter().find_map(connect).ok_or(WatchError::NoServer(paths))
+        let mut refused = None;
+        for path in &paths {
+            match dimmer_protocol::connect(path) {
+                Ok(socket) => return Ok(Self { socket, path: path.clone() }),
+                Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+                    refused = Some(WatchError::System { path: path.clone(), source });
+                }
+                Err(_) => {}
+            }
+        }
+        Err(refused.unwrap_or(WatchError::NoServer(paths)))
     }
 
     /// Where the server is.
@@ -117,7 +124,7 @@ impl Watch {
             let packet = dimmer_protocol::receive(&self.socket, &mut bytes)
                 .map_err(|source| self.failed(source))?;
             match packet {
-                Some((0, _)) => return Err(self.silent("has ended")),
+                Some((0, _)) => return Err(self.silent("has ended the connection")),
                 Some((_, [Some(file), _])) => {
                     Welcome::parse(&bytes).map_err(|error| WatchError::Foreign {
                         path: self.path.clone(),

@@ -271,6 +271,66 @@ fn what_cannot_be_is_refused_with_the_reason() {
     at(Path::new("/proc/nowhere/socket"), "cannot listen at /proc/nowhere/socket");
     at(&server.socket(), "a policy server runs already at");
     assert!(Watch::new(Some(Path::new("/no/such"))).unwrap_err().to_string().contains("/no/such"));
+    // What is no socket is nobody's to remove.
+    let file = server.directory.path().join("precious");
+    std::fs::write(&file, "day").unwrap();
+    at(&file, "Address already in use");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "day");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let child = command(directory.path(), "").stderr(full).spawn().unwrap();
+    let server = Server { child, directory };
+    server.wait_until_it_listens();
+    drop(server.connect("test"));
+    server.wait(|state| state.clients.is_empty());
+}
+
+#[test]
+fn a_server_takes_its_own_socket_away_and_no_other() {
+    let end = |server: &mut Server| {
+        let pid = rustix::process::Pid::from_child(&server.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(server.child.wait().unwrap().success());
+    };
+    let mut one = Server::start("");
+    std::fs::remove_file(one.socket()).unwrap();
+    let mut two = Server::start("");
+    std::fs::rename(two.socket(), one.socket()).unwrap();
+    end(&mut one);
+    assert!(one.socket().exists());
+    std::fs::rename(one.socket(), two.socket()).unwrap();
+    end(&mut two);
+    assert!(!two.socket().exists());
+    // Nor does one leave its own that cannot begin.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let settings = format!("[metrics]\nlisten = \"{}\"\n", taken.local_addr().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(command(directory.path(), &settings).status().unwrap().code(), Some(1));
+    assert!(socket(directory.path()).parent().unwrap().exists());
+    assert!(!socket(directory.path()).exists());
+}
+
+#[test]
+fn roots_socket_is_found_by_others_whatever_its_umask() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root's socket is for all users");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let server = command(directory.path(), "");
+    let mut strict = Command::new("sh");
+    strict.args(["-c", "umask 077; exec \"$0\" \"$@\""]).arg(server.get_program());
+    strict.args(server.get_args()).env("XDG_STATE_HOME", directory.path());
+    let server = Server { child: strict.stderr(Stdio::null()).spawn().unwrap(), directory };
+    server.wait_until_it_listens();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&server.socket()), 0o666);
+    assert_eq!(mode(server.socket().parent().unwrap()), 0o755);
 }
 
 #[test]
@@ -292,6 +352,18 @@ fn settings_are_read_anew_and_wrong_ones_change_nothing() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(server.state().policy.decides, "thresholds");
+    // What cannot change is told, and why a file cannot be read.
+    hang_up("[metrics]\nlisten = \"127.0.0.1:1\"\n");
+    server.wait(|state| state.policy.decides == "trials");
+    assert!(server.log().contains("where metrics are told changes when"), "{}", server.log());
+    std::fs::remove_file(&file).unwrap();
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    let begin = Instant::now();
+    while !server.log().contains("No such file") {
+        assert!(begin.elapsed() < PATIENCE, "{}", server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -345,12 +417,36 @@ fn metrics_are_told_over_http() {
     let text = get("/metrics");
     assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("application/openmetrics-text"));
     assert!(
-        text.contains("program=\"client\",site=\"work\"} ")
+        text.contains("program=\"client\",site=\"work\",line=\"15\",place=\"0\"} ")
             && text.contains("dimmer_clients{} 1.0\n"),
         "{text}"
     );
     assert!(get("/").starts_with("HTTP/1.1 404 "));
     said(client);
+}
+
+#[test]
+fn who_does_not_read_metrics_keeps_them_from_nobody() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));
+    // More than the system keeps for who does not read.
+    let clients: Vec<_> = (0..8).map(|_| server.connect("many")).collect();
+    for (_, table) in &clients {
+        assert!((0..SITES).all(|_| table.add(&[b'x'; 120], 1).is_some()));
+    }
+    server.wait(|state| state.clients.iter().all(|client| client.sites.len() == SITES));
+    let ask = || {
+        let mut stream = TcpStream::connect(free).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+    };
+    let _deaf = ask();
+    std::thread::sleep(Duration::from_millis(500));
+    let mut second = ask();
+    second.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut text = String::new();
+    second.read_to_string(&mut text).unwrap();
+    assert!(text.contains("# EOF\n"), "{}", text.len());
 }
 
 #[test]

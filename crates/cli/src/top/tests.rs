@@ -29,7 +29,7 @@ fn site(name: &str, calls: u64, moved: u64, (action, reason): (&str, &str)) -> S
 }
 
 fn client(pid: i32, name: &str, metric: Option<f64>, sites: Vec<Site>) -> Client {
-    Client { pid, uid: 1000, name: name.to_owned(), lies: 0, metric, sites }
+    Client { client: 7, pid, uid: 1000, name: name.to_owned(), lies: 0, metric, sites }
 }
 
 /// After so many looks, a second apart.

@@ -1,20 +1,60 @@
 //! Where the server listens, and for how many.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 use super::ServerError;
 
-/// A socket there, whose directory is made if need be. One that a server has left behind is replaced.
+/// A server's own socket: removed when it ends, unless another server's is there by then.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    /// Device and inode of the socket.
+    identity: Option<(u64, u64)>,
+}
+
+impl Place {
+    /// The one that was bound there just now.
+    pub(super) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), identity: identity(path) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// A socket there, whose directory is made if need be. One that a server has left behind is replaced; anything else that is there
+/// stays.
 pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
     let failed = |source| ServerError::Listen { path: path.to_owned(), source };
-    if let Some(directory) = path.parent() {
+    let is_root = rustix::process::geteuid().is_root();
+    let is_missing = |directory: &&Path| !directory.as_os_str().is_empty() && !directory.exists();
+    if let Some(directory) = path.parent().filter(is_missing) {
         std::fs::create_dir_all(directory).map_err(failed)?;
+        if is_root {
+            // Where root's umask keeps others out, they would not find the socket.
+            std::fs::set_permissions(directory, Permissions::from_mode(0o755)).map_err(failed)?;
+        }
     }
     let listener = match dimmer_protocol::listen(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let is_socket =
+                std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
             match dimmer_protocol::connect(path) {
+                _ if !is_socket => return Err(failed(error)),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(failed(source)),
@@ -26,7 +66,7 @@ pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
         other => other.map_err(failed)?,
     };
     // Root's is for everybody's programs, which see nothing of each other; a user's for the user's own.
-    let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
+    let mode = if is_root { 0o666 } else { 0o600 };
     rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))
         .map_err(|error| failed(error.into()))?;
     Ok(listener)

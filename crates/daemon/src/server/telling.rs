@@ -48,10 +48,11 @@ impl Server {
         told.map_err(|error| error.to_string())
     }
 
-    /// All that a user may see: root everything, others their own.
-    fn state(&self, user: u32) -> State {
+    /// All that a user may see: root and the server's own user everything, as in recordings; others their own.
+    pub(super) fn state(&self, user: u32) -> State {
         let [decides, unit, metric, mixing] = self.options.settings.words().map(str::to_owned);
-        let may_see = |client: &&Client| user == 0 || client.user == user;
+        let sees_all = sees_all(user);
+        let may_see = |client: &&Client| sees_all || client.user == user;
         let clients = self.clients().filter(may_see).map(|client| self.client_state(client));
         let clients: Vec<state::Client> = clients.collect();
         let hidden = self.clients().count() - clients.len();
@@ -102,6 +103,7 @@ impl Server {
             }
         };
         state::Client {
+            client: client.id.0,
             pid: client.process,
             uid: client.user,
             name: client.name.clone(),
@@ -114,7 +116,7 @@ impl Server {
     /// Begins to tell somebody every step. Only root and the server's own user see what all clients do.
     pub(super) fn begin_recording(&mut self, number: u64) -> Result<(), String> {
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
-        if peer.user != 0 && peer.user != rustix::process::geteuid().as_raw() {
+        if !sees_all(peer.user) {
             return Err("only root and the server's own user may record".to_owned());
         }
         self.users.entry(peer.user).or_default().watch(number)?;
@@ -161,6 +163,11 @@ impl Server {
             self.part(number, "was too slow");
         }
     }
+}
+
+/// Whether a user sees what the programs of all users do.
+fn sees_all(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
 fn text_of(lines: &[Line]) -> String {

@@ -141,6 +141,21 @@ fn a_user_who_watches_keeps_no_other_out() {
 }
 
 #[test]
+fn root_and_the_servers_own_user_see_all_programs_and_others_their_own() {
+    let mut fixture = fixture();
+    let own = rustix::process::geteuid().as_raw();
+    let _clients = [fixture.client(1000), fixture.client(1001), fixture.client(own)];
+    let sees = |user| {
+        let state = fixture.server.state(user);
+        (state.clients.len(), state.hidden)
+    };
+    assert_eq!((sees(0), sees(own)), ((3, 0), (3, 0)));
+    let others = [1000, 1001].into_iter().filter(|user| *user != own);
+    assert!(others.map(sees).all(|seen| seen == (1, 2)));
+    assert_eq!(sees(1002), (0, 3));
+}
+
+#[test]
 fn nothing_is_kept_for_recordings_that_nobody_makes() {
     let mut fixture = fixture();
     for _ in 0..100 {
