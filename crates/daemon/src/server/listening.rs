@@ -1,10 +1,13 @@
 //! Where the server listens, and for how many.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::FlockOperation;
 
 use super::ServerError;
 
@@ -49,6 +52,7 @@ pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
             std::fs::set_permissions(directory, Permissions::from_mode(0o755)).map_err(failed)?;
         }
     }
+    let _alone = alone(path);
     let listener = match dimmer_protocol::listen(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let is_socket =
@@ -72,6 +76,22 @@ pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
     Ok(listener)
 }
 
+/// While this is held, no other server looks what is left there and replaces it: of two that begin at once, one would remove the other's socket. Nobody waits
+/// for it for long, as others may lock the directory for reasons of their own, or for ever.
+fn alone(path: &Path) -> Option<File> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = File::open(directory.unwrap_or(Path::new("."))).ok()?;
+    let begin = Instant::now();
+    while rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if begin.elapsed() >= PATIENCE {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Some(directory)
+}
+
 /// Allows as many files as may be; how many peers that is good for, some being left for other uses.
 pub(super) fn allow_many_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -81,4 +101,27 @@ pub(super) fn allow_many_files() -> usize {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(OTHERS);
     usize::try_from(most).unwrap_or(usize::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_servers_that_begin_at_once_one_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = &directory.path().join("socket");
+        for _ in 0..100 {
+            // One that has ended has left its own.
+            drop(dimmer_protocol::listen(path).unwrap());
+            let all: Vec<_> = std::thread::scope(|scope| {
+                let servers: Vec<_> = (0..4).map(|_| scope.spawn(|| listen(path))).collect();
+                servers.into_iter().map(|server| server.join().unwrap()).collect()
+            });
+            assert_eq!(all.iter().filter(|server| server.is_ok()).count(), 1, "{all:?}");
+            assert!(dimmer_protocol::connect(path).is_ok());
+            drop(all);
+            std::fs::remove_file(path).unwrap();
+        }
+    }
 }
