@@ -189,11 +189,6 @@ impl Borrowing {
         (!self.is_narrow()).then_some(self.clear.cpus())
     }
 
-    /// The program runs, as this process.
-    pub(super) fn begin(&mut self, program: u32) {
-        self.clear.begin(program);
-    }
-
     /// Whether the program is to have narrower code.
     pub(super) fn is_narrow(&self) -> bool {
         self.forms.as_ref().is_some_and(|forms| forms.form == Form::Narrow)
@@ -253,7 +248,9 @@ impl Borrowing {
         }
         let dedicated = self.served.as_ref().map(Served::dedicated).filter(|_| !is_narrow);
         let is_wanted = self.functions.iter().any(|moved| moved.is_moved);
-        self.clear.know(self.observer.processes());
+        for (process, ledger) in self.observer.processes() {
+            self.clear.know(process, ledger);
+        }
         // First the program is to be off the cores.
         self.observer.employ(self.clear.step(dedicated, is_wanted));
         for (place, is_moved) in changes {
