@@ -68,9 +68,6 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
         .transpose()?;
     let before = Spent::read();
     let mut child = program.spawn(&mut command)?;
-    if let Some(borrowing) = &mut borrowing {
-        borrowing.begin(child.id());
-    }
     let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);
     let status = launch::follow(&mut child, None, &interrupt, look)?;
     let given_back = dedication.map_or(Ok(()), dedicate::Dedication::end);

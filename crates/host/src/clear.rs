@@ -1,6 +1,6 @@
 //! Keeping threads off dedicated cores by affinity, and letting them back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dimmer_processor::units::CpuId;
 
@@ -10,22 +10,27 @@ use crate::affinity;
 /// dedicates no core at the end.
 #[derive(Debug, Default)]
 pub struct KeptOff {
-    /// Where threads might run before, by where they may since: also of those that have been started meanwhile.
+    /// What they are kept off.
+    dedicated: Vec<CpuId>,
+    /// Where each thread that there was might run before.
+    known: BTreeMap<u32, Vec<CpuId>>,
+    /// Where threads might run before, by where they may since: for those that have been started meanwhile.
     before: BTreeMap<Vec<CpuId>, Vec<CpuId>>,
-    /// Threads that kept off by themselves: nothing is to be undone for them.
-    untouched: BTreeSet<u32>,
 }
 
 impl KeptOff {
     /// None so far.
     #[must_use]
     pub const fn new() -> Self {
-        Self { before: BTreeMap::new(), untouched: BTreeSet::new() }
+        Self { dedicated: Vec::new(), known: BTreeMap::new(), before: BTreeMap::new() }
     }
 
     /// Keeps these threads off the cores, and with them those that they start, threads and programs; and lets them on those
-    /// again that they were kept off before and that are not among these. A thread that may run nowhere else stays, and one that this process may
-    /// not change; so does whom `is_spared` names, which is asked about those alone that would be kept off or let back. `threads` are all that there are: of others it is forgotten that they kept off by themselves.
+    /// again that they were kept off before and that are not among these. A thread that may run nowhere else stays, one that has chosen other
+    /// cores by itself keeps to these, and one that this process may not change is left; so is whom `is_spared` names, which is asked about those alone
+    /// that would be kept off or let back. `threads` are all that there are: others are forgotten.
+    ///
+    /// Whether any was changed. A thread that was just being started then may have been missed, and is found the next time.
     ///
     /// # Cost
     /// One or two system calls a thread.
@@ -34,27 +39,45 @@ impl KeptOff {
         threads: &[u32],
         dedicated: &[CpuId],
         is_spared: impl Fn(u32) -> bool,
-    ) {
-        self.untouched.retain(|thread| threads.contains(thread));
-        let mut moved = Vec::new();
+    ) -> bool {
+        let earlier = std::mem::replace(&mut self.dedicated, dedicated.to_vec());
+        let known = std::mem::take(&mut self.known);
+        let (mut moved, mut is_changed) = (Vec::new(), false);
         for thread in threads.iter().copied() {
-            let now = affinity::allowed_to(thread).unwrap_or_default();
-            let was_kept_off = !self.untouched.contains(&thread);
-            let before = self.before.get(&now).filter(|_| was_kept_off).unwrap_or(&now).clone();
-            let mut cpus = before.clone();
-            cpus.retain(|cpu| !dedicated.contains(cpu));
-            if cpus == now && before == now && !dedicated.is_empty() {
-                self.untouched.insert(thread);
-            } else if !cpus.is_empty() && cpus != now && !is_spared(thread) {
-                // A thread that has ended meanwhile is no error.
-                let _ = affinity::allow_thread(Some(thread), &cpus);
-                self.untouched.remove(&thread);
-                moved.push((cpus, before));
+            // One that has ended meanwhile is no error.
+            let Ok(now) = affinity::allowed_to(thread) else { continue };
+            let before = match known.get(&thread) {
+                Some(before) if without(before, &earlier) == now => before,
+                // It has been put elsewhere since.
+                Some(_) => &now,
+                None => self.before.get(&now).unwrap_or(&now),
+            };
+            let (before, cpus) = (before.clone(), without(before, dedicated));
+            if cpus != now {
+                if is_spared(thread) {
+                    continue;
+                }
+                is_changed |= affinity::allow_thread(Some(thread), &cpus).is_ok();
             }
+            if cpus != before {
+                moved.push((cpus, before.clone()));
+            }
+            self.known.insert(thread, before);
         }
         // Only now: who has come upon these by itself was not kept off.
         self.before.extend(moved);
+        if dedicated.is_empty() && !is_changed {
+            // Nobody is kept off any more: who comes upon these later has chosen them.
+            self.before.clear();
+        }
+        is_changed
     }
+}
+
+/// Those that are not dedicated; all of them if there is none besides.
+fn without(cpus: &[CpuId], dedicated: &[CpuId]) -> Vec<CpuId> {
+    let rest: Vec<CpuId> = cpus.iter().filter(|cpu| !dedicated.contains(cpu)).copied().collect();
+    if rest.is_empty() { cpus.to_vec() } else { rest }
 }
 
 #[cfg(test)]
@@ -119,5 +142,52 @@ mod tests {
         assert_eq!(kept, if rest.len() > 1 { &rest[1..] } else { rest });
         kept_off.keep_off(&[thread], &[], |_| false);
         assert_eq!(affinity::allowed_to(thread).unwrap(), rest);
+    }
+    #[test]
+    #[expect(clippy::print_stdout, reason = "says that it was skipped")]
+    fn who_chooses_cores_while_none_is_dedicated_keeps_to_them() {
+        let all = affinity::allowed().unwrap();
+        let [_, .., last] = all.as_slice() else {
+            println!("SKIPPED: needs two CPUs, and this process may run on one");
+            return;
+        };
+        let rest = &all[..all.len() - 1];
+        let (thread, _end) = idle(&all);
+        let mut kept_off = KeptOff::new();
+        let mut keep_off = |threads: &[u32], dedicated: &[CpuId]| {
+            let is_changed = kept_off.keep_off(threads, dedicated, |_| false);
+            (is_changed, affinity::allowed_to(thread).unwrap())
+        };
+        assert_eq!(keep_off(&[thread], &[*last]), (true, rest.to_vec()));
+        assert_eq!(keep_off(&[thread], &[*last]), (false, rest.to_vec()));
+        // What was being started then is found the next time.
+        let (missed, _end) = idle(rest);
+        assert_eq!(keep_off(&[thread], &[]), (true, all.clone()));
+        assert_eq!(keep_off(&[thread, missed], &[]), (true, all.clone()));
+        assert_eq!(affinity::allowed_to(missed).unwrap(), all);
+        assert_eq!(keep_off(&[thread, missed], &[]), (false, all.clone()));
+        affinity::allow_thread(Some(thread), rest).unwrap();
+        assert_eq!(keep_off(&[thread], &[*last]), (false, rest.to_vec()));
+        assert_eq!(keep_off(&[thread], &[]), (false, rest.to_vec()));
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout, reason = "says that it was skipped")]
+    fn threads_that_differ_in_dedicated_cores_alone_are_told_apart() {
+        let all = affinity::allowed().unwrap();
+        let [_, .., next, last] = all.as_slice() else {
+            println!("SKIPPED: needs three CPUs");
+            return;
+        };
+        let (everywhere, _first) = idle(&all);
+        let (by_itself, _second) = idle(&all[..all.len() - 1]);
+        let may = || [everywhere, by_itself].map(|thread| affinity::allowed_to(thread).unwrap());
+        let before = may();
+        for threads in [[everywhere, by_itself], [by_itself, everywhere]] {
+            let mut kept_off = KeptOff::new();
+            kept_off.keep_off(&threads, &[*next, *last], |_| false);
+            kept_off.keep_off(&threads, &[], |_| false);
+            assert_eq!(may(), before);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Running processes: their threads, what they start, and the time that they had on CPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::root::Root;
@@ -43,6 +44,24 @@ pub fn began(root: &Root, process: u32) -> Option<u64> {
     let text = root.text(&format!("/proc/{process}/stat")).ok()?;
     let (_, after) = text.rsplit_once(')')?;
     after.split_whitespace().nth(AFTER_NAME)?.parse().ok()
+}
+
+/// Whether a process has this file in its memory, told by the names of the file and of its directory: which directories lie above, its mount
+/// namespace may have otherwise. Not of a process whose memory this one may not look at.
+#[must_use]
+pub fn has_mapped(root: &Root, process: u32, file: &Path) -> bool {
+    /// What the kernel shows after the name of a file that was removed (proc(5)).
+    const REMOVED: &str = " (deleted)";
+    let (Some(name), Some(directory)) = (file.file_name(), file.parent().and_then(Path::file_name))
+    else {
+        return false;
+    };
+    let end = Path::new(directory).join(name);
+    let maps = root.text(&format!("/proc/{process}/maps")).unwrap_or_default();
+    maps.lines().any(|line| {
+        let shown = line.split_once('/').map_or("", |(_, path)| path);
+        Path::new(shown.strip_suffix(REMOVED).unwrap_or(shown)).ends_with(&end)
+    })
 }
 
 /// What a thread is called; empty if it has ended.

@@ -212,12 +212,15 @@ impl Observer {
         all
     }
 
-    /// The processes that have called a hooked function, also those that have ended.
-    #[must_use]
-    pub fn processes(&self) -> BTreeSet<u32> {
-        let threads =
-            self.ledgers.values().flatten().flat_map(|followed| followed.ledger.threads());
-        threads.map(|thread| thread.process()).collect()
+    /// The processes that have called a hooked function, also those that have ended, each with its ledger: by the numbers that they have written
+    /// there, which are those of their own PID namespace, or none of theirs at all.
+    pub fn processes(&self) -> impl Iterator<Item = (u32, &Path)> {
+        let of = |followed: &Followed| -> BTreeSet<u32> {
+            followed.ledger.threads().map(|thread| thread.process()).collect()
+        };
+        self.ledgers.values().flatten().flat_map(move |followed| {
+            of(followed).into_iter().map(|process| (process, followed.ledger.path()))
+        })
     }
 
     /// Has calls that move go to so many of the hardware threads of `DIMMER_CORES` from now on, the first of them; none at the begin.

@@ -71,16 +71,18 @@ pub fn pick(
     if wanted > cores.len() {
         return Err(CannotDedicate::TooMany { wanted, spare: cores.len() });
     }
-    let node = |core: CoreId| threads(core).first().map(|cpu| (cpu.package, cpu.node));
-    let turn = |core: CoreId| {
-        let after = cores.iter().filter(|other| **other > core && node(**other) == node(core));
+    let node = |core: &CoreId| threads(*core).first().map(|cpu| (cpu.package, cpu.node));
+    let nodes: Vec<_> = cores.iter().map(node).collect();
+    // How many of its node go before it, which are those after it.
+    let turn = |place: usize| {
+        let after = nodes[place + 1..].iter().filter(|node| **node == nodes[place]);
         if near.is_empty() { after.count() } else { 0 }
     };
-    let rank = |core: CoreId| {
+    let rank = |(place, core): (usize, CoreId)| {
         let nearest = threads(core).into_iter().map(|cpu| distance(topology, cpu, &near)).min();
-        (nearest, is_programs(core), turn(core))
+        ((nearest, is_programs(core), turn(place)), Reverse(core))
     };
-    let mut ranked: Vec<_> = cores.iter().map(|core| (rank(*core), Reverse(*core))).collect();
+    let mut ranked: Vec<_> = cores.iter().copied().enumerate().map(rank).collect();
     ranked.sort_unstable();
     let in_order = ranked.into_iter().map(|(_, Reverse(core))| core);
     Ok(in_order.take(wanted).flat_map(threads).map(|cpu| cpu.id).collect())

@@ -58,8 +58,9 @@ fn start() -> Option<&'static Cores> {
     let cores = cores.map(|cores| &*Box::leak(Box::new(cores)));
     if let Some(cores) = cores {
         CORES.store(std::ptr::from_ref(cores).cast_mut(), Ordering::Release);
-        // What the server has said meanwhile was not for these.
+        // What was said meanwhile was not for these.
         FOLLOWED.store(usize::MAX, Ordering::Relaxed);
+        EMPLOYED.store(usize::MAX, Ordering::Relaxed);
     }
     STARTED.store(generation | TRIED, Ordering::Release);
     cores

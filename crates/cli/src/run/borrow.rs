@@ -96,16 +96,20 @@ impl Borrowing {
         let is_narrow = forms.as_ref().is_some_and(|forms| forms.form == Form::Narrow);
         // For calls that do not move it would dedicate cores.
         let asks = how.is_served && !is_narrow;
-        let served = asks.then(|| Served::connect(program, &plans.functions)).flatten();
-        // The server knows which cores are for everybody's calls.
-        if let Some(served) = served.as_ref().filter(|_| arguments.cores.is_none()) {
-            let its = served.cores(&affinity::allowed()?);
+        let mut served = asks.then(|| Served::connect(program, &plans.functions)).flatten();
+        // The server knows which cores are for everybody's calls, if it has any.
+        let its = served.as_ref().filter(|_| arguments.cores.is_none()).map(Served::cores);
+        if let Some(its) = its.filter(|its| !its.is_empty()) {
             if arguments.dedicate {
                 return Err(bad_input(
                     "--dedicate keeps everybody else off, and the policy server's cores are for all of its programs: \
                      name others with --cores",
                 ));
             }
+            let allowed = affinity::allowed()?;
+            let most = allowed.len().saturating_sub(1);
+            let its: Vec<CpuId> =
+                its.into_iter().take_while(|cpu| allowed.contains(cpu)).take(most).collect();
             if its.is_empty() {
                 return Err(bad_input(
                     "this program may not run on the cores that the policy server dedicates; --cores names others",
@@ -113,6 +117,9 @@ impl Borrowing {
             }
             // They may be all but one, and one tells what the way takes.
             (cpus, tried) = (its, 1);
+        }
+        if let Some(served) = served.as_mut().filter(|_| arguments.cores.is_none()) {
+            served.heed_only(&cpus);
         }
         let trips = hooked::round_trips(root, &cpus[..tried]).map_err(bad_input)?;
         let round_trip = trips.moved.estimate().context("no call could be moved")?;
@@ -182,11 +189,6 @@ impl Borrowing {
         (!self.is_narrow()).then_some(self.clear.cpus())
     }
 
-    /// The program runs, as this process.
-    pub(super) fn begin(&mut self, program: u32) {
-        self.clear.begin(program);
-    }
-
     /// Whether the program is to have narrower code.
     pub(super) fn is_narrow(&self) -> bool {
         self.forms.as_ref().is_some_and(|forms| forms.form == Form::Narrow)
@@ -246,7 +248,9 @@ impl Borrowing {
         }
         let dedicated = self.served.as_ref().map(Served::dedicated).filter(|_| !is_narrow);
         let is_wanted = self.functions.iter().any(|moved| moved.is_moved);
-        self.clear.know(self.observer.processes());
+        for (process, ledger) in self.observer.processes() {
+            self.clear.know(process, ledger);
+        }
         // First the program is to be off the cores.
         self.observer.employ(self.clear.step(dedicated, is_wanted));
         for (place, is_moved) in changes {

@@ -2,6 +2,8 @@
 //! whole machine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dimmer_host::clear::KeptOff;
@@ -14,6 +16,9 @@ use dimmer_processor::units::CpuId;
 /// takes some 10 us a thread.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// How soon after a look that has changed where some may run: others were being started then more likely than ever.
+const SOON: Duration = Duration::from_secs(1);
+
 /// The dedicated hardware threads, and who is kept off them.
 #[derive(Debug)]
 pub(super) struct Clear {
@@ -22,14 +27,18 @@ pub(super) struct Clear {
     cpus: Vec<CpuId>,
     used: usize,
     /// Whether they are used, where no server says so.
-    own: Cores,
+    unserved: Cores,
     begun: Instant,
     kept_off: KeptOff,
+    /// Whether the last look has changed where any may run.
+    is_changed: bool,
     looked: Instant,
-    /// The program, once it runs.
-    program: Option<u32>,
-    /// Its processes, and when they began: others may have their numbers later.
+    /// This process, of whose children the program is the only one. It looks after the program all the time, and keeps off as well.
+    own: u32,
+    /// Processes of the program, and when they began, as others may have their numbers later; `None` of those that have ended.
     processes: BTreeMap<u32, Option<u64>>,
+    /// The numbers that processes have in ledgers, and the ledgers' names, as far as it was looked whose they are.
+    asked: BTreeSet<(u32, OsString)>,
 }
 
 impl Clear {
@@ -40,18 +49,15 @@ impl Clear {
             root: root.clone(),
             cpus: cpus.to_vec(),
             used: 0,
-            own: Cores::new(Settings::of(2), 0),
+            unserved: Cores::new(Settings::of(2), 0),
             begun: now,
             kept_off: KeptOff::new(),
+            is_changed: false,
             looked: now,
-            program: None,
+            own: std::process::id(),
             processes: BTreeMap::new(),
+            asked: BTreeSet::new(),
         }
-    }
-
-    /// The program runs, as this process.
-    pub(super) fn begin(&mut self, program: u32) {
-        self.program = Some(program);
     }
 
     pub(super) fn cpus(&self) -> &[CpuId] {
@@ -62,7 +68,7 @@ impl Clear {
     /// the program keeps off them.
     pub(super) fn step(&mut self, dedicated: Option<usize>, is_wanted: bool) -> usize {
         let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let is_used = self.own.step(now, is_wanted) > 0;
+        let is_used = self.unserved.step(now, is_wanted) > 0;
         let used = dedicated.unwrap_or(if is_used { self.cpus.len() } else { 0 });
         self.keep_off(used.min(self.cpus.len()));
         self.used
@@ -70,40 +76,132 @@ impl Clear {
 
     /// Lets on all of them what is left of the program.
     pub(super) fn end(&mut self) {
-        self.keep_off(0);
+        // The second time those that were being started the first time.
+        for _ in 0..2 {
+            if self.used > 0 || self.is_changed {
+                self.look(0);
+            }
+        }
     }
 
-    /// Processes of the program have called what may move: they may be no children of it any more.
-    pub(super) fn know(&mut self, processes: BTreeSet<u32>) {
-        for process in processes {
-            let began = || process::began(&self.root, process);
-            self.processes.entry(process).or_insert_with(began);
+    /// A process that has this number where it runs has called what may move, as a ledger says. It may be no child of the program any more. The
+    /// number is another process's here if it runs in a namespace of its own, and whoever writes the ledger may write any, so it counts only if
+    /// that process has the ledger in its memory.
+    pub(super) fn know(&mut self, process: u32, ledger: &Path) {
+        let name = ledger.file_name().unwrap_or_default().to_owned();
+        if self.asked.insert((process, name)) {
+            // In this order: when it is another one by then, it did not have the ledger.
+            let began = process::began(&self.root, process);
+            if process::has_mapped(&self.root, process, ledger) {
+                self.processes.insert(process, began);
+            }
         }
     }
 
     fn keep_off(&mut self, used: usize) {
-        let is_due = used > 0 && self.looked.elapsed() >= AGAIN;
-        if used == self.used && !is_due {
-            return;
+        // Those that were missed when all were let back are found once nothing changes any more.
+        let after = if self.is_changed { SOON } else { AGAIN };
+        let is_due = (used > 0 || self.is_changed) && self.looked.elapsed() >= after;
+        if used != self.used || is_due {
+            self.look(used);
         }
+    }
+
+    fn look(&mut self, used: usize) {
         (self.used, self.looked) = (used, Instant::now());
         let threads: Vec<u32> = self.threads().into_iter().map(|(_, thread)| thread).collect();
         let is_worker =
             |thread| process::name(&self.root, thread).starts_with(dimmer_runtime::WORKERS);
-        self.kept_off.keep_off(&threads, &self.cpus[..used], is_worker);
+        self.is_changed = self.kept_off.keep_off(&threads, &self.cpus[..used], is_worker);
     }
 
-    fn threads(&self) -> BTreeSet<Thread> {
-        let mut threads = BTreeSet::new();
-        if let Some(program) = self.program {
-            threads.extend(process::family(&self.root, program));
-        }
-        for (process, began) in &self.processes {
+    /// Those of this process, of the program with all that it has started, and of what was found of it before, whose parent may have ended since.
+    fn threads(&mut self) -> BTreeSet<Thread> {
+        let mut threads = process::family(&self.root, self.own);
+        for (process, began) in &mut self.processes {
+            if threads.range((*process, 0)..=(*process, u32::MAX)).next().is_some() {
+                continue;
+            }
             if began.is_some() && process::began(&self.root, *process) == *began {
-                let of_it = process::threads(&self.root, *process);
-                threads.extend(of_it.into_iter().map(|thread| (*process, thread)));
+                threads.extend(process::family(&self.root, *process));
+            } else {
+                *began = None;
             }
         }
+        let found: BTreeSet<u32> = threads.iter().map(|(process, _)| *process).collect();
+        let began = |process| (process, process::began(&self.root, process));
+        self.processes.extend(found.into_iter().map(began));
         threads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process with one thread and these children, which began at that time.
+    fn write(directory: &Path, process: u32, children: &str, began: u64) {
+        let proc = directory.join(format!("proc/{process}"));
+        let task = proc.join(format!("task/{process}"));
+        std::fs::create_dir_all(&task).unwrap();
+        std::fs::write(task.join("children"), children).unwrap();
+        let fields = ["0"; 18].join(" ");
+        std::fs::write(proc.join("stat"), format!("{process} (a) S {fields} {began} 0")).unwrap();
+    }
+
+    /// The processes that are found, but for this one.
+    fn found(clear: &mut Clear) -> Vec<u32> {
+        clear.threads().into_iter().map(|(process, _)| process).filter(|one| *one != 1).collect()
+    }
+
+    fn on(directory: &Path) -> Clear {
+        Clear { own: 1, ..Clear::new(&Root::new(directory), &[]) }
+    }
+
+    #[test]
+    fn what_was_found_once_is_found_without_its_parent_until_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let mut clear = on(root);
+        write(root, 1, "20", 1);
+        write(root, 20, "30", 2);
+        write(root, 30, "", 3);
+        assert_eq!(found(&mut clear), [20, 30]);
+        write(root, 1, "", 1);
+        std::fs::remove_dir_all(root.join("proc/20")).unwrap();
+        write(root, 30, "50", 3);
+        write(root, 50, "", 6);
+        assert_eq!(found(&mut clear), [30, 50]);
+        write(root, 30, "", 3);
+        assert_eq!(found(&mut clear), [30, 50]);
+        std::fs::remove_dir_all(root.join("proc/50")).unwrap();
+        // Somebody else's, with the same number.
+        write(root, 30, "", 4);
+        assert_eq!(found(&mut clear), [0; 0]);
+        write(root, 30, "", 3);
+        assert_eq!(found(&mut clear), [0; 0]);
+        write(root, 1, "30", 1);
+        assert_eq!(found(&mut clear), [30]);
+    }
+
+    #[test]
+    fn a_number_in_a_ledger_counts_only_for_who_has_that_in_its_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let mut clear = on(root);
+        write(root, 1, "", 1);
+        let ledger = Path::new("/dev/shm/dimmer-a1/7-0.ledger");
+        for (process, maps) in [
+            (40, "00400000-00452000 r-xp 00000000 08:02 173521 /bin/dash\n"),
+            (41, "7f00-7f01 rw-s 00000000 00:1b 12 /dev/shm/dimmer-a1/7-0.ledger\n"),
+            (42, "7f00-7f01 rw-s 00000000 00:1b 12 /dimmer-a1/7-0.ledger (deleted)\n"),
+            (43, "7f00-7f01 rw-s 00000000 00:1b 12 /dev/shm/dimmer-b2/7-0.ledger\n"),
+        ] {
+            write(root, process, "", 5);
+            std::fs::write(root.join(format!("proc/{process}/maps")), maps).unwrap();
+            clear.know(process, ledger);
+        }
+        clear.know(44, ledger);
+        assert_eq!(found(&mut clear), [41, 42]);
     }
 }

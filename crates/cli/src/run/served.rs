@@ -25,6 +25,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Served {
     program: String,
     functions: Vec<String>,
+    /// Where calls go, if a server is to count only where these are its first ones.
+    cpus: Vec<CpuId>,
     connection: Connection,
     tried: Instant,
 }
@@ -57,7 +59,8 @@ impl Served {
         let program = name.to_string_lossy().into_owned();
         let functions = functions.iter().map(|planned| planned.title.clone()).collect();
         let connection = Connection::ask(&program);
-        let mut served = Self { program, functions, connection, tried: Instant::now() };
+        let (cpus, tried) = (Vec::new(), Instant::now());
+        let mut served = Self { program, functions, cpus, connection, tried };
         while matches!(served.connection, Connection::Asked(_)) {
             if served.tried.elapsed() >= PATIENCE {
                 return None;
@@ -75,16 +78,20 @@ impl Served {
         }
     }
 
-    /// The hardware threads that the server may dedicate, in the order in which it does, as far as they are among `allowed` and leave some of these.
-    pub(super) fn cores(&self, allowed: &[CpuId]) -> Vec<CpuId> {
-        let Some(made) = self.made() else { return Vec::new() };
-        let may = made.beacon.cores().map(CpuId::new);
-        may.take_while(|cpu| allowed.contains(cpu)).take(allowed.len().saturating_sub(1)).collect()
+    /// The hardware threads that the server may dedicate, in the order in which it does.
+    pub(super) fn cores(&self) -> Vec<CpuId> {
+        self.made().map_or_else(Vec::new, |made| made.beacon.cores().map(CpuId::new).collect())
+    }
+
+    /// Calls go to these: the program was told so when it began. A server that dedicates others, as one may that comes later, has nothing moved.
+    pub(super) fn heed_only(&mut self, cpus: &[CpuId]) {
+        self.cpus = cpus.to_vec();
     }
 
     /// How many of them it has dedicated now: none where no server is alive.
     pub(super) fn dedicated(&self) -> usize {
-        self.made().filter(|made| made.holds()).map_or(0, |made| made.beacon.dedicated())
+        let made = self.made().filter(|made| made.holds() && begins_with(&made.beacon, &self.cpus));
+        made.map_or(0, |made| made.beacon.dedicated())
     }
 
     /// Looks for a server, where the one before has gone. Never waits.
@@ -184,6 +191,11 @@ impl Made {
     }
 }
 
+/// Whether these are the first that a server dedicates.
+fn begins_with(beacon: &Beacon, cpus: &[CpuId]) -> bool {
+    beacon.cores().map(CpuId::new).take(cpus.len()).eq(cpus.iter().copied())
+}
+
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -191,4 +203,23 @@ impl Made {
 )]
 fn whole(value: f64) -> u64 {
     value as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use dimmer_protocol::Owned;
+
+    use super::*;
+
+    #[test]
+    fn a_server_with_other_cores_has_nothing_moved() {
+        let beacon = Owned::<Beacon>::new().unwrap();
+        beacon.write(&[7, 3, 6]);
+        let begins_with = |cpus: &[u32]| {
+            let cpus: Vec<CpuId> = cpus.iter().copied().map(CpuId::new).collect();
+            begins_with(&beacon, &cpus)
+        };
+        assert!(begins_with(&[]) && begins_with(&[7]) && begins_with(&[7, 3, 6]));
+        assert!(!begins_with(&[3]) && !begins_with(&[7, 6]) && !begins_with(&[7, 3, 6, 2]));
+    }
 }

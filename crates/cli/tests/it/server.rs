@@ -38,8 +38,12 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::start_with(MOVES)
+    }
+
+    fn start_with(config: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("dimmerd.toml"), MOVES).unwrap();
+        std::fs::write(directory.path().join("dimmerd.toml"), config).unwrap();
         let mut command = Command::new(built().join("dimmerd"));
         command.current_dir(&directory).args([
             "--config",
@@ -352,6 +356,7 @@ fn a_program_that_nobody_changed_is_a_client_too() {
     let Some(victims) = Victims::compile(&["borrowed"]) else { return };
     victims::library();
     let server = Server::start();
+    let no_cores = Server::start_with("[cores]\nmost = 0\n");
     let program = victims.path("borrowed");
     let plain = Command::new(&program).output().unwrap();
     let auto = |socket: &Path| {
@@ -362,6 +367,7 @@ fn a_program_that_nobody_changed_is_a_client_too() {
     };
     for (socket, told) in [
         (server.socket(), "The policy server decides which of them do."),
+        (no_cores.socket(), "The policy server decides which of them do."),
         (server.path().join("none"), "There is no policy server (dimmerd)"),
     ] {
         let output = auto(&socket);
