@@ -85,8 +85,8 @@ struct File {
     /// The place of its own directory among those that were found.
     directory: usize,
     name: CString,
-    /// When it was read or written last (s since 1970, ns).
-    used: (i64, u64),
+    /// When it was read or written last (s since 1970, ns; by the C library these are signed).
+    used: (i64, i128),
     bytes: u64,
 }
 
@@ -104,8 +104,8 @@ fn look(directories: &mut Vec<(OwnedFd, usize)>, place: usize, files: &mut Vec<F
             FileType::RegularFile => files.push(File {
                 directory: place,
                 name: name.to_owned(),
-                used: (found.st_atime, found.st_atime_nsec)
-                    .max((found.st_mtime, found.st_mtime_nsec)),
+                used: (found.st_atime, found.st_atime_nsec.into())
+                    .max((found.st_mtime, found.st_mtime_nsec.into())),
                 bytes: found.st_size.unsigned_abs().max(LEAST),
             }),
             FileType::Directory if depth <= DEEPEST && !matches!(name.to_bytes(), b"." | b"..") => {
