@@ -158,16 +158,17 @@ impl MovedEntry {
     pub(super) fn new(accounts: &[Account]) -> Option<Self> {
         let sum = |of: fn(&Account) -> u64| accounts.iter().map(of).fold(0, u64::saturating_add);
         let functions = accounts.iter().flat_map(|account| &account.functions);
-        let mean = |ratios: &mut dyn Iterator<Item = f64>| {
-            let ratios: Vec<f64> = ratios.collect();
+        let mean = |ratios: Vec<f64>| {
             (!ratios.is_empty()).then(|| ratios.iter().sum::<f64>() / ratios.len() as f64)
         };
         (!accounts.is_empty()).then(|| Self {
             calls: sum(|account| account.calls),
             moved: sum(|account| account.moved),
-            moving_ratio: mean(&mut accounts.iter().filter_map(|account| account.moving_ratio)),
+            moving_ratio: mean(
+                accounts.iter().filter_map(|account| account.moving_ratio).collect(),
+            ),
             server_moves_ratio: mean(
-                &mut functions.filter_map(|function| function.server_moves_ratio),
+                functions.filter_map(|function| function.server_moves_ratio).collect(),
             ),
             narrow_rounds: accounts.iter().filter(|account| account.is_narrow).count(),
         })

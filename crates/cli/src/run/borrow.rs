@@ -38,7 +38,7 @@ const STEP: Duration = Duration::from_millis(100);
 pub(super) struct Borrowing {
     observer: Observer,
     how: How,
-    /// Where calls move to.
+    /// Where calls move to, and who is kept off there.
     clear: Clear,
     functions: Vec<Moved>,
     /// Functions that stay, as they are no leaf functions.
