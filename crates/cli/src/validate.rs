@@ -131,20 +131,20 @@ const LOOPS: [&str; 6] = [
     "best",
     "loop",
     "done, of the best",
-    "time off it, first on it",
+    "calls off it, first on it",
     "changes of side",
 ];
 
 /// Both loops on each workload, cell by cell.
 fn loops_rows(loops: &[Compared]) -> impl Iterator<Item = [String; 6]> {
     let row = |one: &Compared, name: &str, of: &Loop| {
-        let found = of.found_s.map_or("never".to_owned(), |at| format!("{at:.1} s"));
+        let found = of.found_s.map_or("never".to_owned(), |at| format!("{at:.2} s"));
         [
             one.load.to_owned(),
             one.best.to_owned(),
             name.to_owned(),
             format!("{:.1} %", 100.0 * of.done),
-            format!("{:.0} %, {found}", 100.0 * of.off),
+            format!("{:.1} %, {found}", 100.0 * of.off),
             of.changes.to_string(),
         ]
     };
@@ -224,8 +224,8 @@ fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
     if !loops.is_empty() {
         text.push_str(
             "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop with the exciter every 20 s and windows of 800 ms, and Dimmer's, which tries a program's region with and without, on the \
-             workloads of `scenarios/`. What programs get done (a geometric mean over them) is told against the better of moving nothing (`none`) and everything (`offload-always`); off it is the time in which most \
-             clients are on the other side. Which is best may change meanwhile, and differ from program to program.\n\n",
+             workloads of `scenarios/`. What programs get done (a geometric mean over them) is told against the best of moving nothing (`none`), everything (`offload-always`), and of two programs \
+             one; calls off it are those on the other side (a mean over programs), and first on it are most clients. Which is best may change meanwhile.\n\n",
         );
         let _ = writeln!(text, "| {} |\n|---|---|---|---|---|---|", LOOPS.join(" | "));
         for row in loops_rows(loops) {

@@ -6,12 +6,11 @@ use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_host::{affinity, kept, topology};
-use dimmer_policy::cost::CallCost;
+use dimmer_policy::cost::{self, CallCost};
 use dimmer_policy::dedicated;
-use dimmer_policy::server::evidence::LEVELS;
 use dimmer_policy::server::settings::Prices;
 use dimmer_probe::handoff;
-use dimmer_processor::model::Model;
+use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::units::{CpuId, LicenceLevel};
 
 use crate::counters::Counted;
@@ -62,16 +61,15 @@ impl Found {
             Ok((path, model)) => {
                 found.model = Some(path);
                 match costs(&model) {
-                    Ok((clocks, call_ns)) => {
+                    Ok((clocks, calls)) => {
                         found.clocks = clocks;
                         let trip = handoff::round_trip(root).ok().flatten();
-                        found.prices =
-                            trip.map(|trip| Prices { hand_over_ns: trip.median, call_ns });
+                        found.prices = trip.map(|trip| Prices { hand_over_ns: trip.median, calls });
                         if found.prices.is_none() {
                             found.no_prices = Some("there is no second CPU to hand work to".into());
                         }
                     }
-                    Err(why) => found.no_prices = Some(why),
+                    Err(missing) => found.no_prices = Some(missing.to_string()),
                 }
             }
             Err(why) => found.no_prices = Some(why),
@@ -174,20 +172,10 @@ fn counted(root: &Root, settings: &Settings) -> Result<Counted, String> {
     Ok(counted)
 }
 
-/// The clocks of levels, and the most that a call costs at each (ns).
-fn costs(model: &Model) -> Result<(Vec<f64>, [f64; LEVELS]), String> {
-    let mut clocks = Vec::new();
-    let mut call_ns = [0.0; LEVELS];
-    for (index, price) in call_ns.iter_mut().enumerate() {
-        let Some(level) = u32::try_from(index + 1).ok().map(LicenceLevel::new) else { break };
-        if level.index() as usize >= model.levels.len() {
-            break;
-        }
-        let cost = CallCost::new(model, level).map_err(|missing| missing.to_string())?;
-        let ratio =
-            model.clock_ratio(level, "what calls cost").map_err(|missing| missing.to_string())?;
-        clocks.push(ratio.min(1.0));
-        *price = cost.most_ns();
-    }
-    Ok((clocks, call_ns))
+/// The clocks of L1, L2, ..., and what calls at each cost.
+fn costs(model: &Model) -> Result<(Vec<f64>, Vec<CallCost>), Missing> {
+    let calls = cost::of_levels(model)?;
+    let levels = (1..).take(calls.len()).map(LicenceLevel::new);
+    let clock = |level| Ok(model.clock_ratio(level, "what calls cost")?.min(1.0));
+    Ok((levels.map(clock).collect::<Result<_, _>>()?, calls))
 }

@@ -11,6 +11,7 @@ use dimmer_daemon::metrics;
 use dimmer_daemon::server::{Options, Server, Signals};
 use dimmer_daemon::settings::Settings;
 use dimmer_host::root::Root;
+use dimmer_policy::cost::CallCost;
 use sd_notify::NotifyState;
 use tracing::{error, info};
 
@@ -148,10 +149,10 @@ fn tell(server: &Server, socket: &std::path::Path) {
             );
         }
     }
-    match (&found.no_prices, found.prices) {
+    match (&found.no_prices, &found.prices) {
         (Some(why), _) => info!(why, "what calls cost is not known: the loop has to find out"),
         (None, Some(prices)) => {
-            let costs = prices.call_ns[..found.clocks.len()].iter().copied().fold(0.0, f64::max);
+            let costs = prices.calls.iter().map(CallCost::most_ns).fold(0.0, f64::max);
             info!(hand_over_ns = prices.hand_over_ns, call_ns_at_most = costs, "prices");
         }
         (None, None) => {}

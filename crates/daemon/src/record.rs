@@ -5,9 +5,9 @@
 
 use std::io::{self, BufRead};
 
+use dimmer_policy::cost::CallCost;
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::evidence::{Evidence, LEVELS};
-use dimmer_policy::server::settings::Prices;
 use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, Window, settings};
 use dimmer_processor::units::LicenceLevel;
 use serde::{Deserialize, Serialize};
@@ -79,8 +79,45 @@ pub struct Begin {
     pub cores: (usize, usize),
     /// The clock of L1, L2, ...
     pub clocks: Vec<f64>,
-    /// What a hand-over takes, and calls at L1, L2, ... cost (ns).
-    pub prices: Option<(f64, [f64; LEVELS])>,
+    /// What calls cost, if that is known.
+    pub prices: Option<Prices>,
+}
+
+/// [`settings::Prices`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    hand_over_ns: f64,
+    calls: Vec<Price>,
+}
+
+/// A [`CallCost`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Price {
+    slower_ratio: f64,
+    kept_below_ns: f64,
+    episode_ns: f64,
+}
+
+impl From<&settings::Prices> for Prices {
+    fn from(prices: &settings::Prices) -> Self {
+        let price = |cost: &CallCost| {
+            let CallCost { slower, kept_below_ns, episode_ns } = *cost;
+            Price { slower_ratio: slower, kept_below_ns, episode_ns }
+        };
+        Self { hand_over_ns: prices.hand_over_ns, calls: prices.calls.iter().map(price).collect() }
+    }
+}
+
+impl From<&Prices> for settings::Prices {
+    fn from(prices: &Prices) -> Self {
+        let cost = |price: &Price| {
+            let Price { slower_ratio, kept_below_ns, episode_ns } = *price;
+            CallCost { slower: slower_ratio, kept_below_ns, episode_ns }
+        };
+        Self { hand_over_ns: prices.hand_over_ns, calls: prices.calls.iter().map(cost).collect() }
+    }
 }
 
 /// A look at all clients, and the decision after it.
@@ -290,7 +327,7 @@ pub fn changes(
 impl Begin {
     fn policy(&self, settings: &Settings) -> settings::Settings {
         let (cores, most) = self.cores;
-        let prices = self.prices.map(|(hand_over_ns, call_ns)| Prices { hand_over_ns, call_ns });
+        let prices = self.prices.as_ref().map(settings::Prices::from);
         settings.policy(cores, most, &self.clocks, prices)
     }
 }

@@ -433,7 +433,7 @@ impl Server {
             span_ns: nanoseconds(span).max(1),
             ticks_per_ns: dimmer_protocol::ticks_per_ns(),
             cpus: self.found.cores.max(1),
-            hand_over_ns: self.found.prices.map_or(0.0, |prices| prices.hand_over_ns),
+            hand_over_ns: self.found.prices.as_ref().map_or(0.0, |prices| prices.hand_over_ns),
             clocks: &self.found.clocks,
             reference: None,
         };
@@ -579,7 +579,7 @@ impl Server {
 }
 
 fn new_policy(settings: &Settings, found: &Found, now_ns: u64) -> Policy {
-    let settings = settings.policy(found.cores, found.most(), &found.clocks, found.prices);
+    let settings = settings.policy(found.cores, found.most(), &found.clocks, found.prices.clone());
     Policy::new(settings, now_ns)
 }
 

@@ -96,6 +96,15 @@ impl CallCost {
     }
 }
 
+/// What calls at L1, L2, ... cost.
+///
+/// # Errors
+/// If the model lacks what [`CallCost::new`] needs.
+pub fn of_levels(model: &Model) -> Result<Vec<CallCost>, Missing> {
+    let levels = 1..u32::try_from(model.levels.len()).unwrap_or(u32::MAX);
+    levels.map(|level| CallCost::new(model, LicenceLevel::new(level))).collect()
+}
+
 /// The part of calls and the gaps between them (`spent_ns`, of all threads) in which threads ran rather than waited for a CPU or for anything
 /// else, on average, where the program had so much time on CPUs.
 #[must_use]

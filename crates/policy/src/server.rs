@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 
 use crate::licence::Time;
 use cores::Cores;
-use decision::{Action, Change, Decide, Decided, Reason, State};
+use decision::{Action, Change, Decide, Decided, Reason, State, Stayed};
 use evidence::{Evidence, LEVELS};
 use performance::Performance;
 use settings::{Loop, Settings, Unit};
@@ -218,15 +218,15 @@ impl Server {
         let is_taken = matches!(self.state, State::Thresholds(_)) || !is_elsewhere;
         let (span, whole) = (window.span_ns as f64, self.settings.window_ns() as f64);
         let part = if span > 0.0 { span / (span + whole) } else { 0.0 };
-        let (calls, took) = (window.calls as f64, window.in_region_ns as f64);
-        match (unit.stayed_ns, &mut self.state) {
-            (Some(each), State::Trials(trials)) if window.offloaded_calls > 0 => {
+        match (unit.stayed, &mut self.state) {
+            (Some(stayed), State::Trials(trials)) if window.offloaded_calls > 0 => {
                 // Their threads spin while they wait, and the dedicated core works.
-                trials.spend(unit.group, took - calls * each, window.offloaded_ns as f64);
+                let longer_ns = window.in_region_ns as f64 - window.calls as f64 * stayed.call_ns;
+                trials.spend(unit.group, longer_ns, window.offloaded_ns as f64);
             }
             (was, _) if window.calls > 0 && window.offloaded_calls == 0 => {
-                let newer = took / calls;
-                unit.stayed_ns = Some(was.map_or(newer, |was| was + (newer - was) * part));
+                let newer = Stayed::new(window.calls, window.in_region_ns, window.span_ns);
+                unit.stayed = Some(was.map_or(newer, |was| was.towards(newer, part)));
             }
             _ => {}
         }
@@ -341,7 +341,7 @@ impl Server {
                     self.settles = is_changed.then(|| now.saturating_add(settings.settle_ns));
                     is_changed
                 }
-                (State::Thresholds(state), _) => state.window(now, trend, self.offloaded),
+                (State::Thresholds(state), _) => state.window(now, trend.change(), self.offloaded),
                 (State::Trials(_), Loop::Thresholds(_)) => false,
             };
         }

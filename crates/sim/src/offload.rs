@@ -1,11 +1,9 @@
 //! Moving marked regions to dedicated cores: by whom it is decided, and what a hand-over takes.
 
-use dimmer_policy::cost::CallCost;
+use dimmer_policy::cost;
 use dimmer_policy::server::cores;
-use dimmer_policy::server::evidence::LEVELS;
 use dimmer_policy::server::settings::{Prices, Settings};
 use dimmer_processor::model::{Missing, Model};
-use dimmer_processor::units::LicenceLevel;
 
 /// The kind of move that handing a region over takes at least.
 const LINE: &str = "cache-line within a package";
@@ -93,7 +91,9 @@ impl Offload {
             Mechanism::None => return Ok(None),
             Mechanism::OffloadPaper => Decider::Server(Settings::paper(cores)),
             Mechanism::Offload => {
-                let prices = prices(model, 2.0 * hand_over_ns.ok_or_else(missing)?);
+                let hand_over_ns = 2.0 * hand_over_ns.ok_or_else(missing)?;
+                let calls = cost::of_levels(model).ok();
+                let prices = calls.map(|calls| Prices { hand_over_ns, calls });
                 Decider::Server(Settings { prices, ..Settings::usual(cores) })
             }
             Mechanism::OffloadAlways => Decider::Always(cores::Settings::of(cores)),
@@ -105,15 +105,4 @@ impl Offload {
             is_last_extra: false,
         }))
     }
-}
-
-/// What calls cost by the model, if it says so.
-fn prices(model: &Model, hand_over_ns: f64) -> Option<Prices> {
-    let mut call_ns = [f64::INFINITY; LEVELS];
-    for (index, costs) in call_ns.iter_mut().enumerate().take(model.levels.len().saturating_sub(1))
-    {
-        let level = LicenceLevel::new(u32::try_from(index + 1).ok()?);
-        *costs = CallCost::new(model, level).ok()?.most_ns();
-    }
-    Some(Prices { hand_over_ns, call_ns })
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use dimmer_policy::server::settings::Loop;
-use dimmer_processor::model::Model;
+use dimmer_processor::model::{Bin, Model};
 use dimmer_sim::scenario::{Outcome, Scenario};
 use dimmer_sim::{Course, Decider, Governor, Mechanism, Moment, SimError};
 
@@ -49,6 +49,12 @@ impl Load {
     /// The web server.
     pub(crate) fn nginx(vectors: Vectors) -> Self {
         Self(include_str!("../../../scenarios/nginx-avx512.toml").to_owned()).with(vectors)
+    }
+
+    /// The video encoder's are no marks any more: it stays.
+    pub(crate) fn without_encoders_marks(self) -> Self {
+        let mark = |verb: &str| format!("    {{ {verb} = \"macroblock_analyse\" }},\n");
+        self.replacing(&mark("enter"), "").replacing(&mark("leave"), "")
     }
 
     /// One thread of the video encoder.
@@ -169,6 +175,18 @@ impl Run {
         served
     }
 
+    /// The part of each program's calls that were moved.
+    pub(crate) fn moved(&self) -> BTreeMap<&str, f64> {
+        let mut calls = BTreeMap::<_, (u64, u64)>::new();
+        for thread in &self.outcome.threads {
+            let (all, moved) = calls.entry(thread.program.as_str()).or_default();
+            *all += thread.calls;
+            *moved += thread.offloaded;
+        }
+        let part = |(all, moved)| moved as f64 / u64::max(all, 1) as f64;
+        calls.into_iter().map(|(program, calls)| (program, part(calls))).collect()
+    }
+
     /// How often most of so many clients were offloaded from then on, or no longer.
     pub(crate) fn changes(&self, clients: usize, is_begin: bool) -> usize {
         let are_most = |offloaded: usize| 2 * offloaded > clients;
@@ -191,8 +209,8 @@ impl Run {
 fn all_busy(model: &Model) -> Model {
     let mut model = model.clone();
     for level in &mut model.levels {
-        let last = level.bins.pop();
-        level.bins = last.into_iter().collect();
+        level.bins =
+            level.bins.pop().map(|last| Bin { from_cores: 1, ..last }).into_iter().collect();
     }
     model
 }

@@ -146,6 +146,9 @@ pub(super) fn meaning(reason: &str) -> &'static str {
         "untried" => "its turn to be tried has not come",
         "tried" => "it is where it is to find out how that is",
         "not worth it" => "programs did no better with it moved",
+        "expected to be worth it" => {
+            "programs should do better with it moved, by the processor's model; a trial without tells"
+        }
         "worth it" => "programs did better with it moved",
         "no core" => "there is no core that could be dedicated",
         dense if dense.starts_with("dense at ") => "it is above the threshold of that level",

@@ -4,6 +4,7 @@ use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
+use dimmer_policy::cost::CallCost;
 use dimmer_protocol::Welcome;
 use tracing::warn;
 
@@ -68,11 +69,12 @@ impl Server {
                 mixing,
                 model: self.found.model.as_ref().map(|path| path.display().to_string()),
                 no_prices: self.found.no_prices.clone(),
-                hand_over_ns: self.found.prices.map(|prices| prices.hand_over_ns),
+                hand_over_ns: self.found.prices.as_ref().map(|prices| prices.hand_over_ns),
                 call_ns: self
                     .found
                     .prices
-                    .map(|prices| prices.call_ns[..self.found.clocks.len()].to_vec()),
+                    .as_ref()
+                    .map(|prices| prices.calls.iter().map(CallCost::most_ns).collect()),
                 thresholds: self.policy.thresholds().map(|thresholds| thresholds.to_vec()),
             },
             cores: state::Cores {
@@ -124,7 +126,7 @@ impl Server {
         self.tell_recordings();
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         peer.wants = Wants::Record;
-        let prices = self.found.prices.map(|prices| (prices.hand_over_ns, prices.call_ns));
+        let prices = self.found.prices.as_ref().map(record::Prices::from);
         let mut lines = vec![Line::Begin(record::Begin {
             schema: record::SCHEMA.to_owned(),
             settings: Box::new(self.options.settings.clone()),

@@ -3,10 +3,11 @@
 use dimmer_processor::units::LicenceLevel;
 
 use super::evidence::{Density, LEVELS};
-use super::settings::Settings;
+use super::settings::{Prices, Settings};
 use super::thresholds::Thresholds;
 use super::trials::Trials;
 use super::{ClientId, SiteId};
+use crate::cost::CallCost;
 
 /// What becomes of a site's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub enum Reason {
     Tried,
     /// Stays: clients did no better with it offloaded.
     NotWorth,
+    /// Is offloaded: by the processor's model clients should do better so.
+    Expected,
     /// Is offloaded: clients did better so.
     Worth,
 }
@@ -57,12 +60,37 @@ pub struct Change {
     pub reason: Reason,
 }
 
+/// Calls that stay, on average.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stayed {
+    /// How long one takes (ns).
+    pub(super) call_ns: f64,
+    /// How long it is from the begin of one to that of the next, of any thread (ns).
+    pub(super) apart_ns: f64,
+}
+
+impl Stayed {
+    /// Of so many calls, at least one, that took so long together in so long a time (ns).
+    pub(super) fn new(calls: u64, took_ns: u64, span_ns: u64) -> Self {
+        let each = |ns: u64| ns as f64 / calls as f64;
+        Self { call_ns: each(took_ns), apart_ns: each(span_ns) }
+    }
+
+    /// Moved towards newer ones by `part` (0 to 1) of the way.
+    pub(super) fn towards(self, newer: Self, part: f64) -> Self {
+        let mixed = |old: f64, new: f64| old + (new - old) * part;
+        Self {
+            call_ns: mixed(self.call_ns, newer.call_ns),
+            apart_ns: mixed(self.apart_ns, newer.apart_ns),
+        }
+    }
+}
+
 /// What is decided as one: a client's region, or the client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Decided {
     pub(super) density: Option<Density>,
-    /// How long a call takes that stays, on average (ns).
-    pub(super) stayed_ns: Option<f64>,
+    pub(super) stayed: Option<Stayed>,
     pub(super) group: usize,
     /// Whether the trials may move it.
     pub(super) is_candidate: bool,
@@ -99,6 +127,11 @@ impl Decide<'_> {
             unit.is_candidate = hindered.is_none();
             trials.candidate(unit.group, unit.is_candidate);
         }
+        if let (None, State::Trials(trials), Some(gain)) =
+            (hindered, &mut *state, self.expected(unit))
+        {
+            trials.expect(unit.group, gain);
+        }
         let density = unit.density.unwrap_or_default();
         let (action, reason) = match (hindered, &*state) {
             (Some(reason), _) => (Action::Stay, reason),
@@ -111,8 +144,10 @@ impl Decide<'_> {
                 let is_moved = trials.is_moved(unit.group);
                 let reason = if trials.is_tried(unit.group) {
                     Reason::Tried
-                } else if is_moved {
+                } else if trials.is_known_better(unit.group) {
                     Reason::Worth
+                } else if is_moved {
+                    Reason::Expected
                 } else if trials.gain(unit.group).is_none() {
                     Reason::Untried
                 } else {
@@ -140,8 +175,23 @@ impl Decide<'_> {
         if self.settings.cores.may() == 0 {
             return Some(Reason::NoCore);
         }
-        let prices = self.settings.prices?;
-        let costs = prices.call_ns.get((level.index() as usize).checked_sub(1)?)?;
-        (*costs <= prices.hand_over_ns).then_some(Reason::HandOverDearer)
+        let (hand_over_ns, costs) = self.prices(level)?;
+        (costs.most_ns() <= hand_over_ns).then_some(Reason::HandOverDearer)
+    }
+
+    /// What handing a call over takes (ns), and what one at this level costs, if that is known.
+    fn prices(&self, level: LicenceLevel) -> Option<(f64, &CallCost)> {
+        let Prices { hand_over_ns, calls } = self.settings.prices.as_ref()?;
+        Some((*hand_over_ns, calls.get((level.index() as usize).checked_sub(1)?)?))
+    }
+
+    /// What moving it should bring, in parts of performance, by what a call costs the code until the next one, if a core is lost by it; `None`
+    /// if the processor's prices are not known. It is a guess: gaps are longer for clients with several threads, and seldom all the same.
+    fn expected(&self, unit: &Decided) -> Option<f64> {
+        let stayed = unit.stayed?;
+        let (hand_over_ns, costs) = self.prices(unit.density?.above(&self.lowest)?)?;
+        let lost = costs.in_gap((stayed.apart_ns - stayed.call_ns).max(0.0));
+        let core = 1.0 / self.settings.cores.cores as f64;
+        Some((lost.total_ns() - hand_over_ns) / stayed.apart_ns - core)
     }
 }

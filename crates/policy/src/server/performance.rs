@@ -82,14 +82,36 @@ impl Performance {
     }
 }
 
-/// The end of a window: how much all clients together have changed since the one before, in parts; `None` if no client told anything
-/// in both. Linear in clients.
+/// What the end of a window tells of how well all clients do together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Trend {
+    /// Nothing: no client told anything.
+    Unknown,
+    /// Nothing yet, but the next one can be compared with this.
+    First,
+    /// It has changed so much since the one before, in parts.
+    Changed(f64),
+}
+
+impl Trend {
+    /// The change, if it is known.
+    #[must_use]
+    pub const fn change(self) -> Option<f64> {
+        match self {
+            Self::Changed(change) => Some(change),
+            Self::Unknown | Self::First => None,
+        }
+    }
+}
+
+/// The end of a window. Linear in clients.
 pub(super) fn trend<'a>(
     clients: impl Iterator<Item = &'a mut Performance>,
     metric: Metric,
     mixing: Mixing,
-) -> Option<f64> {
+) -> Trend {
     let (mut before, mut after, mut changes, mut told) = (0.0, 0.0, 0.0, 0.0);
+    let mut none = Trend::Unknown;
     for client in clients {
         let now = std::mem::take(&mut client.tally).value(metric);
         if !std::mem::replace(&mut client.has_begun, true) {
@@ -103,13 +125,15 @@ pub(super) fn trend<'a>(
                 told += 1.0;
             }
         }
-        client.last = now.or(client.last);
+        if now.is_some() {
+            (client.last, none) = (now, Trend::First);
+        }
     }
     let trend = match mixing {
         Mixing::Sum => after / before - 1.0,
         Mixing::Fair => changes / told,
     };
-    (told > 0.0 && trend.is_finite()).then_some(trend)
+    if told > 0.0 && trend.is_finite() { Trend::Changed(trend) } else { none }
 }
 
 #[cfg(test)]
@@ -117,7 +141,7 @@ mod tests {
     use super::*;
 
     /// The trend over two windows in which clients' calls a second are these.
-    fn trend_of(rates: &[(u64, u64)], mixing: Mixing) -> Option<f64> {
+    fn trend_of(rates: &[(u64, u64)], mixing: Mixing) -> Trend {
         let mut clients = vec![Performance::default(); rates.len()];
         let mut window = |of: fn(&(u64, u64)) -> u64| {
             for (client, rate) in clients.iter_mut().zip(rates) {
@@ -126,14 +150,15 @@ mod tests {
             trend(clients.iter_mut(), Metric::CallRate, mixing)
         };
         // In the first window they may have begun in the midst.
-        assert_eq!(window(|rate| rate.1), None);
-        assert_eq!(window(|rate| rate.0), None);
+        assert_eq!(window(|rate| rate.1), Trend::Unknown);
+        assert!(!matches!(window(|rate| rate.0), Trend::Changed(_)));
         window(|rate| rate.1)
     }
 
     #[track_caller]
-    fn check(found: Option<f64>, expected: f64) {
-        assert!(found.is_some_and(|found| (found - expected).abs() < 1e-9), "{found:?}");
+    fn check(found: Trend, expected: f64) {
+        let Trend::Changed(change) = found else { panic!("{found:?}") };
+        assert!((change - expected).abs() < 1e-9, "{change}");
     }
 
     #[test]
@@ -154,9 +179,9 @@ mod tests {
     fn clients_that_tell_nothing_do_not_count_as_changed() {
         check(trend_of(&[(100, 0), (100, 200)], Mixing::Fair), MOST_CHANGE);
         check(trend_of(&[(100, 0), (100, 200)], Mixing::Sum), 0.5);
-        assert_eq!(trend_of(&[(100, 0)], Mixing::Sum), None);
-        assert_eq!(trend_of(&[(0, 100)], Mixing::Fair), None);
-        assert_eq!(trend_of(&[], Mixing::Fair), None);
+        assert_eq!(trend_of(&[(100, 0)], Mixing::Sum), Trend::Unknown);
+        assert_eq!(trend_of(&[(0, 100)], Mixing::Fair), Trend::First);
+        assert_eq!(trend_of(&[], Mixing::Fair), Trend::Unknown);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::evidence::LEVELS;
 use super::performance::{Metric, Mixing};
 use super::{cores, thresholds, trials};
+use crate::cost::CallCost;
 use crate::licence::Time;
 
 /// What is decided as one.
@@ -24,12 +25,12 @@ pub enum Loop {
 }
 
 /// What a call costs where it is, against what moving it does: from the probe, by the processor's model.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
     /// What handing a call over and coming back takes (ns).
     pub hand_over_ns: f64,
-    /// The most that a call at L1, L2, ... costs the code after it (ns): [`crate::cost::CallCost::most_ns`].
-    pub call_ns: [f64; LEVELS],
+    /// What calls at L1, L2, ... cost: [`crate::cost::of_levels`].
+    pub calls: Vec<CallCost>,
 }
 
 /// How a server decides.

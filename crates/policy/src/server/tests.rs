@@ -90,6 +90,9 @@ impl World {
     }
 }
 
+/// What calls cost that cost nothing.
+const FREE: CallCost = CallCost { slower: 0.0, kept_below_ns: 0.0, episode_ns: 0.0 };
+
 fn gains(own: f64) -> Made {
     Made { program: 1, density: 0.6, own, others: 0.0 }
 }
@@ -180,9 +183,9 @@ fn processes_of_a_program_are_tried_together() {
 
 #[test]
 fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
-    let costs = CallCost { slower: 0.0, kept_below_ns: 0.0, episode_ns: 900.0 }.most_ns();
+    let costs = CallCost { slower: 0.0, kept_below_ns: 0.0, episode_ns: 900.0 };
     for settings in both() {
-        let price = |hand_over_ns| Some(Prices { hand_over_ns, call_ns: [0.0, costs, 0.0, 0.0] });
+        let price = |hand_over_ns| Some(Prices { hand_over_ns, calls: vec![FREE, costs] });
         let mut world =
             World::new(Settings { prices: price(1000.0), ..settings.clone() }, vec![gains(0.5)]);
         world.run(150);
@@ -192,6 +195,68 @@ fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
         world.run(30);
         assert!(world.is_offloaded(0));
     }
+}
+
+/// Clients whose calls should gain much by the processor's prices, and how often each was moved and taken back in a minute.
+fn expected_to_gain(own: f64) -> (World, usize) {
+    let mut settings = Settings::usual(8);
+    let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4 };
+    settings.prices = Some(Prices { hand_over_ns: 10.0, calls: vec![FREE, costs] });
+    let mut world = World::new(settings, vec![gains(own), gains(own)]);
+    world.now = TELLS;
+    world.run(1);
+    // Clients tell every 20 ms: the first of that is enough.
+    let first = world.log[0];
+    assert_eq!(
+        (first.0, first.1.action, first.1.reason),
+        (2 * TELLS, Action::Offload, Reason::Expected)
+    );
+    world.run(59);
+    let moves = world.moves_since(0, 0);
+    (world, moves)
+}
+
+#[test]
+fn what_should_gain_by_the_processors_prices_is_moved_at_once() {
+    let (world, moves) = expected_to_gain(0.15);
+    let decision = world.server.decision(ClientId(0), SiteId(7));
+    assert_eq!((decision, moves), (Some((Action::Offload, Reason::Worth)), 1));
+    // Where that is wrong it is found out within two windows and what deciding takes.
+    let (world, moves) = expected_to_gain(-0.15);
+    let last = world.log.iter().rfind(|(_, change)| change.action == Action::Offload);
+    assert!(last.is_some_and(|(at, _)| *at < 3 * SECOND) && moves == 1, "{last:?} {moves}");
+    let decision = world.server.decision(ClientId(0), SiteId(7));
+    assert_eq!(decision, Some((Action::Stay, Reason::NotWorth)));
+}
+
+#[test]
+fn nothing_is_expected_of_few_calls_of_short_gaps_or_on_few_cores() {
+    let begins_moved = |cores: usize, apart_ns: u64, hand_over_ns: f64| {
+        let mut settings = Settings::usual(cores);
+        let costs = CallCost { slower: 0.3, kept_below_ns: 200_000.0, episode_ns: 50_000.0 };
+        settings.prices = Some(Prices { hand_over_ns, calls: vec![FREE, costs] });
+        let mut server = Server::new(settings, 0);
+        server.join(ClientId(1), ProgramId(1));
+        let calls = SECOND / apart_ns;
+        let evidence = Evidence::Class(LicenceLevel::new(2));
+        let window = Window {
+            span_ns: SECOND,
+            calls,
+            in_region_ns: 5000 * calls,
+            evidence,
+            ..Window::default()
+        };
+        server.observe(ClientId(1), SiteId(1), &window);
+        server.offloaded() > 0
+    };
+    // 30 % of 95 of 100 us; a hand-over and a core take 2 and 13 % of that.
+    assert!(begins_moved(8, 100_000, 2000.0));
+    // An episode costs 5 % of this.
+    assert!(!begins_moved(8, 1_000_000, 2000.0));
+    // What is in the region all the time leaves nothing to slow.
+    assert!(!begins_moved(8, 5100, 10.0));
+    assert!(!begins_moved(8, 100_000, 20_000.0));
+    assert!(!begins_moved(2, 100_000, 2000.0));
 }
 
 #[test]
@@ -383,7 +448,10 @@ fn any_input_is_taken() {
     };
     for settings in both() {
         let clocks = vec![f64::NAN, 0.9, 0.9, 2.0, 0.0, -1.0];
-        let prices = Some(Prices { hand_over_ns: f64::NAN, call_ns: [f64::INFINITY; LEVELS] });
+        let prices = Some(Prices {
+            hand_over_ns: f64::NAN,
+            calls: vec![CallCost { slower: f64::INFINITY, ..FREE }; 3],
+        });
         let mut server = Server::new(Settings { clocks, prices, ..settings }, 77);
         for _ in 0..50_000 {
             let client = ClientId(numbers[draw(4)]);

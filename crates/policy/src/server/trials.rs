@@ -8,11 +8,13 @@
 //!
 //! Which group changes is decided as in discounted UCB (Garivier and Moulines, "On Upper-Confidence Bound Policies for Switching
 //! Bandit Problems", 2011): samples lose weight with time, and a side that has not been tried for long may be better than known by `2 B √(ξ ln n /
-//! N)`. While that leaves open whether moving is worthwhile, calls stay, but for the trial: chance is to have nothing moved. `B`, there the range of rewards, is here the noise between windows, as in UCB-tuned (Auer, Cesa-Bianchi
+//! N)`. While that leaves open whether moving is worthwhile, calls stay, but for the trial: chance is to have nothing moved. Where the processor's
+//! model expects it to be worthwhile they are moved meanwhile, but for the trial, until one refutes that. `B`, there the range of rewards, is here the noise between windows, as in UCB-tuned (Auer, Cesa-Bianchi
 //! and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem", 2002, §4). What trials take is paid for: by so much time on CPUs as moved
 //! calls took more, a group waits for its next one until that is a small part of the time ([`Settings::most_spent`]). A jump of performance that nobody here has caused
 //! makes all samples old, as in Liu, Lee and Shroff, "A Change-Detection Based Framework for Piecewise-Stationary Multi-Armed Bandit Problem", 2018.
 
+use super::performance::Trend;
 use crate::licence::Time;
 use crate::ways::WORTHWHILE;
 
@@ -77,9 +79,13 @@ struct Group {
     gain: f64,
     weight: f64,
     is_moved: bool,
+    /// Whether moving is expected to be worthwhile, where samples do not say.
+    is_expected: bool,
+    /// Whether it came, or began to be moved, in the midst of the window, with which the next one cannot be compared therefore.
+    is_new: bool,
     /// What its trials took and is not paid for yet (ns of each member's time).
     spent_ns: f64,
-    /// By how much its calls have lasted longer since it changed sides (ns of each member's time).
+    /// By how much its calls have lasted longer in the window (ns of each member's time).
     longer_ns: f64,
     /// Members whose calls may be moved at all.
     candidates: usize,
@@ -92,6 +98,8 @@ pub struct Trials {
     groups: Vec<Group>,
     /// Changed at the end of the last window.
     changed: Option<usize>,
+    /// Moved without being known to be better, and too dear for that to go on until the end of the window.
+    dear: Option<usize>,
     /// The mean square of what chance did to trends, and its weight.
     noise: (f64, f64),
 }
@@ -100,7 +108,7 @@ impl Trials {
     /// Nothing is known, nothing is moved.
     #[must_use]
     pub const fn new(settings: Settings) -> Self {
-        Self { settings, groups: Vec::new(), changed: None, noise: (0.0, 0.0) }
+        Self { settings, groups: Vec::new(), changed: None, dear: None, noise: (0.0, 0.0) }
     }
 
     /// Whether a group's calls are moved now.
@@ -117,10 +125,8 @@ impl Trials {
 
     /// Whether what is tried now has taken so much already that the window is to end.
     #[must_use]
-    pub fn is_dear(&self) -> bool {
-        let most = DEAR * self.settings.window_ns as f64;
-        let tried = self.changed.filter(|group| self.is_moved(*group) && self.is_tried(*group));
-        tried.is_some_and(|group| self.groups[group].longer_ns > most)
+    pub const fn is_dear(&self) -> bool {
+        self.dear.is_some()
     }
 
     /// Whether a group is where it is to find out more.
@@ -148,23 +154,29 @@ impl Trials {
     /// has worked for so long (ns). Together that is the price of trying, where it is not known that moving is better.
     pub fn spend(&mut self, group: usize, longer_ns: f64, worked_ns: f64) {
         // Calls that are still moved when a trial has ended are of it, too.
-        let is_tried = self.groups.get(group).is_some_and(|known| !self.is_better(known));
+        let is_open = |known: &Group| self.known(known) != Some(true) && !self.is_agreed(known);
+        let is_open = self.groups.get(group).is_some_and(is_open);
         if let Some(known) =
-            self.groups.get_mut(group).filter(|_| is_tried && (longer_ns + worked_ns).is_finite())
+            self.groups.get_mut(group).filter(|_| is_open && (longer_ns + worked_ns).is_finite())
         {
             let each = |ns: f64| ns.max(0.0) / known.candidates.max(1) as f64;
             known.longer_ns += each(longer_ns);
             known.spent_ns += each(longer_ns + worked_ns);
+            if known.is_moved && known.longer_ns > DEAR * self.settings.window_ns as f64 {
+                self.dear = Some(group);
+            }
         }
     }
 
     /// The last member of a group has gone: it is to begin where it does better when one comes again.
     pub fn rest(&mut self, group: usize) {
         let Some(mut known) = self.groups.get(group).copied() else { return };
+        // What was never sampled is expected anew, if that is paid for.
+        known.is_expected &= known.weight > 0.0;
         known.is_moved = self.is_better(&known);
         self.groups[group] = known;
         // How performance changes with its going tells nothing of it.
-        self.changed = self.changed.filter(|changed| *changed != group);
+        self.leave_out(group);
     }
 
     /// A number is used anew, for a group of which nothing is known.
@@ -172,7 +184,25 @@ impl Trials {
         if let Some(known) = self.groups.get_mut(group) {
             *known = Group::default();
         }
+        self.leave_out(group);
+    }
+
+    fn leave_out(&mut self, group: usize) {
         self.changed = self.changed.filter(|changed| *changed != group);
+        self.dear = self.dear.filter(|dear| *dear != group);
+    }
+
+    /// Moving a group is expected to bring so much, in parts of performance. Where nothing is known of it, nothing is tried, and its trials are
+    /// paid for, it is moved from now on if that is worthwhile.
+    pub fn expect(&mut self, group: usize, gain: f64) {
+        let is_idle = self.changed.is_none();
+        if let Some(known) = self.groups.get_mut(group)
+            && is_idle
+            && (known.weight <= 0.0 && known.spent_ns <= 0.0 && !known.is_moved)
+            && gain > self.settings.least_gain
+        {
+            (known.is_moved, known.is_expected, known.is_new) = (true, true, true);
+        }
     }
 
     /// One more member of a group, or one fewer, may be moved.
@@ -180,26 +210,30 @@ impl Trials {
         if group >= self.groups.len() {
             self.groups.resize(group + 1, Group::default());
         }
-        let candidates = &mut self.groups[group].candidates;
+        let Group { candidates, is_new, .. } = &mut self.groups[group];
+        *is_new |= is_one && *candidates == 0;
         *candidates =
             if is_one { candidates.saturating_add(1) } else { candidates.saturating_sub(1) };
     }
 
     /// The end of a window that [`Self::pass`] was told of, given how performance has changed since the one before. The group that changes
-    /// sides, if any does; none is tried where nothing is known of performance.
+    /// sides, if any does; none is tried where the next window could not be compared with this one.
     ///
     /// # Cost
     /// Linear in groups.
-    pub fn window(&mut self, trend: Option<f64>) -> Option<usize> {
-        let trend = trend.filter(|trend| trend.is_finite());
-        if let Some(trend) = trend {
-            self.learn(trend);
+    pub fn window(&mut self, trend: Trend) -> Option<usize> {
+        if let Some(change) = trend.change().filter(|change| change.is_finite()) {
+            self.learn(change);
+        }
+        if let Some(dear) = self.dear.take().and_then(|dear| self.groups.get_mut(dear)) {
+            // Whoever expected that it is worthwhile did not expect this.
+            dear.is_expected = false;
         }
         let candidates = self.groups.iter().enumerate().filter(|(_, group)| group.candidates > 0);
         let wrong = |(_, group): &(usize, &Group)| group.is_moved != self.is_better(group);
         self.changed = match candidates.clone().find(wrong) {
             Some((number, _)) => Some(number),
-            None if trend.is_none() => None,
+            None if trend == Trend::Unknown => None,
             None => {
                 let may_be_better = |group: &Group| {
                     self.unknown(group) - (group.gain - self.settings.least_gain).abs()
@@ -209,15 +243,20 @@ impl Trials {
                     let index = may_be_better(group);
                     if index > greatest { (Some(number), index) } else { (best, greatest) }
                 };
-                let is_open =
-                    |group: &Group| group.weight < self.settings.enough && group.spent_ns <= 0.0;
+                let is_open = |group: &Group| {
+                    let enough = if self.is_agreed(group) { 1.0 } else { self.settings.enough };
+                    let is_paid = group.is_moved || group.spent_ns <= 0.0;
+                    group.weight < enough && is_paid && !group.is_new
+                };
                 let open = candidates.filter(|(_, group)| is_open(group));
                 open.fold((None, 0.0), greater).0
             }
         };
         if let Some(group) = self.changed.and_then(|number| self.groups.get_mut(number)) {
             group.is_moved = !group.is_moved;
-            group.longer_ns = 0.0;
+        }
+        for group in &mut self.groups {
+            (group.is_new, group.longer_ns) = (false, 0.0);
         }
         self.changed
     }
@@ -247,15 +286,39 @@ impl Trials {
             let weight = weight * self.settings.discount;
             self.noise = ((mean * weight + square) / (weight + 1.0), weight + 1.0);
         }
+        if let Some(tried) = self.changed.filter(|tried| self.known_of(*tried) == Some(false)) {
+            self.groups[tried].is_expected = false;
+        }
     }
 
     fn noise(&self) -> f64 {
         self.noise.0.sqrt().max(self.settings.least_noise)
     }
 
-    /// Whether moving is known to be better, and not by chance.
+    /// Whether a group is known to do better moved, and not by chance.
+    #[must_use]
+    pub fn is_known_better(&self, group: usize) -> bool {
+        self.known_of(group) == Some(true)
+    }
+
+    fn known_of(&self, group: usize) -> Option<bool> {
+        self.groups.get(group).and_then(|group| self.known(group))
+    }
+
+    /// Whether moving is worthwhile, if that is known and not by chance.
+    fn known(&self, group: &Group) -> Option<bool> {
+        let above = group.gain - self.settings.least_gain;
+        (above.abs() > self.unknown(group)).then_some(above > 0.0)
+    }
+
+    /// Whether samples say what is expected, though it may be chance: that is enough until they are old.
+    fn is_agreed(&self, group: &Group) -> bool {
+        group.is_expected && group.weight > 0.0 && group.gain > self.settings.least_gain
+    }
+
+    /// Whether it is to be moved, by what is known, or else by what is expected.
     fn is_better(&self, group: &Group) -> bool {
-        group.gain - self.unknown(group) > self.settings.least_gain
+        self.known(group).unwrap_or(group.is_expected)
     }
 
     /// By how much a group's gain may differ from what is known of it.
@@ -288,7 +351,7 @@ mod tests {
         let window = |_| {
             let now = performance(trials) + noise();
             trials.pass(1);
-            trials.window(Some(now - before));
+            trials.window(Trend::Changed(now - before));
             before = now;
             (0..gains.len()).map(|group| trials.is_moved(group)).collect()
         };
@@ -378,7 +441,7 @@ mod tests {
                 spent += TAKES;
             }
             trials.pass(1);
-            trials.window(Some((0.3 * noise()).clamp(-0.9, 0.9)));
+            trials.window(Trend::Changed((0.3 * noise()).clamp(-0.9, 0.9)));
         }
         let share = spent / f64::from(windows);
         assert!(share > 0.0 && share <= Settings::USUAL.most_spent + TAKES / 1000.0, "{share}");
@@ -410,7 +473,7 @@ mod tests {
         let until = moved.iter().rposition(|moved| moved[0]).unwrap_or(0);
         assert!(until < 500, "{until}");
         // With one, it is looked at anew at once.
-        trials.window(Some(0.2));
+        trials.window(Trend::Changed(0.2));
         let moved = run(&mut trials, &[0.1], 10, || 0.0);
         assert!(moved[9][0], "{trials:?}");
     }
@@ -428,6 +491,86 @@ mod tests {
         assert!(!trials.is_moved(7) && !trials.is_tried(7));
     }
 
+    /// What becomes of a group that is expected to gain a tenth, and brings this: where it is after each window.
+    fn expected(gain: f64) -> (Trials, Vec<bool>) {
+        let mut trials = of(1);
+        trials.expect(0, 0.1);
+        assert!(trials.is_moved(0) && !trials.is_tried(0) && !trials.is_known_better(0));
+        // It came in the midst of the first one, so the second is the first to compare with.
+        assert_eq!(trials.window(Trend::Unknown), None);
+        assert_eq!(trials.window(Trend::First), Some(0));
+        assert!(trials.is_tried(0));
+        let mut before = gain;
+        let window = |_| {
+            let now = if trials.is_moved(0) { gain } else { 0.0 };
+            trials.pass(1);
+            trials.window(Trend::Changed(now - before));
+            before = now;
+            trials.is_moved(0)
+        };
+        let moved = (0..50).map(window).collect();
+        (trials, moved)
+    }
+
+    #[test]
+    fn what_is_expected_to_gain_begins_moved_and_is_tried_without() {
+        // Confirmed, supported, or refuted by the first window without.
+        for (gain, stays) in [(0.1, 0), (0.02, 0), (-0.02, 50), (-0.1, 50)] {
+            let (trials, moved) = expected(gain);
+            let without = moved.iter().filter(|moved| !**moved).count();
+            assert_eq!(without, stays, "{gain} {moved:?}");
+            assert_eq!(trials.is_known_better(0), gain > 0.05, "{gain}");
+        }
+        // Neither, by the first: it is asked once more.
+        let (_, moved) = expected(0.0);
+        assert_eq!(moved[..5], [true, false, false, false, false]);
+    }
+
+    #[test]
+    fn an_expectation_is_of_something_worthwhile_and_for_what_is_new() {
+        let mut trials = of(3);
+        trials.expect(0, Settings::USUAL.least_gain);
+        trials.expect(1, f64::NAN);
+        assert!(!trials.is_moved(0) && !trials.is_moved(1));
+        // Not in the midst of another's trial.
+        trials.window(Trend::Unknown);
+        assert_eq!(trials.window(Trend::First), Some(0));
+        trials.expect(1, 0.5);
+        assert!(!trials.is_moved(1));
+        // Not what is known.
+        trials.window(Trend::Changed(-0.1));
+        trials.window(Trend::Unknown);
+        trials.expect(0, 0.5);
+        assert!(!trials.is_moved(0));
+        trials.expect(1, 0.5);
+        assert!(trials.is_moved(1));
+    }
+
+    #[test]
+    fn what_is_expected_and_too_dear_stays_until_that_is_paid() {
+        let window = Settings::USUAL.window_ns as f64;
+        let mut trials = of(1);
+        trials.expect(0, 0.1);
+        trials.spend(0, 0.09 * window, 0.0);
+        assert!(!trials.is_dear());
+        trials.spend(0, 0.02 * window, 0.0);
+        assert!(trials.is_dear());
+        assert_eq!(trials.window(Trend::Unknown), Some(0));
+        assert!(!trials.is_dear() && !trials.is_moved(0));
+        trials.window(Trend::First);
+        trials.expect(0, 0.1);
+        assert!(!trials.is_moved(0));
+        // Nor does who goes and comes again begin anew.
+        trials.candidate(0, false);
+        trials.rest(0);
+        trials.candidate(0, true);
+        trials.expect(0, 0.1);
+        assert!(!trials.is_moved(0));
+        trials.pass(u64::MAX);
+        trials.expect(0, 0.1);
+        assert!(trials.is_moved(0));
+    }
+
     #[test]
     fn any_trend_is_taken() {
         let mut trials = of(3);
@@ -436,8 +579,9 @@ mod tests {
             .cycle()
             .take(300)
         {
-            trials.window(Some(*trend));
-            trials.window(None);
+            trials.window(Trend::Changed(*trend));
+            trials.window(Trend::First);
+            trials.window(Trend::Unknown);
         }
         // It recovers from all of it.
         let moved = run(&mut trials, &[0.1, -0.1, 0.1], 3000, || 0.0);
