@@ -1,7 +1,5 @@
-//! The cycles that a client's process spends at each licence level, where the processor counts them and the kernel lets this user.
-//!
-//! Packed-arithmetic events, which newer processors have instead, count floating point alone: that a program has none says nothing of
-//! its integers, so they are no evidence here.
+//! The cycles that a client's process spends at each licence level, or else its packed floating-point arithmetic, where the processor
+//! counts these and the kernel lets this user.
 
 use std::io;
 
@@ -15,26 +13,60 @@ use dimmer_policy::server::evidence::{Evidence, LEVELS};
 /// Counters are read no more often (ns): each is a system call a thread.
 const PERIOD_NS: u64 = 1_000_000_000;
 
-/// What to count of each client: all cycles first, then those at levels.
+/// What to count of each client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
+    /// All of it first, then what is of levels.
     countables: Vec<Countable>,
-    /// Of those after the first: its place in [`Evidence::LicenceCycles`].
+    kind: Kind,
+    /// Of those after the first: its place in the evidence.
     levels: Vec<usize>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// [`Evidence::LicenceCycles`].
+    Cycles,
+    /// [`Evidence::PackedArithmetic`], which newer processors have instead.
+    Packed,
 }
 
 impl Counted {
     /// The events of this processor; `None` if it has no such.
     #[must_use]
     pub fn of(microarchitecture: Microarchitecture) -> Option<Self> {
-        let (mut countables, mut levels) = (vec![Countable::Cycles], Vec::new());
-        for event in events::documented(microarchitecture).unwrap_or_default() {
-            let Counts::LicenceCycles(level) = event.counts else { continue };
-            let Some(above) = (level.index() as usize).checked_sub(1) else { continue };
-            countables.push(Countable::Event(*event));
-            levels.push(above.min(LEVELS - 1));
+        let events = events::documented(microarchitecture).unwrap_or_default();
+        let of = |kind, all, place: fn(Counts) -> Option<usize>| {
+            let events = events.iter().filter_map(|event| Some((*event, place(event.counts)?)));
+            let (events, levels): (Vec<_>, Vec<_>) = events.unzip();
+            let events = events.into_iter().map(Countable::Event);
+            let countables = [all].into_iter().chain(events).collect();
+            (!levels.is_empty()).then_some(Self { countables, kind, levels })
+        };
+        let cycles = of(Kind::Cycles, Countable::Cycles, |counts| match counts {
+            Counts::LicenceCycles(level) => {
+                Some((level.index() as usize).checked_sub(1)?.min(LEVELS - 1))
+            }
+            _ => None,
+        });
+        // As rules of levels have it: 256 bits may ask for L1, 512 for L2.
+        cycles.or_else(|| {
+            of(Kind::Packed, Countable::Instructions, |counts| match counts {
+                Counts::PackedArithmetic { width: 256 } => Some(0),
+                Counts::PackedArithmetic { width: 512 } => Some(1),
+                _ => None,
+            })
+        })
+    }
+
+    /// What is counted, for people.
+    #[must_use]
+    pub const fn what(&self) -> &'static str {
+        match self.kind {
+            Kind::Cycles => "cycles at licence levels",
+            Kind::Packed => "packed floating-point arithmetic",
         }
-        (!levels.is_empty()).then_some(Self { countables, levels })
     }
 
     /// Counters for a process, none of them open yet.
@@ -43,7 +75,7 @@ impl Counted {
     /// As [`ProcessCounters::new`].
     pub fn of_process(&self, process: i32) -> Result<Counters, Unavailable> {
         let counters = ProcessCounters::new(process, &self.countables)?;
-        Ok(Counters::new(Box::new(counters), self.levels.clone()))
+        Ok(Counters::new(Box::new(counters), self.kind, self.levels.clone()))
     }
 
     /// Likewise for a client's process. One that has gone may have left its number to another user's.
@@ -91,6 +123,7 @@ pub struct Counters {
     source: Box<dyn Source>,
     /// Whether none remains to be opened.
     pub is_open: bool,
+    kind: Kind,
     levels: Vec<usize>,
     /// What they said when they were read last.
     last: Vec<u64>,
@@ -100,9 +133,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    fn new(source: Box<dyn Source>, levels: Vec<usize>) -> Self {
+    fn new(source: Box<dyn Source>, kind: Kind, levels: Vec<usize>) -> Self {
         let last = vec![0; levels.len() + 1];
-        Self { source, is_open: false, levels, last, unread_ns: 0, evidence: Evidence::None }
+        Self { source, is_open: false, kind, levels, last, unread_ns: 0, evidence: Evidence::None }
     }
 
     /// Begins to count one more thread.
@@ -135,11 +168,14 @@ impl Counters {
         let mut news = counts.iter().zip(&self.last).map(|(now, last)| now.saturating_sub(*last));
         let all = news.next().unwrap_or(0);
         let mut at = [0_u64; LEVELS];
-        for (level, cycles) in self.levels.iter().zip(news) {
-            at[*level] = at[*level].saturating_add(cycles);
+        for (level, part) in self.levels.iter().zip(news) {
+            at[*level] = at[*level].saturating_add(part);
         }
         self.last = counts;
-        Evidence::LicenceCycles { all, at }
+        match self.kind {
+            Kind::Cycles => Evidence::LicenceCycles { all, at },
+            Kind::Packed => Evidence::PackedArithmetic { all, at },
+        }
     }
 }
 
@@ -178,15 +214,19 @@ pub(crate) mod tests {
 
     /// Counters that say this, one after the other: all cycles, and those at L1 and L2.
     pub(crate) fn made_up(counts: &[[u64; 3]]) -> Counters {
+        of_kind(Kind::Cycles, counts)
+    }
+
+    fn of_kind(kind: Kind, counts: &[[u64; 3]]) -> Counters {
         let counts = counts.iter().map(|counts| counts.to_vec()).collect();
         let source = MadeUp { counts, threads: 1, opened: 0, children: 0 };
-        Counters::new(Box::new(source), vec![0, 1])
+        Counters::new(Box::new(source), kind, vec![0, 1])
     }
 
     /// Counters of so many threads, and of others that are children's, with three files each.
     pub(crate) fn unopened(threads: usize, children: usize) -> Counters {
         let source = MadeUp { counts: VecDeque::new(), threads, opened: 0, children };
-        Counters::new(Box::new(source), vec![0, 1])
+        Counters::new(Box::new(source), Kind::Cycles, vec![0, 1])
     }
 
     #[test]
@@ -194,8 +234,13 @@ pub(crate) mod tests {
         let counted = Counted::of(Microarchitecture::SkylakeServer).unwrap();
         assert_eq!(counted.levels, [0, 1]);
         assert_eq!(counted.countables[0], Countable::Cycles);
+        assert_eq!(counted.kind, Kind::Cycles);
         assert_eq!(Counted::of(Microarchitecture::AlderLake).unwrap().levels, [0, 1, 2]);
-        for without in [Microarchitecture::Zen5, Microarchitecture::GraniteRapids] {
+        let newer = Counted::of(Microarchitecture::GraniteRapids).unwrap();
+        assert_eq!((newer.kind, newer.levels), (Kind::Packed, vec![0, 0, 1, 1]));
+        assert_eq!(newer.countables[0], Countable::Instructions);
+        assert_eq!(Counted::of(Microarchitecture::Zen5).unwrap().levels, [0, 1]);
+        for without in [Microarchitecture::Zen3, Microarchitecture::Unknown] {
             assert_eq!(Counted::of(without), None);
         }
     }
@@ -210,6 +255,13 @@ pub(crate) mod tests {
         assert_eq!(counters.look(PERIOD_NS / 2), cycles(2000, 1000, 0));
         assert_eq!(counters.look(PERIOD_NS), cycles(0, 0, 0), "counters that went back");
         assert_eq!(counters.look(u64::MAX), Evidence::None, "nobody there any more");
+    }
+
+    #[test]
+    fn packed_arithmetic_is_told_of_all_instructions() {
+        let mut counters = of_kind(Kind::Packed, &[[1000, 0, 200]]);
+        let packed = Evidence::PackedArithmetic { all: 1000, at: [0, 200, 0, 0] };
+        assert_eq!(counters.look(PERIOD_NS), packed);
     }
 
     #[test]

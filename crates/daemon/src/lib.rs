@@ -14,7 +14,7 @@
 //! | [`state`] | all that goes on, as a document |
 //! | [`metrics`] | the same for Prometheus |
 //! | [`settings`] | the configuration file |
-//! | [`counters`] | cycles at licence levels, counted for each client's process |
+//! | [`counters`] | cycles at licence levels or packed arithmetic, counted for each client's process |
 //! | [`machine`] | cores and prices of the machine |
 //! | [`watch`] | the other end, for who wants to see any of this |
 #![forbid(unsafe_code)]

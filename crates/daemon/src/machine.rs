@@ -164,7 +164,9 @@ fn counted(root: &Root, settings: &Settings) -> Result<Counted, String> {
     }
     let microarchitecture = Cpuid::instruction().identity().microarchitecture;
     let counted = Counted::of(microarchitecture).ok_or_else(|| {
-        format!("no event of this processor ({microarchitecture}) counts cycles at licence levels")
+        format!(
+            "no event of this processor ({microarchitecture}) counts cycles at licence levels, or packed arithmetic"
+        )
     })?;
     let own = i32::try_from(std::process::id()).map_err(|error| error.to_string())?;
     let opened = counted.of_process(own).and_then(|mut own| own.open_next(root));

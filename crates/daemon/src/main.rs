@@ -157,10 +157,12 @@ fn tell(server: &Server, socket: &std::path::Path) {
         }
         (None, None) => {}
     }
-    match &found.no_counters {
-        Some(why) => info!(why, "programs' cycles at licence levels are not counted"),
-        None => info!(
-            "cycles at licence levels are counted of programs that the kernel lets this user count"
-        ),
+    match (&found.no_counters, &found.counted) {
+        (Some(why), _) => info!(why, "nothing is counted of programs"),
+        (None, Some(counted)) => {
+            let what = counted.what();
+            info!(what, "counted of programs that the kernel lets this user count");
+        }
+        (None, None) => {}
     }
 }

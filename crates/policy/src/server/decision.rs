@@ -179,10 +179,11 @@ impl Decide<'_> {
         (costs.most_ns() <= hand_over_ns).then_some(Reason::HandOverDearer)
     }
 
-    /// What handing a call over takes (ns), and what one at this level costs, if that is known.
+    /// What handing a call over takes (ns), and what one at this level costs, if that is known; beyond the highest known, what one there does.
     fn prices(&self, level: LicenceLevel) -> Option<(f64, &CallCost)> {
         let Prices { hand_over_ns, calls } = self.settings.prices.as_ref()?;
-        Some((*hand_over_ns, calls.get((level.index() as usize).checked_sub(1)?)?))
+        let index = (level.index() as usize).checked_sub(1)?;
+        Some((*hand_over_ns, calls.get(index).or(calls.last())?))
     }
 
     /// What moving it should bring, in parts of performance, by what a call costs the code until the next one, if a core is lost by it; `None`

@@ -5,6 +5,8 @@
 
 use dimmer_processor::units::LicenceLevel;
 
+use super::thresholds;
+
 /// So many licence levels above L0 are told apart. Processors known today have up to three.
 pub const LEVELS: usize = 4;
 
@@ -65,11 +67,17 @@ impl Evidence {
     /// What is known of a region's code, where this is known of the region itself and `process` of all that its process ran.
     ///
     /// The clock right after a region tells of that region. That it was marked or hooked for wide-vector code (a class) says less than
-    /// cycles at a level in its process; where there are none, the region causes none (paper 001 §5.2 has the process alone).
+    /// cycles at a level in its process; where there are none, the region causes none (paper 001 §5.2 has the process alone). Packed
+    /// arithmetic is floating point alone: it tells that the code is wider than what it was marked for, and where there is none nothing.
     #[must_use]
-    pub const fn or_of_process(self, process: Self) -> Self {
+    pub fn or_of_process(self, process: Self) -> Self {
         match (self, process) {
             (Self::Class(_) | Self::None, Self::LicenceCycles { all: 1.., .. }) => process,
+            (Self::Class(level), Self::PackedArithmetic { .. }) => {
+                let density = process.density(&[]).unwrap_or_default();
+                let found = density.above(&[thresholds::Settings::PAPER.lowest; LEVELS]);
+                Self::Class(found.map_or(level, |found| found.max(level)))
+            }
             _ => self,
         }
     }
@@ -162,6 +170,21 @@ mod tests {
             assert_eq!(own.or_of_process(Evidence::None), own);
         }
         assert_eq!(Evidence::Clock(0.9).or_of_process(cycles), Evidence::Clock(0.9));
+    }
+
+    #[test]
+    fn packed_arithmetic_of_the_process_tells_how_wide_a_marked_region_is_and_refutes_nothing() {
+        let class = |level| Evidence::Class(LicenceLevel::new(level));
+        let packed = |at| Evidence::PackedArithmetic { all: 1000, at };
+        for (at, level) in [([0; LEVELS], 1), ([500, 10, 0, 0], 1), ([0, 11, 0, 0], 2)] {
+            assert_eq!(class(1).or_of_process(packed(at)), class(level), "{at:?}");
+        }
+        assert_eq!(class(2).or_of_process(packed([500, 0, 0, 0])), class(2));
+        let none = Evidence::PackedArithmetic { all: 0, at: [0; LEVELS] };
+        assert_eq!(class(1).or_of_process(none), class(1));
+        for own in [Evidence::None, Evidence::Clock(0.9)] {
+            assert_eq!(own.or_of_process(packed([0, 500, 0, 0])), own);
+        }
     }
 
     #[test]
