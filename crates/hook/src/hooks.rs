@@ -14,7 +14,7 @@ use rustix::mm::MprotectFlags;
 use crate::arena::Arena;
 use crate::away::{self, CannotMove, Mover};
 use crate::entry::{self as stub, Moving, Place, Stub};
-use crate::ledger::{Employed, Ledger, LedgerError};
+use crate::ledger::{Ledger, LedgerError, Orders};
 use crate::objects::Loaded;
 use crate::offload::{self, Passed};
 use crate::plan::{Plan, PlannedEntry};
@@ -105,11 +105,11 @@ impl Hooks {
         Ok(())
     }
 
-    /// How many of the hardware threads that calls move to are used, as whoever reads the ledger says.
+    /// What whoever reads the ledger says of calls that move.
     #[must_use]
-    pub fn employed(&self) -> &'static Employed {
+    pub fn orders(&self) -> Orders<'static> {
         // SAFETY: the ledger is never unmapped, as hooked code writes to it.
-        unsafe { &*std::ptr::from_ref(self.ledger.employed()) }
+        unsafe { std::mem::transmute::<Orders<'_>, Orders<'static>>(self.ledger.orders()) }
     }
 
     /// Has nothing be hooked from now on; what would have been is noted in the ledger with the reason.

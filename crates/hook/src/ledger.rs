@@ -29,7 +29,7 @@ use crate::trial::Overhead;
 /// "dimmerlg", as the first bytes of the file.
 const MAGIC: u64 = u64::from_le_bytes(*b"dimmerlg");
 /// Changes with the layout.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 const VERSION_AT: usize = 8;
 /// The number of slots claimed; more than [`SLOTS`] if there were too few.
@@ -42,6 +42,8 @@ const EMPLOYED: usize = 24;
 const INSIDE: usize = 32;
 const BETWEEN: usize = 40;
 const COUNTING: usize = 48;
+/// Until when calls may move, in ticks of the time-stamp counter (64 bits); 0 where nobody says. Written by the observer, again and again.
+const HOLDS_UNTIL: usize = 56;
 
 /// Where the hooked files are.
 const OBJECTS_AT: usize = 4096;
@@ -337,10 +339,15 @@ impl Ledger {
         self.u32(EMPLOYED).store(plus_one, Ordering::Relaxed);
     }
 
-    /// What [`Self::employ`] was called with last.
-    pub(crate) fn employed(&self) -> &Employed {
-        // SAFETY: an atomic number with nothing around it, which lives as long as this.
-        unsafe { &*std::ptr::from_ref(self.u32(EMPLOYED)).cast() }
+    /// Has calls move until then at the latest ([`crate::ticks`]), whatever was decided: whoever decides says so again and again, and when they are
+    /// killed calls stay.
+    pub fn hold_until(&self, ticks: u64) {
+        self.u64(HOLDS_UNTIL).store(ticks, Ordering::Relaxed);
+    }
+
+    /// What the observer says of calls that move.
+    pub(crate) fn orders(&self) -> Orders<'_> {
+        Orders { employed: self.u32(EMPLOYED), until: self.u64(HOLDS_UNTIL) }
     }
 
     /// Where in memory the decision for a function is.
@@ -436,16 +443,26 @@ impl Ledger {
     }
 }
 
-/// How many of the hardware threads that calls move to are used now, the first of them; see [`Ledger::employ`].
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct Employed(AtomicU32);
+/// What the observer says of calls that move.
+#[derive(Clone, Copy, Debug)]
+pub struct Orders<'a> {
+    employed: &'a AtomicU32,
+    until: &'a AtomicU64,
+}
 
-impl Employed {
-    /// The number, if anybody has said one.
+impl Orders<'_> {
+    /// How many of the hardware threads that calls move to are used now, the first of them, if anybody has said that; see
+    /// [`Ledger::employ`].
     #[must_use]
-    pub fn get(&self) -> Option<usize> {
-        self.0.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
+    pub fn employed(&self) -> Option<usize> {
+        self.employed.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
+    }
+
+    /// Whether calls may move at this time, for all that the observer has said; see [`Ledger::hold_until`].
+    #[must_use]
+    pub fn hold(&self, ticks: u64) -> bool {
+        let until = self.until.load(Ordering::Relaxed);
+        until == 0 || ticks < until
     }
 }
 

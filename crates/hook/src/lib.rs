@@ -22,7 +22,7 @@ mod trial;
 
 pub use away::{CannotMove, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
 pub use hooks::{HookError, Hooks};
-pub use ledger::{Employed, Ledger, LedgerError, Object, SiteEntry, Thread, TimedCall};
+pub use ledger::{Ledger, LedgerError, Object, Orders, SiteEntry, Thread, TimedCall};
 pub use objects::{Loaded, Objects};
 pub use offload::{LeafCall, LeafEnd};
 pub use plan::{PlannedEntry, is_own_ground, keep_plan};

@@ -16,6 +16,10 @@ use crate::tally::{Clocks, Tally, ThreadTally};
 /// How often [`Observer::look`] has to be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
 
+/// How long calls go on to be moved without a look: an observer that is killed decides nothing any more. A guess: a machine may be so busy that it is not
+/// run for many intervals.
+const HOLDS: Duration = Duration::from_secs(1);
+
 /// Where directories that live in memory are.
 const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -189,7 +193,9 @@ impl Observer {
                 self.ledgers.insert(path, Ok(followed));
             }
         }
+        let until = ticks().saturating_add(self.ticks_in(HOLDS));
         for followed in self.ledgers.values_mut().flatten() {
+            followed.ledger.hold_until(until);
             followed.look(ns_per_tick);
             followed.decide(&self.moved);
         }
@@ -277,6 +283,12 @@ impl Observer {
 
     /// The time-stamp counter's step, by the time since this observer began; at its first look, some
     /// microseconds are too little for more than two digits.
+    /// So many ticks of the time-stamp counter.
+    fn ticks_in(&self, span: Duration) -> u64 {
+        let (ns, ticks) = (self.begun.0.elapsed().as_nanos(), ticks().saturating_sub(self.begun.1));
+        u64::try_from(u128::from(ticks) * span.as_nanos() / ns.max(1)).unwrap_or(u64::MAX)
+    }
+
     fn ns_per_tick(&self) -> f64 {
         let ticks = ticks().saturating_sub(self.begun.1).max(1);
         self.begun.0.elapsed().as_nanos() as f64 / ticks as f64

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dimmer_hook::{
-    Employed, LeafCall, LeafEnd, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay,
+    LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, come_home, go_again, stay, ticks,
 };
 use dimmer_runtime::KeepErrno;
 
@@ -29,12 +29,12 @@ static MOVES: AtomicBool = AtomicBool::new(false);
 /// Whether the program has installed a handler for faults of its own.
 static HANDLES_FAULTS: AtomicBool = AtomicBool::new(false);
 
-/// How many of the hardware threads that calls move to are used.
-static EMPLOYED: OnceLock<&'static Employed> = OnceLock::new();
+/// What whoever decides says of calls that move.
+static ORDERS: OnceLock<Orders<'static>> = OnceLock::new();
 
-/// Says that calls may move from now on, to so many hardware threads at a time.
-pub(crate) fn begin(employed: &'static Employed) {
-    let _ = EMPLOYED.set(employed);
+/// Says that calls may move from now on, under these orders.
+pub(crate) fn begin(orders: Orders<'static>) {
+    let _ = ORDERS.set(orders);
     // Relaxed: there is one thread.
     MOVES.store(true, Ordering::Relaxed);
 }
@@ -45,18 +45,17 @@ extern "C" fn leave() -> u32 {
         return 0;
     }
     let _errno = KeepErrno::new();
-    let leave = || {
-        follow();
-        dimmer_runtime::leave_home()
-    };
+    let leave = || if follow() { dimmer_runtime::leave_home() } else { None };
     catch_unwind(leave).ok().flatten().unwrap_or(0)
 }
 
-/// Has work go to as many hardware threads as are used.
-fn follow() {
-    if let Some(threads) = EMPLOYED.get().and_then(|employed| employed.get()) {
+/// Has work go to as many hardware threads as are used. Whether any may: not when who decides is gone.
+fn follow() -> bool {
+    let Some(orders) = ORDERS.get() else { return true };
+    if let Some(threads) = orders.employed() {
         dimmer_runtime::employ(threads);
     }
+    orders.hold(ticks())
 }
 
 extern "C" fn arrive() -> u64 {
@@ -83,7 +82,9 @@ fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
         return None;
     }
     let _errno = KeepErrno::new();
-    follow();
+    if !follow() {
+        return None;
+    }
     dimmer_runtime::dedicated()?.lend(move || call.make()).ok()
 }
 

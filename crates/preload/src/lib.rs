@@ -82,7 +82,7 @@ fn start() -> Option<()> {
         let _ = dimmer_runtime::settings();
         // Without it, calls stay where they are.
         if hooks.move_by(home::MOVER, moved == "all").is_ok() {
-            home::begin(hooks.employed());
+            home::begin(hooks.orders());
         }
     }
     // Without it, times are somewhat too long.

@@ -1,10 +1,12 @@
 //! `dimmer run --mechanism borrow`: programs whose calls are moved to another core do what they do without.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
 use std::ops::Deref;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use dimmer_hook::{Ledger, PlannedEntry};
 use dimmer_host::affinity;
@@ -152,6 +154,52 @@ fn what_becomes_of_named_functions_is_told() {
     assert_eq!(output.status.code(), Some(7));
     let told = stderr(&output);
     assert!(told.contains("Borrow: 0 of 100 calls were moved."), "{told}");
+}
+
+/// Waits for something, for half a minute.
+fn wait_for(mut is_so: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn calls_stay_once_who_decides_has_been_killed() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["orphan"]) else { return };
+    victims::library();
+    let home = victims.directory.path();
+    let mut command = command(home, &["run", "--mechanism", "borrow"]);
+    command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
+    command.args(["--hook", "kept", "--cores", &cpu, "--", &victims.path("orphan")]);
+    let mut decides =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut number = String::new();
+    BufReader::new(decides.stdout.take().unwrap()).read_line(&mut number).unwrap();
+    let environment = std::fs::read(format!("/proc/{}/environ", number.trim())).unwrap();
+    let named = format!("{}=", dimmer_hook::DIRECTORY);
+    let environment = String::from_utf8(environment).unwrap();
+    let directory =
+        environment.split('\0').find_map(|word| word.strip_prefix(&named)).unwrap().to_owned();
+    let ledger = Ledger::open(&Ledger::all_in(Path::new(&directory)).unwrap()[0]).unwrap();
+    let moved = || ledger.threads().map(|thread| thread.moved()).sum::<u64>();
+    assert!(wait_for(|| moved() > 0));
+    decides.kill().unwrap();
+    // Half a second is for a thousand calls.
+    let rests = || {
+        let before = moved();
+        std::thread::sleep(Duration::from_millis(500));
+        moved() == before
+    };
+    assert!(wait_for(rests));
+    drop(decides.stdin.take());
+    decides.wait().unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
