@@ -140,21 +140,30 @@ fn cores(root: &Root, settings: &Settings) -> Result<(usize, Spare), String> {
 
 /// The model that is named, or what a probe of this machine has left.
 fn model(root: &Root, settings: &Settings) -> Result<(PathBuf, Model), String> {
-    let read = |path: &Path| {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        let model = Model::parse(path, &text).map_err(|error| error.to_string())?;
-        Ok((path.to_owned(), model))
-    };
-    if let Some(path) = settings.model() {
-        return read(path);
+    if let Some(named) = named_model(settings)? {
+        return Ok(named);
     }
     let identity = Machine::read(root, &Cpuid::instruction()).identity;
     let mut kept = [false, true].into_iter().filter_map(|quick| kept::model(&identity, quick));
     kept.find(|path| path.exists()).map_or_else(
         || Err("nothing is known of this processor's levels; `dimmer probe` measures them".into()),
-        |path| read(&path),
+        |path| read_model(&path),
     )
+}
+
+/// The processor model that the configuration names, if it names one, and its file.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn named_model(settings: &Settings) -> Result<Option<(PathBuf, Model)>, String> {
+    settings.model().map(read_model).transpose()
+}
+
+fn read_model(path: &Path) -> Result<(PathBuf, Model), String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let model = Model::parse(path, &text).map_err(|error| error.to_string())?;
+    Ok((path.to_owned(), model))
 }
 
 /// What can be counted of clients: tried on this process.

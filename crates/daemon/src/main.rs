@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use dimmer_daemon::metrics;
 use dimmer_daemon::server::{Options, Server, Signals};
-use dimmer_daemon::settings::Settings;
+use dimmer_daemon::settings::{Settings, SettingsError};
+use dimmer_daemon::{machine, metrics};
 use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
 use sd_notify::NotifyState;
@@ -29,7 +29,7 @@ struct Arguments {
     /// $XDG_RUNTIME_DIR/dimmer/socket for others.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Says whether the configuration is right, and ends.
+    /// Says whether the configuration is right, and the model that it names, and ends.
     #[arg(long)]
     check: bool,
     /// How the log on standard error is written.
@@ -64,7 +64,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         None => Settings::default(),
     };
     if arguments.check {
-        return Ok(());
+        let named = machine::named_model(&settings);
+        return named.map(drop).map_err(|what| {
+            let path = arguments.config.clone().unwrap_or_default();
+            SettingsError::Wrong { path, what: format!("`server.model`: {what}") }.into()
+        });
     }
     log(arguments);
     let signals = Signals::install().context("cannot take signals")?;

@@ -472,3 +472,22 @@ fn what_is_recorded_from_the_begin_is_the_same_again() {
     // Names of sites, for people.
     assert!(text.contains("\"name\":\"work\""));
 }
+
+#[test]
+fn a_configuration_is_right_when_its_model_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = directory.path().join("model.toml");
+    let check = || {
+        let settings = format!("[server]\nmodel = {:?}\n", model.to_str().unwrap());
+        let status = command(directory.path(), &settings).arg("--check").status().unwrap();
+        (status.code(), std::fs::read_to_string(directory.path().join("log")).unwrap())
+    };
+    let (code, told) = check();
+    assert!(code == Some(2) && told.contains("`server.model`: cannot read"), "{told}");
+    std::fs::write(&model, "schema = 7").unwrap();
+    let (code, told) = check();
+    assert!(code == Some(2) && told.contains("model.toml"), "{told}");
+    let (_, text) = dimmer_processor::model::BUILTIN[0];
+    std::fs::write(&model, text).unwrap();
+    assert_eq!(check(), (Some(0), String::new()));
+}
