@@ -235,6 +235,24 @@ fn what_should_gain_by_the_processors_prices_is_moved_at_once() {
 }
 
 #[test]
+fn what_should_gain_and_runs_for_short_times_is_moved_no_more_often_than_it_pays_for() {
+    let mut settings = Settings::usual(8);
+    let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4 };
+    settings.prices = Some(Prices { hand_over_ns: 10.0, calls: vec![CallCost::FREE, costs] });
+    let mut world = World::new(settings, vec![gains(-0.3)]);
+    let mut moved = 0;
+    // For a second an hour, in which nobody else is there; each time it takes a tenth of a second of a dedicated core.
+    for _ in 0..50 {
+        world.run(1);
+        moved += usize::from(world.is_offloaded(0));
+        world.server.leave(ClientId(0));
+        world.now += 3600 * SECOND;
+        world.server.join(ClientId(0), ProgramId(1));
+    }
+    assert!((1..=5).contains(&moved), "{moved}");
+}
+
+#[test]
 fn nothing_is_expected_of_few_calls_of_short_gaps_or_on_few_cores() {
     let begins_moved = |cores: usize, apart_ns: u64, hand_over_ns: f64| {
         let mut settings = Settings::usual(cores);
