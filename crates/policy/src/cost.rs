@@ -33,6 +33,9 @@ pub struct Lost {
 }
 
 impl CallCost {
+    /// Nothing.
+    pub const FREE: Self = Self { slower: 0.0, kept_below_ns: 0.0, episode_ns: 0.0 };
+
     /// What calls that ask for `level` cost, with one core active; nothing at L0.
     ///
     /// If the model has measured costs (`recurrence_slowdown`, `episode_ns`), these apply, in proportion to what
@@ -44,7 +47,7 @@ impl CallCost {
     /// If the model does not know a level's clock, or how long it is held.
     pub fn new(model: &Model, level: LicenceLevel) -> Result<Self, Missing> {
         if level == LicenceLevel::new(0) {
-            return Ok(Self { slower: 0.0, kept_below_ns: 0.0, episode_ns: 0.0 });
+            return Ok(Self::FREE);
         }
         let (request, release) = (&model.request, &model.release);
         let hold_ns =

@@ -90,9 +90,6 @@ impl World {
     }
 }
 
-/// What calls cost that cost nothing.
-const FREE: CallCost = CallCost { slower: 0.0, kept_below_ns: 0.0, episode_ns: 0.0 };
-
 fn gains(own: f64) -> Made {
     Made { program: 1, density: 0.6, own, others: 0.0 }
 }
@@ -184,16 +181,24 @@ fn processes_of_a_program_are_tried_together() {
 #[test]
 fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
     let costs = CallCost { slower: 0.0, kept_below_ns: 0.0, episode_ns: 900.0 };
-    for settings in both() {
-        let price = |hand_over_ns| Some(Prices { hand_over_ns, calls: vec![FREE, costs] });
+    for mut settings in both() {
+        let price =
+            |hand_over_ns| Some(Prices { hand_over_ns, calls: vec![CallCost::FREE, costs] });
         let mut world =
             World::new(Settings { prices: price(1000.0), ..settings.clone() }, vec![gains(0.5)]);
         world.run(150);
         let decision = world.server.decision(ClientId(0), SiteId(7));
         assert_eq!(decision, Some((Action::Stay, Reason::HandOverDearer)));
-        let mut world = World::new(Settings { prices: price(800.0), ..settings }, vec![gains(0.5)]);
+        let mut world =
+            World::new(Settings { prices: price(800.0), ..settings.clone() }, vec![gains(0.5)]);
         world.run(30);
         assert!(world.is_offloaded(0));
+        // On a processor without levels no call costs anything.
+        settings.prices = Some(Prices { hand_over_ns: 1.0, calls: Vec::new() });
+        let mut world = World::new(settings, vec![gains(0.5)]);
+        world.run(30);
+        let decision = world.server.decision(ClientId(0), SiteId(7));
+        assert_eq!(decision, Some((Action::Stay, Reason::HandOverDearer)));
     }
 }
 
@@ -201,7 +206,7 @@ fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
 fn expected_to_gain(own: f64) -> (World, usize) {
     let mut settings = Settings::usual(8);
     let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4 };
-    settings.prices = Some(Prices { hand_over_ns: 10.0, calls: vec![FREE, costs] });
+    settings.prices = Some(Prices { hand_over_ns: 10.0, calls: vec![CallCost::FREE, costs] });
     let mut world = World::new(settings, vec![gains(own), gains(own)]);
     world.now = TELLS;
     world.run(1);
@@ -230,11 +235,29 @@ fn what_should_gain_by_the_processors_prices_is_moved_at_once() {
 }
 
 #[test]
+fn what_should_gain_and_runs_for_short_times_is_moved_no_more_often_than_it_pays_for() {
+    let mut settings = Settings::usual(8);
+    let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4 };
+    settings.prices = Some(Prices { hand_over_ns: 10.0, calls: vec![CallCost::FREE, costs] });
+    let mut world = World::new(settings, vec![gains(-0.3)]);
+    let mut moved = 0;
+    // For a second an hour, in which nobody else is there; each time it takes a tenth of a second of a dedicated core.
+    for _ in 0..50 {
+        world.run(1);
+        moved += usize::from(world.is_offloaded(0));
+        world.server.leave(ClientId(0));
+        world.now += 3600 * SECOND;
+        world.server.join(ClientId(0), ProgramId(1));
+    }
+    assert!((1..=5).contains(&moved), "{moved}");
+}
+
+#[test]
 fn nothing_is_expected_of_few_calls_of_short_gaps_or_on_few_cores() {
     let begins_moved = |cores: usize, apart_ns: u64, hand_over_ns: f64| {
         let mut settings = Settings::usual(cores);
         let costs = CallCost { slower: 0.3, kept_below_ns: 200_000.0, episode_ns: 50_000.0 };
-        settings.prices = Some(Prices { hand_over_ns, calls: vec![FREE, costs] });
+        settings.prices = Some(Prices { hand_over_ns, calls: vec![CallCost::FREE, costs] });
         let mut server = Server::new(settings, 0);
         server.join(ClientId(1), ProgramId(1));
         let calls = SECOND / apart_ns;
@@ -450,7 +473,7 @@ fn any_input_is_taken() {
         let clocks = vec![f64::NAN, 0.9, 0.9, 2.0, 0.0, -1.0];
         let prices = Some(Prices {
             hand_over_ns: f64::NAN,
-            calls: vec![CallCost { slower: f64::INFINITY, ..FREE }; 3],
+            calls: vec![CallCost { slower: f64::INFINITY, ..CallCost::FREE }; 3],
         });
         let mut server = Server::new(Settings { clocks, prices, ..settings }, 77);
         for _ in 0..50_000 {

@@ -9,8 +9,9 @@
 //! Which group changes is decided as in discounted UCB (Garivier and Moulines, "On Upper-Confidence Bound Policies for Switching
 //! Bandit Problems", 2011): samples lose weight with time, and a side that has not been tried for long may be better than known by `2 B √(ξ ln n /
 //! N)`. While that leaves open whether moving is worthwhile, calls stay, but for the trial: chance is to have nothing moved. Where the processor's
-//! model expects it to be worthwhile they are moved meanwhile, but for the trial, until one refutes that. `B`, there the range of rewards, is here the noise between windows, as in UCB-tuned (Auer, Cesa-Bianchi
-//! and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem", 2002, §4). What trials take is paid for: by so much time on CPUs as moved
+//! model expects it to be worthwhile they are moved meanwhile, but for the trial, until one refutes that, or as many as are enough do not
+//! support it; where no window can be compared with another, for one that is paid for. `B`, there the range of rewards, is here the noise
+//! between windows, as in UCB-tuned (Auer, Cesa-Bianchi and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem", 2002, §4). What trials take is paid for: by so much time on CPUs as moved
 //! calls took more, a group waits for its next one until that is a small part of the time ([`Settings::most_spent`]). A jump of performance that nobody here has caused
 //! makes all samples old, as in Liu, Lee and Shroff, "A Change-Detection Based Framework for Piecewise-Stationary Multi-Armed Bandit Problem", 2018.
 
@@ -81,7 +82,7 @@ struct Group {
     is_moved: bool,
     /// Whether moving is expected to be worthwhile, where samples do not say.
     is_expected: bool,
-    /// Whether it came, or began to be moved, in the midst of the window, with which the next one cannot be compared therefore.
+    /// Whether it came in the midst of the window: what it does in the next one cannot be compared with that.
     is_new: bool,
     /// What its trials took and is not paid for yet (ns of each member's time).
     spent_ns: f64,
@@ -100,6 +101,10 @@ pub struct Trials {
     changed: Option<usize>,
     /// Moved without being known to be better, and too dear for that to go on until the end of the window.
     dear: Option<usize>,
+    /// So many windows, the present one first, cannot be compared with the one before: a group began to be moved in their midst.
+    unlike: u8,
+    /// Whether nothing could be compared since a group changed sides.
+    is_blind: bool,
     /// The mean square of what chance did to trends, and its weight.
     noise: (f64, f64),
 }
@@ -108,7 +113,15 @@ impl Trials {
     /// Nothing is known, nothing is moved.
     #[must_use]
     pub const fn new(settings: Settings) -> Self {
-        Self { settings, groups: Vec::new(), changed: None, dear: None, noise: (0.0, 0.0) }
+        Self {
+            settings,
+            groups: Vec::new(),
+            changed: None,
+            dear: None,
+            unlike: 0,
+            is_blind: false,
+            noise: (0.0, 0.0),
+        }
     }
 
     /// Whether a group's calls are moved now.
@@ -144,7 +157,8 @@ impl Trials {
         for group in &mut self.groups {
             group.weight *= left;
             // The time in which none of them runs is nobody's to pay with: programs that come often for a short while would be tried each time.
-            if group.candidates > 0 {
+            // That before they came is of the window, too, if nobody was there to end it.
+            if group.candidates > 0 && !group.is_new {
                 group.spent_ns = (group.spent_ns - paid).max(0.0);
             }
         }
@@ -195,13 +209,16 @@ impl Trials {
     /// Moving a group is expected to bring so much, in parts of performance. Where nothing is known of it, nothing is tried, and its trials are
     /// paid for, it is moved from now on if that is worthwhile.
     pub fn expect(&mut self, group: usize, gain: f64) {
-        let is_idle = self.changed.is_none();
+        // Nor in the window after one in which another began to: with one after the other nothing would ever be compared.
+        let is_idle = self.changed.is_none() && self.unlike != 1;
         if let Some(known) = self.groups.get_mut(group)
             && is_idle
             && (known.weight <= 0.0 && known.spent_ns <= 0.0 && !known.is_moved)
             && gain > self.settings.least_gain
         {
-            (known.is_moved, known.is_expected, known.is_new) = (true, true, true);
+            (known.is_moved, known.is_expected) = (true, true);
+            // That in which it does, and the first in which it is moved from begin to end.
+            self.unlike = 2;
         }
     }
 
@@ -211,7 +228,10 @@ impl Trials {
             self.groups.resize(group + 1, Group::default());
         }
         let Group { candidates, is_new, .. } = &mut self.groups[group];
-        *is_new |= is_one && *candidates == 0;
+        let comes = is_one && *candidates == 0;
+        *is_new |= comes;
+        // Its windows may be comparable.
+        self.is_blind &= !comes;
         *candidates =
             if is_one { candidates.saturating_add(1) } else { candidates.saturating_sub(1) };
     }
@@ -222,18 +242,32 @@ impl Trials {
     /// # Cost
     /// Linear in groups.
     pub fn window(&mut self, trend: Trend) -> Option<usize> {
-        if let Some(change) = trend.change().filter(|change| change.is_finite()) {
+        let change = trend.change().filter(|change| change.is_finite());
+        let dear = self.dear.take();
+        // A window that ends early for a group that had not changed sides is no trial's.
+        let is_alike = self.unlike == 0 && (dear.is_none() || dear == self.changed);
+        if let Some(change) = change.filter(|_| is_alike) {
             self.learn(change);
         }
-        if let Some(dear) = self.dear.take().and_then(|dear| self.groups.get_mut(dear)) {
+        if let Some(dear) = dear.and_then(|dear| self.groups.get_mut(dear)) {
             // Whoever expected that it is worthwhile did not expect this.
             dear.is_expected = false;
+        }
+        self.unlike = self.unlike.saturating_sub(1);
+        // Processes that come and go can have a first window again and again, and never a second.
+        self.is_blind = change.is_none() && (self.is_blind || self.changed.is_some());
+        let is_comparable = trend != Trend::Unknown && !self.is_blind;
+        if !is_comparable {
+            // Then nothing refutes what is expected: that has to be paid for as trials are.
+            let untried = |group: &&mut Group| group.weight <= 0.0 && group.spent_ns > 0.0;
+            let untried = self.groups.iter_mut().filter(untried).filter(|group| !group.is_new);
+            untried.for_each(|group| group.is_expected = false);
         }
         let candidates = self.groups.iter().enumerate().filter(|(_, group)| group.candidates > 0);
         let wrong = |(_, group): &(usize, &Group)| group.is_moved != self.is_better(group);
         self.changed = match candidates.clone().find(wrong) {
             Some((number, _)) => Some(number),
-            None if trend == Trend::Unknown => None,
+            None if !is_comparable || self.unlike > 0 => None,
             None => {
                 let may_be_better = |group: &Group| {
                     self.unknown(group) - (group.gain - self.settings.least_gain).abs()
@@ -286,7 +320,14 @@ impl Trials {
             let weight = weight * self.settings.discount;
             self.noise = ((mean * weight + square) / (weight + 1.0), weight + 1.0);
         }
-        if let Some(tried) = self.changed.filter(|tried| self.known_of(*tried) == Some(false)) {
+        let is_refuted = |group: &Group| {
+            // Samples that are enough count as they are, chance or not.
+            let is_enough = group.weight >= self.settings.enough;
+            self.known(group) == Some(false)
+                || (is_enough && group.gain <= self.settings.least_gain)
+        };
+        if let Some(tried) = self.changed.filter(|of| self.groups.get(*of).is_some_and(is_refuted))
+        {
             self.groups[tried].is_expected = false;
         }
     }
@@ -329,263 +370,4 @@ impl Trials {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs the loop on groups that bring so much; which are moved after each window.
-    fn run(
-        trials: &mut Trials,
-        gains: &[f64],
-        windows: usize,
-        mut noise: impl FnMut() -> f64,
-    ) -> Vec<Vec<bool>> {
-        let performance = |trials: &Trials| -> f64 {
-            gains
-                .iter()
-                .enumerate()
-                .filter(|(group, _)| trials.is_moved(*group))
-                .map(|(_, gain)| gain)
-                .sum()
-        };
-        let mut before = performance(trials);
-        let window = |_| {
-            let now = performance(trials) + noise();
-            trials.pass(1);
-            trials.window(Trend::Changed(now - before));
-            before = now;
-            (0..gains.len()).map(|group| trials.is_moved(group)).collect()
-        };
-        (0..windows).map(window).collect()
-    }
-
-    fn of(groups: usize) -> Trials {
-        let mut trials = Trials::new(Settings::USUAL);
-        (0..groups).for_each(|group| trials.candidate(group, true));
-        trials
-    }
-
-    /// Pseudo-random numbers of standard deviation one, by Knuth's linear congruential generator.
-    fn chance(mut state: u64) -> impl FnMut() -> f64 {
-        move || {
-            let mut uniform = || {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (state >> 11) as f64 / (1_u64 << 53) as f64
-            };
-            ((0..12).map(|_| uniform()).sum::<f64>() - 6.0).clamp(-6.0, 6.0)
-        }
-    }
-
-    #[test]
-    fn what_gains_is_moved_and_what_loses_is_not() {
-        let gains = [0.1, -0.1, 0.02, 0.0];
-        let mut trials = of(4);
-        let moved = run(&mut trials, &gains, 1000, || 0.0);
-        for (group, gain) in gains.iter().enumerate() {
-            let share = moved[10..].iter().filter(|moved| moved[group]).count() as f64 / 990.0;
-            assert!(if *gain > 0.01 { share > 0.9 } else { share < 0.1 }, "{group} {share}");
-        }
-    }
-
-    #[test]
-    fn nothing_changes_often_on_constant_input() {
-        for thousandths in -100_i32..100 {
-            let mut trials = of(1);
-            let moved = run(&mut trials, &[f64::from(thousandths) / 1000.0], 2000, || 0.0);
-            let changes = moved[100..].windows(2).filter(|pair| pair[0] != pair[1]).count();
-            // A side is tried again when the weight has fallen to where the other may be better, and each change adds one: there, back,
-            // and there once more, if that was enough to know that it is better. So near what is just worthwhile, where neither side is
-            // better, it is tried often, and elsewhere hardly ever.
-            let Settings { least_noise, exploration, discount, least_gain, enough, .. } =
-                Settings::USUAL;
-            let distance = (f64::from(thousandths) / 1000.0 - least_gain).abs();
-            let weight = 4.0 * least_noise.powi(2) * exploration * (1.0 / (1.0 - discount)).ln()
-                / distance.powi(2);
-            let allowed = 2.0 + 1900.0 * (1.0 - discount) * (weight.min(enough) + 3.0);
-            assert!((changes as f64) < allowed, "{thousandths} {changes} {allowed}");
-        }
-    }
-
-    #[test]
-    fn noise_costs_samples_but_not_the_answer() {
-        for seed in 1..20 {
-            let (mut trials, mut noise) = (of(2), chance(seed));
-            let moved = run(&mut trials, &[0.08, -0.08], 1000, || 0.02 * noise());
-            let share = |group: usize| {
-                moved[100..].iter().filter(|moved| moved[group]).count() as f64 / 900.0
-            };
-            assert!(share(0) > 0.8 && share(1) < 0.2, "{seed} {} {}", share(0), share(1));
-        }
-    }
-
-    #[test]
-    fn chance_alone_moves_hardly_anything() {
-        for seed in 1..20 {
-            let (mut trials, mut noise) = (of(1), chance(seed));
-            // Moving brings nothing, and neighbours make performance go up and down by a third.
-            let moved = run(&mut trials, &[0.0], 2000, || 0.3 * noise());
-            let share = moved.iter().filter(|moved| moved[0]).count() as f64 / 2000.0;
-            assert!(share < 0.12, "{seed} {share}");
-        }
-    }
-
-    #[test]
-    fn trials_take_no_more_than_they_may() {
-        let mut trials = of(1);
-        // Each window with calls moved takes a twentieth of its time, and noise leaves the question open.
-        const TAKES: f64 = 0.05;
-        let (mut noise, mut spent, windows) = (chance(3), 0.0, 2000);
-        for _ in 0..windows {
-            if trials.is_moved(0) && trials.is_tried(0) {
-                let ns = TAKES * Settings::USUAL.window_ns as f64;
-                trials.spend(0, ns / 2.0, ns / 2.0);
-                spent += TAKES;
-            }
-            trials.pass(1);
-            trials.window(Trend::Changed((0.3 * noise()).clamp(-0.9, 0.9)));
-        }
-        let share = spent / f64::from(windows);
-        assert!(share > 0.0 && share <= Settings::USUAL.most_spent + TAKES / 1000.0, "{share}");
-        // What comes late counts, too.
-        let before = trials.groups[0].spent_ns;
-        trials.groups[0].is_moved = false;
-        trials.spend(0, 1000.0, 0.0);
-        assert!(trials.groups[0].spent_ns > before);
-        // Who has gone pays nothing.
-        let owed = trials.groups[0].spent_ns;
-        trials.candidate(0, false);
-        trials.pass(u64::MAX);
-        assert_eq!(trials.groups[0].spent_ns.to_bits(), owed.to_bits());
-        trials.candidate(0, true);
-        // What is paid is paid, however much was spent at once.
-        trials.pass(u64::MAX);
-        trials.spend(7, 1.0, 1.0);
-        trials.spend(0, f64::NAN, 1.0);
-        assert!(trials.groups[0].spent_ns <= 0.0);
-    }
-
-    #[test]
-    fn a_change_of_habits_is_followed_within_bounds() {
-        let mut trials = of(1);
-        run(&mut trials, &[0.1], 300, || 0.0);
-        assert!(trials.is_moved(0));
-        // Without a jump to be seen, a stale sample is all that there is.
-        let moved = run(&mut trials, &[-0.1], 600, || 0.0);
-        let until = moved.iter().rposition(|moved| moved[0]).unwrap_or(0);
-        assert!(until < 500, "{until}");
-        // With one, it is looked at anew at once.
-        trials.window(Trend::Changed(0.2));
-        let moved = run(&mut trials, &[0.1], 10, || 0.0);
-        assert!(moved[9][0], "{trials:?}");
-    }
-
-    #[test]
-    fn what_may_not_be_moved_is_not_tried_and_numbers_are_used_anew() {
-        let mut trials = of(2);
-        trials.candidate(1, false);
-        let moved = run(&mut trials, &[0.1, 0.1], 10, || 0.0);
-        assert!(moved[9][0] && moved.iter().all(|moved| !moved[1]));
-        assert!(trials.gain(0).is_some_and(|gain| (gain - 0.1).abs() < 1e-9));
-        trials.forget(0);
-        assert!(!trials.is_moved(0) && trials.gain(0).is_none());
-        trials.forget(7);
-        assert!(!trials.is_moved(7) && !trials.is_tried(7));
-    }
-
-    /// What becomes of a group that is expected to gain a tenth, and brings this: where it is after each window.
-    fn expected(gain: f64) -> (Trials, Vec<bool>) {
-        let mut trials = of(1);
-        trials.expect(0, 0.1);
-        assert!(trials.is_moved(0) && !trials.is_tried(0) && !trials.is_known_better(0));
-        // It came in the midst of the first one, so the second is the first to compare with.
-        assert_eq!(trials.window(Trend::Unknown), None);
-        assert_eq!(trials.window(Trend::First), Some(0));
-        assert!(trials.is_tried(0));
-        let mut before = gain;
-        let window = |_| {
-            let now = if trials.is_moved(0) { gain } else { 0.0 };
-            trials.pass(1);
-            trials.window(Trend::Changed(now - before));
-            before = now;
-            trials.is_moved(0)
-        };
-        let moved = (0..50).map(window).collect();
-        (trials, moved)
-    }
-
-    #[test]
-    fn what_is_expected_to_gain_begins_moved_and_is_tried_without() {
-        // Confirmed, supported, or refuted by the first window without.
-        for (gain, stays) in [(0.1, 0), (0.02, 0), (-0.02, 50), (-0.1, 50)] {
-            let (trials, moved) = expected(gain);
-            let without = moved.iter().filter(|moved| !**moved).count();
-            assert_eq!(without, stays, "{gain} {moved:?}");
-            assert_eq!(trials.is_known_better(0), gain > 0.05, "{gain}");
-        }
-        // Neither, by the first: it is asked once more.
-        let (_, moved) = expected(0.0);
-        assert_eq!(moved[..5], [true, false, false, false, false]);
-    }
-
-    #[test]
-    fn an_expectation_is_of_something_worthwhile_and_for_what_is_new() {
-        let mut trials = of(3);
-        trials.expect(0, Settings::USUAL.least_gain);
-        trials.expect(1, f64::NAN);
-        assert!(!trials.is_moved(0) && !trials.is_moved(1));
-        // Not in the midst of another's trial.
-        trials.window(Trend::Unknown);
-        assert_eq!(trials.window(Trend::First), Some(0));
-        trials.expect(1, 0.5);
-        assert!(!trials.is_moved(1));
-        // Not what is known.
-        trials.window(Trend::Changed(-0.1));
-        trials.window(Trend::Unknown);
-        trials.expect(0, 0.5);
-        assert!(!trials.is_moved(0));
-        trials.expect(1, 0.5);
-        assert!(trials.is_moved(1));
-    }
-
-    #[test]
-    fn what_is_expected_and_too_dear_stays_until_that_is_paid() {
-        let window = Settings::USUAL.window_ns as f64;
-        let mut trials = of(1);
-        trials.expect(0, 0.1);
-        trials.spend(0, 0.09 * window, 0.0);
-        assert!(!trials.is_dear());
-        trials.spend(0, 0.02 * window, 0.0);
-        assert!(trials.is_dear());
-        assert_eq!(trials.window(Trend::Unknown), Some(0));
-        assert!(!trials.is_dear() && !trials.is_moved(0));
-        trials.window(Trend::First);
-        trials.expect(0, 0.1);
-        assert!(!trials.is_moved(0));
-        // Nor does who goes and comes again begin anew.
-        trials.candidate(0, false);
-        trials.rest(0);
-        trials.candidate(0, true);
-        trials.expect(0, 0.1);
-        assert!(!trials.is_moved(0));
-        trials.pass(u64::MAX);
-        trials.expect(0, 0.1);
-        assert!(trials.is_moved(0));
-    }
-
-    #[test]
-    fn any_trend_is_taken() {
-        let mut trials = of(3);
-        for trend in [f64::NAN, f64::INFINITY, -1e308, 1e308, 0.0, f64::MIN_POSITIVE]
-            .iter()
-            .cycle()
-            .take(300)
-        {
-            trials.window(Trend::Changed(*trend));
-            trials.window(Trend::First);
-            trials.window(Trend::Unknown);
-        }
-        // It recovers from all of it.
-        let moved = run(&mut trials, &[0.1, -0.1, 0.1], 3000, || 0.0);
-        let share = |group: usize| moved[2000..].iter().filter(|moved| moved[group]).count();
-        assert!(share(0) > 900 && share(1) < 100 && share(2) > 900, "{trials:?}");
-    }
-}
+mod tests;

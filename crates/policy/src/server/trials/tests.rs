@@ -1,0 +1,344 @@
+//! The trials with made-up performance.
+
+use super::*;
+
+/// Runs the loop on groups that bring so much; which are moved after each window.
+fn run(
+    trials: &mut Trials,
+    gains: &[f64],
+    windows: usize,
+    mut noise: impl FnMut() -> f64,
+) -> Vec<Vec<bool>> {
+    let performance = |trials: &Trials| -> f64 {
+        gains
+            .iter()
+            .enumerate()
+            .filter(|(group, _)| trials.is_moved(*group))
+            .map(|(_, gain)| gain)
+            .sum()
+    };
+    let mut before = performance(trials);
+    let window = |_| {
+        let now = performance(trials) + noise();
+        trials.pass(1);
+        trials.window(Trend::Changed(now - before));
+        before = now;
+        (0..gains.len()).map(|group| trials.is_moved(group)).collect()
+    };
+    (0..windows).map(window).collect()
+}
+
+fn of(groups: usize) -> Trials {
+    let mut trials = Trials::new(Settings::USUAL);
+    (0..groups).for_each(|group| trials.candidate(group, true));
+    trials
+}
+
+/// Pseudo-random numbers of standard deviation one, by Knuth's linear congruential generator.
+fn chance(mut state: u64) -> impl FnMut() -> f64 {
+    move || {
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        ((0..12).map(|_| uniform()).sum::<f64>() - 6.0).clamp(-6.0, 6.0)
+    }
+}
+
+#[test]
+fn what_gains_is_moved_and_what_loses_is_not() {
+    let gains = [0.1, -0.1, 0.02, 0.0];
+    let mut trials = of(4);
+    let moved = run(&mut trials, &gains, 1000, || 0.0);
+    for (group, gain) in gains.iter().enumerate() {
+        let share = moved[10..].iter().filter(|moved| moved[group]).count() as f64 / 990.0;
+        assert!(if *gain > 0.01 { share > 0.9 } else { share < 0.1 }, "{group} {share}");
+    }
+}
+
+#[test]
+fn nothing_changes_often_on_constant_input() {
+    for thousandths in -100_i32..100 {
+        let mut trials = of(1);
+        let moved = run(&mut trials, &[f64::from(thousandths) / 1000.0], 2000, || 0.0);
+        let changes = moved[100..].windows(2).filter(|pair| pair[0] != pair[1]).count();
+        // A side is tried again when the weight has fallen to where the other may be better, and each change adds one: there, back,
+        // and there once more, if that was enough to know that it is better. So near what is just worthwhile, where neither side is
+        // better, it is tried often, and elsewhere hardly ever.
+        let Settings { least_noise, exploration, discount, least_gain, enough, .. } =
+            Settings::USUAL;
+        let distance = (f64::from(thousandths) / 1000.0 - least_gain).abs();
+        let weight = 4.0 * least_noise.powi(2) * exploration * (1.0 / (1.0 - discount)).ln()
+            / distance.powi(2);
+        let allowed = 2.0 + 1900.0 * (1.0 - discount) * (weight.min(enough) + 3.0);
+        assert!((changes as f64) < allowed, "{thousandths} {changes} {allowed}");
+    }
+}
+
+#[test]
+fn noise_costs_samples_but_not_the_answer() {
+    for seed in 1..20 {
+        let (mut trials, mut noise) = (of(2), chance(seed));
+        let moved = run(&mut trials, &[0.08, -0.08], 1000, || 0.02 * noise());
+        let share =
+            |group: usize| moved[100..].iter().filter(|moved| moved[group]).count() as f64 / 900.0;
+        assert!(share(0) > 0.8 && share(1) < 0.2, "{seed} {} {}", share(0), share(1));
+    }
+}
+
+#[test]
+fn chance_alone_moves_hardly_anything() {
+    for seed in 1..20 {
+        let (mut trials, mut noise) = (of(1), chance(seed));
+        // Moving brings nothing, and neighbours make performance go up and down by a third.
+        let moved = run(&mut trials, &[0.0], 2000, || 0.3 * noise());
+        let share = moved.iter().filter(|moved| moved[0]).count() as f64 / 2000.0;
+        assert!(share < 0.12, "{seed} {share}");
+    }
+}
+
+#[test]
+fn trials_take_no_more_than_they_may() {
+    let mut trials = of(1);
+    // Each window with calls moved takes a twentieth of its time, and noise leaves the question open.
+    const TAKES: f64 = 0.05;
+    let (mut noise, mut spent, windows) = (chance(3), 0.0, 2000);
+    for _ in 0..windows {
+        if trials.is_moved(0) && trials.is_tried(0) {
+            let ns = TAKES * Settings::USUAL.window_ns as f64;
+            trials.spend(0, ns / 2.0, ns / 2.0);
+            spent += TAKES;
+        }
+        trials.pass(1);
+        trials.window(Trend::Changed((0.3 * noise()).clamp(-0.9, 0.9)));
+    }
+    let share = spent / f64::from(windows);
+    assert!(share > 0.0 && share <= Settings::USUAL.most_spent + TAKES / 1000.0, "{share}");
+    // What comes late counts, too.
+    let before = trials.groups[0].spent_ns;
+    trials.groups[0].is_moved = false;
+    trials.spend(0, 1000.0, 0.0);
+    assert!(trials.groups[0].spent_ns > before);
+    // Who has gone pays nothing.
+    let owed = trials.groups[0].spent_ns;
+    trials.candidate(0, false);
+    trials.pass(u64::MAX);
+    assert_eq!(trials.groups[0].spent_ns.to_bits(), owed.to_bits());
+    // Nor for what had passed of the window in which it comes.
+    trials.candidate(0, true);
+    trials.pass(u64::MAX);
+    assert_eq!(trials.groups[0].spent_ns.to_bits(), owed.to_bits());
+    trials.window(Trend::Unknown);
+    // What is paid is paid, however much was spent at once.
+    trials.pass(u64::MAX);
+    trials.spend(7, 1.0, 1.0);
+    trials.spend(0, f64::NAN, 1.0);
+    assert!(trials.groups[0].spent_ns <= 0.0);
+}
+
+#[test]
+fn a_change_of_habits_is_followed_within_bounds() {
+    let mut trials = of(1);
+    run(&mut trials, &[0.1], 300, || 0.0);
+    assert!(trials.is_moved(0));
+    // Without a jump to be seen, a stale sample is all that there is.
+    let moved = run(&mut trials, &[-0.1], 600, || 0.0);
+    let until = moved.iter().rposition(|moved| moved[0]).unwrap_or(0);
+    assert!(until < 500, "{until}");
+    // With one, it is looked at anew at once.
+    trials.window(Trend::Changed(0.2));
+    let moved = run(&mut trials, &[0.1], 10, || 0.0);
+    assert!(moved[9][0], "{trials:?}");
+}
+
+#[test]
+fn what_may_not_be_moved_is_not_tried_and_numbers_are_used_anew() {
+    let mut trials = of(2);
+    trials.candidate(1, false);
+    let moved = run(&mut trials, &[0.1, 0.1], 10, || 0.0);
+    assert!(moved[9][0] && moved.iter().all(|moved| !moved[1]));
+    assert!(trials.gain(0).is_some_and(|gain| (gain - 0.1).abs() < 1e-9));
+    trials.forget(0);
+    assert!(!trials.is_moved(0) && trials.gain(0).is_none());
+    trials.forget(7);
+    assert!(!trials.is_moved(7) && !trials.is_tried(7));
+}
+
+/// What becomes of a group that is expected to gain a tenth, and brings this: where it is after each window.
+fn expected(gain: f64) -> (Trials, Vec<bool>) {
+    let mut trials = of(1);
+    trials.expect(0, 0.1);
+    assert!(trials.is_moved(0) && !trials.is_tried(0) && !trials.is_known_better(0));
+    // It came in the midst of the first one, so the second is the first to compare with.
+    assert_eq!(trials.window(Trend::Unknown), None);
+    assert_eq!(trials.window(Trend::First), Some(0));
+    assert!(trials.is_tried(0));
+    let mut before = gain;
+    let window = |_| {
+        let now = if trials.is_moved(0) { gain } else { 0.0 };
+        trials.pass(1);
+        trials.window(Trend::Changed(now - before));
+        before = now;
+        trials.is_moved(0)
+    };
+    let moved = (0..50).map(window).collect();
+    (trials, moved)
+}
+
+#[test]
+fn what_is_expected_to_gain_begins_moved_and_is_tried_without() {
+    // Confirmed, supported, or refuted by the first window without.
+    for (gain, stays) in [(0.1, 0), (0.02, 0), (-0.02, 50), (-0.1, 50)] {
+        let (trials, moved) = expected(gain);
+        let without = moved.iter().filter(|moved| !**moved).count();
+        assert_eq!(without, stays, "{gain} {moved:?}");
+        assert_eq!(trials.is_known_better(0), gain > 0.05, "{gain}");
+    }
+    // Neither, by the first: it is asked once more.
+    let (_, moved) = expected(0.0);
+    assert_eq!(moved[..5], [true, false, false, false, false]);
+}
+
+#[test]
+fn an_expectation_is_of_something_worthwhile_and_for_what_is_new() {
+    let mut trials = of(3);
+    trials.expect(0, Settings::USUAL.least_gain);
+    trials.expect(1, f64::NAN);
+    assert!(!trials.is_moved(0) && !trials.is_moved(1));
+    // Not in the midst of another's trial.
+    trials.window(Trend::Unknown);
+    assert_eq!(trials.window(Trend::First), Some(0));
+    trials.expect(1, 0.5);
+    assert!(!trials.is_moved(1));
+    // Not what is known.
+    trials.window(Trend::Changed(-0.1));
+    trials.window(Trend::Unknown);
+    trials.expect(0, 0.5);
+    assert!(!trials.is_moved(0));
+    trials.expect(1, 0.5);
+    assert!(trials.is_moved(1));
+}
+
+#[test]
+fn what_is_expected_and_too_dear_stays_until_that_is_paid() {
+    let window = Settings::USUAL.window_ns as f64;
+    let mut trials = of(1);
+    trials.expect(0, 0.1);
+    trials.spend(0, 0.09 * window, 0.0);
+    assert!(!trials.is_dear());
+    trials.spend(0, 0.02 * window, 0.0);
+    assert!(trials.is_dear());
+    assert_eq!(trials.window(Trend::Unknown), Some(0));
+    assert!(!trials.is_dear() && !trials.is_moved(0));
+    trials.window(Trend::First);
+    trials.expect(0, 0.1);
+    assert!(!trials.is_moved(0));
+    // Nor does who goes and comes again begin anew.
+    trials.candidate(0, false);
+    trials.rest(0);
+    trials.candidate(0, true);
+    trials.expect(0, 0.1);
+    assert!(!trials.is_moved(0));
+    trials.window(Trend::Unknown);
+    trials.pass(u64::MAX);
+    trials.expect(0, 0.1);
+    assert!(trials.is_moved(0));
+}
+
+#[test]
+fn any_trend_is_taken() {
+    let mut trials = of(3);
+    for trend in
+        [f64::NAN, f64::INFINITY, -1e308, 1e308, 0.0, f64::MIN_POSITIVE].iter().cycle().take(300)
+    {
+        trials.window(Trend::Changed(*trend));
+        trials.window(Trend::First);
+        trials.window(Trend::Unknown);
+    }
+    // It recovers from all of it.
+    let moved = run(&mut trials, &[0.1, -0.1, 0.1], 3000, || 0.0);
+    let share = |group: usize| moved[2000..].iter().filter(|moved| moved[group]).count();
+    assert!(share(0) > 900 && share(1) < 100 && share(2) > 900, "{trials:?}");
+}
+
+#[test]
+fn what_is_expected_and_loses_is_not_moved_for_long_however_much_chance_there_is() {
+    // Noise of a tenth hides what moving loses: no number of samples that is enough refutes it beyond chance.
+    let moved = (1..40).flat_map(|seed| {
+        let (mut trials, mut noise) = (of(1), chance(seed));
+        trials.expect(0, 0.1);
+        run(&mut trials, &[-0.05], 2000, || 0.1 * noise())
+    });
+    let share = moved.filter(|moved| moved[0]).count() as f64 / (39.0 * 2000.0);
+    assert!(share < 0.12, "{share}");
+}
+
+#[test]
+fn where_no_window_can_be_compared_nothing_is_tried_again_and_again() {
+    // Processes that come and go, each there for one whole window alone.
+    let mut trials = of(1);
+    trials.window(Trend::Unknown);
+    let firsts: Vec<_> = (0..10).map(|_| trials.window(Trend::First)).collect();
+    assert_eq!(firsts[..2], [Some(0); 2]);
+    assert!(!trials.is_moved(0) && firsts[2..].iter().all(Option::is_none), "{firsts:?}");
+    // Whoever stays makes up for it, and one that has just come may stay.
+    let mut other = trials.clone();
+    assert_eq!(trials.window(Trend::Changed(0.0)), Some(0));
+    other.candidate(1, true);
+    assert_eq!(other.window(Trend::First), Some(0));
+}
+
+#[test]
+fn what_is_expected_and_cannot_be_tried_is_paid_for() {
+    for trend in [Trend::Unknown, Trend::First] {
+        let mut trials = of(1);
+        let mut moved = 0;
+        for _ in 0..1000 {
+            trials.expect(0, 0.1);
+            if trials.is_moved(0) {
+                moved += 1;
+                trials.spend(0, 0.0, 0.05 * Settings::USUAL.window_ns as f64);
+            }
+            trials.pass(1);
+            trials.window(trend);
+        }
+        // A twentieth of each window that it is, for half a percent of the time.
+        assert!((50..=150).contains(&moved), "{trend:?} {moved}");
+    }
+}
+
+#[test]
+fn a_window_in_whose_midst_a_group_begins_to_be_moved_tells_nothing_of_others() {
+    let mut trials = of(3);
+    trials.candidate(2, false);
+    run(&mut trials, &[-0.1, 0.1], 50, || 0.0);
+    let known = trials.clone();
+    trials.candidate(2, true);
+    trials.window(Trend::Changed(0.0));
+    // As large as a jump, in two parts.
+    trials.expect(2, 0.3);
+    assert_eq!(trials.window(Trend::Changed(0.2)), None);
+    trials.expect(0, 0.3);
+    assert_eq!(trials.window(Trend::Changed(0.1)), Some(2));
+    for group in [0, 1] {
+        assert_eq!(trials.groups[group], known.groups[group]);
+    }
+    trials.window(Trend::Changed(-0.3));
+    assert!(trials.gain(2).is_some_and(|gain| (gain - 0.3).abs() < 1e-9));
+}
+
+#[test]
+fn a_window_that_ends_early_tells_nothing_of_others() {
+    let mut trials = of(2);
+    trials.candidate(1, false);
+    run(&mut trials, &[-0.1], 50, || 0.0);
+    let known = trials.groups[0];
+    trials.candidate(1, true);
+    trials.expect(1, 0.3);
+    (0..2).for_each(|_| _ = trials.window(Trend::Unknown));
+    trials.spend(1, Settings::USUAL.window_ns as f64, 0.0);
+    assert!(trials.is_dear());
+    trials.window(Trend::Changed(-0.5));
+    assert!(!trials.is_moved(1));
+    assert_eq!(trials.groups[0], known);
+}
