@@ -147,7 +147,7 @@ pub(super) fn meaning(reason: &str) -> &'static str {
         "tried" => "it is where it is to find out how that is",
         "not worth it" => "programs did no better with it moved",
         "expected to be worth it" => {
-            "programs should do better with it moved, by the processor's model; a trial without tells"
+            "programs should do better with it moved, by the processor's model; a trial without it will tell"
         }
         "worth it" => "programs did better with it moved",
         "no core" => "there is no core that could be dedicated",
