@@ -130,7 +130,7 @@ pub fn reason(reason: Reason) -> String {
         Reason::Untried => "untried".to_owned(),
         Reason::Tried => "tried".to_owned(),
         Reason::NotWorth => "not worth it".to_owned(),
-        Reason::Expected => "expected to be worth it".to_owned(),
+        Reason::Expected => "expected gain".to_owned(),
         Reason::Worth => "worth it".to_owned(),
     }
 }

@@ -146,7 +146,7 @@ pub(super) fn meaning(reason: &str) -> &'static str {
         "untried" => "its turn to be tried has not come",
         "tried" => "it is where it is to find out how that is",
         "not worth it" => "programs did no better with it moved",
-        "expected to be worth it" => {
+        "expected gain" => {
             "programs should do better with it moved, by the processor's model; a trial without it will tell"
         }
         "worth it" => "programs did better with it moved",
