@@ -5,10 +5,15 @@ use std::io;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
+use crate::sanitizer;
+
 /// A page.
 const PAGE: usize = 4096;
 /// Room for a wait: a few frames, and what the kernel puts there for a fault's handler.
 const BYTES: usize = 8 * PAGE;
+
+/// Who maps a stack may get the memory of one that is no more, of which ThreadSanitizer does not see that it was unmapped.
+static MAPPINGS: u8 = 0;
 
 /// The stack; its memory goes with it.
 #[derive(Debug)]
@@ -25,6 +30,7 @@ impl Stack {
         let memory = unsafe {
             mmap_anonymous(std::ptr::null_mut(), PAGE + BYTES, protection, MapFlags::PRIVATE)?
         };
+        sanitizer::arrive(&raw const MAPPINGS);
         let stack = Self(memory);
         // SAFETY: the lowest page of what was just mapped.
         unsafe { mprotect(memory, PAGE, MprotectFlags::empty())? };
@@ -40,6 +46,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
+        sanitizer::leave(&raw const MAPPINGS);
         // SAFETY: mapped by `map`, and nobody stands on it.
         let _ = unsafe { munmap(self.0, PAGE + BYTES) };
     }
