@@ -281,14 +281,14 @@ impl Observer {
         Ok(all)
     }
 
-    /// The time-stamp counter's step, by the time since this observer began; at its first look, some
-    /// microseconds are too little for more than two digits.
-    /// So many ticks of the time-stamp counter.
+    /// How many ticks of the time-stamp counter there are in a time, as [`Self::ns_per_tick`] tells.
     fn ticks_in(&self, span: Duration) -> u64 {
         let (ns, ticks) = (self.begun.0.elapsed().as_nanos(), ticks().saturating_sub(self.begun.1));
         u64::try_from(u128::from(ticks) * span.as_nanos() / ns.max(1)).unwrap_or(u64::MAX)
     }
 
+    /// The time-stamp counter's step, by the time since this observer began; at its first look, some
+    /// microseconds are too little for more than two digits.
     fn ns_per_tick(&self) -> f64 {
         let ticks = ticks().saturating_sub(self.begun.1).max(1);
         self.begun.0.elapsed().as_nanos() as f64 / ticks as f64
