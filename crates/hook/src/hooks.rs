@@ -18,6 +18,7 @@ use crate::ledger::{Ledger, LedgerError, Orders};
 use crate::objects::Loaded;
 use crate::offload::{self, Passed};
 use crate::plan::{Plan, PlannedEntry};
+use crate::registers::Form;
 use crate::swap::{self, Site};
 
 /// Bytes of a stub, at most: some 40 to count, and the displaced instructions, of 19 bytes at most, some of which
@@ -75,10 +76,19 @@ pub struct Hooks {
     classes: BTreeSet<InstructionClass>,
     /// Where it is kept which entries of a file to hook.
     plans: Option<PathBuf>,
-    /// Whether calls can be moved, and if so, whether they are before anything is decided.
-    moves: Option<bool>,
+    /// How calls are moved; `None` where they are not.
+    moves: Option<Moves>,
     /// Why nothing is to be hooked, if so.
     refused: Option<&'static str>,
+}
+
+/// How calls of hooked functions are moved.
+#[derive(Clone, Copy, Debug)]
+struct Moves {
+    /// Whether they move before anything is decided.
+    all: bool,
+    /// What of the processor's state goes with them.
+    form: Form,
 }
 
 impl Hooks {
@@ -100,8 +110,7 @@ impl Hooks {
     /// # Errors
     /// [`CannotMove`].
     pub fn move_by(&mut self, mover: Mover, all: bool) -> Result<(), CannotMove> {
-        away::prepare(mover)?;
-        self.moves = Some(all);
+        self.moves = Some(Moves { all, form: away::prepare(mover)? });
         Ok(())
     }
 
@@ -206,8 +215,10 @@ impl Hooks {
         for ((entry, head), record) in entries.iter().zip(records) {
             let function = base + entry.address;
             record.number = self.ledger.add_site(object, entry.address)?;
-            record.passed = entry.leaf.as_ref().map(Passed::new).unwrap_or_default();
-            if self.moves == Some(true) {
+            let passed = entry.leaf.as_ref().zip(self.moves);
+            record.passed =
+                passed.map(|(leaf, moves)| Passed::new(leaf, moves.form)).unwrap_or_default();
+            if self.moves.is_some_and(|moves| moves.all) {
                 self.ledger.decide(record.number as usize, true);
             }
             let place = Place {
