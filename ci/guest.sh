@@ -4,6 +4,8 @@
 #
 # usage: ci/guest.sh [SCRIPT]     without one: ci/guest/dedicate.sh
 #
+# DIMMER_GUEST_CPU names a processor that QEMU emulates, as `-cpu` does; DIMMER_GUEST_FILES a directory of
+# files that the guest has as well, from the root on.
 # DIMMER_GUEST_KERNEL names the kernel's image; otherwise it is the newest that apt knows, downloaded below target/ and not installed. With
 # KVM where that boots, else emulated. Prints what the script prints, and ends as it ends; what is missing is said after `SKIPPED:`.
 set -eu
@@ -13,7 +15,7 @@ script=${1:-ci/guest/dedicate.sh}
 built=${CARGO_TARGET_DIR:-target}
 work=$built/guest
 # How long it may take from the start to the script's end (s), and until the first line of it shows that KVM boots.
-limit=300
+limit=${DIMMER_GUEST_SECONDS:-300}
 first_line=8
 
 skip() {
@@ -58,12 +60,13 @@ for file in dimmer dimmerd libdimmer_preload.so; do
 done | sed -n 's|^[^/]*\(/[^ ]*\) (0x.*|\1|p' | sort -u | while read -r library; do
     cp -L --parents "$library" "$root"
 done
+[ -z "${DIMMER_GUEST_FILES:-}" ] || cp -a "$DIMMER_GUEST_FILES/." "$root"
 (cd "$root" && find . | "$busybox" cpio --quiet -o -H newc) >"$work/initramfs"
 
 # shellcheck disable=SC2086 # several words on purpose
 guest() {
     : >"$work/console"
-    exec timeout "$limit" qemu-system-x86_64 $1 -smp 4,cores=2,threads=2 -m 768 -M q35 -display none -nodefaults \
+    exec timeout "$limit" qemu-system-x86_64 $1 -smp 4,cores=2,threads=2 -m 1536 -M q35 -display none -nodefaults \
         -no-reboot -serial "file:$work/console" -kernel "$kernel" -initrd "$work/initramfs" \
         -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off" </dev/null >"$work/qemu.log" 2>&1
 }
@@ -81,7 +84,7 @@ lives() {
 running=
 trap 'if [ -n "$running" ]; then kill "$running" 2>/dev/null || true; fi' EXIT
 how=KVM
-if [ -w /dev/kvm ]; then
+if [ -w /dev/kvm ] && [ -z "${DIMMER_GUEST_CPU:-}" ]; then
     guest "-accel kvm -cpu host,topoext=on" &
     running=$!
 fi
@@ -92,7 +95,7 @@ if [ -z "$running" ] || ! lives; then
     fi
     how=TCG
     # Without cmpxchg16b, after which QEMU 7.2 was seen to have spoilt the flags (Linux 6.12, kmalloc: double fault).
-    guest "-accel tcg,thread=multi -cpu Haswell-noTSX,-cx16" &
+    guest "-accel tcg,thread=multi -cpu ${DIMMER_GUEST_CPU:-Haswell-noTSX},-cx16" &
     running=$!
 fi
 wait "$running" || true

@@ -8,6 +8,12 @@ use tempfile::TempDir;
 
 use crate::stderr;
 
+/// A directory that has the programs compiled already, and the library that is preloaded: where the
+/// tests run in a machine without a compiler (`ci/processors.sh`).
+fn ready() -> Option<PathBuf> {
+    std::env::var_os("DIMMER_VICTIMS").map(PathBuf::from)
+}
+
 /// Programs, compiled; `None`, and a word about it, without a compiler.
 pub(crate) struct Victims {
     pub(crate) directory: TempDir,
@@ -18,6 +24,10 @@ impl Victims {
     pub(crate) fn compile(names: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         for name in names {
+            if let Some(ready) = ready() {
+                std::fs::copy(ready.join(name), directory.path().join(name)).unwrap();
+                continue;
+            }
             let cpp = *name == "exceptions";
             let (compiler, ending) = if cpp { ("c++", "cc") } else { ("cc", "c") };
             let source = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -52,6 +62,9 @@ pub(crate) fn library() -> &'static Path {
 
 /// Cargo builds libraries of this kind for nobody but who asks for them.
 fn build_library() -> PathBuf {
+    if let Some(ready) = ready() {
+        return ready.join("libdimmer_preload.so");
+    }
     let beside = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
     let release: &[&str] = if beside.ends_with("release") { &["--release"] } else { &[] };
     let mut build = Command::new(env!("CARGO"));

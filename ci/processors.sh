@@ -1,0 +1,66 @@
+#!/bin/sh
+# Runs the tests whose outcome may depend on the processor (hooks, delegation, migration, regions, the probe) on
+# processors that QEMU emulates: without AVX and XSAVE (Nehalem), with AVX2 by Intel (Haswell) and AMD (EPYC), and
+# with all that QEMU can (max). The tests are those of this machine, compiled here.
+#
+# usage: ci/processors.sh [PROCESSOR...]     as QEMU's -cpu names them
+set -eu
+cd "$(dirname "$0")/.."
+
+[ $# -gt 0 ] || set -- Nehalem Haswell-noTSX EPYC max
+built=$PWD/${CARGO_TARGET_DIR:-target}
+case ${CARGO_TARGET_DIR:-} in /*) built=$CARGO_TARGET_DIR ;; esac
+files=$built/processors
+
+command -v qemu-system-x86_64 >/dev/null || {
+    echo "SKIPPED: processors: no QEMU; apt-get install --no-install-recommends qemu-system-x86"
+    exit 0
+}
+
+rm -rf "$files"
+mkdir -p "$files/victims" "$files/tests" "$files$built/debug"
+
+# The tests: what `cargo test` would run.
+cargo build --locked --quiet --package dimmer-preload --package dimmer-cli
+cargo test --locked --quiet --no-run --message-format=json \
+    --package dimmer-hook --package dimmer-runtime --package dimmer-probe --package dimmer-cli |
+    sed -n 's/.*"target":{"kind":\["\([a-z]*\)"\].*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2 \3/p' |
+    while read -r kind name executable; do
+        case $kind:$name in
+        lib:dimmer_hook | lib:dimmer_runtime | test:moves | test:regions) strip -o "$files/tests/$name" "$executable" ;;
+        test:it)
+            # Both packages' are called so.
+            if grep -aq 'DIMMER_VICTIMS' "$executable"; then
+                strip -o "$files/tests/commands" "$executable"
+            else
+                strip -o "$files/tests/probe" "$executable"
+            fi
+            ;;
+        esac
+    done
+
+# The programs that they run, and what these need.
+for source in crates/cli/tests/victims/*.c crates/cli/tests/victims/*.cc; do
+    name=$(basename "${source%.*}")
+    case $source in *.cc) compiler=c++ ;; *) compiler=cc ;; esac
+    shared=
+    [ "$name" != plugin ] || shared="-shared -fPIC"
+    # shellcheck disable=SC2086 # several words on purpose
+    $compiler -O1 -fexceptions -pthread -rdynamic $shared -o "$files/victims/$name" "$source" -ldl -lm
+done
+strip -o "$files$built/debug/dimmer" "$built/debug/dimmer"
+strip -o "$files/victims/libdimmer_preload.so" "$built/debug/libdimmer_preload.so"
+cp "$files/victims/libdimmer_preload.so" "$files$built/debug"
+openssl=$(command -v openssl || true)
+[ -z "$openssl" ] || cp --parents "$openssl" "$files"
+find "$files" -type f -perm -100 -exec ldd {} + 2>/dev/null |
+    sed -n 's|^[^/]*\(/[^ ]*\) (0x.*|\1|p' | sort -u | while read -r library; do
+    case $library in "$files"*) ;; *) cp -L --parents "$library" "$files" ;; esac
+done
+
+failed=0
+for processor; do
+    echo "processors: $processor"
+    DIMMER_GUEST_CPU=$processor DIMMER_GUEST_FILES=$files DIMMER_GUEST_SECONDS=900 ci/guest.sh ci/guest/processors.sh || failed=1
+done
+exit "$failed"
