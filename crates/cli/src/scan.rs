@@ -166,7 +166,9 @@ pub(crate) fn identity(file: &Path) -> std::io::Result<String> {
 /// The scan of one file with its functions that are not wide as well; such scans are not kept.
 pub(crate) fn scan_narrow_too(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
     let bytes = read(file)?;
-    let mut scan = FileScan::of(&dimmer_scan::scan(&bytes)?, |_| true);
+    let mut functions = dimmer_scan::scan(&bytes)?;
+    functions.check_narrow(&bytes)?;
+    let mut scan = FileScan::of(&functions, |_| true);
     Sources::find(root, file, &bytes).name(&bytes, &mut scan);
     Ok(scan)
 }

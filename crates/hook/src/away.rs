@@ -339,7 +339,7 @@ pub(crate) fn away() -> u64 {
 ///
 /// # Errors
 /// [`CannotMove`].
-pub(crate) fn prepare(mover: Mover) -> Result<(), CannotMove> {
+pub(crate) fn prepare(mover: Mover) -> Result<Form, CannotMove> {
     let form = Form::find()?;
     // Relaxed: no call is moved yet.
     STATE.leave.store(mover.leave as *mut (), Ordering::Relaxed);
@@ -349,7 +349,7 @@ pub(crate) fn prepare(mover: Mover) -> Result<(), CannotMove> {
     STATE.has_avx.store(u32::from(form.has_avx()), Ordering::Relaxed);
     STATE.has_xsavec.store(u32::from(form.has_xsavec), Ordering::Relaxed);
     offload::prepare(mover, form);
-    Ok(())
+    Ok(form)
 }
 
 /// Brings the calling thread home, if it is away for a moved call. What is left of the call runs at home.

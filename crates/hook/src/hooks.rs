@@ -18,6 +18,7 @@ use crate::ledger::{LedgerError, Orders, OwnLedger};
 use crate::objects::Loaded;
 use crate::offload::{self, Passed};
 use crate::plan::{Plan, PlannedEntry};
+use crate::registers::Form;
 use crate::slots;
 use crate::swap::{self, Site};
 
@@ -77,10 +78,19 @@ pub struct Hooks {
     classes: BTreeSet<InstructionClass>,
     /// Where it is kept which entries of a file to hook.
     plans: Option<PathBuf>,
-    /// Whether calls can be moved, and if so, whether they are before anything is decided.
-    moves: Option<bool>,
+    /// How calls are moved; `None` where they are not.
+    moves: Option<Moves>,
     /// Why nothing is to be hooked, if so.
     refused: Option<&'static str>,
+}
+
+/// How calls of hooked functions are moved.
+#[derive(Clone, Copy, Debug)]
+struct Moves {
+    /// Whether they move before anything is decided.
+    all: bool,
+    /// What of the processor's state goes with them.
+    form: Form,
 }
 
 impl Hooks {
@@ -106,9 +116,9 @@ impl Hooks {
     /// # Errors
     /// [`CannotMove`].
     pub fn move_by(&mut self, mover: Mover, all: bool) -> Result<(), CannotMove> {
+        let form = away::prepare(mover)?;
         self.ledger.map_decisions().map_err(|_| CannotMove::NoDecisions)?;
-        away::prepare(mover)?;
-        self.moves = Some(all);
+        self.moves = Some(Moves { all, form });
         Ok(())
     }
 
@@ -208,7 +218,7 @@ impl Hooks {
         is_written &= arena.write(AWAY_AT, &away::away().to_le_bytes());
         is_written &= arena.write(OFFLOAD_AT, &offload::offload().to_le_bytes());
         let addresses: Vec<u64> = entries.iter().map(|(entry, _)| entry.address).collect();
-        let are_moved = self.moves == Some(true);
+        let are_moved = self.moves.is_some_and(|moves| moves.all);
         let sites =
             slots::with_all(|slots| self.ledger.add_sites(object, &addresses, are_moved, slots))?;
         let mut patches = Vec::with_capacity(entries.len());
@@ -218,7 +228,9 @@ impl Hooks {
         for (((entry, head), record), site) in entries.iter().zip(records).zip(sites) {
             let function = base + entry.address;
             record.number = site;
-            record.passed = entry.leaf.as_ref().map(Passed::new).unwrap_or_default();
+            let passed = entry.leaf.as_ref().zip(self.moves);
+            record.passed =
+                passed.map(|(leaf, moves)| Passed::new(leaf, moves.form)).unwrap_or_default();
             let place = Place {
                 function,
                 stub: arena.address() + used as u64,

@@ -30,19 +30,23 @@ pub(crate) struct Passed {
     vectors: u32,
     /// Whether it reads one of `r8` to `r15`.
     reads_upper: u8,
-    /// Bytes of the first two vector registers that it returns.
+    /// Bytes of the first two vector registers that are carried back: as wide as the function may
+    /// return something in, and no wider than the processor's registers.
     returned_bytes: u8,
     /// General registers that it returns, a bit each.
     returned: u16,
 }
 
 impl Passed {
-    pub(crate) fn new(leaf: &Leaf) -> Self {
+    /// `form` decides how wide registers are: a function that picks its path by CPUID names
+    /// registers that the processor may lack.
+    pub(crate) fn new(leaf: &Leaf, form: Form) -> Self {
+        let returned = leaf.returns_vectors.map(|width| width.min(form.widest()));
         Self {
             // Components above 7 are none of a leaf function's.
             vectors: u32::try_from(leaf.reads_vectors).unwrap_or_default(),
             reads_upper: u8::from(leaf.reads_general >> 8 != 0),
-            returned_bytes: match leaf.returns_vectors {
+            returned_bytes: match returned {
                 None => 0,
                 Some(Width::Bits128) => 16,
                 Some(Width::Bits256) => 32,
@@ -478,4 +482,30 @@ fn unwind() {
     // SAFETY: `prepare` has put it there, or no call would be lent.
     let unwind = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(unwind) };
     unwind();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_carried_back_than_the_processor_has() {
+        const SSE: u32 = 0b11;
+        const AVX: u32 = 0b111;
+        const AVX_512: u32 = 0b1110_0111;
+        let bytes = |width, enabled| {
+            let leaf = Leaf {
+                reads_general: 0,
+                reads_vectors: 0,
+                returns_general: 0,
+                returns_vectors: width,
+            };
+            Passed::new(&leaf, Form { enabled, has_xsavec: true }).returned_bytes
+        };
+        let on_each = |width| [SSE, AVX, AVX_512].map(|enabled| bytes(width, enabled));
+        assert_eq!(on_each(None), [0, 0, 0]);
+        assert_eq!(on_each(Some(Width::Bits128)), [16, 16, 16]);
+        assert_eq!(on_each(Some(Width::Bits256)), [16, 32, 32]);
+        assert_eq!(on_each(Some(Width::Bits512)), [16, 32, 64]);
+    }
 }

@@ -121,7 +121,11 @@ impl Plan {
             return Ok(Self::default());
         }
         let bytes = fs::read(path).map_err(HookError::Read)?;
-        let plan = Self::new(&dimmer_scan::scan(&bytes)?, classes);
+        let mut scan = dimmer_scan::scan(&bytes)?;
+        if classes.iter().any(|class| *class < InstructionClass::Light256) {
+            scan.check_narrow(&bytes)?;
+        }
+        let plan = Self::new(&scan, classes);
         if let Some(kept) = kept {
             // Without it the next process scans the file again, nothing else.
             let _ = replace(&kept, &plan.write());

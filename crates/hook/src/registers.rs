@@ -7,6 +7,8 @@
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 
+use dimmer_scan::Width;
+
 use crate::away::CannotMove;
 
 /// Parts of the processor's state that travel: x87, SSE, AVX, the masks and both parts of AVX-512, protection keys (Intel SDM,
@@ -63,6 +65,18 @@ impl Form {
     /// Whether there are upper halves of registers to be cleaned.
     pub(crate) fn has_avx(self) -> bool {
         self.enabled & 1 << 2 != 0
+    }
+
+    /// The widest vector registers that the system lets programs use (Intel SDM, vol. 1, §13.3).
+    pub(crate) fn widest(self) -> Width {
+        const AVX_512: u32 = 0b1110_0000;
+        if self.enabled & AVX_512 == AVX_512 {
+            Width::Bits512
+        } else if self.has_avx() {
+            Width::Bits256
+        } else {
+            Width::Bits128
+        }
     }
 }
 

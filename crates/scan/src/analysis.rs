@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use dimmer_processor::class::InstructionClass;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind, Register};
 
 use crate::classify::{self, Kind, Traits};
 use crate::function::{ClassCounts, HotLoop};
@@ -36,6 +36,8 @@ pub(crate) struct Analysis {
     pub(crate) leaves: bool,
     /// Whether execution goes on behind the end of the range.
     pub(crate) falls_through: bool,
+    /// Whether an instruction refers to memory below the stack pointer.
+    pub(crate) below_stack: bool,
     /// Loops with wide instructions.
     pub(crate) loops: Vec<HotLoop>,
     /// Bytes of the first whole instructions that reach [`JUMP_BYTES`] behind a landing pad, if there is
@@ -90,6 +92,13 @@ struct State {
     dirty: bool,
     /// Whether execution does not go on behind the last instruction.
     ended: bool,
+}
+
+impl Analysis {
+    /// Whether there are instructions on vectors or tiles, of whatever width.
+    pub(crate) fn has_vectors(&self) -> bool {
+        self.instructions.heaviest() >= Some(InstructionClass::Light128)
+    }
 }
 
 impl Analyser {
@@ -189,6 +198,7 @@ impl Analyser {
             state.result.padding = (after, 0);
             state.ended = false;
         }
+        state.result.below_stack |= refers_below_stack(instruction);
         match traits.kind {
             Kind::Plain | Kind::Padding | Kind::Invalid => {}
             Kind::Address => self.take_address(state, instruction),
@@ -292,6 +302,15 @@ impl State {
         self.dirty = false;
         self.ended = true;
     }
+}
+
+/// Whether the instruction has to do with memory right below the stack pointer, other than by moving it.
+pub(crate) fn refers_below_stack(instruction: &Instruction) -> bool {
+    let moves_it =
+        instruction.code() == Code::Lea_r64_m && instruction.op0_register() == Register::RSP;
+    instruction.memory_base() == Register::RSP
+        && instruction.memory_displacement64().cast_signed() < 0
+        && !moves_it
 }
 
 fn names_zmm(instruction: &Instruction) -> bool {

@@ -12,7 +12,8 @@ use iced_x86::{
 };
 
 use crate::analysis::{Analysis, JUMP_BYTES};
-use crate::function::Origin;
+use crate::balance::Verdict;
+use crate::seeds::Evidence;
 
 /// Why a function's entry cannot be overwritten with a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +38,17 @@ pub enum Unhookable {
     /// The stack there is not as a call leaves it: a part of another function or of a linkage table, or
     /// where the program begins.
     NotCalled,
+    /// It reads or writes its return address, other than by returning: a hook would show it another.
+    UsesReturnAddress {
+        /// The address of the instruction, here and below.
+        at: u64,
+    },
+    /// It returns with another stack pointer than it began with: a part of another function, which is
+    /// jumped to, or one that changes stacks.
+    ReturnsElsewhere {
+        /// Where.
+        at: u64,
+    },
     /// Takes condition flags from whoever leads there.
     TakesFlags,
     /// The function may keep something below the stack pointer, where a hook puts a register. (Of places
@@ -45,12 +57,16 @@ pub enum Unhookable {
         /// The first instruction that refers there, in bytes from the function's begin.
         offset: u32,
     },
+    /// A function that calls it keeps something below its own stack pointer, where a hook puts a
+    /// register.
+    CallerBelowStack,
     /// The dynamic linker writes into the first bytes.
     Relocated {
         /// Where, in bytes from the entry.
         offset: u32,
     },
-    /// Known only by what leads there, and its entry does not look like one.
+    /// Nothing shows that it is called: it has neither symbol nor unwinding record, and what leads
+    /// there may lead to data or into the midst of another function.
     DoubtfulEntry,
     /// Of the C library's functions for memory and strings, which a hook uses itself, or one without
     /// a name there, which may be.
@@ -68,8 +84,11 @@ impl Unhookable {
             Self::Entered { .. } => "entered",
             Self::Calls { .. } => "calls",
             Self::NotCalled => "not-called",
+            Self::UsesReturnAddress { .. } => "uses-return-address",
+            Self::ReturnsElsewhere { .. } => "returns-elsewhere",
             Self::TakesFlags => "takes-flags",
             Self::BelowStack { .. } => "below-stack",
+            Self::CallerBelowStack => "caller-below-stack",
             Self::Relocated { .. } => "relocated",
             Self::DoubtfulEntry => "doubtful-entry",
             Self::MemoryFunction => "memory-function",
@@ -94,16 +113,27 @@ impl fmt::Display for Unhookable {
                 "the stack there is not as a call leaves it: it is a part of another function, or where the \
                  program begins",
             ),
+            Self::UsesReturnAddress { at } => {
+                write!(f, "the instruction at {at:#x} uses its return address")
+            }
+            Self::ReturnsElsewhere { at } => write!(
+                f,
+                "it returns at {at:#x} with another stack pointer than it began with: it is a part of \
+                 another function, or changes stacks"
+            ),
             Self::TakesFlags => f.write_str("it takes condition flags from its caller"),
             Self::BelowStack { offset } => {
                 write!(f, "byte {offset} of the function refers to what lies below the stack pointer")
             }
+            Self::CallerBelowStack => f.write_str(
+                "a function that calls it keeps something below its stack pointer",
+            ),
             Self::Relocated { offset } => {
                 write!(f, "the dynamic linker writes to byte {offset}, under the jump")
             }
             Self::DoubtfulEntry => f.write_str(
-                "it is known only by what leads there, and it is not aligned to 16 bytes and preceded \
-                 by the end of other code",
+                "nothing shows that it is called: it has neither symbol nor unwinding record, and what \
+                 leads there may lead to data or into the midst of another function",
             ),
             Self::MemoryFunction => f.write_str(
                 "it is, or without a name may be, one of the C library's memory and string functions",
@@ -179,8 +209,12 @@ pub(crate) struct Entry<'a> {
     pub(crate) section: &'a [u8],
     /// Where in the section it is.
     pub(crate) offset: usize,
-    /// What says that it is a function.
-    pub(crate) origin: Origin,
+    /// What the code itself says about the stack there.
+    pub(crate) balance: Verdict,
+    /// Whether a caller keeps something below its stack pointer.
+    pub(crate) called_above_data: bool,
+    /// What says that a function begins there.
+    pub(crate) evidence: Evidence,
     /// Its name.
     pub(crate) name: Option<&'a str>,
     /// Whether the file is the C library.
@@ -221,10 +255,25 @@ pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhook
     if entry.libc && entry.name.map_or_else(wide, is_memory_function) {
         return Err(Unhookable::MemoryFunction);
     }
+    if let Some(reason) = entry.balance.refusal() {
+        return Err(reason);
+    }
+    if entry.called_above_data {
+        return Err(Unhookable::CallerBelowStack);
+    }
     let looks_like_one =
         entry.address.is_multiple_of(16) && follows_an_end(entry.section, entry.offset);
-    if entry.origin == Origin::Seed && !looks_like_one {
-        return Err(Unhookable::DoubtfulEntry);
+    match (entry.evidence, entry.balance) {
+        (Evidence::Described | Evidence::Call, _) => {}
+        // It may be data.
+        (Evidence::CompiledPointer, _) if looks_like_one => {}
+        (Evidence::Pointer, Verdict::Shown { .. }) if looks_like_one => {}
+        (Evidence::Jump, Verdict::Shown { below_stack: false }) => {}
+        // What jumps there may keep something below the stack pointer.
+        (Evidence::Jump, Verdict::Shown { .. }) => {
+            return Err(Unhookable::BelowStack { offset: 0 });
+        }
+        _ => return Err(Unhookable::DoubtfulEntry),
     }
     let code = entry.section.get(entry.offset..).unwrap_or_default();
     check_head(code, usize::from(analysis.first))?;

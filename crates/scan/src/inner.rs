@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use crate::Found;
-use crate::analysis::JUMP_BYTES;
+use crate::analysis::{JUMP_BYTES, refers_below_stack};
 use crate::classify::{self, Kind, Traits};
 use crate::elf::Image;
 use crate::frames::{self, Frame};
@@ -361,15 +361,6 @@ fn displaced(steps: &[Step]) -> Result<(u8, usize), Unhookable> {
         }
     }
     Err(Unhookable::TooShort { bytes: bytes - u32::from(pad) })
-}
-
-/// Whether the instruction has to do with memory right below the stack pointer, other than by moving it.
-fn refers_below_stack(instruction: &Instruction) -> bool {
-    let moves_it =
-        instruction.code() == Code::Lea_r64_m && instruction.op0_register() == Register::RSP;
-    instruction.memory_base() == Register::RSP
-        && instruction.memory_displacement64().cast_signed() < 0
-        && !moves_it
 }
 
 /// The flags that an instruction reads, or that somebody may read before they are set if it leads

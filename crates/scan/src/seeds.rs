@@ -41,6 +41,24 @@ pub(crate) struct Seeded {
     pub(crate) analysis: Analysis,
 }
 
+/// What says that a function begins at an address, the most reliable first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// A symbol or an unwinding record.
+    Described,
+    /// A direct call.
+    Call,
+    /// Compiled code takes its address.
+    CompiledPointer,
+    /// A direct jump from another function.
+    Jump,
+    /// A relocated pointer, or a symbol that does not say of what it is.
+    Pointer,
+    /// Code without unwinding records takes its address: that of a function, of a label in the midst of
+    /// a frame, or of data.
+    Address,
+}
+
 /// What code refers to, as it comes up.
 #[derive(Debug)]
 pub(crate) struct References {
@@ -48,6 +66,15 @@ pub(crate) struct References {
     pub(crate) starts: Marks,
     /// Where direct jumps and calls from other functions lead.
     pub(crate) entered: Marks,
+    /// Where direct calls from other functions lead.
+    called: Marks,
+    /// Those of them that come from functions which keep something below their stack pointer.
+    called_above_data: Marks,
+    /// Addresses outside the own function that compiled code takes: compilers take those of functions
+    /// alone.
+    taken_by_compiler: Marks,
+    /// Where relocated pointers and symbols that may be a function's lead.
+    pointed: Marks,
     /// Addresses that code takes as values.
     pub(crate) taken: Marks,
     /// Direct jumps between functions, from and to which address.
@@ -59,11 +86,22 @@ impl References {
     pub(crate) fn new(image: &Image<'_>) -> Self {
         let mut starts = Marks::new(&image.sections);
         let unsure = image.symbols.iter().filter(|symbol| !symbol.function && !symbol.local);
+        let mut pointed = Marks::new(&image.sections);
         for address in image.pointers.iter().copied().chain(unsure.map(|symbol| symbol.address)) {
             starts.mark_address(&image.sections, address);
+            pointed.mark_address(&image.sections, address);
         }
         let none = || Marks::new(&image.sections);
-        Self { starts, entered: none(), taken: none(), jumps: Vec::new() }
+        Self {
+            starts,
+            entered: none(),
+            called: none(),
+            called_above_data: none(),
+            taken_by_compiler: none(),
+            pointed,
+            taken: none(),
+            jumps: Vec::new(),
+        }
     }
 
     /// Whether anything in the file leads to the byte at `offset` of a section, or takes its address.
@@ -72,8 +110,34 @@ impl References {
         marks.iter().any(|marks| marks.next(section, offset, offset + 1).is_some())
     }
 
-    /// Adds what a function refers to.
-    pub(crate) fn add(&mut self, sections: &[Section<'_>], references: &[Reference]) {
+    /// The best that leads to the byte at `offset` of a section.
+    pub(crate) fn evidence(&self, section: usize, offset: usize) -> Evidence {
+        let kinds = [
+            (&self.called, Evidence::Call),
+            (&self.taken_by_compiler, Evidence::CompiledPointer),
+            (&self.entered, Evidence::Jump),
+            (&self.pointed, Evidence::Pointer),
+        ];
+        let leads = |marks: &Marks| marks.next(section, offset, offset + 1).is_some();
+        let found = kinds.into_iter().find(|(marks, _)| leads(marks));
+        found.map_or(Evidence::Address, |(_, evidence)| evidence)
+    }
+
+    /// Whether a function that keeps something below its stack pointer calls the byte at `offset` of a
+    /// section. Compilers use that memory in functions without calls alone; assembly counts on what
+    /// it calls.
+    pub(crate) fn is_called_above_data(&self, section: usize, offset: usize) -> bool {
+        self.called_above_data.next(section, offset, offset + 1).is_some()
+    }
+
+    /// Adds what a function refers to. `is_compiled` is whether an unwinding record describes it.
+    pub(crate) fn add(
+        &mut self,
+        sections: &[Section<'_>],
+        references: &[Reference],
+        analysis: &Analysis,
+        is_compiled: bool,
+    ) {
         for reference in references {
             let Some(section) = elf::find(sections, reference.target) else { continue };
             let Some(offset) = sections[section].offset(reference.target) else { continue };
@@ -87,6 +151,18 @@ impl References {
             };
             if sure {
                 self.starts.mark(section, offset);
+            }
+            match reference.kind {
+                ReferenceKind::Call => {
+                    self.called.mark(section, offset);
+                    if analysis.below_stack {
+                        self.called_above_data.mark(section, offset);
+                    }
+                }
+                ReferenceKind::Address if is_compiled => {
+                    self.taken_by_compiler.mark(section, offset);
+                }
+                ReferenceKind::Address | ReferenceKind::Jump => {}
             }
             if reference.kind == ReferenceKind::Address {
                 self.taken.mark(section, offset);
@@ -192,6 +268,6 @@ fn attempt(
     if !analysis.falls_through {
         analysis.instructions.without_scalar(analysis.padding.1);
     }
-    references.add(sections, &analyser.references);
+    references.add(sections, &analyser.references, &analysis, false);
     Some(analysis)
 }

@@ -47,7 +47,11 @@ pub(super) fn find(
         let Ok(file) = loaded.file.canonicalize() else { continue };
         files.push(file.clone());
         let Ok(bytes) = std::fs::read(&file) else { continue };
-        let Ok(scan) = dimmer_scan::scan(&bytes) else { continue };
+        let Ok(mut scan) = dimmer_scan::scan(&bytes) else { continue };
+        // Functions around wide ones need not be wide.
+        if scan.check_narrow(&bytes).is_err() {
+            continue;
+        }
         if is_own_ground(scan.soname.as_deref().unwrap_or_default()) {
             continue;
         }

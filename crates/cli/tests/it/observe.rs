@@ -84,6 +84,13 @@ fn functions_that_others_jump_into_are_counted() {
 }
 
 #[test]
+fn labels_in_the_midst_of_a_frame_are_left() {
+    let Some(victims) = Victims::compile(&["midframe"]) else { return };
+    let observed = victims.observe(&[&victims.path("midframe")]);
+    assert_eq!(calls(&observed)["kernel"], 20_000);
+}
+
+#[test]
 fn gaps_belong_to_the_function_that_a_call_ended_in() {
     let Some(victims) = Victims::compile(&["goes_on"]) else { return };
     let observed = victims.observe(&[&victims.path("goes_on")]);

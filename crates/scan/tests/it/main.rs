@@ -1,6 +1,7 @@
 //! Tests of scanning, against the public interface: instructions one by one, made-up libraries, and
 //! damaged files.
 
+mod balance;
 mod callers;
 mod classes;
 mod damage;

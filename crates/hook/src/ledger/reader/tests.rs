@@ -1,3 +1,5 @@
+//! Ledgers that hold anything, that are cut meanwhile, and that say what was written there.
+
 use super::*;
 use crate::ledger::{MAGIC, OBJECTS_AT, OwnLedger, SLOT_BYTES, VERSION};
 
@@ -137,6 +139,7 @@ fn only_files_of_this_user_that_are_ledgers_are_opened() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 fn what_a_process_wrote_is_read_and_given_back_once_it_has_no_mapping() {
     let directory = tempfile();
     let own = OwnLedger::create(&directory.0).unwrap();
@@ -168,8 +171,9 @@ fn counters_are_reserved_for_functions_that_come_later() {
     let slot: &'static _ = Box::leak(Box::new(own.reserve_slot().unwrap()));
     let addresses: Vec<u64> = (1..=5000).collect();
     own.add_sites(0, &addresses, false, &mut [slot].into_iter()).unwrap();
+    let last = slot.counters().wrapping_add(4999 * 4).cast::<u32>();
     // SAFETY: the last counter, which was just reserved.
-    unsafe { slot.counters().cast::<u32>().add(4999).write(77) };
+    unsafe { last.write(77) };
     let ledger = Ledger::open(own.path()).unwrap();
     let file = File::options().write(true).open(own.path()).unwrap();
     file.write_all_at(&1_u32.to_le_bytes(), (slot_at(slot.number) + CLAIMED) as u64).unwrap();
