@@ -36,7 +36,8 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
     if report.processes == 0 {
         if report.unreadable.is_empty() {
             text.push_str(
-                "The loader did not load the library with the hooks: nothing was seen.\n",
+                "Nothing was seen: the loader did not load the library with the hooks, or there could be no \
+                 file for what it sees.\n",
             );
         }
         complain(&mut text, report);

@@ -79,7 +79,7 @@ fn a_full_or_missing_place_costs_observation_alone() {
     for (mount, told) in [
         ("-o size=8k,nr_inodes=100", "a quarter of the file system of ledgers"),
         ("-o size=24k,nr_inodes=100", "no room in their ledgers"),
-        ("-o size=9m,nr_inodes=2", "/dev/shm: "),
+        ("-o size=9m,nr_inodes=2", "there could be no file"),
         ("-o ro", "/dev/shm: Read-only file system"),
     ] {
         let line = format!("mount -t tmpfs {mount} tmpfs {SHARED_MEMORY} && {OBSERVE}");
