@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 
 use dimmer_hook::{
-    CannotMove, HookError, Hooks, LeafCall, LeafEnd, Ledger, LedgerError, Mover, SIGNALS_ARE_RIGHT,
+    CannotMove, HookError, Hooks, LeafCall, LeafEnd, LedgerError, Mover, OwnLedger,
+    SIGNALS_ARE_RIGHT,
 };
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
@@ -91,7 +92,7 @@ pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, HookedErro
     affinity::allow(&rest)?;
     dimmer_runtime::dedicate(cores);
     let directory = tempfile::tempdir().map_err(HookedError::Directory)?;
-    let mut hooks = Hooks::new(Ledger::create(directory.path())?, BTreeSet::new(), None);
+    let mut hooks = Hooks::new(OwnLedger::create(directory.path())?, BTreeSet::new(), None)?;
     hooks.move_by(MOVER, false)?;
     let took = hooks.trial_moved(CALLS);
     affinity::allow(&allowed)?;

@@ -29,6 +29,7 @@ mod validate;
 use std::process::ExitCode;
 
 use clap::Parser;
+use dimmer_host::file_limit;
 use dimmer_host::root::Root;
 
 use crate::args::{Arguments, Command};
@@ -55,6 +56,8 @@ fn bad_input(error: impl ToString) -> anyhow::Error {
 
 fn main() -> ExitCode {
     output::quiet_closed_pipes();
+    // Without it, a file that grows too long ends this process instead of being reported.
+    let _ = file_limit::report();
     std::panic::catch_unwind(run_command).unwrap_or_else(|panic| {
         if output::is_closed_pipe(panic.as_ref()) {
             return ExitCode::from(output::CLOSED_PIPE);

@@ -97,7 +97,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         Some(json) if json.is_standard() => json.write(&rendered)?,
         json => {
             let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-            eprint!("{}", text::render(&report, width));
+            eprint!("{}", output::printable(&text::render(&report, width)));
             if let Some(json) = json {
                 json.write(&rendered)?;
             }
@@ -121,26 +121,36 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End<'_>) -> an
     program
         .takes_library()
         .map_err(|why| bad_input(format!("{why}; as root, --via uprobes counts its calls")))?;
-    let mut observer = Observer::new().context("cannot make a directory for ledgers")?;
+    let mut observer = Observer::new();
     let mut command = Command::new(&program.file);
     command.args(&words[1..]);
     // For functions that were named there are plans, and for what is loaded later no class to make one for.
     let named = &arguments.function;
     let wanted: Vec<Wanted> = named.iter().cloned().map(Wanted::Name).collect();
     let named = (!named.is_empty()).then(|| named::plans(&program, &wanted)).transpose()?;
-    let environment = match &named {
-        Some(plans) => observer.environment(&[], Some(plans.directory.path())),
-        None => observer.environment(classes, state::plans(classes).as_deref()),
-    };
-    command.envs(environment);
-    let library = launch::library()?;
-    command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
+    if let Ok(observer) = &observer {
+        command.envs(match &named {
+            Some(plans) => observer.environment(&[], Some(plans.directory.path())),
+            None => observer.environment(classes, state::plans(classes).as_deref()),
+        });
+        let library = launch::library()?;
+        command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
+    }
+    let begun = Instant::now();
     let before = usage::time_of_ended_children();
     let mut child = program.spawn(&mut command)?;
-    let look = || observer.look().context("cannot read the ledgers");
+    let look = || {
+        observer.iter_mut().for_each(Observer::look);
+        Ok(())
+    };
     let status = launch::follow(&mut child, end.deadline(), end.interrupt, look)?;
     let on_cpu = usage::time_of_ended_children().saturating_sub(before);
-    let observed = observer.finish().context("cannot read the ledgers")?;
+    let observed = match observer {
+        Ok(observer) => observer.finish(),
+        Err(why) => {
+            Observed::nothing(begun.elapsed(), format!("The program ran unobserved: {why}."))
+        }
+    };
     Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed })
 }
 

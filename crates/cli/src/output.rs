@@ -30,6 +30,12 @@ pub(crate) fn end(interrupt: &Interrupt) -> ExitCode {
     }
 }
 
+/// A text that may hold names from programs and files, without what terminals obey.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
+    text.chars().map(shown).collect()
+}
+
 /// Whether colour may be used on standard output.
 pub(crate) fn colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

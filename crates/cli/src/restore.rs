@@ -1,21 +1,32 @@
 //! `dimmer restore`: undoes what killed runs have left changed.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use dimmer_host::journal::{self, OfLive, Report};
 use dimmer_host::root::Root;
+use dimmer_observe::{places, remove_left_behind};
 
 use crate::args::Restore;
 
 pub(crate) fn run(root: &Root, arguments: &Restore) -> anyhow::Result<ExitCode> {
     let of_live = if arguments.force { OfLive::Restore } else { OfLive::Leave };
     let report = journal::restore(root, of_live).context("cannot restore the machine")?;
-    if report.is_empty() {
+    let removed = remove_left_behind(&places_of(root));
+    if report.is_empty() && removed.is_empty() {
         println!("Nothing to restore: no run has left this machine changed.");
     }
     print!("{}", words(&report));
+    for directory in removed {
+        println!("removed {}: a killed run has left it", directory.display());
+    }
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Where runs have their directories; of a made-up machine, the first of these.
+fn places_of(root: &Root) -> Vec<PathBuf> {
+    if root.is_live() { places() } else { vec![root.path("/dev/shm")] }
 }
 
 /// The report, a line each.

@@ -22,7 +22,7 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 
 use crate::args::{Mechanism, Run};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::{bad_input, launch};
 
 pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
@@ -68,13 +68,16 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
         .transpose()?;
     let before = Spent::read();
     let mut child = program.spawn(&mut command)?;
-    let look = || borrowing.as_mut().map_or(Ok(()), borrow::Borrowing::look);
+    let look = || {
+        borrowing.iter_mut().for_each(borrow::Borrowing::look);
+        Ok(())
+    };
     let status = launch::follow(&mut child, None, &interrupt, look)?;
     let given_back = dedication.map_or(Ok(()), dedicate::Dedication::end);
     let spent = Spent::read().since(before);
     let account = borrowing.map(|borrowing| borrowing.finish(status, spent)).transpose()?;
     if let Some(account) = &account {
-        eprint!("{}", account.text());
+        eprint!("{}", output::printable(&account.text()));
     }
     if let Some(json) = json {
         let account = account.unwrap_or_else(|| Account::nothing(how.name()));

@@ -54,6 +54,9 @@ pub enum CannotMove {
         "this processor lacks XSAVEC or XGETBV with 1, and has more registers than XSAVE alone takes along"
     )]
     NoXsavec,
+    /// What is decided of them cannot be read.
+    #[error("the ledger with the decisions cannot be mapped")]
+    NoDecisions,
 }
 
 /// What the code below needs to know.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -14,11 +14,12 @@ use rustix::mm::MprotectFlags;
 use crate::arena::Arena;
 use crate::away::{self, CannotMove, Mover};
 use crate::entry::{self as stub, Moving, Place, Stub};
-use crate::ledger::{Ledger, LedgerError, Orders};
+use crate::ledger::{LedgerError, Orders, OwnLedger};
 use crate::objects::Loaded;
 use crate::offload::{self, Passed};
 use crate::plan::{Plan, PlannedEntry};
 use crate::registers::Form;
+use crate::slots;
 use crate::swap::{self, Site};
 
 /// Bytes of a stub, at most: some 40 to count, and the displaced instructions, of 19 bytes at most, some of which
@@ -72,7 +73,8 @@ pub enum HookError {
 /// since a thread may be within.
 #[derive(Debug)]
 pub struct Hooks {
-    ledger: ManuallyDrop<Ledger>,
+    /// Never unmapped, as hooked code writes to it.
+    ledger: &'static OwnLedger,
     classes: BTreeSet<InstructionClass>,
     /// Where it is kept which entries of a file to hook.
     plans: Option<PathBuf>,
@@ -94,31 +96,36 @@ struct Moves {
 impl Hooks {
     /// Makes calls be counted in `ledger`, of functions with instructions of these classes. What a scan of a
     /// file has given is kept in the directory `plans`, which must be for these classes alone.
-    #[must_use]
+    ///
+    /// # Errors
+    /// If there is no room for the calling thread's counters. Nothing can be hooked then.
     pub fn new(
-        ledger: Ledger,
+        ledger: OwnLedger,
         classes: BTreeSet<InstructionClass>,
         plans: Option<PathBuf>,
-    ) -> Self {
+    ) -> Result<Self, LedgerError> {
+        let ledger: &'static OwnLedger = Box::leak(Box::new(ledger));
+        slots::begin(ledger).inspect_err(|error| ledger.give_up(error))?;
         swap::set_ledger(ledger.memory());
-        Self { ledger: ManuallyDrop::new(ledger), classes, plans, moves: None, refused: None }
+        Ok(Self { ledger, classes, plans, moves: None, refused: None })
     }
 
-    /// Makes calls of functions that are hooked from now on be moved by `mover`, where [`Ledger::decide`] says so; `all` is what holds
+    /// Makes calls of functions that are hooked from now on be moved by `mover`, where [`crate::Ledger::decide`] says so; `all` is what holds
     /// before.
     ///
     /// # Errors
     /// [`CannotMove`].
     pub fn move_by(&mut self, mover: Mover, all: bool) -> Result<(), CannotMove> {
-        self.moves = Some(Moves { all, form: away::prepare(mover)? });
+        let form = away::prepare(mover)?;
+        self.ledger.map_decisions().map_err(|_| CannotMove::NoDecisions)?;
+        self.moves = Some(Moves { all, form });
         Ok(())
     }
 
     /// What whoever reads the ledger says of calls that move.
     #[must_use]
     pub fn orders(&self) -> Orders<'static> {
-        // SAFETY: the ledger is never unmapped, as hooked code writes to it.
-        unsafe { std::mem::transmute::<Orders<'_>, Orders<'static>>(self.ledger.orders()) }
+        self.ledger.orders()
     }
 
     /// Has nothing be hooked from now on; what would have been is noted in the ledger with the reason.
@@ -126,8 +133,8 @@ impl Hooks {
         self.refused = Some(why);
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub(crate) fn ledger(&self) -> &'static OwnLedger {
+        self.ledger
     }
 
     /// Hooks the functions of a loaded file, and notes in the ledger what went wrong.
@@ -141,7 +148,9 @@ impl Hooks {
     /// # Errors
     /// If the file cannot be read or scanned, or there is no memory near it. Then nothing is hooked.
     pub unsafe fn take(&mut self, loaded: &Loaded) -> Result<(), HookError> {
-        let object = self.ledger.add_object(loaded.base, &loaded.path)?;
+        let object = slots::unrestricted()
+            .and_then(|()| self.ledger.add_object(loaded.base, &loaded.path))
+            .inspect_err(|_| self.ledger.leave_out_file())?;
         // SAFETY: as promised to this function.
         let hooked = unsafe { self.take_as(object, loaded) };
         if let Err(error) = &hooked {
@@ -208,19 +217,20 @@ impl Hooks {
         let mut is_written = arena.write(0, &swap::slow().to_le_bytes());
         is_written &= arena.write(AWAY_AT, &away::away().to_le_bytes());
         is_written &= arena.write(OFFLOAD_AT, &offload::offload().to_le_bytes());
+        let addresses: Vec<u64> = entries.iter().map(|(entry, _)| entry.address).collect();
+        let are_moved = self.moves.is_some_and(|moves| moves.all);
+        let sites =
+            slots::with_all(|slots| self.ledger.add_sites(object, &addresses, are_moved, slots))?;
         let mut patches = Vec::with_capacity(entries.len());
         let records: &mut [Site] =
             entries.iter().map(|_| Site::default()).collect::<Vec<_>>().leak();
         let thread = swap::thread_offset();
-        for ((entry, head), record) in entries.iter().zip(records) {
+        for (((entry, head), record), site) in entries.iter().zip(records).zip(sites) {
             let function = base + entry.address;
-            record.number = self.ledger.add_site(object, entry.address)?;
+            record.number = site;
             let passed = entry.leaf.as_ref().zip(self.moves);
             record.passed =
                 passed.map(|(leaf, moves)| Passed::new(leaf, moves.form)).unwrap_or_default();
-            if self.moves.is_some_and(|moves| moves.all) {
-                self.ledger.decide(record.number as usize, true);
-            }
             let place = Place {
                 function,
                 stub: arena.address() + used as u64,
@@ -228,8 +238,8 @@ impl Hooks {
                 site: record.number,
                 record: std::ptr::from_ref(record) as u64,
                 slow_at: arena.address(),
-                moving: self.moves.map(|_| Moving {
-                    decision: self.ledger.decision_at(record.number),
+                moving: self.ledger.decision_at(site).map(|decision| Moving {
+                    decision,
                     away_at: arena.address()
                         + if entry.leaf.is_some() { OFFLOAD_AT } else { AWAY_AT } as u64,
                 }),

@@ -2,8 +2,8 @@
 //! take, and how much time passes in between, without changing what the program does.
 //!
 //! [`Hooks::take`] puts a jump over the entry of each such function of a loaded file. Calls are counted by
-//! the thread that makes them, and some are timed; the numbers are in a [`Ledger`], which another process
-//! can read meanwhile. A counted call costs a fraction of a nanosecond, a timed one some 60 ns.
+//! the thread that makes them, and some are timed; the numbers are in a ledger ([`OwnLedger`]), which another
+//! process can read meanwhile ([`Ledger`]). A counted call costs a fraction of a nanosecond, a timed one some 60 ns.
 //!
 //! With [`Hooks::move_by`], calls can be made on another core as well, as [`Ledger::decide`] says for each function.
 
@@ -17,15 +17,20 @@ mod offload;
 mod plan;
 mod registers;
 mod rows;
+mod slots;
 mod swap;
 mod trial;
 
 pub use away::{CannotMove, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
 pub use hooks::{HookError, Hooks};
-pub use ledger::{Ledger, LedgerError, Object, Orders, SiteEntry, Thread, TimedCall};
+pub use ledger::{
+    Head, Ledger, LedgerError, Look, Names, NoRoom, Object, Orders, OwnLedger, SiteEntry, Thread,
+    TimedCall,
+};
 pub use objects::{Loaded, Objects};
 pub use offload::{LeafCall, LeafEnd};
 pub use plan::{PlannedEntry, is_own_ground, keep_plan};
+pub use slots::{expect_process, expect_thread, restrict};
 pub use swap::{AWAY, forget_thread, thread_offset};
 pub use trial::{OWN_FILE, Overhead, Round, Trip};
 

@@ -16,6 +16,7 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_scan::{Function, Leaf, Scan, Width};
 
 use crate::hooks::HookError;
+use crate::ledger::may_write;
 
 /// Names of files that hooks, or the loader under them, run on themselves: the C library and the loader,
 /// and the unwinder.
@@ -178,8 +179,10 @@ fn kept_at(path: &Path, directory: &Path) -> io::Result<PathBuf> {
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}", std::process::id()));
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
+    // This may be the program's process, which a write beyond its limit would end.
+    may_write(text.len())?;
+    let replaced = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    replaced.inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
 #[cfg(test)]

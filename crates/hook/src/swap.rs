@@ -30,11 +30,12 @@
 use std::arch::{asm, global_asm};
 
 use crate::ledger::{
-    COUNTERS, DROPPED, GOES_ON_SHIFT, HEAD, NEXT_SLOT, PERIOD, PID, RECORD_BYTES, RECORDS, RING,
-    SLOT_BYTES, SLOTS, SLOTS_AT, TAIL, TID,
+    CLAIMED, COUNTERS, DROPPED, GOES_ON_SHIFT, HEAD, LEFT_OUT, PERIOD, PID, RECORD_BYTES, RECORDS,
+    RING, SLOT_BYTES, TAIL, TID,
 };
 use crate::offload::Passed;
 use crate::rows;
+use crate::slots::{self, POOL};
 
 /// Rows of the table of return addresses; the unwinding record below has the number less one as well.
 pub(crate) const ROWS: usize = 4096;
@@ -51,7 +52,7 @@ pub(crate) const ROW_BYTES: usize = 64;
 const UNDER_WAY: usize = 64;
 
 /// Calls until it is looked again whether the ring of records has room.
-const LATER: u32 = 1 << 16;
+const LATER: u32 = 1 << 12;
 
 /// Where in a thread's memory is the countdown to the next timed call (32 bits). Zero or less: the next one. Below zero it is
 /// while a call is on its way to be timed; a signal handler's calls go the same way then.
@@ -251,15 +252,18 @@ global_asm!(
     ".cfi_adjust_cfa_offset 88",
     // The first hooked call of a thread.
     "20:",
-    "mov rdx, [rip + dimmer_hook_ledger]",
-    "test rdx, rdx",
-    "jz 30f",
-    "mov ebx, 1",
-    "lock xadd [rdx + {next_slot}], ebx",
-    "cmp ebx, {slots}",
+    "mov eax, [rip + {pool} + {pool_next}]",
+    "cmp eax, [rip + {pool} + {pool_had}]",
     "jae 30f",
-    "imul rbx, rbx, {slot_bytes}",
-    "lea rbx, [rbx + rdx + {first_counters}]",
+    "lea ecx, [rax + 1]",
+    "lock cmpxchg [rip + {pool} + {pool_next}], ecx",
+    "jne 20b",
+    "lea rdx, [rip + {pool}]",
+    "mov rbx, [rdx + rax * 8 + {pool_places}]",
+    // A child of a fork, or its parent, may have it.
+    "xor eax, eax",
+    "lock cmpxchg [rbx + {claimed}], ecx",
+    "jne 20b",
     "mov rsi, r11",
     "mov eax, 186",
     "syscall",
@@ -268,9 +272,13 @@ global_asm!(
     "syscall",
     "mov [rbx + {pid}], eax",
     "mov r11, rsi",
-    "mov dword ptr [rbx + {period}], 1",
     "jmp 31f",
     "30:",
+    "mov rdx, [rip + dimmer_hook_ledger]",
+    "test rdx, rdx",
+    "jz 32f",
+    "lock inc dword ptr [rdx + {left_out}]",
+    "32:",
     "lea rbx, [rip + dimmer_hook_waste + {counters}]",
     "31:",
     "mov fs:[r8 + {counted_at}], rbx",
@@ -462,12 +470,15 @@ global_asm!(
     rows = const ROWS,
     window = const WINDOW,
     row_bytes = const ROW_BYTES,
-    slots = const SLOTS,
     slot_bytes = const SLOT_BYTES,
-    next_slot = const NEXT_SLOT,
     counters = const COUNTERS,
-    first_counters = const SLOTS_AT + COUNTERS,
+    left_out = const LEFT_OUT,
+    pool = sym POOL,
+    pool_next = const slots::NEXT,
+    pool_had = const slots::HAD,
+    pool_places = const slots::PLACES,
     // All parts of a slot as seen from its counters.
+    claimed = const CLAIMED.cast_signed() - COUNTERS.cast_signed(),
     tid = const TID.cast_signed() - COUNTERS.cast_signed(),
     pid = const PID.cast_signed() - COUNTERS.cast_signed(),
     period = const PERIOD.cast_signed() - COUNTERS.cast_signed(),
@@ -517,8 +528,8 @@ pub fn thread_offset() -> i64 {
     offset
 }
 
-/// Hands the mapped ledger, or null, to the code above: threads that had no hooked call yet will claim
-/// their slots there. It must stay mapped for as long as any function is hooked.
+/// Hands the head of the mapped ledger to the code above, which counts threads without a slot there. It
+/// must stay mapped for as long as any function is hooked.
 pub(crate) fn set_ledger(ledger: *mut u8) {
     let place = &raw mut dimmer_hook_ledger;
     // SAFETY: the place is valid, and hooked code reads it in one instruction.
@@ -538,9 +549,26 @@ pub(crate) fn time_next() {
     }
 }
 
-/// Makes the calling thread claim a slot of its own at its next hooked call: after a fork it would
-/// go on in its parent's.
+/// Where the calling thread's counters are; null before its first hooked call.
+pub(crate) fn counters() -> *mut u8 {
+    let counters: *mut u8;
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "mov {}, fs:[{offset} + {counted_at}]",
+            out(reg) counters,
+            offset = in(reg) thread_offset(),
+            counted_at = const COUNTED_AT,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    counters
+}
+
+/// In the child of a fork: makes the calling thread claim a slot of its own at its next hooked call, as it
+/// would go on in its parent's.
 pub fn forget_thread() {
+    slots::go_on_in_child();
     const { assert!(COUNTDOWN == 0 && COUNTED_AT == 8) };
     // SAFETY: the thread's own memory, aligned. One store, so that no signal handler sees half of it.
     unsafe {

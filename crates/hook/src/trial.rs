@@ -8,8 +8,10 @@ use std::time::Instant;
 use dimmer_scan::Leaf;
 
 use crate::hooks::{HookError, Hooks};
-use crate::ledger::Thread;
+use crate::ledger::{Ledger, Thread};
 use crate::plan::PlannedEntry;
+use crate::slots;
+use crate::swap;
 
 // On pages of their own: those are not executable while the entry is patched.
 global_asm!(
@@ -93,7 +95,7 @@ impl Overhead {
     /// What hooks took of a thread's time, with so many calls, of which so many were timed (ticks).
     #[must_use]
     pub fn of(&self, calls: u64, timed: u64) -> f64 {
-        let timing = (self.inside + self.between) as f64 * timed as f64;
+        let timing = self.inside.saturating_add(self.between) as f64 * timed as f64;
         timing + self.counting_1000 as f64 / 1000.0 * calls.saturating_sub(timed) as f64
     }
 }
@@ -109,7 +111,8 @@ impl Hooks {
         let mut inside = Vec::new();
         let mut between = Vec::new();
         call_hooked(CALLS);
-        if let Some(thread) = self.own_thread() {
+        let ledger = Ledger::open(self.ledger().path())?;
+        if let Some(thread) = own_thread(&ledger) {
             let mut before = None;
             thread.drain(|call| {
                 inside.push(call.end - call.begin);
@@ -140,7 +143,8 @@ impl Hooks {
         self.hook_own()?;
         // The thread's first call claims its slot.
         call_hooked(1);
-        let Some(thread) = self.own_thread() else { return Ok(Vec::new()) };
+        let ledger = Ledger::open(self.ledger().path())?;
+        let Some(thread) = own_thread(&ledger) else { return Ok(Vec::new()) };
         let round = |_| {
             let plain_ns = per_call(calls, || call_plain(calls));
             thread.set_period(NEVER);
@@ -190,19 +194,20 @@ impl Hooks {
 
     /// Decides on the functions that [`Self::hook_own`] has hooked last.
     fn decide_own(&self, is_moved: bool) {
-        let sites = self.ledger().sites().len();
-        (sites.saturating_sub(OWN.len())..sites)
-            .for_each(|site| self.ledger().decide(site, is_moved));
-    }
-
-    fn own_thread(&self) -> Option<Thread<'_>> {
-        let own = rustix::thread::gettid().as_raw_nonzero().get();
-        self.ledger().threads().find(|thread| i64::from(thread.tid()) == i64::from(own))
+        let sites = self.ledger().site_count();
+        for site in sites.saturating_sub(OWN.len())..sites {
+            self.ledger().decide(u32::try_from(site).unwrap_or(u32::MAX), is_moved);
+        }
     }
 }
 
+/// The calling thread, after its first hooked call.
+fn own_thread(ledger: &Ledger) -> Option<Thread<'_>> {
+    ledger.thread(slots::number_of(swap::counters())?)
+}
+
 /// Calls that are timed in a row; the ring of records has room for them.
-const TIMED: u32 = 1000;
+const TIMED: u32 = 400;
 
 /// What a call took in one round (ns).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -229,7 +234,7 @@ pub struct Trip {
 /// Makes the period apply from the next call on.
 fn restart(thread: &Thread<'_>) {
     thread.drain(drop);
-    crate::swap::time_next();
+    swap::time_next();
     call_hooked(2);
     thread.drain(drop);
 }

@@ -23,6 +23,7 @@ pub mod cpuid;
 pub mod cpusets;
 pub mod events;
 pub mod faulting;
+pub mod file_limit;
 pub mod held;
 pub mod interrupt;
 pub mod journal;

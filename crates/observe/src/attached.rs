@@ -13,7 +13,7 @@ use dimmer_host::unavailable::Unavailable;
 use dimmer_host::uprobes::ExecutionCounter;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::observer::{FunctionPlace, Observed, ThreadSeen};
+use crate::seen::{FunctionPlace, Observed, ThreadSeen};
 use crate::tally::{Clocks, Tally};
 
 /// What a call is told by.

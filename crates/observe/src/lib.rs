@@ -9,10 +9,14 @@
 
 mod attached;
 mod observer;
+mod place;
+mod seen;
 mod tally;
 mod times;
 
 pub use attached::{Attached, MOST_COUNTERS, ProbePoint};
-pub use observer::{FunctionPlace, INTERVAL, Observed, Observer, ThreadSeen};
+pub use observer::{INTERVAL, Observer};
+pub use place::{NoPlace, places, remove_left_behind};
+pub use seen::{FunctionPlace, Observed, ThreadSeen};
 pub use tally::{Clocks, Tally};
 pub use times::Times;

@@ -55,10 +55,15 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Adds those of somebody else.
+    /// Adds those of another thread.
     pub fn merge(&mut self, other: &Self) {
         self.after.extend(&other.after);
         self.before.extend(&other.before);
+    }
+
+    /// Whether there are as many as are kept of a thread.
+    pub(crate) fn are_many(&self) -> bool {
+        self.after.len() >= MOST_CLOCKS
     }
 }
 
@@ -130,23 +135,39 @@ impl ThreadTally {
         self.last = Some(Last { site: call.site, ended_in: call.ended_in, end });
     }
 
-    /// Tells how often a function was called in all so far. The times since it was told before stand for
-    /// the calls since then: how many calls are timed changes, so times differ in weight.
+    /// Adds calls of a function.
     pub(crate) fn count(&mut self, site: usize, calls: u64) {
-        if calls == 0 {
-            return;
-        }
         let tally = self.functions.entry(site).or_default();
-        tally.calls = calls;
-        let Some(pending) = self.pending.get_mut(&site) else { return };
-        // Few are interrupted: their time is somebody else's. Many are: they last as long as that.
-        let few = pending.lasted_interrupted.len() * 10 < pending.lasted.len();
-        if few {
-            pending.lasted_interrupted.clear();
-        } else {
-            pending.lasted.append(&mut pending.lasted_interrupted);
+        tally.calls = tally.calls.saturating_add(calls);
+    }
+
+    /// Has the times that were added stand for the calls that were counted since times stood for calls
+    /// before: how many calls are timed changes, so times differ in weight.
+    pub(crate) fn settle(&mut self) {
+        for (site, pending) in &mut self.pending {
+            if let Some(tally) = self.functions.get_mut(site).filter(|tally| tally.calls > 0) {
+                pending.settle(tally);
+            }
         }
-        let calls = calls as f64;
+    }
+
+    /// Calls of all functions.
+    pub(crate) fn calls(&self) -> u64 {
+        let calls = self.functions.values().map(|tally| tally.calls);
+        calls.fold(0, u64::saturating_add)
+    }
+}
+
+impl Pending {
+    fn settle(&mut self, tally: &mut Tally) {
+        // Few are interrupted: their time is somebody else's. Many are: they last as long as that.
+        let few = self.lasted_interrupted.len() * 10 < self.lasted.len();
+        if few {
+            self.lasted_interrupted.clear();
+        } else {
+            self.lasted.append(&mut self.lasted_interrupted);
+        }
+        let calls = tally.calls as f64;
         let stand_for =
             |times: &mut Vec<f64>, elsewhere: &mut usize, told: &mut f64, sum: &mut Times| {
                 let all = times.len() + std::mem::take(elsewhere);
@@ -156,16 +177,10 @@ impl ThreadTally {
                     times.drain(..).for_each(|ns| sum.add(ns, each));
                 }
             };
-        let Pending { lasted, ended_elsewhere, lasted_told, .. } = pending;
+        let Self { lasted, ended_elsewhere, lasted_told, .. } = self;
         stand_for(lasted, ended_elsewhere, lasted_told, &mut tally.lasted);
-        let Pending { gaps_after, gaps_elsewhere, gaps_told, .. } = pending;
+        let Self { gaps_after, gaps_elsewhere, gaps_told, .. } = self;
         stand_for(gaps_after, gaps_elsewhere, gaps_told, &mut tally.gap_after);
-    }
-
-    /// Calls of all functions.
-    pub(crate) fn calls(&self) -> u64 {
-        let calls = self.functions.values().map(|tally| tally.calls);
-        calls.fold(0, u64::saturating_add)
     }
 }
 
@@ -196,6 +211,7 @@ mod tests {
         thread.add(call(4, 1200, 1300, true), NO_OVERHEAD, 0.5);
         thread.count(3, 1);
         thread.count(4, 1);
+        thread.settle();
         assert_eq!(thread.functions[&3].gap_after.mean(), Some(500.0));
         assert_eq!(thread.functions[&3].lasted.mean(), Some(50.0));
         assert_eq!(thread.functions[&4].gap_after.measured(), 0);
@@ -209,7 +225,7 @@ mod tests {
         thread.add(call(4, 1400, 1500, true), NO_OVERHEAD, 1.0);
         thread.count(3, 2);
         thread.count(5, 1);
-        thread.count(3, 2);
+        thread.settle();
         assert_eq!(thread.functions[&5].gap_after.sum(), 1000.0);
         assert_eq!(thread.functions[&3].gap_after.sum(), 100.0);
         assert_eq!(thread.functions[&3].lasted.sum(), 100.0);
@@ -228,6 +244,7 @@ mod tests {
                 thread.add(one, NO_OVERHEAD, 1.0);
             }
             thread.count(3, 20);
+            thread.settle();
             thread.functions[&3].lasted.mean().unwrap()
         };
         assert!((lasted(1) - 10.0).abs() < 1e-9);
@@ -240,6 +257,7 @@ mod tests {
         thread.add(TimedCall { chain_after: 300, ..call(3, 100, 200, false) }, NO_OVERHEAD, 1.0);
         thread.add(TimedCall { chain_before: 280, ..call(3, 1200, 1300, true) }, NO_OVERHEAD, 1.0);
         thread.count(3, 2);
+        thread.settle();
         assert_eq!(thread.functions[&3].gap_after.mean(), Some(420.0));
         let clocks = Clocks { after: vec![300.0], before: vec![(420.0, 280.0)] };
         assert_eq!(thread.clocks, clocks);
@@ -252,6 +270,7 @@ mod tests {
         thread.add(call(3, 100, 200, false), overhead, 1.0);
         thread.add(call(3, 1200, 1300, true), overhead, 1.0);
         thread.count(3, 2);
+        thread.settle();
         assert_eq!(thread.functions[&3].lasted.mean(), Some(60.0));
         assert_eq!(thread.functions[&3].gap_after.mean(), Some(0.0));
     }
@@ -262,6 +281,7 @@ mod tests {
         thread.add(call(3, 100, 200, false), NO_OVERHEAD, 1.0);
         thread.add(call(3, 1200, 1300, false), NO_OVERHEAD, 1.0);
         thread.count(3, 2);
+        thread.settle();
         assert_eq!(thread.functions[&3].gap_after.measured(), 0);
     }
 
@@ -270,11 +290,14 @@ mod tests {
         let mut thread = ThreadTally::default();
         thread.add(call(3, 0, 10, false), NO_OVERHEAD, 1.0);
         thread.count(3, 1000);
+        thread.settle();
         // Nothing was timed among these; they go to the next that was.
-        thread.count(3, 1500);
+        thread.count(3, 500);
+        thread.settle();
         thread.add(call(3, 0, 100, false), NO_OVERHEAD, 1.0);
         thread.add(call(3, 0, 100, false), NO_OVERHEAD, 1.0);
-        thread.count(3, 2000);
+        thread.count(3, 500);
+        thread.settle();
         let lasted = &thread.functions[&3].lasted;
         assert_eq!((lasted.measured(), lasted.sum()), (3, 1000.0 * 10.0 + 1000.0 * 100.0));
     }

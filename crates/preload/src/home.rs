@@ -117,11 +117,22 @@ extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         let _errno = KeepErrno::new();
         dimmer_runtime::leave_lent();
     }
+    if name == b"prctl" && number == libc::PR_SET_SECCOMP {
+        dimmer_hook::restrict();
+    }
     if CONFINING.contains(&name) || name == b"prctl" && CONFINING_OPTIONS.contains(&number) {
         stop();
     }
-    come_home_before(next)
+    let next = come_home_before(next);
+    if STARTING.contains(&name) {
+        let _errno = KeepErrno::new();
+        let _ = catch_unwind(dimmer_hook::expect_thread);
+    }
+    next
 }
+
+/// Functions that start threads.
+const STARTING: [&[u8]; 2] = [b"pthread_create", b"thrd_create"];
 
 /// Functions that leave calls without returning.
 const JUMPS: [&[u8]; 6] =
@@ -315,6 +326,9 @@ extern "C" fn before_syscall(
     second: c_int,
 ) -> *mut c_void {
     let is_confining = CONFINING_CALLS.contains(&number);
+    if number == libc::SYS_seccomp || number == libc::SYS_prctl && first == libc::PR_SET_SECCOMP {
+        dimmer_hook::restrict();
+    }
     if is_confining || number == libc::SYS_prctl && CONFINING_OPTIONS.contains(&first) {
         stop();
     }

@@ -22,9 +22,9 @@ use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use dimmer_hook::{Hooks, Ledger, Loaded, Objects};
+use dimmer_hook::{Hooks, Loaded, Objects, OwnLedger};
 use dimmer_processor::class::InstructionClass;
-use dimmer_runtime::CannotTravel;
+use dimmer_runtime::{CannotTravel, KeepErrno};
 use rustix::mm::MprotectFlags;
 
 /// What is hooked in this process.
@@ -70,9 +70,9 @@ fn start() -> Option<()> {
     let classes: BTreeSet<InstructionClass> =
         classes.split(',').filter_map(|class| class.parse().ok()).collect();
     let objects = Objects::find()?;
-    let ledger = Ledger::create(Path::new(&directory)).ok()?;
+    let ledger = OwnLedger::create(Path::new(&directory)).ok()?;
     let plans = std::env::var_os(dimmer_hook::PLANS).map(PathBuf::from);
-    let mut hooks = Hooks::new(ledger, classes, plans);
+    let mut hooks = Hooks::new(ledger, classes, plans).ok()?;
     if matches!(dimmer_runtime::check_travel(), Err(CannotTravel::Valgrind)) {
         // Nor does it know the segment registers that timed calls write.
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
@@ -91,8 +91,9 @@ fn start() -> Option<()> {
     session.look();
     let changed = session.objects.changed();
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
-    // SAFETY: handlers that may run in the child of a fork; this one writes to its own thread's memory.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: handlers that may run before a fork and in its child: they wait for no lock, and the second one
+    // writes to its own thread's memory.
+    unsafe { libc::pthread_atfork(Some(expect_process), None, Some(forked)) };
     redirect(changed);
     Some(())
 }
@@ -110,6 +111,12 @@ impl Session {
         }
         self.known = loaded.into_iter().collect();
     }
+}
+
+/// This process is about to fork: the child needs a slot for its calls.
+extern "C" fn expect_process() {
+    let _errno = KeepErrno::new();
+    let _ = std::panic::catch_unwind(dimmer_hook::expect_process);
 }
 
 extern "C" fn forked() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use dimmer_hook::{Hooks, Ledger, Round};
+use dimmer_hook::{Hooks, OwnLedger, Round};
 use dimmer_probe::stats::{Estimate, Samples};
 use serde::Serialize;
 
@@ -43,8 +43,8 @@ pub(super) struct Measured {
 pub(crate) fn run(arguments: &BenchHook) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let directory = tempfile::tempdir().context("cannot make a directory for the ledger")?;
-    let ledger = Ledger::create(directory.path())?;
-    let rounds = Hooks::new(ledger, BTreeSet::new(), None).trial(ROUNDS, CALLS)?;
+    let ledger = OwnLedger::create(directory.path())?;
+    let rounds = Hooks::new(ledger, BTreeSet::new(), None)?.trial(ROUNDS, CALLS)?;
     let report = Report::new(&rounds);
     output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)

@@ -205,7 +205,7 @@ impl Report {
             lasted_s: observed.lasted.as_secs_f64(),
             cpu_s: run.on_cpu.as_secs_f64(),
             processes: observed.processes,
-            threads: observed.threads.len(),
+            threads: observed.thread_count(),
             threads_left_out: observed.threads_left_out,
             hooks_share: (on_cpu > 0.0 && !is_counted).then(|| hooks.as_secs_f64() / on_cpu),
             observer_cpu_s: run.own_cpu.as_secs_f64(),

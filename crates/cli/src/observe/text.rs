@@ -34,7 +34,13 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
         counted(report.threads, "thread"),
     );
     if report.processes == 0 {
-        text.push_str("The loader did not load the library with the hooks: nothing was seen.\n");
+        if report.unreadable.is_empty() {
+            text.push_str(
+                "Nothing was seen: the loader did not load the library with the hooks, or there could be no \
+                 file for what it sees.\n",
+            );
+        }
+        complain(&mut text, report);
         return text;
     }
     let hooked: usize = report.files.iter().map(|file| file.hooked).sum();
@@ -67,15 +73,7 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
             );
         }
     }
-    for problem in &report.unreadable {
-        let _ = writeln!(text, "{problem}");
-    }
-    if report.threads_left_out > 0 {
-        let _ = writeln!(
-            text,
-            "Some threads were not seen: there were too many, or they could not be counted."
-        );
-    }
+    complain(&mut text, report);
     if report.functions.is_empty() {
         text.push_str("None of them was called.\n");
         return text;
@@ -102,6 +100,19 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
     text.push('\n');
     text.push_str(&conclusion(report, width));
     text
+}
+
+/// What was not seen.
+fn complain(text: &mut String, report: &Report) {
+    for problem in &report.unreadable {
+        let _ = writeln!(text, "{problem}");
+    }
+    if report.threads_left_out > 0 {
+        let _ = writeln!(
+            text,
+            "Some threads were not seen: there were too many, or they could not be counted."
+        );
+    }
 }
 
 /// What the calls cost, and what to do about it.

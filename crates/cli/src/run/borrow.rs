@@ -4,7 +4,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use dimmer_bench::hooked;
+use dimmer_bench::hooked::{self, HookedError};
 use dimmer_hook::PlannedEntry;
 use dimmer_host::affinity;
 use dimmer_host::cpusets;
@@ -121,10 +121,25 @@ impl Borrowing {
         if let Some(served) = served.as_mut().filter(|_| arguments.cores.is_none()) {
             served.heed_only(&cpus);
         }
-        let trips = hooked::round_trips(root, &cpus[..tried]).map_err(bad_input)?;
+        let stays =
+            |why: &dyn std::fmt::Display| eprintln!("{}: no call moves: {why}.", how.name());
+        let trips = match hooked::round_trips(root, &cpus[..tried]) {
+            Ok(trips) => trips,
+            Err(why @ (HookedError::Ledger(_) | HookedError::Directory(_))) => {
+                stays(&why);
+                return Ok(None);
+            }
+            Err(why) => return Err(bad_input(why)),
+        };
         let round_trip = trips.moved.estimate().context("no call could be moved")?;
         let hand_over = trips.lent.estimate().context("no call could be moved")?;
-        let observer = Observer::new().context("cannot make a directory for ledgers")?;
+        let observer = match Observer::new() {
+            Ok(observer) => observer,
+            Err(why) => {
+                stays(&why);
+                return Ok(None);
+            }
+        };
         command.envs(observer.environment(&[], Some(plans.directory.path())));
         command.env(dimmer_hook::MOVE, "none");
         command.env(dimmer_runtime::CORES, format_cpu_list(&cpus));
@@ -195,13 +210,12 @@ impl Borrowing {
     }
 
     /// Reads what the hooks have counted, and decides now and then.
-    pub(super) fn look(&mut self) -> anyhow::Result<()> {
-        self.observer.look().context("cannot read the ledgers")?;
+    pub(super) fn look(&mut self) {
+        self.observer.look();
         if self.decided.elapsed() >= STEP {
             self.decided = Instant::now();
             self.decide();
         }
-        Ok(())
     }
 
     fn decide(&mut self) {
@@ -269,7 +283,7 @@ impl Borrowing {
         }
         self.clear.end();
         let is_narrow = self.is_narrow();
-        let observed = self.observer.finish().context("cannot read the ledgers")?;
+        let observed = self.observer.finish();
         let calls = observed.functions();
         let is_served = self.served.is_some();
         let on_cpu_ns = spent.on_cpu.as_secs_f64() * 1e9;
@@ -329,6 +343,7 @@ impl Borrowing {
         let problems = observed.files.iter().filter(|(_, problem)| !problem.is_empty());
         account.problems =
             problems.map(|(file, problem)| format!("{}: {problem}", file.display())).collect();
+        account.problems.extend(observed.unreadable.iter().cloned());
         Ok(account)
     }
 }

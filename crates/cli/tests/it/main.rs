@@ -8,6 +8,7 @@ mod dedicate;
 mod doctor;
 mod forms;
 mod interrupt;
+mod ledgers;
 mod model;
 mod observe;
 mod offload;

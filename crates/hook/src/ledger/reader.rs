@@ -1,0 +1,453 @@
+//! The observer's side of a ledger.
+//!
+//! The file is read and written by `pread` and `pwrite`, never mapped: a process may truncate it, replace
+//! it, or fill it with anything. Each number is bounded by its table, and what is not there reads as zeros.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::OFlags;
+
+use super::{
+    BETWEEN, CLAIMED, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT, EMPLOYED, ENDING, ENOUGH,
+    FILES_LEFT_OUT, HEAD, HEAD_BYTES, HOLDS_UNTIL, INSIDE, LEFT_OUT, LONGEST_TEXT, LedgerError,
+    MAGIC, MOVED, MOVES, NoRoom, OBJECT_BYTES, OBJECT_COUNT, OBJECTS, OBJECTS_AT, Object, PERIOD,
+    PID, RECORD_BYTES, RECORDS, RING, ROOM, SITE_BYTES, SITE_COUNT, SITES, SITES_AT, SLOT_COUNT,
+    SLOTS, SiteEntry, TAIL, TEXT_BYTES, TEXTS_AT, TID, TimedCall, VERSION, VERSION_AT, io_error,
+    path_of, room, slot_at, u32_at, u64_at,
+};
+use crate::trial::Overhead;
+
+/// Names in a run's directory that are looked at, no more: a program may make any number.
+const MOST_NAMES: usize = 1 << 16;
+
+/// No timed call, and no thousand counted ones, takes more of hooks than this (ticks): a tenth of a
+/// millisecond, by estimate.
+const MOST_OVERHEAD: u64 = 1 << 19;
+
+/// F_SETSIG of fcntl(2) on x86.
+const SET_SIGNAL: i32 = 10;
+
+/// What names of plans hold, also those that are being written.
+const PLAN: &[u8] = b".plan";
+
+static EMPTY: [u8; RECORDS * RECORD_BYTES] = [0; RECORDS * RECORD_BYTES];
+
+/// The ledger of another process.
+#[derive(Debug)]
+pub struct Ledger {
+    file: File,
+    path: PathBuf,
+}
+
+/// What a run's directory holds, by name.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Ledgers.
+    pub ledgers: Vec<PathBuf>,
+    /// Files that tell why a process has none.
+    pub reasons: Vec<(PathBuf, NoRoom)>,
+}
+
+impl Names {
+    /// Whether a file of this name may lie in a run's directory: a ledger, a reason, or a plan.
+    #[must_use]
+    pub fn are_of_run(path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let is_ledger = path.extension().is_some_and(|ending| ending == ENDING);
+        let is_plan = name.windows(PLAN.len()).any(|part| part == PLAN);
+        is_ledger || is_plan || NoRoom::told_by(path).is_some() || name == ENOUGH.as_bytes()
+    }
+}
+
+/// The head of a ledger, as it was at one time.
+#[derive(Clone, Copy, Debug)]
+pub struct Head([u8; HEAD_BYTES]);
+
+impl Ledger {
+    /// Opens the ledger of another process.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is none.
+    pub fn open(path: &Path) -> Result<Self, LedgerError> {
+        // Nothing that waits or has effects where it is opened: no pipe, no device.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = i32::try_from(flags.bits()).unwrap_or_default();
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+        let file = file.map_err(|source| io_error("open", path, source))?;
+        let about = file.metadata().map_err(|source| io_error("examine", path, source))?;
+        let is_own = about.uid() == rustix::process::geteuid().as_raw();
+        let ledger = Self { file, path: path.to_path_buf() };
+        if about.is_file() && is_own && ledger.head().is_some() {
+            Ok(ledger)
+        } else {
+            Err(LedgerError::Foreign { path: path.to_path_buf() })
+        }
+    }
+
+    /// The ledgers in `directory`, by name.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn all_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+        Ok(Self::names_in(directory)?.ledgers)
+    }
+
+    /// The ledgers in `directory`, by name, and why some processes have none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn names_in(directory: &Path) -> io::Result<Names> {
+        let mut names = Names::default();
+        for entry in std::fs::read_dir(directory)?.take(MOST_NAMES) {
+            let path = entry?.path();
+            if path.extension().is_some_and(|ending| ending == ENDING) {
+                names.ledgers.push(path);
+            } else if let Some(why) = NoRoom::told_by(&path) {
+                names.reasons.push((path, why));
+            }
+        }
+        names.ledgers.sort();
+        Ok(names)
+    }
+
+    /// Whether ledgers in `directory` may not grow any more, and no more be made.
+    ///
+    /// # Errors
+    /// If nothing can be written there.
+    pub fn limit_run(directory: &Path, is_limited: bool) -> io::Result<()> {
+        let path = directory.join(ENOUGH);
+        if is_limited {
+            OpenOptions::new().create(true).truncate(false).write(true).open(path).map(drop)
+        } else {
+            std::fs::remove_file(path)
+        }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Memory that the file takes (bytes).
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.file.metadata().map_or(0, |about| about.blocks() * 512)
+    }
+
+    /// Whether no process can use it any more: none has it open or mapped. Where the kernel cannot tell,
+    /// each process may.
+    ///
+    /// The kernel gives a write lease only for a file that is open nowhere else, and a mapping keeps it
+    /// open (`check_conflicting_open` in Linux, fs/locks.c; fcntl(2), F_SETLEASE).
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        let file = self.file.as_raw_fd();
+        // A process that opens it meanwhile has the kernel send this signal, which is ignored by default.
+        if control(file, SET_SIGNAL, libc::SIGURG) != 0 {
+            return false;
+        }
+        let is_leased = control(file, libc::F_SETLEASE, libc::F_WRLCK) == 0;
+        if is_leased {
+            control(file, libc::F_SETLEASE, libc::F_UNLCK);
+        }
+        is_leased
+    }
+
+    /// What the head says now; `None` if it is no ledger's any more.
+    #[must_use]
+    pub fn head(&self) -> Option<Head> {
+        let mut head = Head([0; HEAD_BYTES]);
+        self.read(0, &mut head.0);
+        let is_known = u64_at(&head.0, 0) == MAGIC && u32_at(&head.0, VERSION_AT) == VERSION;
+        is_known.then_some(head)
+    }
+
+    /// Decides whether calls of the function of this number are moved from now on, in a process whose hooks can do that.
+    pub fn decide(&self, site: usize, is_moved: bool) {
+        if site < SITES {
+            self.write(DECISIONS_AT + site * DECISION_BYTES, &u32::from(is_moved).to_le_bytes());
+        }
+    }
+
+    /// Has calls that move go to so many of the hardware threads that the process knows of from now on, the first of them.
+    pub fn employ(&self, threads: usize) {
+        let plus_one = u32::try_from(threads).map_or(u32::MAX, |threads| threads.saturating_add(1));
+        self.write(EMPLOYED, &plus_one.to_le_bytes());
+    }
+
+    /// Has calls move until then at the latest ([`crate::ticks`]), whatever was decided. The observer renews that time, so that calls stay
+    /// when it is killed.
+    pub fn hold_until(&self, ticks: u64) {
+        self.write(HOLDS_UNTIL, &ticks.to_le_bytes());
+    }
+
+    /// The hooked files, by number.
+    #[must_use]
+    pub fn objects(&self) -> Vec<Object> {
+        let count = self.head().map_or(0, |head| head.objects());
+        let mut table = vec![0; count * OBJECT_BYTES];
+        self.read(OBJECTS_AT, &mut table);
+        let object = |record: &[u8]| Object {
+            base: u64_at(record, 0),
+            path: path_of(&self.text(record, 8)),
+            problem: printable(&self.text(record, 16)),
+        };
+        table.chunks(OBJECT_BYTES).map(object).collect()
+    }
+
+    fn text(&self, record: &[u8], at: usize) -> Vec<u8> {
+        let place = (u32_at(record, at) as usize).min(TEXT_BYTES);
+        let length = (u32_at(record, at + 4) as usize).min(LONGEST_TEXT).min(TEXT_BYTES - place);
+        let mut text = vec![0; length];
+        self.read(TEXTS_AT + place, &mut text);
+        text
+    }
+
+    /// The hooked functions, by number.
+    #[must_use]
+    pub fn sites(&self) -> Vec<SiteEntry> {
+        let count = self.head().map_or(0, |head| head.sites());
+        let mut table = vec![0; count * SITE_BYTES];
+        self.read(SITES_AT, &mut table);
+        table.chunks(SITE_BYTES).map(|record| SiteEntry::unpack(u64_at(record, 0))).collect()
+    }
+
+    /// The slot of this number, if a thread has claimed it.
+    #[must_use]
+    pub fn thread(&self, number: usize) -> Option<Thread<'_>> {
+        let at = slot_at(number);
+        (number < SLOTS && self.u32(at + CLAIMED) != 0).then_some(Thread { ledger: self, at })
+    }
+
+    /// The threads that made hooked calls, perhaps ended.
+    pub fn threads(&self) -> impl Iterator<Item = Thread<'_>> {
+        let slots = self.head().map_or(0, |head| head.slots());
+        (0..slots).filter_map(|number| self.thread(number))
+    }
+
+    /// Reads from a place; zeros for what is not there.
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        let mut done = 0;
+        while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, (at + done) as u64) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        bytes[done..].fill(0);
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        let mut word = [0; 4];
+        self.read(at, &mut word);
+        u32::from_le_bytes(word)
+    }
+
+    /// Writes to a place where the process has written before. What cannot be written is not: the process
+    /// goes on as it does.
+    fn write(&self, at: usize, bytes: &[u8]) {
+        let _ = room::write(std::os::fd::AsFd::as_fd(&self.file), at, bytes);
+    }
+}
+
+impl Head {
+    /// What timing adds to times.
+    #[must_use]
+    pub fn overhead(&self) -> Overhead {
+        let ticks = |at| u64_at(&self.0, at).min(MOST_OVERHEAD);
+        Overhead { inside: ticks(INSIDE), between: ticks(BETWEEN), counting_1000: ticks(COUNTING) }
+    }
+
+    /// How many files there are.
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        (u32_at(&self.0, OBJECT_COUNT) as usize).min(OBJECTS)
+    }
+
+    /// How many functions there are.
+    #[must_use]
+    pub fn sites(&self) -> usize {
+        (u32_at(&self.0, SITE_COUNT) as usize).min(SITES)
+    }
+
+    /// How many slots there are, claimed or not.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        (u32_at(&self.0, SLOT_COUNT) as usize).min(SLOTS)
+    }
+
+    /// Threads whose calls were not seen, as there was no slot for them.
+    #[must_use]
+    pub fn threads_left_out(&self) -> usize {
+        u32_at(&self.0, LEFT_OUT) as usize
+    }
+
+    /// Whether there was no room to note all loaded files: those left out are not hooked.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        u32_at(&self.0, FILES_LEFT_OUT) != 0
+    }
+
+    /// Whether calls of the process can move.
+    #[must_use]
+    pub fn moves(&self) -> bool {
+        u32_at(&self.0, MOVES) != 0
+    }
+}
+
+/// A thread that made hooked calls, perhaps ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread<'a> {
+    ledger: &'a Ledger,
+    at: usize,
+}
+
+/// What the slot of a thread held at one time.
+#[derive(Debug, Default)]
+pub struct Look {
+    bytes: Vec<u8>,
+}
+
+impl Thread<'_> {
+    /// Its number, as the kernel counts.
+    #[must_use]
+    pub fn tid(&self) -> u32 {
+        self.ledger.u32(self.at + TID)
+    }
+
+    /// How many of its calls were moved.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        let mut word = [0; 8];
+        self.ledger.read(self.at + MOVED, &mut word);
+        u64::from_le_bytes(word)
+    }
+
+    /// From now on a pair of calls is timed in so many, on average; of all calls if it is one.
+    pub fn set_period(&self, calls: u32) {
+        self.ledger.write(self.at + PERIOD, &calls.max(1).to_le_bytes());
+    }
+
+    /// Reads all of it into `look`, with the counters of so many functions.
+    pub fn look(&self, sites: usize, look: &mut Look) {
+        look.bytes.resize(COUNTERS + sites.min(SITES) * 4, 0);
+        self.ledger.read(self.at, &mut look.bytes);
+    }
+
+    /// Takes the timed calls that are complete since the last time, in the order of their ends, and gives
+    /// each to `take`.
+    pub fn drain(&self, take: impl FnMut(TimedCall)) {
+        let mut look = Look::default();
+        self.look(0, &mut look);
+        self.drain_seen(&look, take);
+    }
+
+    /// Likewise, of those that `look` has.
+    ///
+    /// The copy may have been made while the thread wrote: the end of a record is read before what stands
+    /// behind it, and written after it. One whose begin is missing is left out.
+    pub fn drain_seen(&self, look: &Look, mut take: impl FnMut(TimedCall)) {
+        let (head, tail) = (u64_at(&look.bytes, HEAD), u64_at(&look.bytes, TAIL));
+        // Whatever stands there: the ring holds no more.
+        let first = tail.max(head.saturating_sub(RECORDS as u64)).min(head);
+        let place = |number: u64| usize::try_from(number % RECORDS as u64).unwrap_or_default();
+        let mut next = first;
+        while next < head {
+            let record = &look.bytes[RING + place(next) * RECORD_BYTES..][..RECORD_BYTES];
+            // Its thread has claimed the place and not yet filled it. If it never will, since a signal's
+            // handler jumped out of there, do not wait for it for ever.
+            if u64_at(record, 8) == 0 && head - next < RECORDS as u64 / 2 {
+                break;
+            }
+            TimedCall::read(record).into_iter().for_each(&mut take);
+            next += 1;
+        }
+        if next == tail {
+            return;
+        }
+        // Emptied before the thread may fill them again.
+        let (begin, end) =
+            (place(first), place(first) + usize::try_from(next - first).unwrap_or(0));
+        for part in [begin..end.min(RECORDS), 0..end.saturating_sub(RECORDS)] {
+            let at = self.at + RING + part.start * RECORD_BYTES;
+            self.ledger.write(at, &EMPTY[..part.len() * RECORD_BYTES]);
+        }
+        self.ledger.write(self.at + TAIL, &next.to_le_bytes());
+    }
+}
+
+impl Look {
+    /// The thread's number, as the kernel counts.
+    #[must_use]
+    pub fn tid(&self) -> u32 {
+        u32_at(&self.bytes, TID)
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        u32_at(&self.bytes, PID)
+    }
+
+    /// How many of its calls were moved.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        u64_at(&self.bytes, MOVED)
+    }
+
+    /// How often it called each function, modulo 2³², by number.
+    pub fn calls(&self) -> impl Iterator<Item = u32> {
+        let room = u32_at(&self.bytes, ROOM) as usize;
+        let counters = self.bytes.get(COUNTERS..).unwrap_or_default().chunks_exact(4);
+        counters.take(room).map(|word| u32_at(word, 0))
+    }
+}
+
+/// What the observer says of calls that move.
+#[derive(Clone, Copy, Debug)]
+pub struct Orders<'a> {
+    employed: &'a AtomicU32,
+    until: &'a AtomicU64,
+}
+
+impl<'a> Orders<'a> {
+    pub(super) fn new(employed: &'a AtomicU32, until: &'a AtomicU64) -> Self {
+        Self { employed, until }
+    }
+
+    /// How many of the hardware threads that calls move to are used now, the first of them, if anybody has said that; see
+    /// [`Ledger::employ`].
+    #[must_use]
+    pub fn employed(&self) -> Option<usize> {
+        self.employed.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
+    }
+
+    /// Whether calls may move at this time, for all that the observer has said; see [`Ledger::hold_until`].
+    #[must_use]
+    pub fn hold(&self, ticks: u64) -> bool {
+        let until = self.until.load(Ordering::Relaxed);
+        until == 0 || ticks < until
+    }
+}
+
+fn control(file: RawFd, what: i32, value: i32) -> i32 {
+    // SAFETY: these commands take a number, and the file is open.
+    unsafe { libc::fcntl(file, what, value) }
+}
+
+/// A text without what terminals obey.
+fn printable(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! The slots that threads of this process claim at their first hooked call, which makes no system call.
+//!
+//! So a slot is reserved before its thread starts: by the thread or process that is about to start another
+//! one ([`expect_thread`], [`expect_process`]). Threads that find none count where no observer reads, and the ledger has their
+//! number. The children of a fork have the slots that their parent had reserved, and those that they
+//! reserve themselves; which of them claims one is decided in the slot.
+
+use std::mem::offset_of;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use crate::ledger::{LedgerError, NoRoom, OwnLedger, SLOTS, Slot};
+
+/// Slots that may be reserved and not claimed: threads and processes that start at once, before the first
+/// of them calls a hooked function.
+const AHEAD: usize = 128;
+
+/// Tries to get the lock, some milliseconds: nothing here may wait for a thread that does not run, as in
+/// the handler of a signal, or in the child of a fork.
+const TRIES: u32 = 1 << 16;
+
+/// What `dimmer_hook_slow` reads and writes, and what it needs to be filled.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Pool {
+    /// The number of the place to look at next.
+    next: AtomicU32,
+    /// How many places are filled.
+    had: AtomicU32,
+    /// Addresses of counters.
+    places: [AtomicPtr<u8>; SLOTS],
+    slots: [OnceLock<Slot>; SLOTS],
+    /// The place that was filled for a child of a fork, plus one; 0 if none was.
+    of_child: AtomicU32,
+    /// Places before this one are of another ledger.
+    first: AtomicUsize,
+    is_locked: AtomicBool,
+    is_restricted: AtomicBool,
+    ledger: OnceLock<&'static OwnLedger>,
+}
+
+pub(crate) static POOL: Pool = Pool {
+    next: AtomicU32::new(0),
+    had: AtomicU32::new(0),
+    places: [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS],
+    slots: [const { OnceLock::new() }; SLOTS],
+    of_child: AtomicU32::new(0),
+    first: AtomicUsize::new(0),
+    is_locked: AtomicBool::new(false),
+    is_restricted: AtomicBool::new(false),
+    ledger: OnceLock::new(),
+};
+
+pub(crate) const NEXT: usize = offset_of!(Pool, next);
+pub(crate) const HAD: usize = offset_of!(Pool, had);
+pub(crate) const PLACES: usize = offset_of!(Pool, places);
+
+/// Lets go of the pool.
+struct Locked;
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        POOL.is_locked.store(false, Ordering::Release);
+    }
+}
+
+/// Reserves the first slot of a ledger, which threads claim from now on.
+pub(crate) fn begin(ledger: &'static OwnLedger) -> Result<(), LedgerError> {
+    let _locked = lock()?;
+    let had = POOL.had.load(Ordering::Relaxed);
+    POOL.next.store(had, Ordering::Relaxed);
+    POOL.first.store(had as usize, Ordering::Relaxed);
+    let _ = POOL.ledger.set(ledger);
+    add(ledger)
+}
+
+/// A thread of this program is about to be started by the caller: has a slot ready for it, if there can be
+/// one. Changes `errno`.
+pub fn expect_thread() {
+    expect();
+}
+
+/// The caller is about to fork: likewise for the child, which looks there first ([`forget_thread`]).
+///
+/// [`forget_thread`]: crate::forget_thread
+pub fn expect_process() {
+    POOL.of_child.store(expect().unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Adds a slot, unless enough are free; the number of places then.
+fn expect() -> Option<u32> {
+    let ledger = POOL.ledger.get()?;
+    if unrestricted().is_err() || unclaimed() >= AHEAD {
+        return None;
+    }
+    // What cannot be had is reported by the thread that needs it.
+    let _locked = lock().ok()?;
+    add(ledger).ok()?;
+    Some(POOL.had.load(Ordering::Relaxed))
+}
+
+/// No system call is made for the ledger from now on: the program restricts those that it may make.
+pub fn restrict() {
+    POOL.is_restricted.store(true, Ordering::Relaxed);
+}
+
+/// Whether system calls may be made for the ledger.
+pub(crate) fn unrestricted() -> Result<(), LedgerError> {
+    let is_restricted = POOL.is_restricted.load(Ordering::Relaxed);
+    if is_restricted { Err(LedgerError::NoRoom(NoRoom::Restricted)) } else { Ok(()) }
+}
+
+/// In the child of a fork: a thread that had the lock is none of it, and slots from before are for children
+/// that were forked before.
+pub(crate) fn go_on_in_child() {
+    POOL.is_locked.store(false, Ordering::Relaxed);
+    if let Some(own) = POOL.of_child.swap(0, Ordering::Relaxed).checked_sub(1) {
+        POOL.next.store(own, Ordering::Relaxed);
+    }
+}
+
+/// Calls `grow` with all slots of the ledger, while none is added.
+pub(crate) fn with_all<T>(
+    grow: impl FnOnce(&mut dyn Iterator<Item = &'static Slot>) -> Result<T, LedgerError>,
+) -> Result<T, LedgerError> {
+    unrestricted()?;
+    let _locked = lock()?;
+    let (first, had) = (POOL.first.load(Ordering::Relaxed), POOL.had.load(Ordering::Relaxed));
+    grow(&mut POOL.slots.iter().take(had as usize).skip(first).filter_map(OnceLock::get))
+}
+
+/// The number in the ledger of the slot with these counters.
+pub(crate) fn number_of(counters: *mut u8) -> Option<usize> {
+    let slots = POOL.slots.iter().filter_map(OnceLock::get);
+    slots.rev().find(|slot| slot.counters() == counters).map(|slot| slot.number)
+}
+
+/// Adds a slot, by the thread that has the lock.
+fn add(ledger: &OwnLedger) -> Result<(), LedgerError> {
+    let had = POOL.had.load(Ordering::Relaxed);
+    let at = had as usize;
+    let (Some(place), Some(kept)) = (POOL.places.get(at), POOL.slots.get(at)) else {
+        return Err(LedgerError::Full { what: "threads", most: SLOTS });
+    };
+    let slot = ledger.reserve_slot()?;
+    place.store(slot.counters(), Ordering::Relaxed);
+    let _ = kept.set(slot);
+    // Release: whoever reads the number finds the place.
+    POOL.had.store(had + 1, Ordering::Release);
+    Ok(())
+}
+
+/// Slots that no thread has claimed, as far as they count here.
+fn unclaimed() -> usize {
+    let next = POOL.next.load(Ordering::Relaxed) as usize;
+    let had = POOL.had.load(Ordering::Acquire) as usize;
+    let ahead = POOL.slots.iter().take(had).skip(next).filter_map(OnceLock::get);
+    ahead.filter(|slot| !slot.is_claimed()).take(AHEAD).count()
+}
+
+fn lock() -> Result<Locked, LedgerError> {
+    for _ in 0..TRIES {
+        if !POOL.is_locked.swap(true, Ordering::Acquire) {
+            return Ok(Locked);
+        }
+        std::hint::spin_loop();
+    }
+    Err(LedgerError::NoRoom(NoRoom::Refused))
+}

@@ -1,0 +1,286 @@
+//! One ledger, and what was read there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use dimmer_hook::{Head, Ledger, Look, OWN_FILE, Object, SiteEntry, Thread};
+
+use super::INTERVAL;
+use crate::seen::{FunctionPlace, Observed, ThreadSeen};
+use crate::tally::{Tally, ThreadTally};
+
+/// A counter that seems to have gone further between two looks was begun again.
+const MOST_CALLS: u32 = 1 << 31;
+
+/// How far a time stamp of another processor may be ahead.
+const AHEAD: Duration = Duration::from_secs(1);
+
+/// How fast the time-stamp counter counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    /// Since the observer began.
+    pub(super) passed: Duration,
+    /// In that time.
+    pub(super) ticks: u64,
+}
+
+impl Rate {
+    fn ns_per_tick(self) -> f64 {
+        self.passed.as_nanos() as f64 / self.ticks as f64
+    }
+
+    pub(super) fn ticks_in(self, span: Duration) -> u64 {
+        let ns = self.passed.as_nanos().max(1);
+        u64::try_from(u128::from(self.ticks) * span.as_nanos() / ns).unwrap_or(u64::MAX)
+    }
+}
+
+/// A ledger, and what was read there.
+#[derive(Debug)]
+pub(super) struct Followed {
+    ledger: Ledger,
+    head: Head,
+    /// By the number of the slot.
+    threads: BTreeMap<usize, FollowedThread>,
+    /// For how many of its functions it is decided whether their calls are moved.
+    decided: usize,
+    /// Those whose calls are.
+    moved: BTreeSet<usize>,
+    /// To how many hardware threads they go, as the process was told.
+    employed: Option<usize>,
+    /// What it takes (bytes), with so many functions and slots.
+    memory: (u64, usize, usize),
+}
+
+#[derive(Debug, Default)]
+struct FollowedThread {
+    tally: ThreadTally,
+    /// What its counters showed, by the number of the function.
+    shown: Vec<u32>,
+    /// When its calls were counted last, and how many there were.
+    counted: Option<(Instant, u64)>,
+    period: u32,
+    process: u32,
+    thread: u32,
+    moved: u64,
+}
+
+impl Followed {
+    /// `None` if it is no ledger any more.
+    pub(super) fn new(ledger: Ledger) -> Option<Self> {
+        Some(Self {
+            head: ledger.head()?,
+            ledger,
+            threads: BTreeMap::new(),
+            decided: 0,
+            moved: BTreeSet::new(),
+            employed: None,
+            memory: (0, 0, 0),
+        })
+    }
+
+    /// What the file takes (bytes).
+    pub(super) fn memory(&self) -> u64 {
+        self.memory.0
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.ledger.is_abandoned()
+    }
+
+    /// Has all functions looked at by the next [`Self::order`].
+    pub(super) fn decide_again(&mut self) {
+        self.decided = 0;
+    }
+
+    /// Writes down what is decided of calls that move, for a process that can move them.
+    pub(super) fn order(&mut self, employed: usize, until: u64, moved: &BTreeSet<FunctionPlace>) {
+        if !self.head.moves() {
+            return;
+        }
+        self.ledger.hold_until(until);
+        if self.employed != Some(employed) {
+            self.employed = Some(employed);
+            self.ledger.employ(employed);
+        }
+        if self.decided == self.head.sites() {
+            return;
+        }
+        let places = self.places();
+        for (site, place) in places.iter().enumerate().skip(self.decided) {
+            let is_moved = place.as_ref().is_some_and(|place| moved.contains(place));
+            if is_moved != self.moved.contains(&site) {
+                self.ledger.decide(site, is_moved);
+                if is_moved {
+                    self.moved.insert(site)
+                } else {
+                    self.moved.remove(&site)
+                };
+            }
+        }
+        self.decided = places.len();
+    }
+
+    /// Reads what is new; whether anything is. `None` if it is no ledger any more. `room` is for how many
+    /// more functions of threads there is room.
+    pub(super) fn look(&mut self, rate: Rate, room: &mut usize) -> Option<bool> {
+        self.head = self.ledger.head()?;
+        let (sites, slots) = (self.head.sites(), self.head.slots());
+        if (self.memory.1, self.memory.2) != (sites, slots) {
+            self.memory = (self.ledger.memory(), sites, slots);
+        }
+        let overhead = self.head.overhead();
+        let longest = rate.ticks.saturating_add(rate.ticks_in(AHEAD));
+        let mut look = Look::default();
+        let mut is_changed = false;
+        for number in 0..slots {
+            let Some(thread) = self.ledger.thread(number) else { continue };
+            thread.look(sites, &mut look);
+            let own = self.threads.entry(number).or_default();
+            (own.process, own.thread, own.moved) = (look.process(), look.tid(), look.moved());
+            is_changed |= own.count(&look, room);
+            thread.drain_seen(&look, |call| {
+                let is_known = |site| own.tally.functions.contains_key(&site);
+                let is_possible = call.end - call.begin <= longest;
+                if is_possible && is_known(call.site) && is_known(call.ended_in) {
+                    own.tally.add(call, overhead, rate.ns_per_tick());
+                }
+                is_changed = true;
+            });
+            own.tally.settle();
+            own.set_period(&thread);
+        }
+        Some(is_changed)
+    }
+
+    /// Adds what all threads did so far with each function.
+    pub(super) fn add_to(&self, all: &mut BTreeMap<FunctionPlace, Tally>) {
+        let places = self.places();
+        let threads = self.threads.values();
+        for (site, tally) in threads.flat_map(|thread| &thread.tally.functions) {
+            if let Some(Some(place)) = places.get(*site) {
+                all.entry(place.clone()).or_default().merge(tally);
+            }
+        }
+    }
+
+    /// The processes of its threads.
+    pub(super) fn processes(&self) -> BTreeSet<u32> {
+        self.threads.values().map(|thread| thread.process).collect()
+    }
+
+    /// Adds all that was seen, and gives back the room that it took.
+    pub(super) fn fold(self, observed: &mut Observed, rate: Rate, room: &mut usize) {
+        let taken: usize = self.threads.values().map(|thread| thread.tally.functions.len()).sum();
+        *room += taken;
+        let Some(head) = self.ledger.head() else {
+            let path = self.ledger.path().display();
+            observed.complain(format!("{path} was damaged, and nothing is told of its process."));
+            return;
+        };
+        let objects = self.objects();
+        let (sites, places) = (self.ledger.sites(), self.places());
+        observed.processes += 1;
+        for (number, object) in objects.iter().enumerate().filter(|(_, object)| is_foreign(object))
+        {
+            let of_it = sites.iter().filter(|site| site.object == number);
+            observed.add_file(&object.path, &object.problem, of_it.map(|site| site.address));
+        }
+        let overhead = head.overhead();
+        for seen in self.threads.into_values() {
+            let mut functions: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
+            for (site, tally) in seen.tally.functions {
+                // A file that was loaded several times has sites each time.
+                if let Some(Some(place)) = places.get(site) {
+                    functions.entry(place.clone()).or_default().merge(&tally);
+                }
+            }
+            if functions.is_empty() {
+                continue;
+            }
+            let sum = |sum: u64, number: u64| sum.saturating_add(number);
+            let calls = functions.values().map(|tally| tally.calls).fold(0, sum);
+            let timed = functions.values().map(|tally| tally.lasted.measured()).fold(0, sum);
+            let hooks_ns = overhead.of(calls, timed) * rate.ns_per_tick();
+            observed.add_thread(ThreadSeen {
+                process: seen.process,
+                thread: seen.thread,
+                functions,
+                clocks: seen.tally.clocks,
+                hooks: Duration::try_from_secs_f64(hooks_ns * 1e-9).unwrap_or_default(),
+                moved: seen.moved,
+            });
+        }
+        if head.is_full() {
+            let what =
+                "Files of some processes were not hooked: there was no room in their ledgers.";
+            observed.complain(what.to_owned());
+        }
+        observed.threads_left_out =
+            observed.threads_left_out.saturating_add(head.threads_left_out());
+    }
+
+    /// The hooked files, by number, behind all links: the loader calls one file by several names.
+    fn objects(&self) -> Vec<Object> {
+        let real = |object: Object| Object {
+            path: object.path.canonicalize().unwrap_or_else(|_| object.path.clone()),
+            ..object
+        };
+        self.ledger.objects().into_iter().map(real).collect()
+    }
+
+    /// Which function each site is, by its number; `None` for this library's own.
+    fn places(&self) -> Vec<Option<FunctionPlace>> {
+        let objects = self.objects();
+        let place = |site: SiteEntry| {
+            let object = objects.get(site.object).filter(is_foreign)?;
+            Some(FunctionPlace { file: object.path.clone(), address: site.address })
+        };
+        self.ledger.sites().into_iter().map(place).collect()
+    }
+}
+
+impl FollowedThread {
+    /// Notes what the counters show; whether any call was counted. Functions that are new take of `room`.
+    fn count(&mut self, look: &Look, room: &mut usize) -> bool {
+        let mut is_changed = false;
+        for (site, shown) in look.calls().enumerate().filter(|(_, shown)| *shown != 0) {
+            if self.shown.len() <= site {
+                self.shown.resize(site + 1, 0);
+            }
+            let more = shown.wrapping_sub(std::mem::replace(&mut self.shown[site], shown));
+            if more == 0 || more > MOST_CALLS {
+                continue;
+            }
+            is_changed = true;
+            let is_known = self.tally.functions.contains_key(&site);
+            if !is_known && *room == 0 {
+                continue;
+            }
+            *room -= usize::from(!is_known);
+            self.tally.count(site, more.into());
+        }
+        is_changed
+    }
+
+    /// Has as many calls timed as its rate of calls allows.
+    fn set_period(&mut self, thread: &Thread<'_>) {
+        let (now, calls) = (Instant::now(), self.tally.calls());
+        let (then, before) = *self.counted.get_or_insert((now, 0));
+        let passed = now.duration_since(then).as_secs_f64();
+        if passed >= INTERVAL.as_secs_f64() / 2.0 {
+            let rate = calls.saturating_sub(before) as f64 / passed;
+            let period = dimmer_hook::period(rate);
+            if period != self.period {
+                thread.set_period(period);
+                self.period = period;
+            }
+            self.counted = Some((now, calls));
+        }
+    }
+}
+
+/// Whether it is a file of the program's.
+fn is_foreign(object: &&Object) -> bool {
+    object.path.as_os_str() != OWN_FILE
+}

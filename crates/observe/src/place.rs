@@ -1,0 +1,188 @@
+//! The directory of a run's ledgers, which lies in memory (tmpfs): hooked calls write to mapped files, and
+//! a write there never waits for a disk, nor for room that was reserved.
+//!
+//! The observer holds a lock on its directory (flock(2)), which ends with its process, however that ends.
+//! A directory of the same user without a lock is one that a killed run has left: later runs and `dimmer
+//! restore` remove it.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use dimmer_hook::Names;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
+use rustix::process::geteuid;
+
+/// Names begin so.
+const PREFIX: &str = "dimmer-";
+
+/// The type of tmpfs file systems, statfs(2).
+const TMPFS: i64 = 0x0102_1994;
+
+/// Other runs look for directories without a lock, and may find a new one before it has its own.
+const ATTEMPTS: usize = 16;
+
+/// A run's own directory, removed with this.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    /// Locked.
+    _lock: File,
+}
+
+/// Why there is no place for ledgers.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no place in memory for ledgers: {}", reasons.join("; "))]
+pub struct NoPlace {
+    /// Each place that was tried, and why it cannot be had.
+    reasons: Vec<String>,
+}
+
+/// Where ledgers may lie, the best place first.
+#[must_use]
+pub fn places() -> Vec<PathBuf> {
+    let named = ["XDG_RUNTIME_DIR", "TMPDIR"].into_iter().filter_map(std::env::var_os);
+    let named = named.map(PathBuf::from).filter(|path| path.is_absolute());
+    let mut places = vec![PathBuf::from("/dev/shm")];
+    places.extend(named.chain([PathBuf::from("/tmp")]));
+    places.dedup();
+    places
+}
+
+/// Removes directories in these places that killed runs of this user have left.
+///
+/// # Errors
+/// Never: what cannot be removed stays. The paths are those that were removed.
+pub fn remove_left_behind(places: &[PathBuf]) -> Vec<PathBuf> {
+    let of_ours = |name: &OsStr| name.as_bytes().starts_with(PREFIX.as_bytes());
+    let entries = places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten();
+    let candidates = entries.filter(|entry| of_ours(&entry.file_name())).map(|entry| entry.path());
+    let mut removed: Vec<PathBuf> = candidates.filter(|path| remove_unowned(path)).collect();
+    removed.sort();
+    removed
+}
+
+/// Removes a directory of this user that holds nothing but a run's files and is locked by none; whether it
+/// is gone.
+fn remove_unowned(path: &Path) -> bool {
+    let is_ours = |lock: &File| {
+        lock.metadata().is_ok_and(|about| about.uid() == geteuid().as_raw())
+            && fs::read_dir(path).is_ok_and(|mut names| names.all(|name| name.is_ok_and(is_of_run)))
+    };
+    lock(path).is_ok_and(|lock| is_ours(&lock) && fs::remove_dir_all(path).is_ok())
+}
+
+/// Whether it is what runs have in their directories: another program's directory may have such a name too.
+fn is_of_run(entry: fs::DirEntry) -> bool {
+    let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+    !is_directory && Names::are_of_run(&entry.path())
+}
+
+/// Opens a directory and locks it, if no other process has.
+fn lock(path: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = File::from(open(path, flags, Mode::empty())?);
+    flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(directory)
+}
+
+impl Place {
+    /// Makes a directory in the first of these places that can have one.
+    pub(crate) fn new(places: &[PathBuf]) -> Result<Self, NoPlace> {
+        let mut reasons = Vec::new();
+        for place in places {
+            match Self::new_in(place) {
+                Ok(made) => return Ok(made),
+                Err(why) => reasons.push(format!("{}: {why}", place.display())),
+            }
+        }
+        Err(NoPlace { reasons })
+    }
+
+    fn new_in(place: &Path) -> io::Result<Self> {
+        let of = statfs(place)?;
+        if of.f_type != TMPFS {
+            return Err(io::Error::other("is no file system in memory (tmpfs)"));
+        }
+        if of.f_bavail.saturating_mul(4) < of.f_blocks {
+            return Err(io::Error::other("has less than a quarter free"));
+        }
+        for _ in 0..ATTEMPTS {
+            let own = Permissions::from_mode(0o700);
+            let directory =
+                tempfile::Builder::new().prefix(PREFIX).permissions(own).tempdir_in(place)?;
+            let Ok(lock) = lock(directory.path()) else { continue };
+            // Another run may have removed it before it was locked.
+            if fs::metadata(directory.path()).is_ok() {
+                return Ok(Self { path: directory.keep(), _lock: lock });
+            }
+        }
+        Err(io::Error::other("other processes lock or remove what is made there"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by a later run.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place in memory; `None` without one.
+    #[expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
+    fn place() -> Option<tempfile::TempDir> {
+        let made = tempfile::tempdir_in("/dev/shm").ok();
+        let made = made.filter(|made| statfs(made.path()).is_ok_and(|of| of.f_type == TMPFS));
+        if made.is_none() {
+            println!("SKIPPED: there is no tmpfs at /dev/shm");
+        }
+        made
+    }
+
+    #[test]
+    fn only_what_no_run_has_locked_is_removed() {
+        let Some(parent) = place() else { return };
+        let places = [parent.path().to_path_buf()];
+        let running = Place::new(&places).unwrap();
+        let killed = parent.path().join("dimmer-killed");
+        fs::create_dir(&killed).unwrap();
+        fs::write(killed.join("7-0.ledger"), "").unwrap();
+        let others = parent.path().join("other");
+        fs::create_dir(&others).unwrap();
+        let precious = parent.path().join("dimmer-precious");
+        fs::create_dir(&precious).unwrap();
+        fs::write(precious.join("thesis.txt"), "").unwrap();
+        std::os::unix::fs::symlink(&others, parent.path().join("dimmer-link")).unwrap();
+        assert_eq!(remove_left_behind(&places), std::slice::from_ref(&killed));
+        assert!(!killed.exists() && others.exists() && precious.exists());
+        let path = running.path().to_path_buf();
+        assert!(path.exists());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        drop(running);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_had_is_named_with_the_reason() {
+        let missing = PathBuf::from("/nowhere");
+        // A file system in memory that takes no directories.
+        let refused = PathBuf::from("/proc");
+        let error = Place::new(&[missing.clone(), refused]).unwrap_err().to_string();
+        assert!(error.contains("/nowhere: No such file"), "{error}");
+        assert!(error.contains("/proc: is no file system in memory"), "{error}");
+        let Some(parent) = place() else { return };
+        let made = Place::new(&[missing, parent.path().to_path_buf()]).unwrap();
+        assert!(made.path().starts_with(parent.path()));
+    }
+}

@@ -1,0 +1,199 @@
+//! What was seen of a run's processes. It is bounded, whatever processes write into their ledgers and
+//! however many there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::tally::{Clocks, Tally};
+
+/// Threads that are kept apart. Those beyond are summed up in one.
+const MOST_THREADS: usize = 1024;
+
+/// Functions of threads that are kept apart, and functions of a sum: more than any program was seen to
+/// have.
+pub(crate) const MOST_FUNCTIONS: usize = 1 << 16;
+
+/// Files, and complaints, that are kept.
+const MOST_FILES: usize = 1 << 13;
+const MOST_COMPLAINTS: usize = 64;
+
+/// What was seen of the processes.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// For how long.
+    pub lasted: Duration,
+    /// Processes that made a ledger.
+    pub processes: usize,
+    /// Files that were looked through for functions, and what went wrong with them.
+    pub files: BTreeMap<PathBuf, String>,
+    /// Entries that are hooked, whether or not anybody came there: their addresses in each file.
+    pub hooked: BTreeMap<PathBuf, BTreeSet<u64>>,
+    /// What each thread did, those that ended first at the begin.
+    pub threads: Vec<ThreadSeen>,
+    /// If there were too many to keep them apart: how many the last of [`Self::threads`] is the sum of, which
+    /// has the numbers 0.
+    pub threads_summed: usize,
+    /// Threads whose calls were not seen, because there were too many.
+    pub threads_left_out: usize,
+    /// What was not seen, and why: ledgers that could not be made or read.
+    pub unreadable: Vec<String>,
+    /// Functions of [`Self::threads`], those of each thread counted.
+    pub(crate) kept: usize,
+}
+
+/// An entry of a function of a file: its begin, or a place inside that other functions lead to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FunctionPlace {
+    /// The file.
+    pub file: PathBuf,
+    /// The address in it.
+    pub address: u64,
+}
+
+/// What a thread did.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadSeen {
+    /// Its process.
+    pub process: u32,
+    /// Its number.
+    pub thread: u32,
+    /// Each function that it called.
+    pub functions: BTreeMap<FunctionPlace, Tally>,
+    /// The clock before and after some of its calls.
+    pub clocks: Clocks,
+    /// What the hooks took of its time, by what they take of a call in this process.
+    pub hooks: Duration,
+    /// How many of its calls were moved to another core.
+    pub moved: u64,
+}
+
+impl Observed {
+    /// That of a program of which nothing can be seen.
+    #[must_use]
+    pub fn nothing(lasted: Duration, why: String) -> Self {
+        Self { lasted, unreadable: vec![why], ..Self::default() }
+    }
+
+    /// How many threads called hooked functions.
+    #[must_use]
+    pub fn thread_count(&self) -> usize {
+        self.threads.len() + self.threads_summed.saturating_sub(1)
+    }
+
+    /// Notes that something was not seen.
+    pub(crate) fn complain(&mut self, what: String) {
+        if self.unreadable.len() < MOST_COMPLAINTS && !self.unreadable.contains(&what) {
+            self.unreadable.push(what);
+        }
+    }
+
+    /// Adds a file, and the addresses of what is hooked there.
+    pub(crate) fn add_file(
+        &mut self,
+        path: &Path,
+        problem: &str,
+        hooked: impl Iterator<Item = u64>,
+    ) {
+        if self.files.len() >= MOST_FILES && !self.files.contains_key(path) {
+            return;
+        }
+        self.files.entry(path.to_path_buf()).or_insert_with(|| problem.to_owned());
+        let known = self.hooked.entry(path.to_path_buf()).or_default();
+        let room = MOST_FUNCTIONS.saturating_sub(known.len());
+        known.extend(hooked.take(room));
+    }
+
+    /// Adds what a thread did.
+    pub(crate) fn add_thread(&mut self, seen: ThreadSeen) {
+        let kept = self.kept + seen.functions.len();
+        if self.threads_summed == 0 && self.threads.len() < MOST_THREADS && kept <= MOST_FUNCTIONS {
+            self.kept = kept;
+            self.threads.push(seen);
+            return;
+        }
+        if self.threads_summed == 0 {
+            self.threads.push(ThreadSeen::default());
+        }
+        self.threads_summed += 1;
+        let Some(sum) = self.threads.last_mut() else { return };
+        for (place, tally) in seen.functions {
+            if sum.functions.len() < MOST_FUNCTIONS || sum.functions.contains_key(&place) {
+                sum.functions.entry(place).or_default().merge(&tally);
+            }
+        }
+        if !sum.clocks.are_many() {
+            sum.clocks.merge(&seen.clocks);
+        }
+        sum.hooks = sum.hooks.saturating_add(seen.hooks);
+        sum.moved = sum.moved.saturating_add(seen.moved);
+    }
+
+    /// Makes the entries of one function one: `begin` tells of an entry, by file and address, where its
+    /// function begins.
+    pub fn gather(&mut self, begin: impl Fn(&Path, u64) -> u64) {
+        for (file, entries) in &mut self.hooked {
+            *entries = entries.iter().map(|entry| begin(file, *entry)).collect();
+        }
+        for thread in &mut self.threads {
+            let mut gathered: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
+            for (entry, tally) in std::mem::take(&mut thread.functions) {
+                let address = begin(&entry.file, entry.address);
+                gathered.entry(FunctionPlace { address, ..entry }).or_default().merge(&tally);
+            }
+            thread.functions = gathered;
+        }
+    }
+
+    /// What all threads did with each function.
+    #[must_use]
+    pub fn functions(&self) -> BTreeMap<FunctionPlace, Tally> {
+        let mut all: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
+        for (place, tally) in self.threads.iter().flat_map(|thread| &thread.functions) {
+            all.entry(place.clone()).or_default().merge(tally);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(number: u32, functions: std::ops::Range<u64>) -> ThreadSeen {
+        let file = PathBuf::from("/lib/one.so");
+        let place = |address| FunctionPlace { file: file.clone(), address };
+        let tally = Tally { calls: 2, ..Tally::default() };
+        let functions = functions.map(|address| (place(address), tally.clone())).collect();
+        ThreadSeen { process: 1, thread: number, functions, moved: 1, ..ThreadSeen::default() }
+    }
+
+    #[test]
+    fn threads_beyond_those_kept_apart_are_summed_up() {
+        let mut observed = Observed::default();
+        for number in 0..3000 {
+            observed.add_thread(thread(number, 0..3));
+        }
+        assert_eq!((observed.threads.len(), observed.thread_count()), (MOST_THREADS + 1, 3000));
+        let functions = observed.functions();
+        assert_eq!(functions.values().map(|tally| tally.calls).collect::<Vec<_>>(), [6000; 3]);
+        let last = observed.threads.last().unwrap();
+        assert_eq!((last.process, last.thread), (0, 0));
+        assert_eq!(last.moved, 3000 - MOST_THREADS as u64);
+    }
+
+    #[test]
+    fn functions_and_complaints_are_bounded() {
+        let mut observed = Observed::default();
+        for number in 0..10 {
+            let first = u64::from(number) * 30_000;
+            observed.add_thread(thread(number, first..first + 30_000));
+            observed.complain(format!("nothing of {number} was seen"));
+            observed.complain("nothing was seen".to_owned());
+        }
+        assert!(observed.functions().len() <= 2 * MOST_FUNCTIONS);
+        assert_eq!(observed.unreadable.len(), 11);
+        (0..1000).for_each(|number| observed.complain(number.to_string()));
+        assert_eq!(observed.unreadable.len(), MOST_COMPLAINTS);
+    }
+}
