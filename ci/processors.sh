@@ -18,7 +18,7 @@ command -v qemu-system-x86_64 >/dev/null || {
 }
 
 rm -rf "$files"
-mkdir -p "$files/victims" "$files/tests" "$files$built/debug"
+mkdir -p "$files/victims" "$files/tests" "$files/examples" "$files$built/debug"
 
 # The tests: what `cargo test` would run.
 cargo build --locked --quiet --package dimmer-preload --package dimmer-cli
@@ -27,6 +27,7 @@ cargo test --locked --quiet --no-run --message-format=json \
     sed -n 's/.*"target":{"kind":\["\([a-z]*\)"\].*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2 \3/p' |
     while read -r kind name executable; do
         case $kind:$name in
+        example:*) strip -o "$files/examples/$name" "$executable" ;;
         lib:dimmer_hook | lib:dimmer_runtime | test:moves | test:regions) strip -o "$files/tests/$name" "$executable" ;;
         test:it)
             # Both packages' are called so.

@@ -16,11 +16,12 @@ run() {
     grep -E '^(test result|SKIPPED)' /tmp/log
 }
 
+export PATH=/bin:/usr/bin
 run dimmer_hook
 run dimmer_runtime
 run moves
 run regions
 run probe silicon
-run commands observe::every_call observe::labels observe::functions_that observe::exceptions observe::jumps \
-    observe::handlers observe::parent borrow:: offload::
+run commands observe::every_call observe::labels observe::exceptions observe::jumps observe::handlers \
+    borrow::programs offload::programs offload::faults offload::ciphers
 exit "$failed"

@@ -69,8 +69,9 @@ fn programs_do_the_same_with_every_call_of_a_leaf_function_offloaded() {
     let Some(cpu) = away() else { return };
     let names = ["offloaded", "borrowed", "calls", "faults", "forks", "inner", "jumps", "signals"];
     let Some(victims) = Victims::compile(&names) else { return };
+    // How many are moved depends on what else the machine does: on each of their ways, some.
     for (name, least) in [
-        ("offloaded", 10_000),
+        ("offloaded", 100),
         ("borrowed", 0),
         ("calls", 0),
         // It handles faults itself.
@@ -103,7 +104,8 @@ fn faults_of_offloaded_calls_end_the_program_by_their_signal() {
 
 /// The library of this name that a program needs, where it is.
 fn library_of(program: &str, name: &str) -> Option<PathBuf> {
-    let output = Command::new("ldd").arg(program).output().ok()?;
+    // The loader lists them, as `ldd` has it do.
+    let output = Command::new(program).env("LD_TRACE_LOADED_OBJECTS", "1").output().ok()?;
     let text = stdout(&output);
     let line = text.lines().find(|line| line.trim_start().starts_with(name))?;
     Path::new(line.split_whitespace().nth(2)?).canonicalize().ok()

@@ -1,6 +1,6 @@
 //! One pinned thread that executes programs, and the orders it takes.
 
-use std::arch::x86_64::__rdtscp;
+use std::arch::x86_64::{_mm_lfence, _rdtsc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -177,8 +177,11 @@ impl Drop for Worker {
 
 /// The time-stamp counter, now.
 pub(super) fn ticks_now() -> u64 {
-    let mut cpu = 0;
-    // SAFETY: every processor that runs 64-bit Linux with an invariant counter has RDTSCP; the
-    // pointer is to a live local.
-    unsafe { __rdtscp(&raw mut cpu) }
+    // Not RDTSCP, which waits for earlier instructions by itself: some processors and many virtual
+    // machines lack it.
+    // SAFETY: both come with x86-64.
+    unsafe {
+        _mm_lfence();
+        _rdtsc()
+    }
 }
