@@ -179,9 +179,8 @@ impl Drop for Worker {
 pub(super) fn ticks_now() -> u64 {
     // Not RDTSCP, which waits for earlier instructions by itself: some processors and many virtual
     // machines lack it.
-    // SAFETY: both come with x86-64.
-    unsafe {
-        _mm_lfence();
-        _rdtsc()
-    }
+    // SAFETY: it comes with x86-64.
+    unsafe { _mm_lfence() };
+    // SAFETY: likewise.
+    unsafe { _rdtsc() }
 }
