@@ -18,14 +18,16 @@ mod signals;
 mod thread;
 
 use std::collections::BTreeSet;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use dimmer_hook::{Hooks, Loaded, Objects, OwnLedger};
 use dimmer_processor::class::InstructionClass;
 use dimmer_runtime::{CannotTravel, KeepErrno};
-use rustix::mm::MprotectFlags;
 
 /// What is hooked in this process.
 struct Session {
@@ -153,20 +155,25 @@ fn redirect(empty: u64) {
     if !at.is_multiple_of(16) || !is_empty_function(head) {
         return;
     }
-    let page = std::ptr::with_exposed_provenance_mut(at & !4095);
+    let Some(file) = file_at(live) else { return };
     // SAFETY: the loader's own page. Nobody runs it: this thread does not come from there, and there is no other.
-    let writable =
-        unsafe { rustix::mm::mprotect(page, 4096, MprotectFlags::READ | MprotectFlags::WRITE) };
-    if writable.is_err() {
-        return;
+    let replaced = unsafe { dimmer_hook::replace_code(&file, empty, &code) };
+    // Where the loader's code cannot be changed, no other code can, so nothing that it loads would be hooked.
+    drop(replaced);
+}
+
+/// The file that is mapped at an address.
+fn file_at(address: *const u8) -> Option<File> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `info` lives until the call returns.
+    if unsafe { libc::dladdr(address.cast(), info.as_mut_ptr()) } == 0 {
+        return None;
     }
-    // SAFETY: the page is writable, and the function and its padding have 16 bytes.
-    unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), live, code.len()) };
-    // SAFETY: as before. If this fails, the loader's next change of the list ends the process; it was the
-    // state of the page a moment ago, so it does not.
-    let executable =
-        unsafe { rustix::mm::mprotect(page, 4096, MprotectFlags::READ | MprotectFlags::EXEC) };
-    debug_assert!(executable.is_ok());
+    // SAFETY: it was found, so it is filled.
+    let name = unsafe { info.assume_init() }.dli_fname;
+    // SAFETY: the loader's own name of a loaded file, ended by zero.
+    let name = unsafe { CStr::from_ptr(name) };
+    File::open(OsStr::from_bytes(name.to_bytes())).ok()
 }
 
 /// Whether there is a function that only returns, and padding after it.

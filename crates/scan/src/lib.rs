@@ -24,6 +24,7 @@ mod leaf;
 mod loops;
 mod marks;
 mod names;
+mod runtime;
 mod seeds;
 mod starts;
 
@@ -43,6 +44,7 @@ pub use function::{ClassCounts, Entry, Function, HotLoop, Origin, level};
 pub use hook::Unhookable;
 pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
+pub use runtime::{Runtime, UnknownRuntime, runtime};
 
 use analysis::{Analyser, Analysis};
 use balance::{Verdict, Ways};

@@ -91,6 +91,36 @@ fn labels_in_the_midst_of_a_frame_are_left() {
 }
 
 #[test]
+fn coroutines_may_copy_their_stack_away_and_back() {
+    let Some(victims) = Victims::compile(&["coroutines"]) else { return };
+    let observed = victims.observe(&[&victims.path("coroutines")]);
+    assert_eq!(calls(&observed)["yields"], 8000);
+}
+
+#[test]
+fn a_program_may_bring_what_copies_memory() {
+    let Some(victims) = Victims::compile(&["own_memcpy"]) else { return };
+    let observed = victims.observe(&[&victims.path("own_memcpy")]);
+    assert!(calls(&observed)["memcpy"] >= 3000);
+}
+
+#[test]
+fn programs_may_give_up_the_right_to_read_the_time() {
+    let Some(victims) = Victims::compile(&["timeless"]) else { return };
+    let program = victims.path("timeless");
+    for arguments in [&[&*program][..], &[&program, "strictly"]] {
+        assert_eq!(calls(&victims.observe(arguments))["work"], 20_100, "{arguments:?}");
+    }
+}
+
+#[test]
+fn programs_may_have_their_code_sealed() {
+    let Some(victims) = Victims::compile(&["sealed", "loads", "plugin"]) else { return };
+    let [sealed, loads, plugin] = ["sealed", "loads", "plugin"].map(|name| victims.path(name));
+    victims.observe(&[&sealed, &loads, &plugin]);
+}
+
+#[test]
 fn gaps_belong_to_the_function_that_a_call_ended_in() {
     let Some(victims) = Victims::compile(&["goes_on"]) else { return };
     let observed = victims.observe(&[&victims.path("goes_on")]);
