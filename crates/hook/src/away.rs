@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
 use crate::offload::{LeafCall, LeafEnd};
+use crate::process::ONLY_COUNTS;
 use crate::registers::Form;
-use crate::swap::{AWAY, COUNTED_AT, LEFT, ONLY_COUNTS, ROW, STAYS, thread_offset};
+use crate::swap::{AWAY, COUNTED_AT, LEFT, ROW, STAYS, thread_offset};
 use crate::{offload, registers, rows};
 
 /// How the calling thread gets to another core and back.

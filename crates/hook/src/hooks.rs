@@ -20,6 +20,7 @@ use crate::ledger::{LedgerError, Orders, OwnLedger};
 use crate::objects::Loaded;
 use crate::offload::{self, Passed};
 use crate::plan::{Plan, PlannedEntry};
+use crate::process;
 use crate::registers::Form;
 use crate::slots;
 use crate::swap::{self, Site};
@@ -108,7 +109,7 @@ impl Hooks {
     ) -> Result<Self, LedgerError> {
         let ledger: &'static OwnLedger = Box::leak(Box::new(ledger));
         slots::begin(ledger).inspect_err(|error| ledger.give_up(error))?;
-        swap::begin(ledger.memory());
+        process::begin(ledger.memory());
         Ok(Self { ledger, classes, plans, moves: None, refused: None })
     }
 
@@ -170,7 +171,7 @@ impl Hooks {
         }
         let plan = Plan::of(&loaded.path, &self.classes, self.plans.as_deref())?;
         if let Some(runtime) = plan.runtime {
-            swap::only_count();
+            process::only_count();
             let what = if runtime.copies_code() {
                 "nothing is hooked here, and calls are only counted"
             } else {

@@ -16,6 +16,7 @@ mod ledger;
 mod objects;
 mod offload;
 mod plan;
+mod process;
 mod registers;
 mod rows;
 mod slots;
@@ -31,9 +32,10 @@ pub use ledger::{
 pub use objects::{Loaded, Objects};
 pub use offload::{LeafCall, LeafEnd};
 pub use plan::{PlannedEntry, is_own_ground, keep_plan};
+pub use process::only_count;
 pub use rows::is_stub;
 pub use slots::{expect_process, expect_thread, restrict};
-pub use swap::{AWAY, forget_thread, only_count, thread_offset};
+pub use swap::{AWAY, forget_thread, thread_offset};
 pub use trial::{OWN_FILE, Overhead, Round, Trip};
 
 /// The environment variable that names the directory to make the ledger in.

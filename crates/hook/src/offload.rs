@@ -18,9 +18,10 @@ use dimmer_scan::{Leaf, Width};
 
 use crate::away::Mover;
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
+use crate::process::ONLY_COUNTS;
 use crate::registers::{self, Form};
 use crate::rows;
-use crate::swap::{AWAY, COUNTED_AT, ONLY_COUNTS, STAYS, Site};
+use crate::swap::{AWAY, COUNTED_AT, STAYS, Site};
 
 /// What of a [`Leaf`] the code below needs, beside a function's place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

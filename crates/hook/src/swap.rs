@@ -17,20 +17,20 @@
 //! then as well.
 //!
 //! *Only counted* are calls where no row is free, where there is no room for what was measured, and all of them once the process is one
-//! in which time stamps may not be read, or return addresses not be taken off the stack ([`only_count`]).
+//! in which time stamps may not be read, or return addresses not be taken off the stack ([`crate::only_count`]).
 //!
 //! *Signals* may come anywhere: nothing is kept in a thread's memory between two instructions that a
 //! handler with hooked calls of its own could overwrite. What lies below the stack pointer lies within
 //! the 128 bytes that the kernel leaves alone (System V ABI, x86-64 supplement, §3.2.2).
 
 use std::arch::{asm, global_asm};
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 use crate::ledger::{
     CLAIMED, COUNTERS, DROPPED, GOES_ON_SHIFT, HEAD, LEFT_OUT, PERIOD, PID, RECORD_BYTES, RECORDS,
     RING, SLOT_BYTES, TAIL, TID,
 };
 use crate::offload::Passed;
+use crate::process::{self, LEDGER, ONLY_COUNTS, PROCESS, TID_AT};
 use crate::rows;
 use crate::slots::{self, POOL};
 
@@ -504,24 +504,6 @@ unsafe extern "C" {
     fn dimmer_hook_slow();
 }
 
-/// Whether calls are only counted in this process.
-pub(crate) static ONLY_COUNTS: AtomicU32 = AtomicU32::new(0);
-
-/// The kernel's number of this process.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
-
-/// Where, as from a thread's FS base, the C library keeps the kernel's number of it; 0 where that is not known.
-static TID_AT: AtomicI64 = AtomicI64::new(0);
-
-/// Where the head of the ledger is mapped.
-static LEDGER: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
-
-/// From now on, no call of a hooked function is timed or moved in this process: neither are time stamps read nor
-/// return addresses taken off the stack. Calls that are under way return as ever. Async-signal-safe.
-pub fn only_count() {
-    ONLY_COUNTS.store(1, Ordering::SeqCst);
-}
-
 /// Where stubs go when their countdown ends.
 pub(crate) fn slow() -> u64 {
     dimmer_hook_slow as *const () as u64
@@ -540,38 +522,6 @@ pub fn thread_offset() -> i64 {
         );
     }
     offset
-}
-
-/// Prepares the code above, before anything is hooked. It counts threads without a slot in the head of the mapped ledger, which
-/// must stay mapped for as long as any function is hooked.
-pub(crate) fn begin(ledger: *mut u8) {
-    rows::begin();
-    PROCESS.store(std::process::id(), Ordering::Relaxed);
-    TID_AT.store(tid_at().unwrap_or_default(), Ordering::Relaxed);
-    // Release: whoever sees the ledger sees the rest.
-    LEDGER.store(ledger, Ordering::Release);
-}
-
-/// Where the C library keeps a thread's number, as it tells debuggers (glibc, `nptl_db/structs.def`): the size of the field in bits,
-/// how many there are, and how far it is from the FS base.
-fn tid_at() -> Option<i64> {
-    /// Further than any description of a thread is long.
-    const FAR: u32 = 1 << 13;
-    // SAFETY: a lookup of a name, ended by zero.
-    let field = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_thread_db_pthread_tid".as_ptr()) };
-    let field = field.cast::<[u32; 3]>();
-    // SAFETY: null, or three numbers that the C library keeps for debuggers and that never change.
-    let [bits, _, at] = *unsafe { field.as_ref() }?;
-    if bits != u32::BITS || !(1..FAR).contains(&at) {
-        return None;
-    }
-    let at = i64::from(at);
-    let tid: u32;
-    // SAFETY: above the FS base lies the C library's description of the thread, and it says where.
-    unsafe {
-        asm!("mov {:e}, fs:[{}]", out(reg) tid, in(reg) at, options(nostack, readonly, preserves_flags));
-    }
-    (i32::try_from(tid) == Ok(rustix::thread::gettid().as_raw_pid())).then_some(at)
 }
 
 /// Makes the calling thread's next hooked call a timed one.
@@ -607,7 +557,7 @@ pub(crate) fn counters() -> *mut u8 {
 /// would go on in its parent's.
 pub fn forget_thread() {
     slots::go_on_in_child();
-    PROCESS.store(std::process::id(), Ordering::Relaxed);
+    process::begin_child();
     const { assert!(COUNTDOWN == 0 && COUNTED_AT == 8) };
     // SAFETY: the thread's own memory, aligned. One store, so that no signal handler sees half of it.
     unsafe {
