@@ -34,7 +34,8 @@ use crate::record::{self, Line, Seen};
 use crate::settings::{Settings, SettingsError};
 use crate::state;
 use door::Pause;
-use listening::Place;
+pub use listening::Place;
+pub(crate) use listening::make_directory_of;
 use users::User;
 
 /// Why there is no server.

@@ -32,8 +32,8 @@ pub use clock::{ticks, ticks_per_ns};
 pub use memory::{Mapped, MemoryError, Owned, Reservation};
 pub use packet::{Hello, PacketError, Welcome};
 pub use socket::{
-    Credentials, Files, SOCKET, candidates, connect, credentials, inherit, listen, receive, send,
-    variable,
+    Credentials, Files, SOCKET, candidates, connect, credentials, inherit, listen, place, receive,
+    send, variable,
 };
 pub use table::{
     BEACON_CORES, BORROW, Beacon, ByClient, ByServer, Head, LEASE, NAME_BYTES, OFFLOAD, SITES,

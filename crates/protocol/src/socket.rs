@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -82,6 +83,14 @@ pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     rustix::net::sockopt::socket_acceptconn(passed)?;
     rustix::io::ioctl_fionbio(passed, true)?;
     Ok(rustix::io::fcntl_dupfd_cloexec(passed, 3)?)
+}
+
+/// Where others find a socket that listens, if it has a path.
+#[must_use]
+pub fn place(listener: &OwnedFd) -> Option<PathBuf> {
+    let address: SocketAddrUnix = rustix::net::getsockname(listener).ok()?.try_into().ok()?;
+    let path = OsString::from_vec(address.path()?.to_bytes().to_owned());
+    Some(path.into())
 }
 
 /// Who is at the other end of a connection.
@@ -172,6 +181,7 @@ mod tests {
         let path = directory.join("socket");
         assert!(connect(&path).is_err());
         let server = listen(&path).unwrap();
+        assert_eq!(place(&server), Some(path.clone()));
         let client = connect(&path).unwrap();
         assert!(receive(&client, &mut [0; 64]).unwrap().is_none());
         send(client.as_fd(), &Hello::Watch.to_bytes(), &[]).unwrap();
