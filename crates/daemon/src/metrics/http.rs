@@ -142,6 +142,7 @@ fn unix(path: &Path) -> io::Result<StdUnixListener> {
         std::fs::remove_file(path)?;
         StdUnixListener::bind(path)
     })?;
+    dimmer_protocol::refuse_files(&listener);
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok(listener)
 }
