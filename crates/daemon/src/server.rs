@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use dimmer_host::root::Root;
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::{ClientId, Server as Policy, SiteId, Step, Window};
-use dimmer_protocol::{Beacon, Hello, LEASE, Owned, SITES, Table, Welcome};
+use dimmer_protocol::{Beacon, Closer, Hello, LEASE, Owned, SITES, Socket, Table, Welcome};
 use rustix::event::epoll;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, info, warn};
@@ -34,7 +34,8 @@ use crate::record::{self, Line, Seen};
 use crate::settings::{Settings, SettingsError};
 use crate::state;
 use door::Pause;
-use listening::Place;
+pub use listening::Place;
+pub(crate) use listening::make_directory_of;
 use users::User;
 
 /// Why there is no server.
@@ -82,7 +83,7 @@ const FINDING_OUT: Duration = Duration::from_secs(1);
 /// Somebody who is connected.
 #[derive(Debug)]
 struct Peer {
-    socket: OwnedFd,
+    socket: Socket,
     process: i32,
     user: u32,
     wants: Wants,
@@ -150,7 +151,9 @@ pub struct Server {
     /// Where the socket is, unless it was passed.
     place: Option<Place>,
     found: Found,
-    listener: OwnedFd,
+    /// Closed as peers are: those who wait to be let in may have sent files.
+    listener: Socket,
+    closer: Closer,
     events: OwnedFd,
     signals: Signals,
     beacon: Owned<Beacon>,
@@ -187,6 +190,9 @@ impl Server {
             None => (listening::listen(&options.socket)?, Some(Place::new(&options.socket))),
         };
         let most_peers = listening::allow_many_files();
+        let closer = Closer::new()
+            .map_err(|source| ServerError::System { what: "start a thread", source })?;
+        let listener = Socket::new(listener, &closer);
         let events =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;
         let wanted = epoll::EventFlags::IN;
@@ -205,6 +211,7 @@ impl Server {
             place,
             found,
             listener,
+            closer,
             events,
             signals,
             beacon,
@@ -301,9 +308,13 @@ impl Server {
     fn hear(&mut self, number: u64) {
         let Some(peer) = self.peers.get_mut(&number) else { return };
         let mut bytes = [0; Hello::BYTES];
-        let hello = match dimmer_protocol::receive(&peer.socket, &mut bytes) {
+        let hello = match dimmer_protocol::hear(&peer.socket, &mut bytes) {
             Ok(None) => return,
-            Ok(Some((length @ 1.., _))) => Hello::parse(&bytes[..length.min(bytes.len())]),
+            Ok(Some(length @ 1..)) => {
+                let hello = Hello::parse(&bytes[..length.min(bytes.len())]);
+                hello.map_err(|error| error.to_string())
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error.to_string()),
             _ => return self.part(number, "has gone"),
         };
         let is_known = !matches!(peer.wants, Wants::Unknown);
@@ -316,7 +327,7 @@ impl Server {
             }
             Ok(Hello::Record) if !is_known => self.begin_recording(number),
             Ok(_) => Err("asks twice".to_owned()),
-            Err(error) => Err(error.to_string()),
+            Err(why) => Err(why),
         };
         if let Err(why) = answered {
             let Some(peer) = self.peers.get(&number) else { return };

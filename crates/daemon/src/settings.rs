@@ -1,7 +1,6 @@
 //! The configuration file: every parameter of the policy (paper 001 §6.2.3), and what the server needs besides. All of it may be
 //! left out; `docs/dimmerd.md` has the keys.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +10,8 @@ use dimmer_policy::server::settings::{Loop, Prices, Unit};
 use dimmer_policy::server::{cores, settings, thresholds, trials};
 use dimmer_processor::units::CpuId;
 use serde::{Deserialize, Serialize};
+
+use crate::metrics::http::Address;
 
 /// What is wrong with a configuration file.
 #[derive(Debug, thiserror::Error)]
@@ -292,11 +293,11 @@ impl Settings {
     ///
     /// # Errors
     /// If that is no address.
-    pub fn listen(&self) -> Result<Option<SocketAddr>, String> {
+    pub fn listen(&self) -> Result<Option<Address>, String> {
         let parse = |text: &String| {
-            text.parse().map_err(|_| {
+            Address::parse(text).ok_or_else(|| {
                 format!(
-                    "`metrics.listen` is `{text}`, expected an address as in \"127.0.0.1:9466\""
+                    "`metrics.listen` is `{text}`, expected an address as in \"127.0.0.1:9466\" or \"unix:/run/dimmer/metrics\""
                 )
             })
         };

@@ -1,11 +1,11 @@
 //! What the server tells those who watch: the state of all that they may see, and recordings.
 
 use std::io::{self, Seek as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use dimmer_policy::cost::CallCost;
-use dimmer_protocol::Welcome;
+use dimmer_protocol::{Socket, Welcome};
 use tracing::warn;
 
 use super::{Peer, Server, Wants, nanoseconds};
@@ -183,7 +183,7 @@ fn text_of(lines: &[Line]) -> String {
 }
 
 /// Sends a text of any length as a file of memory.
-fn tell(socket: &OwnedFd, text: &str) -> io::Result<()> {
+fn tell(socket: &Socket, text: &str) -> io::Result<()> {
     let file = rustix::fs::memfd_create(c"dimmer-text", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut file = std::fs::File::from(file);
     file.write_all(text.as_bytes())?;

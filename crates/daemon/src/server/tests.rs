@@ -37,6 +37,7 @@ impl Fixture {
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (here, there) = pair.unwrap();
         let number = self.server.next_peer;
+        let here = Socket::new(here, &self.server.closer);
         self.server.admit(here, Credentials { process: 77, user });
         (number, there)
     }
@@ -121,6 +122,42 @@ fn a_user_who_says_nothing_keeps_nobody_out() {
     dimmer_protocol::send(socket.as_fd(), &hello, &[]).unwrap();
     let _others: Vec<_> = (0..50).map(|_| fixture.connect(1001)).collect();
     assert!(matches!(fixture.server.peers[&number].wants, Wants::Decisions(_)));
+}
+
+#[test]
+fn files_that_come_with_a_packet_hold_up_nothing() {
+    /// How long something is waited for that will come.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let (ended, ends) = std::sync::mpsc::channel();
+    // In a thread, as to close the file takes an hour.
+    let _ = std::thread::spawn(move || {
+        let mut fixture = fixture();
+        let honest = fixture.client(1000);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for hello in [Hello::Serve { name: "x".to_owned() }, Hello::Watch, Hello::Record] {
+            let file = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let _other = listener.accept().unwrap();
+            file.set_nonblocking(true).unwrap();
+            while io::Write::write(&mut &file, &[0; 65536]).is_ok() {}
+            file.set_nonblocking(false).unwrap();
+            let hour = Some(Duration::from_secs(3600));
+            rustix::net::sockopt::set_socket_linger(&file, hour).unwrap();
+            let silent = fixture.connect(1001);
+            let heard = fixture.connect(1001);
+            for (_, socket) in [&silent, &heard] {
+                let files = [file.as_fd()];
+                dimmer_protocol::send(socket.as_fd(), &hello.to_bytes(), &files).unwrap();
+            }
+            drop(file);
+            fixture.server.hear(heard.0);
+            assert!(!fixture.server.peers.contains_key(&heard.0));
+            fixture.server.part(silent.0, "has gone");
+        }
+        assert!(fixture.server.peers.contains_key(&honest.0));
+        drop(fixture);
+        ended.send(())
+    });
+    ends.recv_timeout(PATIENCE).expect("the server waits");
 }
 
 #[test]
