@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use anyhow::Context;
 use dimmer_host::cpuid::Cpuid;
-use dimmer_host::interrupt::Interrupt;
 use dimmer_host::libraries::Search;
 use dimmer_host::machine::Machine;
 use dimmer_host::program;
+use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_observe::INTERVAL;
 use dimmer_scan::Needed;
@@ -72,9 +72,10 @@ impl Program {
         )))
     }
 
-    /// Starts it.
-    pub(crate) fn spawn(&self, command: &mut Command) -> anyhow::Result<Child> {
+    /// Starts it, with signals as this process was started with.
+    pub(crate) fn spawn(&self, command: &mut Command, relay: &Relay) -> anyhow::Result<Child> {
         let refused = |error| bad_input(format!("cannot run {}: {error}", self.file.display()));
+        relay.prepare(command);
         command.spawn().map_err(refused)
     }
 
@@ -161,24 +162,25 @@ pub(crate) fn preload(library: &Path, existing: Option<OsString>) -> OsString {
     all
 }
 
-/// Waits until the program ends, or makes it end at the deadline and when this command is told to end;
-/// calls `look` meanwhile, every [`INTERVAL`].
+/// Waits until the program ends, or makes it end at the deadline; calls `look` meanwhile, every [`INTERVAL`].
+/// Signals for this command are passed on.
 pub(crate) fn follow(
     child: &mut Child,
     deadline: Option<Instant>,
-    interrupt: &Interrupt,
+    relay: &Relay,
     mut look: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitStatus> {
     let mut is_told = false;
     let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
     let end = end_of(child.id());
+    relay.started(child.id());
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
             return Ok(status);
         }
+        relay.pass_on();
         look()?;
-        let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        if !is_told && (is_over || interrupt.is_set()) {
+        if !is_told && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             is_told = true;
             if let Some(process) = process {
                 // It may have ended just now.

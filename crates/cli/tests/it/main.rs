@@ -17,6 +17,7 @@ mod restore;
 mod run;
 mod scan;
 mod server;
+mod signals;
 mod trace;
 mod victims;
 
@@ -30,6 +31,15 @@ fn dimmer(directory: &Path, arguments: &[&str]) -> Output {
 
 fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dimmer"));
+    command.current_dir(directory).args(arguments);
+    command
+}
+
+/// As [`command`], started with signals as `env` is told: whoever runs the tests may ignore some, as a shell does for
+/// what it runs in the background.
+fn heeding(signals: &str, directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("env");
+    command.arg(signals).arg(env!("CARGO_BIN_EXE_dimmer"));
     command.current_dir(directory).args(arguments);
     command
 }
