@@ -9,6 +9,7 @@ mod doctor;
 mod forms;
 mod interrupt;
 mod ledgers;
+mod loaders;
 mod model;
 mod observe;
 mod offload;
