@@ -188,6 +188,8 @@ macro_rules! restore_arguments {
     };
 }
 
+pub(crate) use {restore_arguments, save_arguments};
+
 /// Functions that go on in the C library's of the same name, once the thread is at home, with whatever arguments they have.
 macro_rules! at_home {
     ($($name:ident)*) => {
@@ -241,8 +243,7 @@ at_home! {
     // They leave calls without returning.
     longjmp _longjmp siglongjmp __longjmp_chk setcontext swapcontext
     // They start threads and programs, which inherit where they may run and which signals are blocked.
-    pthread_create thrd_create clone fork _Fork posix_spawn posix_spawnp system popen
-    execve execv execvp execvpe execl execlp execle fexecve execveat
+    pthread_create thrd_create clone fork _Fork system popen
     // They are about the thread.
     gettid getcpu sched_getcpu sched_getaffinity sched_setaffinity sched_setscheduler sched_getscheduler sched_setparam sched_getparam
     sched_setattr sched_getattr setpriority getpriority nice prctl unshare setns ptrace pthread_setname_np pthread_getname_np

@@ -10,6 +10,7 @@
 
 mod cancel;
 mod cpuid;
+mod exec;
 mod home;
 mod mutexes;
 mod next;
@@ -62,6 +63,7 @@ extern "C" fn begin(
     let _ = std::panic::catch_unwind(cancel::find_next);
     let _ = std::panic::catch_unwind(mutexes::find_next);
     let _ = std::panic::catch_unwind(signals::find_next);
+    let _ = std::panic::catch_unwind(exec::begin);
     let _ = std::panic::catch_unwind(cpuid::start);
     let _ = std::panic::catch_unwind(start);
 }
