@@ -8,6 +8,7 @@
 //! Narrowing, it hides features from the CPUID instruction (`cpuid`), by [`dimmer_narrow::CPUID_WIDTH`].
 //! Both may be at once. Without these variables it does nothing, and whatever goes wrong, the program runs as if it were not there.
 
+mod backtrace;
 mod cancel;
 mod cpuid;
 mod exec;
@@ -60,6 +61,7 @@ extern "C" fn begin(
     // A panic must not leave this library, nor say anything. The standard library here is this library's own.
     std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(home::find_next);
+    let _ = std::panic::catch_unwind(backtrace::find_next);
     let _ = std::panic::catch_unwind(cancel::find_next);
     let _ = std::panic::catch_unwind(mutexes::find_next);
     let _ = std::panic::catch_unwind(signals::find_next);

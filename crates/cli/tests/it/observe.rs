@@ -98,6 +98,16 @@ fn coroutines_may_copy_their_stack_away_and_back() {
 }
 
 #[test]
+fn backtraces_are_the_same() {
+    let Some(victims) = Victims::compile(&["backtraces"]) else { return };
+    let observed = victims.observe(&[&victims.path("backtraces")]);
+    assert_eq!(calls(&observed)["bottom"], 60);
+    let timed =
+        |function: &Value| function["name"] == "deep" && function["timed"].as_u64() > Some(60);
+    assert!(observed["functions"].as_array().unwrap().iter().any(timed), "{observed}");
+}
+
+#[test]
 fn a_program_may_bring_what_copies_memory() {
     let Some(victims) = Victims::compile(&["own_memcpy"]) else { return };
     let observed = victims.observe(&[&victims.path("own_memcpy")]);
