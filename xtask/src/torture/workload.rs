@@ -69,7 +69,7 @@ struct Observed {
 #[derive(Debug, Deserialize)]
 struct Function {
     file: String,
-    address: String,
+    address: u64,
     time_share: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn hottest(json: &Path, most: usize) -> Vec<String> {
     observed.functions.sort_by(|one, other| share(other).total_cmp(&share(one)));
     let entry = |function: &Function| {
         let name = Path::new(&function.file).file_name()?.to_str()?;
-        Some(format!("{name}:{}", function.address))
+        Some(format!("{name}:{:#x}", function.address))
     };
     observed.functions.iter().take(most).filter_map(entry).collect()
 }

@@ -108,6 +108,19 @@ fn backtraces_are_the_same() {
 }
 
 #[test]
+fn what_cannot_be_told_costs_nothing_else() {
+    let Some(victims) = Victims::compile(&["timeless"]) else { return };
+    victims::library();
+    for told_to in ["/dev/full", "&-"] {
+        let mut shell = Command::new("sh");
+        let line = format!("\"$0\" observe --classes scalar -- \"$1\" 2>{told_to}");
+        shell.arg("-c").arg(line).arg(env!("CARGO_BIN_EXE_dimmer")).arg(victims.path("timeless"));
+        let observed = shell.env("HOME", victims.directory.path()).output().unwrap();
+        assert_eq!((observed.status.code(), stdout(&observed)), (Some(7), "worked\n".to_owned()));
+    }
+}
+
+#[test]
 fn a_program_may_bring_what_copies_memory() {
     let Some(victims) = Victims::compile(&["own_memcpy"]) else { return };
     let observed = victims.observe(&[&victims.path("own_memcpy")]);
