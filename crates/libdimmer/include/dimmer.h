@@ -129,7 +129,9 @@ extern "C" {
  * Begins a region, which dimmer_exit() ends on the same thread. DIMMER_REGION does both.
  *
  * Regions may be nested; within one that has moved the thread, others stay where it is. One that stays costs some
- * nanoseconds. Any thread may call this at any time; `errno` stays as it is. `site` must not be NULL.
+ * nanoseconds. Any thread may call this at any time, in a signal's handler and in the program's allocator too; `errno` stays as it is. The
+ * first region that is to move dedicates the cores as dimmer_dedicated_cores() does, but never in a handler; nothing else here allocates
+ * or waits for a lock. `site` must not be NULL.
  */
 struct dimmer_entered dimmer_enter(const struct dimmer_site *site);
 

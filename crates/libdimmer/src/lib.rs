@@ -46,13 +46,25 @@ pub struct Statistics {
     pub mean_ns: f64,
 }
 
+/// Called by the loader, and in static programs before `main`: what takes memory is had now, as regions may be in handlers of signals and
+/// in the program's allocator.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
+
+extern "C" fn loaded() {
+    contained(dimmer_runtime::prepare);
+}
+
 /// Begins a region, which dimmer_exit() ends on the same thread. DIMMER_REGION does both.
 ///
 /// Regions may be nested; within one that has moved the thread, others stay where it is. One that stays costs some
-/// nanoseconds. Any thread may call this at any time; `errno` stays as it is. `site` must not be NULL.
+/// nanoseconds. Any thread may call this at any time, in a signal's handler and in the program's allocator too; `errno` stays as it is. The
+/// first region that is to move dedicates the cores as dimmer_dedicated_cores() does, but never in a handler; nothing else here allocates
+/// or waits for a lock. `site` must not be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn dimmer_enter(site: &'static Site) -> Entered {
-    contained(|| site.enter()).unwrap_or_default()
+    contained(|| site.enter_once_prepared()).unwrap_or_default()
 }
 
 /// Ends the region that dimmer_enter() has begun with this result. Where that is all zero, nothing is to be done.

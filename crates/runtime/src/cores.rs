@@ -17,10 +17,11 @@ use crate::lane::{CALL, IDLE};
 use crate::near::{self, Near};
 use crate::signals;
 use crate::slot::{self, HandOver};
+use crate::spawn::spawn;
 use crate::travel::{CannotTravel, Journey};
 use crate::word::{Patience, Word};
 use crate::worker::{Shared, Worker};
-use crate::{clear, doze, fork};
+use crate::{clear, doze, end, fork};
 
 /// Why dedicated cores cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +127,7 @@ impl Cores {
         if allowed.iter().all(|cpu| cpus.contains(cpu)) {
             return Err(StartError::NoneLeft(allowed));
         }
+        end::prepare();
         fork::count();
         doze::choose();
         signals::may_fence_all();
@@ -431,23 +433,26 @@ fn wake_up() -> Duration {
     const LONGEST: Duration = Duration::from_millis(1);
     const TRIES: u32 = 15;
     *MEASURED.get_or_init(|| {
-        let (there, back) = (Word::default(), Word::default());
+        let words = Arc::new([Word::default(), Word::default()]);
         let at_once = Patience(Duration::ZERO);
-        let mut took: Vec<Duration> = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for turn in 0..TRIES {
-                    while there.wait_while(turn, at_once).is_none() {}
-                    back.post(turn + 1);
-                }
-            });
-            let turn = |turn| {
-                let begin = Instant::now();
-                there.post(turn + 1);
-                while back.wait_while(turn, at_once).is_none() {}
-                begin.elapsed()
-            };
-            (0..TRIES).map(turn).collect()
+        let theirs = Arc::clone(&words);
+        let sleeper = spawn(move || {
+            let [there, back] = &*theirs;
+            for turn in 0..TRIES {
+                while there.wait_while(turn, at_once).is_none() {}
+                back.post(turn + 1);
+            }
         });
+        let Ok(sleeper) = sleeper else { return LONGEST };
+        let [there, back] = &*words;
+        let turn = |turn| {
+            let begin = Instant::now();
+            there.post(turn + 1);
+            while back.wait_while(turn, at_once).is_none() {}
+            begin.elapsed()
+        };
+        let mut took: Vec<Duration> = (0..TRIES).map(turn).collect();
+        sleeper.join();
         took.sort_unstable();
         took[took.len() / 2].min(LONGEST)
     })
