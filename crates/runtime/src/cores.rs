@@ -217,18 +217,29 @@ impl Cores {
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it returns comes back, and what it
     /// panics with goes on here. Costs a cache-line round trip; closures and results of up to 48 bytes travel in the line.
     pub fn offload<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> T {
-        match Small::new(work) {
-            Ok(small) => self.hand_over(small),
-            Err(work) => {
-                let mut large = Large::new(work);
-                match Small::new(large.pointer()) {
-                    Ok(pointer) => self.hand_over(pointer),
-                    Err(pointer) => pointer(),
-                }
-                // SAFETY: it has run; a panic would have gone on.
-                unsafe { large.value() }
-            }
+        self.try_offload(work).unwrap_or_else(|work| work())
+    }
+
+    /// The same, but where it cannot be moved it is given back: for who must see that nothing of this crate lies below it on the stack then.
+    ///
+    /// # Errors
+    /// The closure, if it has to run here.
+    pub fn try_offload<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T, F> {
+        let work = match Small::new(work) {
+            Ok(small) => return self.hand_over(small).map_err(Small::into_inner),
+            Err(work) => work,
+        };
+        let mut large = Large::new(work);
+        let is_moved = match Small::new(large.pointer()) {
+            Ok(pointer) => self.hand_over(pointer).is_ok(),
+            Err(_) => false,
+        };
+        if is_moved {
+            // SAFETY: it has run; a panic would have gone on.
+            return Ok(unsafe { large.value() });
         }
+        // SAFETY: it has not.
+        Err(unsafe { large.into_work() })
     }
 
     /// Has a closure run on a dedicated core while the caller goes on. One at a time for each thread and core; another runs in place.
@@ -315,8 +326,9 @@ impl Cores {
         self.pick().filter(|(worker, slot)| worker.lane(*slot).word.value() == IDLE)
     }
 
-    fn hand_over<T, F: FnOnce() -> T>(&self, small: Small<F, T>) -> T {
-        let Some((worker, slot)) = self.lane() else { return small.run_here() };
+    /// `Err`: it has to run here.
+    fn hand_over<T, F: FnOnce() -> T>(&self, small: Small<F, T>) -> Result<T, Small<F, T>> {
+        let Some((worker, slot)) = self.lane() else { return Err(small) };
         let lane = worker.lane(slot);
         let busy = HandOver::begin();
         // SAFETY: the lane is this thread's, and idle; this function waits for it to be so again.
@@ -326,13 +338,13 @@ impl Cores {
             // SAFETY: the worker has not begun it, and will not.
             let work = unsafe { Small::<F, T>::take_back(lane) };
             drop(busy);
-            return work();
+            return Err(work);
         };
         // SAFETY: the word that the worker has left.
         let result = unsafe { job::result(lane, word) };
         drop(busy);
         match result {
-            Ok(value) => value,
+            Ok(value) => Ok(value),
             Err(panic) => resume_unwind(panic),
         }
     }
@@ -409,7 +421,7 @@ impl<T> Pending<'_, T> {
             None => {
                 // SAFETY: the worker has not begun it, and will not; `begin` has put this kind of closure there.
                 let work = unsafe { Small::<Work, ()>::take_back(lane) };
-                work();
+                work.run_here();
             }
         }
     }

@@ -241,16 +241,24 @@ impl Site {
 
     /// Runs a closure as the decision says: here, on a worker's stack, or on the caller's stack with a worker.
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> T {
-        let decision = Inside::begin().map(|inside| self.decision(&inside, prepare::lazily));
-        let (Some(OFFLOAD), Some(cores)) = (decision, dedicated()) else {
+        self.try_offload(work).unwrap_or_else(|work| {
             let _region = self.region();
-            return work();
-        };
+            work()
+        })
+    }
+
+    /// Runs a closure on a worker's stack if the decision says so.
+    ///
+    /// # Errors
+    /// The closure, if it does not, or it cannot be moved: it is to run here in a [`Self::region`].
+    pub fn try_offload<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> Result<T, F> {
+        let decision = Inside::begin().map(|inside| self.decision(&inside, prepare::lazily));
+        let (Some(OFFLOAD), Some(cores)) = (decision, dedicated()) else { return Err(work) };
         let since = ticks();
+        let done = cores.try_offload(work)?;
         self.count(1);
-        let done = cores.offload(work);
         self.note_moved(since);
-        done
+        Ok(done)
     }
 
     /// What its regions did so far.

@@ -259,6 +259,26 @@ fn a_library_with_regions_may_be_loaded_and_unloaded_at_any_time() {
 }
 
 #[test]
+fn threads_may_end_and_be_cancelled_in_what_they_call() {
+    if !have(&["make", "c++"]) {
+        return;
+    }
+    let program = compile_as("ends.cpp", Link::Shared, &["-pthread"]);
+    for policy in policies() {
+        let settings: Vec<(&str, &str)> =
+            policy.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let moves = policy.len() > 1;
+        let offloaded = if moves { "lost" } else { "ended" };
+        let expected = format!(
+            "run: ended\nrun, cancelled: ended\nrun in C: ended\nborrow: ended\nborrow, cancelled: ended\n\
+             borrow in C: ended\noffload: {offloaded}\noffload again: ended\nafter: 3, moves {}\n",
+            u8::from(moves)
+        );
+        assert_eq!(program.run(&settings).0, expected, "{policy:?}");
+    }
+}
+
+#[test]
 fn wrong_settings_are_said_once_and_everything_stays() {
     if !have(&["make", "cc"]) {
         return;
