@@ -84,8 +84,8 @@ fn start() -> Option<()> {
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
     }
     if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
-        // Now, as programs change their environment (nginx empties it).
-        let _ = dimmer_runtime::settings();
+        // Now, as programs change their environment (nginx empties it), and calls that move may allocate nothing.
+        dimmer_runtime::prepare_to_move();
         // Without it, calls stay where they are.
         if hooks.move_by(home::MOVER, moved == "all").is_ok() {
             home::begin(hooks.orders());
