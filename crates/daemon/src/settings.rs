@@ -135,6 +135,7 @@ struct Server {
     counters: bool,
     clients_per_user: usize,
     sites_per_user: usize,
+    sites: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -213,7 +214,9 @@ impl Default for Server {
             model: None,
             counters: true,
             clients_per_user: 4096,
-            sites_per_user: 65_536,
+            // Sixteen programs with as many as one may have.
+            sites_per_user: 16_384,
+            sites: 65_536,
         }
     }
 }
@@ -332,6 +335,12 @@ impl Settings {
     #[must_use]
     pub const fn counts(&self) -> bool {
         self.server.counters
+    }
+
+    /// How many sites all programs may have.
+    #[must_use]
+    pub const fn most_sites(&self) -> usize {
+        self.server.sites
     }
 
     /// How many clients of one user are served, and how many sites of all of them.

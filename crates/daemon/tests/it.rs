@@ -170,7 +170,7 @@ fn regions_move_while_a_server_says_so_and_find_the_next_one() {
     let state = server.wait(is_moved);
     let [client_state] = &state.clients[..] else { panic!("{state:#?}") };
     assert_eq!((client_state.name.as_str(), client_state.lies), ("client", 0));
-    assert_eq!((client_state.sites[0].name.as_str(), state.cores.dedicated), ("work", 1));
+    assert_eq!((&*client_state.sites[0].name, state.cores.dedicated), ("work", 1));
     assert!(client_state.sites[0].action == "offload" && client_state.metric.is_some());
     // It ends without a word; another one comes.
     server.child.kill().unwrap();

@@ -34,8 +34,8 @@ pub use closing::{Closer, Socket, refuse_files};
 pub use memory::{Mapped, MemoryError, Owned, Reservation};
 pub use packet::{Hello, PacketError, Welcome};
 pub use socket::{
-    Credentials, Files, SOCKET, candidates, connect, credentials, hear, inherit, listen, place,
-    receive, send, variable,
+    Credentials, Files, SOCKET, candidates, connect, credentials, hear, inherit, is_all_received,
+    listen, place, receive, send, variable,
 };
 pub use table::{
     BEACON_CORES, BORROW, Beacon, ByClient, ByServer, Head, LEASE, NAME_BYTES, OFFLOAD, SITES,

@@ -147,6 +147,22 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> i
     Ok(())
 }
 
+/// Whether the other side has received all that was sent to it.
+///
+/// # Errors
+/// If that is no socket.
+pub fn is_all_received(socket: impl AsFd) -> io::Result<bool> {
+    let mut left: libc::c_int = 0;
+    // SAFETY: the kernel writes a number to `left` (`SIOCOUTQ`, unix(7)), which lives until then.
+    let status = unsafe {
+        libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, std::ptr::from_mut(&mut left))
+    };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(left == 0)
+}
+
 /// Takes a packet, if there is one: how long it is, of which no more than there is room for is in `bytes`, and the files that came with it.
 /// Length 0: the other side has gone.
 ///
@@ -235,8 +251,10 @@ mod tests {
         let (length, files) = receive(&client, &mut bytes).unwrap().unwrap();
         assert_eq!(Welcome::parse(&bytes[..length]), Ok(Welcome));
         assert!(matches!(files, [Some(_), Some(_)]));
+        assert!(is_all_received(&accepted).unwrap());
         // One that is too long says so.
         send(accepted.as_fd(), &[1; 100], &[]).unwrap();
+        assert!(!is_all_received(&accepted).unwrap());
         assert_eq!(receive(&client, &mut bytes).unwrap().unwrap().0, 100);
         drop(accepted);
         assert_eq!(receive(&client, &mut bytes).unwrap().unwrap().0, 0);

@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn names_cannot_break_the_format() {
-        let name = "a\"b\\\n# EOF\nc".to_owned();
+        let name = "a\"b\\\n# EOF\nc".into();
         let site = Site { name, calls: 7, ..Site::default() };
         let client =
             Client { pid: 3, name: "x".to_owned(), sites: vec![site], ..Client::default() };
@@ -315,7 +315,7 @@ mod tests {
     fn no_two_series_have_the_same_labels() {
         // The same region twice, as where a header is compiled into two files, and two processes
         // that the server does not see.
-        let site = Site { name: "parse".to_owned(), line: 7, clock: Some(1.0), ..Site::default() };
+        let site = Site { name: "parse".into(), line: 7, clock: Some(1.0), ..Site::default() };
         let metric = Some(1.0);
         let client =
             |client| Client { client, metric, sites: vec![site.clone(); 2], ..Client::default() };
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_piece_is_bounded_and_all_of_them_are_the_text() {
-        let site = Site { name: "x".repeat(100), ..Site::default() };
+        let site = Site { name: "x".repeat(100).into(), ..Site::default() };
         let client = |client| Client { client, sites: vec![site.clone(); 20], ..Client::default() };
         let state = State { clients: (0..200).map(client).collect(), ..State::default() };
         let pieces: Vec<String> = Text::new(Arc::new(state), Format::OpenMetrics).collect();

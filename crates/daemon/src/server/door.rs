@@ -1,5 +1,6 @@
 //! Who is let in.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dimmer_protocol::{Credentials, Socket};
@@ -67,7 +68,10 @@ impl Server {
         }
         self.next_peer += 1;
         self.users.entry(user).or_default().silent.insert(number);
-        self.peers.insert(number, Peer { socket, process, user, wants: Wants::Unknown });
+        self.peers.insert(
+            number,
+            Peer { socket: Arc::new(socket), process, user, wants: Wants::Unknown },
+        );
     }
 
     fn pause(&mut self, why: &str) {

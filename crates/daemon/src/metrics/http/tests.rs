@@ -22,7 +22,7 @@ fn serve_sites(limits: Limits, sites: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let count = Arc::clone(&asked);
     serve(Listener::Tcp(listener), limits, move || {
         count.fetch_add(1, Ordering::Relaxed);
-        let site = Site { name: "x".repeat(100), ..Site::default() };
+        let site = Site { name: "x".repeat(100).into(), ..Site::default() };
         let client = Client { sites: vec![site; sites], ..Client::default() };
         Ok(State { clients: vec![client], ..State::default() })
     })
