@@ -529,6 +529,20 @@ fn a_configuration_is_right_when_its_model_is() {
     };
     let (code, told) = check();
     assert!(code == Some(2) && told.contains("`server.model`: cannot read"), "{told}");
+    // One that nobody writes is not waited for, and one without an end not read.
+    let kind = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &model, kind).unwrap();
+    let (code, told) = check();
+    assert!(code == Some(2) && told.contains("is a FIFO; expected a regular file"), "{told}");
+    std::fs::remove_file(&model).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &model).unwrap();
+    let (code, told) = check();
+    assert!(code == Some(2) && told.contains("is a character device"), "{told}");
+    std::fs::remove_file(&model).unwrap();
+    std::fs::File::create(&model).unwrap().set_len(1 << 33).unwrap();
+    let (code, told) = check();
+    assert!(code == Some(2) && told.contains("is longer than"), "{told}");
+    std::fs::remove_file(&model).unwrap();
     std::fs::write(&model, "schema = 7").unwrap();
     let (code, told) = check();
     assert!(code == Some(2) && told.contains("model.toml"), "{told}");
