@@ -2,8 +2,9 @@
 //! and how it ended. What a preloaded library is to do there is the callers' business.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -11,13 +12,13 @@ use std::time::Instant;
 
 use anyhow::Context;
 use dimmer_host::cpuid::Cpuid;
-use dimmer_host::interrupt::Interrupt;
 use dimmer_host::libraries::Search;
 use dimmer_host::machine::Machine;
 use dimmer_host::program;
+use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_observe::INTERVAL;
-use dimmer_scan::Needed;
+use dimmer_scan::{Needed, Refused, Start};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
@@ -42,8 +43,8 @@ pub(crate) struct Program {
     pub(crate) file: PathBuf,
     /// What the kernel makes a process of: that file, or the interpreter of the script that it is.
     pub(crate) executed: PathBuf,
-    /// The loader that it asks for; `None` if it is linked statically.
-    pub(crate) loader: Option<String>,
+    /// How the kernel starts that.
+    start: Start,
 }
 
 impl Program {
@@ -56,15 +57,17 @@ impl Program {
         let mut executed = file.clone();
         for _ in 0..=MOST_SCRIPTS {
             let shown = executed.display().to_string();
-            let bytes = std::fs::read(&executed)
+            let opened = program::open(&executed)
                 .map_err(|error| bad_input(format!("cannot read {shown}: {error}")))?;
-            if let Some(interpreter) = program::interpreter_of_script(&bytes) {
-                executed = interpreter;
-                continue;
+            match dimmer_scan::start(|offset, into| program::read_at(&opened, offset, into)) {
+                Start::Script(interpreter) => {
+                    executed = PathBuf::from(OsStr::from_bytes(interpreter.bytes()));
+                }
+                Start::Unknown => {
+                    return Err(bad_input(format!("{shown} is no ELF program and no script")));
+                }
+                start => return Ok(Self { file, executed, start }),
             }
-            let loader = dimmer_scan::interpreter(&bytes)
-                .map_err(|error| bad_input(format!("{shown}: {error}")))?;
-            return Ok(Self { file, executed, loader });
         }
         Err(bad_input(format!(
             "{} is a script whose interpreter is a script, and so on: the kernel gives up there",
@@ -72,9 +75,10 @@ impl Program {
         )))
     }
 
-    /// Starts it.
-    pub(crate) fn spawn(&self, command: &mut Command) -> anyhow::Result<Child> {
+    /// Starts it, with signals as this process was started with.
+    pub(crate) fn spawn(&self, command: &mut Command, relay: &Relay) -> anyhow::Result<Child> {
         let refused = |error| bad_input(format!("cannot run {}: {error}", self.file.display()));
+        relay.prepare(command);
         command.spawn().map_err(refused)
     }
 
@@ -87,11 +91,23 @@ impl Program {
                  library to preload then"
             ));
         }
-        match self.loader {
-            Some(_) => Ok(()),
-            None => Err(format!(
+        match self.start {
+            Start::Static => Err(format!(
                 "{shown} is linked statically: there is no loader to preload a library"
             )),
+            Start::Refused(Refused::Machine) => Err(format!(
+                "{shown} is a program of 32 bits, or for another kind of processor: Dimmer's library is for x86-64"
+            )),
+            Start::Refused(Refused::Loader(loader)) => Err(format!(
+                "{shown} has the loader {}: Dimmer's library is for programs of glibc, whose loader for x86-64 is \
+                 ld-linux-x86-64.so.2",
+                String::from_utf8_lossy(loader.bytes())
+            )),
+            Start::Refused(Refused::Sanitizer(sanitizer)) => Err(format!(
+                "{shown} was built with {sanitizer}, whose runtime has to be the first library and takes what \
+                 others do for faults of the program"
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -161,24 +177,25 @@ pub(crate) fn preload(library: &Path, existing: Option<OsString>) -> OsString {
     all
 }
 
-/// Waits until the program ends, or makes it end at the deadline and when this command is told to end;
-/// calls `look` meanwhile, every [`INTERVAL`].
+/// Waits until the program ends, or makes it end at the deadline; calls `look` meanwhile, every [`INTERVAL`].
+/// Signals for this command are passed on.
 pub(crate) fn follow(
     child: &mut Child,
     deadline: Option<Instant>,
-    interrupt: &Interrupt,
+    relay: &Relay,
     mut look: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitStatus> {
     let mut is_told = false;
     let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
     let end = end_of(child.id());
+    relay.started(child.id());
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the program")? {
             return Ok(status);
         }
+        relay.pass_on();
         look()?;
-        let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        if !is_told && (is_over || interrupt.is_set()) {
+        if !is_told && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             is_told = true;
             if let Some(process) = process {
                 // It may have ended just now.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use dimmer_host::cpufreq;
 use dimmer_host::cpuid::Cpuid;
-use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
+use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_host::usage;
 use dimmer_observe::{Observed, Observer};
@@ -46,9 +46,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = scan::choose_model(arguments.model.as_deref(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
-    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let after = arguments.seconds.map(Duration::from_secs_f64);
-    let end = End { after, interrupt: &interrupt };
+    let end = End { after: arguments.seconds.map(Duration::from_secs_f64) };
     let (mut seen, via) = match (arguments.pid, arguments.via) {
         (Some(_), Some(Via::Hooks)) => {
             return Err(bad_input(
@@ -115,7 +113,7 @@ struct Seen {
 }
 
 /// Starts a program with hooks in it, and follows it to its end.
-fn start(arguments: &Observe, classes: &[InstructionClass], end: &End<'_>) -> anyhow::Result<Seen> {
+fn start(arguments: &Observe, classes: &[InstructionClass], end: &End) -> anyhow::Result<Seen> {
     let words = &arguments.command;
     let program = launch::Program::find(words)?;
     program
@@ -138,12 +136,14 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End<'_>) -> an
     }
     let begun = Instant::now();
     let before = usage::time_of_ended_children();
-    let mut child = program.spawn(&mut command)?;
+    let relay = Relay::begin().context("cannot prepare for signals")?;
+    let mut child = program.spawn(&mut command, &relay)?;
     let look = || {
         observer.iter_mut().for_each(Observer::look);
         Ok(())
     };
-    let status = launch::follow(&mut child, end.deadline(), end.interrupt, look)?;
+    let status = launch::follow(&mut child, end.deadline(), &relay, look)?;
+    drop(relay);
     let on_cpu = usage::time_of_ended_children().saturating_sub(before);
     let observed = match observer {
         Ok(observer) => observer.finish(),
@@ -155,13 +155,12 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End<'_>) -> an
 }
 
 /// When to end, before the program does.
-struct End<'a> {
+struct End {
     /// How long after everything is prepared.
     after: Option<Duration>,
-    interrupt: &'a Interrupt,
 }
 
-impl End<'_> {
+impl End {
     /// When that is, if everything is prepared now.
     fn deadline(&self) -> Option<Instant> {
         self.after.map(|after| Instant::now() + after)

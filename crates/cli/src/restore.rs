@@ -56,7 +56,7 @@ pub(crate) fn words(report: &Report) -> String {
         );
     }
     for damaged in &report.damaged {
-        let _ = writeln!(text, "cannot read {}: {}", damaged.journal, damaged.line);
+        let _ = writeln!(text, "left {} where it is: {}", damaged.journal, damaged.why);
     }
     text
 }

@@ -18,7 +18,7 @@ pub(crate) use borrow::cores;
 use forms::Spent;
 
 use anyhow::Context;
-use dimmer_host::interrupt::Interrupt;
+use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 
 use crate::args::{Mechanism, Run};
@@ -60,20 +60,21 @@ pub(crate) fn run(root: &Root, arguments: &Run) -> anyhow::Result<ExitCode> {
     if has(Mechanism::Narrow) || borrowing.as_ref().is_some_and(borrow::Borrowing::is_narrow) {
         narrow::prepare(arguments, &program, &mut command)?;
     }
-    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
+    let relay = Relay::begin().context("cannot prepare for signals")?;
     let cpus = borrowing.as_ref().and_then(borrow::Borrowing::cpus);
     let dedication = cpus
         .zip(journal)
         .map(|(cpus, journal)| dedicate::Dedication::begin(journal, cpus, &mut command))
         .transpose()?;
     let before = Spent::read();
-    let mut child = program.spawn(&mut command)?;
+    let mut child = program.spawn(&mut command, &relay)?;
     let look = || {
         borrowing.iter_mut().for_each(borrow::Borrowing::look);
         Ok(())
     };
-    let status = launch::follow(&mut child, None, &interrupt, look)?;
+    let status = launch::follow(&mut child, None, &relay, look)?;
     let given_back = dedication.map_or(Ok(()), dedicate::Dedication::end);
+    drop(relay);
     let spent = Spent::read().since(before);
     let account = borrowing.map(|borrowing| borrowing.finish(status, spent)).transpose()?;
     if let Some(account) = &account {

@@ -201,7 +201,7 @@ pub enum NoRoom {
     /// RLIMIT_FSIZE.
     #[error("files of the process may not be long enough (ulimit -f)")]
     FileLimit,
-    /// See [`room`].
+    /// See `room`.
     #[error("less than a quarter of the file system of ledgers would be free")]
     FileSystem,
     /// See [`Ledger::limit_run`].
@@ -213,19 +213,33 @@ pub enum NoRoom {
     /// The process has given up rights to make system calls since it was started.
     #[error("the process has restricted its system calls (seccomp)")]
     Restricted,
+    /// What it executes is a program of 32 bits, or for another kind of processor, and was left alone.
+    #[error("it runs a program of 32 bits, or for another kind of processor")]
+    Machine,
+    /// What it executes has another loader than glibc's, and was left alone.
+    #[error("its program has another loader than glibc's for x86-64, as programs of musl have")]
+    Loader,
+    /// What it executes was built with a sanitizer, and was left alone.
+    #[error("its program was built with a sanitizer, whose runtime has to be the first library")]
+    Sanitizer,
 }
 
 impl NoRoom {
     /// As the ending of the name of a ledger that could not be made.
-    const NAMES: [(Self, &'static str); 5] = [
+    const NAMES: [(Self, &'static str); 8] = [
         (Self::FileLimit, "file-limit"),
         (Self::FileSystem, "file-system"),
         (Self::Run, "run"),
         (Self::Refused, "refused"),
         (Self::Restricted, "restricted"),
+        (Self::Machine, "machine"),
+        (Self::Loader, "loader"),
+        (Self::Sanitizer, "sanitizer"),
     ];
 
-    fn name(self) -> &'static str {
+    /// That ending.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(why, _)| *why == self).map_or("refused", |(_, name)| name)
     }
 

@@ -1,6 +1,8 @@
 //! SIGINT, SIGTERM and SIGHUP as a flag to look at, so that whoever changed the machine gets to
 //! change it back.
 //!
+//! A signal that was ignored when this process was started (`nohup`, commands in the background) stays ignored.
+//!
 //! The first signal sets the flag. The second one kills as if nothing had been installed: what
 //! is left changed then is undone from the [`crate::journal`] by whoever comes next.
 
@@ -11,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use crate::relay::is_ignored;
+
 /// The flag. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
@@ -18,14 +22,15 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Installs the handlers, for the rest of the process.
+    /// Installs the handlers, for the rest of the process, that of SIGTERM last.
     ///
     /// # Errors
     /// The kernel refused a handler.
     pub fn install() -> io::Result<Self> {
         let seen = Arc::new(AtomicBool::new(false));
         let signal = Arc::new(AtomicUsize::new(0));
-        for (number, value) in [(SIGINT, 2), (SIGTERM, 15), (SIGHUP, 1)] {
+        let signals = [(SIGINT, 2), (SIGHUP, 1), (SIGTERM, 15)];
+        for (number, value) in signals.into_iter().filter(|(number, _)| !is_ignored(*number)) {
             // Order matters: the first signal finds `seen` unset here and sets it below.
             flag::register_conditional_default(number, Arc::clone(&seen))?;
             flag::register(number, Arc::clone(&seen))?;

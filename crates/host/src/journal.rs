@@ -4,12 +4,12 @@
 //! One file per journal, `/run/dimmer/journal.<process>.<number>`:
 //!
 //! ```text
-//! v1 <TAB> path <TAB> value before <TAB> value written <LF>        a file was written
-//! group1 <TAB> path <TAB> file that lists its members <LF>          a control group was made
-//! controller1 <TAB> path <TAB> controller <LF>                      a controller was switched on for children
+//! v2 <TAB> path <TAB> value before <TAB> value written <TAB> sum <LF>   a file was written
+//! group2 <TAB> path <TAB> file that lists its members <TAB> sum <LF>     a control group was made
+//! controller2 <TAB> path <TAB> controller <TAB> sum <LF>                 a controller was switched on for children
 //! ```
 //!
-//! One line per change. A control group is undone by moving whoever is in it to the group above and removing it, so
+//! One line per change; `sum` is the CRC-32 of what stands before it in the line. A control group is undone by moving whoever is in it to the group above and removing it, so
 //! what is written within it needs no line of its own.
 //!
 //! | moment of a crash            | what is on disk    | what [`restore()`] does                     |
@@ -18,6 +18,8 @@
 //! | before the change            | whole line         | finds the value before: nothing to do     |
 //! | after the change             | whole line         | finds the value written: writes it back   |
 //! | after that, somebody else's  | whole line         | finds a third value: leaves it, says so   |
+//! | a file was emptied, not written | whole line      | says so, keeps the journal                |
+//! | the journal was damaged      | line with a wrong sum | says so, keeps the journal             |
 //! | while undoing                | all lines          | as above, path by path                    |
 //!
 //! A process holds an exclusive lock (`flock`) on its journal for as long as it lives. The kernel
@@ -25,6 +27,9 @@
 //! process numbers that were used again cannot deceive, and it works under any root. A second
 //! lock, `/run/dimmer/lock`, is held for each single change or restoration, so that two processes
 //! never change the same file at the same time: the second is told who was first.
+//!
+//! A journal is followed only if it is a regular file of root's or of the user who restores. What it names is looked
+//! up under the root, which neither `..` nor a symbolic link leads out of.
 
 mod record;
 mod restore;
@@ -85,6 +90,8 @@ pub struct Journal {
     /// The journal's path and its locked file; none before the first change.
     file: Option<(String, File)>,
     records: Vec<Record>,
+    /// Whether the file ends in a part of a line, because the disk took neither the rest nor its removal.
+    is_torn: bool,
 }
 
 impl Journal {
@@ -97,7 +104,7 @@ impl Journal {
     /// [`JournalError::Journal`]: there are journals, and this process may not read them.
     pub fn open(root: &Root) -> Result<(Self, Report), JournalError> {
         let report = restore(root, OfLive::Leave)?;
-        Ok((Self { root: root.clone(), file: None, records: Vec::new() }, report))
+        Ok((Self { root: root.clone(), file: None, records: Vec::new(), is_torn: false }, report))
     }
 
     /// The root under which this journal changes.
@@ -197,18 +204,14 @@ impl Journal {
             None => create(&self.root)?,
         };
         let end = file.metadata().map(|meta| meta.len());
+        // A half line must not spoil the next one: it becomes a line of its own, which is reported as damaged.
+        let start = if self.is_torn { "\n" } else { "" };
         let append = |file: &mut File| -> io::Result<()> {
-            file.write_all(record.line().as_bytes())?;
+            file.write_all(format!("{start}{}", record.line()).as_bytes())?;
             file.sync_data()
         };
         let appended = append(&mut file);
-        if appended.is_err()
-            && let Ok(end) = end
-        {
-            // A half line must not spoil the next one. Where even this fails the disk is beyond
-            // help, and a spoilt line is reported as damaged when restoring.
-            let _ = file.set_len(end);
-        }
+        self.is_torn = appended.is_err() && !end.is_ok_and(|end| file.set_len(end).is_ok());
         let appended = appended.map_err(|source| self.root.write_error(&journal, source));
         self.file = Some((journal, file));
         self.records.push(record);
@@ -221,7 +224,9 @@ impl Journal {
             if own == Some(name.as_str()) {
                 continue;
             }
-            let text = self.root.text_whole(&name).unwrap_or_default();
+            // What is none of ours keeps nobody from anything.
+            let Ok(file) = self.root.open_own(&name) else { continue };
+            let text = self.root.text_of(&name, &file).unwrap_or_default();
             if record::parse(&text).0.iter().any(|record| record.path == path) {
                 let process = process(&name).unwrap_or(0);
                 return Err(JournalError::Busy { path: path.to_owned(), process });
@@ -247,6 +252,8 @@ pub struct Pending {
     pub owner: Owner,
     /// The files on record, as the kernel names them; none if this process may not look.
     pub paths: Vec<String>,
+    /// Whether it is no journal of Dimmer's own, or some of it cannot be read: [`restore()`] reports what.
+    pub is_damaged: bool,
 }
 
 /// What has become of the process that a journal belongs to.
@@ -265,16 +272,25 @@ pub enum Owner {
 pub fn pending(root: &Root) -> Vec<Pending> {
     let describe = |name: String| {
         let process = process(&name)?;
-        let (Ok(file), Ok(text)) = (root.open_for_append(&name), root.text_whole(&name)) else {
-            return Some(Pending { process, owner: Owner::Hidden, paths: Vec::new() });
+        let unread = |error: RootError| Pending {
+            process,
+            owner: Owner::Hidden,
+            paths: Vec::new(),
+            is_damaged: error.kind().is_none(),
+        };
+        let read = root.open_own(&name).and_then(|file| Ok((root.text_of(&name, &file)?, file)));
+        let (text, file) = match read {
+            Ok(read) => read,
+            Err(error) => return Some(unread(error)),
         };
         // Shared, so that two who look do not take each other for the owner.
         let gone = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
-        let (records, _) = record::parse(&text);
+        let (records, damaged) = record::parse(&text);
         let mut paths: Vec<String> = records.into_iter().map(|record| record.path).collect();
         paths.sort_unstable();
         paths.dedup();
-        Some(Pending { process, owner: if gone { Owner::Gone } else { Owner::Lives }, paths })
+        let owner = if gone { Owner::Gone } else { Owner::Lives };
+        Some(Pending { process, owner, paths, is_damaged: !damaged.is_empty() })
     };
     journals(root).into_iter().filter_map(describe).collect()
 }
@@ -304,7 +320,7 @@ fn create(root: &Root) -> Result<(String, File), RootError> {
 /// Waits for the lock of the directory; it is held until the file is dropped.
 fn lock(root: &Root) -> Result<File, RootError> {
     root.create_directory(DIRECTORY)?;
-    let file = root.open_for_append(LOCK)?;
+    let file = root.open_or_create_own(LOCK)?;
     match flock(&file, FlockOperation::LockExclusive) {
         Ok(()) => Ok(file),
         Err(error) => Err(root.write_error(LOCK, error.into())),

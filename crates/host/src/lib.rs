@@ -9,13 +9,16 @@
 //! * what programs on it run: [`libraries`], [`program`], and who knows names of it: [`symbols`]; what can be
 //!   hidden from them: [`faulting`]; what Dimmer itself keeps there: [`kept`];
 //! * what one thread can ask of it: [`affinity`], [`clear`], [`realtime`], [`memory`], [`tile`], [`perf`], [`uprobes`];
+//! * files that a user names: [`bounded_file`];
 //! * what disturbed a measurement: [`steal`], [`usage`];
-//! * how to change it: [`turbo`], [`cpusets`], always through the [`journal`], undone on an [`interrupt`] too.
+//! * how to change it: [`turbo`], [`cpusets`], always through the [`journal`], undone on an [`interrupt`] too; and what signals
+//!   mean for the programs that are run: [`relay`].
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("dimmer-host speaks to Linux on x86-64 only");
 
 pub mod affinity;
+pub mod bounded_file;
 pub mod capability;
 pub mod clear;
 pub mod cpufreq;
@@ -37,6 +40,7 @@ pub mod privilege;
 pub mod process;
 pub mod program;
 pub mod realtime;
+pub mod relay;
 pub mod root;
 pub mod steal;
 pub mod symbols;

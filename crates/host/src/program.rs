@@ -1,8 +1,12 @@
 //! Programs as the user names them: which file that is, and whether it runs with rights of its own.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 /// Bits of a file's mode: set user or group on execution.
 const SET_ID: u32 = 0o6000;
@@ -61,12 +65,24 @@ pub fn changes_rights(file: &Path) -> bool {
     })
 }
 
-/// The interpreter that a script names in its first line; `None` if it is no script.
+/// Opens a program to look at it. What is no regular file is an error, and is not waited for.
+///
+/// # Errors
+/// The system's, and of kind `InvalidInput` for what is no regular file.
+pub fn open(file: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let opened = File::from(rustix::fs::open(file, flags, Mode::empty())?);
+    if opened.metadata()?.is_file() {
+        Ok(opened)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
+    }
+}
+
+/// Reads what there is from `offset` on; how many bytes that is, 0 where it cannot be read.
 #[must_use]
-pub fn interpreter_of_script(bytes: &[u8]) -> Option<PathBuf> {
-    let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-    let line = String::from_utf8_lossy(line);
-    line.split_whitespace().next().map(PathBuf::from)
+pub fn read_at(file: &File, offset: u64, into: &mut [u8]) -> usize {
+    file.read_at(into, offset).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -101,12 +117,5 @@ mod tests {
             std::fs::set_permissions(&rights, std::fs::Permissions::from_mode(0o4755)).unwrap();
             assert!(changes_rights(&rights));
         }
-    }
-
-    #[test]
-    fn scripts_name_their_interpreter() {
-        let script = b"#! /usr/bin/env python3\nimport this\n";
-        assert_eq!(interpreter_of_script(script), Some(PathBuf::from("/usr/bin/env")));
-        assert_eq!(interpreter_of_script(b"\x7fELF"), None);
     }
 }

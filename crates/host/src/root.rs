@@ -1,15 +1,18 @@
 //! The directory under which the whole machine is read: `/`, or a made-up machine's directory.
 //!
 //! **Invariant:** no other module of this crate touches `std::fs`. Paths are written as the
-//! kernel documents them (`/sys/devices/system/cpu/online`) and looked up under the root.
+//! kernel documents them (`/sys/devices/system/cpu/online`) and looked up under the root: neither `..`
+//! nor a symbolic link leads out of a made-up machine's directory.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+mod within;
+
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use dimmer_processor::units::CpuId;
-use rustix::fs::Access;
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
 
 /// No file read here is longer: a file that is larger is cut off, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -49,6 +52,14 @@ pub enum RootError {
         /// What it should hold.
         expected: &'static str,
     },
+    /// A file that only Dimmer writes is not one of its own. It is neither followed nor changed.
+    #[error("{} is not to be trusted: {why}", path.display())]
+    Foreign {
+        /// The file on disk.
+        path: PathBuf,
+        /// What it is instead.
+        why: String,
+    },
 }
 
 impl RootError {
@@ -63,7 +74,7 @@ impl RootError {
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Read { source, .. } | Self::Write { source, .. } => Some(source.kind()),
-            Self::Malformed { .. } => None,
+            Self::Malformed { .. } | Self::Foreign { .. } => None,
         }
     }
 }
@@ -99,7 +110,7 @@ impl Root {
         self.directory == Path::new("/")
     }
 
-    /// Where `path` lies on disk. A leading `/` is that of the root.
+    /// Where `path` lies on disk, symbolic links and `..` aside. A leading `/` is that of the root.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.directory.join(path.trim_start_matches('/'))
@@ -114,13 +125,35 @@ impl Root {
     }
 
     /// As [`Self::text`], with the white space at its end.
-    pub(crate) fn text_whole(&self, path: &str) -> Result<String, RootError> {
+    fn text_whole(&self, path: &str) -> Result<String, RootError> {
         let read = || -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
-            File::open(self.path(path))?.take(LONGEST).read_to_end(&mut bytes)?;
+            self.open(path, OFlags::RDONLY)?.take(LONGEST).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
         let bytes = read().map_err(|source| self.read_error(path, source))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The whole content of an opened file, which is `path`; none of it where there is more than this crate reads.
+    pub(crate) fn text_of(&self, path: &str, file: &File) -> Result<String, RootError> {
+        let mut bytes = vec![0; 4096];
+        let mut length = 0_usize;
+        loop {
+            let rest = bytes.get_mut(length..).unwrap_or_default();
+            let read = file.read_at(rest, length as u64);
+            match read.map_err(|source| self.read_error(path, source))? {
+                0 => break,
+                read => length += read,
+            }
+            if length as u64 > LONGEST {
+                let start = bytes.get(..60).unwrap_or_default();
+                let found = String::from_utf8_lossy(start).into_owned();
+                return Err(self.malformed(path, &found, "at most 1 MiB"));
+            }
+            bytes.resize(2 * bytes.len().max(length), 0);
+        }
+        bytes.truncate(length);
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -155,10 +188,8 @@ impl Root {
     /// # Errors
     /// [`RootError::Read`].
     pub fn list(&self, path: &str) -> Result<Vec<String>, RootError> {
-        let entries =
-            fs::read_dir(self.path(path)).map_err(|source| self.read_error(path, source))?;
-        let mut names: Vec<String> =
-            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        let mut names =
+            within::list(&self.directory, path).map_err(|source| self.read_error(path, source))?;
         names.sort_unstable();
         Ok(names)
     }
@@ -168,35 +199,41 @@ impl Root {
     /// # Errors
     /// [`RootError::Read`], also if it is no link.
     pub fn link(&self, path: &str) -> Result<String, RootError> {
-        let target =
-            fs::read_link(self.path(path)).map_err(|source| self.read_error(path, source))?;
-        Ok(target.to_string_lossy().into_owned())
+        let read = || -> io::Result<String> {
+            let (above, name) = within::parent(&self.directory, path)?;
+            let target = rustix::fs::readlinkat(above, name, Vec::new())?;
+            Ok(target.to_string_lossy().into_owned())
+        };
+        read().map_err(|source| self.read_error(path, source))
     }
 
     /// Whether there is anything at `path`.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
-        self.path(path).exists()
+        within::look(&self.directory, path).is_ok()
     }
 
     /// Whether this process may read the file `path`: it opens, and its mode lets anybody read.
     #[must_use]
     pub fn is_readable(&self, path: &str) -> bool {
-        self.mode_has(path, 0o444) && File::open(self.path(path)).is_ok()
+        self.mode_has(path, 0o444) && self.open(path, OFlags::RDONLY).is_ok()
     }
 
     /// Whether this process may write the file `path`: it opens for writing, and its mode lets
     /// anybody write. The mode is asked too because root may open what the kernel then refuses.
     #[must_use]
     pub fn is_writable(&self, path: &str) -> bool {
-        self.mode_has(path, 0o222) && OpenOptions::new().write(true).open(self.path(path)).is_ok()
+        self.mode_has(path, 0o222) && self.open(path, OFlags::WRONLY).is_ok()
     }
 
     /// Whether this process may create files in the directory `path`.
     #[must_use]
     pub fn is_directory_writable(&self, path: &str) -> bool {
         let access = Access::WRITE_OK | Access::EXEC_OK;
-        self.mode_has(path, 0o222) && rustix::fs::access(self.path(path), access).is_ok()
+        let may = |directory: File| {
+            rustix::fs::accessat(directory, ".", access, AtFlags::empty()).is_ok()
+        };
+        self.mode_has(path, 0o222) && within::look(&self.directory, path).is_ok_and(may)
     }
 
     /// Reads exactly `into.len()` bytes of `path` from `offset` on, as devices are read.
@@ -204,71 +241,124 @@ impl Root {
     /// # Errors
     /// [`RootError::Read`]; a file that ends before is an unexpected end of file.
     pub fn read_at(&self, path: &str, offset: u64, into: &mut [u8]) -> Result<(), RootError> {
-        let file = File::open(self.path(path)).map_err(|source| self.read_error(path, source))?;
+        let file =
+            self.open(path, OFlags::RDONLY).map_err(|source| self.read_error(path, source))?;
         file.read_exact_at(into, offset).map_err(|source| self.read_error(path, source))
     }
 
-    /// Replaces the content of the existing file `path`, in one write as the kernel wants it.
+    /// Replaces the content of the existing file `path`, in one write as the kernel wants it: however this process
+    /// ends, the file holds what was there before or all of what is there now.
     /// Use [`crate::journal::Journal::change`] for whatever belongs to the machine.
     ///
     /// # Errors
     /// [`RootError::Write`], also if there is no such file.
     pub fn write(&self, path: &str, content: &str) -> Result<(), RootError> {
-        self.write_to(OpenOptions::new().write(true).truncate(true), path, content)
+        self.write_to(OFlags::empty(), path, content)
     }
 
     /// As [`Self::write`], for files that the kernel makes with their directory: on a made-up machine, which has no
     /// kernel to do so, the file is made.
     pub(crate) fn write_control(&self, path: &str, content: &str) -> Result<(), RootError> {
-        let options = &mut OpenOptions::new();
-        options.write(true).truncate(true).create(!self.is_live());
-        self.write_to(options, path, content)
+        let flags = if self.is_live() { OFlags::empty() } else { OFlags::CREATE };
+        self.write_to(flags, path, content)
     }
 
-    fn write_to(&self, options: &OpenOptions, path: &str, content: &str) -> Result<(), RootError> {
-        // Writing nothing would be no write at all, which leaves what the kernel holds.
-        let content = if content.is_empty() { "\n" } else { content };
-        let write = || options.open(self.path(path))?.write_all(content.as_bytes());
+    fn write_to(&self, flags: OFlags, path: &str, content: &str) -> Result<(), RootError> {
+        let write = || -> io::Result<()> {
+            let mut file = self.open(path, flags | OFlags::WRONLY)?;
+            // Writing nothing would be no write at all, which leaves what the kernel holds.
+            let content = if content.is_empty() { "\n" } else { content };
+            if is_of_the_kernel(&file) {
+                return file.write_all(content.as_bytes());
+            }
+            // Cutting the file first would lose what it held if this process ended right then. What is left of a
+            // longer content becomes white space at the end, which nobody heeds, and is cut off afterwards.
+            let before = usize::try_from(file.metadata()?.len().min(LONGEST)).unwrap_or(0);
+            let mut padded = content.to_owned();
+            padded.extend(std::iter::repeat_n('\n', before.saturating_sub(content.len())));
+            file.write_all(padded.as_bytes())?;
+            if before > content.len() { file.set_len(content.len() as u64) } else { Ok(()) }
+        };
         write().map_err(|source| self.write_error(path, source))
     }
 
-    /// Opens `path` for appending and reading, creating it (mode 0600) if it is not there.
-    pub(crate) fn open_for_append(&self, path: &str) -> Result<File, RootError> {
-        let options = &mut OpenOptions::new();
-        let file = options.append(true).read(true).create(true).mode(0o600).open(self.path(path));
-        file.map_err(|source| self.write_error(path, source))
+    /// Opens a file that only Dimmer writes, to be read and appended to.
+    ///
+    /// # Errors
+    /// [`RootError::Foreign`]: a symbolic link, a FIFO or whatever else is there instead, or it belongs to a user who
+    /// is neither root nor this process's. [`RootError::Write`].
+    pub(crate) fn open_own(&self, path: &str) -> Result<File, RootError> {
+        self.open_owned(path, OFlags::empty())
+    }
+
+    /// As [`Self::open_own`], creating it (mode 0600) if it is not there.
+    pub(crate) fn open_or_create_own(&self, path: &str) -> Result<File, RootError> {
+        self.open_owned(path, OFlags::CREATE)
     }
 
     /// Creates `path` (mode 0600), which must not be there, for appending.
     pub(crate) fn create_new(&self, path: &str) -> Result<File, RootError> {
-        let options = &mut OpenOptions::new();
-        let file = options.append(true).create_new(true).mode(0o600).open(self.path(path));
-        file.map_err(|source| self.write_error(path, source))
+        self.open_owned(path, OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn open_owned(&self, path: &str, flags: OFlags) -> Result<File, RootError> {
+        let foreign = |why: String| RootError::Foreign { path: self.path(path), why };
+        // Asked before it is opened as well, as to open some files is to do something.
+        if let Ok((above, name)) = within::parent(&self.directory, path)
+            && let Ok(found) = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)
+            && !rustix::fs::FileType::from_raw_mode(found.st_mode).is_file()
+        {
+            return Err(foreign("it is no regular file".to_owned()));
+        }
+        let flags = flags | OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW;
+        let file = self.open(path, flags).map_err(|source| self.write_error(path, source))?;
+        let found = file.metadata().map_err(|source| self.read_error(path, source))?;
+        let own = rustix::process::geteuid().as_raw();
+        if !found.is_file() {
+            return Err(foreign("it is no regular file".to_owned()));
+        }
+        if found.uid() != own && found.uid() != 0 {
+            let why =
+                format!("it belongs to user {}, neither to root nor to user {own}", found.uid());
+            return Err(foreign(why));
+        }
+        Ok(file)
     }
 
     /// Creates the directory `path` and those above it.
     pub(crate) fn create_directory(&self, path: &str) -> Result<(), RootError> {
-        let created = DirBuilder::new().recursive(true).mode(0o755).create(self.path(path));
+        let created = within::make_directories(&self.directory, path);
         created.map_err(|source| self.write_error(path, source))
     }
 
     /// Makes the control group `path`, whose files the kernel makes with it.
     pub(crate) fn make_group(&self, path: &str) -> Result<(), RootError> {
-        let made = DirBuilder::new().mode(0o755).create(self.path(path));
+        let made = within::make_directory(&self.directory, path);
         made.map_err(|source| self.write_error(path, source))
     }
 
     /// Removes a control group, whose files go with it; on a made-up machine too.
     pub(crate) fn remove_group(&self, path: &str) -> Result<(), RootError> {
-        let directory = self.path(path);
-        let removed =
-            if self.is_live() { fs::remove_dir(directory) } else { fs::remove_dir_all(directory) };
+        if !self.is_live() {
+            // What is in use stays, as a group that has others below it.
+            for name in self.list(path).unwrap_or_default() {
+                let _ = within::remove(&self.directory, &format!("{path}/{name}"), false);
+            }
+        }
+        let removed = within::remove(&self.directory, path, true);
         removed.map_err(|source| self.write_error(path, source))
     }
 
     /// Removes the file `path`.
     pub(crate) fn remove(&self, path: &str) -> Result<(), RootError> {
-        fs::remove_file(self.path(path)).map_err(|source| self.write_error(path, source))
+        let removed = within::remove(&self.directory, path, false);
+        removed.map_err(|source| self.write_error(path, source))
+    }
+
+    fn open(&self, path: &str, flags: OFlags) -> io::Result<File> {
+        let is_made = flags.contains(OFlags::CREATE);
+        let mode = if is_made { 0o600 } else { 0 };
+        within::open(&self.directory, path, flags, Mode::from_raw_mode(mode))
     }
 
     pub(crate) fn write_error(&self, path: &str, source: io::Error) -> RootError {
@@ -288,8 +378,24 @@ impl Root {
     }
 
     fn mode_has(&self, path: &str, bits: u32) -> bool {
-        fs::metadata(self.path(path)).is_ok_and(|meta| meta.permissions().mode() & bits != 0)
+        let found = within::look(&self.directory, path).and_then(|file| file.metadata());
+        found.is_ok_and(|meta| meta.permissions().mode() & bits != 0)
     }
+}
+
+/// Whether the kernel makes up what the file holds, so that each write is a request of its own.
+///
+/// Source: Linux `include/uapi/linux/magic.h`.
+fn is_of_the_kernel(file: &File) -> bool {
+    const KERNEL: [i64; 6] = [
+        0x6265_6572, // SYSFS_MAGIC
+        0x9fa0,      // PROC_SUPER_MAGIC
+        0x0027_e0eb, // CGROUP_SUPER_MAGIC
+        0x6367_7270, // CGROUP2_SUPER_MAGIC
+        0x6462_6720, // DEBUGFS_MAGIC
+        0x7472_6163, // TRACEFS_MAGIC
+    ];
+    rustix::fs::fstatfs(file).is_ok_and(|found| KERNEL.contains(&found.f_type))
 }
 
 /// Parses `0-3,8`; `None` for anything else.

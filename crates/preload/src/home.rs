@@ -60,7 +60,10 @@ fn follow() -> bool {
 
 extern "C" fn arrive() -> u64 {
     let _errno = KeepErrno::new();
-    catch_unwind(dimmer_runtime::calls::come_home_quietly).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
+    catch_unwind(dimmer_runtime::calls::come_home_quietly)
+        .ok()
+        .flatten()
+        .unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
 extern "C" fn cut_short() {
@@ -117,8 +120,8 @@ extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         let _errno = KeepErrno::new();
         dimmer_runtime::calls::leave_lent();
     }
-    if name == b"prctl" && number == libc::PR_SET_SECCOMP {
-        dimmer_hook::restrict();
+    if name == b"prctl" {
+        before_prctl(number);
     }
     if CONFINING.contains(&name) || name == b"prctl" && CONFINING_OPTIONS.contains(&number) {
         stop();
@@ -129,6 +132,17 @@ extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         let _ = catch_unwind(dimmer_hook::expect_thread);
     }
     next
+}
+
+/// A thread may be about to lose system calls, or the right to read time stamps, which the strict mode of seccomp takes away as well: from
+/// then on hooked calls do neither.
+fn before_prctl(option: c_int) {
+    if option == libc::PR_SET_SECCOMP {
+        dimmer_hook::restrict();
+    }
+    if option == libc::PR_SET_SECCOMP || option == libc::PR_SET_TSC {
+        dimmer_hook::only_count();
+    }
 }
 
 /// Functions that start threads.
@@ -176,6 +190,8 @@ macro_rules! restore_arguments {
         "pop rax\n pop r9\n pop r8\n pop rcx\n pop rdx\n pop rsi\n pop rdi"
     };
 }
+
+pub(crate) use {restore_arguments, save_arguments};
 
 /// Functions that go on in the C library's of the same name, once the thread is at home, with whatever arguments they have.
 macro_rules! at_home {
@@ -230,8 +246,7 @@ at_home! {
     // They leave calls without returning.
     longjmp _longjmp siglongjmp __longjmp_chk setcontext swapcontext
     // They start threads and programs, which inherit where they may run and which signals are blocked.
-    pthread_create thrd_create clone fork _Fork posix_spawn posix_spawnp system popen
-    execve execv execvp execvpe execl execlp execle fexecve execveat
+    pthread_create thrd_create clone fork _Fork system popen
     // They are about the thread.
     gettid getcpu sched_getcpu sched_getaffinity sched_setaffinity sched_setscheduler sched_getscheduler sched_setparam sched_getparam
     sched_setattr sched_getattr setpriority getpriority nice prctl unshare setns ptrace pthread_setname_np pthread_getname_np
@@ -326,8 +341,11 @@ extern "C" fn before_syscall(
     second: c_int,
 ) -> *mut c_void {
     let is_confining = CONFINING_CALLS.contains(&number);
-    if number == libc::SYS_seccomp || number == libc::SYS_prctl && first == libc::PR_SET_SECCOMP {
-        dimmer_hook::restrict();
+    if number == libc::SYS_prctl {
+        before_prctl(first);
+    }
+    if number == libc::SYS_seccomp {
+        before_prctl(libc::PR_SET_SECCOMP);
     }
     if is_confining || number == libc::SYS_prctl && CONFINING_OPTIONS.contains(&first) {
         stop();

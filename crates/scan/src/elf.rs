@@ -161,22 +161,6 @@ pub(crate) fn soname(bytes: &[u8]) -> Result<Option<String>, ScanError> {
     Ok(image.soname)
 }
 
-/// The loader that a program asks for.
-///
-/// # Errors
-/// See [`ScanError`].
-pub(crate) fn interpreter(bytes: &[u8]) -> Result<Option<String>, ScanError> {
-    let reader = Reader::new(bytes)?;
-    let place = "program headers";
-    let headers = reader.header.program_headers(Little, bytes).map_err(damaged(place))?;
-    for header in headers {
-        if let Some(name) = header.interpreter(Little, bytes).map_err(damaged(place))? {
-            return Ok(Some(String::from_utf8_lossy(name).into_owned()));
-        }
-    }
-    Ok(None)
-}
-
 /// The executable sections alone, by address.
 ///
 /// # Errors

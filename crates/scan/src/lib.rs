@@ -21,9 +21,11 @@ mod function;
 mod hook;
 mod inner;
 mod leaf;
+mod loader;
 mod loops;
 mod marks;
 mod names;
+mod runtime;
 mod seeds;
 mod starts;
 
@@ -42,7 +44,9 @@ pub use error::{Machine, ScanError};
 pub use function::{ClassCounts, Entry, Function, HotLoop, Origin, level};
 pub use hook::Unhookable;
 pub use leaf::{Leaf, Leaves, NotLeaf, Width};
+pub use loader::{Name, Refused, Start, start};
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
+pub use runtime::{Runtime, UnknownRuntime, runtime};
 
 use analysis::{Analyser, Analysis};
 use balance::{Verdict, Ways};
@@ -213,15 +217,6 @@ pub fn needed(bytes: &[u8]) -> Result<Needed, ScanError> {
 /// As [`scan`], for what is wrong with the headers.
 pub fn soname(bytes: &[u8]) -> Result<Option<String>, ScanError> {
     elf::soname(bytes)
-}
-
-/// The loader that the ELF file `bytes` asks for; `None` if it is a library, or a program that is
-/// linked statically.
-///
-/// # Errors
-/// As [`scan`], for what is wrong with the headers.
-pub fn interpreter(bytes: &[u8]) -> Result<Option<String>, ScanError> {
-    elf::interpreter(bytes)
 }
 
 /// The executable bytes of an ELF file, by address.

@@ -53,7 +53,10 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("dimmer-narrow", &[]),
     ("dimmer-observe", &["dimmer-hook", "dimmer-host", "dimmer-processor"]),
     ("dimmer-policy", &["dimmer-processor"]),
-    ("dimmer-preload", &["dimmer-hook", "dimmer-narrow", "dimmer-processor", "dimmer-runtime"]),
+    (
+        "dimmer-preload",
+        &["dimmer-hook", "dimmer-narrow", "dimmer-processor", "dimmer-runtime", "dimmer-scan"],
+    ),
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),
     ("dimmer-protocol", &[]),

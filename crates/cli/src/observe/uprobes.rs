@@ -6,8 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use dimmer_host::held::Held;
+use dimmer_host::interrupt::Interrupt;
 use dimmer_host::process::{self, Thread};
+use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_host::{libraries, usage};
 use dimmer_observe::{Attached, FunctionPlace, MOST_COUNTERS, ProbePoint};
@@ -22,7 +25,7 @@ pub(super) fn attach(
     root: &Root,
     process: u32,
     classes: &[InstructionClass],
-    end: &End<'_>,
+    end: &End,
 ) -> anyhow::Result<Seen> {
     let files = libraries::mapped(root, process)
         .map_err(|error| bad_input(format!("no process {process} of this user: {error}")))?;
@@ -35,9 +38,10 @@ pub(super) fn attach(
     let before = process::on_cpu(root, process);
     let mut on_cpu = before.clone();
     let ended = launch::end_of(process);
+    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let deadline = end.deadline();
     let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
-    while !end.interrupt.is_set() && !is_over() {
+    while !interrupt.is_set() && !is_over() {
         let now = process::on_cpu(root, process);
         if now.is_empty() || launch::wait(ended.as_ref()) {
             break;
@@ -58,7 +62,7 @@ pub(super) fn start(
     root: &Root,
     words: &[OsString],
     classes: &[InstructionClass],
-    end: &End<'_>,
+    end: &End,
 ) -> anyhow::Result<Seen> {
     let program = launch::Program::find(words)?;
     let loaded = program.loaded();
@@ -70,6 +74,8 @@ pub(super) fn start(
     command.args(&words[1..]);
     let refused = |error| bad_input(format!("cannot run {}: {error}", program.file.display()));
     let before = usage::time_of_ended_children();
+    let relay = Relay::begin().context("cannot prepare for signals")?;
+    relay.prepare(&mut command);
     let held = Held::start(command).map_err(refused)?;
     let mut attached = Attached::new(root, held.process(), points)?;
     let mut child = held.let_go().map_err(refused)?;
@@ -77,7 +83,8 @@ pub(super) fn start(
         attached.look();
         Ok(())
     };
-    let status = launch::follow(&mut child, end.deadline(), end.interrupt, look)?;
+    let status = launch::follow(&mut child, end.deadline(), &relay, look)?;
+    drop(relay);
     let on_cpu = usage::time_of_ended_children().saturating_sub(before);
     let observed = attached.finish();
     Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed })

@@ -36,15 +36,15 @@ pub(crate) fn interrupted(
     arguments: &[&str],
     signal: i32,
 ) -> Result<Output, Output> {
-    let mut command = crate::command(directory, arguments);
+    let mut command = crate::heeding("--default-signal=HUP,INT,TERM", directory, arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Until the command catches signals it would end in another way. Of those that it does, SIGHUP (bit 0 of the mask) is the last.
+    // Until the command catches signals it would end in another way. Of those that it does, SIGTERM (bit 14 of the mask) is the last.
     let status = format!("/proc/{}/status", child.id());
     let catches = || {
         let text = std::fs::read_to_string(&status).unwrap();
         let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
-        u64::from_str_radix(mask.trim(), 16).unwrap() & 1 > 0
+        u64::from_str_radix(mask.trim(), 16).unwrap() >> 14 & 1 > 0
     };
     while !catches() {
         if child.try_wait().unwrap().is_some() {

@@ -9,6 +9,7 @@ mod doctor;
 mod forms;
 mod interrupt;
 mod ledgers;
+mod loaders;
 mod model;
 mod observe;
 mod offload;
@@ -17,6 +18,7 @@ mod restore;
 mod run;
 mod scan;
 mod server;
+mod signals;
 mod trace;
 mod victims;
 
@@ -30,6 +32,15 @@ fn dimmer(directory: &Path, arguments: &[&str]) -> Output {
 
 fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dimmer"));
+    command.current_dir(directory).args(arguments);
+    command
+}
+
+/// As [`command`], started with signals as `env` is told: whoever runs the tests may ignore some, as a shell does for
+/// what it runs in the background.
+fn heeding(signals: &str, directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("env");
+    command.arg(signals).arg(env!("CARGO_BIN_EXE_dimmer"));
     command.current_dir(directory).args(arguments);
     command
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{command, dimmer, stderr, stdout};
+use crate::{dimmer, heeding, stderr, stdout};
 
 const SWITCH: &str = "sys/devices/system/cpu/intel_pstate/no_turbo";
 
@@ -25,10 +25,12 @@ fn switch(root: &Path) -> String {
 /// Starts a probe with turbo off and waits until it is.
 fn probe_with_turbo_off(root: &Path) -> Option<Child> {
     let arguments = ["--root", root.to_str().unwrap(), "probe", "--turbo-off", "--mode", "episode"];
-    let mut probe =
-        command(root, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut probe = heeding("--default-signal=INT", root, &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let patience = Instant::now() + Duration::from_secs(60);
-    // Between truncation and writing the file is empty.
     while switch(root) != "1" && Instant::now() < patience {
         if let Some(status) = probe.try_wait().unwrap() {
             let output = probe.wait_with_output().unwrap();

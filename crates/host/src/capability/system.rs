@@ -110,6 +110,15 @@ fn journal(context: &Context) -> Capability {
             "dimmer restore",
         );
     }
+    if let Some(damaged) = pending.iter().find(|pending| pending.is_damaged) {
+        return JOURNAL.unavailable(
+            format!(
+                "the journal of process {} was damaged, or is none of Dimmer's",
+                damaged.process
+            ),
+            "dimmer restore, which says what of it cannot be followed",
+        );
+    }
     if let Some(hidden) = pending.iter().find(|pending| pending.owner == Owner::Hidden) {
         return JOURNAL.unavailable(
             format!("no permission to read the journal of process {}", hidden.process),

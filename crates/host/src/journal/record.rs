@@ -1,4 +1,4 @@
-//! One line of a journal.
+//! One line of a journal, with a checksum at its end.
 
 /// One change: where, and how it is undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +19,9 @@ pub(super) enum Change {
 }
 
 /// Each changes with its format, so that a journal of another version is never misread.
-const FILE: &str = "v1";
-const GROUP: &str = "group1";
-const CONTROLLER: &str = "controller1";
+const FILE: &str = "v2";
+const GROUP: &str = "group2";
+const CONTROLLER: &str = "controller2";
 
 impl Record {
     pub(super) fn file(path: &str, before: &str, written: &str) -> Self {
@@ -46,10 +46,15 @@ impl Record {
             Change::Controller { name } => &[CONTROLLER, &self.path, name],
         };
         let fields: Vec<String> = fields.iter().map(|field| escape(field)).collect();
-        format!("{}\n", fields.join("\t"))
+        let text = fields.join("\t");
+        format!("{text}\t{:08x}\n", checksum(text.as_bytes()))
     }
 
     fn parse(line: &str) -> Option<Self> {
+        let (line, sum) = line.rsplit_once('\t')?;
+        if sum != format!("{:08x}", checksum(line.as_bytes())) {
+            return None;
+        }
         let fields: Vec<String> = line.split('\t').map(unescape).collect::<Option<_>>()?;
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
         match *fields.as_slice() {
@@ -68,13 +73,23 @@ pub(super) fn parse(text: &str) -> (Vec<Record>, Vec<usize>) {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut records = Vec::new();
     let mut damaged = Vec::new();
-    for (index, line) in whole.lines().enumerate() {
+    for (index, line) in whole.split_terminator('\n').enumerate() {
         match Record::parse(line) {
             Some(record) => records.push(record),
             None => damaged.push(index + 1),
         }
     }
     (records, damaged)
+}
+
+/// CRC-32 as Ethernet has it (IEEE 802.3, reflected, polynomial 0x04c11db7).
+fn checksum(bytes: &[u8]) -> u32 {
+    let of_byte = |sum: u32, byte: &u8| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+            (sum >> 1) ^ if sum & 1 == 1 { 0xedb8_8320 } else { 0 }
+        })
+    };
+    !bytes.iter().fold(u32::MAX, of_byte)
 }
 
 /// Characters that would end a field, and how they are written.
@@ -107,7 +122,7 @@ fn unescape(field: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Record, parse};
+    use super::{Record, checksum, parse};
 
     fn awkward() -> Record {
         Record::file("/sys/a b\tc", "1\n2\\t\r", "")
@@ -134,7 +149,31 @@ mod tests {
     #[test]
     fn names_lines_that_are_no_records() {
         let good = Record::file("/sys/x", "0", "1");
-        let text = format!("v2\ta\tb\tc\n{}garbage\nv1\ta\tb\n\nv1\ta\tb\\\tc\n", good.line());
+        let text = format!("v3\ta\tb\tc\n{}garbage\nv2\ta\tb\n\nv2\ta\tb\\\tc\n", good.line());
         assert_eq!(parse(&text), (vec![good], vec![1, 3, 4, 5, 6]));
+    }
+
+    #[test]
+    fn takes_no_changed_line_for_a_record() {
+        let first = Record::file("/sys/x", "0", "1");
+        let second = Record::group("/sys/fs/cgroup/dimmer.1.0", "tasks");
+        let text = format!("{}{}", first.line(), second.line());
+        for at in 0..first.line().len() - 1 {
+            for bit in 0..7 {
+                let mut bytes = text.clone().into_bytes();
+                bytes[at] ^= 1 << bit;
+                let changed = String::from_utf8(bytes).expect("ASCII");
+                let (records, damaged) = parse(&changed);
+                assert!(!records.contains(&first), "{changed:?}");
+                assert!(matches!(records.as_slice(), [one] if *one == second), "{changed:?}");
+                assert!(!damaged.is_empty(), "{changed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sums_up_as_ethernet_does() {
+        // The check value of CRC-32 in "A Painless Guide to CRC Error Detection Algorithms".
+        assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
     }
 }

@@ -17,7 +17,7 @@ pub struct Report {
     pub failed: Vec<Failed>,
     /// Journals of living processes, not touched.
     pub live: Vec<LiveJournal>,
-    /// Lines of journals that cannot be read, and journals of other versions.
+    /// Journals that are not to be trusted, lines of journals that cannot be read, and journals of other versions.
     pub damaged: Vec<Damaged>,
 }
 
@@ -63,13 +63,13 @@ pub struct LiveJournal {
     pub journal: String,
 }
 
-/// A line of a journal that is no record.
+/// A journal, or a line of one, that was not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
     /// The journal's file, as under the root. It is kept.
     pub journal: String,
-    /// The line, counted from 1.
-    pub line: usize,
+    /// What is wrong, the line's number (from 1) with it.
+    pub why: String,
 }
 
 /// What to do about journals of living processes.
@@ -118,18 +118,36 @@ fn restore_one(
     of_live: OfLive,
     report: &mut Report,
 ) -> Result<(), RootError> {
-    let file = root.open_for_append(journal)?;
+    let damage = |why: String| Damaged { journal: journal.to_owned(), why };
+    let file = match root.open_own(journal) {
+        Ok(file) => file,
+        // Ended and cleaned up after itself since the directory was read.
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(RootError::Foreign { why, .. }) => {
+            report.damaged.push(damage(why));
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
     if !try_lock(&file) && of_live == OfLive::Leave {
         let process = process(journal).unwrap_or(0);
         report.live.push(LiveJournal { process, journal: journal.to_owned() });
         return Ok(());
     }
-    let (records, damaged) = record::parse(&root.text_whole(journal)?);
+    let text = match root.text_of(journal, &file) {
+        Ok(text) => text,
+        Err(RootError::Malformed { expected, .. }) => {
+            report.damaged.push(damage(format!("it is no journal, which has {expected}")));
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let (records, damaged) = record::parse(&text);
     let failed_before = report.failed.len();
     undo(root, &records, report);
     let keep = !damaged.is_empty() || report.failed.len() > failed_before;
-    let damaged = damaged.into_iter().map(|line| Damaged { journal: journal.to_owned(), line });
-    report.damaged.extend(damaged);
+    let of_line = |line| damage(format!("line {line} was damaged, or written by another version"));
+    report.damaged.extend(damaged.into_iter().map(of_line));
     if keep { Ok(()) } else { root.remove(journal) }
 }
 
@@ -178,6 +196,13 @@ fn undo_file(root: &Root, path: &str, before: &str, records: &[&Record], report:
     }
     let is_ours = |record: &&Record| matches!(&record.change, Change::File { written, .. } if *written == found);
     if !records.iter().any(is_ours) {
+        if is_cut_short(root, &found, before.as_str(), records) {
+            let why = format!(
+                "the file is empty, as a write of it was cut short; write `{before}` into it, and restore again"
+            );
+            report.failed.push(Failed { path, wanted: before, why });
+            return;
+        }
         report.left.push(Left { path, before, found });
         return;
     }
@@ -191,6 +216,13 @@ fn undo_file(root: &Root, path: &str, before: &str, records: &[&Record], report:
         }
         Err(error) => report.failed.push(Failed { path, wanted: before, why: explain(&error) }),
     }
+}
+
+/// Whether a file is empty that holds something in all states on record. Of a made-up machine alone: the kernel takes
+/// a write whole or not at all, so there it is somebody else who has emptied it.
+fn is_cut_short(root: &Root, found: &str, before: &str, records: &[&Record]) -> bool {
+    let is_empty = |record: &&Record| matches!(&record.change, Change::File { written, .. } if written.is_empty());
+    !root.is_live() && found.is_empty() && !before.is_empty() && !records.iter().any(is_empty)
 }
 
 /// How often to try to empty a group and to remove it: whoever is in it may start others meanwhile, and the kernel

@@ -25,7 +25,7 @@ const GARBAGE: [&[u8]; 16] = [
     b"\xff\xfe\x80\xc3\x28",
     b"[",
     b"] [",
-    b"v1\t\t\t\nv1\t/\\",
+    b"v2\t\t\t\t00000000\nv2\t/\\",
     b"cpu0 1 2 3 4 5 6 7 18446744073709551615\n\n\t : :: \ncgroup2\ncgroup2 a cgroup2 b c",
     "\u{1F980}K \u{0301}".as_bytes(),
 ];

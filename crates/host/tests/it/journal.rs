@@ -1,7 +1,7 @@
 //! Changes that are always undone: at the end, on a signal, after a crash.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -248,35 +248,196 @@ fn keeps_the_journal_where_something_cannot_be_put_back() {
     nothing_is_left(root);
 }
 
+/// The journal that a process writes that ends in between.
+fn left_behind(machine: &Machine) -> (PathBuf, String) {
+    let (mut journal, _) = Journal::open(&machine.root).expect("a journal");
+    journal.change(SWITCH, "1").expect("changed");
+    let names = machine.root.list("/run/dimmer").expect("the directory");
+    let name = names.iter().find(|name| name.starts_with("journal.")).expect("a journal");
+    let path = machine.root.path("/run/dimmer").join(name);
+    let text = fs::read_to_string(&path).expect("its text");
+    drop(journal);
+    machine.root.write(SWITCH, "1").expect("as a crashed process left it");
+    (machine.root.path("/run/dimmer/journal.1.0"), text)
+}
+
 #[test]
 fn tolerates_a_torn_last_line_and_reports_damage_before_it() {
     let machine = machine();
     let root = &machine.root;
-    root.write(SWITCH, "1").expect("as a crashed process left it");
-    fs::create_dir_all(root.path("/run/dimmer")).expect("a directory");
-    let path = root.path("/run/dimmer/journal.1.0");
-    let good = format!("v1\t{SWITCH}\t0\t1\n");
-    fs::write(&path, format!("{good}v1\t{OTHER}\t1")).expect("a torn journal");
+    let (path, good) = left_behind(&machine);
+    fs::write(&path, format!("{good}v2\t{OTHER}\t1")).expect("a torn journal");
     restored(&restore(root, OfLive::Leave).expect("restored"), &[SWITCH]);
     nothing_is_left(root);
 
     root.write(SWITCH, "1").expect("again");
-    fs::write(&path, format!("garbage\n{good}")).expect("a damaged journal");
-    let report = restore(root, OfLive::Leave).expect("restored");
-    assert_eq!((report.damaged.len(), report.restored.len()), (1, 1), "{report:?}");
-    assert_eq!(report.damaged[0].line, 1);
-    assert!(path.exists(), "a damaged journal is kept to be looked at");
+    for damage in ["garbage\n".to_owned(), good.replace("\t0\t", "\t7\t")] {
+        fs::write(&path, format!("{damage}{good}")).expect("a damaged journal");
+        let report = restore(root, OfLive::Leave).expect("restored");
+        assert_eq!((report.damaged.len(), report.restored.len()), (1, 1), "{report:?}");
+        assert!(report.damaged[0].why.starts_with("line 1 "), "{report:?}");
+        assert_eq!(root.text(SWITCH).expect("the switch"), "0", "what the sound line says");
+        assert!(path.exists(), "a damaged journal is kept to be looked at");
+        root.write(SWITCH, "1").expect("again");
+    }
 }
 
 #[test]
+fn says_of_a_file_cut_short_that_it_is_and_keeps_the_journal() {
+    let machine = machine();
+    let root = &machine.root;
+    let (path, good) = left_behind(&machine);
+    fs::write(&path, good).expect("a journal");
+    fs::write(root.path(SWITCH), "").expect("cut, not written");
+    let report = restore(root, OfLive::Leave).expect("looked");
+    assert_eq!((report.failed.len(), report.left.len()), (1, 0), "{report:?}");
+    assert!(report.failed[0].why.contains("cut short"), "{report:?}");
+    assert!(!report.is_complete() && path.exists(), "kept, and told by the exit status");
+
+    fs::write(root.path(SWITCH), "0\n").expect("as it says");
+    assert!(restore(root, OfLive::Leave).expect("looked").is_complete());
+    nothing_is_left(root);
+}
+
+#[test]
+fn a_write_that_fails_leaves_what_was_there() {
+    if let Some(root) = child_root() {
+        // SAFETY: the program of a test that is alone in its process; nothing else handles this signal.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+        rustix::process::setrlimit(rustix::process::Resource::Fsize, none).expect("a limit");
+        assert!(root.write(SWITCH, "1").is_err(), "nothing can be written");
+        return;
+    }
+    let machine = machine();
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "journal::a_write_that_fails_leaves_what_was_there"])
+        .env(CHILD_ROOT, machine.root.path("/"))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a child");
+    assert!(child.wait().is_ok_and(|status| status.code().is_some()), "it ended by itself");
+    assert_eq!(machine.root.text(SWITCH).expect("the switch"), "0");
+}
+
+#[test]
+fn a_shorter_value_leaves_nothing_of_the_longer_one() {
+    let machine = machine();
+    for value in ["powersave and more", "on", "", "performance"] {
+        machine.root.write(SWITCH, value).expect("written");
+        let found = fs::read_to_string(machine.root.path(SWITCH)).expect("the switch");
+        assert_eq!(found, if value.is_empty() { "\n" } else { value });
+    }
+}
+
+/// Something in place of a journal that is none: how it is made, and what is said of it.
+type Impostor = (fn(&Path), &'static str);
+
+#[test]
+fn follows_no_journal_that_is_none_of_its_own_and_does_not_wait_for_it() {
+    let impostors: [Impostor; 4] = [
+        (|path| fs::create_dir(path).expect("a directory"), "no regular file"),
+        (
+            |path| {
+                let kind = rustix::fs::FileType::Fifo;
+                let mode = rustix::fs::Mode::from_raw_mode(0o600);
+                rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).expect("a FIFO");
+            },
+            "no regular file",
+        ),
+        (
+            |path| {
+                let aside = path.with_file_name("aside");
+                fs::rename(path.with_file_name("real"), &aside).expect("a journal elsewhere");
+                std::os::unix::fs::symlink("aside", path).expect("a link");
+            },
+            "no regular file",
+        ),
+        (
+            |path| {
+                let file = fs::File::create(path).expect("a file");
+                file.set_len((1 << 20) + 1).expect("a length");
+            },
+            "at most 1 MiB",
+        ),
+    ];
+    for (make, expected) in impostors {
+        let machine = machine();
+        let (path, good) = left_behind(&machine);
+        fs::write(path.with_file_name("real"), good).expect("a journal");
+        make(&path);
+        let report = restore(&machine.root, OfLive::Leave).expect("looked");
+        assert_eq!(report.damaged.len(), 1, "{report:?}");
+        assert!(report.damaged[0].why.contains(expected), "{report:?}");
+        assert!(report.restored.is_empty() && !report.is_complete(), "{report:?}");
+        assert!(fs::symlink_metadata(&path).is_ok(), "it is left");
+        assert_eq!(machine.root.text(SWITCH).expect("the switch"), "1");
+        let (mut journal, _) = Journal::open(&machine.root).expect("a journal");
+        journal.change(SWITCH, "2").expect("nobody is kept from anything");
+        drop(journal);
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
+fn follows_no_journal_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can give a file to another user");
+        return;
+    }
+    let machine = machine();
+    let (path, good) = left_behind(&machine);
+    fs::write(&path, good).expect("a journal");
+    std::os::unix::fs::chown(&path, Some(65_534), None).expect("another owner");
+    let report = restore(&machine.root, OfLive::Leave).expect("looked");
+    assert_eq!(report.damaged.len(), 1, "{report:?}");
+    assert!(report.damaged[0].why.contains("user 65534"), "{report:?}");
+    assert_eq!(machine.root.text(SWITCH).expect("the switch"), "1");
+    assert!(path.exists());
+}
+
+#[test]
+fn nothing_leads_out_of_a_made_up_machine() {
+    let machine = machine();
+    let root = &machine.root;
+    let outside = tempfile::TempDir::new().expect("a directory");
+    let victim = outside.path().join("victim");
+    fs::write(&victim, "1").expect("a file of the real machine");
+    std::os::unix::fs::symlink(outside.path(), root.path("/link")).expect("a link out");
+    std::os::unix::fs::symlink(&victim, root.path("/direct")).expect("a link out");
+    let up = "/..".repeat(30);
+    let named = victim.to_str().expect("a name");
+    let ways = [format!("{up}{named}"), "/link/victim".to_owned(), "/direct".to_owned()];
+    for way in &ways {
+        assert!(root.text(way).is_err() && !root.exists(way), "{way}");
+        assert!(root.write(way, "0").is_err(), "{way}");
+        let (mut journal, _) = Journal::open(root).expect("a journal");
+        assert!(matches!(journal.change(way, "0"), Err(JournalError::Before(_))), "{way}");
+    }
+    assert_eq!(fs::read_to_string(&victim).expect("the file"), "1");
+    // Links within lead where they would on that machine.
+    std::os::unix::fs::symlink(SWITCH, root.path("/switch")).expect("a link within");
+    assert_eq!(root.text("/switch").expect("the switch"), "0");
+    assert_eq!(root.text(&format!("{up}{SWITCH}")).expect("the switch"), "0");
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
 fn says_so_where_the_kernel_refuses_or_ignores_a_value() {
     let machine = Machine::new(&format!("//- {SWITCH}\n0\n"));
-    // A directory in place of the file refuses to be read; /dev/null ignores what is written.
+    // A directory in place of the file refuses to be read; a null device ignores what is written.
     let root = &machine.root;
-    std::os::unix::fs::symlink("/dev/null", root.path("/ignores")).expect("a link");
     let (mut journal, _) = Journal::open(root).expect("a journal");
     assert!(matches!(journal.change("/sys", "1"), Err(JournalError::Before(_))));
     assert!(matches!(journal.change("/missing", "1"), Err(JournalError::Before(_))));
+    let (kind, mode) =
+        (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::from_raw_mode(0o600));
+    let null = rustix::fs::makedev(1, 3);
+    let made = rustix::fs::mknodat(rustix::fs::CWD, root.path("/ignores"), kind, mode, null);
+    if made.is_err() || root.text("/ignores").is_err() {
+        println!("SKIPPED: no device can be made here");
+        return;
+    }
     match journal.change("/ignores", "1") {
         Err(JournalError::NotTaken { path, written, found }) => {
             assert_eq!((path.as_str(), written.as_str(), found.as_str()), ("/ignores", "1", ""));
@@ -296,10 +457,11 @@ fn needs_no_permission_where_nothing_is_on_record() {
 
 #[test]
 fn has_each_change_on_record_before_it_is_made() {
-    // A switch that cannot be written: the change fails, and was on record all the same.
+    // A FIFO that nobody reads cannot be written: the change fails, and was on record all the same.
     let machine = Machine::new("//- /run/.keep\n");
     let root = &machine.root;
-    std::os::unix::fs::symlink("/proc/self/limits", root.path("/unwritable")).expect("a link");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, root.path("/unwritable"), kind, mode, 0).expect("a FIFO");
     let (mut journal, _) = Journal::open(root).expect("a journal");
     assert!(matches!(journal.change("/unwritable", "1"), Err(JournalError::Change(_))));
     assert_eq!(pending(root)[0].paths, ["/unwritable"]);

@@ -281,14 +281,20 @@ fn names_the_missing_permissions_on_a_desktop() {
 
 #[test]
 fn tells_what_a_crashed_process_left_changed() {
-    let machine = Machine::new(
-        "//- /run/dimmer/journal.1.0\nv1\t/sys/a\t0\t1\nv1\t/sys/b\t0\t1\nv1\t/sys/c\t0",
-    );
-    let survey = Survey::take(&machine.root, &Cpuid::instruction());
-    let State::Unavailable(missing) = &survey.capability("journal").expect("a journal").state
-    else {
-        panic!("a journal that hides what is to be restored");
+    let missing = |journal: &str| {
+        let machine = Machine::new(&format!("//- /run/dimmer/journal.1.0\n{journal}"));
+        let survey = Survey::take(&machine.root, &Cpuid::instruction());
+        let State::Unavailable(missing) = &survey.capability("journal").expect("a journal").state
+        else {
+            panic!("a journal that hides what is to be restored");
+        };
+        (missing.why.clone(), missing.remedy.clone())
     };
-    assert_eq!(missing.why, "a crashed process has left changed: /sys/a, /sys/b");
-    assert_eq!(missing.remedy, "dimmer restore");
+    // Each line with its checksum; the last was being written.
+    let (why, remedy) =
+        missing("v2\t/sys/a\t0\t1\t040a6cf2\nv2\t/sys/b\t0\t1\t43aa1622\nv2\t/sys/c\t0");
+    assert_eq!(why, "a crashed process has left changed: /sys/a, /sys/b");
+    assert_eq!(remedy, "dimmer restore");
+    let (why, _) = missing("v2\t/sys/a\t0\t1\t00000000\n");
+    assert_eq!(why, "the journal of process 1 was damaged, or is none of Dimmer's");
 }

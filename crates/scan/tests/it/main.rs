@@ -10,5 +10,6 @@ mod functions;
 mod hooks;
 mod inner;
 mod leaf;
+mod loader;
 mod names;
 mod origins;

@@ -1,0 +1,107 @@
+//! Signals reach a program under `dimmer` as they would without.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::{heeding, stderr, stdout, victims};
+
+/// Ways to run a program.
+const WAYS: [&[&str]; 2] = [&["observe"], &["run", "--mechanism", "narrow"]];
+
+/// Why a way to run it does nothing here, if so.
+fn is_skipped(message: &str) -> bool {
+    let is_nothing_to_do = message.contains("error: ");
+    if is_nothing_to_do {
+        println!("SKIPPED: {message}");
+    }
+    is_nothing_to_do
+}
+
+#[test]
+fn what_is_ignored_or_blocked_is_so_in_the_program_and_nothing_else_is() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    let look = ["grep", "-E", "SigBlk|SigIgn", "/proc/self/status"];
+    for given in [
+        "--default-signal",
+        "--ignore-signal=HUP,INT,PIPE",
+        "--ignore-signal=PIPE",
+        "--block-signal=USR1,TERM",
+    ] {
+        let plain = Command::new("env").arg(given).args(look).output().unwrap();
+        for way in WAYS {
+            let arguments = [way, &["--"], &look].concat();
+            let mut command = heeding(given, home.path(), &arguments);
+            let output = command.env("HOME", home.path()).output().unwrap();
+            let message = stderr(&output);
+            if is_skipped(&message) {
+                continue;
+            }
+            assert_eq!(stdout(&output), stdout(&plain), "{given} {way:?}: {message}");
+        }
+    }
+}
+
+/// A program that says what it is told.
+const SAYS: &str = "trap 'echo reloaded' HUP; trap 'echo asked' USR1; trap 'echo interrupted' INT
+    trap 'echo told; exit 3' TERM
+    echo ready; while :; do sleep 0.01; done";
+
+fn send(to: &Child, signal: &str) {
+    let sent = Command::new("kill").args([signal, &to.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Starts it with signals as `given`; `None` where that is not possible here.
+fn start(given: &str, home: &Path, way: &[&str]) -> Option<(Child, impl FnMut() -> String)> {
+    let arguments = [way, &["--", "sh", "-c", SAYS]].concat();
+    let mut command = heeding(given, home, &arguments);
+    command.env("HOME", home).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut line = move || lines.next().map(Result::unwrap).unwrap_or_default();
+    if line() != "ready" {
+        assert!(is_skipped(&stderr(&child.wait_with_output().unwrap())));
+        return None;
+    }
+    Some((child, line))
+}
+
+#[test]
+fn a_signal_for_the_program_reaches_it_and_ends_nothing_else() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    for way in WAYS {
+        let Some((child, mut line)) = start("--default-signal", home.path(), way) else { continue };
+        for _ in 0..3 {
+            send(&child, "-HUP");
+            assert_eq!(line(), "reloaded");
+            send(&child, "-INT");
+            assert_eq!(line(), "interrupted");
+            send(&child, "-USR1");
+            assert_eq!(line(), "asked");
+        }
+        send(&child, "-TERM");
+        assert_eq!(line(), "told");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_program_that_is_not_to_be_hung_up_goes_on() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    for way in WAYS {
+        // A shell cannot trap what was ignored when it was started.
+        let start = start("--ignore-signal=HUP", home.path(), way);
+        let Some((child, mut line)) = start else { continue };
+        send(&child, "-HUP");
+        send(&child, "-USR1");
+        assert_eq!(line(), "asked");
+        send(&child, "-TERM");
+        assert_eq!(line(), "told");
+        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(3));
+    }
+}

@@ -1,0 +1,582 @@
+//! Programs that the program executes: those whose loader does not take this library are not told of it.
+//!
+//! The loader of musl ends a program whose preloaded library it cannot use, that of 32 bits complains on standard error, and
+//! sanitizers refuse to start. So where what is about to be executed is such a program ([`dimmer_scan::start`]), it
+//! gets its environment without this library in `LD_PRELOAD`, and the observer is told of a process that it will not see.
+//! All others go on in the C library's function of the same name with what they were called with.
+//!
+//! The caller may be a child of vfork, whose memory is its parent's, or a signal handler: nothing here allocates, takes a
+//! lock, or leaves anything behind, but for a page in the parent of a vfork where an environment is very large. Programs that make the
+//! system call themselves get past this.
+
+use std::arch::naked_asm;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::panic::catch_unwind;
+use std::ptr::null;
+use std::sync::OnceLock;
+
+use dimmer_hook::NoRoom;
+use dimmer_runtime::calls::KeepErrno;
+use dimmer_scan::{Refused, Start, start};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::home::{come_home_before, restore_arguments, save_arguments};
+use crate::next::Next;
+
+type Strings = *const *const c_char;
+
+const VARIABLE: &[u8] = b"LD_PRELOAD=";
+
+/// How often a script's interpreter may be a script (Linux `fs/exec.c`).
+const MOST_SCRIPTS: usize = 5;
+
+/// Where programs are looked for if `PATH` is not set, confstr(3).
+const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
+
+/// This library as `LD_PRELOAD` names it.
+static OWN: OnceLock<&'static CStr> = OnceLock::new();
+
+/// Where the observer looks; none if there is none.
+static DIRECTORY: OnceLock<CString> = OnceLock::new();
+
+static EXECVE: Next = Next::new(c"execve");
+static EXECV: Next = Next::new(c"execv");
+static EXECVP: Next = Next::new(c"execvp");
+static EXECVPE: Next = Next::new(c"execvpe");
+static EXECL: Next = Next::new(c"execl");
+static EXECLP: Next = Next::new(c"execlp");
+static EXECLE: Next = Next::new(c"execle");
+static FEXECVE: Next = Next::new(c"fexecve");
+static EXECVEAT: Next = Next::new(c"execveat");
+static POSIX_SPAWN: Next = Next::new(c"posix_spawn");
+static POSIX_SPAWNP: Next = Next::new(c"posix_spawnp");
+
+unsafe extern "C" {
+    static environ: Strings;
+}
+
+/// Looks where the functions go on, and what this library is called.
+pub(crate) fn begin() {
+    for next in [
+        &EXECVE,
+        &EXECV,
+        &EXECVP,
+        &EXECVPE,
+        &EXECL,
+        &EXECLP,
+        &EXECLE,
+        &FEXECVE,
+        &EXECVEAT,
+        &POSIX_SPAWN,
+        &POSIX_SPAWNP,
+    ] {
+        next.get();
+    }
+    if let Some(directory) = std::env::var_os(dimmer_hook::DIRECTORY)
+        && let Ok(directory) = CString::new(directory.into_encoded_bytes())
+    {
+        let _ = DIRECTORY.set(directory);
+    }
+    let mut about = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: asks for the file that has this function, into memory that outlives the call.
+    let found = unsafe { libc::dladdr(begin as *const c_void, about.as_mut_ptr()) };
+    // SAFETY: all-zero bytes are a valid `Dl_info`.
+    let about = unsafe { about.assume_init() };
+    if found != 0 && !about.dli_fname.is_null() {
+        // SAFETY: the loader keeps the name for as long as the library is loaded, which is for ever.
+        let _ = OWN.set(unsafe { CStr::from_ptr(about.dli_fname) });
+    }
+}
+
+/// Strings of the program's, up to the null pointer; none for a null pointer, as for Linux.
+fn strings<'a>(all: Strings) -> impl Iterator<Item = &'a CStr> {
+    let mut at = all;
+    std::iter::from_fn(move || {
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: the program passes an array of strings that ends with a null pointer, which was not there yet.
+        let one = unsafe { *at };
+        if one.is_null() {
+            return None;
+        }
+        // SAFETY: as above.
+        at = unsafe { at.add(1) };
+        // SAFETY: as above; strings end with zero.
+        Some(unsafe { CStr::from_ptr(one) })
+    })
+}
+
+/// What separates the libraries of `LD_PRELOAD`, ld.so(8).
+fn separates(byte: &u8) -> bool {
+    matches!(byte, b':' | b' ')
+}
+
+fn is_preload(variable: &CStr) -> Option<&[u8]> {
+    variable.to_bytes().strip_prefix(VARIABLE)
+}
+
+/// Whether an environment has the loader preload this library.
+fn has_library(environment: Strings) -> bool {
+    let Some(own) = OWN.get() else { return false };
+    let mut preloads = strings(environment).filter_map(is_preload);
+    preloads.any(|value| value.split(separates).any(|library| library == own.to_bytes()))
+}
+
+/// Why this library is not for what is about to be executed; `None` if it is, or nothing is known.
+fn refusal(opened: rustix::io::Result<OwnedFd>) -> Option<Refused> {
+    let mut opened = opened.ok()?;
+    for _ in 0..=MOST_SCRIPTS {
+        let interpreter = match look(opened.as_fd()) {
+            Start::Refused(why) => return Some(why),
+            Start::Script(interpreter) => interpreter,
+            Start::Glibc | Start::Static | Start::Unknown => return None,
+        };
+        opened = open(interpreter.bytes()).ok()?;
+    }
+    None
+}
+
+fn look(file: BorrowedFd<'_>) -> Start {
+    start(|offset, into| rustix::io::pread(file, into, offset).unwrap_or(0))
+}
+
+fn open_at(directory: BorrowedFd<'_>, path: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    rustix::fs::openat(directory, path, flags, Mode::empty())
+}
+
+/// Opens a path of less than a page's quarter; others are not looked at.
+fn open(path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let mut ended = [0; 1024];
+    let room = ended.get_mut(..path.len() + 1).ok_or(rustix::io::Errno::NAMETOOLONG)?;
+    room[..path.len()].copy_from_slice(path);
+    let path = CStr::from_bytes_with_nul(room).map_err(|_| rustix::io::Errno::INVAL)?;
+    open_at(CWD, path)
+}
+
+/// Opens what execvp(3) would execute.
+fn open_in_path(name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let name = name.to_bytes();
+    if name.contains(&b'/') {
+        return open(name);
+    }
+    // SAFETY: the program's environment, which it does not change while it starts another.
+    let all = unsafe { environ };
+    let path = strings(all).find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="));
+    for directory in path.unwrap_or(USUAL_PATH).split(|byte| *byte == b':') {
+        let mut full = [0; 1024];
+        let separator: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+        let mut length = 0;
+        for part in [directory, separator, name] {
+            let Some(room) = full.get_mut(length..length + part.len()) else { break };
+            room.copy_from_slice(part);
+            length += part.len();
+        }
+        let Some(full) = full.get(..=length) else { continue };
+        let Ok(full) = CStr::from_bytes_with_nul(full) else { continue };
+        if rustix::fs::access(full, rustix::fs::Access::EXEC_OK).is_ok() {
+            return open_at(CWD, full);
+        }
+    }
+    Err(rustix::io::Errno::NOENT)
+}
+
+/// Tells the observer that it will not see this process's next program.
+fn tell(why: &Refused) {
+    let Some(directory) = DIRECTORY.get() else { return };
+    let ending = match why {
+        Refused::Loader(_) => NoRoom::Loader,
+        Refused::Sanitizer(_) => NoRoom::Sanitizer,
+        _ => NoRoom::Machine,
+    };
+    let mut digits = [0; 10];
+    let mut number = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    let mut first = digits.len();
+    while number > 0 && first > 0 {
+        first -= 1;
+        digits[first] = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+    }
+    let mut path = [0; 512];
+    let mut length = 0;
+    let parts = [directory.to_bytes(), b"/", &digits[first..], b"-x.", ending.name().as_bytes()];
+    for part in parts {
+        let Some(room) = path.get_mut(length..length + part.len()) else { return };
+        room.copy_from_slice(part);
+        length += part.len();
+    }
+    let Some(Ok(path)) = path.get(..=length).map(CStr::from_bytes_with_nul) else { return };
+    // One that is there tells the same.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let _ = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+}
+
+/// What is about to be executed.
+#[derive(Clone, Copy)]
+enum What<'a> {
+    Path(&'a CStr),
+    InPath(&'a CStr),
+    At(BorrowedFd<'a>, &'a CStr),
+    Open(BorrowedFd<'a>),
+}
+
+/// Whether this is to be executed without this library: it is in the environment, and must not be.
+fn must_go(what: What<'_>, environment: Strings) -> bool {
+    let _errno = KeepErrno::new();
+    let must_go = || {
+        if !has_library(environment) {
+            return false;
+        }
+        let why = match what {
+            What::Path(path) => refusal(open(path.to_bytes())),
+            What::InPath(name) => refusal(open_in_path(name)),
+            What::At(directory, path) => refusal(open_at(directory, path)),
+            What::Open(file) => match look(file) {
+                Start::Refused(why) => Some(why),
+                Start::Script(interpreter) => refusal(open(interpreter.bytes())),
+                _ => None,
+            },
+        };
+        why.is_some_and(|why| {
+            tell(&why);
+            true
+        })
+    };
+    // A panic would allocate; nothing here does.
+    catch_unwind(must_go).unwrap_or(false)
+}
+
+/// Pointers and text that there is room for on the stack.
+const POINTERS: usize = 384;
+const TEXT: usize = 1024;
+
+/// Calls `go` with an environment without this library.
+#[inline(never)]
+fn without_library(environment: Strings, go: impl FnOnce(Strings) -> c_int) -> c_int {
+    let pointers = strings(environment).count() + 1;
+    let preloads = strings(environment).filter(|variable| is_preload(variable).is_some());
+    let text: usize = preloads.map(|variable| variable.to_bytes_with_nul().len()).sum();
+    if pointers <= POINTERS && text <= TEXT {
+        let (mut to, mut left) = ([null(); POINTERS], [0; TEXT]);
+        fill(environment, &mut to, &mut left);
+        return go(to.as_ptr());
+    }
+    let bytes = pointers * size_of::<*const c_char>() + text;
+    // SAFETY: new memory.
+    let memory = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            bytes,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    };
+    let Ok(memory) = memory else { return go(environment) };
+    // SAFETY: the first part of that memory, all zero, which are null pointers.
+    let to = unsafe { std::slice::from_raw_parts_mut(memory.cast::<*const c_char>(), pointers) };
+    let rest = memory.wrapping_byte_add(size_of_val(to)).cast::<u8>();
+    // SAFETY: the rest of it.
+    let left = unsafe { std::slice::from_raw_parts_mut(rest, text) };
+    fill(environment, to, left);
+    let result = go(to.as_ptr());
+    // Of a program that was not executed, or is another process.
+    // SAFETY: nobody else has it.
+    let _ = unsafe { rustix::mm::munmap(memory, bytes) };
+    result
+}
+
+/// Writes the environment without this library: its pointers, which end with a null pointer, and what is left of
+/// the variables that had it.
+fn fill(environment: Strings, to: &mut [*const c_char], text: &mut [u8]) {
+    let own = OWN.get().map_or(&b""[..], |own| own.to_bytes());
+    let (mut count, mut used) = (0, 0);
+    for variable in strings(environment) {
+        let mut kept = variable.as_ptr();
+        if let Some(value) = is_preload(variable)
+            && value.split(separates).any(|library| library == own)
+        {
+            let start = used;
+            let mut put = |bytes: &[u8]| {
+                if let Some(room) = text.get_mut(used..used + bytes.len()) {
+                    room.copy_from_slice(bytes);
+                    used += bytes.len();
+                }
+            };
+            put(VARIABLE);
+            let others = value.split(separates).filter(|library| !library.is_empty());
+            let mut is_first = true;
+            for library in others.filter(|library| *library != own) {
+                put(if is_first { b"" } else { b":" });
+                put(library);
+                is_first = false;
+            }
+            put(&[0]);
+            if is_first {
+                continue;
+            }
+            kept = text[start..].as_ptr().cast();
+        }
+        if let Some(room) = to.get_mut(count) {
+            *room = kept;
+            count += 1;
+        }
+    }
+    if let Some(end) = to.get_mut(count) {
+        *end = null();
+    }
+}
+
+/// A string of the program's, which it passes for the length of the call.
+fn string<'a>(text: *const c_char) -> &'a CStr {
+    // SAFETY: the program passes a string; the C library would read it all the same.
+    if text.is_null() { c"" } else { unsafe { CStr::from_ptr(text) } }
+}
+
+fn file<'a>(number: c_int) -> BorrowedFd<'a> {
+    // SAFETY: it is used for the length of the call alone; of numbers that are no file the kernel says so. -1 is none.
+    unsafe { BorrowedFd::borrow_raw(if number == -1 { c_int::MAX } else { number }) }
+}
+
+/// Where to go on: null, where this library is to be taken out first.
+fn go_on(next: &Next, what: What<'_>, environment: Strings) -> *mut c_void {
+    let next = come_home_before(next);
+    if must_go(what, environment) { std::ptr::null_mut() } else { next }
+}
+
+fn own_environment() -> Strings {
+    // SAFETY: the program's variable, read as the C library does.
+    unsafe { environ }
+}
+
+/// A function that goes on in the C library's of the same name, or, where this library must go, in `$without`.
+macro_rules! starts {
+    ($name:ident, $next:ident, $before:ident, $without:ident) => {
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                save_arguments!(),
+                "call {before}",
+                "mov r11, rax",
+                restore_arguments!(),
+                "test r11, r11",
+                "jz {without}",
+                "jmp r11",
+                before = sym $before,
+                without = sym $without,
+            )
+        }
+    };
+}
+
+starts!(execve, EXECVE, before_execve, execve_without);
+starts!(execv, EXECV, before_execv, execv_without);
+starts!(execvp, EXECVP, before_execvp, execvp_without);
+starts!(execvpe, EXECVPE, before_execvpe, execvpe_without);
+starts!(execl, EXECL, before_execl, execl_without);
+starts!(execlp, EXECLP, before_execlp, execlp_without);
+starts!(fexecve, FEXECVE, before_fexecve, fexecve_without);
+starts!(execveat, EXECVEAT, before_execveat, execveat_without);
+starts!(posix_spawn, POSIX_SPAWN, before_spawn, spawn_without);
+starts!(posix_spawnp, POSIX_SPAWNP, before_spawnp, spawnp_without);
+
+extern "C" fn before_execve(path: *const c_char, _: Strings, environment: Strings) -> *mut c_void {
+    go_on(&EXECVE, What::Path(string(path)), environment)
+}
+
+extern "C" fn before_execv(path: *const c_char) -> *mut c_void {
+    go_on(&EXECV, What::Path(string(path)), own_environment())
+}
+
+extern "C" fn before_execvp(name: *const c_char) -> *mut c_void {
+    go_on(&EXECVP, What::InPath(string(name)), own_environment())
+}
+
+extern "C" fn before_execvpe(name: *const c_char, _: Strings, environment: Strings) -> *mut c_void {
+    go_on(&EXECVPE, What::InPath(string(name)), environment)
+}
+
+extern "C" fn before_execl(path: *const c_char) -> *mut c_void {
+    go_on(&EXECL, What::Path(string(path)), own_environment())
+}
+
+extern "C" fn before_execlp(name: *const c_char) -> *mut c_void {
+    go_on(&EXECLP, What::InPath(string(name)), own_environment())
+}
+
+extern "C" fn before_fexecve(number: c_int, _: Strings, environment: Strings) -> *mut c_void {
+    go_on(&FEXECVE, What::Open(file(number)), environment)
+}
+
+extern "C" fn before_execveat(
+    directory: c_int,
+    path: *const c_char,
+    _: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> *mut c_void {
+    let path = string(path);
+    let is_file = path.is_empty() && flags & AtFlags::EMPTY_PATH.bits().cast_signed() != 0;
+    let what = if is_file { What::Open(file(directory)) } else { What::At(file(directory), path) };
+    go_on(&EXECVEAT, what, environment)
+}
+
+extern "C" fn before_spawn(
+    _: *mut c_void,
+    path: *const c_char,
+    _: *const c_void,
+    _: *const c_void,
+    _: Strings,
+    environment: Strings,
+) -> *mut c_void {
+    // Where it has the child change its directory first, a path may lead elsewhere, and then nothing is known.
+    go_on(&POSIX_SPAWN, What::Path(string(path)), environment)
+}
+
+extern "C" fn before_spawnp(
+    _: *mut c_void,
+    name: *const c_char,
+    _: *const c_void,
+    _: *const c_void,
+    _: Strings,
+    environment: Strings,
+) -> *mut c_void {
+    go_on(&POSIX_SPAWNP, What::InPath(string(name)), environment)
+}
+
+/// Calls the C library's function at `next`, of that type; as if the kernel lacked it where there is none.
+macro_rules! call {
+    ($next:expr, $type:ty, $($argument:expr),*) => {{
+        let next = come_home_before($next);
+        // SAFETY: the C library's function of that name, or one that takes no arguments and fails.
+        let function: $type = unsafe { std::mem::transmute(next) };
+        // SAFETY: what the program has passed.
+        unsafe { function($($argument),*) }
+    }};
+}
+
+type Execute = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
+
+extern "C" fn execve_without(path: *const c_char, words: Strings, all: Strings) -> c_int {
+    without_library(all, |all| call!(&EXECVE, Execute, path, words, all))
+}
+
+extern "C" fn execv_without(path: *const c_char, words: Strings) -> c_int {
+    execve_without(path, words, own_environment())
+}
+
+extern "C" fn execvpe_without(name: *const c_char, words: Strings, all: Strings) -> c_int {
+    without_library(all, |all| call!(&EXECVPE, Execute, name, words, all))
+}
+
+extern "C" fn execvp_without(name: *const c_char, words: Strings) -> c_int {
+    execvpe_without(name, words, own_environment())
+}
+
+extern "C" fn fexecve_without(number: c_int, words: Strings, all: Strings) -> c_int {
+    type Function = unsafe extern "C" fn(c_int, Strings, Strings) -> c_int;
+    without_library(all, |all| call!(&FEXECVE, Function, number, words, all))
+}
+
+extern "C" fn execveat_without(
+    directory: c_int,
+    path: *const c_char,
+    words: Strings,
+    all: Strings,
+    flags: c_int,
+) -> c_int {
+    type Function = unsafe extern "C" fn(c_int, *const c_char, Strings, Strings, c_int) -> c_int;
+    without_library(all, |all| call!(&EXECVEAT, Function, directory, path, words, all, flags))
+}
+
+type Spawn = unsafe extern "C" fn(
+    *mut c_void,
+    *const c_char,
+    *const c_void,
+    *const c_void,
+    Strings,
+    Strings,
+) -> c_int;
+
+extern "C" fn spawn_without(
+    process: *mut c_void,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    words: Strings,
+    all: Strings,
+) -> c_int {
+    without_library(all, |all| {
+        call!(&POSIX_SPAWN, Spawn, process, path, actions, attributes, words, all)
+    })
+}
+
+extern "C" fn spawnp_without(
+    process: *mut c_void,
+    name: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    words: Strings,
+    all: Strings,
+) -> c_int {
+    without_library(all, |all| {
+        call!(&POSIX_SPAWNP, Spawn, process, name, actions, attributes, words, all)
+    })
+}
+
+/// Makes an array of the arguments of a function that takes any number of them, and calls `$function` with the first
+/// one and that array. Those that came in registers are put right before the others, over the return address:
+///
+/// ```text
+///         before                 in the call
+///  rsp -> return address         return address, again
+///         sixth argument         second argument          <- the array
+///         ...                    ... sixth argument, ...
+/// ```
+macro_rules! gathers {
+    ($(#[$attribute:meta])* $name:ident, $function:ident) => {
+        #[unsafe(naked)]
+        $(#[$attribute])*
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                "pop r11",
+                "push r9\n push r8\n push rcx\n push rdx\n push rsi",
+                "mov rsi, rsp",
+                "push r11",
+                // Aligned: the caller's stack was before its call, and six words are there now.
+                "call {function}",
+                "pop r11",
+                "lea rsp, [rsp + 40]",
+                "push r11",
+                "ret",
+                function = sym $function,
+            )
+        }
+    };
+}
+
+gathers!(execl_without, execv_without);
+gathers!(execlp_without, execvp_without);
+gathers!(
+    #[unsafe(no_mangle)]
+    execle,
+    execle_gathered
+);
+
+/// As execle(3), which has the environment behind the null pointer.
+extern "C" fn execle_gathered(path: *const c_char, words: Strings) -> c_int {
+    let count = strings(words).count();
+    // SAFETY: the program passes both, one after the other.
+    let behind = unsafe { words.add(count + 1) };
+    // SAFETY: as above.
+    let environment = unsafe { *behind }.cast::<*const c_char>();
+    let what = What::Path(string(path));
+    if go_on(&EXECLE, what, environment).is_null() {
+        execve_without(path, words, environment)
+    } else {
+        call!(&EXECVE, Execute, path, words, environment)
+    }
+}
