@@ -6,6 +6,7 @@ mod args;
 mod bench;
 mod compare;
 mod doctor;
+mod input;
 mod launch;
 mod measured;
 mod model;
