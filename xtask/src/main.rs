@@ -14,6 +14,7 @@ mod dependencies;
 mod header;
 mod test_log;
 mod tidy;
+mod torture;
 mod tree;
 
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ usage: cargo xtask COMMAND
   tidy          the rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check
   dependencies  licences, sources, duplicates and advisories of what Cargo.lock names
   header        writes the C header of libdimmer anew
+  torture       a hundred real programs, and hostile surroundings, with and without Dimmer; takes an hour or two,
+                and goes on where it was interrupted. NAME...: only those; --binaries DIR: of another build
 ";
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(root),
         ["dependencies"] => dependencies::run(root),
         ["header"] => header::run(root),
+        ["torture", ..] => torture::run(root, &arguments[1..]),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

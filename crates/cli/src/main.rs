@@ -1,6 +1,10 @@
 //! The `dimmer` command: arguments in; tables, JSON and reports out. Decides and measures nothing.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks through both")]
+#![expect(clippy::print_stdout, reason = "a command speaks through it")]
+
+// First: all others are to have its macros.
+#[macro_use]
+mod standard_error;
 
 mod args;
 mod bench;

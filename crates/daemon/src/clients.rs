@@ -1,6 +1,7 @@
 //! Clients as the server sees them. Nothing that a client has written is believed: what cannot be is cut to what can.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dimmer_policy::server::chains::{Chains, Concluded};
 use dimmer_policy::server::evidence::Evidence;
@@ -34,7 +35,7 @@ pub struct Site {
     /// Its number.
     pub id: SiteId,
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its line.
     pub line: u32,
     /// What it had seen when it was last looked at.
@@ -132,7 +133,7 @@ impl Client {
                 .chars()
                 .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
                 .collect();
-            let line = written.line();
+            let (name, line) = (Arc::from(name), written.line());
             let Some(id) = names.site(self.program, &name, line) else { break };
             self.places.entry(id).or_default().push(place);
             // What it saw before it came here is not of this window.
@@ -189,7 +190,7 @@ impl Client {
 impl Site {
     /// A site that is new, with what it had seen before.
     #[must_use]
-    pub fn new(id: SiteId, (name, line): (String, u32), sums: Sums) -> Self {
+    pub fn new(id: SiteId, (name, line): (Arc<str>, u32), sums: Sums) -> Self {
         Self {
             id,
             name,

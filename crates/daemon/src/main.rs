@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use dimmer_daemon::server::{Options, Server, Signals};
+use dimmer_daemon::metrics::http::{Address, Listener};
+use dimmer_daemon::server::{Options, Place, Server, Signals};
 use dimmer_daemon::settings::{Settings, SettingsError};
 use dimmer_daemon::{machine, metrics};
 use dimmer_host::root::Root;
@@ -75,15 +76,16 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let passed = sd_notify::listen_fds().ok().and_then(|mut files| files.next());
     let inherited = passed.map(dimmer_protocol::inherit).transpose();
     let inherited = inherited.context("what the service manager has passed is no socket")?;
-    let socket = socket(arguments)?;
+    // One that was passed is where programs find it, whatever this would be by default.
+    let place = inherited.as_ref().and_then(dimmer_protocol::place);
+    let socket = place.map_or_else(|| socket(arguments), Ok)?;
     let listen = settings.listen().map_err(anyhow::Error::msg)?;
+    // Scrapers that come before the server listens wait for it.
+    let metrics = listen.map(|address| Metrics::bind(&address)).transpose()?;
     let (root, file) = (Root::live(), arguments.config.clone());
     let options = Options { root, socket: socket.clone(), inherited, file, settings };
     let mut server = Server::new(options, signals)?;
-    if let Some(address) = listen {
-        metrics::serve(address, socket.clone())
-            .with_context(|| format!("cannot tell metrics at {address}"))?;
-    }
+    let _place = metrics.map(|metrics| metrics.serve(socket.clone())).transpose()?;
     tell(&server, &socket);
     notify(&[NotifyState::Ready]);
     server.run(&mut |read| {
@@ -100,17 +102,44 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Where metrics will be told.
+struct Metrics {
+    listener: Listener,
+    /// A Unix socket is removed with this.
+    place: Option<Place>,
+}
+
+impl Metrics {
+    fn bind(address: &Address) -> anyhow::Result<Self> {
+        let listener = Listener::bind(address);
+        let listener = listener.with_context(|| format!("cannot tell metrics at {address}"))?;
+        let place = match address {
+            Address::Tcp(_) => None,
+            Address::Unix(path) => Some(Place::new(path)),
+        };
+        Ok(Self { listener, place })
+    }
+
+    /// Tells them from now on.
+    fn serve(self, socket: PathBuf) -> anyhow::Result<Option<Place>> {
+        metrics::serve(self.listener, socket).context("cannot tell metrics")?;
+        Ok(self.place)
+    }
+}
+
 /// Where programs find it.
 fn socket(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     let named = arguments.socket.clone();
-    let named = named.or_else(|| std::env::var_os(dimmer_protocol::SOCKET).map(PathBuf::from));
+    // An empty variable is as good as none.
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let named = named.or_else(|| variable(dimmer_protocol::SOCKET).map(PathBuf::from));
     if let Some(path) = named {
         return Ok(path);
     }
     let directory = if rustix::process::geteuid().is_root() {
         PathBuf::from("/run")
     } else {
-        let own = std::env::var_os("XDG_RUNTIME_DIR").context(
+        let own = variable("XDG_RUNTIME_DIR").context(
             "this user has no directory for sockets (XDG_RUNTIME_DIR); --socket says where to listen",
         )?;
         PathBuf::from(own)

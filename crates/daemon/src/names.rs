@@ -5,6 +5,7 @@
 //! ends.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use dimmer_policy::server::{ProgramId, SiteId};
 
@@ -31,7 +32,7 @@ pub struct Names {
 }
 
 /// A site's name and line.
-type Place = (String, u32);
+type Place = (Arc<str>, u32);
 
 #[derive(Debug)]
 struct Program {
@@ -64,10 +65,10 @@ impl Names {
     }
 
     /// The number of a program's site, which is at one more place; `None` if there is no process of such a program.
-    pub fn site(&mut self, program: ProgramId, name: &str, line: u32) -> Option<SiteId> {
+    pub fn site(&mut self, program: ProgramId, name: &Arc<str>, line: u32) -> Option<SiteId> {
         let (_, next, _) = &mut self.next;
         let known = self.known.get_mut(&program)?;
-        let site = known.sites.entry((name.to_owned(), line)).or_insert_with(|| {
+        let site = known.sites.entry((Arc::clone(name), line)).or_insert_with(|| {
             *next += 1;
             Known { id: SiteId(*next), places: 0, left: 0 }
         });
@@ -140,7 +141,7 @@ mod tests {
     /// So many sites of a process, by the names that they have.
     fn sites(names: &mut Names, program: ProgramId, called: std::ops::Range<usize>) -> Vec<Site> {
         let site = |number: usize| {
-            let name = format!("site {number}");
+            let name = Arc::from(format!("site {number}"));
             let id = names.site(program, &name, 1).unwrap();
             Site::new(id, (name, 1), Default::default())
         };

@@ -3,7 +3,10 @@
 
 mod counting;
 mod door;
+mod lease;
 mod listening;
+mod looking;
+mod teller;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -19,22 +22,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dimmer_host::root::Root;
-use dimmer_policy::server::decision::Action;
-use dimmer_policy::server::{ClientId, Server as Policy, SiteId, Step, Window};
-use dimmer_protocol::{Beacon, Hello, LEASE, Owned, SITES, Table, Welcome};
+use dimmer_policy::server::{ClientId, Server as Policy};
+use dimmer_protocol::{Beacon, Closer, Hello, Owned, Socket, Table, Welcome};
 use rustix::event::epoll;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
-use crate::clients::{Client, Look};
+use crate::clients::Client;
 use crate::counters::Counters;
 use crate::machine::Found;
 use crate::names::Names;
-use crate::record::{self, Line, Seen};
+use crate::record::Line;
 use crate::settings::{Settings, SettingsError};
-use crate::state;
 use door::Pause;
-use listening::Place;
+use lease::Lease;
+pub use listening::Place;
+pub(crate) use listening::make_directory_of;
+use teller::{Hearer, Teller};
+use telling::{Telling, Turn};
 use users::User;
 
 /// Why there is no server.
@@ -68,13 +73,11 @@ pub enum ServerError {
 /// Which event is whose.
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
-const FIRST_PEER: u64 = 2;
+const TELLER: u64 = 2;
+const FIRST_PEER: u64 = 3;
 
 /// How many are let in before others get their turn.
 const WELCOMES: usize = 64;
-
-/// The lease is renewed when a quarter of it is over: a server that is late by half still counts.
-const RENEWAL: Duration = Duration::from_nanos(LEASE.subsec_nanos() as u64 / 4);
 
 /// For how long decisions hold while the machine is looked at anew: five times what that takes at most.
 const FINDING_OUT: Duration = Duration::from_secs(1);
@@ -82,10 +85,16 @@ const FINDING_OUT: Duration = Duration::from_secs(1);
 /// Somebody who is connected.
 #[derive(Debug)]
 struct Peer {
-    socket: OwnedFd,
+    socket: Arc<Socket>,
     process: i32,
     user: u32,
     wants: Wants,
+}
+
+impl Peer {
+    fn hearer(&self, number: u64) -> Hearer {
+        Hearer { number, socket: Arc::clone(&self.socket) }
+    }
 }
 
 #[derive(Debug)]
@@ -94,10 +103,10 @@ enum Wants {
     Unknown,
     /// Decisions.
     Decisions(Box<Client>),
-    /// To watch; whether it has asked, and was not answered.
+    /// To watch; how many had asked before it did, if it has and it is not its turn yet.
     Watch {
-        /// Whether.
-        asks: bool,
+        /// How many.
+        asks: Option<u64>,
     },
     /// To be told every step.
     Record,
@@ -150,10 +159,12 @@ pub struct Server {
     /// Where the socket is, unless it was passed.
     place: Option<Place>,
     found: Found,
-    listener: OwnedFd,
+    /// Closed as peers are: those who wait to be let in may have sent files.
+    listener: Socket,
+    closer: Closer,
     events: OwnedFd,
     signals: Signals,
-    beacon: Owned<Beacon>,
+    lease: Lease,
     policy: Policy,
     /// When the policy began (ns since the server did), as long as it has had no client.
     fresh_since_ns: Option<u64>,
@@ -161,13 +172,21 @@ pub struct Server {
     next_peer: u64,
     names: Names,
     users: HashMap<u32, User>,
-    /// When a user may be told the state again: telling is to take a tenth of the server's time at most.
-    may_ask: HashMap<u32, Instant>,
+    teller: Teller,
+    /// Those who have asked for the state, in that order.
+    asking: BTreeMap<u64, u64>,
+    next_ask: u64,
+    /// When a user may be told the state again, where that is not now.
+    may_ask: HashMap<u32, Turn>,
+    /// What is being put together, and when that may go on.
+    telling: Option<Telling>,
+    may_tell: Instant,
     /// How many may be connected: each has a file.
     most_peers: usize,
     pause: Pause,
     begun: Instant,
     looked: Instant,
+    look_took: Duration,
     dedicated: usize,
     /// What those who record have not been told; nothing where nobody does.
     new_lines: Vec<Line>,
@@ -187,10 +206,18 @@ impl Server {
             None => (listening::listen(&options.socket)?, Some(Place::new(&options.socket))),
         };
         let most_peers = listening::allow_many_files();
+        let thread = |source| ServerError::System { what: "start a thread", source };
+        let closer = Closer::new().map_err(thread)?;
+        let teller = Teller::new().map_err(thread)?;
+        let listener = Socket::new(listener, &closer);
         let events =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;
         let wanted = epoll::EventFlags::IN;
-        for (fd, which) in [(listener.as_fd(), LISTENER), (signals.wake.as_fd(), SIGNALS)] {
+        for (fd, which) in [
+            (listener.as_fd(), LISTENER),
+            (signals.wake.as_fd(), SIGNALS),
+            (teller.as_fd(), TELLER),
+        ] {
             epoll::add(&events, fd, epoll::EventData::new_u64(which), wanted)
                 .map_err(system("wait for events"))?;
         }
@@ -205,20 +232,27 @@ impl Server {
             place,
             found,
             listener,
+            closer,
             events,
             signals,
-            beacon,
+            lease: Lease::new(beacon),
             policy,
             fresh_since_ns: Some(0),
             peers: BTreeMap::new(),
             next_peer: FIRST_PEER,
             names: Names::default(),
             users: HashMap::new(),
+            teller,
+            asking: BTreeMap::new(),
+            next_ask: 0,
             may_ask: HashMap::new(),
+            telling: None,
+            may_tell: now,
             most_peers,
             pause: Pause::default(),
             begun: now,
             looked: now,
+            look_took: Duration::ZERO,
             dedicated: 0,
             new_lines: Vec::new(),
         })
@@ -244,7 +278,6 @@ impl Server {
         &mut self,
         told: &mut dyn FnMut(Result<bool, SettingsError>),
     ) -> Result<(), ServerError> {
-        let mut renewed = None::<Instant>;
         let mut events = Vec::with_capacity(WELCOMES);
         loop {
             if self.signals.end.load(Ordering::Relaxed) {
@@ -253,21 +286,22 @@ impl Server {
             }
             if self.signals.reload.swap(false, Ordering::Relaxed) {
                 told(self.reload());
-                renewed = None;
+                self.lease.rest();
             }
             let has_clients = self.has_clients();
-            let now = Instant::now();
-            if has_clients && renewed.is_none_or(|at| now.duration_since(at) >= RENEWAL) {
-                renewed = Some(now);
-                self.renew(LEASE);
-            }
-            if has_clients && now.duration_since(self.looked) >= self.options.settings.period() {
-                self.look(now);
+            if has_clients {
+                self.lease.hold();
+                let now = Instant::now();
+                if now >= self.next_look() {
+                    self.look(now);
+                }
+            } else {
+                self.lease.rest();
             }
             let told = self.tell_states();
-            let looks = has_clients.then(|| self.looked + self.options.settings.period());
-            let renews = renewed.filter(|_| has_clients).map(|at| at + RENEWAL);
-            let next = [told, looks, renews, self.end_pause()].into_iter().flatten().min();
+            let looks = has_clients.then(|| self.next_look());
+            let next =
+                [told, looks, self.lease.next(), self.end_pause()].into_iter().flatten().min();
             let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
             events.clear();
             let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
@@ -291,8 +325,10 @@ impl Server {
                         let mut bytes = [0; 64];
                         let _ = io::Read::read(&mut &*self.signals.wake, &mut bytes);
                     }
+                    TELLER => self.note_told(),
                     peer => self.hear(peer),
                 }
+                self.lease.keep();
             }
         }
     }
@@ -301,22 +337,26 @@ impl Server {
     fn hear(&mut self, number: u64) {
         let Some(peer) = self.peers.get_mut(&number) else { return };
         let mut bytes = [0; Hello::BYTES];
-        let hello = match dimmer_protocol::receive(&peer.socket, &mut bytes) {
+        let hello = match dimmer_protocol::hear(&peer.socket, &mut bytes) {
             Ok(None) => return,
-            Ok(Some((length @ 1.., _))) => Hello::parse(&bytes[..length.min(bytes.len())]),
+            Ok(Some(length @ 1..)) => {
+                let hello = Hello::parse(&bytes[..length.min(bytes.len())]);
+                hello.map_err(|error| error.to_string())
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error.to_string()),
             _ => return self.part(number, "has gone"),
         };
         let is_known = !matches!(peer.wants, Wants::Unknown);
         let answered = match hello {
             Ok(Hello::Serve { name }) if !is_known => self.serve(number, name),
-            Ok(Hello::Watch) if !matches!(peer.wants, Wants::Decisions(_)) => {
-                let user = self.users.entry(peer.user).or_default();
-                let watches = if is_known { Ok(()) } else { user.watch(number) };
-                watches.map(|()| peer.wants = Wants::Watch { asks: true })
+            Ok(Hello::Watch) if matches!(peer.wants, Wants::Unknown | Wants::Watch { .. }) => {
+                let user = peer.user;
+                let watches = if is_known { Ok(()) } else { self.watch(number, user) };
+                watches.map(|()| self.ask(number))
             }
             Ok(Hello::Record) if !is_known => self.begin_recording(number),
             Ok(_) => Err("asks twice".to_owned()),
-            Err(error) => Err(error.to_string()),
+            Err(why) => Err(why),
         };
         if let Err(why) = answered {
             let Some(peer) = self.peers.get(&number) else { return };
@@ -328,10 +368,9 @@ impl Server {
     /// Takes on a client.
     fn serve(&mut self, number: u64, name: String) -> Result<(), String> {
         let (most, _) = self.options.settings.most_per_user();
-        // One user's are never more than half of what there are files for.
-        let most = most.min(self.most_peers / 2);
         let Some(peer) = self.peers.get(&number) else { return Ok(()) };
         let who = (peer.process, peer.user);
+        let most = most.min(self.share(peer.user, self.most_peers, |user| user.clients));
         if self.users.get(&peer.user).is_some_and(|user| user.clients >= most) {
             return Err(format!("this user has {most} clients already"));
         }
@@ -342,7 +381,7 @@ impl Server {
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         let is_first = self.users.values().all(|user| user.clients == 0);
         let user = self.users.entry(peer.user).or_default();
-        let files = [self.beacon.as_fd(), table.as_fd()];
+        let files = [self.lease.beacon.as_fd(), table.as_fd()];
         dimmer_protocol::send(peer.socket.as_fd(), &Welcome.to_bytes(), &files)
             .map_err(|error| error.to_string())?;
         user.clients += 1;
@@ -372,7 +411,11 @@ impl Server {
         let user = self.users.entry(peer.user).or_default();
         match &peer.wants {
             Wants::Unknown => drop(user.silent.remove(&number)),
-            Wants::Watch { .. } | Wants::Record => user.watchers -= 1,
+            Wants::Watch { asks } => {
+                user.watchers -= 1;
+                asks.and_then(|order| self.asking.remove(&order));
+            }
+            Wants::Record => user.watchers -= 1,
             Wants::Decisions(client) => {
                 user.clients -= 1;
                 user.sites -= client.sites.len();
@@ -424,104 +467,6 @@ impl Server {
         })
     }
 
-    /// Looks at what clients did, and decides.
-    fn look(&mut self, now: Instant) {
-        self.count_on(now + counting::AT_ONCE);
-        let span = now.duration_since(self.looked);
-        self.looked = now;
-        let look = Look {
-            span_ns: nanoseconds(span).max(1),
-            ticks_per_ns: dimmer_protocol::ticks_per_ns(),
-            cpus: self.found.cores.max(1),
-            hand_over_ns: self.found.prices.as_ref().map_or(0.0, |prices| prices.hand_over_ns),
-            clocks: &self.found.clocks,
-            reference: None,
-        };
-        let (_, most_sites) = self.options.settings.most_per_user();
-        let is_recorded = self.is_recorded();
-        let mut step = record::Step { now_ns: nanoseconds(now - self.begun), ..Default::default() };
-        for peer in self.peers.values_mut() {
-            let Wants::Decisions(client) = &mut peer.wants else { continue };
-            let before = client.sites.len();
-            let user = self.users.entry(peer.user).or_default();
-            let room = most_sites.saturating_sub(user.sites);
-            let length = client.meet(&mut self.names, SITES.min(before.saturating_add(room)));
-            user.sites += length - before;
-            for place in before..length {
-                let site = &client.sites[place];
-                if is_recorded {
-                    self.new_lines.push(Line::Site { site: site.id.0, name: site.name.clone() });
-                }
-                // What was decided for the client as a whole is for new sites, too.
-                if let Some((Action::Offload, _)) = self.policy.decision(client.id, site.id) {
-                    client.table.decisions[place]
-                        .store(dimmer_protocol::OFFLOAD, Ordering::Relaxed);
-                }
-            }
-            let lies = client.lies;
-            let seen = client.look(&Look { reference: user.reference.ticks(), ..look });
-            if lies == 0 && client.lies > 0 {
-                warn!(pid = client.process, name = client.name, "client says what cannot be");
-            }
-            for (site, window) in &seen.windows {
-                self.policy.observe(client.id, *site, window);
-            }
-            if let Some(metric) = seen.metric {
-                self.policy.metric(client.id, metric);
-            }
-            if is_recorded {
-                let seen_of =
-                    |(site, window): &(SiteId, Window)| (client.id.0, site.0, Seen::from(window));
-                step.seen.extend(seen.windows.iter().map(seen_of));
-                step.metrics.extend(seen.metric.map(|metric| (client.id.0, metric)));
-            }
-            if let Some(ticks) = client.chain_ticks() {
-                user.reference.note(ticks);
-            }
-        }
-        self.users.values_mut().for_each(|user| user.reference.turn());
-        let decided = self.policy.step(step.now_ns);
-        self.beacon.note_decided(dimmer_protocol::ticks());
-        self.apply(&decided);
-        if is_recorded {
-            step.changes = record::changes(&decided.changes);
-            step.cores = decided.cores;
-            self.new_lines.push(Line::Step(step));
-            self.tell_recordings();
-        }
-    }
-
-    /// Writes what the policy has said.
-    fn apply(&mut self, step: &Step) {
-        // Cores are there before work comes, and go after it has.
-        if step.cores > self.dedicated {
-            self.beacon.dedicate(self.found.threads(step.cores));
-        }
-        for change in &step.changes {
-            let Some(peer) = self.peers.get(&change.client.0) else { continue };
-            let Wants::Decisions(client) = &peer.wants else { continue };
-            let word = match change.action {
-                Action::Stay => dimmer_protocol::STAY,
-                Action::Offload => dimmer_protocol::OFFLOAD,
-            };
-            for place in client.places(change.site) {
-                client.table.decisions[place].store(word, Ordering::Relaxed);
-                let site = client.sites.get(place).map_or("", |site| &site.name);
-                let (action, reason) = (state::action(change.action), state::reason(change.reason));
-                debug!(pid = client.process, name = client.name, site, action, reason, "decision");
-            }
-        }
-        if step.cores != self.dedicated {
-            self.dedicate(step.cores);
-        }
-    }
-
-    fn dedicate(&mut self, cores: usize) {
-        info!(cores, "dedicated cores");
-        self.beacon.dedicate(self.found.threads(cores));
-        self.dedicated = cores;
-    }
-
     /// Reads the settings anew, if there are any, and begins with a policy that knows nothing. Where they are wrong, all stays as it is.
     fn reload(&mut self) -> Result<bool, SettingsError> {
         let Some(path) = &self.options.file else { return Ok(false) };
@@ -536,7 +481,7 @@ impl Server {
         self.options.settings = settings;
         if self.has_clients() {
             // To find out takes longer than the lease.
-            self.renew(FINDING_OUT);
+            self.lease.renew(FINDING_OUT);
         }
         let spare = std::mem::take(&mut self.found.spare);
         let cores = self.found.cores;
@@ -565,14 +510,9 @@ impl Server {
         Ok(true)
     }
 
-    /// Lets decisions hold for so long from now on.
-    fn renew(&self, span: Duration) {
-        self.beacon.renew(dimmer_protocol::ticks().saturating_add(ticks_of(span)));
-    }
-
     /// Leaves clients to themselves.
     fn end(&mut self) {
-        self.beacon.renew(0);
+        self.lease.beacon.renew(0);
         self.clients().for_each(|client| client.table.leave());
         info!("ended");
     }
@@ -581,15 +521,6 @@ impl Server {
 fn new_policy(settings: &Settings, found: &Found, now_ns: u64) -> Policy {
     let settings = settings.policy(found.cores, found.most(), &found.clocks, found.prices.clone());
     Policy::new(settings, now_ns)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a second of any counter"
-)]
-fn ticks_of(span: Duration) -> u64 {
-    (span.as_nanos() as f64 * dimmer_protocol::ticks_per_ns()) as u64
 }
 
 fn nanoseconds(span: Duration) -> u64 {

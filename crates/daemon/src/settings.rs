@@ -1,7 +1,6 @@
 //! The configuration file: every parameter of the policy (paper 001 §6.2.3), and what the server needs besides. All of it may be
 //! left out; `docs/dimmerd.md` has the keys.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +10,8 @@ use dimmer_policy::server::settings::{Loop, Prices, Unit};
 use dimmer_policy::server::{cores, settings, thresholds, trials};
 use dimmer_processor::units::CpuId;
 use serde::{Deserialize, Serialize};
+
+use crate::metrics::http::Address;
 
 /// What is wrong with a configuration file.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +135,7 @@ struct Server {
     counters: bool,
     clients_per_user: usize,
     sites_per_user: usize,
+    sites: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -212,7 +214,9 @@ impl Default for Server {
             model: None,
             counters: true,
             clients_per_user: 4096,
-            sites_per_user: 65_536,
+            // Sixteen programs with as many as one may have.
+            sites_per_user: 16_384,
+            sites: 65_536,
         }
     }
 }
@@ -292,11 +296,11 @@ impl Settings {
     ///
     /// # Errors
     /// If that is no address.
-    pub fn listen(&self) -> Result<Option<SocketAddr>, String> {
+    pub fn listen(&self) -> Result<Option<Address>, String> {
         let parse = |text: &String| {
-            text.parse().map_err(|_| {
+            Address::parse(text).ok_or_else(|| {
                 format!(
-                    "`metrics.listen` is `{text}`, expected an address as in \"127.0.0.1:9466\""
+                    "`metrics.listen` is `{text}`, expected an address as in \"127.0.0.1:9466\" or \"unix:/run/dimmer/metrics\""
                 )
             })
         };
@@ -331,6 +335,12 @@ impl Settings {
     #[must_use]
     pub const fn counts(&self) -> bool {
         self.server.counters
+    }
+
+    /// How many sites all programs may have.
+    #[must_use]
+    pub const fn most_sites(&self) -> usize {
+        self.server.sites
     }
 
     /// How many clients of one user are served, and how many sites of all of them.

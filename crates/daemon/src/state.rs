@@ -1,5 +1,8 @@
 //! All that goes on in the server, as a document: for `dimmer top`, and for metrics. `docs/dimmerd.md` describes every key.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use dimmer_policy::server::decision::{Action, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -85,7 +88,7 @@ pub struct Client {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Site {
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its line.
     pub line: u32,
     /// Entries since its program began.
@@ -103,9 +106,9 @@ pub struct Site {
     /// The clock right after it, as a part of the highest.
     pub clock: Option<f64>,
     /// `stay` or `offload`.
-    pub action: String,
+    pub action: Cow<'static, str>,
     /// Why, in a word or two.
-    pub reason: String,
+    pub reason: Cow<'static, str>,
 }
 
 /// What becomes of a site's calls, in a word.
@@ -119,18 +122,18 @@ pub const fn action(action: Action) -> &'static str {
 
 /// Why, in a word or two.
 #[must_use]
-pub fn reason(reason: Reason) -> String {
-    match reason {
-        Reason::NoEvidence => "no evidence".to_owned(),
-        Reason::NoCore => "no core".to_owned(),
-        Reason::Scalar => "scalar".to_owned(),
-        Reason::HandOverDearer => "hand-over dearer".to_owned(),
-        Reason::Sparse => "sparse".to_owned(),
-        Reason::Dense(level) => format!("dense at L{}", level.index()),
-        Reason::Untried => "untried".to_owned(),
-        Reason::Tried => "tried".to_owned(),
-        Reason::NotWorth => "not worth it".to_owned(),
-        Reason::Expected => "expected gain".to_owned(),
-        Reason::Worth => "worth it".to_owned(),
-    }
+pub fn reason(reason: Reason) -> Cow<'static, str> {
+    Cow::Borrowed(match reason {
+        Reason::NoEvidence => "no evidence",
+        Reason::NoCore => "no core",
+        Reason::Scalar => "scalar",
+        Reason::HandOverDearer => "hand-over dearer",
+        Reason::Sparse => "sparse",
+        Reason::Dense(level) => return format!("dense at L{}", level.index()).into(),
+        Reason::Untried => "untried",
+        Reason::Tried => "tried",
+        Reason::NotWorth => "not worth it",
+        Reason::Expected => "expected gain",
+        Reason::Worth => "worth it",
+    })
 }

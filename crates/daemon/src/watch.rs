@@ -1,6 +1,6 @@
 //! The other end: whoever wants to see what a server does.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -90,9 +90,11 @@ impl Watch {
     pub fn state(&self) -> Result<State, WatchError> {
         self.ask(&Hello::Watch)?;
         let text = self.text(PATIENCE)?.ok_or_else(|| self.silent("does not answer"))?;
-        serde_json::from_str(&text).map_err(|error| WatchError::Foreign {
-            path: self.path.clone(),
-            why: error.to_string(),
+        serde_json::from_str(&text).map_err(|error| {
+            if error.is_eof() {
+                return self.silent("has ended in the middle of its answer");
+            }
+            WatchError::Foreign { path: self.path.clone(), why: error.to_string() }
         })
     }
 
@@ -130,28 +132,59 @@ impl Watch {
                         path: self.path.clone(),
                         why: error.to_string(),
                     })?;
-                    let mut text = String::new();
-                    let read = std::fs::File::from(file).read_to_string(&mut text);
-                    return read.map(|_| Some(text)).map_err(|source| self.failed(source));
+                    return self.read(&file).map(Some);
                 }
                 Some(_) => return Err(self.silent("does not answer the question")),
                 None => {}
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if !self.wait(&self.socket, until)? {
                 return Ok(None);
             }
-            let left = Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            let mut wanted = [PollFd::new(&self.socket, PollFlags::IN)];
-            match rustix::event::poll(&mut wanted, Some(&left)) {
-                Ok(_) => {}
-                // A signal is for whoever asks.
-                Err(rustix::io::Errno::INTR) => return Ok(None),
-                Err(error) => return Err(self.failed(error.into())),
+        }
+    }
+
+    /// Reads a text to its end. It comes through a pipe, or is all there in a file.
+    fn read(&self, file: &OwnedFd) -> Result<String, WatchError> {
+        /// Bytes at once: what a pipe holds.
+        const PIECE: usize = 1 << 16;
+        let mut bytes = Vec::new();
+        let mut until = Instant::now() + PATIENCE;
+        loop {
+            if !self.wait(file, until)? {
+                if Instant::now() < until {
+                    // A signal; the question was asked already.
+                    continue;
+                }
+                return Err(self.silent("stops in the middle of its answer"));
             }
+            until = Instant::now() + PATIENCE;
+            let length = bytes.len();
+            bytes.resize(length + PIECE, 0);
+            let read = rustix::io::read(file, &mut bytes[length..]);
+            let read = read.map_err(|error| self.failed(error.into()))?;
+            bytes.truncate(length + read);
+            if read == 0 {
+                break;
+            }
+        }
+        String::from_utf8(bytes).map_err(|error| WatchError::Foreign {
+            path: self.path.clone(),
+            why: error.to_string(),
+        })
+    }
+
+    /// Waits until something can be read, or the other side has gone; whether it is so by then, and no
+    /// signal has come, which is for whoever asks.
+    fn wait(&self, file: &OwnedFd, until: Instant) -> Result<bool, WatchError> {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match rustix::event::poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&left)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(self.failed(error.into())),
         }
     }
 

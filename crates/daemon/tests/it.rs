@@ -170,7 +170,7 @@ fn regions_move_while_a_server_says_so_and_find_the_next_one() {
     let state = server.wait(is_moved);
     let [client_state] = &state.clients[..] else { panic!("{state:#?}") };
     assert_eq!((client_state.name.as_str(), client_state.lies), ("client", 0));
-    assert_eq!((client_state.sites[0].name.as_str(), state.cores.dedicated), ("work", 1));
+    assert_eq!((&*client_state.sites[0].name, state.cores.dedicated), ("work", 1));
     assert!(client_state.sites[0].action == "offload" && client_state.metric.is_some());
     // It ends without a word; another one comes.
     server.child.kill().unwrap();
@@ -310,7 +310,6 @@ fn a_server_takes_its_own_socket_away_and_no_other() {
     let settings = format!("[metrics]\nlisten = \"{}\"\n", taken.local_addr().unwrap());
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(command(directory.path(), &settings).status().unwrap().code(), Some(1));
-    assert!(socket(directory.path()).parent().unwrap().exists());
     assert!(!socket(directory.path()).exists());
 }
 
@@ -415,14 +414,56 @@ fn metrics_are_told_over_http() {
         text
     };
     let text = get("/metrics");
-    assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("application/openmetrics-text"));
+    assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("text/plain; version=0.0.4"));
     assert!(
         text.contains("program=\"client\",site=\"work\",line=\"15\",place=\"0\"} ")
-            && text.contains("dimmer_clients{} 1.0\n"),
+            && text.contains("dimmer_clients 1\n"),
         "{text}"
     );
     assert!(get("/").starts_with("HTTP/1.1 404 "));
     said(client);
+}
+
+#[test]
+fn metrics_are_told_over_a_unix_socket_that_goes_with_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("not/there/metrics");
+    let mut server = Server::start(&format!("[metrics]\nlisten = \"unix:{}\"\n", path.display()));
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.contains("\ndimmer_clients 0\n"), "{text}");
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(server.child.wait().unwrap().success());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_socket_that_was_passed_is_where_the_server_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = socket(directory.path());
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let listener = dimmer_protocol::listen(&path).unwrap();
+    let metrics = directory.path().join("metrics");
+    let settings = format!("[metrics]\nlisten = \"unix:{}\"\n", metrics.display());
+    let server = command(directory.path(), &settings);
+    // As a service manager does, and without --socket: the default is another path.
+    let mut activated = Command::new("sh");
+    activated.args(["-c", "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\""]);
+    activated.arg(server.get_program()).arg("--config").arg(directory.path().join("dimmerd.toml"));
+    activated.stdin(listener).env("XDG_STATE_HOME", directory.path());
+    activated.env("XDG_RUNTIME_DIR", directory.path().join("other")).env("DIMMER_SOCKET", "");
+    activated.stderr(std::fs::File::create(directory.path().join("log")).unwrap());
+    let server = Server { child: activated.spawn().unwrap(), directory };
+    server.state();
+    let mut stream = std::os::unix::net::UnixStream::connect(&metrics).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    assert!(server.log().contains(path.to_str().unwrap()), "{}", server.log());
 }
 
 #[test]
@@ -446,7 +487,11 @@ fn who_does_not_read_metrics_keeps_them_from_nobody() {
     second.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut text = String::new();
     second.read_to_string(&mut text).unwrap();
-    assert!(text.contains("# EOF\n"), "{}", text.len());
+    assert!(
+        text.contains("# TYPE dimmer_is_moved ") && text.ends_with("0\r\n\r\n"),
+        "{}",
+        text.len()
+    );
 }
 
 #[test]

@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
 use crate::offload::{LeafCall, LeafEnd};
+use crate::process::ONLY_COUNTS;
 use crate::registers::Form;
-use crate::swap::{AWAY, COUNTED_AT, ROW_BYTES, ROWS, STAYS, WINDOW, thread_offset};
+use crate::swap::{AWAY, COUNTED_AT, LEFT, ROW, STAYS, thread_offset};
 use crate::{offload, registers, rows};
 
 /// How the calling thread gets to another core and back.
@@ -87,7 +88,7 @@ const _: () = assert!(offset_of!(State, has_xsavec) == 20);
 
 // Both are looked at as one.
 const _: () = assert!(STAYS == AWAY + 4);
-const _: () = assert!(RECORD_BYTES == 1 << 5 && ROW_BYTES == 1 << 6);
+const _: () = assert!(RECORD_BYTES == 1 << 5);
 
 global_asm!(
     ".macro dimmer_away_push register",
@@ -134,12 +135,9 @@ global_asm!(
     "jne 45f",
     // Reached by a jump from a function whose return address is in the table already.
     "mov rax, [rsp + 96]",
-    "lea rcx, [rip + dimmer_hook_return]",
-    "cmp rax, rcx",
-    "je 45f",
-    "lea rcx, [rip + dimmer_away_return]",
-    "cmp rax, rcx",
-    "je 45f",
+    rows::if_stub!("45f"),
+    "cmp dword ptr [rip + {only_counts}], 0",
+    "jne 45f",
     // Tiles do not travel. Without XSAVEC there are none.
     "cmp dword ptr [rip + {state} + 20], 0",
     "je 46f",
@@ -151,16 +149,19 @@ global_asm!(
     "lea rsi, [rsp + 104]",
     rows::claim!("45f"),
     "mov rax, [rsp + 96]",
-    "mov [rdx + 8], rax",
+    "mov [rdx + {returns_to}], rax",
     "mov eax, [r11]",
-    "mov [rdx + 16], eax",
+    "mov [rdx + {of_site}], eax",
+    "mov dword ptr [rdx + {is_away}], 1",
     // At C-32.
     "mov [rsp + 72], rdx",
     "mov rdi, rdx",
     "rdtsc",
     "shl rdx, 32",
     "or rdx, rax",
-    "mov [rdi + 24], rdx",
+    "mov [rdi + {begin}], rdx",
+    // What it takes to leave may call functions that are hooked.
+    "inc dword ptr fs:[r8 + {stays}]",
     "mov rbx, rsp",
     ".cfi_def_cfa rbx, 104",
     registers::pack!(),
@@ -169,17 +170,22 @@ global_asm!(
     registers::unpack!(),
     "mov rsp, rbx",
     ".cfi_def_cfa rsp, 104",
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "dec dword ptr fs:[r8 + {stays}]",
     "test ecx, ecx",
     "jz 44f",
-    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
     "mov dword ptr fs:[r8 + {away}], ecx",
     "mov rax, fs:[r8 + {counted_at}]",
     "inc qword ptr [rax + {moved}]",
+    // At C-32, where the function is called from.
+    "mov rdx, [rsp + 72]",
+    rows::stub_of!(),
+    "mov [rsp + 72], rax",
     "dimmer_away_pop_all",
     "mov r11, [rsp + 16]",
     "lea rsp, [rsp + 32]",
     ".cfi_adjust_cfa_offset -32",
-    "jmp dimmer_away_call",
+    "jmp qword ptr [rsp - 32]",
     ".cfi_adjust_cfa_offset 104",
     // It stays: the row is free again.
     "44:",
@@ -200,66 +206,55 @@ global_asm!(
     "jmp dimmer_hook_slow",
     ".cfi_endproc",
     ".size dimmer_hook_away, . - dimmer_hook_away",
-    // The call itself. The unwinding record has a personality besides, relative to itself, in 32 bits.
-    rows::distance!(),
-    ".type dimmer_away_call,@function",
-    "dimmer_away_call:",
-    ".cfi_startproc",
-    ".cfi_signal_frame",
-    ".cfi_personality 0x1b, {personality}",
-    rows::unwinding!(),
-    "call qword ptr [rsp - 24]",
-    ".cfi_endproc",
-    ".size dimmer_away_call, . - dimmer_away_call",
+    ".hidden dimmer_away_return",
+    ".globl dimmer_away_return",
     ".type dimmer_away_return,@function",
+    // `dimmer_hook_return` comes here, having pushed r11, the flags, rax, rcx, rdx, rbx, rsi, rdi and r8. At C-8 is the number of the row,
+    // at C-104 there will be the mask of signals.
     "dimmer_away_return:",
     ".cfi_startproc",
-    ".cfi_def_cfa rsp, 0",
+    ".cfi_def_cfa rsp, 80",
     ".cfi_undefined rip",
-    // Room for the return address, and for the mask of signals.
-    "lea rsp, [rsp - 16]",
-    ".cfi_adjust_cfa_offset 16",
-    "dimmer_away_push r11",
-    "pushfq",
-    ".cfi_adjust_cfa_offset 8",
-    "dimmer_away_push rax",
-    "dimmer_away_push rcx",
-    "dimmer_away_push rdx",
-    "dimmer_away_push rbx",
-    ".cfi_offset rbx, -64",
-    "dimmer_away_push rsi",
-    "dimmer_away_push rdi",
-    "dimmer_away_push r8",
+    ".cfi_offset rbx, -56",
     "dimmer_away_push r9",
     "dimmer_away_push r10",
+    "lea rsp, [rsp - 8]",
+    ".cfi_adjust_cfa_offset 8",
     // rsp = C-104.
     "mov rbx, rsp",
     ".cfi_def_cfa rbx, 104",
+    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "inc dword ptr fs:[r8 + {stays}]",
     registers::pack!(),
     "call {home}",
-    "mov [rbx + 88], rax",
+    "mov [rbx], rax",
     registers::unpack!(),
     "mov rsp, rbx",
     ".cfi_def_cfa rsp, 104",
     "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
-    "lea rsi, [rsp + 104]",
-    rows::find!(),
-    "mov rax, [rdi + 8]",
+    "dec dword ptr fs:[r8 + {stays}]",
+    "mov edi, [rsp + 96]",
+    "shl edi, 6",
+    "lea rax, [rip + {table}]",
+    "add rdi, rax",
+    "mov rax, [rdi + {returns_to}]",
     "mov [rsp + 96], rax",
     ".cfi_offset rip, -8",
     // Lets signals in, here, where handlers that leave by unwinding (cancellation, `pthread_exit`) find the way.
-    "cmp qword ptr [rsp + 88], -1",
+    "cmp qword ptr [rsp], -1",
     "je 10f",
     "mov rbx, rdi",
     "mov edi, {set_mask}",
-    "lea rsi, [rsp + 88]",
+    "mov rsi, rsp",
     "xor edx, edx",
     "mov r10d, 8",
     "mov eax, {sigprocmask}",
     "syscall",
     "mov rdi, rbx",
     "10:",
-    // Its time, if there is room for it.
+    // Its time, if there is room for it, and it may be taken.
+    "cmp dword ptr [rip + {only_counts}], 0",
+    "jne 9f",
     "rdtsc",
     "shl rdx, 32",
     "or rdx, rax",
@@ -276,9 +271,9 @@ global_asm!(
     "and eax, {records} - 1",
     "shl eax, 5",
     "lea rax, [rbx + rax + {ring}]",
-    "mov rcx, [rdi + 24]",
+    "mov rcx, [rdi + {begin}]",
     "mov [rax], rcx",
-    "mov ecx, [rdi + 16]",
+    "mov ecx, [rdi + {of_site}]",
     "mov [rax + 16], ecx",
     "mov dword ptr [rax + 20], {away_call}",
     "mov qword ptr [rax + 24], 0",
@@ -286,6 +281,8 @@ global_asm!(
     "mov [rax + 8], rdx",
     "9:",
     "mov qword ptr [rdi], 0",
+    "lea rsp, [rsp + 8]",
+    ".cfi_adjust_cfa_offset -8",
     "dimmer_away_pop r10",
     "dimmer_away_pop r9",
     "dimmer_away_pop r8",
@@ -299,13 +296,11 @@ global_asm!(
     "popfq",
     ".cfi_adjust_cfa_offset -8",
     "dimmer_away_pop r11",
-    "lea rsp, [rsp + 8]",
-    ".cfi_adjust_cfa_offset -8",
     "ret",
     ".cfi_endproc",
     ".size dimmer_away_return, . - dimmer_away_return",
     state = sym STATE,
-    personality = sym personality,
+    only_counts = sym ONLY_COUNTS,
     home = sym end_call,
     set_mask = const libc::SIG_SETMASK,
     sigprocmask = const libc::SYS_rt_sigprocmask,
@@ -320,9 +315,17 @@ global_asm!(
     travelling = const registers::TRAVELLING,
     state_bytes = const registers::STATE_BYTES,
     tiles = const registers::TILES,
-    rows = const ROWS,
-    window = const WINDOW,
-    row_bytes = const ROW_BYTES,
+    stays = const STAYS,
+    table = sym rows::TABLE,
+    rows = const rows::ROWS,
+    window = const rows::WINDOW,
+    stubs_bytes = const rows::STUBS_BYTES,
+    returns_to = const rows::RETURNS_TO,
+    of_site = const rows::SITE,
+    begin = const rows::BEGIN,
+    is_away = const rows::IS_AWAY,
+    row = const ROW,
+    left = const LEFT,
 );
 
 unsafe extern "C" {
@@ -431,5 +434,3 @@ fn is_away() -> bool {
     }
     is_away != 0
 }
-
-rows::personality!(come_home);

@@ -54,7 +54,7 @@ pub(crate) struct Moving {
 }
 
 /// A stub, and how the function leads to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stub {
     /// Its code, which begins where the function's jump leads.
     pub(crate) code: Vec<u8>,

@@ -1,7 +1,8 @@
 //! Hooks the functions of a loaded file.
 
+use std::arch::asm;
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -9,15 +10,17 @@ use std::path::PathBuf;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::{Code, ScanError};
-use rustix::mm::MprotectFlags;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::arena::Arena;
 use crate::away::{self, CannotMove, Mover};
 use crate::entry::{self as stub, Moving, Place, Stub};
+use crate::file::Mapped;
 use crate::ledger::{LedgerError, Orders, OwnLedger};
 use crate::objects::Loaded;
 use crate::offload::{self, Passed};
 use crate::plan::{Plan, PlannedEntry};
+use crate::process;
 use crate::registers::Form;
 use crate::slots;
 use crate::swap::{self, Site};
@@ -106,7 +109,7 @@ impl Hooks {
     ) -> Result<Self, LedgerError> {
         let ledger: &'static OwnLedger = Box::leak(Box::new(ledger));
         slots::begin(ledger).inspect_err(|error| ledger.give_up(error))?;
-        swap::set_ledger(ledger.memory());
+        process::begin(ledger.memory());
         Ok(Self { ledger, classes, plans, moves: None, refused: None })
     }
 
@@ -167,11 +170,26 @@ impl Hooks {
             return Ok(());
         }
         let plan = Plan::of(&loaded.path, &self.classes, self.plans.as_deref())?;
+        if let Some(runtime) = plan.runtime {
+            process::only_count();
+            let what = if runtime.copies_code() {
+                "nothing is hooked here, and calls are only counted"
+            } else {
+                "calls are only counted"
+            };
+            let problem = format!("{what} in this process, because of the runtime of {runtime}");
+            self.ledger.set_problem(object, &problem);
+            if runtime.copies_code() {
+                return Ok(());
+            }
+        }
         if plan.entries.is_empty() {
             return Ok(());
         }
-        let bytes = fs::read(&loaded.path).map_err(HookError::Read)?;
+        let file = File::open(&loaded.path).map_err(HookError::Read)?;
+        let bytes = Mapped::new(&file).map_err(HookError::Read)?;
         let code = Code::read(&bytes)?;
+        rehearse(&file).map_err(|source| HookError::Memory { what: "change code", source })?;
         let entry = |entry: &PlannedEntry| {
             let head = code.at(entry.address)?.get(..usize::from(entry.displaced))?;
             // SAFETY: the loader mapped the file's code there, readable.
@@ -276,6 +294,46 @@ fn is_own(loaded: &Loaded) -> bool {
     is_found && info.dli_fbase.addr() as u64 == loaded.base
 }
 
+/// Changes code of a file where nobody uses it: whether what is written to it can be executed again. Who locks down memory (a
+/// kernel, a filter of system calls, SELinux) refuses that, and a page that is in use must not be left without.
+///
+/// # Errors
+/// What was refused.
+fn rehearse(file: &File) -> io::Result<()> {
+    let access = ProtFlags::READ | ProtFlags::EXEC;
+    let anywhere = std::ptr::null_mut();
+    // SAFETY: a new mapping, where the kernel likes.
+    let page =
+        unsafe { rustix::mm::mmap(anywhere, address(PAGE), access, MapFlags::PRIVATE, file, 0) }?;
+    let pages = page.expose_provenance() as u64..page.expose_provenance() as u64 + PAGE;
+    let change = || {
+        // SAFETY: the page is this function's own.
+        unsafe { protect(&pages, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        // SAFETY: as above; it can be written to, and the file has a first byte.
+        unsafe { page.cast::<u8>().write_volatile(0) };
+        // SAFETY: as above.
+        unsafe { protect(&pages, MprotectFlags::READ | MprotectFlags::EXEC) }
+    };
+    let changed = change();
+    // SAFETY: as above, and nobody uses it any more.
+    unsafe { rustix::mm::munmap(page, address(PAGE)) }?;
+    Ok(changed?)
+}
+
+/// Writes a piece of code over other code of a file.
+///
+/// # Safety
+/// The file must be mapped there, and nobody may run the pages meanwhile.
+///
+/// # Errors
+/// If that is not allowed. Then nothing has changed.
+pub unsafe fn replace_code(file: &File, at: u64, code: &[u8]) -> io::Result<()> {
+    rehearse(file)?;
+    let patch = Stub { patch: code.to_vec(), ..Stub::default() };
+    // SAFETY: as promised to this function.
+    unsafe { write(&[(at, patch)]) }
+}
+
 /// Writes patches over code.
 ///
 /// # Safety
@@ -301,7 +359,7 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
                 function + stub.patch_at as u64,
             ));
             // SAFETY: code of a whole file that is mapped and was just made writable.
-            unsafe { std::ptr::copy_nonoverlapping(stub.patch.as_ptr(), to, stub.patch.len()) };
+            unsafe { copy(&stub.patch, to) };
         }
         // SAFETY: as before the loop; this is how the loader mapped it.
         unsafe { protect(&pages, MprotectFlags::READ | MprotectFlags::EXEC) }?;
@@ -309,6 +367,26 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
     Ok(())
 }
 
+/// Copies by an instruction: a function to copy by may lie in the pages that cannot be executed just then, as every program
+/// may bring its own.
+///
+/// # Safety
+/// As for [`std::ptr::copy_nonoverlapping`].
+pub(crate) unsafe fn copy(from: &[u8], to: *mut u8) {
+    // SAFETY: as promised to this function; compiled code has the direction flag clear.
+    unsafe {
+        asm!(
+            "rep movsb",
+            inout("rsi") from.as_ptr() => _,
+            inout("rdi") to => _,
+            inout("rcx") from.len() => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// By a system call of its own, for the same reason.
+///
 /// # Safety
 /// The pages must be mapped, and nobody may use them in other ways meanwhile.
 unsafe fn protect(pages: &Range<u64>, access: MprotectFlags) -> rustix::io::Result<()> {

@@ -201,7 +201,7 @@ pub enum NoRoom {
     /// RLIMIT_FSIZE.
     #[error("files of the process may not be long enough (ulimit -f)")]
     FileLimit,
-    /// See [`room`].
+    /// See `room`.
     #[error("less than a quarter of the file system of ledgers would be free")]
     FileSystem,
     /// See [`Ledger::limit_run`].

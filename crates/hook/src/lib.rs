@@ -10,11 +10,13 @@
 mod arena;
 mod away;
 mod entry;
+mod file;
 mod hooks;
 mod ledger;
 mod objects;
 mod offload;
 mod plan;
+mod process;
 mod registers;
 mod rows;
 mod slots;
@@ -22,7 +24,7 @@ mod swap;
 mod trial;
 
 pub use away::{CannotMove, Mover, SIGNALS_ARE_RIGHT, come_home, go_again, stay};
-pub use hooks::{HookError, Hooks};
+pub use hooks::{HookError, Hooks, replace_code};
 pub use ledger::{
     Head, Ledger, LedgerError, Look, Names, NoRoom, Object, Orders, OwnLedger, SiteEntry, Thread,
     TimedCall,
@@ -30,6 +32,8 @@ pub use ledger::{
 pub use objects::{Loaded, Objects};
 pub use offload::{LeafCall, LeafEnd};
 pub use plan::{PlannedEntry, is_own_ground, keep_plan};
+pub use process::only_count;
+pub use rows::is_stub;
 pub use slots::{expect_process, expect_thread, restrict};
 pub use swap::{AWAY, forget_thread, thread_offset};
 pub use trial::{OWN_FILE, Overhead, Round, Trip};

@@ -18,6 +18,7 @@ use dimmer_scan::{Leaf, Width};
 
 use crate::away::Mover;
 use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
+use crate::process::ONLY_COUNTS;
 use crate::registers::{self, Form};
 use crate::rows;
 use crate::swap::{AWAY, COUNTED_AT, STAYS, Site};
@@ -205,6 +206,8 @@ global_asm!(
     // Within a call that has moved, or where none moves.
     "cmp qword ptr fs:[r8 + {away}], 0",
     "jne 45f",
+    "cmp dword ptr [rip + {only_counts}], 0",
+    "jne 45f",
     "rdtsc",
     "shl rdx, 32",
     "or rdx, rax",
@@ -244,7 +247,9 @@ global_asm!(
     "test rcx, rcx",
     "jz 9f",
     "inc qword ptr [rcx + {moved}]",
-    // Its time, if there is room for it.
+    // Its time, if there is room for it, and it may be taken.
+    "cmp dword ptr [rip + {only_counts}], 0",
+    "jne 9f",
     "rdtsc",
     "shl rdx, 32",
     "or rdx, rax",
@@ -381,6 +386,7 @@ global_asm!(
     ".cfi_endproc",
     ".size dimmer_hook_leaf, . - dimmer_hook_leaf",
     state = sym STATE,
+    only_counts = sym ONLY_COUNTS,
     personality = sym personality,
     lend = sym lend,
     travelling = const registers::VECTORS,
@@ -474,10 +480,10 @@ unsafe fn keys() -> u32 {
     keys
 }
 
-rows::personality!(unwind);
+rows::leaving!(unwind);
 
 /// Waits for what was lent.
-fn unwind() {
+fn unwind(_context: *const u64) {
     let unwind = STATE.unwind_lent.load(Ordering::Relaxed);
     // SAFETY: `prepare` has put it there, or no call would be lent.
     let unwind = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(unwind) };

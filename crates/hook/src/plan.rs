@@ -6,15 +6,16 @@
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use dimmer_processor::class::InstructionClass;
-use dimmer_scan::{Function, Leaf, Scan, Width};
+use dimmer_scan::{Function, Leaf, Runtime, Scan, Width};
 
+use crate::file::Mapped;
 use crate::hooks::HookError;
 use crate::ledger::may_write;
 
@@ -91,12 +92,17 @@ impl FromStr for PlannedEntry {
 /// If the file is not there, or nothing can be written.
 pub fn keep_plan(file: &Path, mut entries: Vec<PlannedEntry>, directory: &Path) -> io::Result<()> {
     entries.sort_unstable_by_key(|entry| entry.address);
-    replace(&kept_at(file, directory)?, &Plan { entries }.write())
+    let kept = kept_at(file, directory)?;
+    // What is no file of code has no runtime either.
+    let runtime = dimmer_scan::runtime(&Mapped::new(&File::open(file)?)?).ok().flatten();
+    replace(&kept, &Plan { runtime, entries }.write())
 }
 
 /// What to hook of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
+    /// The runtime of a language that is part of the file.
+    pub(crate) runtime: Option<Runtime>,
     /// Each entry that is hooked, at the begin of a function or inside; by address.
     pub(crate) entries: Vec<PlannedEntry>,
 }
@@ -116,16 +122,17 @@ impl Plan {
         if let Some(plan) = text.and_then(|text| Self::read(&text)) {
             return Ok(plan);
         }
-        // Nothing but what plans that are kept name: nothing to look for.
-        if classes.is_empty() {
-            return Ok(Self::default());
+        let file = File::open(path).map_err(HookError::Read)?;
+        let bytes = Mapped::new(&file).map_err(HookError::Read)?;
+        let mut plan = Self { runtime: dimmer_scan::runtime(&bytes)?, entries: Vec::new() };
+        // Without classes only what plans that are kept name is hooked.
+        if !classes.is_empty() {
+            let mut scan = dimmer_scan::scan(&bytes)?;
+            if classes.iter().any(|class| *class < InstructionClass::Light256) {
+                scan.check_narrow(&bytes)?;
+            }
+            plan.entries = entries(&scan, classes);
         }
-        let bytes = fs::read(path).map_err(HookError::Read)?;
-        let mut scan = dimmer_scan::scan(&bytes)?;
-        if classes.iter().any(|class| *class < InstructionClass::Light256) {
-            scan.check_narrow(&bytes)?;
-        }
-        let plan = Self::new(&scan, classes);
         if let Some(kept) = kept {
             // Without it the next process scans the file again, nothing else.
             let _ = replace(&kept, &plan.write());
@@ -133,25 +140,13 @@ impl Plan {
         Ok(plan)
     }
 
-    fn new(scan: &Scan, classes: &BTreeSet<InstructionClass>) -> Self {
-        let soname = scan.soname.as_deref().unwrap_or_default();
-        if is_own_ground(soname) {
-            return Self::default();
-        }
-        let is_wide =
-            |function: &&Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
-        let wide = scan.functions.iter().filter(is_wide);
-        let entries = wide.flat_map(Function::hookable_entries);
-        Self {
-            entries: entries
-                .map(|(address, displaced)| PlannedEntry::new(address, displaced))
-                .collect(),
-        }
-    }
-
-    /// A line for each entry; a last one, so that a file cut short is known.
+    /// A line for the runtime, if there is one, and for each entry; a last one, so that a file cut short is known.
     fn write(&self) -> String {
         let mut text = String::new();
+        if let Some(runtime) = self.runtime {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{RUNTIME}{runtime}");
+        }
         for entry in &self.entries {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{entry}");
@@ -161,12 +156,30 @@ impl Plan {
     }
 
     fn read(text: &str) -> Option<Self> {
-        let lines = text.strip_suffix(END)?.lines();
-        Some(Self { entries: lines.map(PlannedEntry::read).collect::<Option<_>>()? })
+        let mut lines = text.strip_suffix(END)?.lines().peekable();
+        let runtime = lines.peek().and_then(|line| line.strip_prefix(RUNTIME));
+        let runtime = runtime.map(|name| name.parse().map_err(drop)).transpose().ok()?;
+        if runtime.is_some() {
+            lines.next();
+        }
+        Some(Self { runtime, entries: lines.map(PlannedEntry::read).collect::<Option<_>>()? })
     }
 }
 
+const RUNTIME: &str = "runtime ";
 const END: &str = "end\n";
+
+/// What to hook of a file that was scanned.
+fn entries(scan: &Scan, classes: &BTreeSet<InstructionClass>) -> Vec<PlannedEntry> {
+    if is_own_ground(scan.soname.as_deref().unwrap_or_default()) {
+        return Vec::new();
+    }
+    let is_wide =
+        |function: &&Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
+    let wide = scan.functions.iter().filter(is_wide);
+    let entries = wide.flat_map(Function::hookable_entries);
+    entries.map(|(address, displaced)| PlannedEntry::new(address, displaced)).collect()
+}
 
 fn kept_at(path: &Path, directory: &Path) -> io::Result<PathBuf> {
     let file = fs::metadata(path)?;
@@ -190,14 +203,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_classes_a_file_is_not_even_read() {
-        // A directory cannot be read.
-        let directory = std::env::temp_dir();
-        let of = |classes: &[InstructionClass]| {
-            Plan::of(&directory, &classes.iter().copied().collect(), None)
-        };
-        assert_eq!(of(&[]).unwrap(), Plan::default());
-        assert!(matches!(of(&[InstructionClass::Heavy512]), Err(HookError::Read(_))));
+    fn without_classes_nothing_is_looked_for() {
+        let own = Path::new("/proc/self/exe");
+        assert_eq!(Plan::of(own, &BTreeSet::new(), None).unwrap(), Plan::default());
+        let directory = Plan::of(&std::env::temp_dir(), &BTreeSet::new(), None);
+        assert!(matches!(directory, Err(HookError::Read(_))));
     }
 
     #[test]
@@ -209,6 +219,7 @@ mod tests {
             returns_vectors: Some(Width::Bits256),
         };
         let plan = Plan {
+            runtime: None,
             entries: vec![
                 PlannedEntry::new(0x1000, 5),
                 PlannedEntry { leaf: Some(leaf), ..PlannedEntry::new(0x2000, 6) },
@@ -216,6 +227,9 @@ mod tests {
             ],
         };
         assert_eq!(Plan::read(&plan.write()), Some(plan.clone()));
+        let of_go = Plan { runtime: Some(Runtime::Go), ..plan.clone() };
+        assert_eq!(Plan::read(&of_go.write()), Some(of_go));
+        assert_eq!(Plan::read("runtime C\nend\n"), None);
         assert_eq!(Plan::read(&plan.write()[..9]), None);
         assert_eq!(Plan::read("x\nend\n"), None);
         assert_eq!(Plan::read(&Plan::default().write()), Some(Plan::default()));

@@ -1,88 +1,383 @@
-//! The table of return addresses, as pieces of assembly that [`crate::swap`] and [`crate::away`] have in common; and what unwinders call for
-//! frames that have to be told when they are left, of [`crate::away`] and [`crate::offload`].
+//! The table of return addresses: one row for each call whose return address was taken off the stack, of [`crate::swap`] and
+//! [`crate::away`].
 //!
-//! The former name `{rows}`, `{window}` and `{row_bytes}`, which are [`crate::swap`]'s.
+//! Each row has a *return stub* of its own, which makes the call and which the function returns to. So the address on
+//! the stack names the row, and nothing needs to be looked for: wherever the stack lies by then (coroutines that take turns on one
+//! stack are copied out of it and back, as greenlets are), whichever thread goes on with it, and for unwinders, whose
+//! expression for the return address is a handful of additions.
+//!
+//! A row is free again when its call returns, and after an exception or a thread's end has passed it, which the unwinder tells
+//! ([`personality`]). A call that is left otherwise (`longjmp`, a coroutine that nobody resumes) keeps its row, because nobody can know
+//! that it does not return after all. Where no row is free, calls are only counted.
 
-/// In: `rsi`, a key. Out: `rdi`, where its row is at the earliest. Changes `rax`.
-macro_rules! first_place {
-    () => {
-        "mov rdi, rsi\n shr rdi, 3\n and edi, {rows} - 1\n shl rdi, 6\n lea rax, [rip + dimmer_hook_rows]\n add rdi, rax"
-    };
+use std::arch::{asm, global_asm};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::away;
+use crate::swap::{LEFT, thread_offset};
+
+/// Rows, and return stubs.
+pub(crate) const ROWS: usize = 4096;
+
+/// How many rows are looked at for a free one.
+pub(crate) const WINDOW: usize = 16;
+
+/// Bytes of a return stub. Those of a page have their rows in a table one after the other; instead of the first one there is how
+/// far that table is, which has no row therefore.
+const STUB_BYTES: usize = 16;
+
+/// Return stubs of a page, the missing first one included.
+const STUBS_OF_A_PAGE: usize = 4096 / STUB_BYTES;
+
+/// Where in a return stub its call returns to.
+const RETURNS_AT: usize = 4;
+
+/// A row, as assembly reads and writes it.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Row {
+    /// The stack pointer before the call; 0 where the row is free.
+    pub(crate) stack: AtomicU64,
+    /// The return address.
+    pub(crate) returns_to: AtomicU64,
+    /// The site's number.
+    pub(crate) site: AtomicU32,
+    /// The interruptions so far, times two, and whether the call follows a timed one.
+    pub(crate) interrupts: AtomicU32,
+    /// The time stamp of its begin.
+    pub(crate) begin: AtomicU64,
+    /// How long the chain before it took.
+    pub(crate) clock: AtomicU32,
+    /// The number of the site it went on in, plus one.
+    pub(crate) goes_on: AtomicU32,
+    /// Whether the call was moved.
+    pub(crate) is_away: AtomicU32,
 }
 
-/// In: `rsi`, a key. Out: `rdx`, its row: one left over from this place of the stack, or a free one; `$none` is where to go
-/// without any. Changes `rax`, `rcx` and `rdi`.
+pub(crate) const ROW_BYTES: usize = size_of::<Row>();
+pub(crate) const STACK: usize = offset_of!(Row, stack);
+pub(crate) const RETURNS_TO: usize = offset_of!(Row, returns_to);
+pub(crate) const SITE: usize = offset_of!(Row, site);
+pub(crate) const INTERRUPTS: usize = offset_of!(Row, interrupts);
+pub(crate) const BEGIN: usize = offset_of!(Row, begin);
+pub(crate) const CLOCK: usize = offset_of!(Row, clock);
+pub(crate) const GOES_ON: usize = offset_of!(Row, goes_on);
+pub(crate) const IS_AWAY: usize = offset_of!(Row, is_away);
+
+/// Bytes of all return stubs.
+pub(crate) const STUBS_BYTES: usize = ROWS * STUB_BYTES;
+
+// The unwinding record has these in its expressions.
+const _: () = assert!(ROW_BYTES == 64 && STUB_BYTES == 16 && STUBS_OF_A_PAGE == 256);
+const _: () = assert!(STACK == 0 && RETURNS_TO == 8);
+
+pub(crate) static TABLE: [Row; ROWS] = [const {
+    Row {
+        stack: AtomicU64::new(0),
+        returns_to: AtomicU64::new(0),
+        site: AtomicU32::new(0),
+        interrupts: AtomicU32::new(0),
+        begin: AtomicU64::new(0),
+        clock: AtomicU32::new(0),
+        goes_on: AtomicU32::new(0),
+        is_away: AtomicU32::new(0),
+    }
+}; ROWS];
+
+global_asm!(
+    ".text",
+    ".p2align 12",
+    ".hidden dimmer_hook_stubs",
+    ".globl dimmer_hook_stubs",
+    ".type dimmer_hook_stubs,@function",
+    "dimmer_hook_stubs:",
+    ".cfi_startproc",
+    // libgcc tells frames apart by their stack address and whether they are a signal's, and this one has the stack address of its
+    // caller. Nothing is subtracted from addresses that a signal interrupted, so the one given is one less than the true one.
+    ".cfi_signal_frame",
+    // Relative to itself, in 32 bits.
+    ".cfi_personality 0x1b, {personality}",
+    // The stack pointer before the call, which is 8 higher than it is once the row's number has been pushed: breg7 0, breg16 0, lit15,
+    // and, lit9, ge, lit3, shl, plus.
+    ".cfi_escape 0x0f, 0x0b, 0x77, 0x00, 0x80, 0x00, 0x3f, 0x1a, 0x39, 0x2a, 0x33, 0x24, 0x22",
+    // The return address: register 16 is the value of an expression of 24 bytes. breg16 0, dup, const2u 0xff0, and, lit2, shl: where in
+    // the page's part of the table.
+    ".cfi_escape 0x16, 0x10, 0x18, 0x80, 0x00, 0x12, 0x0a, 0xf0, 0x0f, 0x1a, 0x32, 0x24",
+    // swap, const2s -4096, and, dup, deref_size 4, plus, plus: the row, which lies behind the code.
+    ".cfi_escape 0x16, 0x0b, 0x00, 0xf0, 0x1a, 0x12, 0x94, 0x04, 0x22, 0x22",
+    // plus_uconst 8, deref, lit1, minus.
+    ".cfi_escape 0x23, 0x08, 0x06, 0x31, 0x1c",
+    ".set dimmer_hook_row, 0",
+    ".rept {pages}",
+    ".long {table} + dimmer_hook_row * {row_bytes} - .",
+    ".zero {stub_bytes} - 4, 0xcc",
+    ".rept {stubs_of_a_page} - 1",
+    ".set dimmer_hook_row, dimmer_hook_row + 1",
+    // In: at C-24 the function. All registers are as the function is to have them.
+    "call qword ptr [rsp - 24]",
+    // push, with 32 bits.
+    ".byte 0x68",
+    ".long dimmer_hook_row",
+    "jmp dimmer_hook_return",
+    ".p2align 4, 0xcc",
+    ".endr",
+    ".set dimmer_hook_row, dimmer_hook_row + 1",
+    ".endr",
+    ".cfi_endproc",
+    ".size dimmer_hook_stubs, . - dimmer_hook_stubs",
+    table = sym TABLE,
+    personality = sym personality,
+    pages = const ROWS / STUBS_OF_A_PAGE,
+    row_bytes = const ROW_BYTES,
+    stub_bytes = const STUB_BYTES,
+    stubs_of_a_page = const STUBS_OF_A_PAGE,
+);
+
+unsafe extern "C" {
+    /// Not a function to call.
+    fn dimmer_hook_stubs();
+}
+
+/// In: `rsi`, the stack pointer before the call; `r8`, [`crate::swap::thread_offset`]. Out: `rdx`, a row that was free; `$none` is where to go
+/// without any. Changes `rax`, `rcx` and `rdi`. Needs `{rows}`, `{table}`, `{window}`, `{row}`, `{left}`.
 macro_rules! claim {
     ($none:literal) => {
         concat!(
-            $crate::rows::first_place!(),
-            "\n mov ecx, {window}\n mov rdx, rdi\n",
-            "92:\n cmp [rdx], rsi\n je 95f\n add rdx, {row_bytes}\n dec ecx\n jnz 92b\n",
-            "mov ecx, {window}\n mov rdx, rdi\n",
-            "93:\n xor eax, eax\n lock cmpxchg [rdx], rsi\n je 95f\n add rdx, {row_bytes}\n dec ecx\n jnz 93b\n",
-            "jmp ",
+            // Frees the row of a call that was left by an exception, once the unwinder has passed it: it runs further down the stack.
+            "cmp qword ptr fs:[r8 + {left}], 0\n je 91f\n",
+            "xor edi, edi\n xchg fs:[r8 + {left}], rdi\n test rdi, rdi\n jz 91f\n",
+            "cmp [rdi], rsi\n ja 90f\n mov qword ptr [rdi], 0\n jmp 91f\n",
+            "90:\n mov fs:[r8 + {left}], rdi\n",
+            // Begins where the thread had its last one.
+            "91:\n mov edi, fs:[r8 + {row}]\n mov ecx, {window}\n",
+            "92:\n and edi, {rows} - 1\n mov eax, edi\n shl eax, 6\n lea rdx, [rip + {table}]\n add rdx, rax\n",
+            "xor eax, eax\n cmp [rdx], rax\n jne 93f\n lock cmpxchg [rdx], rsi\n je 94f\n",
+            "93:\n inc edi\n dec ecx\n jnz 92b\n mov fs:[r8 + {row}], edi\n jmp ",
             $none,
-            "\n95:"
+            "\n94:\n mov fs:[r8 + {row}], edi\n"
         )
     };
 }
 
-/// In: `rsi`, a key that has a row. Out: `rdi`, the row. Changes `rax`.
-macro_rules! find {
+/// In: `rdx`, a row. Out: `rax`, its return stub.
+macro_rules! stub_of {
     () => {
+        "lea rax, [rip + {table}]\n sub rax, rdx\n neg rax\n shr rax, 2\n lea rcx, [rip + dimmer_hook_stubs]\n add rax, rcx"
+    };
+}
+
+/// In: `rax`, a return address. Goes to `$within` if it is one of a return stub; then `rax` is how far into them. Changes `rcx`.
+macro_rules! if_stub {
+    ($within:literal) => {
         concat!(
-            $crate::rows::first_place!(),
-            "\n96:\n cmp [rdi], rsi\n je 97f\n add rdi, {row_bytes}\n jmp 96b\n97:"
+            "lea rcx, [rip + dimmer_hook_stubs]\n sub rax, rcx\n cmp rax, {stubs_bytes}\n jb ",
+            $within
         )
     };
 }
 
-/// What stands before a call of a function whose return address is in the table: how far the table is from there.
-macro_rules! distance {
-    () => {
-        ".p2align 4, 0xcc\n .zero 12, 0xcc\n 94:\n .long dimmer_hook_rows - 94b"
-    };
-}
-
-/// How unwinders find the return address of such a call, which must follow within 16 bytes: a value of register 16 by an
-/// expression of 38 bytes. On the stack is C, the stack pointer before the call.
-macro_rules! unwinding {
-    () => {
-        concat!(
-            ".cfi_def_cfa rsp, 0\n .cfi_escape 0x16, 0x10, 0x26\n",
-            // dup, lit3, shr, const2u 0xfff, and, lit6, shl: where its own row is in the table.
-            ".cfi_escape 0x12, 0x33, 0x25, 0x0a, 0xff, 0x0f, 0x1a, 0x36, 0x24\n",
-            // breg16 0, lit15, not, and, lit4, minus: where the distance to the table is.
-            ".cfi_escape 0x80, 0x00, 0x3f, 0x20, 0x1a, 0x34, 0x1c\n",
-            // dup, deref_size 4, plus, plus: the row.
-            ".cfi_escape 0x12, 0x94, 0x04, 0x22, 0x22\n",
-            // over, over, deref, eq, bra 5, plus_uconst 64, skip -12: until it has the key.
-            ".cfi_escape 0x14, 0x14, 0x06, 0x29, 0x28, 0x05, 0x00, 0x23, 0x40, 0x2f, 0xf4, 0xff\n",
-            // plus_uconst 8, deref, lit1, minus.
-            ".cfi_escape 0x23, 0x08, 0x06, 0x31, 0x1c"
-        )
-    };
-}
-
-/// What the unwinder calls for a frame of this crate, which `$leaves` is called for where it is left. (It looks for handlers first,
+/// What the unwinder calls for a frame of this crate, which `$leaves` is called for, with the unwinder's context, where it is left. (It looks for handlers first,
 /// and then leaves frame after frame. Source: Itanium C++ ABI, exception handling, §1.6.)
-macro_rules! personality {
+macro_rules! leaving {
     ($leaves:path) => {
         extern "C" fn personality(
             _version: std::ffi::c_int,
             actions: std::ffi::c_int,
             _class: u64,
             _exception: *mut (),
-            _context: *mut (),
+            context: *const u64,
         ) -> std::ffi::c_int {
             const LEAVES: std::ffi::c_int = 2;
             const CONTINUE: std::ffi::c_int = 8;
             if actions & LEAVES != 0 {
-                $leaves();
+                $leaves(context);
             }
             CONTINUE
         }
     };
 }
 
-pub(crate) use {claim, distance, find, first_place, personality, unwinding};
+pub(crate) use {claim, if_stub, leaving, stub_of};
+
+/// Makes the table ready; to be called before anything is hooked, as often as one likes.
+pub(crate) fn begin() {
+    for row in TABLE.iter().step_by(STUBS_OF_A_PAGE) {
+        // Relaxed: there is one thread, or it is so already.
+        row.stack.store(u64::MAX, Ordering::Relaxed);
+    }
+}
+
+/// Whether there is a return stub at an address.
+#[must_use]
+pub fn is_stub(address: usize) -> bool {
+    address.wrapping_sub(dimmer_hook_stubs as *const () as usize) < STUBS_BYTES
+}
+
+/// How much of an unwinder's context is looked at: less than any has. libgcc has the address within the frame at
+/// 152 bytes, LLVM's libunwind at 144.
+const WORDS: usize = 20;
+
+/// The row of the frame that an unwinder's context is of. How contexts look is each unwinder's own business, and which of them calls
+/// is not known. But an address that a return stub's call returns to is nothing else.
+///
+/// # Safety
+/// There must be [`WORDS`] words.
+unsafe fn row_of(context: *const u64) -> Option<&'static Row> {
+    let begin = dimmer_hook_stubs as *const () as u64;
+    let mut found = None;
+    for at in 0..WORDS {
+        // SAFETY: as promised to this function.
+        let place = unsafe { context.add(at) };
+        // SAFETY: as above. Volatile, as others may write to what is left of it.
+        let word = unsafe { place.read_volatile() };
+        let distance = usize::try_from(word.wrapping_sub(begin)).unwrap_or(usize::MAX);
+        if distance < STUBS_BYTES && distance % STUB_BYTES == RETURNS_AT {
+            let number = distance / STUB_BYTES;
+            if found.is_some_and(|found| found != number) {
+                return None;
+            }
+            found = Some(number);
+        }
+    }
+    TABLE.get(found?)
+}
+
+/// The unwinder is about to leave a frame: a thread that is away for it comes home, and the row is freed once the unwinder has
+/// read the return address in it, which it does later ([`claim`]).
+fn leave(context: *const u64) {
+    if context.is_null() {
+        return away::come_home();
+    }
+    // SAFETY: every unwinder's context is longer.
+    let Some(row) = (unsafe { row_of(context) }) else { return away::come_home() };
+    // Relaxed: what this thread has written, or has been handed with the stack.
+    if row.is_away.load(Ordering::Relaxed) != 0 {
+        away::come_home();
+    }
+    // The frame noted before was further down, and has been passed.
+    let before: *const Row;
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "xchg fs:[{offset} + {left}], {row}",
+            offset = in(reg) thread_offset(),
+            left = const LEFT,
+            row = inout(reg) std::ptr::from_ref(row) => before,
+            options(nostack, preserves_flags)
+        );
+    }
+    // SAFETY: null, or one of the rows above.
+    if let Some(before) = unsafe { before.as_ref() }
+        && !std::ptr::eq(before, row)
+    {
+        before.stack.store(0, Ordering::Release);
+    }
+}
+
+leaving!(leave);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::panic::{catch_unwind, resume_unwind};
+    use std::path::Path;
+
+    use super::*;
+    use crate::ledger::{Ledger, OwnLedger};
+    use crate::plan::PlannedEntry;
+    use crate::{Hooks, slots, swap};
+
+    // On a page of its own, which is not executable while the entry is patched.
+    global_asm!(
+        ".section .text.dimmer_hook_test,\"ax\",@progbits",
+        ".p2align 12",
+        "dimmer_hook_test_throws:",
+        ".cfi_startproc",
+        ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        "call {throw}",
+        "pop rbx",
+        ".cfi_adjust_cfa_offset -8",
+        "ret",
+        ".cfi_endproc",
+        ".p2align 12",
+        ".text",
+        throw = sym throw,
+    );
+
+    unsafe extern "C-unwind" {
+        fn dimmer_hook_test_throws(depth: u32);
+    }
+
+    /// Ends with an exception that passes `depth` more hooked calls.
+    extern "C-unwind" fn throw(depth: u32) {
+        assert!(is_stub_above(), "not timed");
+        match depth.checked_sub(1) {
+            // SAFETY: the function needs nothing.
+            Some(depth) => unsafe { dimmer_hook_test_throws(depth) },
+            None => resume_unwind(Box::new(())),
+        }
+    }
+
+    /// Whether one of the calls that are under way in this process is timed.
+    fn is_stub_above() -> bool {
+        taken() > 0
+    }
+
+    fn taken() -> usize {
+        let is_taken = |row: &&Row| !matches!(row.stack.load(Ordering::Relaxed), 0 | u64::MAX);
+        TABLE.iter().filter(is_taken).count()
+    }
+
+    #[test]
+    fn exceptions_free_the_rows_of_the_calls_that_they_leave() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = OwnLedger::create(directory.path()).unwrap();
+        let hooks = Hooks::new(ledger, BTreeSet::new(), None).unwrap();
+        let base = dimmer_hook_test_throws as *const () as u64;
+        let object = hooks.ledger().add_object(base, Path::new("test")).unwrap();
+        let entry = (PlannedEntry::new(0, 5), &[0x0f, 0x1f, 0x44, 0x00, 0x00][..]);
+        // SAFETY: the function is on a page of its own, begins with an instruction of five bytes, and nobody calls it meanwhile.
+        unsafe { hooks.patch(object, base, &[entry]) }.unwrap();
+        let timed_throw = |depth| {
+            swap::time_next();
+            // SAFETY: the function needs nothing.
+            assert!(catch_unwind(|| unsafe { dimmer_hook_test_throws(depth) }).is_err());
+        };
+        timed_throw(0);
+        let ledger = Ledger::open(hooks.ledger().path()).unwrap();
+        let thread = ledger.thread(slots::number_of(swap::counters()).unwrap()).unwrap();
+        for turn in 0..u32::try_from(ROWS).unwrap() {
+            timed_throw(turn % 4);
+            thread.drain(drop);
+            // The last one's is freed by the next call.
+            assert!(taken() <= 1, "{turn}: {}", taken());
+        }
+    }
+
+    #[test]
+    fn every_row_has_its_stub() {
+        assert_eq!(TABLE.len(), ROWS);
+        let begin = dimmer_hook_stubs as *const () as usize;
+        assert!(begin.is_multiple_of(4096));
+        for number in (0..ROWS).filter(|number| number % STUBS_OF_A_PAGE != 0) {
+            let at = begin + number * STUB_BYTES;
+            let code = std::ptr::with_exposed_provenance::<[u8; STUB_BYTES]>(at);
+            // SAFETY: code of this crate, which can be read.
+            let code = unsafe { code.read() };
+            // call [rsp - 24]; push
+            assert_eq!(code[..RETURNS_AT + 1], [0xff, 0x54, 0x24, 0xe8, 0x68]);
+            assert_eq!(code[5..9], u32::try_from(number).unwrap().to_le_bytes());
+            assert!(is_stub(at + RETURNS_AT));
+            let row = &raw const TABLE[number];
+            let page = std::ptr::with_exposed_provenance::<u32>(at & !4095);
+            // SAFETY: as above.
+            let distance = unsafe { page.read() } as usize;
+            // What the unwinding record computes.
+            assert_eq!((at & !4095) + distance + ((at & 0xff0) << 2), row.addr());
+        }
+        assert!(!is_stub(begin - 1) && !is_stub(begin + STUBS_BYTES));
+    }
+}

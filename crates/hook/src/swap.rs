@@ -7,21 +7,17 @@
 //! return prediction and shadow stacks want, and the function finds its stack as ever, arguments
 //! included. All registers stay as they were, and at the end the flags too.
 //!
-//! *The table* is one for the process, and its key is where on the stack the return address lay. Stack
-//! addresses differ between threads, so nothing needs to know the thread: a coroutine may go on in
-//! another one, and an unwinder can look the address up. The expression in the call's unwinding record
-//! does that, so C++ exceptions, Rust panics and backtraces pass through a call that is being timed. The
-//! record claims to be a signal's: libgcc tells frames apart by their stack address and whether they are
-//! a signal's, and this one has the stack address of its caller. The address it gives is one less than
-//! the true one, within the call, because nothing is subtracted from addresses that a signal interrupted.
+//! *The table* ([`crate::rows`]) is one for the process. What the function returns to names its row, so nothing needs to know the
+//! thread or the place of the stack: a coroutine may go on in another thread or be copied away and back, and C++ exceptions, Rust
+//! panics and backtraces pass through a call that is being timed.
 //!
 //! *Jumps.* A function may end by jumping into another one, which is hooked as well and asks for more. The
 //! first hooked call after the begin of a timed one is therefore *looked at*: if it was come to by such a
 //! jump (its return address is that of a timed call), the row gets its number. The next one is looked at
 //! then as well.
 //!
-//! A frame that is left otherwise (an exception, `longjmp`) leaves its row in the table. The row is used
-//! again by the next call at the same place of a stack. Where no row is free, calls are only counted.
+//! *Only counted* are calls where no row is free, where there is no room for what was measured, and all of them once the process is one
+//! in which time stamps may not be read, or return addresses not be taken off the stack ([`crate::only_count`]).
 //!
 //! *Signals* may come anywhere: nothing is kept in a thread's memory between two instructions that a
 //! handler with hooked calls of its own could overwrite. What lies below the stack pointer lies within
@@ -34,19 +30,9 @@ use crate::ledger::{
     RING, SLOT_BYTES, TAIL, TID,
 };
 use crate::offload::Passed;
+use crate::process::{self, LEDGER, ONLY_COUNTS, PROCESS, TID_AT};
 use crate::rows;
 use crate::slots::{self, POOL};
-
-/// Rows of the table of return addresses; the unwinding record below has the number less one as well.
-pub(crate) const ROWS: usize = 4096;
-
-/// How many rows a key may lie away from its own.
-pub(crate) const WINDOW: usize = 16;
-
-/// Where a row has what: its key, the return address, the site's number, the interruptions so far (times two)
-/// and whether the call follows a timed one, the time stamp of its begin, how long the chain before it
-/// took, and the number of the site it went on in, plus one.
-pub(crate) const ROW_BYTES: usize = 64;
 
 /// Timed calls under way that are given room in the ring of records in advance.
 const UNDER_WAY: usize = 64;
@@ -74,6 +60,10 @@ const KEPT: i64 = 20;
 pub const AWAY: i64 = 24;
 /// How many reasons there are that the thread moves no calls (32 bits, likewise).
 pub(crate) const STAYS: i64 = 28;
+/// Where the thread looks for a row first (32 bits).
+pub(crate) const ROW: i64 = 32;
+/// The row of a call that was left by an exception, which the unwinder may still need; else null.
+pub(crate) const LEFT: i64 = 40;
 
 /// A null selector that nobody uses: it is in `es` until the kernel returns from an interrupt, which
 /// leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not).
@@ -88,7 +78,7 @@ const CHAIN: usize = 320;
 
 // Countdown and purpose are written as one, so that no signal handler sees half of it.
 const _: () = assert!(NEXT == COUNTDOWN + 4);
-const _: () = assert!(ROWS == 0x1000 && ROW_BYTES == 1 << 6 && RECORD_BYTES == 1 << 5);
+const _: () = assert!(RECORD_BYTES == 1 << 5);
 
 /// What the stub hands over: where a call came from and where it is to go.
 #[derive(Debug, Default)]
@@ -121,25 +111,11 @@ global_asm!(
     ".size dimmer_hook_thread, 64",
     "dimmer_hook_thread:",
     ".zero 64",
-    // The table of return addresses.
-    ".section .bss.dimmer_hook_rows,\"aw\",@nobits",
-    ".p2align 6",
-    ".hidden dimmer_hook_rows",
-    ".globl dimmer_hook_rows",
-    "dimmer_hook_rows:",
-    ".zero {table_bytes}",
     // For threads beyond those that the ledger has room for.
     ".section .bss.dimmer_hook_waste,\"aw\",@nobits",
     ".p2align 6",
     "dimmer_hook_waste:",
     ".zero {slot_bytes}",
-    // The ledger's address.
-    ".section .bss.dimmer_hook_ledger,\"aw\",@nobits",
-    ".p2align 3",
-    ".hidden dimmer_hook_ledger",
-    ".globl dimmer_hook_ledger",
-    "dimmer_hook_ledger:",
-    ".zero 8",
     ".text",
     ".p2align 6",
     ".hidden dimmer_hook_slow",
@@ -169,9 +145,8 @@ global_asm!(
     "mov eax, [r11]",
     "inc dword ptr [rbx + rax * 4]",
     // Reached by a jump from a function whose call is being timed: its time is that one's.
-    "lea rax, [rip + dimmer_hook_return]",
-    "cmp rax, [rsp + 80]",
-    "je 50f",
+    "mov rax, [rsp + 80]",
+    rows::if_stub!("50f"),
     // Only looked at, unless all calls are timed.
     "cmp dword ptr fs:[r8 + {next}], {looked_at}",
     "jne 22f",
@@ -180,6 +155,8 @@ global_asm!(
     "test eax, eax",
     "jnz 45f",
     "22:",
+    "cmp dword ptr [rip + {only_counts}], 0",
+    "jne 41f",
     "mov rdx, [rbx + {head}]",
     "sub rdx, [rbx + {tail}]",
     "cmp rdx, {ring_room}",
@@ -187,9 +164,12 @@ global_asm!(
     "lea rsi, [rsp + 88]",
     rows::claim!("40f"),
     "mov rax, [rsp + 80]",
-    "mov [rdx + 8], rax",
+    "mov [rdx + {returns_to}], rax",
     "mov eax, [r11]",
-    "mov [rdx + 16], eax",
+    "mov [rdx + {of_site}], eax",
+    // At C-32, where the function is called from.
+    rows::stub_of!(),
+    "mov [rsp + 56], rax",
     "mov eax, es",
     "cmp eax, {undisturbed}",
     "je 6f",
@@ -200,11 +180,12 @@ global_asm!(
     "mov eax, fs:[r8 + {interrupts}]",
     "add eax, eax",
     "or eax, fs:[r8 + {next}]",
-    "mov [rdx + 20], eax",
-    "mov dword ptr [rdx + 36], 0",
+    "mov [rdx + {interrupts_then}], eax",
+    "mov dword ptr [rdx + {goes_on}], 0",
+    "mov dword ptr [rdx + {is_away}], 0",
     "mov rdi, rdx",
     // The clock before the call, now and then.
-    "mov dword ptr [rdi + 32], 0",
+    "mov dword ptr [rdi + {clock}], 0",
     "mov rax, [rbx + {head}]",
     "and eax, {clock_every} - 1",
     "cmp eax, {clock_every} / 2",
@@ -223,12 +204,12 @@ global_asm!(
     "lfence",
     "rdtsc",
     "sub eax, esi",
-    "mov [rdi + 32], eax",
+    "mov [rdi + {clock}], eax",
     "8:",
     "rdtsc",
     "shl rdx, 32",
     "or rdx, rax",
-    "mov [rdi + 24], rdx",
+    "mov [rdi + {begin}], rdx",
     // The next one after half to one and a half periods, by the time stamp's last bits.
     "imul eax, eax, 0x9e3779b1",
     "mov ecx, [rbx + {period}]",
@@ -248,7 +229,7 @@ global_asm!(
     "mov r11, [rsp + 16]",
     "lea rsp, [rsp + 32]",
     ".cfi_adjust_cfa_offset -32",
-    "jmp dimmer_hook_call",
+    "jmp qword ptr [rsp - 32]",
     ".cfi_adjust_cfa_offset 88",
     // The first hooked call of a thread.
     "20:",
@@ -264,17 +245,22 @@ global_asm!(
     "xor eax, eax",
     "lock cmpxchg [rbx + {claimed}], ecx",
     "jne 20b",
-    "mov rsi, r11",
-    "mov eax, 186",
-    "syscall",
-    "mov [rbx + {tid}], eax",
-    "mov eax, 39",
-    "syscall",
+    // Threads begin to look for rows at different places.
+    "dec ecx",
+    "shl ecx, 4",
+    "mov fs:[r8 + {row}], ecx",
+    // By no system call: it may not be allowed any more.
+    "mov eax, [rip + {process}]",
     "mov [rbx + {pid}], eax",
-    "mov r11, rsi",
+    "mov rax, [rip + {tid_at}]",
+    "test rax, rax",
+    "jz 33f",
+    "mov eax, fs:[rax]",
+    "33:",
+    "mov [rbx + {tid}], eax",
     "jmp 31f",
     "30:",
-    "mov rdx, [rip + dimmer_hook_ledger]",
+    "mov rdx, [rip + {ledger}]",
     "test rdx, rdx",
     "jz 32f",
     "lock inc dword ptr [rdx + {left_out}]",
@@ -286,6 +272,7 @@ global_asm!(
     // No room: count for a while.
     "40:",
     "inc qword ptr [rbx + {dropped}]",
+    "41:",
     "mov eax, {later}",
     "mov fs:[r8 + {countdown}], rax",
     "jmp 45f",
@@ -293,20 +280,15 @@ global_asm!(
     "50:",
     "movabs rax, {looked_at} << 32",
     "mov fs:[r8 + {countdown}], rax",
-    "lea rsi, [rsp + 88]",
-    rows::first_place!(),
-    "mov ecx, {window}",
-    "51:",
-    "cmp [rdi], rsi",
-    "je 52f",
-    "add rdi, {row_bytes}",
-    "dec ecx",
-    "jnz 51b",
-    "jmp 45f",
-    "52:",
+    "mov rax, [rsp + 80]",
+    "sub rax, rcx",
+    "shr rax, 4",
+    "shl rax, 6",
+    "lea rdi, [rip + {table}]",
+    "add rdi, rax",
     "mov eax, [r11]",
     "inc eax",
-    "mov [rdi + 36], eax",
+    "mov [rdi + {goes_on}], eax",
     // Go on without timing.
     "45:",
     "dimmer_pop r8",
@@ -322,26 +304,15 @@ global_asm!(
     "jmp qword ptr [rsp - 16]",
     ".cfi_endproc",
     ".size dimmer_hook_slow, . - dimmer_hook_slow",
-    // The call itself. The call instruction and its return address share their upper 60 bits, by which
-    // the unwinding record finds the distance to the table right before them.
-    rows::distance!(),
-    ".type dimmer_hook_call,@function",
-    "dimmer_hook_call:",
-    ".cfi_startproc",
-    ".cfi_signal_frame",
-    rows::unwinding!(),
-    "call qword ptr [rsp - 24]",
-    ".cfi_endproc",
-    ".size dimmer_hook_call, . - dimmer_hook_call",
+    ".p2align 6",
     ".hidden dimmer_hook_return",
     ".globl dimmer_hook_return",
     ".type dimmer_hook_return,@function",
+    // A return stub comes here. In: at C-8, where the stack pointer is, the number of the row.
     "dimmer_hook_return:",
     ".cfi_startproc",
-    ".cfi_def_cfa rsp, 0",
+    ".cfi_def_cfa rsp, 8",
     ".cfi_undefined rip",
-    "lea rsp, [rsp - 8]",
-    ".cfi_adjust_cfa_offset 8",
     "dimmer_push r11",
     "pushfq",
     ".cfi_adjust_cfa_offset 8",
@@ -353,12 +324,18 @@ global_asm!(
     "dimmer_push rdi",
     "dimmer_push r8",
     // rsp = C-80.
+    "mov edi, [rsp + 72]",
+    "shl edi, 6",
+    "lea rax, [rip + {table}]",
+    "add rdi, rax",
+    "cmp dword ptr [rdi + {is_away}], 0",
+    "jne dimmer_away_return",
+    "cmp dword ptr [rip + {only_counts}], 0",
+    "jne 10f",
     "rdtsc",
     "shl rdx, 32",
     "or rdx, rax",
-    "lea rsi, [rsp + 80]",
-    rows::find!(),
-    "mov rax, [rdi + 8]",
+    "mov rax, [rdi + {returns_to}]",
     "mov [rsp + 72], rax",
     ".cfi_offset rip, -8",
     "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
@@ -378,7 +355,7 @@ global_asm!(
     "mov eax, {undisturbed}",
     "mov es, eax",
     "23:",
-    "mov ecx, [rdi + 20]",
+    "mov ecx, [rdi + {interrupts_then}]",
     "mov esi, ecx",
     "and esi, 1",
     "mov eax, fs:[r8 + {interrupts}]",
@@ -388,7 +365,7 @@ global_asm!(
     "jbe 24f",
     "or esi, 2",
     "24:",
-    "mov eax, [rdi + 36]",
+    "mov eax, [rdi + {goes_on}]",
     "shl eax, {goes_on_shift}",
     "or esi, eax",
     "mov eax, 1",
@@ -396,12 +373,12 @@ global_asm!(
     "and eax, {records} - 1",
     "shl eax, 5",
     "lea rax, [rbx + rax + {ring}]",
-    "mov rcx, [rdi + 24]",
+    "mov rcx, [rdi + {begin}]",
     "mov [rax], rcx",
-    "mov ecx, [rdi + 16]",
+    "mov ecx, [rdi + {of_site}]",
     "mov [rax + 16], ecx",
     "mov [rax + 20], esi",
-    "mov ecx, [rdi + 32]",
+    "mov ecx, [rdi + {clock}]",
     "mov [rax + 28], ecx",
     "mov dword ptr [rax + 24], 0",
     // The clock after the call, now and then.
@@ -452,6 +429,7 @@ global_asm!(
     "8:",
     "inc qword ptr [rbx + {dropped}]",
     "9:",
+    ".cfi_remember_state",
     "mov qword ptr [rdi], 0",
     "dimmer_pop r8",
     "dimmer_pop rdi",
@@ -464,12 +442,31 @@ global_asm!(
     ".cfi_adjust_cfa_offset -8",
     "dimmer_pop r11",
     "ret",
+    // No time may be taken any more.
+    "10:",
+    ".cfi_restore_state",
+    "mov rax, [rdi + {returns_to}]",
+    "mov [rsp + 72], rax",
+    "jmp 9b",
     ".cfi_endproc",
     ".size dimmer_hook_return, . - dimmer_hook_return",
-    table_bytes = const (ROWS + WINDOW) * ROW_BYTES,
-    rows = const ROWS,
-    window = const WINDOW,
-    row_bytes = const ROW_BYTES,
+    only_counts = sym ONLY_COUNTS,
+    process = sym PROCESS,
+    tid_at = sym TID_AT,
+    ledger = sym LEDGER,
+    table = sym rows::TABLE,
+    rows = const rows::ROWS,
+    window = const rows::WINDOW,
+    stubs_bytes = const rows::STUBS_BYTES,
+    returns_to = const rows::RETURNS_TO,
+    of_site = const rows::SITE,
+    interrupts_then = const rows::INTERRUPTS,
+    begin = const rows::BEGIN,
+    clock = const rows::CLOCK,
+    goes_on = const rows::GOES_ON,
+    is_away = const rows::IS_AWAY,
+    row = const ROW,
+    left = const LEFT,
     slot_bytes = const SLOT_BYTES,
     counters = const COUNTERS,
     left_out = const LEFT_OUT,
@@ -505,7 +502,6 @@ global_asm!(
 unsafe extern "C" {
     /// Not a function to call: stubs jump there.
     fn dimmer_hook_slow();
-    static mut dimmer_hook_ledger: *mut u8;
 }
 
 /// Where stubs go when their countdown ends.
@@ -526,14 +522,6 @@ pub fn thread_offset() -> i64 {
         );
     }
     offset
-}
-
-/// Hands the head of the mapped ledger to the code above, which counts threads without a slot there. It
-/// must stay mapped for as long as any function is hooked.
-pub(crate) fn set_ledger(ledger: *mut u8) {
-    let place = &raw mut dimmer_hook_ledger;
-    // SAFETY: the place is valid, and hooked code reads it in one instruction.
-    unsafe { place.write_volatile(ledger) };
 }
 
 /// Makes the calling thread's next hooked call a timed one.
@@ -569,6 +557,7 @@ pub(crate) fn counters() -> *mut u8 {
 /// would go on in its parent's.
 pub fn forget_thread() {
     slots::go_on_in_child();
+    process::begin_child();
     const { assert!(COUNTDOWN == 0 && COUNTED_AT == 8) };
     // SAFETY: the thread's own memory, aligned. One store, so that no signal handler sees half of it.
     unsafe {

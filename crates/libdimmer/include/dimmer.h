@@ -129,7 +129,9 @@ extern "C" {
  * Begins a region, which dimmer_exit() ends on the same thread. DIMMER_REGION does both.
  *
  * Regions may be nested; within one that has moved the thread, others stay where it is. One that stays costs some
- * nanoseconds. Any thread may call this at any time; `errno` stays as it is. `site` must not be NULL.
+ * nanoseconds. Any thread may call this at any time, in a signal's handler and in the program's allocator too; `errno` stays as it is. The
+ * first region that is to move dedicates the cores as dimmer_dedicated_cores() does, but never in a handler; nothing else here allocates
+ * or waits for a lock. `site` must not be NULL.
  */
 struct dimmer_entered dimmer_enter(const struct dimmer_site *site);
 
@@ -143,7 +145,8 @@ void dimmer_exit(const struct dimmer_site *site,
  * Calls `function(argument)` as is decided for the site: here, here on a dedicated core, or on the worker's own stack.
  *
  * Returns false if the call was begun and lost, as its worker has ended; else it has run exactly once. `errno` is what the
- * function has left. The function must not throw: C++ programs use dimmer::run().
+ * function has left. The function must not throw: C++ programs use dimmer::run(). Where it runs on the calling thread it may end that, or be
+ * cancelled (pthread_exit(), pthread_cancel()); on a worker's stack, pthread_exit() ends the worker, and the call is lost.
  *
  * # Safety
  * `function(argument)` may be called, on another thread too.
@@ -157,7 +160,7 @@ bool dimmer_run(const struct dimmer_site *site,
  * Without dedicated cores (DIMMER_CORES) it runs here; DIMMER_POLICY does not matter.
  *
  * Returns false if the call was begun and lost, as its worker has ended; else it has run exactly once. `errno` is what the
- * function has left. The function must not throw: C++ programs use dimmer::offload().
+ * function has left. The function must not throw: C++ programs use dimmer::offload(). It may end its thread as with dimmer_run().
  *
  * # Safety
  * `function(argument)` may be called, on another thread too.
@@ -169,7 +172,7 @@ bool dimmer_offload(dimmer_function function,
  * Calls `function(argument)` on a dedicated core as the same thread, with its own stack and thread-local storage, and comes
  * back. Without dedicated cores (DIMMER_CORES), or where threads cannot travel, it runs here; DIMMER_POLICY does not matter.
  *
- * What the function throws goes on here, at home. It must not be left by longjmp() or pthread_exit().
+ * What the function throws goes on here, at home, and so does pthread_exit(). It must not be left by longjmp().
  *
  * # Safety
  * `function(argument)` may be called.

@@ -4,7 +4,8 @@
  *     dimmer::region region(parse_site);             // until the end of the block
  *     double sum = dimmer::offload([&] { return transform(numbers); });
  *
- * What is thrown on a dedicated core goes on at home. The macros of dimmer.h work in C++, too.
+ * What is thrown on a dedicated core goes on at home. A thread may end in a callable, or be cancelled there, where that runs as the thread
+ * itself; a callable that ends a worker (offload, run) is `lost`. The macros of dimmer.h work in C++, too.
  */
 #ifndef DIMMER_HPP
 #define DIMMER_HPP
@@ -87,12 +88,16 @@ template <typename F> class call {
     using type = decltype(std::declval<F &>()());
 
     explicit call(F &work) : work_(work) {}
-    static void happen(void *self) noexcept {
+    static void happen(void *self) {
         call &own = *static_cast<call *>(self);
         try {
             own.result_.set(own.work_);
         } catch (...) {
             own.thrown_ = std::current_exception();
+            if (!own.thrown_) {
+                /* No exception of C++: the thread ends or is cancelled, which nobody may keep from going on. */
+                throw;
+            }
         }
     }
     type settle(bool has_happened) {

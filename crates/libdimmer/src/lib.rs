@@ -46,13 +46,25 @@ pub struct Statistics {
     pub mean_ns: f64,
 }
 
+/// Called by the loader, and in static programs before `main`: what takes memory is had now, as regions may be in handlers of signals and
+/// in the program's allocator.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
+
+extern "C" fn loaded() {
+    contained(dimmer_runtime::prepare);
+}
+
 /// Begins a region, which dimmer_exit() ends on the same thread. DIMMER_REGION does both.
 ///
 /// Regions may be nested; within one that has moved the thread, others stay where it is. One that stays costs some
-/// nanoseconds. Any thread may call this at any time; `errno` stays as it is. `site` must not be NULL.
+/// nanoseconds. Any thread may call this at any time, in a signal's handler and in the program's allocator too; `errno` stays as it is. The
+/// first region that is to move dedicates the cores as dimmer_dedicated_cores() does, but never in a handler; nothing else here allocates
+/// or waits for a lock. `site` must not be NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn dimmer_enter(site: &'static Site) -> Entered {
-    contained(|| site.enter()).unwrap_or_default()
+    contained(|| site.enter_once_prepared()).unwrap_or_default()
 }
 
 /// Ends the region that dimmer_enter() has begun with this result. Where that is all zero, nothing is to be done.
@@ -64,39 +76,41 @@ pub extern "C" fn dimmer_exit(site: &'static Site, entered: Entered) {
 /// Calls `function(argument)` as is decided for the site: here, here on a dedicated core, or on the worker's own stack.
 ///
 /// Returns false if the call was begun and lost, as its worker has ended; else it has run exactly once. `errno` is what the
-/// function has left. The function must not throw: C++ programs use dimmer::run().
+/// function has left. The function must not throw: C++ programs use dimmer::run(). Where it runs on the calling thread it may end that, or be
+/// cancelled (pthread_exit(), pthread_cancel()); on a worker's stack, pthread_exit() ends the worker, and the call is lost.
 ///
 /// # Safety
 /// `function(argument)` may be called, on another thread too.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dimmer_run(
+pub unsafe extern "C-unwind" fn dimmer_run(
     site: &'static Site,
     function: Function,
     argument: *mut c_void,
 ) -> bool {
     let call = Call::new(function, argument);
-    call.settle(contained(|| site.run(|| call.happen())).is_some())
+    let run = || site.try_offload(|| call.happen_away()).is_ok();
+    call.settle(contained(run).unwrap_or(false), Some(site))
 }
 
 /// Calls `function(argument)` on a dedicated core, on the stack and with the thread-local storage of its worker, and waits.
 /// Without dedicated cores (DIMMER_CORES) it runs here; DIMMER_POLICY does not matter.
 ///
 /// Returns false if the call was begun and lost, as its worker has ended; else it has run exactly once. `errno` is what the
-/// function has left. The function must not throw: C++ programs use dimmer::offload().
+/// function has left. The function must not throw: C++ programs use dimmer::offload(). It may end its thread as with dimmer_run().
 ///
 /// # Safety
 /// `function(argument)` may be called, on another thread too.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dimmer_offload(function: Function, argument: *mut c_void) -> bool {
+pub unsafe extern "C-unwind" fn dimmer_offload(function: Function, argument: *mut c_void) -> bool {
     let call = Call::new(function, argument);
-    let offload = || dimmer_runtime::dedicated().map(|cores| cores.offload(|| call.happen()));
-    call.settle(contained(offload).flatten().is_some())
+    let offload = || Some(dimmer_runtime::dedicated()?.try_offload(|| call.happen_away()).is_ok());
+    call.settle(contained(offload).flatten().unwrap_or(false), None)
 }
 
 /// Calls `function(argument)` on a dedicated core as the same thread, with its own stack and thread-local storage, and comes
 /// back. Without dedicated cores (DIMMER_CORES), or where threads cannot travel, it runs here; DIMMER_POLICY does not matter.
 ///
-/// What the function throws goes on here, at home. It must not be left by longjmp() or pthread_exit().
+/// What the function throws goes on here, at home, and so does pthread_exit(). It must not be left by longjmp().
 ///
 /// # Safety
 /// `function(argument)` may be called.

@@ -117,8 +117,8 @@ extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         let _errno = KeepErrno::new();
         dimmer_runtime::leave_lent();
     }
-    if name == b"prctl" && number == libc::PR_SET_SECCOMP {
-        dimmer_hook::restrict();
+    if name == b"prctl" {
+        before_prctl(number);
     }
     if CONFINING.contains(&name) || name == b"prctl" && CONFINING_OPTIONS.contains(&number) {
         stop();
@@ -129,6 +129,17 @@ extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         let _ = catch_unwind(dimmer_hook::expect_thread);
     }
     next
+}
+
+/// A thread may be about to lose system calls, or the right to read time stamps, which the strict mode of seccomp takes away as well: from
+/// then on hooked calls do neither.
+fn before_prctl(option: c_int) {
+    if option == libc::PR_SET_SECCOMP {
+        dimmer_hook::restrict();
+    }
+    if option == libc::PR_SET_SECCOMP || option == libc::PR_SET_TSC {
+        dimmer_hook::only_count();
+    }
 }
 
 /// Functions that start threads.
@@ -327,8 +338,11 @@ extern "C" fn before_syscall(
     second: c_int,
 ) -> *mut c_void {
     let is_confining = CONFINING_CALLS.contains(&number);
-    if number == libc::SYS_seccomp || number == libc::SYS_prctl && first == libc::PR_SET_SECCOMP {
-        dimmer_hook::restrict();
+    if number == libc::SYS_prctl {
+        before_prctl(first);
+    }
+    if number == libc::SYS_seccomp {
+        before_prctl(libc::PR_SET_SECCOMP);
     }
     if is_confining || number == libc::SYS_prctl && CONFINING_OPTIONS.contains(&first) {
         stop();

@@ -8,6 +8,7 @@
 //! Narrowing, it hides features from the CPUID instruction (`cpuid`), by [`dimmer_narrow::CPUID_WIDTH`].
 //! Both may be at once. Without these variables it does nothing, and whatever goes wrong, the program runs as if it were not there.
 
+mod backtrace;
 mod cancel;
 mod cpuid;
 mod exec;
@@ -19,14 +20,16 @@ mod signals;
 mod thread;
 
 use std::collections::BTreeSet;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use dimmer_hook::{Hooks, Loaded, Objects, OwnLedger};
 use dimmer_processor::class::InstructionClass;
 use dimmer_runtime::{CannotTravel, KeepErrno};
-use rustix::mm::MprotectFlags;
 
 /// What is hooked in this process.
 struct Session {
@@ -58,6 +61,7 @@ extern "C" fn begin(
     // A panic must not leave this library, nor say anything. The standard library here is this library's own.
     std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(home::find_next);
+    let _ = std::panic::catch_unwind(backtrace::find_next);
     let _ = std::panic::catch_unwind(cancel::find_next);
     let _ = std::panic::catch_unwind(mutexes::find_next);
     let _ = std::panic::catch_unwind(signals::find_next);
@@ -80,8 +84,8 @@ fn start() -> Option<()> {
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
     }
     if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
-        // Now, as programs change their environment (nginx empties it).
-        let _ = dimmer_runtime::settings();
+        // Now, as programs change their environment (nginx empties it), and calls that move may allocate nothing.
+        dimmer_runtime::prepare_to_move();
         // Without it, calls stay where they are.
         if hooks.move_by(home::MOVER, moved == "all").is_ok() {
             home::begin(hooks.orders());
@@ -155,20 +159,25 @@ fn redirect(empty: u64) {
     if !at.is_multiple_of(16) || !is_empty_function(head) {
         return;
     }
-    let page = std::ptr::with_exposed_provenance_mut(at & !4095);
+    let Some(file) = file_at(live) else { return };
     // SAFETY: the loader's own page. Nobody runs it: this thread does not come from there, and there is no other.
-    let writable =
-        unsafe { rustix::mm::mprotect(page, 4096, MprotectFlags::READ | MprotectFlags::WRITE) };
-    if writable.is_err() {
-        return;
+    let replaced = unsafe { dimmer_hook::replace_code(&file, empty, &code) };
+    // Where the loader's code cannot be changed, no other code can, so nothing that it loads would be hooked.
+    drop(replaced);
+}
+
+/// The file that is mapped at an address.
+fn file_at(address: *const u8) -> Option<File> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `info` lives until the call returns.
+    if unsafe { libc::dladdr(address.cast(), info.as_mut_ptr()) } == 0 {
+        return None;
     }
-    // SAFETY: the page is writable, and the function and its padding have 16 bytes.
-    unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), live, code.len()) };
-    // SAFETY: as before. If this fails, the loader's next change of the list ends the process; it was the
-    // state of the page a moment ago, so it does not.
-    let executable =
-        unsafe { rustix::mm::mprotect(page, 4096, MprotectFlags::READ | MprotectFlags::EXEC) };
-    debug_assert!(executable.is_ok());
+    // SAFETY: it was found, so it is filled.
+    let name = unsafe { info.assume_init() }.dli_fname;
+    // SAFETY: the loader's own name of a loaded file, ended by zero.
+    let name = unsafe { CStr::from_ptr(name) };
+    File::open(OsStr::from_bytes(name.to_bytes())).ok()
 }
 
 /// Whether there is a function that only returns, and padding after it.

@@ -23,17 +23,19 @@
 //! and counts as no more than there is room for.
 
 mod clock;
+mod closing;
 mod memory;
 mod packet;
 mod socket;
 mod table;
 
 pub use clock::{ticks, ticks_per_ns};
+pub use closing::{Closer, Socket, refuse_files};
 pub use memory::{Mapped, MemoryError, Owned, Reservation};
 pub use packet::{Hello, PacketError, Welcome};
 pub use socket::{
-    Credentials, Files, SOCKET, candidates, connect, credentials, inherit, listen, receive, send,
-    variable,
+    Credentials, Files, SOCKET, candidates, connect, credentials, hear, inherit, is_all_received,
+    listen, place, receive, send, variable,
 };
 pub use table::{
     BEACON_CORES, BORROW, Beacon, ByClient, ByServer, Head, LEASE, NAME_BYTES, OFFLOAD, SITES,

@@ -4,13 +4,16 @@ use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+
+use crate::closing::refuse_files;
 
 /// The environment variable that says where the server's socket is.
 pub const SOCKET: &str = "DIMMER_SOCKET";
@@ -59,7 +62,8 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket at that place that others can connect to.
+/// A socket at that place that others can connect to. Files that they send are refused, where the
+/// kernel can ([`refuse_files`]).
 ///
 /// # Errors
 /// If there cannot be one, as when something of that name exists.
@@ -67,6 +71,7 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     /// How many may wait to be let in.
     const BACKLOG: i32 = 1024;
     let socket = new()?;
+    refuse_files(&socket);
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
@@ -81,7 +86,16 @@ pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     let passed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::net::sockopt::socket_acceptconn(passed)?;
     rustix::io::ioctl_fionbio(passed, true)?;
+    refuse_files(passed);
     Ok(rustix::io::fcntl_dupfd_cloexec(passed, 3)?)
+}
+
+/// Where others find a socket that listens, if it has a path.
+#[must_use]
+pub fn place(listener: &OwnedFd) -> Option<PathBuf> {
+    let address: SocketAddrUnix = rustix::net::getsockname(listener).ok()?.try_into().ok()?;
+    let path = OsString::from_vec(address.path()?.to_bytes().to_owned());
+    Some(path.into())
 }
 
 /// Who is at the other end of a connection.
@@ -133,6 +147,22 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> i
     Ok(())
 }
 
+/// Whether the other side has received all that was sent to it.
+///
+/// # Errors
+/// If that is no socket.
+pub fn is_all_received(socket: impl AsFd) -> io::Result<bool> {
+    let mut left: libc::c_int = 0;
+    // SAFETY: the kernel writes a number to `left` (`SIOCOUTQ`, unix(7)), which lives until then.
+    let status = unsafe {
+        libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, std::ptr::from_mut(&mut left))
+    };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(left == 0)
+}
+
 /// Takes a packet, if there is one: how long it is, of which no more than there is room for is in `bytes`, and the files that came with it.
 /// Length 0: the other side has gone.
 ///
@@ -158,6 +188,37 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Option<(usize,
     }
 }
 
+/// Takes a packet from a sender that may be anybody, as [`receive`] does, but never a file: where one
+/// came with it, the packet stays, and so does the file.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] for a packet with files; or if the socket fails.
+pub fn hear(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    let socket = socket.as_fd();
+    let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+    let mut none = RecvAncillaryBuffer::default();
+    // Looked at without taking it: files for which there is no room would be closed by this thread.
+    let peeked = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(bytes)],
+        &mut none,
+        flags | RecvFlags::PEEK,
+    );
+    let taken = match peeked {
+        Ok(message) if message.flags.contains(ReturnFlags::CTRUNC) => {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "sends files"));
+        }
+        Ok(_) => rustix::net::recv(socket, bytes, flags).map(|(_, length)| length),
+        Err(error) => Err(error),
+    };
+    match taken {
+        Ok(length) => Ok(Some(length)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(Errno::CONNRESET) => Ok(Some(0)),
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
@@ -172,6 +233,7 @@ mod tests {
         let path = directory.join("socket");
         assert!(connect(&path).is_err());
         let server = listen(&path).unwrap();
+        assert_eq!(place(&server), Some(path.clone()));
         let client = connect(&path).unwrap();
         assert!(receive(&client, &mut [0; 64]).unwrap().is_none());
         send(client.as_fd(), &Hello::Watch.to_bytes(), &[]).unwrap();
@@ -189,8 +251,10 @@ mod tests {
         let (length, files) = receive(&client, &mut bytes).unwrap().unwrap();
         assert_eq!(Welcome::parse(&bytes[..length]), Ok(Welcome));
         assert!(matches!(files, [Some(_), Some(_)]));
+        assert!(is_all_received(&accepted).unwrap());
         // One that is too long says so.
         send(accepted.as_fd(), &[1; 100], &[]).unwrap();
+        assert!(!is_all_received(&accepted).unwrap());
         assert_eq!(receive(&client, &mut bytes).unwrap().unwrap().0, 100);
         drop(accepted);
         assert_eq!(receive(&client, &mut bytes).unwrap().unwrap().0, 0);

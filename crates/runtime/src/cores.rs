@@ -17,10 +17,11 @@ use crate::lane::{CALL, IDLE};
 use crate::near::{self, Near};
 use crate::signals;
 use crate::slot::{self, HandOver};
+use crate::spawn::spawn;
 use crate::travel::{CannotTravel, Journey};
 use crate::word::{Patience, Word};
 use crate::worker::{Shared, Worker};
-use crate::{clear, doze, fork};
+use crate::{clear, doze, end, fork};
 
 /// Why dedicated cores cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +127,7 @@ impl Cores {
         if allowed.iter().all(|cpu| cpus.contains(cpu)) {
             return Err(StartError::NoneLeft(allowed));
         }
+        end::prepare();
         fork::count();
         doze::choose();
         signals::may_fence_all();
@@ -215,18 +217,29 @@ impl Cores {
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it returns comes back, and what it
     /// panics with goes on here. Costs a cache-line round trip; closures and results of up to 48 bytes travel in the line.
     pub fn offload<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> T {
-        match Small::new(work) {
-            Ok(small) => self.hand_over(small),
-            Err(work) => {
-                let mut large = Large::new(work);
-                match Small::new(large.pointer()) {
-                    Ok(pointer) => self.hand_over(pointer),
-                    Err(pointer) => pointer(),
-                }
-                // SAFETY: it has run; a panic would have gone on.
-                unsafe { large.value() }
-            }
+        self.try_offload(work).unwrap_or_else(|work| work())
+    }
+
+    /// The same, but where it cannot be moved it is given back: for who must see that nothing of this crate lies below it on the stack then.
+    ///
+    /// # Errors
+    /// The closure, if it has to run here.
+    pub fn try_offload<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T, F> {
+        let work = match Small::new(work) {
+            Ok(small) => return self.hand_over(small).map_err(Small::into_inner),
+            Err(work) => work,
+        };
+        let mut large = Large::new(work);
+        let is_moved = match Small::new(large.pointer()) {
+            Ok(pointer) => self.hand_over(pointer).is_ok(),
+            Err(_) => false,
+        };
+        if is_moved {
+            // SAFETY: it has run; a panic would have gone on.
+            return Ok(unsafe { large.value() });
         }
+        // SAFETY: it has not.
+        Err(unsafe { large.into_work() })
     }
 
     /// Has a closure run on a dedicated core while the caller goes on. One at a time for each thread and core; another runs in place.
@@ -313,8 +326,9 @@ impl Cores {
         self.pick().filter(|(worker, slot)| worker.lane(*slot).word.value() == IDLE)
     }
 
-    fn hand_over<T, F: FnOnce() -> T>(&self, small: Small<F, T>) -> T {
-        let Some((worker, slot)) = self.lane() else { return small.run_here() };
+    /// `Err`: it has to run here.
+    fn hand_over<T, F: FnOnce() -> T>(&self, small: Small<F, T>) -> Result<T, Small<F, T>> {
+        let Some((worker, slot)) = self.lane() else { return Err(small) };
         let lane = worker.lane(slot);
         let busy = HandOver::begin();
         // SAFETY: the lane is this thread's, and idle; this function waits for it to be so again.
@@ -324,13 +338,13 @@ impl Cores {
             // SAFETY: the worker has not begun it, and will not.
             let work = unsafe { Small::<F, T>::take_back(lane) };
             drop(busy);
-            return work();
+            return Err(work);
         };
         // SAFETY: the word that the worker has left.
         let result = unsafe { job::result(lane, word) };
         drop(busy);
         match result {
-            Ok(value) => value,
+            Ok(value) => Ok(value),
             Err(panic) => resume_unwind(panic),
         }
     }
@@ -407,7 +421,7 @@ impl<T> Pending<'_, T> {
             None => {
                 // SAFETY: the worker has not begun it, and will not; `begin` has put this kind of closure there.
                 let work = unsafe { Small::<Work, ()>::take_back(lane) };
-                work();
+                work.run_here();
             }
         }
     }
@@ -431,23 +445,26 @@ fn wake_up() -> Duration {
     const LONGEST: Duration = Duration::from_millis(1);
     const TRIES: u32 = 15;
     *MEASURED.get_or_init(|| {
-        let (there, back) = (Word::default(), Word::default());
+        let words = Arc::new([Word::default(), Word::default()]);
         let at_once = Patience(Duration::ZERO);
-        let mut took: Vec<Duration> = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for turn in 0..TRIES {
-                    while there.wait_while(turn, at_once).is_none() {}
-                    back.post(turn + 1);
-                }
-            });
-            let turn = |turn| {
-                let begin = Instant::now();
-                there.post(turn + 1);
-                while back.wait_while(turn, at_once).is_none() {}
-                begin.elapsed()
-            };
-            (0..TRIES).map(turn).collect()
+        let theirs = Arc::clone(&words);
+        let sleeper = spawn(move || {
+            let [there, back] = &*theirs;
+            for turn in 0..TRIES {
+                while there.wait_while(turn, at_once).is_none() {}
+                back.post(turn + 1);
+            }
         });
+        let Ok(sleeper) = sleeper else { return LONGEST };
+        let [there, back] = &*words;
+        let turn = |turn| {
+            let begin = Instant::now();
+            there.post(turn + 1);
+            while back.wait_while(turn, at_once).is_none() {}
+            begin.elapsed()
+        };
+        let mut took: Vec<Duration> = (0..TRIES).map(turn).collect();
+        sleeper.join();
         took.sort_unstable();
         took[took.len() / 2].min(LONGEST)
     })

@@ -63,11 +63,11 @@ impl<F: FnOnce() -> T, T> Small<F, T> {
     ///
     /// # Safety
     /// The lane holds this closure, and nobody runs it.
-    pub(crate) unsafe fn take_back(lane: &Lane) -> F {
+    pub(crate) unsafe fn take_back(lane: &Lane) -> Self {
         // SAFETY: as the caller says.
         let work = unsafe { lane.payload().cast::<F>().read() };
         lane.word.put(IDLE);
-        work
+        Self(work, PhantomData)
     }
 
     /// The closure.
@@ -146,6 +146,15 @@ impl<F: FnOnce() -> T, T> Large<F, T> {
     pub(crate) unsafe fn value(self) -> T {
         // SAFETY: written then.
         unsafe { self.value.assume_init() }
+    }
+
+    /// It, to be run by who has it.
+    ///
+    /// # Safety
+    /// The small closure has not run.
+    pub(crate) unsafe fn into_work(self) -> F {
+        // SAFETY: it is taken only then.
+        unsafe { self.work.unwrap_unchecked() }
     }
 }
 
@@ -263,7 +272,7 @@ mod tests {
             // SAFETY: nobody else knows the lane.
             unsafe { small.put(lane) };
             // SAFETY: it holds that, and nobody runs it.
-            unsafe { Small::<F, T>::take_back(lane) }
+            unsafe { Small::<F, T>::take_back(lane) }.into_inner()
         }
         let (dropped, ran) = (AtomicU32::new(0), Cell::new(0));
         let held = Counted(&dropped);

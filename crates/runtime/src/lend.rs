@@ -16,13 +16,12 @@ use crate::cores::Cores;
 use crate::job::Small;
 use crate::lane::{IDLE, LENT, Lane, PANICKED, Payload, READY};
 use crate::slot::{self, HandOver, Place};
+use crate::thread;
 use crate::word::Patience;
 use crate::worker::Shared;
 
-thread_local! {
-    /// What the calling thread has lent and not taken back, and to whom.
-    static OUT: Cell<Option<(*const Lent, To)>> = const { Cell::new(None) };
-}
+/// What the calling thread has lent and not taken back, and to whom.
+pub(crate) type Out = (*const Lent, To);
 
 /// How far lent work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,14 +36,14 @@ enum State {
 
 /// Whom work is lent to.
 #[derive(Clone, Copy)]
-struct To {
+pub(crate) struct To {
     worker: *const Shared,
     slot: usize,
     patience: Patience,
 }
 
 /// Work that is lent. It lies on its owner's stack.
-struct Lent {
+pub(crate) struct Lent {
     to: To,
     state: Cell<State>,
     /// What the lane has brought: what the work gave, or the work itself if it was withdrawn.
@@ -73,7 +72,7 @@ impl Cores {
         // SAFETY: the lane is this thread's, and idle; this function waits for it to be so again.
         unsafe { small.put(lane) };
         lane.word.put(READY);
-        let out = Out::begin(&lent);
+        let out = Lending::begin(&lent);
         // SAFETY: as above.
         unsafe { Small::<F, T>::ask_for(lane, LENT) };
         worker.ring();
@@ -90,20 +89,20 @@ impl Cores {
 }
 
 /// Work is lent until this is dropped, also by who unwinds the thread: then it is done.
-struct Out<'a>(&'a Lent);
+struct Lending<'a>(&'a Lent);
 
-impl<'a> Out<'a> {
+impl<'a> Lending<'a> {
     fn begin(lent: &'a Lent) -> Self {
-        OUT.set(Some((lent, lent.to)));
+        thread::own().out.set((lent, lent.to));
         compiler_fence(Ordering::SeqCst);
         Self(lent)
     }
 }
 
-impl Drop for Out<'_> {
+impl Drop for Lending<'_> {
     fn drop(&mut self) {
         self.0.wait();
-        OUT.set(None);
+        thread::own().out.take();
     }
 }
 
@@ -177,7 +176,7 @@ fn lost() -> ! {
 
 /// Waits until what the calling thread has lent, if anything, is done.
 pub(crate) fn wait_for_lent() {
-    if let Some((lent, _)) = OUT.get() {
+    if let Some((lent, _)) = thread::own().out.get() {
         // SAFETY: it lies on this thread's stack, below in the chain of calls.
         unsafe { (*lent).wait() };
     }
@@ -193,13 +192,13 @@ pub fn leave_lent() {
 /// To be called when the thread is unwound through [`Cores::lend`], as when it is cancelled: as [`leave_lent`], without a look at what
 /// that keeps on the stack.
 pub fn unwind_lent() {
-    while OUT.get().is_some_and(|(_, to)| to.wait().is_none()) {}
+    while thread::own().out.get().is_some_and(|(_, to)| to.wait().is_none()) {}
     come_back();
 }
 
 /// Nothing is lent any more.
 fn come_back() {
-    let Some((_, to)) = OUT.take() else { return };
+    let Some((_, to)) = thread::own().out.take() else { return };
     let (_, lane) = to.lane();
     if lane.word.value() != IDLE {
         lane.word.put(IDLE);

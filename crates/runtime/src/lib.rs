@@ -9,19 +9,26 @@
 //! ([`Cores::borrow`], [`Cores::depart`]).
 //!
 //! Everything runs exactly once: where it cannot be moved, it runs where it is.
+//!
+//! Programs enter regions, and call what is moved, in handlers of signals and in their own allocators, too. So nothing on the way there
+//! allocates, waits for a lock or calls what the program may have functions of its own for, once it was prepared ([`prepare()`]) and
+//! the cores are started ([`dedicated`]), which happens in neither a handler nor the middle of either (`handler`, `thread`).
 
 mod bell;
 mod clear;
 mod clock;
 mod cores;
 mod doze;
+mod end;
 mod errno;
 mod fork;
 mod futex;
+mod handler;
 mod job;
 mod lane;
 mod lend;
 mod near;
+mod prepare;
 mod region;
 mod sample;
 mod sanitizer;
@@ -29,8 +36,10 @@ mod served;
 mod settings;
 mod signals;
 mod slot;
+mod spawn;
 mod stack;
 mod switch;
+mod thread;
 mod travel;
 mod trip;
 mod word;
@@ -41,6 +50,7 @@ pub use dimmer_protocol::ticks_per_ns;
 pub use cores::{Cores, Pending, StartError};
 pub use errno::KeepErrno;
 pub use lend::{leave_lent, unwind_lent};
+pub use prepare::{prepare, prepare_to_move};
 pub use region::{Entered, Region, Site, SiteStatistics, sites};
 pub use served::metric;
 pub use settings::{

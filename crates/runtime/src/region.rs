@@ -7,16 +7,16 @@
 use std::borrow::Cow;
 use std::ffi::c_char;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use dimmer_protocol::{ticks, ticks_per_ns};
+use dimmer_protocol::{NAME_BYTES, ticks, ticks_per_ns};
 
 use crate::clock::chain;
 use crate::errno::KeepErrno;
-use crate::settings::{self, Decision};
+use crate::settings::{self, Decision, Settings};
+use crate::thread::Inside;
 use crate::trip::{self, dedicated};
-use crate::{sample, served};
+use crate::{prepare, sample, served};
 
 /// Nobody has decided yet.
 const UNDECIDED: u32 = 0;
@@ -71,8 +71,38 @@ pub struct SiteStatistics {
     pub mean_ns: Option<f64>,
 }
 
-/// The sites that were ever entered or decided for.
-static SITES: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());
+/// More sites than this run as others do, and are not told of.
+const MOST: usize = 1 << 14;
+
+/// The sites that were ever entered or decided for, and how many they are. Only added to, by who is [`Adding`].
+static SITES: [AtomicPtr<Site>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether somebody adds sites.
+static IS_ADDING: AtomicBool = AtomicBool::new(false);
+
+/// One at a time adds sites, or changes where they are told of. Nobody waits for that on the way into a region.
+#[derive(Debug)]
+pub(crate) struct Adding(());
+
+impl Adding {
+    /// `None` if somebody does already, perhaps what the handler that this is in has interrupted.
+    pub(crate) fn begin() -> Option<Self> {
+        let is_free = !IS_ADDING.swap(true, Ordering::Acquire);
+        is_free.then_some(Self(()))
+    }
+}
+
+impl Drop for Adding {
+    fn drop(&mut self) {
+        IS_ADDING.store(false, Ordering::Release);
+    }
+}
+
+/// To be called in a child of fork(2): whoever added sites was another thread, or goes on with it in the child.
+pub(crate) fn forget_others() {
+    IS_ADDING.store(false, Ordering::Release);
+}
 
 /// How a region was entered, for its exit. All zero: nothing is to be done there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,16 +156,51 @@ impl Site {
         if self.name_length == 0 {
             format!("{}:{}", self.place().0, self.line)
         } else {
-            // SAFETY: the site's own text.
-            unsafe { text(self.name, self.name_length as usize) }.into_owned()
+            String::from_utf8_lossy(self.own_name()).into_owned()
         }
+    }
+
+    fn own_name(&self) -> &'static [u8] {
+        // SAFETY: the site's own text.
+        unsafe { bytes(self.name, self.name_length as usize) }
+    }
+
+    fn own_file(&self) -> &'static [u8] {
+        // SAFETY: as above.
+        unsafe { bytes(self.file, self.file_length as usize) }
+    }
+
+    /// Whether that is its name. Allocates nothing.
+    pub(crate) fn is_called(&self, name: &[u8]) -> bool {
+        if self.name_length > 0 {
+            return name == self.own_name();
+        }
+        let mut digits = [0; DIGITS];
+        let line = name.strip_prefix(self.own_file()).and_then(|rest| rest.strip_prefix(b":"));
+        line == Some(decimal(self.line, &mut digits))
+    }
+
+    /// What is told of its name, which is no longer than there is room for: its end. Allocates nothing.
+    fn told_name<'a>(&self, buffer: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
+        let mut digits = [0; DIGITS];
+        let line = decimal(self.line, &mut digits);
+        let parts: [&[u8]; 3] = if self.name_length > 0 {
+            [self.own_name(), b"", b""]
+        } else {
+            [self.own_file(), b":", line]
+        };
+        let mut start = buffer.len();
+        for byte in parts.iter().rev().flat_map(|part| part.iter().rev()).take(NAME_BYTES) {
+            start -= 1;
+            buffer[start] = *byte;
+        }
+        &buffer[start..]
     }
 
     /// Where it stands: file and line.
     #[must_use]
     pub fn place(&self) -> (Cow<'static, str>, u32) {
-        // SAFETY: the site's own text.
-        (unsafe { text(self.file, self.file_length as usize) }, self.line)
+        (String::from_utf8_lossy(self.own_file()), self.line)
     }
 
     /// Begins a region that ends where the result is dropped. Regions may be nested; within one that has moved the thread, others
@@ -148,7 +213,22 @@ impl Site {
     /// Begins a region that [`Site::exit`] ends on the same thread. Neither changes `errno`.
     #[inline]
     pub fn enter(&'static self) -> Entered {
-        if self.stays() && sample::passes() { Entered::default() } else { self.enter_slowly() }
+        if self.stays() && sample::passes() {
+            Entered::default()
+        } else {
+            self.enter_slowly(prepare::lazily)
+        }
+    }
+
+    /// As [`Self::enter`], but before [`crate::prepare()`] regions stay where they are: for who is called by what runs before the process's own begin, as its
+    /// allocator is by the loader, and prepares when that has come.
+    #[inline]
+    pub fn enter_once_prepared(&'static self) -> Entered {
+        if self.stays() && sample::passes() {
+            Entered::default()
+        } else {
+            self.enter_slowly(prepare::is_done)
+        }
     }
 
     /// Ends a region.
@@ -161,15 +241,24 @@ impl Site {
 
     /// Runs a closure as the decision says: here, on a worker's stack, or on the caller's stack with a worker.
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> T {
-        let (OFFLOAD, Some(cores)) = (self.decision(), dedicated()) else {
+        self.try_offload(work).unwrap_or_else(|work| {
             let _region = self.region();
-            return work();
-        };
+            work()
+        })
+    }
+
+    /// Runs a closure on a worker's stack if the decision says so.
+    ///
+    /// # Errors
+    /// The closure, if it does not, or it cannot be moved: it is to run here in a [`Self::region`].
+    pub fn try_offload<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> Result<T, F> {
+        let decision = Inside::begin().map(|inside| self.decision(&inside, prepare::lazily));
+        let (Some(OFFLOAD), Some(cores)) = (decision, dedicated()) else { return Err(work) };
         let since = ticks();
+        let done = cores.try_offload(work)?;
         self.count(1);
-        let done = cores.offload(work);
         self.note_moved(since);
-        done
+        Ok(done)
     }
 
     /// What its regions did so far.
@@ -185,7 +274,16 @@ impl Site {
 
     /// Decides for this site from now on.
     pub fn decide(&'static self, decision: Decision) {
-        self.register(&mut SITES.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(_inside) = Inside::begin() {
+            // Others take no longer than a system call.
+            let adding = std::iter::repeat_with(Adding::begin).find_map(|adding| {
+                if adding.is_none() {
+                    std::thread::yield_now();
+                }
+                adding
+            });
+            let _ = adding.map(|adding| self.register(&adding));
+        }
         self.word.store(Self::word_of(decision), Ordering::Relaxed);
     }
 
@@ -197,9 +295,13 @@ impl Site {
         }
     }
 
-    fn register(&'static self, sites: &mut Vec<&'static Self>) {
-        if !sites.iter().any(|site| std::ptr::eq(*site, self)) {
-            sites.push(self);
+    fn register(&'static self, _: &Adding) {
+        if known().all(|site| !std::ptr::eq(site, self)) {
+            let count = COUNT.load(Ordering::Relaxed);
+            if let Some(place) = SITES.get(count) {
+                place.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
+                COUNT.store(count + 1, Ordering::Release);
+            }
         }
     }
 
@@ -219,48 +321,54 @@ impl Site {
         self.server().map_or(dimmer_protocol::STAY, |word| word.load(Ordering::Relaxed))
     }
 
-    /// The decision; the first time, what the environment says.
-    fn decision(&'static self) -> u32 {
+    /// The decision; the first time, what the environment says, if `is_prepared` or can be.
+    fn decision(&'static self, inside: &Inside, is_prepared: fn() -> bool) -> u32 {
         let word = match self.word.load(Ordering::Relaxed) {
-            UNDECIDED => self.first_decision(),
+            UNDECIDED => self.first_decision(is_prepared),
             word => word,
         };
         if word != SERVED {
             return word;
         }
         let now = ticks();
-        served::tend(now);
+        served::tend(inside, now);
         let moved = match self.served_word() {
             dimmer_protocol::OFFLOAD => OFFLOAD,
             dimmer_protocol::BORROW => BORROW,
             _ => return STAY,
         };
-        if trip::follow(served::dedicated(now)) { moved } else { STAY }
+        if trip::follow(inside, served::dedicated(now)) { moved } else { STAY }
     }
 
     #[cold]
-    fn first_decision(&'static self) -> u32 {
-        // Another thread decides about another site; or did when the process was forked, or the handler that this is in
-        // came. It is decided later then.
-        let Some(mut sites) = try_sites() else { return STAY };
-        self.register(&mut sites);
-        let word = match settings::of_process().decision(&self.name()) {
+    fn first_decision(&'static self, is_prepared: fn() -> bool) -> u32 {
+        if !is_prepared() {
+            return STAY;
+        }
+        // Another thread decides about another site, or what the handler that this is in has interrupted does. It is decided later then.
+        let (Some(settings), Some(adding)) = (settings::known(), Adding::begin()) else {
+            return STAY;
+        };
+        self.register(&adding);
+        let word = match settings.decision(self) {
             Some(decision) => Self::word_of(decision),
             // Without room for more of them it stays for good.
-            None if !self.is_served() => STAY,
+            None if !self.is_served(&adding) => STAY,
             None => SERVED,
         };
-        drop(sites);
+        drop(adding);
         // What the program has decided meanwhile holds.
         let before =
             self.word.compare_exchange(UNDECIDED, word, Ordering::Relaxed, Ordering::Relaxed);
         before.map_or_else(|decided| decided, |_| word)
     }
 
-    /// Whether it is among those that a server may decide for, from now on. One site at a time.
-    fn is_served(&self) -> bool {
+    /// Whether it is among those that a server may decide for, from now on.
+    fn is_served(&self, adding: &Adding) -> bool {
         if self.server().is_none() {
-            let Some(word) = served::add(&self.name(), self.line) else { return false };
+            let mut buffer = [0; NAME_BYTES];
+            let name = self.told_name(&mut buffer);
+            let Some(word) = served::add(adding, name, self.line) else { return false };
             self.served.store(std::ptr::from_ref(word).expose_provenance(), Ordering::Relaxed);
         }
         true
@@ -302,9 +410,11 @@ impl Site {
 
     #[cold]
     #[inline(never)]
-    fn enter_slowly(&'static self) -> Entered {
+    fn enter_slowly(&'static self, is_prepared: fn() -> bool) -> Entered {
         let _errno = KeepErrno::new();
-        if self.decision() == STAY {
+        // In the middle of another entry, or exit, it stays, and is not counted.
+        let Some(inside) = Inside::begin() else { return Entered::default() };
+        if self.decision(&inside, is_prepared) == STAY {
             if sample::passes() {
                 return Entered::default();
             }
@@ -315,7 +425,7 @@ impl Site {
         }
         self.count(1);
         let since = ticks();
-        Entered { since, has_moved: trip::leave_for_region(since), chain_ticks: 0 }
+        Entered { since, has_moved: trip::leave_for_region(&inside, since), chain_ticks: 0 }
     }
 
     #[cold]
@@ -323,7 +433,8 @@ impl Site {
     fn exit_slowly(&'static self, entered: Entered) {
         let _errno = KeepErrno::new();
         if entered.has_moved {
-            trip::come_home_from_region(ticks(), settings::of_process().minimum_stay());
+            let minimum_stay = settings::known().map_or(0, Settings::minimum_stay);
+            trip::come_home_from_region(ticks(), minimum_stay);
             return self.note_moved(entered.since);
         }
         let took = ticks().saturating_sub(entered.since);
@@ -335,15 +446,6 @@ impl Site {
                 sums.add_clock(entered.chain_ticks.into(), after);
             }
         }
-    }
-}
-
-/// The sites, if nobody else is at them: while this is held none is added.
-pub(crate) fn try_sites() -> Option<MutexGuard<'static, Vec<&'static Site>>> {
-    match SITES.try_lock() {
-        Ok(sites) => Some(sites),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -362,16 +464,43 @@ fn narrow(ticks: u64) -> u32 {
 ///
 /// # Safety
 /// So many bytes from there on never change.
-unsafe fn text(start: *const c_char, length: usize) -> Cow<'static, str> {
+unsafe fn bytes(start: *const c_char, length: usize) -> &'static [u8] {
+    if length == 0 {
+        return &[];
+    }
     // SAFETY: as the caller says.
-    let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) };
-    String::from_utf8_lossy(bytes)
+    unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }
 }
 
-/// All sites that were entered, or decided for, so far.
+/// As many as a line's number has at most.
+const DIGITS: usize = 10;
+
+/// A number's decimal digits.
+fn decimal(number: u32, digits: &mut [u8; DIGITS]) -> &[u8] {
+    let (mut rest, mut start) = (number, DIGITS);
+    loop {
+        start -= 1;
+        // Below 58.
+        digits[start] = b'0' + (rest % 10).to_le_bytes()[0];
+        rest /= 10;
+        if rest == 0 {
+            return &digits[start..];
+        }
+    }
+}
+
+/// The same as [`sites`], one after the other.
+fn known() -> impl Iterator<Item = &'static Site> {
+    let count = COUNT.load(Ordering::Acquire);
+    let places = SITES.iter().take(count).map(|place| place.load(Ordering::Acquire));
+    // SAFETY: null, or a site, which is there for good.
+    places.filter_map(|site| unsafe { site.as_ref() })
+}
+
+/// All sites that were entered, or decided for, so far; 16384 at most.
 #[must_use]
 pub fn sites() -> Vec<&'static Site> {
-    SITES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    known().collect()
 }
 
 /// The [`Site`] at this place of the source, entered: `let _region = region!("parse");`. Without a name it is called by file and line.

@@ -3,6 +3,10 @@
 
 use std::cell::Cell;
 
+use dimmer_protocol::ticks;
+
+use crate::thread;
+
 /// At most so many entries to a sample, on average.
 const MOST: u32 = 256;
 
@@ -12,31 +16,37 @@ const SOON: u64 = 1 << 21;
 /// One sample in so many, on average, tells the clock as well.
 const CLOCKED: u32 = 16;
 
-thread_local! {
-    /// Entries until the next sample.
-    static UNTIL: Cell<u32> = const { Cell::new(1) };
+/// A thread's. All zero: its first entry is a sample.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    /// Entries that pass before the next sample.
+    passing: Cell<u32>,
     /// How many those were.
-    static DRAWN: Cell<u32> = const { Cell::new(1) };
-    /// How many they are on average.
-    static PERIOD: Cell<u32> = const { Cell::new(1) };
+    passed: Cell<u32>,
+    /// How many entries there are to a sample, on average; 0 is 1.
+    period: Cell<u32>,
     /// When the last sample was (ticks).
-    static LAST: Cell<u64> = const { Cell::new(0) };
+    last: Cell<u64>,
+    /// Where its chain of random numbers is; 0 before the first.
+    chance: Cell<u64>,
 }
 
 /// Whether this entry is no sample; it is counted then.
 #[inline]
 pub(crate) fn passes() -> bool {
-    let until = UNTIL.get().wrapping_sub(1);
-    if until != 0 {
-        UNTIL.set(until);
+    let passing = &thread::own().sampler.passing;
+    let left = passing.get();
+    if left > 0 {
+        passing.set(left - 1);
     }
-    until != 0
+    left > 0
 }
 
 /// This entry is a sample, at that moment (ticks): how many entries it stands for.
 pub(crate) fn draw(now: u64) -> u32 {
-    let since = now.wrapping_sub(LAST.replace(now));
-    let period = PERIOD.get();
+    let own = &thread::own().sampler;
+    let since = now.wrapping_sub(own.last.replace(now));
+    let period = own.period.get().max(1);
     let period = if since > SOON {
         period / 2
     } else if since < SOON / 8 {
@@ -45,15 +55,33 @@ pub(crate) fn draw(now: u64) -> u32 {
         period
     };
     let period = period.clamp(1, MOST);
-    PERIOD.set(period);
-    let until = fastrand::u32(1..2 * period);
-    UNTIL.set(until);
-    DRAWN.replace(until)
+    own.period.set(period);
+    let passing = own.below(2 * period - 1);
+    own.passing.set(passing);
+    own.passed.replace(passing) + 1
 }
 
 /// Whether this sample tells the clock.
 pub(crate) fn is_clocked() -> bool {
-    fastrand::u32(..CLOCKED) == 0
+    thread::own().sampler.below(CLOCKED) == 0
+}
+
+impl Sampler {
+    /// A number below that one, by chance. What a signal's handler draws in between may be drawn again.
+    ///
+    /// Source: Marsaglia, Xorshift RNGs (2003), and Vigna's multiplier for its upper bits.
+    fn below(&self, limit: u32) -> u32 {
+        let mut chance = self.chance.get();
+        if chance == 0 {
+            chance = (std::ptr::from_ref(self).addr() as u64 ^ ticks().rotate_left(32)) | 1;
+        }
+        chance ^= chance >> 12;
+        chance ^= chance << 25;
+        chance ^= chance >> 27;
+        self.chance.set(chance);
+        let upper = chance.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+        u32::try_from((upper * u64::from(limit)) >> 32).unwrap_or(0)
+    }
 }
 
 #[cfg(test)]
@@ -62,7 +90,7 @@ mod tests {
 
     /// Enters for so many turns, so many ticks apart; how many were samples, and how many entries they stood for.
     fn enter(turns: u32, apart: u64) -> (u32, u32) {
-        let (mut now, mut samples, mut stood_for) = (LAST.get(), 0, 0);
+        let (mut now, mut samples, mut stood_for) = (thread::own().sampler.last.get(), 0, 0);
         for _ in 0..turns {
             now += apart;
             if !passes() {

@@ -13,7 +13,9 @@ use dimmer_processor::units::CpuId;
 use dimmer_protocol::{Beacon, Hello, Reservation, Table, Welcome};
 use rustix::fs::FileType;
 
-use crate::{fork, region, trip};
+use crate::region::Adding;
+use crate::thread::Inside;
+use crate::{fork, trip};
 
 /// Ticks between two looks after the connection: about 30 to 150 ms.
 const LOOK: u64 = 1 << 27;
@@ -56,11 +58,24 @@ struct Known {
     hello: [u8; Hello::BYTES],
 }
 
+/// Has all that is to be had ahead. Where there is no memory for it, no server decides.
+pub(crate) fn prepare() {
+    let _ = found_out();
+}
+
+/// What was found out. Async-signal-safe.
 fn known() -> Option<&'static Known> {
+    KNOWN.get()?.as_ref()
+}
+
+fn found_out() -> Option<&'static Known> {
+    /// No socket's path is as long (unix(7)).
+    const LONGEST: usize = 108;
     let find_out = || {
         fork::count();
         let hello = Hello::Serve { name: program() }.to_bytes();
-        let sockets = dimmer_protocol::candidates();
+        let mut sockets = dimmer_protocol::candidates();
+        sockets.retain(|path| path.as_os_str().len() < LONGEST);
         let (table, beacon) = (Reservation::new().ok()?, Reservation::new().ok()?);
         Some(Known { table, beacon, sockets, hello })
     };
@@ -73,17 +88,17 @@ fn program() -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Gives a site a place in the memory; where its decision is. `None`: there is no more room. One at a time.
-pub(crate) fn add(name: &str, line: u32) -> Option<&'static AtomicU32> {
+/// Gives a site a place in the memory; where its decision is. `None`: there is no more room. Async-signal-safe.
+pub(crate) fn add(_: &Adding, name: &[u8], line: u32) -> Option<&'static AtomicU32> {
     let table = known()?.table.get();
     let next = table.length();
-    let place = table.has_memory(next..next + 1).then(|| table.add(name.as_bytes(), line));
+    let place = table.has_memory(next..next + 1).then(|| table.add(name, line));
     table.decisions.get(place??)
 }
 
 /// What the site with this decision has seen.
 pub(crate) fn sums(decision: &AtomicU32) -> Option<&'static dimmer_protocol::Site> {
-    let table = KNOWN.get()?.as_ref()?.table.get();
+    let table = known()?.table.get();
     let bytes = std::ptr::from_ref(decision) as usize - table.decisions.as_ptr() as usize;
     table.sites.get(bytes / size_of::<AtomicU32>())
 }
@@ -91,13 +106,13 @@ pub(crate) fn sums(decision: &AtomicU32) -> Option<&'static dimmer_protocol::Sit
 /// Says that the program has got so much more done, in a unit of its own (requests, pictures, bytes): what a policy server goes by, instead
 /// of the time that its regions take. Costs an addition in memory.
 pub fn metric(amount: u64) {
-    if let Some(known) = known() {
+    if let Some(known) = found_out() {
         known.table.get().head.client.add_done(amount);
     }
 }
 
 fn beacon() -> Option<&'static Beacon> {
-    Some(KNOWN.get()?.as_ref()?.beacon.get())
+    Some(known()?.beacon.get())
 }
 
 /// Whether what a server has decided counts at that moment (ticks).
@@ -119,15 +134,15 @@ pub(crate) fn dedicated(now: u64) -> usize {
 
 /// Looks after the connection, if it is time to. Costs two loads if not; else some system calls, none of which waits.
 #[inline]
-pub(crate) fn tend(now: u64) {
+pub(crate) fn tend(inside: &Inside, now: u64) {
     // Clocks of processors that are not in step, or a machine that has slept, may be far behind.
     if NEXT_LOOK.load(Ordering::Relaxed).wrapping_sub(now).wrapping_sub(1) >= LOOK << MOST_REFUSED {
-        tend_now(now);
+        tend_now(inside, now);
     }
 }
 
 #[cold]
-fn tend_now(now: u64) {
+fn tend_now(inside: &Inside, now: u64) {
     let refused = REFUSED.load(Ordering::Relaxed).min(MOST_REFUSED);
     NEXT_LOOK.store(now.wrapping_add(LOOK << refused), Ordering::Relaxed);
     let Some(known) = known() else { return };
@@ -149,7 +164,7 @@ fn tend_now(now: u64) {
         _ => look(known, now),
     };
     PHASE.store(generation | next, Ordering::Release);
-    trip::follow(dedicated(now));
+    trip::follow(inside, dedicated(now));
 }
 
 /// Connects to the first server there is; the phase after it.
@@ -180,7 +195,7 @@ fn ask(known: &Known) -> u64 {
 fn take_answer(known: &Known) -> u64 {
     let Some(socket) = socket() else { return ALONE };
     // A site that is added meanwhile would be lost.
-    let Some(_sites) = region::try_sites() else { return ASKED };
+    let Some(_adding) = Adding::begin() else { return ASKED };
     let mut bytes = [0; Welcome::BYTES];
     match dimmer_protocol::receive(socket, &mut bytes) {
         Ok(None) => return ASKED,
@@ -251,7 +266,7 @@ fn disconnect() {
 /// To be called in a child of fork(2): its parent's connection and decisions are not its own. Async-signal-safe.
 pub(crate) fn leave_to_parent() {
     disconnect();
-    if let Some(Some(known)) = KNOWN.get() {
+    if let Some(known) = known() {
         // Without memory for it the child goes on with what its parent's server decides, as long as that is alive.
         let _ = known.table.renounce();
     }

@@ -12,7 +12,8 @@ use dimmer_protocol::{ticks, ticks_per_ns};
 use toml::de::{DeTable, DeValue};
 
 use crate::cores::{Cores, StartError};
-use crate::{region, served, trip};
+use crate::region::{self, Site};
+use crate::{served, trip};
 
 /// The environment variable that says what becomes of regions: a [`Decision`] for all of them, `file:PATH`, or `server`, as without
 /// it: a server decides, if there is one.
@@ -196,10 +197,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What becomes of a site; `None`: that is a server's to say.
-    #[must_use]
-    pub fn decision(&self, site: &str) -> Option<Decision> {
-        self.sites.get(site).map_or(self.default, |rule| Some(rule.decision))
+    /// What becomes of a site; `None`: that is a server's to say. Allocates nothing.
+    pub(crate) fn decision(&self, site: &Site) -> Option<Decision> {
+        let rule = self.sites.iter().find(|(name, _)| site.is_called(name.as_bytes()));
+        rule.map_or(self.default, |(_, rule)| Some(rule.decision))
     }
 
     /// For how long a thread that was moved stays away at least, if its regions follow each other (ticks).
@@ -286,9 +287,15 @@ fn prepare(cores: &[CpuId], used: usize, entrance: Option<&str>) -> Result<Cores
     started
 }
 
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// The process's settings, once they were read. Async-signal-safe.
+pub(crate) fn known() -> Option<&'static Settings> {
+    SETTINGS.get()
+}
+
 /// The process's settings, read once; where they are wrong, that is said once, and nothing moves.
 pub fn of_process() -> &'static Settings {
-    static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
         let settings = Settings::from_environment().unwrap_or_else(|error| {
             complain(&error);
@@ -331,6 +338,10 @@ fn complain(error: &dyn std::error::Error) {
 mod tests {
     use super::*;
 
+    fn named(name: &'static str) -> Site {
+        Site::new(name, "any.rs", 1)
+    }
+
     #[track_caller]
     fn refused(policy: &str, cores: Option<&str>) -> String {
         Settings::new(Some(policy), cores).unwrap_err().to_string()
@@ -340,17 +351,17 @@ mod tests {
     fn without_anything_a_server_decides_if_there_is_one() {
         let settings = Settings::new(None, None).unwrap();
         assert_eq!(settings, Settings::new(Some("server"), None).unwrap());
-        assert_eq!((settings.decision("any"), settings.policy()), (None, None));
+        assert_eq!((settings.decision(&named("any")), settings.policy()), (None, None));
         assert!(settings.start().is_err() && settings.leaves_cores_to_server());
         let settings = Settings::new(Some("stay"), None).unwrap();
-        assert_eq!(settings.decision("any"), Some(Decision::Stay));
+        assert_eq!(settings.decision(&named("any")), Some(Decision::Stay));
         assert!(matches!(settings.start(), Ok(None)) && !settings.leaves_cores_to_server());
     }
 
     #[test]
     fn one_decision_is_for_all_sites() {
         let settings = Settings::new(Some("offload"), Some("2-3")).unwrap();
-        assert_eq!(settings.decision("any"), Some(Decision::Offload));
+        assert_eq!(settings.decision(&named("any")), Some(Decision::Offload));
         assert_eq!(settings.cores, [CpuId::new(2), CpuId::new(3)]);
     }
 
@@ -358,10 +369,13 @@ mod tests {
     fn a_file_decides_site_by_site() {
         let text = "default = \"stay\"\nminimum_stay_us = 50\n[sites]\nparse = \"borrow\"\n\"codec.c:12\" = \"offload\"\n";
         let settings = Settings::parse(text).unwrap();
-        assert_eq!(settings.decision("parse"), Some(Decision::Borrow));
+        assert_eq!(settings.decision(&named("parse")), Some(Decision::Borrow));
         assert!(settings.minimum_stay() > 0);
-        assert_eq!(settings.decision("codec.c:12"), Some(Decision::Offload));
-        assert_eq!(settings.decision("other"), Some(Decision::Stay));
+        assert_eq!(settings.decision(&named("codec.c:12")), Some(Decision::Offload));
+        assert_eq!(settings.decision(&Site::new("", "codec.c", 12)), Some(Decision::Offload));
+        assert_eq!(settings.decision(&Site::new("", "codec.c", 1)), Some(Decision::Stay));
+        assert_eq!(settings.decision(&Site::new("", "codec.c:1", 2)), Some(Decision::Stay));
+        assert_eq!(settings.decision(&named("other")), Some(Decision::Stay));
         let settings = Settings { file: Some("p.toml".into()), ..settings };
         let told = settings.unknown(&["parse".to_owned(), "b".to_owned()]);
         assert_eq!(told, ["p.toml:5: no region `codec.c:12` was entered; entered were parse, b"]);

@@ -1,8 +1,9 @@
 //! The signal mask of the calling thread, and whether a thread is there.
 
 use std::arch::asm;
-use std::cell::Cell;
 use std::mem::MaybeUninit;
+
+use crate::thread;
 
 /// Signals that an instruction of the thread itself raises: blocked, they would end the process without a word.
 const OWN: [libc::c_int; 6] =
@@ -26,13 +27,6 @@ const AWAY: Mask = {
     Mask(blocked)
 };
 
-thread_local! {
-    /// What was blocked before the thread blocked everything, for it or for its child to have again.
-    static BEFORE: Cell<Option<Mask>> = const { Cell::new(None) };
-    /// What was blocked at home, and the stack for handlers there, when the thread came there early.
-    static AT_HOME: Cell<Option<(Mask, libc::stack_t)>> = const { Cell::new(None) };
-}
-
 /// Blocked signals, as the kernel has them: the lowest bit is signal 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mask(u64);
@@ -46,6 +40,67 @@ impl Mask {
     const fn of(signal: libc::c_int) -> Self {
         Self(1 << (signal - 1))
     }
+
+    /// Whether it has none.
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Every signal.
+pub(crate) const ALL: std::ops::RangeInclusive<libc::c_int> = 1..=64;
+
+/// What becomes of a signal, as the kernel has it. Source: Linux, arch/x86/include/uapi/asm/signal.h.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+impl Action {
+    /// That of a signal, in this process.
+    pub(crate) fn of(signal: libc::c_int) -> Option<Self> {
+        let mut action = Self::default();
+        let to = i64::try_from((&raw mut action).expose_provenance()).ok()?;
+        let told = ask(libc::SYS_rt_sigaction, [signal.into(), 0, to, MASK_BYTES]);
+        (told == 0).then_some(action)
+    }
+
+    /// Whether a function is called.
+    pub(crate) const fn is_handler(&self) -> bool {
+        self.handler != libc::SIG_DFL && self.handler != libc::SIG_IGN
+    }
+
+    /// Whether the signal is not blocked while its handler runs.
+    pub(crate) const fn lets_itself_through(&self) -> bool {
+        self.flags & libc::SA_NODEFER as u64 != 0
+    }
+
+    /// Where the handler returns to.
+    pub(crate) const fn end(&self) -> Option<usize> {
+        /// There is such a place. Source: as above.
+        const SA_RESTORER: u64 = 0x0400_0000;
+        if self.flags & SA_RESTORER == 0 { None } else { Some(self.restorer) }
+    }
+}
+
+/// What the calling thread blocks now.
+pub(crate) fn blocked() -> Mask {
+    change(None)
+}
+
+/// Reads so many bytes of the process's own memory at most, from there on, up to where there is none; how many.
+pub(crate) fn read_own(from: usize, to: &mut [usize], bytes: usize) -> usize {
+    let bytes = bytes.min(size_of_val(to));
+    let to = [to.as_mut_ptr().expose_provenance(), bytes];
+    let from = [from, bytes];
+    let at = |pair: &[usize; 2]| i64::try_from(pair.as_ptr().expose_provenance()).unwrap_or(0);
+    let process = i64::from(rustix::process::getpid().as_raw_nonzero().get());
+    let read = ask_six(libc::SYS_process_vm_readv, [process, at(&to), 1, at(&from), 1, 0]);
+    usize::try_from(read).unwrap_or(0)
 }
 
 /// Blocks every signal but the thread's own faults, until [`restore`].
@@ -55,7 +110,7 @@ pub(crate) fn block() {
 
 /// Says what [`restore`] is to put in force.
 pub(crate) fn remember(mask: Mask) {
-    BEFORE.set(Some(mask));
+    thread::own().before.set(mask);
 }
 
 /// Blocks every signal but the thread's own faults; what was blocked before.
@@ -65,14 +120,14 @@ pub(crate) fn exchange() -> Mask {
 
 /// Puts in force again, once, what was before [`block`].
 pub(crate) fn restore() {
-    if let Some(mask) = BEFORE.take() {
+    if let Some(mask) = thread::own().before.take() {
         set(&mask);
     }
 }
 
 /// What [`restore`] would put in force, for who does that instead.
 pub(crate) fn take() -> Option<u64> {
-    BEFORE.take().map(|mask| mask.0)
+    thread::own().before.take().map(|mask| mask.0)
 }
 
 /// Puts a mask in force.
@@ -106,13 +161,13 @@ pub(crate) fn note_at_home() {
     // SAFETY: writes the one, and reads nothing.
     unsafe { libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) };
     // SAFETY: all-zero bytes are a valid one.
-    AT_HOME.set(Some((change(None), unsafe { stack.assume_init() })));
+    thread::own().at_home.set((change(None), unsafe { stack.assume_init() }));
 }
 
 /// A handler that has begun away and returned at home has put in force there what was so away. Puts back the stack for handlers that was
 /// noted, and says what was blocked.
 pub(crate) fn after_return_from_handler() -> Option<u64> {
-    let (mask, stack) = AT_HOME.take()?;
+    let (mask, stack) = thread::own().at_home.take()?;
     // No program blocks it.
     if change(None).0 & Mask::of(CANCEL).0 == 0 {
         return None;
@@ -142,6 +197,10 @@ pub(crate) fn fence_all() -> bool {
 
 /// A system call that touches none of the program's memory.
 fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
+    ask_six(number, [first, second, third, fourth, 0, 0])
+}
+
+fn ask_six(number: i64, [first, second, third, fourth, fifth, sixth]: [i64; 6]) -> i64 {
     let answer: i64;
     // SAFETY: signal 0 does nothing, barriers harm nobody, and masks are read and written where the caller has put them.
     unsafe {
@@ -152,6 +211,8 @@ fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
             in("rsi") second,
             in("rdx") third,
             in("r10") fourth,
+            in("r8") fifth,
+            in("r9") sixth,
             out("rcx") _,
             out("r11") _,
             options(nostack),

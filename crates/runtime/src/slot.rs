@@ -1,7 +1,9 @@
 //! Which lane of every worker is the calling thread's, and where the thread is.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use crate::end;
+use crate::thread;
 
 /// Threads that can have lanes at the same time. The others run their work where they are.
 pub(crate) const SLOTS: usize = 64;
@@ -11,9 +13,10 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Place {
     /// At home; it may use its lanes.
-    Home,
+    Home = 0,
     /// At home, with a hand-over or a journey under way: what else it would hand over, also in a signal's handler, runs
     /// where it is.
     Busy,
@@ -23,45 +26,53 @@ pub(crate) enum Place {
     Worker,
 }
 
-/// A slot, the calling thread's until it ends.
-struct Slot(usize);
+/// The slot that is kept as that number and 1 more.
+fn kept(number: u32) -> Option<usize> {
+    number.checked_sub(1).map(|slot| slot as usize)
+}
 
-impl Drop for Slot {
-    fn drop(&mut self) {
-        MINE.set(None);
-        if place() == Place::Home {
-            free(self.0);
-        } else {
-            // The thread ends while it is away, or on a journey: its lane is in use until that has ended.
-            LEFT.set(Some(self.0));
-        }
+/// A slot for the calling thread until it ends, which gives it back then. `None` where there are too many threads, and in a handler that
+/// has come in the middle of this.
+#[cold]
+fn take() -> Option<usize> {
+    let is_taking = &thread::own().is_taking;
+    if is_taking.replace(true) {
+        return None;
     }
+    compiler_fence(Ordering::SeqCst);
+    let taken = if end::watch() { take_free() } else { None };
+    compiler_fence(Ordering::SeqCst);
+    is_taking.set(false);
+    taken
 }
 
-thread_local! {
-    static OWN: Option<Slot> = take();
-    static PLACE: Cell<Place> = const { Cell::new(Place::Home) };
-    /// The slot in [`OWN`], for who must not take one.
-    static MINE: Cell<Option<usize>> = const { Cell::new(None) };
-    /// The slot of a thread that has ended but for its journey.
-    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-fn take() -> Option<Slot> {
+fn take_free() -> Option<usize> {
     let mut taken = TAKEN.load(Ordering::Relaxed);
     loop {
-        let free = (!taken).trailing_zeros() as usize;
-        if free >= SLOTS {
+        let free = (!taken).trailing_zeros();
+        if free as usize >= SLOTS {
             return None;
         }
         let with = taken | 1 << free;
         match TAKEN.compare_exchange_weak(taken, with, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => {
-                MINE.set(Some(free));
-                return Some(Slot(free));
+                thread::own().slot.set(free + 1);
+                return Some(free as usize);
             }
             Err(now) => taken = now,
         }
+    }
+}
+
+/// The calling thread ends.
+pub(crate) fn give_back() {
+    let own = thread::own();
+    let Some(slot) = kept(own.slot.take()) else { return };
+    if place() == Place::Home {
+        free(slot);
+    } else {
+        // It ends while it is away, or on a journey: its lane is in use until that has ended.
+        own.left.set(u32::try_from(slot + 1).unwrap_or(0));
     }
 }
 
@@ -76,21 +87,23 @@ pub(crate) fn taken() -> u64 {
 
 /// Gives back the slots of all threads but the calling one: in a child of fork(2) there are no others.
 pub(crate) fn keep_own() {
-    let own = MINE.get().or(LEFT.get());
-    TAKEN.store(own.map_or(0, |slot| 1 << slot), Ordering::Relaxed);
+    let own = thread::own();
+    let slot = kept(own.slot.get()).or(kept(own.left.get()));
+    TAKEN.store(slot.map_or(0, |slot| 1 << slot), Ordering::Relaxed);
 }
 
-/// The calling thread's; `None` where there are too many threads, anywhere but at home, and while the thread ends.
+/// The calling thread's; `None` where there are too many threads, and anywhere but at home.
+#[inline]
 pub(crate) fn own() -> Option<usize> {
     if place() != Place::Home {
         return None;
     }
-    OWN.try_with(|slot| slot.as_ref().map(|slot| slot.0)).ok().flatten()
+    kept(thread::own().slot.get()).or_else(take)
 }
 
 /// Where the calling thread is.
 pub(crate) fn place() -> Place {
-    PLACE.get()
+    thread::own().place.get()
 }
 
 /// Says where the calling thread is from now on. A signal's handler finds it so before whatever follows, and after
@@ -98,10 +111,11 @@ pub(crate) fn place() -> Place {
 #[inline]
 pub(crate) fn set_place(place: Place) {
     compiler_fence(Ordering::SeqCst);
-    PLACE.set(place);
+    let own = thread::own();
+    own.place.set(place);
     compiler_fence(Ordering::SeqCst);
     if place == Place::Home
-        && let Some(slot) = LEFT.take()
+        && let Some(slot) = kept(own.left.take())
     {
         free(slot);
     }
@@ -127,37 +141,45 @@ impl Drop for HandOver {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_void;
+
     use super::*;
 
-    /// Looks, at the very end of a thread, whether its slot is still taken, and comes home then.
-    struct AtTheEnd;
-
-    impl Drop for AtTheEnd {
-        fn drop(&mut self) {
-            if let Some(slot) = LEFT.get() {
-                assert!(TAKEN.load(Ordering::Relaxed) & 1 << slot != 0);
-                set_place(Place::Home);
-                SEEN.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    thread_local! {
-        static AT_THE_END: AtTheEnd = const { AtTheEnd };
+    /// Called at the end of a thread, after what [`end`] does.
+    extern "C" fn come_home_last(_: *mut c_void) {
+        let left = kept(thread::own().left.get());
+        assert!(left.is_some_and(|slot| TAKEN.load(Ordering::Relaxed) & 1 << slot != 0));
+        set_place(Place::Home);
+        assert_eq!(thread::own().left.get(), 0);
+        SEEN.fetch_add(1, Ordering::Relaxed);
     }
 
     static SEEN: AtomicU64 = AtomicU64::new(0);
 
     #[test]
     fn a_thread_that_ends_away_keeps_its_slot_until_it_is_home() {
-        let thread = std::thread::spawn(|| {
-            // What is used first is dropped last.
-            AT_THE_END.with(|_| ());
+        end::prepare();
+        let mut later = 0;
+        // SAFETY: writes the one. Of several keys, the destructors of earlier ones are called first.
+        assert_eq!(unsafe { libc::pthread_key_create(&raw mut later, Some(come_home_last)) }, 0);
+        let thread = std::thread::spawn(move || {
+            // SAFETY: the value is never followed.
+            let set = unsafe { libc::pthread_setspecific(later, std::ptr::without_provenance(1)) };
+            assert_eq!(set, 0);
             assert!(own().is_some());
             set_place(Place::Away);
             assert_eq!(own(), None);
         });
         thread.join().unwrap();
         assert_eq!(SEEN.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_thread_gives_its_slot_back_at_its_end() {
+        end::prepare();
+        // More threads than there are slots, one after the other.
+        for _ in 0..=SLOTS {
+            std::thread::spawn(|| assert!(own().is_some())).join().unwrap();
+        }
     }
 }

@@ -12,6 +12,9 @@ const PAGE: usize = 4096;
 /// Room for a wait: a few frames, and what the kernel puts there for a fault's handler.
 const BYTES: usize = 8 * PAGE;
 
+/// A cache line.
+const LINE: usize = 64;
+
 /// Who maps a stack may get the memory of one that is no more, of which ThreadSanitizer does not see that it was unmapped.
 static MAPPINGS: u8 = 0;
 
@@ -37,10 +40,13 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Where it begins to be filled, downwards.
-    pub(crate) fn end(&self) -> *mut u64 {
-        // SAFETY: one past what was mapped.
-        unsafe { self.0.byte_add(PAGE + BYTES) }.cast()
+    /// Room for a value at its top, from which on downwards it is to be filled.
+    pub(crate) const fn top<T>(&self) -> *mut T {
+        const {
+            assert!(size_of::<T>() <= PAGE && align_of::<T>() <= LINE);
+        }
+        // SAFETY: within what was mapped, above the page that must not be touched.
+        unsafe { self.0.byte_add(PAGE + BYTES - size_of::<T>().next_multiple_of(LINE)) }.cast()
     }
 }
 

@@ -15,6 +15,8 @@
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr::NonNull;
 
 use dimmer_host::travel;
 
@@ -26,6 +28,7 @@ use crate::signals;
 use crate::slot::{self, Place};
 use crate::stack::Stack;
 use crate::switch::{self, Context, Message, switch};
+use crate::thread;
 use crate::word::Patience;
 use crate::worker::{Own, Shared};
 
@@ -56,16 +59,19 @@ pub enum CannotTravel {
     System(#[from] io::Error),
 }
 
-/// What a thread needs to travel.
-pub(crate) struct Traveller {
+/// What a thread needs to travel. It lies at the top of the harbour's stack.
+pub(crate) struct Travelling {
     slot: usize,
     thread_pointer: u64,
     patience: Cell<Patience>,
     /// Where its kernel thread goes on when it leaves.
     harbour: Cell<Context>,
     storage: Storage,
-    stack: Stack,
+    _stack: Stack,
 }
+
+/// The same, of who has it: dropping this gives the memory back.
+pub(crate) struct Traveller(NonNull<Travelling>);
 
 impl std::fmt::Debug for Traveller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -73,18 +79,45 @@ impl std::fmt::Debug for Traveller {
     }
 }
 
-thread_local! {
-    static OWN: Cell<Option<Box<Traveller>>> = const { Cell::new(None) };
-    /// The head of the list of the robust mutexes that the thread holds, if it has one; as soon as that was asked.
-    static ROBUST: Cell<Option<Option<*const *const ()>>> = const { Cell::new(None) };
+impl Deref for Traveller {
+    type Target = Travelling;
+
+    #[inline(always)]
+    fn deref(&self) -> &Travelling {
+        // SAFETY: `Traveller::new` has put it there, and it is there until this is dropped.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Traveller {
+    fn drop(&mut self) {
+        // With what is read goes the memory that it was read from.
+        // SAFETY: nobody uses it any more: its thread is at home, and the harbour empty.
+        drop(unsafe { self.0.read() });
+    }
+}
+
+/// The calling thread ends: what it has travelled with is needed no more.
+pub(crate) fn give_back() {
+    keep(None);
+}
+
+/// Keeps what the calling thread will travel with again.
+fn keep(traveller: Option<Traveller>) {
+    let kept = traveller.map_or(std::ptr::null_mut(), |traveller| {
+        std::mem::ManuallyDrop::new(traveller).0.as_ptr()
+    });
+    // One that a handler has kept in between goes.
+    drop(NonNull::new(thread::own().travelling.replace(kept)).map(Traveller));
 }
 
 /// Whether the calling thread holds a robust mutex, as the C library tells the kernel. The first time it takes a system call.
 #[must_use]
 pub fn holds_robust_mutex() -> bool {
-    let list = ROBUST.get().unwrap_or_else(|| {
+    let kept = &thread::own().robust;
+    let list = kept.get().unwrap_or_else(|| {
         let list = travel::robust_list();
-        ROBUST.set(Some(list));
+        kept.set(list);
         list
     });
     // SAFETY: the C library keeps the head in the thread's own memory, as long as the thread lives.
@@ -109,7 +142,7 @@ pub fn check() -> Result<(), CannotTravel> {
 }
 
 impl Traveller {
-    fn new(slot: usize, patience: Patience) -> Result<Box<Self>, CannotTravel> {
+    fn new(slot: usize, patience: Patience) -> Result<Self, CannotTravel> {
         check()?;
         let stack = Stack::map()?;
         // SAFETY: `check` has found that it may be read.
@@ -117,10 +150,14 @@ impl Traveller {
         fork::note_home();
         let (patience, harbour) = (Cell::new(patience), Cell::default());
         let storage = Storage::new();
-        let traveller = Self { slot, thread_pointer, patience, harbour, storage, stack };
-        let traveller = Box::new(traveller);
-        let own = (&raw const *traveller).cast();
-        traveller.harbour.set(switch::prepare(traveller.stack.end(), wait_at_home, own));
+        let place: *mut Travelling = stack.top();
+        let travelling =
+            Travelling { slot, thread_pointer, patience, harbour, storage, _stack: stack };
+        // SAFETY: room of its own, aligned.
+        unsafe { place.write(travelling) };
+        // SAFETY: within a mapping.
+        let traveller = Self(unsafe { NonNull::new_unchecked(place) });
+        traveller.harbour.set(switch::prepare(place.cast(), wait_at_home, place.cast()));
         Ok(traveller)
     }
 }
@@ -129,7 +166,7 @@ impl Traveller {
 /// it. It shares its thread-local storage with the thread, so it must not use it.
 unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) -> ! {
     // SAFETY: `Traveller::new` has given itself, which outlives its stack.
-    let traveller = unsafe { &*traveller.cast::<Traveller>() };
+    let traveller = unsafe { &*traveller.cast::<Travelling>() };
     let mut bound_for = bound_for.cast::<Shared>();
     loop {
         traveller.storage.moor(traveller);
@@ -153,7 +190,7 @@ unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) ->
 
 /// Waits for the thread for a while; whether its lane says where it goes on.
 #[inline]
-fn has_come_back(worker: &Shared, lane: &Lane, traveller: &Traveller) -> bool {
+fn has_come_back(worker: &Shared, lane: &Lane, traveller: &Travelling) -> bool {
     if lane.word.wait_while(TRAVEL, traveller.patience.get()).is_some() {
         return true;
     }
@@ -211,7 +248,7 @@ pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
 pub struct Journey<'a> {
     cores: &'a Cores,
     /// `None` only while it is dropped.
-    traveller: Option<Box<Traveller>>,
+    traveller: Option<Traveller>,
     /// Where the thread is, if it is not at home. Written at home only: the worker's core fetches nothing for it.
     away: Cell<Option<Landed>>,
     // What it holds is the thread's own.
@@ -240,7 +277,8 @@ impl<'a> Journey<'a> {
         if holds_robust_mutex() {
             return Err(CannotTravel::RobustMutex);
         }
-        let traveller = match OWN.try_with(Cell::take).ok().flatten() {
+        let kept = thread::own().travelling.replace(std::ptr::null_mut());
+        let traveller = match NonNull::new(kept).map(Traveller) {
             Some(traveller) => {
                 traveller.patience.set(patience);
                 traveller
@@ -267,7 +305,7 @@ impl<'a> Journey<'a> {
     #[inline(always)]
     pub(crate) fn land(&self, core: usize) -> Option<Landed> {
         let worker = self.cores.worker(core)?;
-        let traveller = self.traveller.as_deref()?;
+        let traveller = self.traveller.as_ref()?;
         let lane = worker.lane(traveller.slot);
         if self.cores.is_inherited() || lane.word.value() != IDLE {
             return None;
@@ -279,7 +317,7 @@ impl<'a> Journey<'a> {
         let bound_for = [(&raw const *worker).cast(), std::ptr::null()];
         // SAFETY: the lane is idle: while a closure is in it no journey begins.
         unsafe { (*travel).thread_pointer = traveller.thread_pointer };
-        sanitizer::leave(traveller);
+        sanitizer::leave(&raw const **traveller);
         // SAFETY: the harbour's context was kept when it was last left.
         let [lane, worker] =
             unsafe { switch(lane.context(), traveller.harbour.as_ptr(), bound_for) };
@@ -304,7 +342,7 @@ impl<'a> Journey<'a> {
     /// The core, by its place in the list, that this thread's work goes to: threads are spread over the cores.
     #[must_use]
     pub fn usual(&self) -> usize {
-        self.traveller.as_deref().map_or(0, |traveller| self.cores.usual(traveller.slot))
+        self.traveller.as_ref().map_or(0, |traveller| self.cores.usual(traveller.slot))
     }
 }
 
@@ -348,7 +386,7 @@ impl Drop for Journey<'_> {
         let traveller = self.traveller.take();
         // In a child, what waited in the harbour has stayed with the parent.
         let traveller = traveller.filter(|_| !self.cores.is_inherited());
-        let _ = OWN.try_with(|own| own.set(traveller));
+        keep(traveller);
         slot::set_place(Place::Home);
         signals::restore();
     }

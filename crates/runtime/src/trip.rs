@@ -1,21 +1,14 @@
 //! Threads that are sent to a dedicated core in one place of the program and brought home in another: the end of a region, a
 //! function's return, an exception that passes.
 
-use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use dimmer_host::root::Root;
 
 use crate::cores::Cores;
-use crate::signals;
-use crate::travel::Journey;
-use crate::{clear, fork, served, settings};
-
-thread_local! {
-    /// The journey of a thread that is away, or was. A thread that ends while it is away goes home first.
-    static TRIP: RefCell<Option<Journey<'static>>> = const { RefCell::new(None) };
-}
+use crate::thread::{self, Inside};
+use crate::{clear, fork, handler, prepare, served, settings, signals};
 
 /// The process's dedicated cores, once they are started. In a child of fork(2) its parent's, which are of no use to it.
 static CORES: AtomicPtr<Cores> = AtomicPtr::new(std::ptr::null_mut());
@@ -32,23 +25,39 @@ const STARTING: u64 = 1;
 const TRIED: u64 = 2;
 
 /// The process's dedicated cores, as [`crate::CORES`] names them, started when they are first asked for; `None` where there are
-/// none, and while another thread starts them. Children of fork(2) start their own.
+/// none, while another thread starts them, and where that cannot be done now, as in a signal's handler, which may have interrupted anything.
+/// Children of fork(2) start their own.
 #[must_use]
 #[inline]
 pub fn dedicated() -> Option<&'static Cores> {
+    started().or_else(|| start(&Inside::begin()?))
+}
+
+/// The same, in the middle of something.
+#[inline]
+fn dedicated_inside(inside: &Inside) -> Option<&'static Cores> {
+    started().or_else(|| start(inside))
+}
+
+#[inline]
+fn started() -> Option<&'static Cores> {
     // SAFETY: null, or leaked below.
     let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
-    cores.filter(|cores| !cores.is_inherited()).or_else(start)
+    cores.filter(|cores| !cores.is_inherited())
 }
 
 #[cold]
-fn start() -> Option<&'static Cores> {
+fn start(_: &Inside) -> Option<&'static Cores> {
     let generation = u64::from(fork::forks()) << PHASE_BITS;
     let before = STARTED.load(Ordering::Acquire);
     // How far its parent has come is of no use to a child.
     if matches!(before ^ generation, STARTING | TRIED) {
         return None;
     }
+    if handler::may_be_in_one() {
+        return None;
+    }
+    prepare::prepare_to_move();
     let starting = generation | STARTING;
     STARTED.compare_exchange(before, starting, Ordering::AcqRel, Ordering::Relaxed).ok()?;
     let Ok(cores) = settings::of_process().start() else {
@@ -71,9 +80,9 @@ static FOLLOWED: AtomicUsize = AtomicUsize::new(0);
 
 /// A server dedicates so many cores: work goes to these from now on, if it is the server's to say; whether there are any.
 #[inline]
-pub(crate) fn follow(count: usize) -> bool {
+pub(crate) fn follow(inside: &Inside, count: usize) -> bool {
     if FOLLOWED.load(Ordering::Relaxed) != count {
-        follow_anew(count);
+        follow_anew(inside, count);
     }
     count > 0
 }
@@ -95,11 +104,13 @@ pub fn employ(count: usize) {
 
 #[cold]
 fn employ_anew(count: usize) {
+    let Some(_inside) = Inside::begin() else { return };
+    if handler::may_be_in_one() {
+        return;
+    }
     let Ok(_following) = FOLLOWING.try_lock() else { return };
     EMPLOYED.store(count, Ordering::Relaxed);
-    // SAFETY: null, or leaked.
-    let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
-    if let Some(cores) = cores.filter(|cores| !cores.is_inherited()) {
+    if let Some(cores) = started() {
         // Where one cannot be had, work goes to those before it.
         let _ = cores.employ(count);
     }
@@ -111,10 +122,13 @@ pub(crate) fn employed() -> Option<usize> {
 }
 
 #[cold]
-fn follow_anew(count: usize) {
-    let settings = settings::of_process();
+fn follow_anew(_: &Inside, count: usize) {
+    let Some(settings) = settings::known() else { return };
     if !settings.leaves_cores_to_server() {
         FOLLOWED.store(count, Ordering::Relaxed);
+        return;
+    }
+    if handler::may_be_in_one() {
         return;
     }
     // Somebody else follows; or did when the process was forked, which then stays as it is.
@@ -122,9 +136,7 @@ fn follow_anew(count: usize) {
     let count = served::dedicated(dimmer_protocol::ticks());
     FOLLOWED.store(count, Ordering::Relaxed);
     let all = served::cores().unwrap_or_default();
-    // SAFETY: null, or leaked below.
-    let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
-    let Some(cores) = cores.filter(|cores| !cores.is_inherited()) else {
+    let Some(cores) = started() else {
         // Others' work goes there.
         clear::keep_off(&Root::live(), &all[..count.min(all.len())], &[]);
         return;
@@ -158,29 +170,24 @@ pub fn dedicate(cores: Cores) {
 /// besides the hand-over.
 #[must_use]
 pub fn leave_home() -> Option<u32> {
-    let cores = dedicated()?;
-    let leave = |trip: &RefCell<Option<Journey<'static>>>| {
-        // Taken by a signal's handler in the middle of this: it stays.
-        let mut trip = trip.try_borrow_mut().ok()?;
-        if trip.is_some() {
-            return None;
-        }
-        let journey = cores.depart().ok()?;
-        let landed = journey.land(journey.usual())?;
-        *trip = Some(journey);
-        Some(landed.kernel_thread())
-    };
-    TRIP.try_with(leave).ok().flatten()
+    leave_home_inside(&Inside::begin()?)
 }
 
-thread_local! {
-    /// Of the calling thread's last trip for a region.
-    static VISIT: Cell<Visit> = const { Cell::new(Visit { since: 0, left: 0, lingers: false }) };
+fn leave_home_inside(inside: &Inside) -> Option<u32> {
+    let cores = dedicated_inside(inside)?;
+    let trip = &thread::own().trip;
+    if trip.is_there() {
+        return None;
+    }
+    let journey = cores.depart().ok()?;
+    let landed = journey.land(journey.usual())?;
+    trip.set(journey);
+    Some(landed.kernel_thread())
 }
 
 /// A thread's trip for regions.
 #[derive(Clone, Copy, Debug)]
-struct Visit {
+pub(crate) struct Visit {
     /// When it left home (ticks).
     since: u64,
     /// When the last region ended that it went for (ticks).
@@ -191,15 +198,16 @@ struct Visit {
 
 /// Sends the calling thread away for a region that begins now (ticks), or has it stay there if it lingers; whether the region's end
 /// has to see to its coming home.
-pub(crate) fn leave_for_region(now: u64) -> bool {
-    let visit = VISIT.get();
+pub(crate) fn leave_for_region(inside: &Inside, now: u64) -> bool {
+    let kept = &thread::own().visit;
+    let visit = kept.get();
     if visit.lingers {
-        VISIT.set(Visit { lingers: false, ..visit });
+        kept.set(Visit { lingers: false, ..visit });
         return true;
     }
-    let has_left = leave_home().is_some();
+    let has_left = leave_home_inside(inside).is_some();
     if has_left {
-        VISIT.set(Visit { since: now, ..visit });
+        kept.set(Visit { since: now, ..visit });
     }
     has_left
 }
@@ -207,10 +215,11 @@ pub(crate) fn leave_for_region(now: u64) -> bool {
 /// Ends at that moment (ticks) the region that [`leave_for_region`] was for: the thread comes home, or lingers if it has not been away
 /// for the minimum stay (ticks) and the last two regions followed each other sooner than that.
 pub(crate) fn come_home_from_region(now: u64, minimum_stay: u64) {
-    let visit = VISIT.get();
+    let kept = &thread::own().visit;
+    let visit = kept.get();
     let is_soon = |since: u64| now.saturating_sub(since) < minimum_stay;
     let lingers = is_soon(visit.since) && is_soon(visit.left);
-    VISIT.set(Visit { left: now, lingers, ..visit });
+    kept.set(Visit { left: now, lingers, ..visit });
     if !lingers {
         come_home();
     }
@@ -218,11 +227,7 @@ pub(crate) fn come_home_from_region(now: u64, minimum_stay: u64) {
 
 /// Brings the calling thread home, if [`leave_home`] has sent it away.
 pub(crate) fn come_home() {
-    let _ = TRIP.try_with(|trip| {
-        let trip = trip.try_borrow_mut().ok().and_then(|mut trip| trip.take());
-        // Not while the cell is borrowed: the thread's own code goes on meanwhile.
-        drop(trip);
-    });
+    drop(thread::own().trip.take());
 }
 
 /// Brings the calling thread home, if [`leave_home`] has sent it away, with signals still blocked; which the caller is to block instead, as the kernel has them (signal 1 in bit 0).

@@ -1,6 +1,7 @@
 //! The thread that stands on a dedicated core and takes over what is in its lanes.
 
 use std::cell::Cell;
+use std::ffi::CString;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
@@ -15,6 +16,7 @@ use crate::bell::Bell;
 use crate::cores::StartError;
 use crate::lane::{CALL, LENT, Lane, TRAVEL, WITHDRAWN};
 use crate::slot::{self, Place, SLOTS};
+use crate::spawn::{Spawned, spawn};
 use crate::switch::{self, Context};
 use crate::word::Patience;
 use crate::{fork, signals, travel};
@@ -134,7 +136,7 @@ pub(crate) struct Line<T>(pub(crate) T);
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Option<Spawned>,
 }
 
 impl Worker {
@@ -171,22 +173,24 @@ impl Worker {
         let (root, entrance) = (root.clone(), entrance.map(str::to_owned));
         // Threads inherit the mask: signals are for the program's own threads.
         let mask = signals::exchange();
-        let spawned =
-            std::thread::Builder::new().name(format!("{WORKERS}{cpu}")).spawn(move || {
-                let pinned = stand(&root, cpu, entrance.as_deref());
-                mine.begin();
-                // For children that its work forks.
-                signals::remember(mask);
-                let (_pinned, outcome) = match pinned {
-                    Ok(pinned) => (Some(pinned), Ok(())),
-                    Err(error) => (None, Err(error)),
-                };
-                let is_pinned = outcome.is_ok();
-                let _ = tell.send(outcome);
-                if is_pinned {
-                    mine.work(patience);
-                }
-            });
+        let name = CString::new(format!("{WORKERS}{cpu}")).unwrap_or_default();
+        let spawned = spawn(move || {
+            // Without it, it has the program's name.
+            let _ = rustix::thread::set_name(&name);
+            let pinned = stand(&root, cpu, entrance.as_deref());
+            mine.begin();
+            // For children that its work forks.
+            signals::remember(mask);
+            let (_pinned, outcome) = match pinned {
+                Ok(pinned) => (Some(pinned), Ok(())),
+                Err(error) => (None, Err(error)),
+            };
+            let is_pinned = outcome.is_ok();
+            let _ = tell.send(outcome);
+            if is_pinned {
+                mine.work(patience);
+            }
+        });
         signals::set(&mask);
         let thread = spawned.map_err(AffinityError::System)?;
         let has_ended = |_| {
@@ -196,7 +200,7 @@ impl Worker {
         match told.recv().unwrap_or_else(has_ended) {
             Ok(()) => Ok(Self { shared, thread: Some(thread) }),
             Err(error) => {
-                let _ = thread.join();
+                thread.join();
                 Err(error)
             }
         }
@@ -220,7 +224,7 @@ impl Drop for Worker {
             // In a child that thread never was: its handle may be another's by now.
             std::mem::forget(thread);
         } else if self.shared.is_alive() {
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -25,6 +25,7 @@ mod loader;
 mod loops;
 mod marks;
 mod names;
+mod runtime;
 mod seeds;
 mod starts;
 
@@ -45,6 +46,7 @@ pub use hook::Unhookable;
 pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use loader::{Name, Refused, Start, start};
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
+pub use runtime::{Runtime, UnknownRuntime, runtime};
 
 use analysis::{Analyser, Analysis};
 use balance::{Verdict, Ways};

@@ -14,7 +14,7 @@ use super::{plain, screen};
 
 fn site(name: &str, calls: u64, moved: u64, (action, reason): (&str, &str)) -> Site {
     Site {
-        name: name.to_owned(),
+        name: name.into(),
         line: 16,
         calls,
         moved,
@@ -23,8 +23,8 @@ fn site(name: &str, calls: u64, moved: u64, (action, reason): (&str, &str)) -> S
         stayed_ns: Some(20_100.0),
         moved_ns: (moved > 0).then_some(20_900.0),
         clock: Some(0.93),
-        action: action.to_owned(),
-        reason: reason.to_owned(),
+        action: action.to_owned().into(),
+        reason: reason.to_owned().into(),
     }
 }
 
@@ -376,7 +376,7 @@ fn thousands_of_regions_are_scrolled_through() {
 fn no_terminal_is_too_small() {
     let mut long = state(3);
     long.clients[0].name = "名前".repeat(20);
-    long.clients[0].sites[0].name = "a\u{1b}[2Jb\u{202e}e\u{301}🦀".repeat(9);
+    long.clients[0].sites[0].name = "a\u{1b}[2Jb\u{202e}e\u{301}🦀".repeat(9).into();
     long.clients[0].lies = 3;
     (long.hidden, long.cores.dedicated) = (2, 9);
     long.clients[0].sites[0].share = f64::NAN;
@@ -400,7 +400,7 @@ fn no_terminal_is_too_small() {
 fn names_obey_nobody() {
     let mut state = state(3);
     state.clients[0].name = "\u{1b}]0;x\u{7}名前".to_owned();
-    state.clients[0].sites[1].name = "wide 漢字\u{202e}\u{9b}31m".to_owned();
+    state.clients[0].sites[1].name = "wide 漢字\u{202e}\u{9b}31m".into();
     state.cores.no_core = Some("\u{1b}[31mno".to_owned());
     let rows = rows::rows(&state, None);
     let told = plain::render(&state, "\u{1b}socket", &[], &rows, (100, false));

@@ -84,9 +84,11 @@ fn move_all(victims: &Victims, cpu: &str, arguments: &[&str]) -> u64 {
 fn programs_do_the_same_with_every_call_moved() {
     let Some(cpu) = away() else { return };
     let names = [
+        "allocates",
         "borrowed",
         "calls",
         "cancelled",
+        "coroutines",
         "faults",
         "forks",
         "inner",
@@ -101,9 +103,11 @@ fn programs_do_the_same_with_every_call_moved() {
     ];
     let Some(victims) = Victims::compile(&names) else { return };
     for (name, least) in [
+        ("allocates", 2000),
         ("borrowed", 5000),
         ("calls", 2000),
         ("cancelled", 1000),
+        ("coroutines", 100),
         ("faults", 200),
         ("forks", 100),
         ("inner", 5000),

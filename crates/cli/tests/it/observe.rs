@@ -91,6 +91,59 @@ fn labels_in_the_midst_of_a_frame_are_left() {
 }
 
 #[test]
+fn coroutines_may_copy_their_stack_away_and_back() {
+    let Some(victims) = Victims::compile(&["coroutines"]) else { return };
+    let observed = victims.observe(&[&victims.path("coroutines")]);
+    assert_eq!(calls(&observed)["yields"], 8000);
+}
+
+#[test]
+fn backtraces_are_the_same() {
+    let Some(victims) = Victims::compile(&["backtraces"]) else { return };
+    let observed = victims.observe(&[&victims.path("backtraces")]);
+    assert_eq!(calls(&observed)["bottom"], 60);
+    let timed =
+        |function: &Value| function["name"] == "deep" && function["timed"].as_u64() > Some(60);
+    assert!(observed["functions"].as_array().unwrap().iter().any(timed), "{observed}");
+}
+
+#[test]
+fn what_cannot_be_told_costs_nothing_else() {
+    let Some(victims) = Victims::compile(&["timeless"]) else { return };
+    victims::library();
+    for told_to in ["/dev/full", "&-"] {
+        let mut shell = Command::new("sh");
+        let line = format!("\"$0\" observe --classes scalar -- \"$1\" 2>{told_to}");
+        shell.arg("-c").arg(line).arg(env!("CARGO_BIN_EXE_dimmer")).arg(victims.path("timeless"));
+        let observed = shell.env("HOME", victims.directory.path()).output().unwrap();
+        assert_eq!((observed.status.code(), stdout(&observed)), (Some(7), "worked\n".to_owned()));
+    }
+}
+
+#[test]
+fn a_program_may_bring_what_copies_memory() {
+    let Some(victims) = Victims::compile(&["own_memcpy"]) else { return };
+    let observed = victims.observe(&[&victims.path("own_memcpy")]);
+    assert!(calls(&observed)["memcpy"] >= 3000);
+}
+
+#[test]
+fn programs_may_give_up_the_right_to_read_the_time() {
+    let Some(victims) = Victims::compile(&["timeless"]) else { return };
+    let program = victims.path("timeless");
+    for arguments in [&[&*program][..], &[&program, "strictly"]] {
+        assert_eq!(calls(&victims.observe(arguments))["work"], 20_100, "{arguments:?}");
+    }
+}
+
+#[test]
+fn programs_may_have_their_code_sealed() {
+    let Some(victims) = Victims::compile(&["sealed", "loads", "plugin"]) else { return };
+    let [sealed, loads, plugin] = ["sealed", "loads", "plugin"].map(|name| victims.path(name));
+    victims.observe(&[&sealed, &loads, &plugin]);
+}
+
+#[test]
 fn gaps_belong_to_the_function_that_a_call_ended_in() {
     let Some(victims) = Victims::compile(&["goes_on"]) else { return };
     let observed = victims.observe(&[&victims.path("goes_on")]);

@@ -93,8 +93,6 @@ impl Server {
     /// How many files counters of one user's may take: half of what others leave of a quarter of all, so something is left for each who
     /// comes.
     fn most_files(&self, user: u32) -> usize {
-        let others = self.users.iter().filter(|(other, _)| **other != user);
-        let taken: usize = others.map(|(_, other)| other.files).sum();
-        (self.most_peers / 4).saturating_sub(taken) / 2
+        self.share(user, self.most_peers / 4, |user| user.files)
     }
 }

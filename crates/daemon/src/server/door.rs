@@ -1,9 +1,9 @@
 //! Who is let in.
 
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dimmer_protocol::Credentials;
+use dimmer_protocol::{Credentials, Socket};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -27,23 +27,29 @@ pub(super) struct Pause {
 impl Server {
     /// Lets in some of those who wait to be.
     pub(super) fn accept(&mut self) {
+        /// Of those who have gone, as many may wait to be closed. A guess: some looks' worth.
+        const UNCLOSED: usize = 1024;
         for _ in 0..WELCOMES {
+            if self.closer.waiting() >= UNCLOSED {
+                return self.pause("too many connections are not closed yet");
+            }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&self.listener, flags) {
                 Ok(socket) => {
+                    let socket = Socket::new(socket, &self.closer);
                     if let Ok(who) = dimmer_protocol::credentials(&socket) {
                         self.admit(socket, who);
                     }
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
-                Err(error) => return self.pause(error),
+                Err(error) => return self.pause(&error.to_string()),
             }
         }
     }
 
     /// Lets somebody in. Where the user's silent ones are as many as may be, the oldest has to go.
-    pub(super) fn admit(&mut self, socket: OwnedFd, who: Credentials) {
+    pub(super) fn admit(&mut self, socket: Socket, who: Credentials) {
         let Credentials { process, user } = who;
         if let Some(oldest) = self.users.get(&user).and_then(super::User::too_silent) {
             // What it has said in the meantime counts.
@@ -62,14 +68,17 @@ impl Server {
         }
         self.next_peer += 1;
         self.users.entry(user).or_default().silent.insert(number);
-        self.peers.insert(number, Peer { socket, process, user, wants: Wants::Unknown });
+        self.peers.insert(
+            number,
+            Peer { socket: Arc::new(socket), process, user, wants: Wants::Unknown },
+        );
     }
 
-    fn pause(&mut self, why: Errno) {
+    fn pause(&mut self, why: &str) {
         let now = Instant::now();
         if self.pause.told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY) {
             self.pause.told = Some(now);
-            warn!(%why, "nobody can be let in for now");
+            warn!(why, "nobody can be let in for now");
         }
         let _ = self.listen_for(epoll::EventFlags::empty());
         self.pause.until = Some(now + PAUSE);

@@ -13,7 +13,7 @@ use super::ServerError;
 
 /// A server's own socket: removed when it ends, unless another server's is there by then.
 #[derive(Debug)]
-pub(super) struct Place {
+pub struct Place {
     path: PathBuf,
     /// Device and inode of the socket.
     identity: Option<(u64, u64)>,
@@ -21,7 +21,8 @@ pub(super) struct Place {
 
 impl Place {
     /// The one that was bound there just now.
-    pub(super) fn new(path: &Path) -> Self {
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), identity: identity(path) }
     }
 }
@@ -43,15 +44,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 /// stays.
 pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
     let failed = |source| ServerError::Listen { path: path.to_owned(), source };
-    let is_root = rustix::process::geteuid().is_root();
-    let is_missing = |directory: &&Path| !directory.as_os_str().is_empty() && !directory.exists();
-    if let Some(directory) = path.parent().filter(is_missing) {
-        std::fs::create_dir_all(directory).map_err(failed)?;
-        if is_root {
-            // Where root's umask keeps others out, they would not find the socket.
-            std::fs::set_permissions(directory, Permissions::from_mode(0o755)).map_err(failed)?;
-        }
-    }
+    make_directory_of(path).map_err(failed)?;
     let _alone = alone(path);
     let listener = match dimmer_protocol::listen(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -70,10 +63,22 @@ pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
         other => other.map_err(failed)?,
     };
     // Root's is for everybody's programs, which see nothing of each other; a user's for the user's own.
-    let mode = if is_root { 0o666 } else { 0o600 };
+    let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
     rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))
         .map_err(|error| failed(error.into()))?;
     Ok(listener)
+}
+
+/// The directory of a socket's path, made if there is none.
+pub(crate) fn make_directory_of(path: &Path) -> io::Result<()> {
+    let is_missing = |directory: &&Path| !directory.as_os_str().is_empty() && !directory.exists();
+    let Some(directory) = path.parent().filter(is_missing) else { return Ok(()) };
+    std::fs::create_dir_all(directory)?;
+    if rustix::process::geteuid().is_root() {
+        // Where root's umask keeps others out, they would not find the socket.
+        std::fs::set_permissions(directory, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
 }
 
 /// While this is held, no other server looks what is left there and replaces it: of two that begin at once, one would remove the other's socket. Nobody waits
@@ -95,8 +100,8 @@ fn alone(path: &Path) -> Option<File> {
 /// Allows as many files as may be; how many peers that is good for, some being left for other uses.
 pub(super) fn allow_many_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    /// The server's own files, what is passed, and those of the metrics.
-    const OTHERS: u64 = 64;
+    /// The server's own files, what is passed, and those of the metrics: 64 connections.
+    const OTHERS: u64 = 160;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(OTHERS);

@@ -1,62 +1,192 @@
-//! What the server tells those who watch: the state of all that they may see, and recordings.
+//! What the server tells those who watch: the state of all that they may see, and recordings. It is
+//! put together here, a part at a time, and written by the [`Teller`](super::teller::Teller).
 
-use std::io::{self, Seek as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dimmer_policy::cost::CallCost;
-use dimmer_protocol::Welcome;
 use tracing::warn;
 
+use super::teller::{Hearer, Job};
 use super::{Peer, Server, Wants, nanoseconds};
 use crate::clients::{Client, Site};
 use crate::record::{self, Line};
 use crate::state::{self, State};
 
+/// Of the server's time, telling one user takes no more than one part in so many.
+const OF_USER: u32 = 10;
+
+/// And telling all of them, in the thread that decides.
+const OF_ALL: u32 = 5;
+
+/// A part of a state ends with the first client after so many sites, which takes some 0.2 ms, or
+/// after so many others.
+const SITES: usize = 1024;
+const PEERS: usize = 512;
+
+/// How soon it is tried again where the teller has too much to do.
+const BUSY: Duration = Duration::from_millis(10);
+
+/// When a user may be told a state again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Turn {
+    /// When it has read the one that is being written. To put that together took so long.
+    IsTold(Duration),
+    /// From then on.
+    From(Instant),
+}
+
+/// A state that is put together.
+#[derive(Debug)]
+pub(super) struct Telling {
+    user: u32,
+    to: Vec<Hearer>,
+    /// The first peer that is not in it yet.
+    next: u64,
+    is_whole: bool,
+    pub(super) clients: Vec<state::Client>,
+    hidden: usize,
+    took: Duration,
+}
+
+impl Telling {
+    fn new(user: u32, to: Vec<Hearer>) -> Self {
+        let (clients, took) = (Vec::new(), Duration::ZERO);
+        Self { user, to, next: 0, is_whole: false, clients, hidden: 0, took }
+    }
+}
+
 impl Server {
-    /// Tells those who have asked what goes on, as far as it is their turn; when it is the next one's.
+    /// A peer asks for the state. It is answered when it is its turn.
+    pub(super) fn ask(&mut self, number: u64) {
+        let order = self.next_ask;
+        if let Some(Peer { wants, .. }) = self.peers.get_mut(&number)
+            && !matches!(wants, Wants::Watch { asks: Some(_) })
+        {
+            *wants = Wants::Watch { asks: Some(order) };
+            self.asking.insert(order, number);
+            self.next_ask += 1;
+        }
+    }
+
+    /// Tells those who have asked what goes on, as far as it is their turn, a part at a time; when to
+    /// go on.
     pub(super) fn tell_states(&mut self) -> Option<Instant> {
-        let asks = |peer: &Peer| matches!(peer.wants, Wants::Watch { asks: true });
-        let asking: Vec<(u64, u32)> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| asks(peer))
-            .map(|(number, peer)| (*number, peer.user))
-            .collect();
+        let now = Instant::now();
+        let mut telling = match self.telling.take() {
+            Some(telling) => telling,
+            None => match self.next_telling(now) {
+                Ok(telling) => telling,
+                Err(next) => return next,
+            },
+        };
+        if now < self.may_tell {
+            self.telling = Some(telling);
+            return Some(self.may_tell);
+        }
+        self.tell_part(&mut telling);
+        let took = now.elapsed();
+        telling.took += took;
+        self.may_tell = now + took * OF_ALL;
+        if telling.is_whole {
+            let Telling { user, to, took, .. } = telling;
+            let state = Box::new(self.head(telling.clients, telling.hidden));
+            match self.teller.tell(Job::State { user, state, to }) {
+                // What writing it takes counts as well.
+                Ok(()) => drop(self.may_ask.insert(user, Turn::IsTold(took))),
+                Err(Job::State { state, to, .. }) => {
+                    self.telling = Some(Telling {
+                        user,
+                        to,
+                        next: u64::MAX,
+                        is_whole: true,
+                        clients: state.clients,
+                        hidden: state.hidden,
+                        took,
+                    });
+                    self.may_tell = now + BUSY;
+                }
+                Err(_) => {}
+            }
+        } else {
+            self.telling = Some(telling);
+        }
+        Some(self.may_tell)
+    }
+
+    /// Begins to tell the user who asked first of those whose turn it is; else when it is the next
+    /// one's, as far as that is known.
+    fn next_telling(&mut self, now: Instant) -> Result<Telling, Option<Instant>> {
+        self.may_ask.retain(|_, turn| !matches!(turn, Turn::From(from) if *from <= now));
         let mut next = None::<Instant>;
-        for (number, user) in asking {
-            let from = self.may_ask.get(&user).copied().filter(|from| Instant::now() < *from);
-            if from.is_some() {
-                next = [next, from].into_iter().flatten().min();
-            } else if let Err(why) = self.tell_state(number) {
-                self.part(number, &why);
+        let mut turn = None;
+        for number in self.asking.values() {
+            let Some(Peer { user, .. }) = self.peers.get(number) else { continue };
+            match self.may_ask.get(user) {
+                None => {
+                    turn = Some(*user);
+                    break;
+                }
+                // The teller says when that is over.
+                Some(Turn::IsTold(_)) => {}
+                Some(Turn::From(from)) => next = next.into_iter().chain([*from]).min(),
             }
         }
-        next
+        let user = turn.ok_or(next)?;
+        let mut to = Vec::new();
+        self.asking.retain(|_, number| {
+            let Some(peer) = self.peers.get_mut(number).filter(|peer| peer.user == user) else {
+                return true;
+            };
+            peer.wants = Wants::Watch { asks: None };
+            to.push(peer.hearer(*number));
+            false
+        });
+        Ok(Telling::new(user, to))
     }
 
-    fn tell_state(&mut self, number: u64) -> Result<(), String> {
-        /// Of the server's time, telling one user takes no more than one part in so many.
-        const PART: u32 = 10;
-        let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
-        peer.wants = Wants::Watch { asks: false };
-        let (begin, user) = (Instant::now(), peer.user);
-        let text = serde_json::to_string(&self.state(user)).map_err(|error| error.to_string())?;
-        let peer = self.peers.get(&number);
-        let told = peer.map_or(Ok(()), |peer| tell(&peer.socket, &text));
-        self.may_ask.retain(|_, from| begin < *from);
-        self.may_ask.insert(user, Instant::now() + begin.elapsed() * PART);
-        told.map_err(|error| error.to_string())
+    /// What has become of what was told.
+    pub(super) fn note_told(&mut self) {
+        for done in self.teller.done() {
+            if let Some((user, took)) = done.user {
+                let took = match self.may_ask.get(&user) {
+                    Some(Turn::IsTold(before)) => took + *before,
+                    _ => took,
+                };
+                self.may_ask.insert(user, Turn::From(Instant::now() + took * OF_USER));
+            }
+            for (number, why) in done.failed {
+                if self.peers.get(&number).is_some_and(|peer| matches!(peer.wants, Wants::Record)) {
+                    warn!("a recording was too slow, and has ended");
+                }
+                self.part(number, why);
+            }
+        }
     }
 
-    /// All that a user may see: root and the server's own user everything, as in recordings; others their own.
-    pub(super) fn state(&self, user: u32) -> State {
+    /// The next clients: all that the user may see. Root and the server's own user see everything, as
+    /// in recordings; others their own.
+    fn tell_part(&self, telling: &mut Telling) {
+        let mut sites = 0;
+        let sees_all = sees_all(telling.user);
+        for (count, (number, peer)) in self.peers.range(telling.next..).enumerate() {
+            if sites >= SITES || count >= PEERS {
+                telling.next = *number;
+                return;
+            }
+            let Wants::Decisions(client) = &peer.wants else { continue };
+            if sees_all || client.user == telling.user {
+                sites += client.sites.len();
+                telling.clients.push(self.client_state(client));
+            } else {
+                telling.hidden += 1;
+            }
+        }
+        (telling.next, telling.is_whole) = (u64::MAX, true);
+    }
+
+    /// A state of these clients.
+    fn head(&self, clients: Vec<state::Client>, hidden: usize) -> State {
         let [decides, unit, metric, mixing] = self.options.settings.words().map(str::to_owned);
-        let sees_all = sees_all(user);
-        let may_see = |client: &&Client| sees_all || client.user == user;
-        let clients = self.clients().filter(may_see).map(|client| self.client_state(client));
-        let clients: Vec<state::Client> = clients.collect();
-        let hidden = self.clients().count() - clients.len();
         State {
             schema: state::SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -79,12 +209,22 @@ impl Server {
             },
             cores: state::Cores {
                 may: self.found.spare.cpus.iter().map(|cpu| cpu.index()).collect(),
-                dedicated: self.beacon.dedicated(),
+                dedicated: self.lease.beacon.dedicated(),
                 no_core: self.found.no_core.clone(),
             },
             clients,
             hidden,
         }
+    }
+
+    /// All that a user may see, at once.
+    #[cfg(test)]
+    pub(super) fn state(&self, user: u32) -> State {
+        let mut telling = Telling::new(user, Vec::new());
+        while !telling.is_whole {
+            self.tell_part(&mut telling);
+        }
+        self.head(telling.clients, telling.hidden)
     }
 
     fn client_state(&self, client: &Client) -> state::Client {
@@ -100,7 +240,7 @@ impl Server {
                 stayed_ns: site.recent.stayed_ns(),
                 moved_ns: site.recent.moved_ns(),
                 clock: site.clock,
-                action: state::action(action).to_owned(),
+                action: state::action(action).into(),
                 reason: state::reason(reason),
             }
         };
@@ -118,14 +258,16 @@ impl Server {
     /// Begins to tell somebody every step. Only root and the server's own user see what all clients do.
     pub(super) fn begin_recording(&mut self, number: u64) -> Result<(), String> {
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
-        if !sees_all(peer.user) {
+        let user = peer.user;
+        if !sees_all(user) {
             return Err("only root and the server's own user may record".to_owned());
         }
-        self.users.entry(peer.user).or_default().watch(number)?;
+        self.watch(number, user)?;
         // Those who record already get to know what they have not been told; the new one does from all clients below.
         self.tell_recordings();
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         peer.wants = Wants::Record;
+        let to = vec![peer.hearer(number)];
         let prices = self.found.prices.as_ref().map(record::Prices::from);
         let mut lines = vec![Line::Begin(record::Begin {
             schema: record::SCHEMA.to_owned(),
@@ -139,30 +281,27 @@ impl Server {
         for client in self.clients() {
             let (program, name) = (client.program.0, client.name.clone());
             lines.push(Line::Join { client: client.id.0, program, name });
-            let site = |site: &Site| Line::Site { site: site.id.0, name: site.name.clone() };
+            let site =
+                |site: &Site| Line::Site { site: site.id.0, name: site.name.as_ref().to_owned() };
             lines.extend(client.sites.iter().map(site));
         }
-        if let Some(peer) = self.peers.get(&number) {
-            tell(&peer.socket, &text_of(&lines)).map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        let told = self.teller.tell(Job::Lines { lines, to });
+        told.map_err(|_| "too much is told already".to_owned())
     }
 
     pub(super) fn tell_recordings(&mut self) {
         if self.new_lines.is_empty() {
             return;
         }
-        let text = text_of(&std::mem::take(&mut self.new_lines));
+        let lines = std::mem::take(&mut self.new_lines);
         let records = |peer: &Peer| matches!(peer.wants, Wants::Record);
-        let slow: Vec<u64> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| records(peer) && tell(&peer.socket, &text).is_err())
-            .map(|(number, _)| *number)
-            .collect();
-        for number in slow {
-            warn!("a recording was too slow, and has ended");
-            self.part(number, "was too slow");
+        let recordings = self.peers.iter().filter(|(_, peer)| records(peer));
+        let to: Vec<Hearer> = recordings.map(|(number, peer)| peer.hearer(*number)).collect();
+        if let Err(Job::Lines { to, .. }) = self.teller.tell(Job::Lines { lines, to }) {
+            for Hearer { number, .. } in to {
+                warn!("a recording was too slow, and has ended");
+                self.part(number, "was too slow");
+            }
         }
     }
 }
@@ -170,23 +309,4 @@ impl Server {
 /// Whether a user sees what the programs of all users do.
 fn sees_all(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
-}
-
-fn text_of(lines: &[Line]) -> String {
-    let mut text = String::new();
-    for line in lines {
-        // Plain data: no key is anything but text, and no number is none.
-        text.extend(serde_json::to_string(line).ok());
-        text.push('\n');
-    }
-    text
-}
-
-/// Sends a text of any length as a file of memory.
-fn tell(socket: &OwnedFd, text: &str) -> io::Result<()> {
-    let file = rustix::fs::memfd_create(c"dimmer-text", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let mut file = std::fs::File::from(file);
-    file.write_all(text.as_bytes())?;
-    file.rewind()?;
-    dimmer_protocol::send(socket.as_fd(), &Welcome.to_bytes(), &[file.as_fd()])
 }

@@ -2,12 +2,16 @@
 
 use std::os::fd::AsFd as _;
 
-use dimmer_policy::server::ProgramId;
-use dimmer_protocol::{Credentials, Mapped};
+use dimmer_policy::server::{ProgramId, SiteId};
+use dimmer_protocol::{Credentials, Mapped, SITES};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::*;
 use crate::counters::tests::unopened;
+use crate::state;
+
+/// How long something is waited for that will come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server on a machine that is not there, whose loop is the test.
 struct Fixture {
@@ -37,6 +41,7 @@ impl Fixture {
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (here, there) = pair.unwrap();
         let number = self.server.next_peer;
+        let here = Socket::new(here, &self.server.closer);
         self.server.admit(here, Credentials { process: 77, user });
         (number, there)
     }
@@ -59,6 +64,31 @@ impl Fixture {
     fn look(&mut self) {
         self.server.look(Instant::now());
     }
+
+    /// The lines that have come of a recording, once all are told.
+    fn lines(&self, socket: &OwnedFd) -> Vec<Line> {
+        let (told, is_told) = std::sync::mpsc::channel();
+        assert!(self.server.teller.tell(teller::Job::Fence(told)).is_ok());
+        is_told.recv().unwrap();
+        lines(socket)
+    }
+
+    /// Does what the server does between events until an answer has come.
+    fn answer(&mut self, socket: &OwnedFd) -> OwnedFd {
+        let begin = Instant::now();
+        loop {
+            self.server.tell_states();
+            self.server.note_told();
+            let mut bytes = [0; Welcome::BYTES];
+            if let Some((_, [Some(file), None])) =
+                dimmer_protocol::receive(socket, &mut bytes).unwrap()
+            {
+                return file;
+            }
+            assert!(begin.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 #[test]
@@ -79,7 +109,7 @@ fn what_was_learnt_of_a_program_is_found_again_or_forgotten_for_good() {
     let write = comes(b"write");
     assert!(write.0 == parse.0 && write.1 != parse.1);
     let is_forget = |line: &Line| matches!(line, Line::Forget { .. });
-    assert!(!lines(&recording).iter().any(is_forget));
+    assert!(!fixture.lines(&recording).iter().any(is_forget));
     // More than are remembered.
     let (number, _socket, table) = fixture.client(1000);
     let count = (0..SITES).filter(|site| table.add(format!("{site}").as_bytes(), 1).is_some());
@@ -87,7 +117,7 @@ fn what_was_learnt_of_a_program_is_found_again_or_forgotten_for_good() {
     fixture.look();
     fixture.server.part(number, "has gone");
     fixture.server.tell_recordings();
-    let forgotten: Vec<Line> = lines(&recording).into_iter().filter(is_forget).collect();
+    let forgotten: Vec<Line> = fixture.lines(&recording).into_iter().filter(is_forget).collect();
     let of = |(program, site): (ProgramId, SiteId)| Line::Forget {
         program: program.0,
         site: Some(site.0),
@@ -124,6 +154,40 @@ fn a_user_who_says_nothing_keeps_nobody_out() {
 }
 
 #[test]
+fn files_that_come_with_a_packet_hold_up_nothing() {
+    let (ended, ends) = std::sync::mpsc::channel();
+    // In a thread, as to close the file takes an hour.
+    let _ = std::thread::spawn(move || {
+        let mut fixture = fixture();
+        let honest = fixture.client(1000);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for hello in [Hello::Serve { name: "x".to_owned() }, Hello::Watch, Hello::Record] {
+            let file = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let _other = listener.accept().unwrap();
+            file.set_nonblocking(true).unwrap();
+            while io::Write::write(&mut &file, &[0; 65536]).is_ok() {}
+            file.set_nonblocking(false).unwrap();
+            let hour = Some(Duration::from_secs(3600));
+            rustix::net::sockopt::set_socket_linger(&file, hour).unwrap();
+            let silent = fixture.connect(1001);
+            let heard = fixture.connect(1001);
+            for (_, socket) in [&silent, &heard] {
+                let files = [file.as_fd()];
+                dimmer_protocol::send(socket.as_fd(), &hello.to_bytes(), &files).unwrap();
+            }
+            drop(file);
+            fixture.server.hear(heard.0);
+            assert!(!fixture.server.peers.contains_key(&heard.0));
+            fixture.server.part(silent.0, "has gone");
+        }
+        assert!(fixture.server.peers.contains_key(&honest.0));
+        drop(fixture);
+        ended.send(())
+    });
+    ends.recv_timeout(PATIENCE).expect("the server waits");
+}
+
+#[test]
 fn a_user_who_watches_keeps_no_other_out() {
     let mut fixture = fixture();
     let watching: Vec<_> = (0..300).map(|_| fixture.say(1001, &Hello::Watch)).collect();
@@ -156,6 +220,127 @@ fn root_and_the_servers_own_user_see_all_programs_and_others_their_own() {
 }
 
 #[test]
+fn a_state_is_put_together_a_part_at_a_time_and_read_from_a_pipe() {
+    let mut fixture = fixture();
+    let clients: Vec<_> = (0..5).map(|_| fixture.client(1000)).collect();
+    for (_, _, table) in &clients {
+        assert!((0..SITES).all(|_| table.add(b"site", 1).is_some()));
+    }
+    fixture.look();
+    let (_, watcher) = fixture.say(1000, &Hello::Watch);
+    // Nothing is answered at once, and each part is of no more than some sites.
+    let mut parts = Vec::new();
+    loop {
+        fixture.server.may_tell = Instant::now();
+        fixture.server.tell_states();
+        let Some(telling) = &fixture.server.telling else { break };
+        parts.push(telling.clients.iter().map(|client| client.sites.len()).sum::<usize>());
+    }
+    assert_eq!(parts, [SITES, 2 * SITES, 3 * SITES, 4 * SITES, 5 * SITES]);
+    let file = fixture.answer(&watcher);
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file).unwrap().st_mode);
+    assert_eq!(kind, rustix::fs::FileType::Fifo);
+    let state: state::State = serde_json::from_reader(std::fs::File::from(file)).unwrap();
+    let sites: usize = state.clients.iter().map(|client| client.sites.len()).sum();
+    assert_eq!((state.clients.len(), sites, state.hidden), (5, 5 * SITES, 0));
+}
+
+#[test]
+fn a_watcher_that_does_not_read_its_answer_has_to_go_and_others_are_told() {
+    let mut fixture = fixture();
+    let (_, _, table) = fixture.client(1000);
+    // More than a pipe holds.
+    assert!((0..SITES).all(|_| table.add(&[b'x'; 120], 1).is_some()));
+    fixture.look();
+    let (deaf, deaf_socket) = fixture.say(1000, &Hello::Watch);
+    let _unread = fixture.answer(&deaf_socket);
+    // Another user's is told meanwhile, and of this user's none, as the text is there still.
+    let (_, other) = fixture.say(0, &Hello::Watch);
+    let file = fixture.answer(&other);
+    let state: state::State = serde_json::from_reader(std::fs::File::from(file)).unwrap();
+    assert_eq!(state.clients.len(), 1);
+    let begin = Instant::now();
+    while fixture.server.peers.contains_key(&deaf) {
+        fixture.server.tell_states();
+        fixture.server.note_told();
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (_, again) = fixture.say(1000, &Hello::Watch);
+    drop(fixture.answer(&again));
+}
+
+#[test]
+fn a_recording_that_is_not_read_ends() {
+    let mut fixture = fixture();
+    let (number, socket) = fixture.say(0, &Hello::Record);
+    let name = "x".repeat(1 << 20);
+    let begin = Instant::now();
+    let mut told = 0;
+    while fixture.server.peers.contains_key(&number) {
+        fixture.server.note(Line::Site { site: 1, name: name.clone() });
+        fixture.server.tell_recordings();
+        fixture.server.note_told();
+        told += 1;
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(told < 1000, "{told}");
+    drop(socket);
+}
+
+#[test]
+fn sites_are_shared_so_that_something_is_left_for_each_user() {
+    let mut fixture = fixture();
+    let settings = "[server]\nsites = 3000\nsites_per_user = 2000\n";
+    fixture.server.options.settings = toml::from_str(settings).unwrap();
+    let mut sites = |user: u32| {
+        let clients: Vec<_> = (0..3).map(|_| fixture.client(user)).collect();
+        for (_, _, table) in &clients {
+            assert!((0..SITES).all(|_| table.add(b"site", 1).is_some()));
+        }
+        fixture.look();
+        fixture.server.users[&user].sites
+    };
+    assert_eq!([sites(1000), sites(1001), sites(1002)], [1500, 750, 375]);
+}
+
+#[test]
+fn watchers_and_clients_are_shared_as_well() {
+    let mut fixture = fixture();
+    fixture.server.most_peers = 40;
+    let mut count = |user: u32, hello: &Hello| {
+        let said: Vec<_> = (0..40).map(|_| fixture.say(user, hello)).collect();
+        drop(said);
+        let user = &fixture.server.users[&user];
+        user.clients + user.watchers
+    };
+    let serve = Hello::Serve { name: "test".to_owned() };
+    assert_eq!([count(1000, &serve), count(1001, &serve)], [20, 10]);
+    let others = fixture.server.share(1002, 512, |user| user.watchers);
+    assert_eq!(others, 256);
+}
+
+#[test]
+fn the_lease_is_renewed_between_any_two_steps() {
+    let mut fixture = fixture();
+    let _clients: Vec<_> = (0..3).map(|_| fixture.client(1000)).collect();
+    let lease = &mut fixture.server.lease;
+    lease.hold();
+    // As long as this takes, it lapses; a look renews it before it has ended.
+    std::thread::sleep(2 * dimmer_protocol::LEASE);
+    assert!(!lease.beacon.holds(dimmer_protocol::ticks()));
+    let before = dimmer_protocol::ticks();
+    fixture.look();
+    assert!(fixture.server.lease.beacon.holds(before));
+    // Not where nobody is there to keep it for.
+    fixture.server.lease.rest();
+    std::thread::sleep(2 * dimmer_protocol::LEASE);
+    fixture.server.lease.keep();
+    assert!(!fixture.server.lease.beacon.holds(dimmer_protocol::ticks()));
+}
+
+#[test]
 fn nothing_is_kept_for_recordings_that_nobody_makes() {
     let mut fixture = fixture();
     for _ in 0..100 {
@@ -174,7 +359,7 @@ fn each_recording_is_told_all() {
     fixture.server.part(one, "has gone");
     let (two, ..) = fixture.client(1000);
     fixture.look();
-    for recording in [lines(&first), lines(&second)] {
+    for recording in [fixture.lines(&first), fixture.lines(&second)] {
         let joined = recording.iter().filter_map(|line| match line {
             Line::Join { client, .. } => Some(*client),
             _ => None,
@@ -213,7 +398,9 @@ fn settings_read_anew_leave_the_lease_and_a_policy_that_a_recording_begins_with(
     let mut fixture = fixture();
     let begin = |fixture: &mut Fixture| {
         let (_, recording) = fixture.say(0, &Hello::Record);
-        let Some(Line::Begin(begin)) = lines(&recording).into_iter().next() else { panic!() };
+        let Some(Line::Begin(begin)) = fixture.lines(&recording).into_iter().next() else {
+            panic!()
+        };
         (begin.is_fresh, begin.now_ns)
     };
     assert_eq!(begin(&mut fixture), (true, 0));
@@ -221,12 +408,12 @@ fn settings_read_anew_leave_the_lease_and_a_policy_that_a_recording_begins_with(
     fixture.server.reload().unwrap();
     let (is_fresh, now_ns) = begin(&mut fixture);
     assert!(is_fresh && now_ns >= before, "{now_ns} {before}");
-    assert!(!fixture.server.beacon.holds(dimmer_protocol::ticks()));
+    assert!(!fixture.server.lease.beacon.holds(dimmer_protocol::ticks()));
     let (number, ..) = fixture.client(1000);
     assert!(!begin(&mut fixture).0);
     let now = dimmer_protocol::ticks();
     fixture.server.reload().unwrap();
-    assert!(fixture.server.beacon.holds(now + 2 * ticks_of(LEASE)));
+    assert!(fixture.server.lease.beacon.holds(now + 2 * lease::ticks_of(dimmer_protocol::LEASE)));
     assert!(!begin(&mut fixture).0);
     fixture.server.part(number, "has gone");
     fixture.server.reload().unwrap();
@@ -236,14 +423,14 @@ fn settings_read_anew_leave_the_lease_and_a_policy_that_a_recording_begins_with(
 #[test]
 fn the_last_client_leaves_no_core_dedicated() {
     let mut fixture = fixture();
-    fixture.server.beacon.write(&[2, 3]);
+    fixture.server.lease.beacon.write(&[2, 3]);
     let clients = [fixture.client(1000), fixture.client(1001)];
-    fixture.server.beacon.dedicate(2);
+    fixture.server.lease.beacon.dedicate(2);
     fixture.server.dedicated = 1;
     fixture.server.part(clients[0].0, "has gone");
-    assert_eq!(fixture.server.beacon.dedicated(), 2);
+    assert_eq!(fixture.server.lease.beacon.dedicated(), 2);
     fixture.server.part(clients[1].0, "has gone");
-    assert_eq!((fixture.server.beacon.dedicated(), fixture.server.dedicated), (0, 0));
+    assert_eq!((fixture.server.lease.beacon.dedicated(), fixture.server.dedicated), (0, 0));
 }
 
 #[test]

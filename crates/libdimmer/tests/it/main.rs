@@ -71,6 +71,11 @@ enum Link {
 
 /// Compiles an example.
 fn compile(source: &str, link: Link) -> Program {
+    compile_as(source, link, &[])
+}
+
+/// Compiles an example with these arguments besides.
+fn compile_as(source: &str, link: Link, arguments: &[&str]) -> Program {
     let (prefix, folder) = (installed(), tempfile::tempdir().unwrap());
     let (include, library) = (prefix.join("include"), prefix.join("lib"));
     let path = folder.path().join("program");
@@ -78,7 +83,7 @@ fn compile(source: &str, link: Link) -> Program {
         if source.ends_with(".cpp") { ("c++", "-std=c++14") } else { ("cc", "-std=gnu11") };
     let mut compile = Command::new(compiler);
     compile.arg(standard).args(STRICT).arg("-I").arg(include).arg("-o").arg(&path);
-    compile.arg(format!("{FOLDER}/examples/{source}"));
+    compile.arg(format!("{FOLDER}/examples/{source}")).args(arguments);
     match link {
         Link::Shared => {
             compile.arg("-L").arg(&library).arg("-ldimmer");
@@ -99,9 +104,15 @@ fn compile(source: &str, link: Link) -> Program {
 impl Program {
     /// What it prints and what it says of where it ran, under these settings.
     fn run(&self, settings: &[(&str, &str)]) -> (String, String) {
+        self.run_on(&[], settings)
+    }
+
+    /// The same, with these arguments.
+    #[track_caller]
+    fn run_on(&self, arguments: &[&Path], settings: &[(&str, &str)]) -> (String, String) {
         // So that a program that hangs ends, and fails.
         let mut command = Command::new("timeout");
-        command.arg("60").arg(&self.path);
+        command.arg("60").arg(&self.path).args(arguments);
         command.env_remove("DIMMER_POLICY").env_remove("DIMMER_CORES");
         let output = succeed(command.envs(settings.iter().copied()));
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -178,6 +189,93 @@ fn exceptions_pass_regions_and_come_home() {
 #[test]
 fn threads_may_enter_and_end_in_regions_of_any_function() {
     check("threads.cpp", Link::Shared, &["make", "c++"], "8 6 3 4\n");
+}
+
+/// All policies that there are on this machine, with the cores that they take.
+fn policies() -> Vec<Vec<(&'static str, String)>> {
+    let mut policies = vec![vec![], vec![("DIMMER_POLICY", "stay".to_owned())]];
+    if let Some(there) = last_cpu() {
+        policies.extend(["borrow", "offload"].map(|policy| {
+            vec![("DIMMER_POLICY", policy.to_owned()), ("DIMMER_CORES", there.clone())]
+        }));
+    }
+    policies
+}
+
+/// Checks that a program prints what it should for so many cores, so often under each policy.
+#[track_caller]
+fn check_policies(
+    program: &Program,
+    arguments: &[&Path],
+    times: u32,
+    expected: fn(usize) -> String,
+) {
+    for policy in policies() {
+        let settings: Vec<(&str, &str)> =
+            policy.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let cores = usize::from(policy.len() > 1);
+        for _ in 0..times {
+            let (printed, said) = program.run_on(arguments, &settings);
+            assert_eq!((printed, said.as_str()), (expected(cores), ""), "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn regions_may_be_in_handlers_of_signals_and_everywhere_else() {
+    if !have(&["make", "cc"]) {
+        return;
+    }
+    let program = compile_as("signals.c", Link::Shared, &["-pthread"]);
+    // How a signal comes differs from run to run.
+    check_policies(&program, &[], 2, |_| {
+        "begin 1, threads 16, deep 1, handled 1, children 5\nended\n".to_owned()
+    });
+}
+
+#[test]
+fn nothing_is_allocated_on_the_way_into_a_region() {
+    if !have(&["make", "cc"]) {
+        return;
+    }
+    for link in [Link::Shared, Link::Static] {
+        let program = compile_as("allocator.c", link, &["-pthread"]);
+        check_policies(&program, &[], 1, |cores| {
+            format!("cores {cores}, threads 8, allocations counted, regions counted\n")
+        });
+    }
+}
+
+#[test]
+fn a_library_with_regions_may_be_loaded_and_unloaded_at_any_time() {
+    if !have(&["make", "cc"]) {
+        return;
+    }
+    let program = compile_as("loader.c", Link::Disabled, &["-pthread", "-ldl"]);
+    let plugin = compile_as("plugin.c", Link::Shared, &["-shared", "-fPIC"]);
+    check_policies(&program, &[&plugin.path], 1, |_| {
+        "round 0: right\nround 1: right\nround 2: right\n".to_owned()
+    });
+}
+
+#[test]
+fn threads_may_end_and_be_cancelled_in_what_they_call() {
+    if !have(&["make", "c++"]) {
+        return;
+    }
+    let program = compile_as("ends.cpp", Link::Shared, &["-pthread"]);
+    for policy in policies() {
+        let settings: Vec<(&str, &str)> =
+            policy.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let moves = policy.len() > 1;
+        let offloaded = if moves { "lost" } else { "ended" };
+        let expected = format!(
+            "run: ended\nrun, cancelled: ended\nrun in C: ended\nborrow: ended\nborrow, cancelled: ended\n\
+             borrow in C: ended\noffload: {offloaded}\noffload again: ended\nafter: 3, moves {}\n",
+            u8::from(moves)
+        );
+        assert_eq!(program.run(&settings).0, expected, "{policy:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! Looking at what clients did, and what is decided then.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use dimmer_policy::server::decision::Action;
+use dimmer_policy::server::{SiteId, Step, Window};
+use dimmer_protocol::SITES;
+use tracing::{debug, info, warn};
+
+use super::{Server, Wants, counting, nanoseconds, users};
+use crate::clients::Look;
+use crate::record::{self, Line, Seen};
+use crate::state;
+
+impl Server {
+    /// When clients are to be looked at: at the period, but for no more than half of the time.
+    pub(super) fn next_look(&self) -> Instant {
+        self.looked + self.options.settings.period().max(2 * self.look_took)
+    }
+
+    /// Looks at what clients did, and decides.
+    pub(super) fn look(&mut self, now: Instant) {
+        self.count_on(now + counting::AT_ONCE);
+        let span = now.duration_since(self.looked);
+        self.looked = now;
+        let look = Look {
+            span_ns: nanoseconds(span).max(1),
+            ticks_per_ns: dimmer_protocol::ticks_per_ns(),
+            cpus: self.found.cores.max(1),
+            hand_over_ns: self.found.prices.as_ref().map_or(0.0, |prices| prices.hand_over_ns),
+            clocks: &self.found.clocks,
+            reference: None,
+        };
+        let settings = &self.options.settings;
+        let ((_, most_sites), all_sites) = (settings.most_per_user(), settings.most_sites());
+        let mut sites: usize = self.users.values().map(|user| user.sites).sum();
+        let is_recorded = self.is_recorded();
+        let mut step = record::Step { now_ns: nanoseconds(now - self.begun), ..Default::default() };
+        for peer in self.peers.values_mut() {
+            let Wants::Decisions(client) = &mut peer.wants else { continue };
+            let before = client.sites.len();
+            let user = self.users.entry(peer.user).or_default();
+            let most = most_sites.min(users::share(all_sites, sites - user.sites));
+            let room = most.saturating_sub(user.sites);
+            let length = client.meet(&mut self.names, SITES.min(before.saturating_add(room)));
+            user.sites += length - before;
+            sites += length - before;
+            for place in before..length {
+                let site = &client.sites[place];
+                if is_recorded {
+                    let name = site.name.as_ref().to_owned();
+                    self.new_lines.push(Line::Site { site: site.id.0, name });
+                }
+                // What was decided for the client as a whole is for new sites, too.
+                if let Some((Action::Offload, _)) = self.policy.decision(client.id, site.id) {
+                    client.table.decisions[place]
+                        .store(dimmer_protocol::OFFLOAD, Ordering::Relaxed);
+                }
+            }
+            let lies = client.lies;
+            let seen = client.look(&Look { reference: user.reference.ticks(), ..look });
+            if lies == 0 && client.lies > 0 {
+                warn!(pid = client.process, name = client.name, "client says what cannot be");
+            }
+            for (site, window) in &seen.windows {
+                self.policy.observe(client.id, *site, window);
+            }
+            if let Some(metric) = seen.metric {
+                self.policy.metric(client.id, metric);
+            }
+            if is_recorded {
+                let seen_of =
+                    |(site, window): &(SiteId, Window)| (client.id.0, site.0, Seen::from(window));
+                step.seen.extend(seen.windows.iter().map(seen_of));
+                step.metrics.extend(seen.metric.map(|metric| (client.id.0, metric)));
+            }
+            if let Some(ticks) = client.chain_ticks() {
+                user.reference.note(ticks);
+            }
+            self.lease.keep();
+        }
+        self.users.values_mut().for_each(|user| user.reference.turn());
+        let decided = self.policy.step(step.now_ns);
+        self.lease.keep();
+        self.lease.beacon.note_decided(dimmer_protocol::ticks());
+        self.apply(&decided);
+        if is_recorded {
+            step.changes = record::changes(&decided.changes);
+            step.cores = decided.cores;
+            self.new_lines.push(Line::Step(step));
+            self.tell_recordings();
+        }
+        self.look_took = now.elapsed();
+    }
+
+    /// Writes what the policy has said.
+    fn apply(&mut self, step: &Step) {
+        // Cores are there before work comes, and go after it has.
+        if step.cores > self.dedicated {
+            self.lease.beacon.dedicate(self.found.threads(step.cores));
+        }
+        for change in &step.changes {
+            let Some(peer) = self.peers.get(&change.client.0) else { continue };
+            let Wants::Decisions(client) = &peer.wants else { continue };
+            let word = match change.action {
+                Action::Stay => dimmer_protocol::STAY,
+                Action::Offload => dimmer_protocol::OFFLOAD,
+            };
+            for place in client.places(change.site) {
+                client.table.decisions[place].store(word, Ordering::Relaxed);
+                let site = client.sites.get(place).map_or("", |site| &site.name);
+                let (action, reason) = (state::action(change.action), state::reason(change.reason));
+                debug!(
+                    pid = client.process,
+                    name = client.name,
+                    site,
+                    action,
+                    reason = &*reason,
+                    "decision"
+                );
+            }
+            self.lease.keep();
+        }
+        if step.cores != self.dedicated {
+            self.dedicate(step.cores);
+        }
+    }
+
+    pub(super) fn dedicate(&mut self, cores: usize) {
+        info!(cores, "dedicated cores");
+        self.lease.beacon.dedicate(self.found.threads(cores));
+        self.dedicated = cores;
+    }
+}

@@ -1,0 +1,205 @@
+//! The thread that writes what others are told: JSON of everything takes longer than the lease holds.
+//!
+//! A state goes through a pipe, of which the kernel holds 64 KiB: a watcher that keeps its answers
+//! unread keeps those, and for a few seconds the text, which all who asked at once share. A recording
+//! goes as files of memory, as steps may come faster than they are read; one that leaves too much
+//! unread ends.
+
+use std::io::{self, Seek as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant};
+
+use dimmer_protocol::{Socket, Welcome};
+use rustix::event::EventfdFlags;
+use rustix::pipe::PipeFlags;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+
+use crate::record::Line;
+use crate::state::State;
+
+/// Jobs that wait. Each is bounded by what the server has: a guess.
+const JOBS: usize = 16;
+
+/// For how long a watcher may take to read an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes that a recording may leave unread: a minute of a busy machine's.
+const UNREAD: usize = 64 << 20;
+
+/// Somebody who is told.
+#[derive(Clone, Debug)]
+pub(super) struct Hearer {
+    pub(super) number: u64,
+    pub(super) socket: Arc<Socket>,
+}
+
+/// What is to be told.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// A state, to a user's watchers.
+    State { user: u32, state: Box<State>, to: Vec<Hearer> },
+    /// Lines, to recordings.
+    Lines { lines: Vec<Line>, to: Vec<Hearer> },
+    /// Nothing: all that came before was told.
+    #[cfg(test)]
+    Fence(std_mpsc::Sender<()>),
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// The user whose watchers were told, and what writing it took.
+    pub(super) user: Option<(u32, Duration)>,
+    /// Those who are not to be told anything more, and why.
+    pub(super) failed: Vec<(u64, &'static str)>,
+}
+
+/// The thread, as the server has it.
+#[derive(Debug)]
+pub(super) struct Teller {
+    jobs: mpsc::Sender<Job>,
+    done: std_mpsc::Receiver<Done>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Teller {
+    /// Begins to.
+    pub(super) fn new() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = Arc::new(rustix::event::eventfd(0, flags)?);
+        let (jobs, to_do) = mpsc::channel(JOBS);
+        let (ended, done) = std_mpsc::channel();
+        let reports = Reports { ended, wake: Arc::clone(&wake) };
+        let run = move || tokio::task::LocalSet::new().block_on(&runtime, tell_all(to_do, reports));
+        std::thread::Builder::new().name("telling".to_owned()).spawn(run)?;
+        Ok(Self { jobs, done, wake })
+    }
+
+    /// Has this told; what it was, if too much waits already.
+    pub(super) fn tell(&self, job: Job) -> Result<(), Job> {
+        self.jobs.try_send(job).map_err(mpsc::error::TrySendError::into_inner)
+    }
+
+    /// What came of jobs since the last time.
+    pub(super) fn done(&self) -> Vec<Done> {
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        self.done.try_iter().collect()
+    }
+}
+
+impl AsFd for Teller {
+    /// Can be read when something was told.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// The way back.
+#[derive(Clone, Debug)]
+struct Reports {
+    ended: std_mpsc::Sender<Done>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Reports {
+    fn report(&self, done: Done) {
+        if self.ended.send(done).is_ok() {
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+async fn tell_all(mut jobs: mpsc::Receiver<Job>, reports: Reports) {
+    let mut unread = std::collections::BTreeMap::new();
+    while let Some(job) = jobs.recv().await {
+        match job {
+            Job::State { user, state, to } => {
+                let begin = Instant::now();
+                let text: Arc<[u8]> = serde_json::to_vec(&state).unwrap_or_default().into();
+                drop(state);
+                let took = begin.elapsed();
+                let tell = tell_state(text, to, (user, took), reports.clone());
+                drop(tokio::task::spawn_local(tell));
+            }
+            Job::Lines { lines, to } => {
+                let text = text_of(&lines);
+                unread.retain(|number, _| to.iter().any(|hearer| hearer.number == *number));
+                let mut failed = Vec::new();
+                for hearer in to {
+                    let left = unread.entry(hearer.number).or_insert(0);
+                    if tell_lines(&hearer.socket, &text, left).is_err() {
+                        failed.push((hearer.number, "was too slow"));
+                    }
+                }
+                if !failed.is_empty() {
+                    reports.report(Done { user: None, failed });
+                }
+            }
+            #[cfg(test)]
+            Job::Fence(told) => drop(told.send(())),
+        }
+    }
+}
+
+/// Tells a state to all of a user's watchers that have asked for it.
+async fn tell_state(text: Arc<[u8]>, to: Vec<Hearer>, user: (u32, Duration), reports: Reports) {
+    let told: Vec<_> = to
+        .into_iter()
+        .map(|Hearer { number, socket }| {
+            let text = Arc::clone(&text);
+            let told = tokio::task::spawn_local(async move { through_pipe(&socket, &text).await });
+            (number, told)
+        })
+        .collect();
+    let mut failed = Vec::new();
+    for (number, told) in told {
+        if !matches!(told.await, Ok(Ok(()))) {
+            failed.push((number, "did not read its answer"));
+        }
+    }
+    reports.report(Done { user: Some(user), failed });
+}
+
+async fn through_pipe(socket: &Socket, text: &[u8]) -> io::Result<()> {
+    let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    dimmer_protocol::send(socket.as_fd(), &Welcome.to_bytes(), &[reader.as_fd()])?;
+    drop(reader);
+    let mut writer = pipe::Sender::from_owned_fd(writer)?;
+    match tokio::time::timeout(PATIENCE, writer.write_all(text)).await {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Ok(written) => written,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Sends lines as a file of memory; `unread` are the bytes of those that were not received, as far as
+/// that is known.
+fn tell_lines(socket: &Socket, text: &str, unread: &mut usize) -> io::Result<()> {
+    if dimmer_protocol::is_all_received(socket)? {
+        *unread = 0;
+    }
+    *unread += text.len();
+    if *unread > UNREAD.max(text.len()) {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let file = rustix::fs::memfd_create(c"dimmer-text", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    dimmer_protocol::send(socket.as_fd(), &Welcome.to_bytes(), &[file.as_fd()])
+}
+
+fn text_of(lines: &[Line]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        // Plain data: no key is anything but text, and no number is none.
+        text.extend(serde_json::to_string(line).ok());
+        text.push('\n');
+    }
+    text
+}

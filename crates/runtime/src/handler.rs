@@ -1,0 +1,167 @@
+//! Whether the calling thread may be in a signal's handler. What that has interrupted may be anything, also what holds a lock or
+//! is in the middle of allocating: who starts threads, reads files or allocates asks first.
+
+use std::arch::naked_asm;
+
+use rustix::param::page_size;
+
+use crate::signals::{self, Action};
+
+/// So far from the stack's end a handler's frame is looked for: as deep as calls within a handler may be.
+const DEEPEST: usize = 1 << 20;
+
+/// Whether it may be. Where no signal is blocked, as one is while its handler runs, and no handler lets its own through, that is all; else the stack
+/// is looked through for what a handler returns to.
+///
+/// What is not found: a handler that was installed for one signal only (`SA_RESETHAND`), where it was the only one there is.
+///
+/// # Cost
+/// A system call for each kind of signal, some microseconds in all; with threads that block signals, where there are handlers, another
+/// one for each page of stack in use.
+pub(crate) fn may_be_in_one() -> bool {
+    // Above what is called here, where the same words lie because they are looked for.
+    #[unsafe(naked)]
+    extern "C" fn look() -> bool {
+        naked_asm!("lea rdi, [rsp + 8]", "jmp {look}", look = sym may_be_above)
+    }
+    look()
+}
+
+extern "C" fn may_be_above(frames: usize) -> bool {
+    let (mut ends, mut may_be) = (Ends::default(), !signals::blocked().is_empty());
+    for action in signals::ALL.filter_map(Action::of).filter(Action::is_handler) {
+        may_be |= action.lets_itself_through();
+        match action.end() {
+            Some(end) => ends.add(end),
+            None => return true,
+        }
+    }
+    // What cannot be told apart any more counts as found.
+    may_be && !ends.is_empty() && (ends.is_full() || ends.are_above(frames).unwrap_or(true))
+}
+
+/// Where handlers return to.
+#[derive(Debug, Default)]
+struct Ends([usize; 4]);
+
+impl Ends {
+    fn add(&mut self, end: usize) {
+        if !self.0.contains(&end)
+            && let Some(free) = self.0.iter_mut().find(|place| **place == 0)
+        {
+            *free = end;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0[0] == 0
+    }
+
+    /// The last place is for knowing that there may be more.
+    fn is_full(&self) -> bool {
+        self.0[3] != 0
+    }
+
+    /// Whether one of them is a word from there on, on the stack or above it; `None` if that cannot be read.
+    fn are_above(&self, frames: usize) -> Option<bool> {
+        let mut buffer = [0_usize; 512];
+        let mut at = frames;
+        let limit = at.saturating_add(DEEPEST);
+        let mut has_read = false;
+        while at < limit {
+            // No further than the page's end, as the next one may not be there.
+            let bytes = (page_size() - at % page_size()).min(size_of_val(&buffer));
+            let read = signals::read_own(at, &mut buffer, bytes);
+            if read < size_of::<usize>() {
+                // Where the stack ends.
+                return has_read.then_some(false);
+            }
+            has_read = true;
+            let words = &buffer[..read / size_of::<usize>()];
+            if words.iter().any(|word| *word != 0 && self.0.contains(word)) {
+                return Some(true);
+            }
+            at += read;
+        }
+        Some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    thread_local! {
+        static FOUND: Cell<Option<bool>> = const { Cell::new(None) };
+        static DEEP: Cell<u32> = const { Cell::new(0) };
+    }
+
+    extern "C" fn handle(_: libc::c_int) {
+        FOUND.set(Some(deeper(DEEP.get())));
+    }
+
+    /// Looks with so many frames of a page each more on the stack.
+    #[inline(never)]
+    fn deeper(frames: u32) -> bool {
+        let page = std::hint::black_box([frames; 1024]);
+        let found = if frames == 0 { may_be_in_one() } else { deeper(frames - 1) };
+        found && std::hint::black_box(page)[0] == frames
+    }
+
+    /// Has the signal handled, with these flags; whether its handler finds itself in one.
+    fn found_in_handler(signal: libc::c_int, flags: libc::c_int) -> Option<bool> {
+        // SAFETY: all zero is a valid one.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        action.sa_sigaction = handle as *const () as usize;
+        action.sa_flags = flags;
+        // SAFETY: an action that lives until the call returns.
+        assert_eq!(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) }, 0);
+        FOUND.set(None);
+        // SAFETY: it is handled.
+        assert_eq!(unsafe { libc::raise(signal) }, 0);
+        FOUND.get()
+    }
+
+    fn block(signal: libc::c_int, how: libc::c_int) {
+        // SAFETY: all zero is an empty set.
+        let mut set: libc::sigset_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: a set, and a signal that there is.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+        // SAFETY: as above.
+        let done = unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) };
+        assert_eq!(done, 0);
+    }
+
+    #[test]
+    fn a_handler_is_found_wherever_it_runs_and_nowhere_else() {
+        assert!(!may_be_in_one());
+        assert_eq!(found_in_handler(libc::SIGUSR2, 0), Some(true));
+        for flags in [0, libc::SA_NODEFER, libc::SA_SIGINFO, libc::SA_RESETHAND] {
+            for deep in [0, 40] {
+                DEEP.set(deep);
+                assert_eq!(found_in_handler(libc::SIGUSR1, flags), Some(true), "{flags}, {deep}");
+                assert!(!may_be_in_one(), "{flags}");
+            }
+        }
+        // A stack for handlers.
+        let mut memory = vec![0_u8; 1 << 19];
+        let stack =
+            libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+        // SAFETY: the memory is there until it is put out of use below.
+        assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
+        assert_eq!(found_in_handler(libc::SIGUSR1, libc::SA_ONSTACK), Some(true));
+        let none = libc::stack_t { ss_flags: libc::SS_DISABLE, ..stack };
+        // SAFETY: no handler runs on it.
+        assert_eq!(unsafe { libc::sigaltstack(&raw const none, std::ptr::null_mut()) }, 0);
+        drop(memory);
+        // Another thread that blocks a signal for which there is a handler is in none for that.
+        let blocks = std::thread::spawn(|| {
+            block(libc::SIGUSR1, libc::SIG_BLOCK);
+            may_be_in_one()
+        });
+        assert!(!blocks.join().unwrap());
+    }
+}
