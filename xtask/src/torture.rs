@@ -360,6 +360,12 @@ fn verdict(plain: &Done, done: &Done, varies: bool) -> Verdict {
     if done.is_late {
         return Verdict::Failed("does not end".to_owned());
     }
+    // Says what it cannot run, and why.
+    let told = String::from_utf8_lossy(&done.stderr);
+    if let Some(why) = told.strip_prefix("error: ").filter(|_| done.end == "2" && plain.end != "2")
+    {
+        return Verdict::Left(format!("refused: {}", why.lines().next().unwrap_or_default()));
+    }
     if done.end != plain.end {
         return Verdict::Failed(format!("ended with {} instead of {}", done.end, plain.end));
     }
