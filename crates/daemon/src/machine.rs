@@ -30,6 +30,8 @@ pub struct Spare {
 pub struct Found {
     /// How many cores there are for clients.
     pub cores: usize,
+    /// The hardware threads that there are for clients.
+    pub all: Vec<CpuId>,
     /// The hardware threads that may be dedicated.
     pub spare: Spare,
     /// Why none may be.
@@ -52,7 +54,8 @@ impl Found {
     /// Finds out. Takes up to 0.2 s, for hand-overs.
     #[must_use]
     pub fn new(root: &Root, settings: &Settings) -> Self {
-        let mut found = Self::default();
+        let all = affinity::allowed().unwrap_or_default();
+        let mut found = Self { all, ..Self::default() };
         match cores(root, settings) {
             Ok((cores, spare)) => (found.cores, found.spare) = (cores, spare),
             Err(why) => found.no_core = Some(why),

@@ -8,7 +8,7 @@ use std::io::{self, BufRead};
 use dimmer_policy::cost::CallCost;
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::evidence::{Evidence, LEVELS};
-use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, Window, settings};
+use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, UserId, Window, settings};
 use dimmer_processor::units::LicenceLevel;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,9 @@ pub enum Line {
         client: u64,
         /// Its program's number.
         program: u64,
+        /// Its user's.
+        #[serde(default)]
+        user: u32,
         /// What it is called.
         name: String,
     },
@@ -134,6 +137,9 @@ pub struct Step {
     pub changes: Vec<(u64, Option<u64>, bool)>,
     /// How many cores it has dedicated.
     pub cores: usize,
+    /// Hardware threads' worth of time that was left lately, if that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<f64>,
 }
 
 /// A [`Window`].
@@ -262,9 +268,9 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
         };
         match line {
             Line::Begin(_) => return Err(wrong("`begin` again".to_owned())),
-            Line::Join { client, program, .. } => {
+            Line::Join { client, program, user, .. } => {
                 replayed.clients += 1;
-                policy.join(ClientId(client), ProgramId(program));
+                policy.join_of(UserId(user), ClientId(client), ProgramId(program));
             }
             Line::Leave { client } => {
                 policy.leave(ClientId(client));
@@ -286,6 +292,7 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
                 for (client, metric) in &step.metrics {
                     policy.metric(ClientId(*client), *metric);
                 }
+                policy.idle(step.idle);
                 let said = policy.step(step.now_ns);
                 let changes = changes(&said.changes);
                 replayed.steps += 1;

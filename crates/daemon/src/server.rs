@@ -3,6 +3,7 @@
 
 mod counting;
 mod door;
+mod idle;
 mod lease;
 mod listening;
 mod looking;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dimmer_host::root::Root;
-use dimmer_policy::server::{ClientId, Server as Policy};
+use dimmer_policy::server::{ClientId, Server as Policy, UserId};
 use dimmer_protocol::{Beacon, Closer, Hello, Owned, Socket, Table, Welcome};
 use rustix::event::epoll;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -35,6 +36,7 @@ use crate::names::Names;
 use crate::record::Line;
 use crate::settings::{Settings, SettingsError};
 use door::Pause;
+use idle::Idle;
 use lease::Lease;
 pub use listening::Place;
 pub(crate) use listening::make_directory_of;
@@ -187,6 +189,7 @@ pub struct Server {
     begun: Instant,
     looked: Instant,
     look_took: Duration,
+    idle: Idle,
     dedicated: usize,
     /// What those who record have not been told; nothing where nobody does.
     new_lines: Vec<Line>,
@@ -253,6 +256,7 @@ impl Server {
             begun: now,
             looked: now,
             look_took: Duration::ZERO,
+            idle: Idle::default(),
             dedicated: 0,
             new_lines: Vec::new(),
         })
@@ -390,11 +394,12 @@ impl Server {
         let table = table.into_memory();
         let program = self.names.join(peer.user, &name);
         info!(pid = peer.process, uid = peer.user, name, "client");
-        let line = Line::Join { client: number, program: program.0, name: name.clone() };
+        let line =
+            Line::Join { client: number, program: program.0, user: who.1, name: name.clone() };
         peer.wants = Wants::Decisions(Box::new(Client::new(id, who, name, program, table)));
         self.give(number, counters);
         self.note(line);
-        self.policy.join(id, program);
+        self.policy.join_of(UserId(who.1), id, program);
         self.fresh_since_ns = None;
         if is_first {
             // What happened while nobody was there is no window.
@@ -497,7 +502,7 @@ impl Server {
                     .decisions
                     .iter()
                     .for_each(|word| word.store(dimmer_protocol::STAY, Ordering::Relaxed));
-                self.policy.join(client.id, client.program);
+                self.policy.join_of(UserId(client.user), client.id, client.program);
             }
         }
         let recordings: Vec<u64> = self

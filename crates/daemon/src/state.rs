@@ -127,6 +127,7 @@ pub fn reason(reason: Reason) -> Cow<'static, str> {
         Reason::NoEvidence => "no evidence",
         Reason::NoCore => "no core",
         Reason::Scalar => "scalar",
+        Reason::OthersShare => "others' share",
         Reason::HandOverDearer => "hand-over dearer",
         Reason::Sparse => "sparse",
         Reason::Dense(level) => return format!("dense at L{}", level.index()).into(),

@@ -10,7 +10,7 @@
 //!   hidden from them: [`faulting`]; what Dimmer itself keeps there: [`kept`];
 //! * what one thread can ask of it: [`affinity`], [`clear`], [`realtime`], [`memory`], [`tile`], [`perf`], [`uprobes`];
 //! * files that a user names: [`bounded_file`];
-//! * what disturbed a measurement: [`steal`], [`usage`];
+//! * what disturbed a measurement: [`steal`], [`usage`]; what time was left: [`idle`];
 //! * how to change it: [`turbo`], [`cpusets`], always through the [`journal`], undone on an [`interrupt`] too; and what signals
 //!   mean for the programs that are run: [`relay`].
 
@@ -28,6 +28,7 @@ pub mod events;
 pub mod faulting;
 pub mod file_limit;
 pub mod held;
+pub mod idle;
 pub mod interrupt;
 pub mod journal;
 pub mod kept;

@@ -9,6 +9,7 @@
 //! | [`trials`] | a loop that asks one question at a time | |
 //! | [`cores`] | how many cores are dedicated | §4.2.1, §4.3.3 |
 //! | [`decision`] | what is done with a region's calls, and why | §4.2.2 |
+//! | `shares` | whose calls may be moved where that takes cores from other users | |
 //! | [`settings`] | all that can be chosen | §6.2.3 |
 //!
 //! This module keeps what clients have told, asks the loop at the end of each window, and says what has changed. Clients are told
@@ -20,6 +21,7 @@ pub mod decision;
 pub mod evidence;
 pub mod performance;
 pub mod settings;
+mod shares;
 pub mod thresholds;
 pub mod trials;
 
@@ -31,6 +33,7 @@ use decision::{Action, Change, Decide, Decided, Reason, State, Stayed};
 use evidence::{Evidence, LEVELS};
 use performance::Performance;
 use settings::{Loop, Settings, Unit};
+use shares::{Seen, Shares};
 use thresholds::Thresholds;
 use trials::Trials;
 
@@ -45,6 +48,10 @@ pub struct SiteId(pub u64);
 /// A program, by a number of the caller's: clients that run the same program have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramId(pub u64);
+
+/// A user, by a number of the caller's, whose programs may cost each other something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UserId(pub u32);
 
 /// What a client did at a site since it told last.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -78,6 +85,7 @@ const MOST_SITES: usize = 4096;
 #[derive(Clone, Debug, PartialEq)]
 struct Client {
     program: ProgramId,
+    user: UserId,
     performance: Performance,
     units: BTreeMap<Option<SiteId>, Decided>,
 }
@@ -127,6 +135,9 @@ pub struct Server {
     changes: Vec<Change>,
     /// How many are offloaded.
     offloaded: usize,
+    shares: Shares,
+    /// Hardware threads' worth of time that is left, if that is measured.
+    idle: Option<f64>,
     /// When the window began, and until when it does not count yet.
     begun: Time,
     settles: Option<Time>,
@@ -149,17 +160,24 @@ impl Server {
             cores,
             changes: Vec::new(),
             offloaded: 0,
+            shares: Shares::default(),
+            idle: None,
             begun: now,
             settles: None,
         }
     }
 
-    /// A client that runs `program` begins. One with the same id is forgotten.
+    /// A client that runs `program` begins, where all are one user's. One with the same id is forgotten.
     pub fn join(&mut self, client: ClientId, program: ProgramId) {
+        self.join_of(UserId::default(), client, program);
+    }
+
+    /// A client of a user's that runs `program` begins; a program is one user's. One with the same id is forgotten.
+    pub fn join_of(&mut self, user: UserId, client: ClientId, program: ProgramId) {
         self.leave(client);
         let performance = Performance::new(matches!(self.state, State::Trials(_)));
         let units = BTreeMap::new();
-        self.clients.insert(client, Client { program, performance, units });
+        self.clients.insert(client, Client { program, user, performance, units });
     }
 
     /// A client has ended; unknown ones are nothing. What the trials have learnt about its program is kept, and loses weight with time,
@@ -209,9 +227,16 @@ impl Server {
             return false;
         }
         known.performance.tally.calls(window.calls, window.span_ns, window.in_region_ns);
-        self.cores.worked(window.offloaded_ns);
+        self.cores.worked(known.user, window.offloaded_ns);
         let (program, groups) = (known.program, &mut self.groups);
-        let new = || Decided { group: groups.join((program, key)), ..Decided::default() };
+        let (user, state) = (known.user, &mut self.state);
+        let new = || {
+            let group = groups.join((program, key));
+            if let State::Trials(trials) = state {
+                trials.own(group, user);
+            }
+            Decided { group, ..Decided::default() }
+        };
         let unit = known.units.entry(key).or_insert_with(new);
         // On a dedicated core, other clients' code holds the level too (paper 001 §7.1). The paper's loop does not look where it was.
         let is_elsewhere = window.offloaded_calls > 0 && unit.density.is_some();
@@ -234,7 +259,11 @@ impl Server {
             unit.density =
                 Some(unit.density.map_or(newer, |density| density.towards(&newer, part)));
         }
-        let decide = Decide { settings: &self.settings, lowest: self.settings.lowest() };
+        let decide = Decide {
+            settings: &self.settings,
+            lowest: self.settings.lowest(),
+            is_denied: self.shares.is_denied(user),
+        };
         if let Some((change, was)) = decide.unit((client, key), unit, &mut self.state) {
             self.offloaded += usize::from(change.action == Action::Offload);
             self.offloaded -= usize::from(was == Action::Offload);
@@ -255,6 +284,12 @@ impl Server {
         }
     }
 
+    /// So many hardware threads' worth of time were left lately on those that are not dedicated, by the caller's own measurement; `None`
+    /// if that is not known. Where there is less than a core takes, one user's calls are moved only as far as others do not lose by it.
+    pub fn idle(&mut self, threads: Option<f64>) {
+        self.idle = threads.filter(|threads| threads.is_finite());
+    }
+
     /// When [`Self::step`] is to be called at the latest; `None` while there is nothing to decide.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
@@ -270,8 +305,12 @@ impl Server {
     /// None to speak of, except at the end of a window: then linear in clients, and if the loop has changed something, in all sites.
     pub fn step(&mut self, now: Time) -> Step {
         if self.window(now) {
-            let decide = Decide { settings: &self.settings, lowest: self.settings.lowest() };
             for (client, known) in &mut self.clients {
+                let decide = Decide {
+                    settings: &self.settings,
+                    lowest: self.settings.lowest(),
+                    is_denied: self.shares.is_denied(known.user),
+                };
                 for (site, unit) in &mut known.units {
                     if let Some((change, was)) =
                         decide.unit((*client, *site), unit, &mut self.state)
@@ -318,10 +357,11 @@ impl Server {
         if now < self.begun {
             (self.begun, self.settles) = (now, None);
         }
-        let performances = self.clients.values_mut().map(|client| &mut client.performance);
+        let performances =
+            self.clients.values_mut().map(|client| (client.user, &mut client.performance));
         let is_dear = matches!(&self.state, State::Trials(state) if state.is_dear());
         if let Some(until) = self.settles.filter(|until| now >= *until && !is_dear) {
-            performances.for_each(|client| client.tally = performance::Tally::default());
+            performances.for_each(|(_, client)| client.tally = performance::Tally::default());
             (self.begun, self.settles) = (now, None);
             if let State::Trials(state) = &mut self.state {
                 // None, unless nobody was there for long.
@@ -334,18 +374,40 @@ impl Server {
             let trend = performance::trend(performances, metric, mixing);
             let windows = (now - self.begun) / self.settings.window_ns().max(1);
             (self.begun, self.settles) = (now, None);
+            let are_shares_changed = self.share();
             return match (&mut self.state, &self.settings.decides) {
                 (State::Trials(state), Loop::Trials(settings)) => {
                     state.pass(windows);
-                    let is_changed = state.window(trend).is_some();
+                    let is_changed = state.window(trend).is_some() || are_shares_changed;
                     self.settles = is_changed.then(|| now.saturating_add(settings.settle_ns));
                     is_changed
                 }
-                (State::Thresholds(state), _) => state.window(now, trend.change(), self.offloaded),
+                (State::Thresholds(state), _) => {
+                    state.window(now, trend.change(), self.offloaded) || are_shares_changed
+                }
                 (State::Trials(_), Loop::Thresholds(_)) => false,
             };
         }
         false
+    }
+
+    /// Finds out what users' calls cost other users, at the end of a window; whether that changes anything.
+    fn share(&mut self) -> bool {
+        let mut users: BTreeMap<UserId, (Seen, f64)> = BTreeMap::new();
+        for client in self.clients.values() {
+            let (seen, told) = users.entry(client.user).or_default();
+            seen.is_moved |= client.units.values().any(|unit| unit.action == Action::Offload);
+            if let Some(change) = client.performance.changed() {
+                seen.change = Some(seen.change.unwrap_or(0.0) + change);
+                *told += 1.0;
+            }
+        }
+        let mean = |(user, (seen, told)): (UserId, (Seen, f64))| {
+            let change = seen.change.map(|sum| sum / told);
+            (user, Seen { change, ..seen })
+        };
+        let users: BTreeMap<UserId, Seen> = users.into_iter().map(mean).collect();
+        self.shares.window(&users, self.cores.dedicated() > 0, self.idle)
     }
 }
 

@@ -81,6 +81,10 @@ impl Server {
             self.lease.keep();
         }
         self.users.values_mut().for_each(|user| user.reference.turn());
+        let spare = &self.found.spare.cpus;
+        let taken = &spare[..self.found.threads(self.dedicated).min(spare.len())];
+        step.idle = self.idle.measure(&self.options.root, now, &self.found.all, taken);
+        self.policy.idle(step.idle);
         let decided = self.policy.step(step.now_ns);
         self.lease.keep();
         self.lease.beacon.note_decided(dimmer_protocol::ticks());

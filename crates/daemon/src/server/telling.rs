@@ -280,7 +280,7 @@ impl Server {
         })];
         for client in self.clients() {
             let (program, name) = (client.program.0, client.name.clone());
-            lines.push(Line::Join { client: client.id.0, program, name });
+            lines.push(Line::Join { client: client.id.0, program, user: client.user, name });
             let site =
                 |site: &Site| Line::Site { site: site.id.0, name: site.name.as_ref().to_owned() };
             lines.extend(client.sites.iter().map(site));

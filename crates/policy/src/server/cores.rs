@@ -4,6 +4,9 @@
 //! keeps the number still. The last one goes back once nothing has been offloaded for a while. At least one core stays normal. The
 //! paper's prototype stops at one and leaves its thresholds open, so all numbers here are guesses. *Which* cores is [`crate::dedicated`]'s.
 
+use std::collections::BTreeMap;
+
+use super::UserId;
 use crate::licence::Time;
 
 /// When cores come and go.
@@ -51,8 +54,8 @@ pub struct Cores {
     now: usize,
     /// When the period began.
     begun: Time,
-    /// How long dedicated cores have worked since (ns).
-    busy_ns: f64,
+    /// How long dedicated cores have worked since for each user, as these tell (ns).
+    busy_ns: BTreeMap<UserId, f64>,
     /// When something was offloaded last.
     used: Time,
 }
@@ -61,7 +64,7 @@ impl Cores {
     /// None are dedicated.
     #[must_use]
     pub const fn new(settings: Settings, now: Time) -> Self {
-        Self { settings, now: 0, begun: now, busy_ns: 0.0, used: now }
+        Self { settings, now: 0, begun: now, busy_ns: BTreeMap::new(), used: now }
     }
 
     /// How many are dedicated.
@@ -70,9 +73,17 @@ impl Cores {
         self.now
     }
 
-    /// Dedicated cores have worked for so long (ns).
-    pub fn worked(&mut self, ns: u64) {
-        self.busy_ns += ns as f64;
+    /// Dedicated cores have worked for a user for so long (ns), as the user's programs tell. Of what there is, a user who is not the only
+    /// one counts for no more than an equal part: that others are to give up another core takes their work, too.
+    pub fn worked(&mut self, user: UserId, ns: u64) {
+        *self.busy_ns.entry(user).or_default() += ns as f64;
+    }
+
+    /// How many cores have worked over so long.
+    fn working(&self, elapsed: Time) -> f64 {
+        let users = self.busy_ns.values().filter(|ns| **ns > 0.0).count();
+        let most = if users > 1 { self.now as f64 / users as f64 } else { f64::INFINITY };
+        self.busy_ns.values().map(|ns| (ns / elapsed as f64).min(most)).sum()
     }
 
     /// When it wants to be stepped again, if cores are dedicated.
@@ -85,7 +96,8 @@ impl Cores {
     pub fn step(&mut self, now: Time, is_wanted: bool) -> usize {
         if now < self.begun {
             // The clock has jumped.
-            (self.begun, self.used, self.busy_ns) = (now, now, 0.0);
+            (self.begun, self.used) = (now, now);
+            self.busy_ns.clear();
         }
         if is_wanted {
             self.used = now;
@@ -95,19 +107,21 @@ impl Cores {
         if self.now == 0 {
             // The first period begins with the first core.
             self.now = usize::from(is_wanted).min(self.settings.may());
-            (self.begun, self.busy_ns) = (now, 0.0);
+            self.begun = now;
+            self.busy_ns.clear();
             return self.now;
         }
         let elapsed = now - self.begun;
         if elapsed > 0 && elapsed >= self.settings.period_ns {
-            let working = self.busy_ns / elapsed as f64;
+            let working = self.working(elapsed);
             let cores = self.now as f64;
             if working >= self.settings.saturated * cores {
                 self.now = (self.now + 1).min(self.settings.may());
             } else if self.now > 1 && working < self.settings.spare * (cores - 1.0) {
                 self.now -= 1;
             }
-            (self.begun, self.busy_ns) = (now, 0.0);
+            self.begun = now;
+            self.busy_ns.clear();
         }
         self.now
     }
@@ -125,7 +139,7 @@ mod tests {
         state.step(0, work(0) > 0.0);
         let second = |second: u64| {
             let done = work(second).min(state.dedicated() as f64);
-            state.worked(crate::licence::span(done * SECOND as f64));
+            state.worked(UserId(0), crate::licence::span(done * SECOND as f64));
             state.step(second * SECOND, done > 0.0)
         };
         (1..=60).map(second).collect()
@@ -170,11 +184,27 @@ mod tests {
     }
 
     #[test]
+    fn what_one_of_several_users_tells_adds_no_core() {
+        let cores = |honest: u64| {
+            let mut state = Cores::new(Settings::of(8), 0);
+            state.step(0, true);
+            let second = |second: u64| {
+                state.worked(UserId(1), u64::MAX);
+                state.worked(UserId(2), honest);
+                state.step(second * SECOND, true)
+            };
+            (1..=20).map(second).last()
+        };
+        // Half of each core at most is that of the one who claims all; and a user alone is believed.
+        assert_eq!((cores(SECOND / 5), cores(0)), (Some(1), Some(7)));
+    }
+
+    #[test]
     fn a_clock_that_jumps_changes_nothing() {
         let mut state = Cores::new(Settings::of(8), 100 * SECOND);
         state.step(100 * SECOND, true);
         for now in [0, u64::MAX, 5, 5, u64::MAX - 1, 1] {
-            state.worked(u64::MAX);
+            state.worked(UserId(0), u64::MAX);
             assert!((1..8).contains(&state.step(now, true)));
         }
     }

@@ -29,6 +29,8 @@ pub enum Reason {
     NoCore,
     /// Stays: it runs no wide-vector code to speak of.
     Scalar,
+    /// Stays: a core for it would be taken from other users.
+    OthersShare,
     /// Stays: a call cannot cost the code after it as much as handing it over takes.
     HandOverDearer,
     /// Stays: it is below the threshold of every level.
@@ -110,6 +112,8 @@ pub(super) struct Decide<'a> {
     pub(super) settings: &'a Settings,
     /// Shares of wide-vector code up to here are none to speak of.
     pub(super) lowest: [f64; LEVELS],
+    /// Whether the user's calls are to stay, whatever they bring the user.
+    pub(super) is_denied: bool,
 }
 
 impl Decide<'_> {
@@ -175,8 +179,11 @@ impl Decide<'_> {
         if self.settings.cores.may() == 0 {
             return Some(Reason::NoCore);
         }
-        let (hand_over_ns, costs) = self.prices(level)?;
-        (costs.most_ns() <= hand_over_ns).then_some(Reason::HandOverDearer)
+        let is_dearer = self.prices(level).is_some_and(|(ns, costs)| costs.most_ns() <= ns);
+        match is_dearer {
+            true => Some(Reason::HandOverDearer),
+            false => self.is_denied.then_some(Reason::OthersShare),
+        }
     }
 
     /// What handing a call over takes (ns), and what one at this level costs, if that is known; beyond the highest known, what one there does,

@@ -5,6 +5,10 @@
 //! in which no unit and no weight is left (Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark
 //! results", 1986), and bounds what one client can claim.
 
+use std::collections::BTreeMap;
+
+use super::UserId;
+
 /// What is taken for a client's performance, unless it tells a value itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
@@ -19,7 +23,7 @@ pub enum Metric {
 pub enum Mixing {
     /// Their sum (paper 001 §4.3.3).
     Sum,
-    /// The geometric mean of how much each has changed.
+    /// The geometric mean of how much each has changed: of users, and of each user's clients.
     Fair,
 }
 
@@ -70,6 +74,8 @@ pub(super) struct Performance {
     pub(super) tally: Tally,
     /// In the last window of which it told anything.
     last: Option<f64>,
+    /// How it has changed in the last window since the one before (natural logarithm).
+    changed: Option<f64>,
     /// Whether windows count, even the one in which it came.
     has_begun: bool,
 }
@@ -79,6 +85,11 @@ impl Performance {
     /// programs begin otherwise than they go on. The paper's loop takes it.
     pub(super) fn new(skips_first: bool) -> Self {
         Self { has_begun: !skips_first, ..Self::default() }
+    }
+
+    /// How it has changed in the last window since the one before (natural logarithm), if that is known.
+    pub(super) const fn changed(&self) -> Option<f64> {
+        self.changed
     }
 }
 
@@ -106,13 +117,16 @@ impl Trend {
 
 /// The end of a window. Linear in clients.
 pub(super) fn trend<'a>(
-    clients: impl Iterator<Item = &'a mut Performance>,
+    clients: impl Iterator<Item = (UserId, &'a mut Performance)>,
     metric: Metric,
     mixing: Mixing,
 ) -> Trend {
-    let (mut before, mut after, mut changes, mut told) = (0.0, 0.0, 0.0, 0.0);
+    let (mut before, mut after) = (0.0, 0.0);
+    // Of each user: the changes of clients that told any, and how many these are.
+    let mut users: BTreeMap<UserId, (f64, f64)> = BTreeMap::new();
     let mut none = Trend::Unknown;
-    for client in clients {
+    for (user, client) in clients {
+        client.changed = None;
         let now = std::mem::take(&mut client.tally).value(metric);
         if !std::mem::replace(&mut client.has_begun, true) {
             continue;
@@ -121,8 +135,10 @@ pub(super) fn trend<'a>(
             before += last;
             after += now.unwrap_or(last);
             if let Some(now) = now {
-                changes += (now / last).ln().clamp(-MOST_CHANGE, MOST_CHANGE);
-                told += 1.0;
+                let change = (now / last).ln().clamp(-MOST_CHANGE, MOST_CHANGE);
+                let (changes, told) = users.entry(user).or_default();
+                (*changes, *told) = (*changes + change, *told + 1.0);
+                client.changed = Some(change);
             }
         }
         if now.is_some() {
@@ -131,9 +147,12 @@ pub(super) fn trend<'a>(
     }
     let trend = match mixing {
         Mixing::Sum => after / before - 1.0,
-        Mixing::Fair => changes / told,
+        Mixing::Fair => {
+            let means = users.values().map(|(changes, told)| changes / told);
+            means.sum::<f64>() / users.len() as f64
+        }
     };
-    if told > 0.0 && trend.is_finite() { Trend::Changed(trend) } else { none }
+    if !users.is_empty() && trend.is_finite() { Trend::Changed(trend) } else { none }
 }
 
 #[cfg(test)]
@@ -147,7 +166,8 @@ mod tests {
             for (client, rate) in clients.iter_mut().zip(rates) {
                 client.tally.calls(of(rate), 1_000_000_000, 1000);
             }
-            trend(clients.iter_mut(), Metric::CallRate, mixing)
+            let clients = clients.iter_mut().map(|client| (UserId::default(), client));
+            trend(clients, Metric::CallRate, mixing)
         };
         // In the first window they may have begun in the midst.
         assert_eq!(window(|rate| rate.1), Trend::Unknown);
@@ -173,6 +193,24 @@ mod tests {
     fn what_one_client_claims_is_bounded() {
         let rates = [(1, u64::MAX), (100, 100), (100, 100), (100, 100)];
         check(trend_of(&rates, Mixing::Fair), MOST_CHANGE / 4.0);
+    }
+
+    #[test]
+    fn a_user_counts_once_however_many_clients_there_are() {
+        let mut clients = vec![Performance::default(); 100];
+        let mut window = |of: fn(usize) -> u64| {
+            for (index, client) in clients.iter_mut().enumerate() {
+                client.tally.calls(of(index), 1_000_000_000, 1000);
+            }
+            let user = |index: usize| UserId(if index == 0 { 1 } else { 2 });
+            let clients = clients.iter_mut().enumerate();
+            let clients = clients.map(|(index, client)| (user(index), client));
+            trend(clients, Metric::CallRate, Mixing::Fair)
+        };
+        window(|_| 1000);
+        window(|_| 1000);
+        let found = window(|index| if index == 0 { 500 } else { 2000 });
+        check(found, 0.0);
     }
 
     #[test]

@@ -531,3 +531,76 @@ fn no_client_fills_memory_with_sites() {
         (0..10_000).filter(|site| server.observe(ClientId(1), SiteId(*site), &Window::default()));
     assert_eq!(taken.count(), MOST_SITES);
 }
+
+/// A server with a liar, who tells twice the performance where its calls are moved, and other users' clients, whose performance is by
+/// so much higher while any are; in which part of the time a core is dedicated.
+fn with_a_liar(settings: Settings, liars: u64, honest: f64, idle: Option<f64>) -> f64 {
+    let mut server = Server::new(settings, 0);
+    for id in 0..=liars {
+        let user = UserId(u32::from(id > 0));
+        server.join_of(user, ClientId(id), ProgramId(id));
+    }
+    let (mut dedicated, mut is_moved, steps) = (0, false, 20_000);
+    for step in 1..=steps {
+        server.idle(idle);
+        for id in 0..=liars {
+            let is_own_moved = server
+                .decision(ClientId(id), SiteId(7))
+                .is_some_and(|(action, _)| action == Action::Offload);
+            let calls = match id {
+                0 if is_moved => span(20_000.0 * (1.0 + honest)),
+                0 => 20_000,
+                _ if is_own_moved => 40_000,
+                _ => 20_000,
+            };
+            let moved = if is_own_moved { calls } else { 0 };
+            let wide = if id > 0 { 900 } else { 0 };
+            let window = Window {
+                span_ns: TELLS,
+                calls,
+                in_region_ns: 100 * calls,
+                offloaded_calls: moved,
+                offloaded_ns: 100 * moved,
+                evidence: Evidence::LicenceCycles { all: 1000, at: [0, wide, 0, 0] },
+            };
+            assert!(server.observe(ClientId(id), SiteId(7), &window));
+        }
+        let cores = server.step(step * TELLS).cores;
+        is_moved = cores > 0;
+        dedicated += u64::from(is_moved);
+    }
+    dedicated as f64 / steps as f64
+}
+
+#[test]
+fn a_liar_takes_no_core_from_other_users() {
+    for settings in both() {
+        for liars in [1, 5] {
+            let share = with_a_liar(settings.clone(), liars, -0.1, Some(0.0));
+            // The paper's loop has windows of a tenth of a second, so it tries more often.
+            let most = if matches!(settings.decides, Loop::Trials(_)) { 0.06 } else { 0.15 };
+            assert!(share < most, "{liars} {share}");
+        }
+        // It may have one that nobody uses.
+        let share = with_a_liar(settings.clone(), 1, -0.1, Some(2.0));
+        assert!(share > 0.7, "{share}");
+    }
+    // And one by which others lose nothing, as far as they tell.
+    let share = with_a_liar(Settings::usual(8), 1, 0.0, None);
+    assert!(share > 0.7, "{share}");
+}
+
+#[test]
+fn one_users_many_regions_leave_others_their_turns() {
+    let mut trials = Trials::new(trials::Settings::USUAL);
+    for group in 0..100 {
+        trials.own(group, UserId(u32::from(group == 99)));
+        trials.candidate(group, true);
+    }
+    let mut tried = Vec::new();
+    for _ in 0..10 {
+        trials.pass(1);
+        tried.extend(trials.window(performance::Trend::Changed(0.0)));
+    }
+    assert!(tried[..4].contains(&99), "{tried:?}");
+}

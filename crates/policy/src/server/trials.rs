@@ -15,6 +15,9 @@
 //! calls took more, a group waits for its next one until that is a small part of the time ([`Settings::most_spent`]). A jump of performance that nobody here has caused
 //! makes all samples old, as in Liu, Lee and Shroff, "A Change-Detection Based Framework for Piecewise-Stationary Multi-Armed Bandit Problem", 2018.
 
+use std::collections::BTreeMap;
+
+use super::UserId;
 use super::performance::Trend;
 use crate::licence::Time;
 use crate::ways::WORTHWHILE;
@@ -90,6 +93,8 @@ struct Group {
     longer_ns: f64,
     /// Members whose calls may be moved at all.
     candidates: usize,
+    /// Whose they are.
+    user: UserId,
 }
 
 /// The state of the loop. Groups are numbered by the caller, from 0 without large holes.
@@ -107,6 +112,8 @@ pub struct Trials {
     is_blind: bool,
     /// The mean square of what chance did to trends, and its weight.
     noise: (f64, f64),
+    /// How many groups had been tried before a user's last was. One user's are not tried before another's however many they are.
+    turns: BTreeMap<UserId, u64>,
 }
 
 impl Trials {
@@ -121,7 +128,21 @@ impl Trials {
             unlike: 0,
             is_blind: false,
             noise: (0.0, 0.0),
+            turns: BTreeMap::new(),
         }
+    }
+
+    /// A group is this user's.
+    pub fn own(&mut self, group: usize, user: UserId) {
+        self.with(group).user = user;
+    }
+
+    /// A group, which is a new one where it was not known.
+    fn with(&mut self, group: usize) -> &mut Group {
+        if group >= self.groups.len() {
+            self.groups.resize(group + 1, Group::default());
+        }
+        &mut self.groups[group]
     }
 
     /// Whether a group's calls are moved now.
@@ -224,16 +245,13 @@ impl Trials {
 
     /// One more member of a group, or one fewer, may be moved.
     pub fn candidate(&mut self, group: usize, is_one: bool) {
-        if group >= self.groups.len() {
-            self.groups.resize(group + 1, Group::default());
-        }
-        let Group { candidates, is_new, .. } = &mut self.groups[group];
+        let Group { candidates, is_new, .. } = self.with(group);
         let comes = is_one && *candidates == 0;
         *is_new |= comes;
-        // Its windows may be comparable.
-        self.is_blind &= !comes;
         *candidates =
             if is_one { candidates.saturating_add(1) } else { candidates.saturating_sub(1) };
+        // Its windows may be comparable.
+        self.is_blind &= !comes;
     }
 
     /// The end of a window that [`Self::pass`] was told of, given how performance has changed since the one before. The group that changes
@@ -272,18 +290,23 @@ impl Trials {
                 let may_be_better = |group: &Group| {
                     self.unknown(group) - (group.gain - self.settings.least_gain).abs()
                 };
-                // The first of the greatest.
-                let greater = |(best, greatest), (number, group): (usize, &Group)| {
-                    let index = may_be_better(group);
-                    if index > greatest { (Some(number), index) } else { (best, greatest) }
-                };
                 let is_open = |group: &Group| {
                     let enough = if self.is_agreed(group) { 1.0 } else { self.settings.enough };
                     let is_paid = group.is_moved || group.spent_ns <= 0.0;
                     group.weight < enough && is_paid && !group.is_new
                 };
                 let open = candidates.filter(|(_, group)| is_open(group));
-                open.fold((None, 0.0), greater).0
+                let known = open.map(|(number, group)| {
+                    let turn = self.turns.get(&group.user).copied().unwrap_or(0);
+                    (number, turn, may_be_better(group))
+                });
+                // The first of the greatest, of the user who has waited for longest.
+                let better = |best: (usize, u64, f64), other: (usize, u64, f64)| {
+                    let is_other = other.1 < best.1 || (other.1 == best.1 && other.2 > best.2);
+                    if is_other { other } else { best }
+                };
+                let best = known.filter(|(.., index)| *index > 0.0).reduce(better);
+                best.map(|(number, ..)| self.turn(number))
             }
         };
         if let Some(group) = self.changed.and_then(|number| self.groups.get_mut(number)) {
@@ -293,6 +316,17 @@ impl Trials {
             (group.is_new, group.longer_ns) = (false, 0.0);
         }
         self.changed
+    }
+
+    /// It is this group's turn, and so its user's.
+    fn turn(&mut self, group: usize) -> usize {
+        let next = self.turns.values().max().map_or(1, |last| last.saturating_add(1));
+        if self.turns.len() > self.groups.len() {
+            let groups = &self.groups;
+            self.turns.retain(|user, _| groups.iter().any(|group| group.user == *user));
+        }
+        self.turns.insert(self.groups[group].user, next);
+        group
     }
 
     fn learn(&mut self, trend: f64) {

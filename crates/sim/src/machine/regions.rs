@@ -8,7 +8,7 @@
 use dimmer_policy::server::cores::Cores;
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::evidence::{Evidence, LEVELS};
-use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, Window};
+use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, UserId, Window};
 
 use super::software::picos;
 use super::{Machine, index};
@@ -233,7 +233,7 @@ impl<O: Observer> Machine<O> {
             Decides::Server(server) => {
                 server.observe(client, site, &window);
             }
-            Decides::Always(cores) => cores.worked(window.offloaded_ns),
+            Decides::Always(cores) => cores.worked(UserId::default(), window.offloaded_ns),
         }
         self.steps_server();
         let Some(regions) = &self.regions else { return };

@@ -1,0 +1,272 @@
+//! Whose calls may be moved, where the cores for them are taken from other users.
+//!
+//! What a program tells of itself is believed as far as it costs that program's user alone. A core
+//! that is dedicated is kept off by the programs of all users, and the one for whom it is dedicated
+//! may lie about what that brings. So that user's own evidence does not count here: where the machine
+//! has time left, by the server's own measurement, nothing is taken from anybody. Else other users
+//! lose something, and how much is told by their own performance, when a core comes and when it goes
+//! again (as in [`super::trials`], a switchback). Where they lose what is worthwhile, the user's
+//! calls stay, until what is known is so old that it is tried once more.
+//!
+//! Users who tell nothing are not asked, so to be connected hinders nobody. One who pretends to lose
+//! can keep others' calls where they are while the machine has no time left: that takes nothing that
+//! they would have without a server.
+
+use std::collections::BTreeMap;
+
+use super::UserId;
+use crate::ways::WORTHWHILE;
+
+/// So many samples are enough to know. A guess.
+const ENOUGH: f64 = 3.0;
+
+/// For so many windows that is known, and then found out anew. A guess, at which a user who takes
+/// from others does so in some of a hundred windows.
+const KNOWN_WINDOWS: u32 = 70;
+
+/// A loss of this is plain from one sample. A guess: several times the usual noise between windows.
+const PLAIN_LOSS: f64 = 3.0 * WORTHWHILE;
+
+/// After so many windows a user of whom too little is known has calls stay for one, to find out: the
+/// first window in which they are moved from begin to end is the second one.
+const UNKNOWN_WINDOWS: u32 = 2;
+
+/// Of a user's gain, so much counts against another's loss; without a bound, one who lies would pay
+/// for all with it. A guess: what is no jump of the load, [`super::trials::Settings::least_jump`].
+const MOST_GAIN: f64 = 0.05;
+
+/// Hardware threads' worth of time that has to be left for nothing to be taken. A guess.
+const LEAST_IDLE: f64 = 0.25;
+
+/// What a user did in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    /// Whether calls were moved.
+    pub(super) is_moved: bool,
+    /// How performance has changed since the window before (natural logarithm), the mean of clients.
+    pub(super) change: Option<f64>,
+}
+
+/// What is known of a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Known {
+    /// What others gain (below zero: lose) by a core that is dedicated for this user.
+    gain: f64,
+    samples: f64,
+    /// For how many windows more that is known.
+    known_windows: u32,
+    /// For how many windows calls were moved of which too little is known.
+    unknown_windows: u32,
+    is_denied: bool,
+    /// How this user's own performance has changed since a core came or went, if it was told all the time.
+    since: Option<f64>,
+}
+
+/// What is known of users.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Shares {
+    known: BTreeMap<UserId, Known>,
+    /// Whether a core is dedicated, and for how many windows it is so.
+    phase: (bool, u32),
+    /// Users whose calls were moved, while a core was dedicated last.
+    moved: Vec<UserId>,
+}
+
+impl Shares {
+    /// Whether a user's calls are to stay.
+    pub(super) fn is_denied(&self, user: UserId) -> bool {
+        self.known.get(&user).is_some_and(|known| known.is_denied)
+    }
+
+    /// The end of a window, in which a core was dedicated or not. `idle`: hardware threads' worth of
+    /// time that was left, as far as the server can measure it, on those that are not. Whether
+    /// anybody's share has changed.
+    pub(super) fn window(
+        &mut self,
+        users: &BTreeMap<UserId, Seen>,
+        is_dedicated: bool,
+        idle: Option<f64>,
+    ) -> bool {
+        self.learn(users, is_dedicated);
+        // One that is dedicated now would come to the time that is left.
+        let taken = if is_dedicated { 0.0 } else { 1.0 };
+        let is_left = idle.is_some_and(|idle| idle >= taken + LEAST_IDLE);
+        let is_settled = is_dedicated && self.moved.iter().any(|user| self.is_agreed(*user));
+        let mut is_changed = false;
+        for user in users.keys() {
+            let has_others =
+                users.iter().any(|(other, seen)| other != user && seen.change.is_some());
+            let Some(known) = self.known.get_mut(user) else { continue };
+            let is_taken = has_others && !is_left;
+            if !is_taken {
+                known.unknown_windows = 0;
+            }
+            let denied = is_taken
+                && if known.known_windows > 0 {
+                    known.gain < -WORTHWHILE
+                } else {
+                    known.unknown_windows >= UNKNOWN_WINDOWS && !is_settled
+                };
+            is_changed |= known.is_denied != denied;
+            known.is_denied = denied;
+        }
+        is_changed
+    }
+
+    /// Whether others are known not to lose by a user's moved calls.
+    fn is_agreed(&self, user: UserId) -> bool {
+        let known = self.known.get(&user);
+        known.is_some_and(|known| known.known_windows > 0 && known.gain >= -WORTHWHILE)
+    }
+
+    /// What the window tells of those for whom a core came or went.
+    fn learn(&mut self, users: &BTreeMap<UserId, Seen>, is_dedicated: bool) {
+        let (was_dedicated, windows) = self.phase;
+        let is_new = was_dedicated != is_dedicated;
+        self.phase = (is_dedicated, if is_new { 1 } else { windows.saturating_add(1) });
+        self.known.retain(|user, _| users.contains_key(user));
+        for (user, seen) in users {
+            let known = self.known.entry(*user).or_default();
+            if known.known_windows == 1 {
+                (known.gain, known.samples) = (0.0, 0.0);
+            }
+            known.known_windows = known.known_windows.saturating_sub(1);
+            let before = if is_new { Some(0.0) } else { known.since };
+            known.since = before.zip(seen.change).map(|(before, change)| before + change);
+            known.unknown_windows += u32::from(seen.is_moved && known.known_windows == 0);
+        }
+        let moved = users.iter().filter(|(_, seen)| seen.is_moved).map(|(user, _)| *user);
+        let moved: Vec<UserId> = moved.collect();
+        if !moved.is_empty() {
+            self.moved = moved;
+        }
+        // The first window that was so from begin to end, against the last that was not.
+        if self.phase.1 == 2 {
+            let sign = if is_dedicated { 1.0 } else { -1.0 };
+            for user in self.moved.clone() {
+                let gain = self.others(user, sign);
+                self.sample(user, gain);
+            }
+        }
+    }
+
+    /// What others have gained by a core that came, or lost by one that went, on average over those who
+    /// told anything.
+    fn others(&self, user: UserId, sign: f64) -> Option<f64> {
+        let others = self.known.iter().filter(|(other, _)| **other != user);
+        let gains = others.filter_map(|(_, known)| known.since).map(|since| sign * since);
+        let (mut sum, mut count) = (0.0, 0.0);
+        for gain in gains.filter(|gain| gain.is_finite()) {
+            sum += gain.clamp(-std::f64::consts::LN_2, MOST_GAIN);
+            count += 1.0;
+        }
+        (count > 0.0).then(|| sum / count)
+    }
+
+    fn sample(&mut self, user: UserId, gain: Option<f64>) {
+        let Some(known) = self.known.get_mut(&user) else { return };
+        known.unknown_windows = 0;
+        let Some(gain) = gain else { return };
+        known.gain = (known.gain * known.samples + gain) / (known.samples + 1.0);
+        known.samples += 1.0;
+        if known.samples >= ENOUGH || known.gain < -PLAIN_LOSS {
+            known.known_windows = KNOWN_WINDOWS;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIAR: UserId = UserId(1);
+    const HONEST: UserId = UserId(2);
+    const THIRD: UserId = UserId(3);
+
+    /// Runs windows in which this user wants calls moved all the time, and others' performance is by
+    /// so much higher while they are; the part of windows in which they are moved.
+    fn share(others: &[(UserId, f64)], idle: Option<f64>, windows: u32) -> f64 {
+        let (mut shares, mut was, mut count) = (Shares::default(), false, 0);
+        for _ in 0..windows {
+            let is_moved = !shares.is_denied(LIAR);
+            let step = f64::from(u8::from(is_moved)) - f64::from(u8::from(was));
+            let own = Seen { is_moved, change: Some(step * std::f64::consts::LN_2) };
+            let others = others
+                .iter()
+                .map(|(user, gain)| (*user, Seen { is_moved: false, change: Some(step * gain) }));
+            shares.window(&others.chain([(LIAR, own)]).collect(), is_moved, idle);
+            was = is_moved;
+            count += u32::from(is_moved);
+        }
+        f64::from(count) / f64::from(windows)
+    }
+
+    #[test]
+    fn a_user_from_whom_others_lose_has_hardly_a_share() {
+        for loss in [-0.02, -0.1, -0.5] {
+            let share = share(&[(HONEST, loss)], None, 2000);
+            assert!(share > 0.0 && share < 0.08, "{loss} {share}");
+        }
+        // Whatever an accomplice of another name claims to gain.
+        let with_accomplice = share(&[(HONEST, -0.2), (THIRD, 0.69)], Some(0.0), 2000);
+        assert!(with_accomplice < 0.05, "{with_accomplice}");
+    }
+
+    #[test]
+    fn where_others_lose_nothing_or_gain_calls_are_moved() {
+        for gain in [0.0, 0.005, 0.1] {
+            let share = share(&[(HONEST, gain)], None, 2000);
+            assert!(share > 0.95, "{gain} {share}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_where_there_is_time_left_or_nobody_else() {
+        assert!((share(&[(HONEST, -0.5)], Some(1.25), 100) - 1.0).abs() < 1e-9);
+        assert!((share(&[], None, 100) - 1.0).abs() < 1e-9);
+        assert!(share(&[(HONEST, -0.5)], Some(0.2), 1000) < 0.05);
+    }
+
+    #[test]
+    fn users_who_tell_nothing_hinder_nobody() {
+        let mut shares = Shares::default();
+        for _ in 0..100 {
+            let users = BTreeMap::from([
+                (LIAR, Seen { is_moved: true, change: Some(0.0) }),
+                (HONEST, Seen::default()),
+            ]);
+            shares.window(&users, true, None);
+            assert!(!shares.is_denied(LIAR));
+        }
+    }
+
+    #[test]
+    fn one_who_was_there_only_with_another_is_looked_at_when_that_one_goes() {
+        let (mut shares, mut was) = (Shares::default(), [false; 2]);
+        // Others lose by the liar alone.
+        let mut windows = |wanted: [bool; 2], count: usize| {
+            let window = |_| {
+                let moved = [0, 1].map(|at| wanted[at] && !shares.is_denied([LIAR, THIRD][at]));
+                let loses = |moved: [bool; 2]| f64::from(u8::from(moved == [true, false]));
+                let honest = 0.1 * (loses(was) - loses(moved));
+                was = moved;
+                let users = BTreeMap::from([
+                    (LIAR, Seen { is_moved: moved[0], change: Some(0.0) }),
+                    (THIRD, Seen { is_moved: moved[1], change: Some(0.0) }),
+                    (HONEST, Seen { is_moved: false, change: Some(honest) }),
+                ]);
+                shares.window(&users, moved != [false; 2], Some(0.0));
+                moved
+            };
+            (0..count).map(window).collect::<Vec<_>>()
+        };
+        windows([false, false], 3);
+        assert!(windows([false, true], 50)[20..].iter().all(|moved| moved[1]));
+        // While another is agreed on, a core is there anyway.
+        assert!(windows([true, true], 10).iter().all(|moved| moved[0]));
+        // Then it is the liar's alone: known after some windows, and for long.
+        let alone = windows([true, false], 100);
+        let share = alone.iter().filter(|moved| moved[0]).count();
+        assert!(share < 15, "{share}");
+    }
+}
