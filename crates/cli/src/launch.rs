@@ -22,7 +22,7 @@ use dimmer_scan::{Needed, Refused, Start};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::bad_input;
+use crate::{bad_input, input};
 
 /// The library to preload; it lies beside the command, or where libraries of installed programs do.
 const LIBRARY: &str = "libdimmer_preload.so";
@@ -124,7 +124,7 @@ impl Program {
             if !seen.insert(own.clone()) {
                 continue;
             }
-            let Ok(bytes) = std::fs::read(&own) else { continue };
+            let Ok(bytes) = input::program(&own) else { continue };
             let Ok(needed) = dimmer_scan::needed(&bytes) else { continue };
             let origin = own.parent().unwrap_or(Path::new("/")).to_string_lossy();
             let libraries = needed.libraries.iter();

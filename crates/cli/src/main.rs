@@ -10,6 +10,7 @@ mod args;
 mod bench;
 mod compare;
 mod doctor;
+mod input;
 mod launch;
 mod measured;
 mod model;

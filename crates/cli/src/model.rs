@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use dimmer_processor::model::{BUILTIN, Model, Sourced, Upper, builtin};
 
 use crate::args::{self, ModelAction};
-use crate::bad_input;
+use crate::{bad_input, input};
 
 pub(crate) fn run(arguments: &args::Model) -> anyhow::Result<ExitCode> {
     match &arguments.action {
@@ -50,9 +49,7 @@ pub(crate) fn read(name: &str) -> anyhow::Result<Model> {
 }
 
 pub(crate) fn read_file(path: &Path) -> anyhow::Result<Model> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Model::parse(path, &text).map_err(bad_input)
+    Model::parse(path, &input::text(path)?).map_err(bad_input)
 }
 
 /// The model for people: levels, rules, constants, each with its source.

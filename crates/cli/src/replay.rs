@@ -1,11 +1,9 @@
 //! `dimmer replay`: a recording of the policy server, run through its policy or another.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Cursor, Read as _};
+use std::io::{BufRead as _, Cursor, Read as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use comfy_table::{Cell, CellAlignment};
 use dimmer_daemon::record::{self, Begin, Line, Replayed};
 use dimmer_daemon::settings::Settings;
@@ -14,7 +12,7 @@ use serde::Serialize;
 use crate::output::{self, Output};
 use crate::report::number::{counted, grouped, length, percent};
 use crate::report::table::{plain_table, styled};
-use crate::{args, bad_input};
+use crate::{args, bad_input, input};
 
 /// What was found; `docs/dimmerd.md` describes every key.
 #[derive(Debug, Serialize)]
@@ -59,13 +57,11 @@ pub(crate) fn run(arguments: &args::Replay) -> anyhow::Result<ExitCode> {
 }
 
 fn replay(file: &Path, settings: Option<Settings>) -> anyhow::Result<Document> {
-    let cannot = || format!("cannot read {}", file.display());
     let wrong = |what: String| bad_input(format!("{}: {what}", file.display()));
-    let opened = File::open(file).with_context(cannot);
-    let mut lines = BufReader::new(opened.map_err(|error| bad_input(format!("{error:#}")))?);
+    let cannot = |error| bad_input(format!("cannot read {}: {error}", file.display()));
+    let mut lines = input::lines(file).map_err(cannot)?;
     let mut first = String::new();
-    let read = lines.read_line(&mut first).with_context(cannot);
-    read.map_err(|error| bad_input(format!("{error:#}")))?;
+    lines.read_line(&mut first).map_err(cannot)?;
     let replayed = record::replay(Cursor::new(&first).chain(lines), settings.as_ref());
     let replayed = replayed.map_err(|error| wrong(format!("{:#}", anyhow::Error::from(error))))?;
     match serde_json::from_str(&first) {

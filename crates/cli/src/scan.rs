@@ -10,7 +10,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::kept;
 use dimmer_host::libraries::{self, Search};
@@ -21,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Scan;
 use crate::output::{self, Output};
-use crate::{bad_input, model};
+use crate::{bad_input, input, model};
 use cache::Key;
 use document::{Failure, FileEntry, FileScan, ModelEntry, Report};
 use names::Sources;
@@ -174,10 +173,12 @@ pub(crate) fn scan_narrow_too(root: &Root, file: &Path) -> anyhow::Result<FileSc
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
-    if !std::fs::metadata(file)?.is_file() {
-        anyhow::bail!("not a file; expected a program or a library");
+    match input::program(file) {
+        Err(dimmer_host::bounded_file::BoundedFileError::Kind { found, .. }) => {
+            anyhow::bail!("{found}; expected a program or a library")
+        }
+        read => Ok(read?),
     }
-    std::fs::read(file).context("cannot read it")
 }
 
 /// The model that says what asks for which level, and where it comes from: the one asked for, or what

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::output::{self, Output};
 use crate::report::table::{plain_table, styled};
-use crate::{args, bad_input, model};
+use crate::{args, bad_input, input, model};
 
 pub(crate) mod energy;
 mod trace;
@@ -133,8 +133,7 @@ pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
 
 /// A scenario, and the model that it runs on.
 pub(crate) fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Scenario, Model)> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let text = input::text(path);
     let scenario = Scenario::parse(path, &text.map_err(|error| bad_input(format!("{error:#}")))?);
     let scenario = scenario.map_err(bad_input)?;
     let model = model::read(model.unwrap_or(&scenario.model))?;

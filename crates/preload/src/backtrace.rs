@@ -53,7 +53,7 @@ unsafe extern "C" fn backtrace(frames: *mut *mut c_void, size: c_int) -> c_int {
             // As unwinders take the frame of hooks for a signal's, they show the caller one byte further up.
             let frame = if is_caller { frame.wrapping_byte_add(1) } else { *frame };
             // SAFETY: the caller has room for so many.
-            unsafe { frames.add(number).write(frame) };
+            unsafe { frames.wrapping_add(number).write(frame) };
             number += 1;
         }
         is_caller = is_hooks;

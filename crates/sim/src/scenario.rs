@@ -4,6 +4,16 @@
 
 mod document;
 mod outcome;
+/// The key whose value begins where `text` ends.
+fn key_before(text: &str) -> Option<&str> {
+    let before = text.trim_end().strip_suffix('=')?.trim_end();
+    let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let start = before.rfind(|character| !is_part(character)).map_or(0, |at| at + 1);
+    before.get(start..).filter(|key| !key.is_empty())
+}
+
+#[cfg(test)]
+mod extremes;
 #[cfg(test)]
 mod tests;
 
@@ -79,8 +89,10 @@ impl Scenario {
     pub fn parse(path: &Path, text: &str) -> Result<Self, ScenarioError> {
         let refused = |message: String| ScenarioError { path: path.to_owned(), message };
         let document: Document = toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
-            let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+            let start = error.span().and_then(|span| text.get(..span.start));
+            let line = start.map(|start| format!("line {}: ", start.matches('\n').count() + 1));
+            let key = start.and_then(key_before).map(|key| format!("`{key}`: "));
+            let place = line.into_iter().chain(key).collect::<String>();
             refused(format!("{place}{}", error.message().replace('\n', " ")))
         })?;
         document.check().map_err(refused)

@@ -69,7 +69,7 @@ pub(crate) struct BenchDaemon {
     pub(crate) sites: u32,
 
     /// Entries that are looked at closely, and so written down, a second, in all of them together.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) records: u64,
 
     /// For how long each loop of the policy is measured.

@@ -18,8 +18,8 @@ use serde::Deserialize;
 use super::ways::{OBSERVE, Turns, Ways, observed};
 use super::{end, progress};
 use crate::args::{self, BenchNginx};
-use crate::launch;
 use crate::output::{self, Output};
+use crate::{input, launch};
 use document::Report;
 
 pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
@@ -142,7 +142,7 @@ struct Lost {
 }
 
 fn forecast(observed: &Path) -> anyhow::Result<Result<f64, String>> {
-    let text = std::fs::read_to_string(observed).context("cannot read what was observed")?;
+    let text = input::kept(observed).context("cannot read what was observed")?;
     read_forecast(&text).context("cannot read what was observed")
 }
 

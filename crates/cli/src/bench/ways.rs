@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::daemon::beside;
 use super::signed;
 use crate::args::Moves;
+use crate::input;
 use crate::report::json::entry;
 use crate::report::number::{SPACE, counted, grouped, interval, percent};
 
@@ -130,9 +131,8 @@ impl<R> Turns<R> {
     pub(super) fn add(&mut self, way: &Way, run: R) -> anyhow::Result<()> {
         self.runs.push(run);
         if let Some(path) = &way.account {
-            let read = || -> anyhow::Result<Account> {
-                Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
-            };
+            let read =
+                || -> anyhow::Result<Account> { Ok(serde_json::from_str(&input::kept(path)?)?) };
             self.accounts.push(read().context("cannot read which calls were moved")?);
         }
         Ok(())

@@ -18,7 +18,7 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_scan::Code;
 
 use super::{End, Seen};
-use crate::{bad_input, launch};
+use crate::{bad_input, input, launch};
 
 /// Counts in a running process until it ends, the deadline or Ctrl-C.
 pub(super) fn attach(
@@ -106,7 +106,7 @@ fn check(points: &[ProbePoint], threads: usize) -> anyhow::Result<()> {
 /// Where calls of a file's functions of these classes can be counted; nothing of a file that cannot be
 /// scanned. It is called `path`, and can be read at `file`.
 fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<ProbePoint>> {
-    let bytes = std::fs::read(file).ok()?;
+    let bytes = input::program(file).ok()?;
     let scan = dimmer_scan::scan(&bytes).ok()?;
     // The C library's memory and string functions are everywhere.
     if scan.soname.as_deref().is_some_and(|soname| soname.starts_with("libc.")) {

@@ -3,9 +3,8 @@
 //! To find them, all code of the program and of its libraries is looked through, which takes a second for large ones. What was found
 //! last is kept, and holds as long as these files, what their names come from, this program and the model are the same.
 
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +24,7 @@ use super::leaves::{self, NoLeaf};
 use super::{How, outermost};
 use crate::args::Run;
 use crate::named::{self, Planned, Plans, Wanted};
-use crate::{bad_input, launch, scan, state};
+use crate::{bad_input, input, launch, scan, state};
 
 /// Has functions chosen by the processor's model.
 const AUTO: &str = "auto";
@@ -232,11 +231,8 @@ fn once(
 
 /// What a file of this user holds: what others have written, who may have lent their home directory, decides nothing here.
 fn read_own(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    if file.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+    if path.metadata()?.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    Ok(text)
+    input::kept(path)
 }

@@ -6,6 +6,7 @@ use dimmer_scan::{Code, Leaves, Scan};
 use serde::{Deserialize, Serialize};
 
 use super::How;
+use crate::input;
 use crate::named::Planned;
 
 /// A function whose calls stay, and why.
@@ -61,7 +62,7 @@ pub(super) fn judge_one(
 
 /// Calls `then` with what can be told of a file's functions; `None` if it cannot be read or scanned.
 fn with_leaves<T>(file: &Path, then: impl FnOnce(&mut Leaves<'_, '_>) -> T) -> Option<T> {
-    let bytes = std::fs::read(file).ok()?;
+    let bytes = input::program(file).ok()?;
     let scan: Scan = dimmer_scan::scan(&bytes).ok()?;
     let code = Code::read(&bytes).ok()?;
     let mut leaves = Leaves::read(&bytes, &code, &scan).ok()?;

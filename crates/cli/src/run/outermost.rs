@@ -17,7 +17,7 @@ use super::How;
 use super::chosen::{Candidate, Found};
 use super::leaves;
 use crate::named::Planned;
-use crate::{bad_input, launch, scan};
+use crate::{bad_input, input, launch, scan};
 
 /// A function around wide-vector code, and what this asks for.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) fn find(
     for loaded in program.loaded() {
         let Ok(file) = loaded.file.canonicalize() else { continue };
         files.push(file.clone());
-        let Ok(bytes) = std::fs::read(&file) else { continue };
+        let Ok(bytes) = input::program(&file) else { continue };
         let Ok(mut scan) = dimmer_scan::scan(&bytes) else { continue };
         // Functions around wide ones need not be wide.
         if scan.check_narrow(&bytes).is_err() {

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use super::document::FileScan;
-use crate::state;
+use crate::{input, state};
 
 /// Changes whenever the same bytes may give another scan.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-5");
@@ -24,7 +24,7 @@ pub(crate) struct Key<'a> {
 }
 
 pub(crate) fn read(key: Key<'_>) -> Option<FileScan> {
-    let text = std::fs::read_to_string(path(key)?).ok()?;
+    let text = input::kept(&path(key)?).ok()?;
     serde_json::from_str(&text).ok()
 }
 

@@ -102,6 +102,5 @@ fn give(names: &Names<'_>, source: &str, scan: &mut FileScan) {
 }
 
 fn read(file: &Path) -> Option<Vec<u8>> {
-    let length = std::fs::metadata(file).ok()?.len();
-    (length <= LONGEST).then(|| std::fs::read(file).ok()).flatten()
+    dimmer_host::bounded_file::read(file, LONGEST).ok()
 }

@@ -52,6 +52,41 @@ fn output_that_cannot_be_written_is_found_before_measuring() {
 }
 
 #[test]
+fn what_is_no_file_or_too_long_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let fifo = path("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // It takes no room on the disk.
+    let long = path("long");
+    std::fs::File::create(&long).unwrap().set_len(20 << 30).unwrap();
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/video-encoder.toml");
+    let of_kind = |file: &str, is: &str| {
+        for arguments in [
+            &["model", "check", file][..],
+            &["sim", file],
+            &["sim", scenario, "--model", file],
+            &["compare", file],
+            &["replay", file],
+            &["scan", file],
+            &["scan", "/bin/true", "--model", file],
+            &["observe", "--model", file, "--", "true"],
+            &["run", "--mechanism", "borrow", "--model", file, "--", "true"],
+        ] {
+            let output = dimmer(directory.path(), arguments);
+            let message = stderr(&output);
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}: {message}");
+            assert!(message.contains(file), "{arguments:?}: {message}");
+            assert!(is.split('|').any(|is| message.contains(is)), "{arguments:?}: {message}");
+        }
+    };
+    of_kind(&fifo, "a FIFO|no regular file");
+    of_kind("/dev/zero", "a character device|no regular file");
+    of_kind(directory.path().to_str().unwrap(), "a directory|no regular file");
+    of_kind(&long, "is longer than");
+}
+
+#[test]
 fn commands_are_listed_without_any() {
     check(&[], 2, &["doctor", "probe", "scan", "model", "restore"]);
 }

@@ -195,7 +195,7 @@ fn what_cannot_be_scanned_is_refused_with_the_reason() {
     refuses("no-such-file", &["no file `no-such-file`", "a program, a library, or a process id"]);
     refuses("script.sh", &["script.sh", "not an ELF file", "23, 21"]);
     refuses("empty", &["empty", "not an ELF file"]);
-    refuses("/", &["/: not a file"]);
+    refuses("/", &["/: a directory; expected a program"]);
     refuses("4194305", &["4194305", "process"]);
 }
 

@@ -119,7 +119,8 @@ fn replayed(directory: &Path, arguments: &[&str]) -> (Output, Value) {
 #[test]
 fn a_recording_from_the_begin_is_replayed_the_same() {
     let server = Server::start();
-    let recorder = command(server.path(), &["record", "r.jsonl", "--socket", "run/socket"])
+    let arguments = ["record", "r.jsonl", "--socket", "run/socket"];
+    let recorder = crate::heeding("--default-signal=INT", server.path(), &arguments)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

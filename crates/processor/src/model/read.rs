@@ -10,8 +10,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use self::values::{
-    Accept, DOMAINS, PATHS, a_class, a_level, not_negative, positive, share, share_above_zero,
-    whole, word,
+    Accept, DOMAINS, PATHS, a_class, a_level, count, count_or_none, instructions, kib, log_sd, mhz,
+    mv, mw, ns, per_cycle, share, share_above_zero, short_ns, slot_ns, word,
 };
 use super::keys::{KEYS, SCHEMA};
 use super::{
@@ -121,21 +121,21 @@ impl Reader<'_> {
         let mut model = Model::new(identity);
         if let Some(table) = self.table(top, "topology", "topology") {
             model.shape = Shape {
-                packages: self.sourced(&table, "packages", positive),
-                cores: self.sourced(&table, "cores", positive),
-                threads_per_core: self.sourced(&table, "threads_per_core", positive),
-                l2_kib: self.sourced(&table, "l2_kib", positive),
-                l3_kib: self.sourced(&table, "l3_kib", positive),
+                packages: self.sourced(&table, "packages", count),
+                cores: self.sourced(&table, "cores", count),
+                threads_per_core: self.sourced(&table, "threads_per_core", count),
+                l2_kib: self.sourced(&table, "l2_kib", kib),
+                l3_kib: self.sourced(&table, "l3_kib", kib),
             };
         }
         if let Some(table) = self.table(top, "clock", "clock") {
             model.clock = Clock {
                 domain: self.sourced(&table, "domain", word(&DOMAINS)),
-                tsc_mhz: self.sourced(&table, "tsc_mhz", positive),
-                min_mhz: self.sourced(&table, "min_mhz", positive),
-                base_mhz: self.sourced(&table, "base_mhz", positive),
-                max_mhz: self.sourced(&table, "max_mhz", positive),
-                tdp_mw: self.sourced(&table, "tdp_mw", positive),
+                tsc_mhz: self.sourced(&table, "tsc_mhz", mhz),
+                min_mhz: self.sourced(&table, "min_mhz", mhz),
+                base_mhz: self.sourced(&table, "base_mhz", mhz),
+                max_mhz: self.sourced(&table, "max_mhz", mhz),
+                tdp_mw: self.sourced(&table, "tdp_mw", mw),
             };
             self.check_clock(&model.clock, &table.span);
         }
@@ -163,9 +163,9 @@ impl Reader<'_> {
 
     fn cluster(&mut self, table: &Section<'_, '_>) -> Option<Cluster> {
         let name = self.text_of(table, "name", true);
-        let cores = self.required(table, "cores", positive);
+        let cores = self.required(table, "cores", count);
         Some(Cluster {
-            max_mhz: self.sourced(table, "max_mhz", positive),
+            max_mhz: self.sourced(table, "max_mhz", mhz),
             capacity_ratio: self.sourced(table, "capacity_ratio", share_above_zero),
             name: name?,
             cores: cores?,
@@ -191,13 +191,13 @@ impl Reader<'_> {
             let mut level = Level::named(&name);
             level.clock_ratio = self.sourced(&table, "clock_ratio", share_above_zero);
             level.issue_ratio = self.sourced(&table, "issue_ratio", share_above_zero);
-            level.reduced_mhz = self.sourced(&table, "reduced_mhz", positive);
+            level.reduced_mhz = self.sourced(&table, "reduced_mhz", mhz);
             for bin in self.tables(&table, "bins", "level.bins") {
-                let cores = self.plain(&bin, "cores", positive);
-                let mhz = self.required(&bin, "mhz", positive);
+                let cores = self.plain(&bin, "cores", count);
+                let mhz = self.required(&bin, "mhz", mhz);
                 let next = level.bins.last().map_or(1, |bin| bin.cores + 1);
                 let from_cores = if bin.table.contains_key("from_cores") {
-                    self.plain(&bin, "from_cores", positive)
+                    self.plain(&bin, "from_cores", count)
                 } else {
                     Some(next)
                 };
@@ -236,11 +236,11 @@ impl Reader<'_> {
         let level = self.required(table, "level", a_level(self.levels.clone()));
         Some(Rule {
             upper,
-            instructions: self.sourced(table, "instructions", positive),
-            instructions_log_sd: self.sourced(table, "instructions_log_sd", not_negative),
-            density_per_cycle: self.sourced(table, "density_per_cycle", not_negative),
-            grant_ns: self.sourced(table, "grant_ns", whole),
-            grant_log_sd: self.sourced(table, "grant_log_sd", not_negative),
+            instructions: self.sourced(table, "instructions", instructions),
+            instructions_log_sd: self.sourced(table, "instructions_log_sd", log_sd),
+            density_per_cycle: self.sourced(table, "density_per_cycle", per_cycle),
+            grant_ns: self.sourced(table, "grant_ns", ns),
+            grant_log_sd: self.sourced(table, "grant_log_sd", log_sd),
             class: class?,
             level: level?,
         })
@@ -255,10 +255,10 @@ impl Reader<'_> {
                     "chained_throttle_factor",
                     share_above_zero,
                 ),
-                throttled_ns: self.sourced(&table, "throttled_ns", whole),
-                voltage_ns: self.sourced(&table, "voltage_ns", whole),
-                stall_ns: self.sourced(&table, "stall_ns", whole),
-                slot_ns: self.sourced(&table, "slot_ns", positive),
+                throttled_ns: self.sourced(&table, "throttled_ns", ns),
+                voltage_ns: self.sourced(&table, "voltage_ns", ns),
+                stall_ns: self.sourced(&table, "stall_ns", ns),
+                slot_ns: self.sourced(&table, "slot_ns", slot_ns),
                 missed_share: self.sourced(&table, "missed_share", share),
                 path: self.sourced(&table, "path", word(&PATHS)),
             };
@@ -266,17 +266,17 @@ impl Reader<'_> {
         if let Some(table) = self.table(top, "release", "release") {
             let level = a_level(self.levels.clone());
             model.release = Release {
-                hold_ns: self.sourced(&table, "hold_ns", whole),
+                hold_ns: self.sourced(&table, "hold_ns", ns),
                 extended_share: self.sourced(&table, "extended_share", share),
                 extended_share_beside: self.sourced(&table, "extended_share_beside", share),
-                extended_ns: self.sourced(&table, "extended_ns", whole),
+                extended_ns: self.sourced(&table, "extended_ns", ns),
                 extended_level: self.sourced(&table, "extended_level", level),
                 extended_class: self.sourced(&table, "extended_class", a_class),
-                stall_ns: self.sourced(&table, "stall_ns", whole),
-                recurrence_ns: self.sourced(&table, "recurrence_ns", whole),
-                recurrence_after_ns: self.sourced(&table, "recurrence_after_ns", whole),
+                stall_ns: self.sourced(&table, "stall_ns", ns),
+                recurrence_ns: self.sourced(&table, "recurrence_ns", ns),
+                recurrence_after_ns: self.sourced(&table, "recurrence_after_ns", ns),
                 recurrence_slowdown: self.sourced(&table, "recurrence_slowdown", share),
-                episode_ns: self.sourced(&table, "episode_ns", whole),
+                episode_ns: self.sourced(&table, "episode_ns", ns),
             };
             let of = |value: &Option<Sourced<u64>>| value.as_ref().map(|sourced| sourced.value);
             let release = &model.release;
@@ -289,8 +289,8 @@ impl Reader<'_> {
     fn read_points(&mut self, top: &Section<'_, '_>, model: &mut Model) {
         for table in self.tables(top, "pstate", "pstate") {
             let (name, mhz) =
-                (self.text_of(&table, "name", true), self.required(&table, "mhz", positive));
-            let mv = self.sourced(&table, "mv", positive);
+                (self.text_of(&table, "name", true), self.required(&table, "mhz", mhz));
+            let mv = self.sourced(&table, "mv", mv);
             let known = |state: &PState| Some(&state.name) == name.as_ref();
             if model.pstates.iter().any(known) {
                 self.problem(&table.at("name"), "this P-state stands twice");
@@ -307,8 +307,8 @@ impl Reader<'_> {
         }
         for table in self.tables(top, "transition", "transition") {
             let (from, to) = (self.named(&table, "from", &names), self.named(&table, "to", &names));
-            let request_ns = self.sourced(&table, "request_ns", whole);
-            let total_ns = self.sourced(&table, "total_ns", whole);
+            let request_ns = self.sourced(&table, "request_ns", ns);
+            let total_ns = self.sourced(&table, "total_ns", ns);
             let of = |value: &Option<Sourced<u64>>| value.as_ref().map(|sourced| sourced.value);
             if of(&request_ns).zip(of(&total_ns)).is_some_and(|(request, total)| request > total) {
                 self.problem(&table.at("request_ns"), "`request_ns` is above `total_ns`");
@@ -323,8 +323,8 @@ impl Reader<'_> {
         }
         for table in self.tables(top, "cstate", "cstate") {
             let name = self.text_of(&table, "name", true);
-            let exit_ns = self.required(&table, "exit_ns", whole);
-            let residency_ns = self.sourced(&table, "residency_ns", whole);
+            let exit_ns = self.required(&table, "exit_ns", ns);
+            let residency_ns = self.sourced(&table, "residency_ns", ns);
             let both = name.zip(exit_ns);
             model.cstates.extend(both.map(|(name, exit_ns)| CState {
                 name,
@@ -335,7 +335,7 @@ impl Reader<'_> {
         let kinds: Vec<String> = Move::KINDS.map(str::to_owned).to_vec();
         for table in self.tables(top, "move", "move") {
             let kind = self.named(&table, "kind", &kinds);
-            let ns = self.required(&table, "ns", not_negative);
+            let ns = self.required(&table, "ns", short_ns);
             model.moves.extend(kind.zip(ns).map(|(kind, ns)| Move { kind, ns }));
         }
     }
@@ -345,9 +345,9 @@ impl Reader<'_> {
         let pstate = self.named(table, "pstate", names);
         let has = |key: &str| table.table.contains_key(key);
         let busy_cores =
-            if has("busy_cores") { self.plain(table, "busy_cores", whole) } else { None };
+            if has("busy_cores") { self.plain(table, "busy_cores", count_or_none) } else { None };
         let slow = if has("slow_cores") || has("slow_pstate") {
-            let slow_cores = self.plain(table, "slow_cores", positive);
+            let slow_cores = self.plain(table, "slow_cores", count);
             let slow_pstate = self.named(table, "slow_pstate", names);
             if !has("slow_pstate") {
                 self.problem(&table.span, "`slow_cores` needs `slow_pstate`");
@@ -359,7 +359,7 @@ impl Reader<'_> {
         } else {
             None
         };
-        let package_mw = self.required(table, "package_mw", positive);
+        let package_mw = self.required(table, "package_mw", mw);
         Some(Power { load: load?, pstate: pstate?, busy_cores, slow, package_mw: package_mw? })
     }
 

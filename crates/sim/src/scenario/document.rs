@@ -15,8 +15,17 @@ const PER_CYCLE: (f64, f64) = (1e-6, 64.0);
 /// How long memory stops an instruction at most (ns): a second.
 const MOST_MEMORY_NS: f64 = 1e9;
 
-/// How many instructions a step has at most: days of them.
-const MOST_INSTRUCTIONS: f64 = 1e15;
+/// How many instructions a step has at most: minutes of them.
+const MOST_INSTRUCTIONS: f64 = 1e12;
+
+/// How many steps all threads may take together, as far as the file tells: those take some minutes to simulate.
+const MOST_STEPS: f64 = 1e9;
+
+/// How often a thread takes its steps at most.
+const MOST_TIMES: u64 = 1_000_000_000;
+
+/// No core has a cycle that is shorter (ns), see `docs/model.md`.
+const SHORTEST_CYCLE_NS: f64 = 0.01;
 
 /// How long a step is at most (µs): a day.
 const LONGEST_US: f64 = 8.64e10;
@@ -44,9 +53,9 @@ pub(super) struct Document {
     name: String,
     source: String,
     model: String,
-    cores: u32,
+    cores: i64,
     #[serde(default = "one")]
-    threads_per_core: u32,
+    threads_per_core: i64,
     #[serde(default)]
     smt_share: Option<f64>,
     #[serde(default)]
@@ -86,15 +95,15 @@ struct ThreadDocument {
     #[serde(default)]
     program: Option<String>,
     #[serde(default)]
-    count: Option<usize>,
+    count: Option<i64>,
     #[serde(default)]
-    cpu: Option<usize>,
+    cpu: Option<i64>,
     #[serde(default)]
-    cached_kib: Option<u64>,
+    cached_kib: Option<i64>,
     #[serde(default)]
     begin_us: Option<f64>,
     #[serde(default)]
-    times: Option<u64>,
+    times: Option<i64>,
     #[serde(default)]
     requests: Option<Requests>,
     #[serde(default)]
@@ -118,14 +127,14 @@ struct StepDocument {
     us: Option<f64>,
     instructions: Option<f64>,
     sleep_us: Option<f64>,
-    lock: Option<usize>,
-    unlock: Option<usize>,
+    lock: Option<i64>,
+    unlock: Option<i64>,
     pstate: Option<String>,
     enter: Option<String>,
     leave: Option<String>,
 }
 
-const fn one() -> u32 {
+const fn one() -> i64 {
     1
 }
 
@@ -135,13 +144,8 @@ impl Document {
         if self.schema != SCHEMA {
             return Err(format!("`schema` is \"{}\", expected \"{SCHEMA}\"", self.schema));
         }
-        for (key, found, most) in
-            [("cores", self.cores, MOST_CORES), ("threads_per_core", self.threads_per_core, 8)]
-        {
-            if !(1..=most).contains(&found) {
-                return Err(format!("`{key}` is {found}, expected 1 to {most}"));
-            }
-        }
+        let cores = within("cores", self.cores, 1, MOST_CORES)?;
+        let threads_per_core = within("threads_per_core", self.threads_per_core, 1, 8)?;
         if self.thread.is_empty() {
             return Err("no `[[thread]]`: there is nothing to run".to_owned());
         }
@@ -150,7 +154,7 @@ impl Document {
             Some(share) => {
                 return Err(format!("`smt_share` is {share}, expected a share above 0, at most 1"));
             }
-            None if self.threads_per_core > 1 => {
+            None if threads_per_core > 1 => {
                 return Err("`smt_share` is missing: what each of several busy hardware threads has of its core".to_owned());
             }
             None => 1.0,
@@ -161,18 +165,30 @@ impl Document {
                 return Err(format!("code `{}` stands twice", one.name));
             }
         }
-        let cpus = usize::try_from(self.cores * self.threads_per_core).unwrap_or(usize::MAX);
+        let cpus = usize::try_from(cores * threads_per_core).unwrap_or(usize::MAX);
         let end = self.end_us.map(|us| span(us, "`end_us`")).transpose()?;
         let hand_over = self.hand_over_us.map(|us| span(us, "`hand_over_us`")).transpose()?;
         let (mut pstates, mut regions) = (Vec::new(), Vec::new());
         let mut threads = Vec::new();
+        let mut steps = 0.0;
         let mut programs = Vec::new();
         for thread in self.thread {
             let program = thread.program.clone().unwrap_or_else(|| thread.name.clone());
             let program = (place(&mut programs, program.clone()) as u64, program);
             let count = thread.count;
+            let count = count.map(|count| within("count", count, 1, MOST_THREADS));
+            let count =
+                count.transpose().map_err(|error| format!("thread `{}`: {error}", thread.name))?;
             let names = Names { code: &code, pstates: &mut pstates, regions: &mut regions };
             let mut thread = thread.check(names, cpus, end.is_some())?;
+            steps += thread.steps_taken(end) * count.unwrap_or(1) as f64;
+            if steps > MOST_STEPS {
+                let Thread { name, .. } = &thread;
+                return Err(format!(
+                    "thread `{name}`: with it, the threads take {steps:.0} steps, expected at most {MOST_STEPS}: with less in `times`, \
+                     `count` or `end_us`, or with longer steps or `every_us`"
+                ));
+            }
             thread.program = program;
             threads.extend(thread.equals(count, cpus)?);
             if threads.len() > MOST_THREADS {
@@ -184,8 +200,8 @@ impl Document {
             name: self.name,
             source: self.source,
             model: self.model,
-            cores: self.cores,
-            threads_per_core: self.threads_per_core,
+            cores,
+            threads_per_core,
             smt_share,
             idle_states: self.idle_states,
             pstate: self.pstate,
@@ -244,19 +260,15 @@ impl ThreadDocument {
                 ));
             }
         };
-        if let Some(cpu) = cpu.filter(|cpu| *cpu >= cpus) {
-            let last = cpus - 1;
-            return Err(format!("thread `{name}`: `cpu` is {cpu}, but CPUs are 0 to {last}"));
-        }
-        let cached_kib = cached_kib.unwrap_or(0);
-        if cached_kib > MOST_CACHED_KIB {
-            return Err(format!(
-                "thread `{name}`: `cached_kib` is {cached_kib}, expected 0 to {MOST_CACHED_KIB}"
-            ));
-        }
+        let cpu = cpu.map(|cpu| within("cpu", cpu, 0, cpus - 1)).transpose();
+        let cpu = cpu.map_err(|error| format!("thread `{name}`: {error}"))?;
+        let cached_kib = within("cached_kib", cached_kib.unwrap_or(0), 0, MOST_CACHED_KIB);
+        let cached_kib = cached_kib.map_err(|error| format!("thread `{name}`: {error}"))?;
         if steps.is_empty() {
             return Err(format!("thread `{name}`: it has no steps"));
         }
+        let times = times.map(|times| within("times", times, 0, MOST_TIMES)).transpose();
+        let times = times.map_err(|error| format!("thread `{name}`: {error}"))?;
         let times = match times {
             Some(0) if has_end => u64::MAX,
             Some(0) => {
@@ -296,16 +308,32 @@ impl ThreadDocument {
 }
 
 impl Thread {
+    /// How many steps it takes at most, if the clock is as high as a model may have it.
+    fn steps_taken(&self, end: Option<Moment>) -> f64 {
+        let step = |(step, _): &(Step, Option<String>)| match step {
+            Step::Sleep(span) => *span as f64,
+            Step::Run(segment) => match segment.extent {
+                Extent::Time(span) => span as f64,
+                Extent::Instructions(n) => {
+                    n * (SHORTEST_CYCLE_NS / segment.ipc + segment.memory_ns) * PS as f64
+                }
+            },
+            _ => 0.0,
+        };
+        let round = match self.requests {
+            Some(Arrivals::Open { every, .. }) => every as f64,
+            _ => self.steps.iter().map(step).sum(),
+        };
+        let left = end.map(|end| end.saturating_sub(self.begin) as f64);
+        let rounds = left.map_or(f64::INFINITY, |left| (left / round).ceil());
+        rounds.min(self.times as f64) * self.steps.len() as f64
+    }
+
     /// So many like it, numbered from 1, each on the CPU after that of the one before if the first has one; just this one if no number is
     /// given.
     fn equals(self, count: Option<usize>, cpus: usize) -> Result<Vec<Self>, String> {
         let Some(count) = count else { return Ok(vec![self]) };
         let Self { name, cpu, .. } = &self;
-        if !(1..=MOST_THREADS).contains(&count) {
-            return Err(format!(
-                "thread `{name}`: `count` is {count}, expected 1 to {MOST_THREADS}"
-            ));
-        }
         if let Some(cpu) = cpu.filter(|cpu| cpu + count > cpus) {
             let last = cpus - 1;
             return Err(format!(
@@ -341,7 +369,9 @@ impl StepDocument {
                     .ok_or_else(|| format!("no code `{run}`, expected one of {}", names()))?;
                 let extent = match (us, instructions) {
                     (Some(us), None) => Extent::Time(span(us, "`us`")?),
-                    (None, Some(n)) if n >= 1.0 && n.is_finite() => Extent::Instructions(n),
+                    (None, Some(n)) if (1.0..=MOST_INSTRUCTIONS).contains(&n) => {
+                        Extent::Instructions(n)
+                    }
                     (None, Some(n)) => {
                         return Err(format!(
                             "`instructions` is {n}, expected 1 to {MOST_INSTRUCTIONS}"
@@ -352,11 +382,11 @@ impl StepDocument {
                 return Ok((Step::Run(Segment { extent, counter, ..*segment }), Some(run)));
             }
             (None, Some(us), None, None, None, None, None) => Step::Sleep(span(us, "`sleep_us`")?),
-            (None, None, Some(lock), None, None, None, None) if lock < LOCKS => Step::Lock(lock),
-            (None, None, None, Some(lock), None, None, None) if lock < LOCKS => Step::Unlock(lock),
-            (None, None, Some(lock), None, None, None, None)
-            | (None, None, None, Some(lock), None, None, None) => {
-                return Err(format!("lock {lock}, expected 0 to {}", LOCKS - 1));
+            (None, None, Some(lock), None, None, None, None) => {
+                Step::Lock(within("lock", lock, 0, LOCKS - 1)?)
+            }
+            (None, None, None, Some(lock), None, None, None) => {
+                Step::Unlock(within("unlock", lock, 0, LOCKS - 1)?)
             }
             (None, None, None, None, Some(name), None, None) => Step::Ask(place(pstates, name)),
             (None, None, None, None, None, Some(name), None) => Step::Enter(place(regions, name)),
@@ -395,6 +425,15 @@ fn are_paired(steps: &[(Step, Option<String>)]) -> Result<(), String> {
         }
     }
     within.is_empty().then_some(()).ok_or_else(|| EXPECTED.to_owned())
+}
+
+/// A whole number in its range, ends included.
+fn within<T>(key: &str, found: i64, low: T, high: T) -> Result<T, String>
+where
+    T: TryFrom<i64> + PartialOrd + std::fmt::Display,
+{
+    let fits = T::try_from(found).ok().filter(|number| low <= *number && *number <= high);
+    fits.ok_or_else(|| format!("`{key}` is {found}, expected {low} to {high}"))
 }
 
 /// Microseconds as picoseconds.

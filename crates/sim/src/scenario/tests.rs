@@ -54,12 +54,12 @@ fn whatever_is_wrong_is_told_with_its_place() {
         "core = 2",
         "s.toml: line 6: unknown field `core`, expected one of `schema`",
     );
-    check("cores = 2", "cores = -1", "s.toml: line 6: invalid value");
+    check("cores = 2", "cores = -1", "s.toml: `cores` is -1, expected 1 to 4096");
     check("cores = 2", "cores = 0", "`cores` is 0, expected 1 to 4096");
     check(
         "{ lock = 0 }",
         "{ lock = 70_000 }",
-        "thread `t`, step 3: lock 70000, expected 0 to 65535",
+        "thread `t`, step 3: `lock` is 70000, expected 0 to 65535",
     );
     check("dimmer/scenario/1", "dimmer/scenario/2", "expected \"dimmer/scenario/1\"");
     check("class = \"scalar\"", "class = \"wide\"", "code `scalar`: ");
@@ -69,15 +69,16 @@ fn whatever_is_wrong_is_told_with_its_place() {
         "`per_cycle` is 0, expected a number from 0.000001 to 64",
     );
     check("us = 10 }", "us = 1e300 }", "expected a number from 0.000001 to 86400000000");
-    check("cpu = 1", "cpu = 2", "thread `t`: `cpu` is 2, but CPUs are 0 to 1");
+    check("cpu = 1", "cpu = 2", "thread `t`: `cpu` is 2, expected 0 to 1");
     check("cpu = 1", "count = 0", "thread `t`: `count` is 0, expected 1 to 65536");
     check("cpu = 1", "count = 65_537", "thread `t`: `count` is 65537, expected 1 to 65536");
-    check("cpu = 1", "count = -1", "s.toml: line 13: invalid value");
+    check("cpu = 1", "count = -1", "s.toml: thread `t`: `count` is -1, expected 1 to 65536");
     check("cpu = 1", "cpu = 1\ncount = 2", "`count` is 2 from `cpu` 1 on, but CPUs are 0 to 1");
     let second = "count = 65_536\nsteps = [{ sleep_us = 1 }]\n[[thread]]\nname = \"t\"\ncpu = 1";
     check("cpu = 1", second, "65537 threads or more, expected at most 65536");
     check("cpu = 1", "cached_kib = 1_048_577", "`cached_kib` is 1048577, expected 0 to 1048576");
-    check("cpu = 1", "cached_kib = -1", "s.toml: line 13: invalid value");
+    check("cpu = 1", "cached_kib = -1", "`cached_kib` is -1, expected 0 to 1048576");
+    check("cpu = 1", "cpu = nan", "s.toml: line 13: `cpu`: invalid type");
     check("times = 3", "times = 0", "for ever, but there is no `end_us`");
     check(
         "run = \"scalar\"",

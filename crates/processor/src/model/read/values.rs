@@ -68,20 +68,80 @@ fn float(value: &DeValue<'_>) -> Option<f64> {
     .filter(|value: &f64| value.is_finite())
 }
 
-pub(super) fn positive<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
-    let found = integer(value).filter(|value| *value > 0);
-    found.and_then(|value| T::try_from(value).ok()).ok_or_else(|| "a whole number above 0".into())
-}
-
-pub(super) fn whole<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
-    let found = integer(value).filter(|value| *value >= 0);
+/// A whole number in a range, ends included.
+fn within<T: TryFrom<i128>>(value: &DeValue<'_>, low: i128, high: i128) -> Result<T, String> {
+    let found = integer(value).filter(|value| (low..=high).contains(value));
     found
         .and_then(|value| T::try_from(value).ok())
-        .ok_or_else(|| "a whole number, 0 or above".into())
+        .ok_or_else(|| format!("a whole number from {low} to {high}"))
 }
 
-pub(super) fn not_negative(value: &DeValue<'_>) -> Result<f64, String> {
-    float(value).filter(|value| *value >= 0.0).ok_or_else(|| "a number, 0 or above".into())
+/// Likewise, not necessarily whole.
+fn between(value: &DeValue<'_>, low: f64, high: f64) -> Result<f64, String> {
+    let found = float(value).filter(|value| (low..=high).contains(value));
+    found.ok_or_else(|| format!("a number from {low} to {high}"))
+}
+
+// The ranges are far wider than what there is, and narrow enough that times in picoseconds neither vanish nor overflow.
+
+/// How many there are of something that a machine has.
+pub(super) fn count<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 1, 65_536)
+}
+
+/// Likewise, perhaps none.
+pub(super) fn count_or_none<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 0, 65_536)
+}
+
+/// The size of a cache: up to a tebibyte.
+pub(super) fn kib<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 1, 1 << 30)
+}
+
+/// A clock: up to 100 GHz.
+pub(super) fn mhz<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 1, 100_000)
+}
+
+/// A voltage: up to 100 V.
+pub(super) fn mv<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 1, 100_000)
+}
+
+/// A power: up to a megawatt.
+pub(super) fn mw<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 1, 1_000_000_000)
+}
+
+/// A time: up to an hour.
+pub(super) fn ns<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 0, 3_600_000_000_000)
+}
+
+/// The length of a slot of time: from 100 ns to an hour.
+pub(super) fn slot_ns<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 100, 3_600_000_000_000)
+}
+
+/// A time that may have decimals: up to a second.
+pub(super) fn short_ns(value: &DeValue<'_>) -> Result<f64, String> {
+    between(value, 0.0, 1e9)
+}
+
+/// A number of instructions.
+pub(super) fn instructions<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 1, 1_000_000_000_000)
+}
+
+/// The standard deviation of a logarithm: at 3, one in a thousand is 10,000 times the median.
+pub(super) fn log_sd(value: &DeValue<'_>) -> Result<f64, String> {
+    between(value, 0.0, 3.0)
+}
+
+/// Instructions in a cycle.
+pub(super) fn per_cycle(value: &DeValue<'_>) -> Result<f64, String> {
+    between(value, 0.0, 64.0)
 }
 
 pub(super) fn share(value: &DeValue<'_>) -> Result<f64, String> {
