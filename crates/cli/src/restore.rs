@@ -13,7 +13,7 @@ use crate::args::Restore;
 pub(crate) fn run(root: &Root, arguments: &Restore) -> anyhow::Result<ExitCode> {
     let of_live = if arguments.force { OfLive::Restore } else { OfLive::Leave };
     let report = journal::restore(root, of_live).context("cannot restore the machine")?;
-    let removed = remove_left_behind(&places_of(root));
+    let removed = remove_left_behind(root, &places_of(root));
     if report.is_empty() && removed.is_empty() {
         println!("Nothing to restore: no run has left this machine changed.");
     }

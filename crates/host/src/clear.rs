@@ -1,10 +1,12 @@
-//! Keeping threads off dedicated cores by affinity, and letting them back.
+//! Keeping threads off dedicated cores by affinity, and letting them back, also in place of who has done the one and was killed before the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use dimmer_processor::units::CpuId;
 
-use crate::affinity;
+use crate::root::{Root, format_cpu_list, parse_cpu_list};
+use crate::{affinity, process};
 
 /// Threads that are kept off cores, and where they might run before. Nothing is undone when it is dropped: who wants that
 /// dedicates no core at the end.
@@ -16,6 +18,16 @@ pub struct KeptOff {
     known: BTreeMap<u32, Vec<CpuId>>,
     /// Where threads might run before, by where they may since: for those that have been started meanwhile.
     before: BTreeMap<Vec<CpuId>, Vec<CpuId>>,
+}
+
+/// A thread that is kept off cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    thread: u32,
+    /// Where it may run.
+    now: Vec<CpuId>,
+    /// Where it might before.
+    before: Vec<CpuId>,
 }
 
 impl KeptOff {
@@ -40,9 +52,20 @@ impl KeptOff {
         dedicated: &[CpuId],
         is_spared: impl Fn(u32) -> bool,
     ) -> bool {
+        self.keep_off_noted(threads, dedicated, is_spared, |_| ())
+    }
+
+    /// As [`Self::keep_off`]; all that are kept off then are noted before any is, for [`let_back`].
+    pub fn keep_off_noted(
+        &mut self,
+        threads: &[u32],
+        dedicated: &[CpuId],
+        is_spared: impl Fn(u32) -> bool,
+        note: impl FnOnce(&[Kept]),
+    ) -> bool {
         let earlier = std::mem::replace(&mut self.dedicated, dedicated.to_vec());
         let known = std::mem::take(&mut self.known);
-        let (mut moved, mut is_changed) = (Vec::new(), false);
+        let (mut changes, mut kept) = (Vec::new(), Vec::new());
         for thread in threads.iter().copied() {
             // One that has ended meanwhile is no error.
             let Ok(now) = affinity::allowed_to(thread) else { continue };
@@ -57,21 +80,71 @@ impl KeptOff {
                 if is_spared(thread) {
                     continue;
                 }
-                is_changed |= affinity::allow_thread(Some(thread), &cpus).is_ok();
+                changes.push((thread, cpus.clone()));
             }
             if cpus != before {
-                moved.push((cpus, before.clone()));
+                kept.push(Kept { thread, now: cpus, before: before.clone() });
             }
             self.known.insert(thread, before);
         }
+        note(&kept);
+        let mut is_changed = false;
+        for (thread, cpus) in changes {
+            is_changed |= affinity::allow_thread(Some(thread), &cpus).is_ok();
+        }
         // Only now: who has come upon these by itself was not kept off.
-        self.before.extend(moved);
+        self.before.extend(kept.into_iter().map(|kept| (kept.now, kept.before)));
         if dedicated.is_empty() && !is_changed {
             // Nobody is kept off any more: who comes upon these later has chosen them.
             self.before.clear();
         }
         is_changed
     }
+}
+
+/// What is written down of threads that are kept off, a line each: the thread, when it began, where it may run, and where it might before.
+#[must_use]
+pub fn written(root: &Root, kept: &[Kept]) -> String {
+    let mut text = String::new();
+    for Kept { thread, now, before } in kept {
+        let Some(began) = process::began(root, *thread) else { continue };
+        let [now, before] = [now, before].map(|cpus| format_cpu_list(cpus));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{thread} {began} {now} {before}");
+    }
+    text
+}
+
+/// Lets back the threads that such a text says were kept off, and what these have started, where they still may run as it says; how many. Lines that
+/// are none are skipped.
+pub fn let_back(root: &Root, text: &str) -> usize {
+    let mut done = BTreeSet::new();
+    for line in text.lines() {
+        let Some((kept, began)) = read(line) else { continue };
+        if process::began(root, kept.thread) != Some(began) {
+            continue;
+        }
+        let family = process::family(root, kept.thread);
+        for thread in family.into_iter().map(|(_, thread)| thread).chain([kept.thread]) {
+            let is_kept = affinity::allowed_to(thread).is_ok_and(|now| now == kept.now);
+            if is_kept && affinity::allow_thread(Some(thread), &kept.before).is_ok() {
+                done.insert(thread);
+            }
+        }
+    }
+    done.len()
+}
+
+/// A line, and when its thread began.
+fn read(line: &str) -> Option<(Kept, u64)> {
+    let mut words = line.split(' ');
+    let thread = words.next()?.parse().ok()?;
+    let began = words.next()?.parse().ok()?;
+    let now = parse_cpu_list(words.next()?)?;
+    let before = parse_cpu_list(words.next()?)?;
+    // Nobody is let back to fewer.
+    let is_whole = words.next().is_none() && now.iter().all(|cpu| before.contains(cpu));
+    is_whole.then_some((Kept { thread, now, before }, began))
 }
 
 /// Those that are not dedicated; all of them if there is none besides.
@@ -122,6 +195,37 @@ mod tests {
         assert_eq!(may(), before);
         kept_off.keep_off(&threads, &[*last], |thread| thread == everywhere);
         assert_eq!(may(), before);
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout, reason = "says that it was skipped")]
+    fn what_was_written_down_is_undone_where_it_still_holds() {
+        let all = affinity::allowed().unwrap();
+        let [first, .., last] = all.as_slice() else {
+            println!("SKIPPED: needs two CPUs, and this process may run on one");
+            return;
+        };
+        let root = Root::live();
+        let (kept, _first) = idle(&all);
+        let (moved_since, _second) = idle(&all);
+        let threads = [kept, moved_since];
+        let mut text = String::new();
+        let mut kept_off = KeptOff::new();
+        let note = |kept: &[Kept]| text = written(&root, kept);
+        assert!(kept_off.keep_off_noted(&threads, &[*last], |_| false, note));
+        // What was there is no more.
+        drop(kept_off);
+        affinity::allow_thread(Some(moved_since), &[*last]).unwrap();
+        let (first, last) = (first.index(), last.index());
+        let ended = format!("{kept} 1 {first} {first}-{last}\n");
+        let to_fewer = text.replace(&format!("{first}-{last}"), &last.to_string());
+        for wrong in ["", "1 2\n", "a b c d\n", &ended, &to_fewer, &text.replace(' ', "  ")] {
+            assert_eq!(let_back(&root, wrong), 0, "{wrong}");
+        }
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert_eq!(let_back(&root, &text), 1);
+        assert_eq!(affinity::allowed_to(kept).unwrap(), all);
+        assert_eq!(affinity::allowed_to(moved_since).unwrap(), [CpuId::new(last)]);
     }
 
     #[test]

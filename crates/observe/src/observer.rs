@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dimmer_hook::{Ledger, Names, ticks};
+use dimmer_host::root::Root;
 use dimmer_processor::class::InstructionClass;
 use rustix::process::{Resource, getrlimit};
 
@@ -61,7 +62,7 @@ impl Observer {
     /// If there is no place in memory that can be written to. The program can run all the same, unobserved.
     pub fn new() -> Result<Self, NoPlace> {
         let places = places();
-        remove_left_behind(&places);
+        remove_left_behind(&Root::live(), &places);
         Ok(Self {
             place: Place::new(&places)?,
             begun: (Instant::now(), ticks()),
@@ -91,6 +92,12 @@ impl Observer {
             (dimmer_hook::CLASSES, OsString::from(classes.join(","))),
             (dimmer_hook::PLANS, plans.unwrap_or(directory).as_os_str().to_owned()),
         ]
+    }
+
+    /// The directory of this run, which is removed with it; by later runs if this one is killed.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.place.path()
     }
 
     /// Reads what is new in the ledgers; takes some microseconds for each thread. A ledger that no process

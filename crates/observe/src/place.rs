@@ -3,7 +3,7 @@
 //!
 //! The observer holds a lock on its directory (flock(2)), which ends with its process, however that ends.
 //! A directory of the same user without a lock is one that a killed run has left: later runs and `dimmer
-//! restore` remove it.
+//! restore` remove it. If it says that threads are kept off cores ([`KEPT_OFF`]), they let these back first.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -13,6 +13,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use dimmer_hook::Names;
+use dimmer_host::root::Root;
+use dimmer_host::{bounded_file, clear};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
 use rustix::process::geteuid;
 
@@ -52,33 +54,50 @@ pub fn places() -> Vec<PathBuf> {
     places
 }
 
-/// Removes directories in these places that killed runs of this user have left.
+/// The file in a run's directory that says which threads are kept off cores, as [`clear::written`] has it. Those that are about to replace it are
+/// called likewise, with more behind.
+pub const KEPT_OFF: &str = "kept-off";
+
+/// More than this is no such file (bytes).
+const LONGEST: u64 = 16 << 20;
+
+/// Removes directories in these places that killed runs of this user have left, and lets back who was kept off cores.
 ///
 /// # Errors
 /// Never: what cannot be removed stays. The paths are those that were removed.
-pub fn remove_left_behind(places: &[PathBuf]) -> Vec<PathBuf> {
+pub fn remove_left_behind(root: &Root, places: &[PathBuf]) -> Vec<PathBuf> {
     let of_ours = |name: &OsStr| name.as_bytes().starts_with(PREFIX.as_bytes());
     let entries = places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten();
     let candidates = entries.filter(|entry| of_ours(&entry.file_name())).map(|entry| entry.path());
-    let mut removed: Vec<PathBuf> = candidates.filter(|path| remove_unowned(path)).collect();
+    let mut removed: Vec<PathBuf> = candidates.filter(|path| remove_unowned(root, path)).collect();
     removed.sort();
     removed
 }
 
 /// Removes a directory of this user that holds nothing but a run's files and is locked by none; whether it
 /// is gone.
-fn remove_unowned(path: &Path) -> bool {
+fn remove_unowned(root: &Root, path: &Path) -> bool {
     let is_ours = |lock: &File| {
         lock.metadata().is_ok_and(|about| about.uid() == geteuid().as_raw())
             && fs::read_dir(path).is_ok_and(|mut names| names.all(|name| name.is_ok_and(is_of_run)))
     };
-    lock(path).is_ok_and(|lock| is_ours(&lock) && fs::remove_dir_all(path).is_ok())
+    let Ok(lock) = lock(path) else { return false };
+    if !is_ours(&lock) {
+        return false;
+    }
+    // A machine that is made up has no threads.
+    let kept_off = bounded_file::read_to_string(&path.join(KEPT_OFF), LONGEST);
+    if let (true, Ok(kept_off)) = (root.is_live(), kept_off) {
+        clear::let_back(root, &kept_off);
+    }
+    fs::remove_dir_all(path).is_ok()
 }
 
 /// Whether it is what runs have in their directories: another program's directory may have such a name too.
 fn is_of_run(entry: fs::DirEntry) -> bool {
     let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-    !is_directory && Names::are_of_run(&entry.path())
+    let is_kept_off = entry.file_name().as_bytes().starts_with(KEPT_OFF.as_bytes());
+    !is_directory && (is_kept_off || Names::are_of_run(&entry.path()))
 }
 
 /// Opens a directory and locks it, if no other process has.
@@ -137,6 +156,9 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use dimmer_host::affinity;
+    use dimmer_host::clear::{Kept, KeptOff};
+
     use super::*;
 
     /// A place in memory; `None` without one.
@@ -158,19 +180,54 @@ mod tests {
         let killed = parent.path().join("dimmer-killed");
         fs::create_dir(&killed).unwrap();
         fs::write(killed.join("7-0.ledger"), "").unwrap();
+        fs::write(killed.join(KEPT_OFF), "").unwrap();
         let others = parent.path().join("other");
         fs::create_dir(&others).unwrap();
         let precious = parent.path().join("dimmer-precious");
         fs::create_dir(&precious).unwrap();
         fs::write(precious.join("thesis.txt"), "").unwrap();
         std::os::unix::fs::symlink(&others, parent.path().join("dimmer-link")).unwrap();
-        assert_eq!(remove_left_behind(&places), std::slice::from_ref(&killed));
+        assert_eq!(remove_left_behind(&Root::live(), &places), std::slice::from_ref(&killed));
         assert!(!killed.exists() && others.exists() && precious.exists());
         let path = running.path().to_path_buf();
         assert!(path.exists());
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         drop(running);
         assert!(!path.exists());
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
+    fn threads_that_a_killed_run_has_kept_off_cores_are_let_back() {
+        let Some(parent) = place() else { return };
+        let all = affinity::allowed().unwrap();
+        let [first, .., last] = all.as_slice() else {
+            println!("SKIPPED: needs two CPUs, and this process may run on one");
+            return;
+        };
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let root = Root::live();
+        let killed = parent.path().join("dimmer-killed");
+        fs::create_dir(&killed).unwrap();
+        let note = |kept: &[Kept]| {
+            fs::write(killed.join(KEPT_OFF), clear::written(&root, kept)).unwrap();
+        };
+        let others = &all[..all.len() - 1];
+        let thread = child.id();
+        KeptOff::new().keep_off_noted(&[thread], &[*last], |_| false, note);
+        let may = || affinity::allowed_to(thread).unwrap();
+        assert_eq!(may(), others);
+        assert!(others.contains(first));
+        let places = [parent.path().to_path_buf()];
+        assert_eq!(remove_left_behind(&root, &places), std::slice::from_ref(&killed));
+        assert_eq!(may(), all);
+        // Of a made-up machine nothing is believed.
+        fs::create_dir(&killed).unwrap();
+        KeptOff::new().keep_off_noted(&[thread], &[*last], |_| false, note);
+        assert_eq!(remove_left_behind(&Root::new("/made/up"), &places), [killed]);
+        assert_eq!(may(), others);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

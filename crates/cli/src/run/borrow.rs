@@ -184,11 +184,12 @@ impl Borrowing {
         if let Some(text) = forms.as_ref().and_then(Forms::text) {
             eprintln!("{text}");
         }
+        let clear = Clear::new(root, &cpus, observer.directory());
         Ok(Some(Self {
             observer,
             how,
             forms,
-            clear: Clear::new(root, &cpus),
+            clear,
             functions,
             others,
             round_trip,

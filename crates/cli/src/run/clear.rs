@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dimmer_host::clear::KeptOff;
+use dimmer_host::clear::{self, Kept, KeptOff};
 use dimmer_host::process::{self, Thread};
 use dimmer_host::root::Root;
 use dimmer_policy::server::cores::{Cores, Settings};
 use dimmer_processor::units::CpuId;
+
+use crate::state;
 
 /// How often it is looked for threads that got onto used cores all the same: as they were being started when the others were kept off. Looking
 /// takes some 10 us a thread.
@@ -30,6 +32,8 @@ pub(super) struct Clear {
     unserved: Cores,
     begun: Instant,
     kept_off: KeptOff,
+    /// Where it is written down who is, so that others let them back if this process is killed.
+    note: PathBuf,
     /// Whether the last look has changed where any may run.
     is_changed: bool,
     looked: Instant,
@@ -42,8 +46,8 @@ pub(super) struct Clear {
 }
 
 impl Clear {
-    /// None is used.
-    pub(super) fn new(root: &Root, cpus: &[CpuId]) -> Self {
+    /// None is used. The directory is the run's.
+    pub(super) fn new(root: &Root, cpus: &[CpuId], directory: &Path) -> Self {
         let now = Instant::now();
         Self {
             root: root.clone(),
@@ -52,6 +56,7 @@ impl Clear {
             unserved: Cores::new(Settings::of(2), 0),
             begun: now,
             kept_off: KeptOff::new(),
+            note: directory.join(dimmer_observe::KEPT_OFF),
             is_changed: false,
             looked: now,
             own: std::process::id(),
@@ -112,7 +117,17 @@ impl Clear {
         let threads: Vec<u32> = self.threads().into_iter().map(|(_, thread)| thread).collect();
         let is_worker =
             |thread| process::name(&self.root, thread).starts_with(dimmer_runtime::WORKERS);
-        self.is_changed = self.kept_off.keep_off(&threads, &self.cpus[..used], is_worker);
+        // Where it cannot be written, they are kept off all the same.
+        let note = |kept: &[Kept]| {
+            if !kept.is_empty() {
+                let _ = state::replace(&self.note, &clear::written(&self.root, kept));
+            }
+        };
+        let cpus = &self.cpus[..used];
+        self.is_changed = self.kept_off.keep_off_noted(&threads, cpus, is_worker, note);
+        if used == 0 {
+            let _ = std::fs::remove_file(&self.note);
+        }
     }
 
     /// Those of this process, of the program with all that it has started, and of what was found of it before, whose parent may have ended since.
@@ -155,7 +170,7 @@ mod tests {
     }
 
     fn on(directory: &Path) -> Clear {
-        Clear { own: 1, ..Clear::new(&Root::new(directory), &[]) }
+        Clear { own: 1, ..Clear::new(&Root::new(directory), &[], directory) }
     }
 
     #[test]
