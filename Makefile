@@ -3,6 +3,10 @@
 
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 PREFIX ?= /usr/local
+# Not every shell does it.
+override PREFIX := $(patsubst ~/%,$(HOME)/%,$(PREFIX))
+# Where the server's configuration goes: what belongs to a user stays with that user.
+SYSCONFDIR ?= $(if $(filter / /usr /usr/local,$(abspath $(PREFIX))),/etc,$(abspath $(PREFIX))/etc)
 # Where rustup puts cargo; a shell that has not read its profile since does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export CARGO_TARGET_DIR
@@ -16,16 +20,22 @@ REPORT := $(CURDIR)/out/report.html
 LIBRARIES ?= $(CARGO_TARGET_DIR)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 SHARED := libdimmer.so.$(VERSION)
-SONAME := libdimmer.so.$(firstword $(subst ., ,$(VERSION)))
+# Before 1.0, each minor version may break what the last one had. So says the library itself (build.rs), and what CMake is told.
+PARTS := $(subst ., ,$(VERSION))
+SERIES := $(firstword $(PARTS))$(if $(filter 0,$(firstword $(PARTS))),.$(word 2,$(PARTS)))
+SONAME := libdimmer.so.$(SERIES)
 FACE := crates/libdimmer
-FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@VERSION@|$(VERSION)|'
+FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@VERSION@|$(VERSION)|'
+TO = $(DESTDIR)$(abspath $(PREFIX))
 
-.PHONY: help demo test build install install-dimmer install-daemon install-library
+.PHONY: help demo test torture build install install-dimmer install-daemon install-library uninstall
 help:
 	@echo "make demo     what can this machine do, and what does wide-vector code cost on it?"
 	@echo "make test     every check of the project (cargo xtask ci)"
+	@echo "make torture  a hundred real programs with and without Dimmer, for an hour or two"
 	@echo "make build    $(DIMMER)"
 	@echo "make install  installs dimmer, dimmerd, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
+	@echo "make uninstall  removes what that has installed"
 
 demo: build
 	@mkdir -p $(dir $(REPORT))
@@ -37,33 +47,48 @@ test:
 	@./ci/prerequisites.sh checks
 	cargo xtask ci
 
+torture: build
+	cargo xtask torture
+
 build:
 	@./ci/prerequisites.sh
 	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-c --package dimmer-daemon
 
 install: build
-	@$(MAKE) --no-print-directory install-dimmer install-daemon install-library
+	@$(MAKE) --no-print-directory install-dimmer install-library install-daemon
 
 install-dimmer:
-	install -D --mode=755 $(DIMMER) $(DESTDIR)$(PREFIX)/bin/dimmer
-	install -D --mode=644 $(PRELOAD) $(DESTDIR)$(PREFIX)/lib/dimmer/$(notdir $(PRELOAD))
+	install -D --mode=755 $(DIMMER) $(TO)/bin/dimmer
+	install -D --mode=644 $(PRELOAD) $(TO)/lib/dimmer/$(notdir $(PRELOAD))
 
 # The server's units and configuration; a configuration that is there already stays.
 install-daemon:
-	install -D --mode=755 $(DAEMON) $(DESTDIR)$(PREFIX)/bin/dimmerd
-	install -D --mode=644 docs/dimmerd.md $(DESTDIR)$(PREFIX)/share/doc/dimmer/dimmerd.md
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	$(FILLED) crates/daemon/package/dimmerd.service.in > $(DESTDIR)$(PREFIX)/lib/systemd/system/dimmerd.service
-	install --mode=644 crates/daemon/package/dimmerd.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/dimmerd.socket
-	[ -e $(DESTDIR)/etc/dimmer/dimmerd.toml ] || install -D --mode=644 crates/daemon/package/dimmerd.toml $(DESTDIR)/etc/dimmer/dimmerd.toml
+	install -D --mode=755 $(DAEMON) $(TO)/bin/dimmerd
+	install -D --mode=644 docs/dimmerd.md $(TO)/share/doc/dimmer/dimmerd.md
+	install -d $(TO)/lib/systemd/system
+	$(FILLED) crates/daemon/package/dimmerd.service.in > $(TO)/lib/systemd/system/dimmerd.service
+	install --mode=644 crates/daemon/package/dimmerd.socket $(TO)/lib/systemd/system/dimmerd.socket
+	[ -e $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml ] || \
+		install -D --mode=644 crates/daemon/package/dimmerd.toml $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml
 
 install-library:
-	install -D --mode=644 --target-directory=$(DESTDIR)$(PREFIX)/include $(FACE)/include/dimmer.h $(FACE)/include/dimmer.hpp
-	install -D --mode=755 $(LIBRARIES)/libdimmer.so $(DESTDIR)$(PREFIX)/lib/$(SHARED)
-	ln -sf $(SHARED) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
-	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libdimmer.so
-	install -D --mode=644 $(LIBRARIES)/libdimmer.a $(DESTDIR)$(PREFIX)/lib/libdimmer.a
-	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	$(FILLED) $(FACE)/package/dimmer.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dimmer.pc
-	install -D --mode=644 --target-directory=$(DESTDIR)$(PREFIX)/lib/cmake/dimmer $(FACE)/package/dimmer-config.cmake
-	$(FILLED) $(FACE)/package/dimmer-config-version.cmake.in > $(DESTDIR)$(PREFIX)/lib/cmake/dimmer/dimmer-config-version.cmake
+	install -D --mode=644 --target-directory=$(TO)/include $(FACE)/include/dimmer.h $(FACE)/include/dimmer.hpp
+	install -D --mode=755 $(LIBRARIES)/libdimmer.so $(TO)/lib/$(SHARED)
+	ln -sf $(SHARED) $(TO)/lib/$(SONAME)
+	ln -sf $(SONAME) $(TO)/lib/libdimmer.so
+	install -D --mode=644 $(LIBRARIES)/libdimmer.a $(TO)/lib/libdimmer.a
+	install -d $(TO)/lib/pkgconfig
+	$(FILLED) $(FACE)/package/dimmer.pc.in > $(TO)/lib/pkgconfig/dimmer.pc
+	install -D --mode=644 --target-directory=$(TO)/lib/cmake/dimmer $(FACE)/package/dimmer-config.cmake
+	$(FILLED) $(FACE)/package/dimmer-config-version.cmake.in > $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake
+
+# What the above installs, and the directories that are Dimmer's alone; a configuration that somebody has changed stays.
+uninstall:
+	rm -f $(TO)/bin/dimmer $(TO)/bin/dimmerd $(TO)/lib/dimmer/$(notdir $(PRELOAD))
+	rm -f $(TO)/include/dimmer.h $(TO)/include/dimmer.hpp
+	rm -f $(TO)/lib/$(SHARED) $(TO)/lib/$(SONAME) $(TO)/lib/libdimmer.so $(TO)/lib/libdimmer.a $(TO)/lib/pkgconfig/dimmer.pc
+	rm -f $(TO)/lib/cmake/dimmer/dimmer-config.cmake $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake
+	rm -f $(TO)/lib/systemd/system/dimmerd.service $(TO)/lib/systemd/system/dimmerd.socket $(TO)/share/doc/dimmer/dimmerd.md
+	! cmp -s crates/daemon/package/dimmerd.toml $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml || \
+		rm -f $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml
+	rmdir $(TO)/lib/dimmer $(TO)/lib/cmake/dimmer $(TO)/share/doc/dimmer $(DESTDIR)$(SYSCONFDIR)/dimmer 2>/dev/null || true

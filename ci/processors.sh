@@ -13,7 +13,8 @@ case ${CARGO_TARGET_DIR:-} in /*) built=$CARGO_TARGET_DIR ;; esac
 files=$built/processors
 
 command -v qemu-system-x86_64 >/dev/null || {
-    echo "SKIPPED: processors: no QEMU; apt-get install --no-install-recommends qemu-system-x86"
+    echo "SKIPPED: no QEMU; apt-get install --no-install-recommends qemu-system-x86"
+    [ -z "${CI:-}" ] || exit 1
     exit 0
 }
 

@@ -13,7 +13,7 @@ run() {
         failed=1
         cat /tmp/log
     }
-    grep -E '^(test result|SKIPPED)' /tmp/log
+    grep -E '^(test result|SKIPPED)' /tmp/log | sed 's/^/  /'
 }
 
 export PATH=/bin:/usr/bin
@@ -23,5 +23,6 @@ run moves
 run regions
 run probe silicon
 run commands observe::every_call observe::labels observe::exceptions observe::jumps observe::handlers \
+    observe::coroutines observe::backtraces observe::programs observe::a_program_may \
     borrow::programs offload::programs offload::faults offload::ciphers
 exit "$failed"

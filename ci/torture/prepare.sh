@@ -34,7 +34,7 @@ cat >program.cc <<'END'
 #include <string>
 int main() { std::map<std::string, int> m; for (int i = 0; i < 200000; i++) try { if (i % 3 == 0) throw std::runtime_error("x"); m[std::to_string(i % 997)]++; } catch (std::exception &) { m["caught"]++; } std::cout << m.size() << m["caught"] << "\n"; }
 END
-cat >numbers.py <<'END'
+cat >hashes.py <<'END'
 import hashlib, json, zlib, math, random, struct
 random.seed(3)
 data = [random.random() for _ in range(200000)]

@@ -47,19 +47,19 @@ pub enum HookedError {
 const MOVER: Mover = Mover { leave, come_home, cut_short, end_at_home, lend, unwind_lent };
 
 extern "C" fn leave() -> u32 {
-    dimmer_runtime::leave_home().unwrap_or(0)
+    dimmer_runtime::calls::leave_home().unwrap_or(0)
 }
 
 extern "C" fn come_home() -> u64 {
-    dimmer_runtime::come_home_quietly().unwrap_or(SIGNALS_ARE_RIGHT)
+    dimmer_runtime::calls::come_home_quietly().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
 extern "C" fn cut_short() {
-    dimmer_runtime::come_home_early();
+    dimmer_runtime::calls::come_home_early();
 }
 
 extern "C" fn end_at_home() -> u64 {
-    dimmer_runtime::end_at_home().unwrap_or(SIGNALS_ARE_RIGHT)
+    dimmer_runtime::calls::end_at_home().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
 fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
@@ -67,7 +67,7 @@ fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
 }
 
 extern "C" fn unwind_lent() {
-    dimmer_runtime::unwind_lent();
+    dimmer_runtime::calls::unwind_lent();
 }
 
 /// What moved calls take that do nothing (ns each).
@@ -90,7 +90,7 @@ pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, HookedErro
     let allowed = affinity::allowed()?;
     let rest: Vec<CpuId> = allowed.iter().filter(|cpu| !cpus.contains(cpu)).copied().collect();
     affinity::allow(&rest)?;
-    dimmer_runtime::dedicate(cores);
+    dimmer_runtime::calls::dedicate(cores);
     let directory = tempfile::tempdir().map_err(HookedError::Directory)?;
     let mut hooks = Hooks::new(OwnLedger::create(directory.path())?, BTreeSet::new(), None)?;
     hooks.move_by(MOVER, false)?;

@@ -18,7 +18,7 @@ pub(crate) use run::{Mechanism, Run};
 /// Makes mixed workloads run at the frequency and on the core that each phase of their code
 /// deserves.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "dimmer", version, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     /// A directory to read and change instead of the machine itself, laid out like `/`.
     #[arg(long, value_name = "DIR", global = true, hide_short_help = true)]

@@ -14,6 +14,7 @@
 //! | [`state`] | all that goes on, as a document |
 //! | [`metrics`] | the same for Prometheus |
 //! | [`settings`] | the configuration file |
+//! | [`log`] | the log, bounded and never waited for |
 //! | [`counters`] | cycles at licence levels or packed arithmetic, counted for each client's process |
 //! | [`machine`] | cores and prices of the machine |
 //! | [`watch`] | the other end, for who wants to see any of this |
@@ -21,6 +22,7 @@
 
 pub mod clients;
 pub mod counters;
+pub mod log;
 pub mod machine;
 pub mod metrics;
 pub mod names;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
-use dimmer_host::{affinity, kept, topology};
+use dimmer_host::{affinity, bounded_file, kept, topology};
 use dimmer_policy::cost::{self, CallCost};
 use dimmer_policy::dedicated;
 use dimmer_policy::server::settings::Prices;
@@ -160,8 +160,12 @@ pub fn named_model(settings: &Settings) -> Result<Option<(PathBuf, Model)>, Stri
 }
 
 fn read_model(path: &Path) -> Result<(PathBuf, Model), String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    /// A model that a probe writes has some 10 kB.
+    const MOST: u64 = 4 << 20;
+    let text = bounded_file::read_to_string(path, MOST).map_err(|error| {
+        let source = std::error::Error::source(&error);
+        source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+    })?;
     let model = Model::parse(path, &text).map_err(|error| error.to_string())?;
     Ok((path.to_owned(), model))
 }

@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use dimmer_daemon::metrics::http::{Address, Listener};
 use dimmer_daemon::server::{Options, Place, Server, Signals};
 use dimmer_daemon::settings::{Settings, SettingsError};
-use dimmer_daemon::{machine, metrics};
+use dimmer_daemon::{log, machine, metrics};
 use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
 use sd_notify::NotifyState;
@@ -71,7 +71,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
             SettingsError::Wrong { path, what: format!("`server.model`: {what}") }.into()
         });
     }
-    log(arguments);
+    let format = match arguments.log {
+        Log::Text => log::Format::Text,
+        Log::Json => log::Format::Json,
+    };
+    let _log = log::begin(format, arguments.verbose, std::io::stderr()).context("cannot log")?;
     let signals = Signals::install().context("cannot take signals")?;
     let passed = sd_notify::listen_fds().ok().and_then(|mut files| files.next());
     let inherited = passed.map(dimmer_protocol::inherit).transpose();
@@ -150,17 +154,6 @@ fn socket(arguments: &Arguments) -> anyhow::Result<PathBuf> {
 /// The service manager, if there is one, is told.
 fn notify(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(states);
-}
-
-fn log(arguments: &Arguments) {
-    let level = if arguments.verbose { tracing::Level::DEBUG } else { tracing::Level::INFO };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_target(false);
-    // Where the log cannot be written, as on a full disk, that is no reason to end: saying so would fail as well, and panic.
-    let log = log.with_writer(std::io::stderr).log_internal_errors(false);
-    match arguments.log {
-        Log::Text => log.with_ansi(false).init(),
-        Log::Json => log.json().init(),
-    }
 }
 
 /// What it can do here, and what it cannot and why.

@@ -235,16 +235,17 @@ type Moved = std::collections::BTreeMap<(u64, Option<u64>), bool>;
 ///
 /// # Errors
 /// [`ReplayError`].
-pub fn replay(lines: impl BufRead, other: Option<&Settings>) -> Result<Replayed, ReplayError> {
+pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Replayed, ReplayError> {
     let mut replayed = Replayed::default();
     let mut policy: Option<Server> = None;
     let mut begun = 0;
     let (mut calls, mut moved_calls, mut cores) = (0.0, [0.0; 2], [0; 2]);
     let mut moved = [Moved::new(), Moved::new()];
-    for (index, line) in lines.lines().enumerate() {
-        let line_number = index + 1;
+    for line_number in 1.. {
         let wrong = |what: String| ReplayError::Wrong { line: line_number, what };
-        let line = line.map_err(|source| ReplayError::Read { line: line_number, source })?;
+        let line = next_line(&mut lines)
+            .map_err(|source| ReplayError::Read { line: line_number, source })?;
+        let Some(line) = line else { break };
         let line: Line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
         let Some(policy) = &mut policy else {
             let Line::Begin(begin) = line else {
@@ -312,6 +313,22 @@ pub fn replay(lines: impl BufRead, other: Option<&Settings>) -> Result<Replayed,
     Ok(replayed)
 }
 
+/// The next line; `None` after the last one.
+fn next_line(lines: &mut impl BufRead) -> io::Result<Option<String>> {
+    /// Bytes of a line at most. A step of as many sites as a server has, all of them active, has
+    /// some 13 MB.
+    const MOST: u64 = 1 << 26;
+    let mut line = String::new();
+    if io::Read::take(lines, MOST).read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.len() as u64 >= MOST && !line.ends_with('\n') {
+        let what = format!("it is longer than {MOST} bytes, the most accepted");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok(Some(line))
+}
+
 /// Changes as they are written down.
 #[must_use]
 pub fn changes(
@@ -353,6 +370,15 @@ mod tests {
             let seen: Seen = serde_json::from_str(&text).unwrap();
             assert_eq!(Window::from(&seen), window, "{text}");
         }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_read_up_to_a_limit() {
+        let endless = std::io::BufReader::new(std::io::repeat(b'x'));
+        let ReplayError::Read { line: 1, source } = replay(endless, None).unwrap_err() else {
+            panic!()
+        };
+        assert_eq!(source.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

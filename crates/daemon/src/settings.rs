@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dimmer_host::bounded_file::{self, BoundedFileError};
 use dimmer_host::root::parse_cpu_list;
 use dimmer_policy::server::performance::{Metric, Mixing};
 use dimmer_policy::server::settings::{Loop, Prices, Unit};
@@ -18,13 +19,8 @@ use crate::metrics::http::Address;
 #[non_exhaustive]
 pub enum SettingsError {
     /// It cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] BoundedFileError),
     /// Something in it is wrong.
     #[error("{}: {what}", path.display())]
     Wrong {
@@ -227,8 +223,9 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`].
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
+        /// A configuration with everything in it has some 1.5 kB.
+        const MOST: u64 = 1 << 20;
+        let text = bounded_file::read_to_string(path, MOST)?;
         Self::parse(&text).map_err(|what| SettingsError::Wrong { path: path.to_owned(), what })
     }
 

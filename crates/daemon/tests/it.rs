@@ -75,6 +75,16 @@ impl Server {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
+    /// Waits until the log says this.
+    #[track_caller]
+    fn wait_for_log(&self, text: &str) {
+        let begin = Instant::now();
+        while !self.log().contains(text) {
+            assert!(begin.elapsed() < PATIENCE, "{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     fn state(&self) -> State {
         Watch::new(Some(&self.socket())).unwrap().state().unwrap()
     }
@@ -246,7 +256,7 @@ fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
         said.split(|letter: char| !letter.is_ascii_digit()).filter(|part| !part.is_empty());
     let numbers: Vec<f64> = numbers.take(2).map(|number| number.parse().unwrap()).collect();
     assert!((numbers[1] / numbers[0] - 1.0).abs() < 0.2, "{said}");
-    assert!(server.log().contains("says what cannot be"));
+    server.wait_for_log("says what cannot be");
 }
 
 #[test]
@@ -287,6 +297,25 @@ fn a_log_that_cannot_be_written_ends_nothing() {
     server.wait_until_it_listens();
     drop(server.connect("test"));
     server.wait(|state| state.clients.is_empty());
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_unread, full) = rustix::pipe::pipe().unwrap();
+    // Not a byte more.
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    while rustix::io::write(&full, &[b'x'; 4096]).is_ok() {}
+    while rustix::io::write(&full, b"x").is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    let child = command(directory.path(), "").stderr(full).spawn().unwrap();
+    let mut server = Server { child, directory };
+    server.wait_until_it_listens();
+    (0..300).for_each(|_| drop(server.connect("test")));
+    server.wait(|state| state.clients.is_empty());
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(server.child.wait().unwrap().success());
 }
 
 #[test]
@@ -345,24 +374,16 @@ fn settings_are_read_anew_and_wrong_ones_change_nothing() {
     hang_up(MOVES);
     server.wait(|state| state.policy.decides == "thresholds");
     hang_up("[policy]\nloop = \"none\"\n");
-    let begin = Instant::now();
-    while !server.log().contains("stays as it was") {
-        assert!(begin.elapsed() < PATIENCE, "{}", server.log());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    server.wait_for_log("stays as it was");
     assert_eq!(server.state().policy.decides, "thresholds");
     // What cannot change is told, and why a file cannot be read.
     hang_up("[metrics]\nlisten = \"127.0.0.1:1\"\n");
     server.wait(|state| state.policy.decides == "trials");
-    assert!(server.log().contains("where metrics are told changes when"), "{}", server.log());
+    server.wait_for_log("where metrics are told changes when");
     std::fs::remove_file(&file).unwrap();
     let pid = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-    let begin = Instant::now();
-    while !server.log().contains("No such file") {
-        assert!(begin.elapsed() < PATIENCE, "{}", server.log());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    server.wait_for_log("No such file");
 }
 
 #[test]
@@ -387,11 +408,7 @@ fn without_files_it_waits_and_says_so() {
     limit(Some(3));
     let before = cpu_ticks();
     let waiting = Watch::new(Some(&server.socket())).unwrap();
-    let begin = Instant::now();
-    while !server.log().contains("nobody can be let in for now") {
-        assert!(begin.elapsed() < PATIENCE, "{}", server.log());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    server.wait_for_log("nobody can be let in for now");
     std::thread::sleep(Duration::from_millis(1500));
     let ticks = cpu_ticks() - before;
     assert!(ticks < 50, "{ticks}");
@@ -463,7 +480,7 @@ fn a_socket_that_was_passed_is_where_the_server_is() {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
-    assert!(server.log().contains(path.to_str().unwrap()), "{}", server.log());
+    server.wait_for_log(path.to_str().unwrap());
 }
 
 #[test]
@@ -529,6 +546,20 @@ fn a_configuration_is_right_when_its_model_is() {
     };
     let (code, told) = check();
     assert!(code == Some(2) && told.contains("`server.model`: cannot read"), "{told}");
+    // One that nobody writes is not waited for, and one without an end not read.
+    let kind = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &model, kind).unwrap();
+    let (code, told) = check();
+    assert!(code == Some(2) && told.contains("is a FIFO; expected a regular file"), "{told}");
+    std::fs::remove_file(&model).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &model).unwrap();
+    let (code, told) = check();
+    assert!(code == Some(2) && told.contains("is a character device"), "{told}");
+    std::fs::remove_file(&model).unwrap();
+    std::fs::File::create(&model).unwrap().set_len(1 << 33).unwrap();
+    let (code, told) = check();
+    assert!(code == Some(2) && told.contains("is longer than"), "{told}");
+    std::fs::remove_file(&model).unwrap();
     std::fs::write(&model, "schema = 7").unwrap();
     let (code, told) = check();
     assert!(code == Some(2) && told.contains("model.toml"), "{told}");

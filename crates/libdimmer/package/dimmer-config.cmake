@@ -11,6 +11,8 @@ if(NOT TARGET dimmer::dimmer)
   set_target_properties(dimmer::static PROPERTIES
     IMPORTED_LOCATION "${_dimmer_prefix}/lib/libdimmer.a"
     INTERFACE_INCLUDE_DIRECTORIES "${_dimmer_prefix}/include"
-    INTERFACE_LINK_LIBRARIES "gcc_s;pthread;dl;m")
+    INTERFACE_LINK_LIBRARIES "pthread;dl;m"
+    # A shared object does not export what it has from here.
+    INTERFACE_LINK_OPTIONS "LINKER:--exclude-libs,libdimmer.a")
 endif()
 unset(_dimmer_prefix)

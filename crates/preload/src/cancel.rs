@@ -23,10 +23,11 @@ use crate::thread;
 
 static CANCEL: Next = Next::new(c"pthread_cancel");
 static SET_TYPE: Next = Next::new(c"pthread_setcanceltype");
+static SET_STATE: Next = Next::new(c"pthread_setcancelstate");
 
 /// Looks where this file's functions go on, as [`crate::home::find_next`] does.
 pub(crate) fn find_next() {
-    for next in [&CANCEL, &SET_TYPE] {
+    for next in [&CANCEL, &SET_TYPE, &SET_STATE] {
         next.get();
     }
 }
@@ -37,6 +38,9 @@ const SIGSETXID: c_int = 33;
 
 /// Source: glibc, sysdeps/nptl/pthread.h.
 const ASYNCHRONOUS: c_int = 1;
+
+/// Likewise: that a thread is not cancelled; that it is, is 0.
+const DISABLE: c_int = 1;
 
 /// What signals do, as the kernel has it. Source: Linux, arch/x86/include/uapi/asm/signal.h.
 #[derive(Clone, Copy, Default)]
@@ -140,6 +144,12 @@ unsafe extern "C" fn cancel(thread: u64) -> c_int {
 /// # Safety
 /// It is the FS base of a thread that has not been joined.
 unsafe fn tell(thread: u64) {
+    // It does not heed this, and what it waits for may be interrupted by it.
+    // SAFETY: each thread's memory of this library lies there, and this word is written at once.
+    let is_off = unsafe { AtomicU32::from_ptr(state_of(thread)) }.load(Ordering::Relaxed);
+    if is_off != 0 {
+        return;
+    }
     // SAFETY: each thread's memory of the hooks lies there, and this word is written at once.
     let carrier = unsafe { AtomicU32::from_ptr(carrier_of(thread)) }.load(Ordering::Relaxed);
     if carrier == 0 || !receives() {
@@ -164,8 +174,16 @@ unsafe fn tell(thread: u64) {
 
 /// Where it lies on which of the kernel's threads a thread is.
 fn carrier_of(thread: u64) -> *mut u32 {
-    let place =
-        usize::try_from(thread.wrapping_add_signed(thread_offset() + AWAY)).unwrap_or_default();
+    word_of(thread, thread_offset() + AWAY)
+}
+
+/// Where it lies whether a thread has switched cancellation off.
+fn state_of(thread: u64) -> *mut u32 {
+    word_of(thread, thread::offset() + thread::UNCANCELLABLE)
+}
+
+fn word_of(thread: u64, offset: i64) -> *mut u32 {
+    let place = usize::try_from(thread.wrapping_add_signed(offset)).unwrap_or_default();
     std::ptr::with_exposed_provenance_mut(place)
 }
 
@@ -319,6 +337,52 @@ unsafe extern "C" fn pthread_setcanceltype() {
         find = sym find,
         lacks = const libc::ENOSYS,
         next = sym SET_TYPE,
+    )
+}
+
+/// pthread_setcancelstate(3). It is noted before it is switched on again, as the C library may unwind the thread then.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_setcancelstate() {
+    naked_asm!(
+        ".cfi_startproc",
+        "4:",
+        "mov r11, [rip + {next}]",
+        "test r11, r11",
+        "jz 5f",
+        // What is neither is refused.
+        "cmp edi, {disable}",
+        "ja 3f",
+        "mov rax, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
+        "mov fs:[rax + {is_off}], edi",
+        "3:",
+        "jmp r11",
+        // A library with threads was loaded since the begin.
+        "5:",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "lea rdi, [rip + {next}]",
+        "call {find}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "test rax, rax",
+        "jnz 4b",
+        "mov eax, {lacks}",
+        "ret",
+        ".cfi_endproc",
+        disable = const DISABLE,
+        is_off = const thread::UNCANCELLABLE,
+        find = sym find,
+        lacks = const libc::ENOSYS,
+        next = sym SET_STATE,
     )
 }
 

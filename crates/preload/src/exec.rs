@@ -17,7 +17,7 @@ use std::ptr::null;
 use std::sync::OnceLock;
 
 use dimmer_hook::NoRoom;
-use dimmer_runtime::KeepErrno;
+use dimmer_runtime::calls::KeepErrno;
 use dimmer_scan::{Refused, Start, start};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};

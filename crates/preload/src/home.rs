@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dimmer_hook::{
     LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, come_home, go_again, stay, ticks,
 };
-use dimmer_runtime::KeepErrno;
+use dimmer_runtime::calls::KeepErrno;
 
 use crate::mutexes;
 use crate::next::Next;
@@ -45,7 +45,7 @@ extern "C" fn leave() -> u32 {
         return 0;
     }
     let _errno = KeepErrno::new();
-    let leave = || if follow() { dimmer_runtime::leave_home() } else { None };
+    let leave = || if follow() { dimmer_runtime::calls::leave_home() } else { None };
     catch_unwind(leave).ok().flatten().unwrap_or(0)
 }
 
@@ -53,24 +53,27 @@ extern "C" fn leave() -> u32 {
 fn follow() -> bool {
     let Some(orders) = ORDERS.get() else { return true };
     if let Some(threads) = orders.employed() {
-        dimmer_runtime::employ(threads);
+        dimmer_runtime::calls::employ(threads);
     }
     orders.hold(ticks())
 }
 
 extern "C" fn arrive() -> u64 {
     let _errno = KeepErrno::new();
-    catch_unwind(dimmer_runtime::come_home_quietly).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
+    catch_unwind(dimmer_runtime::calls::come_home_quietly)
+        .ok()
+        .flatten()
+        .unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
 extern "C" fn cut_short() {
     let _errno = KeepErrno::new();
-    let _ = catch_unwind(dimmer_runtime::come_home_early);
+    let _ = catch_unwind(dimmer_runtime::calls::come_home_early);
 }
 
 extern "C" fn end_at_home() -> u64 {
     let _errno = KeepErrno::new();
-    catch_unwind(dimmer_runtime::end_at_home).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
+    catch_unwind(dimmer_runtime::calls::end_at_home).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
 fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
@@ -90,7 +93,7 @@ fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
 
 extern "C" fn unwind_lent() {
     let _errno = KeepErrno::new();
-    dimmer_runtime::unwind_lent();
+    dimmer_runtime::calls::unwind_lent();
 }
 
 /// The program has a handler for `signal` from now on. One for faults would run on a worker for calls that are lent, so none are.
@@ -115,7 +118,7 @@ extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
     let name = next.name().to_bytes();
     if JUMPS.contains(&name) {
         let _errno = KeepErrno::new();
-        dimmer_runtime::leave_lent();
+        dimmer_runtime::calls::leave_lent();
     }
     if name == b"prctl" {
         before_prctl(number);

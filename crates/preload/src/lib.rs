@@ -29,7 +29,8 @@ use std::sync::{Mutex, PoisonError};
 
 use dimmer_hook::{Hooks, Loaded, Objects, OwnLedger};
 use dimmer_processor::class::InstructionClass;
-use dimmer_runtime::{CannotTravel, KeepErrno};
+use dimmer_runtime::CannotTravel;
+use dimmer_runtime::calls::KeepErrno;
 
 /// What is hooked in this process.
 struct Session {
@@ -85,7 +86,7 @@ fn start() -> Option<()> {
     }
     if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
         // Now, as programs change their environment (nginx empties it), and calls that move may allocate nothing.
-        dimmer_runtime::prepare_to_move();
+        dimmer_runtime::calls::prepare_to_move();
         // Without it, calls stay where they are.
         if hooks.move_by(home::MOVER, moved == "all").is_ok() {
             home::begin(hooks.orders());

@@ -34,7 +34,7 @@ const ROBUST: u8 = 16;
 
 /// Whether the calling thread holds a mutex whose owner the kernel knows.
 pub(crate) fn are_held() -> bool {
-    thread::get(HELD) > 0 || dimmer_runtime::holds_robust_mutex()
+    thread::get(HELD) > 0 || dimmer_runtime::calls::holds_robust_mutex()
 }
 
 /// To be called in a child of fork(2): the kernel knows its parent's thread as who holds them.

@@ -7,6 +7,8 @@ use std::arch::{asm, global_asm};
 pub(crate) const HELD: i64 = 0;
 /// Whether the thread may be cancelled anywhere (32 bits).
 pub(crate) const ASYNCHRONOUS: i64 = 4;
+/// Whether it has switched cancellation off (32 bits).
+pub(crate) const UNCANCELLABLE: i64 = 8;
 
 global_asm!(
     ".section .tbss.dimmer_preload_thread,\"awT\",@nobits",
@@ -14,14 +16,14 @@ global_asm!(
     ".hidden dimmer_preload_thread",
     ".globl dimmer_preload_thread",
     ".type dimmer_preload_thread,@object",
-    ".size dimmer_preload_thread, 8",
+    ".size dimmer_preload_thread, 16",
     "dimmer_preload_thread:",
-    ".zero 8",
+    ".zero 16",
     ".text",
 );
 
 /// How far from the FS base it is (bytes).
-fn offset() -> i64 {
+pub(crate) fn offset() -> i64 {
     let offset: i64;
     // SAFETY: the loader has filled in this entry of the table, and reading it changes nothing.
     unsafe {

@@ -27,12 +27,14 @@ impl Bell {
         self.0.post(AWAKE);
     }
 
-    /// Sleeps until somebody rings, unless there is something to do already.
-    pub(crate) fn sleep(&self, has_work: impl FnOnce() -> bool) {
+    /// Sleeps until somebody rings, unless there is something to do already; does `meanwhile` after each nap.
+    pub(crate) fn sleep(&self, has_work: impl FnOnce() -> bool, meanwhile: impl Fn()) {
         // Before the lanes are looked at: who fills one later finds the bell so, and rings.
         self.0.set(ASLEEP);
         if !has_work() {
-            while self.0.wait_while(ASLEEP, Patience(Duration::ZERO)).is_none() {}
+            while self.0.wait_while(ASLEEP, Patience(Duration::ZERO)).is_none() {
+                meanwhile();
+            }
         }
         self.0.set(AWAKE);
     }
@@ -56,7 +58,7 @@ mod models {
             });
             let (lane, bell) = &*shared;
             while lane.value() != CALL {
-                bell.sleep(|| lane.value() == CALL);
+                bell.sleep(|| lane.value() == CALL, || ());
             }
             thread.join().unwrap();
         });

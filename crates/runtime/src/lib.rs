@@ -45,19 +45,29 @@ mod trip;
 mod word;
 mod worker;
 
+pub use dimmer_host::root::Root;
+pub use dimmer_processor::units::CpuId;
 pub use dimmer_protocol::ticks_per_ns;
 
 pub use cores::{Cores, Pending, StartError};
-pub use errno::KeepErrno;
-pub use lend::{leave_lent, unwind_lent};
-pub use prepare::{prepare, prepare_to_move};
+pub use prepare::prepare;
 pub use region::{Entered, Region, Site, SiteStatistics, sites};
 pub use served::metric;
 pub use settings::{
     CORES, Decision, ENTRANCE, POLICY, Settings, SettingsError, of_process as settings,
 };
-pub use travel::{Away, CannotTravel, Journey, check as check_travel, holds_robust_mutex};
-pub use trip::{
-    come_home_early, come_home_quietly, dedicate, dedicated, employ, end_at_home, leave_home,
-};
+pub use travel::{Away, CannotTravel, Journey, check as check_travel};
+pub use trip::dedicated;
 pub use worker::WORKERS;
+
+/// For who moves calls of programs that do not know of it: threads that are sent away where a function begins and come home where it ends,
+/// or before.
+pub mod calls {
+    pub use crate::errno::KeepErrno;
+    pub use crate::lend::{leave_lent, unwind_lent};
+    pub use crate::prepare::prepare_to_move;
+    pub use crate::travel::holds_robust_mutex;
+    pub use crate::trip::{
+        come_home_early, come_home_quietly, dedicate, employ, end_at_home, leave_home,
+    };
+}

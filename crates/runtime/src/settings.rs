@@ -110,7 +110,7 @@ struct Rule {
 
 impl Settings {
     /// Reads [`POLICY`], [`CORES`] and [`ENTRANCE`]; without the first two everything stays. In a program that runs with more rights than
-    /// who has started it, they count as not set.
+    /// who has started it, they count as not set, as do empty ones.
     ///
     /// # Errors
     /// [`SettingsError`].
@@ -123,6 +123,8 @@ impl Settings {
     }
 
     fn new(policy: Option<&str>, cores: Option<&str>) -> Result<Self, SettingsError> {
+        // An empty variable is as good as none, as for programs that take others' environment.
+        let [policy, cores] = [policy, cores].map(|text| text.filter(|text| !text.is_empty()));
         let mut settings = match policy.map(|policy| (policy, policy.split_once(':'))) {
             None | Some(("server", _)) => Self::default(),
             Some((_, Some(("file", path)))) => Self::read(Path::new(path))?,
@@ -351,6 +353,7 @@ mod tests {
     fn without_anything_a_server_decides_if_there_is_one() {
         let settings = Settings::new(None, None).unwrap();
         assert_eq!(settings, Settings::new(Some("server"), None).unwrap());
+        assert_eq!(settings, Settings::new(Some(""), Some("")).unwrap());
         assert_eq!((settings.decision(&named("any")), settings.policy()), (None, None));
         assert!(settings.start().is_err() && settings.leaves_cores_to_server());
         let settings = Settings::new(Some("stay"), None).unwrap();

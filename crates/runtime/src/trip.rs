@@ -87,6 +87,17 @@ pub(crate) fn follow(inside: &Inside, count: usize) -> bool {
     count > 0
 }
 
+/// To be called by a worker that has had nothing to do for a while: where the server dedicates no core any more, the process's threads may run
+/// on all again, also if none of them enters a region to find that out.
+pub(crate) fn let_back() {
+    if FOLLOWED.load(Ordering::Relaxed) == 0 || served::dedicated(dimmer_protocol::ticks()) > 0 {
+        return;
+    }
+    if let Some(inside) = Inside::begin() {
+        follow_anew(&inside, 0);
+    }
+}
+
 /// One at a time changes which cores are used.
 static FOLLOWING: Mutex<()> = Mutex::new(());
 

@@ -19,7 +19,7 @@ use crate::slot::{self, Place, SLOTS};
 use crate::spawn::{Spawned, spawn};
 use crate::switch::{self, Context};
 use crate::word::Patience;
-use crate::{fork, signals, travel};
+use crate::{fork, signals, travel, trip};
 
 /// What the names of workers' threads begin with; after it comes the hardware thread that they stand on.
 pub const WORKERS: &str = "dimmer-";
@@ -337,7 +337,8 @@ impl Shared {
                 return;
             }
             if is_idle {
-                self.bell.0.sleep(|| self.must_end.load(Ordering::SeqCst) || self.look());
+                let has_work = || self.must_end.load(Ordering::SeqCst) || self.look();
+                self.bell.0.sleep(has_work, trip::let_back);
             }
         }
     }

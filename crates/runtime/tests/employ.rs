@@ -7,9 +7,9 @@ use dimmer_host::affinity;
 
 /// Whether the calling thread's work goes to a dedicated core.
 fn goes() -> bool {
-    let has_left = dimmer_runtime::leave_home().is_some();
+    let has_left = dimmer_runtime::calls::leave_home().is_some();
     if has_left {
-        let _ = dimmer_runtime::come_home_quietly();
+        let _ = dimmer_runtime::calls::come_home_quietly();
     }
     has_left
 }
@@ -20,7 +20,7 @@ fn as_many_of_the_named_cores_are_used_as_somebody_says() {
     let allowed = affinity::allowed().unwrap();
     if std::env::var_os(INNER).is_some() {
         for (count, expected) in [(0, false), (1, true), (0, false), (1, true)] {
-            dimmer_runtime::employ(count);
+            dimmer_runtime::calls::employ(count);
             assert_eq!(goes(), expected, "{count}");
         }
         // Whoever says so keeps it off them.

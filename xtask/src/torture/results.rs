@@ -190,8 +190,14 @@ impl Results {
                 let _ = writeln!(text, "FAILED {} {} {}: {why}", entry.name, entry.way, entry.turn);
             }
         }
-        for entry in self.of(names).filter(|entry| entry.way == "all") {
-            let _ = writeln!(text, "LEFT   {}: {}", entry.name, entry.verdict);
+        // A line for each reason, however often.
+        let left: BTreeSet<(&str, String)> = self
+            .of(names)
+            .filter(|entry| matches!(entry.verdict, Verdict::Left(_)))
+            .map(|entry| (&*entry.name, entry.verdict.to_string()))
+            .collect();
+        for (name, verdict) in left {
+            let _ = writeln!(text, "{name}: {verdict}");
         }
         text
     }

@@ -79,9 +79,6 @@ pub(super) fn hottest(json: &Path, most: usize) -> Vec<String> {
     let Ok(mut observed) = serde_json::from_str::<Observed>(&text) else { return Vec::new() };
     let share = |function: &Function| function.time_share.unwrap_or_default();
     observed.functions.sort_by(|one, other| share(other).total_cmp(&share(one)));
-    let entry = |function: &Function| {
-        let name = Path::new(&function.file).file_name()?.to_str()?;
-        Some(format!("{name}:{:#x}", function.address))
-    };
-    observed.functions.iter().take(most).filter_map(entry).collect()
+    let entry = |function: &Function| format!("{}:{:#x}", function.file, function.address);
+    observed.functions.iter().take(most).map(entry).collect()
 }

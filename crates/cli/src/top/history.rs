@@ -51,7 +51,7 @@ pub(super) struct History {
     /// The threshold of L1.
     pub(super) threshold: Series,
     /// What each program got done: by its own account, or else calls of its regions a second.
-    pub(super) performance: BTreeMap<i32, Series>,
+    pub(super) performance: BTreeMap<u64, Series>,
     /// The part of each region's calls that were moved.
     pub(super) regions: BTreeMap<Key, Series>,
 }
@@ -61,7 +61,7 @@ impl History {
     pub(super) fn add(&mut self, state: &State, rows: &[Row]) {
         self.dedicated.push(Some(state.cores.dedicated as f64), LOOKS);
         let (mut calls, mut moved) = (0.0, 0.0);
-        let mut programs: BTreeMap<i32, f64> = BTreeMap::new();
+        let mut programs: BTreeMap<u64, f64> = BTreeMap::new();
         for row in rows {
             let Some(region) = &row.region else { continue };
             let of_region = self.regions.entry(row.key).or_default();
@@ -74,13 +74,15 @@ impl History {
         let threshold = state.policy.thresholds.as_ref().and_then(|levels| levels.first().copied());
         self.threshold.push(threshold, LOOKS);
         for client in &state.clients {
-            let rate = programs.get(&client.pid).copied();
-            let of_program = self.performance.entry(client.pid).or_default();
+            let rate = programs.get(&client.client).copied();
+            let of_program = self.performance.entry(client.client).or_default();
             of_program.push(client.metric.or(rate), LOOKS);
         }
         let rows: std::collections::BTreeSet<Key> = rows.iter().map(|row| row.key).collect();
         self.regions.retain(|key, _| rows.contains(key));
-        self.performance.retain(|pid, _| state.clients.iter().any(|client| client.pid == *pid));
+        let clients: std::collections::BTreeSet<u64> =
+            state.clients.iter().map(|client| client.client).collect();
+        self.performance.retain(|client, _| clients.contains(client));
     }
 
     /// Takes note that nothing could be seen.

@@ -55,7 +55,7 @@ pub(super) fn render(
 
 /// The rows that are shown, and how many others programs have.
 fn shorten(rows: &[Row]) -> (Vec<&Row>, Vec<(String, usize)>) {
-    let mut numbers: BTreeMap<i32, (&Row, usize)> = BTreeMap::new();
+    let mut numbers: BTreeMap<u64, (&Row, usize)> = BTreeMap::new();
     let mut shown = Vec::new();
     for row in rows {
         let (_, number) = numbers.entry(row.key.0).or_insert((row, 0));
@@ -73,7 +73,7 @@ fn shorten(rows: &[Row]) -> (Vec<&Row>, Vec<(String, usize)>) {
 
 /// A program as it is told apart from others.
 fn program(row: &Row) -> String {
-    format!("{} {}", row.program, row.key.0)
+    format!("{} {}", row.program, row.pid)
 }
 
 /// One line a region; columns that no region fills are left out.

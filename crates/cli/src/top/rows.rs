@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use dimmer_daemon::state::{Client, Site, State};
 
-/// Which region: its program's process, and its place among the program's; programs without any have one row.
-pub(super) type Key = (i32, Option<usize>);
+/// Which region: the number of its program's connection, of which a process may have several, and its place among the program's;
+/// programs without any have one row.
+pub(super) type Key = (u64, Option<usize>);
 
 /// A marked region of a program that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) key: Key,
+    /// The program's process.
+    pub(super) pid: i32,
     /// The program's name, fit for a terminal.
     pub(super) program: String,
     pub(super) user: u32,
@@ -76,7 +79,8 @@ impl Sort {
         }
     }
 
-    /// Orders rows; what is equal stays in its order.
+    /// Orders rows; what is equal stays in its order. Whatever it is by, programs that say what cannot be come last: nobody has to
+    /// look for others behind a thousand regions that are made up.
     pub(super) fn apply(self, rows: &mut [Row]) {
         let number = |row: &Row, of: fn(&Region) -> f64| row.region.as_ref().map_or(-1.0, of);
         let descending = |rows: &mut [Row], of: fn(&Region) -> f64| {
@@ -93,6 +97,7 @@ impl Sort {
                 region.map(|region| (!region.is_moved, region.reason.clone())).ok_or(())
             }),
         }
+        rows.sort_by_key(|row| row.lies > 0);
     }
 }
 
@@ -101,14 +106,15 @@ impl Sort {
 pub(super) fn rows(state: &State, before: Option<&State>) -> Vec<Row> {
     let before = before.filter(|before| is_same_server(before, state));
     let seconds = before.map_or(0.0, |before| state.up_s - before.up_s);
-    let known: BTreeMap<i32, &Client> = before
+    let known: BTreeMap<u64, &Client> = before
         .into_iter()
-        .flat_map(|before| before.clients.iter().map(|client| (client.pid, client)))
+        .flat_map(|before| before.clients.iter().map(|client| (client.client, client)))
         .collect();
     let mut rows = Vec::new();
     for client in &state.clients {
         let row = |place: Option<usize>, region| Row {
-            key: (client.pid, place),
+            key: (client.client, place),
+            pid: client.pid,
             program: clean(&client.name),
             user: client.uid,
             lies: client.lies,
@@ -118,7 +124,7 @@ pub(super) fn rows(state: &State, before: Option<&State>) -> Vec<Row> {
         if client.sites.is_empty() {
             rows.push(row(None, None));
         }
-        let before = known.get(&client.pid).map(|client| client.sites.as_slice());
+        let before = known.get(&client.client).map(|client| client.sites.as_slice());
         for (place, site) in client.sites.iter().enumerate() {
             let before = before.unwrap_or_default().get(place).filter(|before| {
                 (&before.name, before.line) == (&site.name, site.line)

@@ -181,7 +181,7 @@ fn charts(view: &View, width: u16) -> Vec<Chart<'_>> {
         && let Some(series) = history.performance.get(&row.key.0)
     {
         let what = if row.metric.is_some() { "metric/s" } else { "calls/s" };
-        let name = format!("{what} of {} {}", row.program, row.key.0);
+        let name = format!("{what} of {} {}", row.program, row.pid);
         charts.push(chart(&name, series, None, Style::new().fg(Color::Green), words::short));
     }
     if view.state.policy.thresholds.is_some() {
@@ -242,7 +242,7 @@ fn bar_line<'a>(chart: &Chart<'_>, width: u16) -> Sparkline<'a> {
 }
 
 fn draw_table(view: &mut View, area: Rect, buffer: &mut Buffer) {
-    let programs: std::collections::BTreeSet<i32> = view.rows.iter().map(|row| row.key.0).collect();
+    let programs: std::collections::BTreeSet<u64> = view.rows.iter().map(|row| row.key.0).collect();
     let regions = view.rows.iter().filter(|row| row.region.is_some()).count();
     let title = format!(
         "{}, {}, by {}",

@@ -29,7 +29,8 @@ fn site(name: &str, calls: u64, moved: u64, (action, reason): (&str, &str)) -> S
 }
 
 fn client(pid: i32, name: &str, metric: Option<f64>, sites: Vec<Site>) -> Client {
-    Client { client: 7, pid, uid: 1000, name: name.to_owned(), lies: 0, metric, sites }
+    let client = u64::from(pid.unsigned_abs());
+    Client { client, pid, uid: 1000, name: name.to_owned(), lies: 0, metric, sites }
 }
 
 /// After so many looks, a second apart.
@@ -422,4 +423,39 @@ fn a_table_has_so_many_regions_of_one_program() {
     assert_eq!(told.matches("parse:16").count(), plain::MOST_REGIONS);
     assert!(told.ends_with("server 501 has 2 regions more.\n"), "{told}");
     assert!(told.contains("idle 77"), "{told}");
+}
+
+#[test]
+fn two_connections_of_a_process_are_told_apart() {
+    let at = |up_s: f64, calls: [u64; 2]| {
+        let connection = |(client, calls): (u64, u64)| {
+            let sites = vec![site("work", calls, 0, ("stay", "untried"))];
+            Client { client, ..client_of(sites) }
+        };
+        let clients = [3, 4].into_iter().zip(calls).map(connection).collect();
+        State { up_s, clients, ..state(1) }
+    };
+    let rows = rows::rows(&at(11.0, [1_000, 9_000_000]), Some(&at(10.0, [1_000, 9_000_000])));
+    let rates = rows.iter().map(|row| row.region.as_ref().unwrap().calls_per_s);
+    assert_eq!(rates.collect::<Vec<_>>(), [0.0, 0.0]);
+    assert!(rows.iter().all(|row| row.pid == 5) && rows[0].key != rows[1].key);
+}
+
+fn client_of(sites: Vec<Site>) -> Client {
+    client(5, "twice", None, sites)
+}
+
+#[test]
+fn programs_that_say_what_cannot_be_come_last() {
+    let mut liar = client(8, "liar", None, vec![site("s", 9_000_000, 0, ("stay", "scalar")); 1024]);
+    liar.lies = 3;
+    liar.sites.iter_mut().for_each(|site| site.share = 64.0);
+    let honest = state(2).clients;
+    let clients = std::iter::once(liar).chain(honest.clone()).collect();
+    let mut rows = rows::rows(&State { clients, ..state(2) }, None);
+    let regions: usize = honest.iter().map(|client| client.sites.len().max(1)).sum();
+    for sort in [Sort::Share, Sort::Calls, Sort::Moved, Sort::Program, Sort::Decision] {
+        sort.apply(&mut rows);
+        assert!(rows[..regions].iter().all(|row| row.lies == 0), "{}", sort.name());
+    }
 }

@@ -158,7 +158,7 @@ pub(super) fn meaning(reason: &str) -> &'static str {
 
 /// A region at length.
 pub(super) fn details(row: &Row) -> [String; 2] {
-    let program = format!("{}, process {}, user {}", row.program, row.key.0, row.user);
+    let program = format!("{}, process {}, user {}", row.program, row.pid, row.user);
     let Some(region) = &row.region else {
         return [program, "It has entered no marked region yet.".to_owned()];
     };

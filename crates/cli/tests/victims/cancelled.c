@@ -111,6 +111,25 @@ KEPT int asks(void) {
            pthread_setcanceltype(5, &old[0]) != 0;
 }
 
+// Waits away for a moment with cancellation switched off; whether nothing has interrupted that.
+KEPT int naps(void) {
+    struct timespec moment = {0, 100000000};
+    return nanosleep(&moment, NULL) == 0;
+}
+
+static int whole_naps;
+
+static void *is_not_cancelled(void *unused) {
+    int old;
+    begins(100);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+    is_waiting = 1;
+    whole_naps += naps();
+    pthread_setcancelstate(old, &old);
+    pthread_testcancel();
+    return unused;
+}
+
 // Whether a thread ends as cancelled threads do, some microseconds after it has begun to do what it does.
 static int is_cancelled(void *(*thread)(void *), void *argument, int microseconds) {
     pthread_t other;
@@ -137,6 +156,10 @@ int main(void) {
             cancelled += is_cancelled(waits, (void *)ways[way], i * 100);
         printf("%s: %d cancelled, %d cleaned up\n", names[way], cancelled, cleaned);
     }
+    int late = 0;
+    for (int i = 0; i < 3; i++)
+        late += is_cancelled(is_not_cancelled, NULL, 20000);
+    printf("%d naps, %d cancelled after them\n", whole_naps, late);
     // Nobody holds what was waited with.
     printf("%d\n", pthread_mutex_trylock(&mutex));
     int cancelled = 0;

@@ -216,7 +216,7 @@ impl Drop for Temporary {
 fn tempfile() -> Temporary {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("dimmer-ledger-{}-{number}", std::process::id());
+    let name = format!("test-of-ledgers-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
     std::fs::create_dir(&path).unwrap();
     Temporary(path)

@@ -1,0 +1,127 @@
+//! A process whose regions a server moves.
+#![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dimmer_host::affinity;
+use dimmer_processor::units::CpuId;
+use dimmer_protocol::{BORROW, Beacon, Hello, Owned, Table, Welcome};
+use dimmer_runtime::Site;
+use rustix::net::{SocketFlags, accept_with};
+
+const INNER: &str = "DIMMER_TEST_SERVED";
+
+/// Nothing here takes as long.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Tries until it is so.
+#[track_caller]
+fn until(mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A server that dedicates one core and has the client's only site moved there.
+struct Server {
+    beacon: Owned<Beacon>,
+    table: Owned<Table>,
+    listener: OwnedFd,
+    connection: Option<OwnedFd>,
+}
+
+impl Server {
+    fn new(path: &std::path::Path, core: CpuId) -> Self {
+        let (beacon, table) = (Owned::<Beacon>::new().unwrap(), Owned::<Table>::new().unwrap());
+        beacon.write(&[core.index()]);
+        beacon.dedicate(1);
+        beacon.renew(u64::MAX);
+        table.write();
+        let listener = dimmer_protocol::listen(path).unwrap();
+        Self { beacon, table, listener, connection: None }
+    }
+
+    /// Waits for the client, and tells it where its site runs.
+    fn serve(&mut self) {
+        let mut accepted = None;
+        until(|| {
+            accepted = accept_with(&self.listener, SocketFlags::CLOEXEC).ok();
+            accepted.is_some()
+        });
+        let connection = accepted.unwrap();
+        let mut bytes = [0; 256];
+        let mut hello = None;
+        until(|| {
+            hello = dimmer_protocol::receive(&connection, &mut bytes).unwrap();
+            hello.is_some()
+        });
+        let (length, _) = hello.unwrap();
+        assert!(matches!(Hello::parse(&bytes[..length]), Ok(Hello::Serve { .. })));
+        let files = [self.beacon.as_fd(), self.table.as_fd()];
+        dimmer_protocol::send(connection.as_fd(), &Welcome.to_bytes(), &files).unwrap();
+        until(|| self.table.length() == 1);
+        self.table.decisions[0].store(BORROW, Ordering::Relaxed);
+        self.connection = Some(connection);
+    }
+}
+
+/// Whether the calling kernel thread is another one than at home.
+fn is_away(home: i32) -> bool {
+    rustix::thread::gettid().as_raw_nonzero().get() != home
+}
+
+/// The client: its regions move; then it enters none any more, and gets the core back.
+fn client(core: CpuId) {
+    static WORK: Site = Site::new("work", file!(), line!());
+    let home = rustix::thread::gettid().as_raw_nonzero().get();
+    until(|| {
+        let _region = WORK.region();
+        is_away(home)
+    });
+    assert!(!affinity::allowed().unwrap().contains(&core));
+    println!("away");
+    std::io::stdout().flush().unwrap();
+    until(|| affinity::allowed().unwrap().contains(&core));
+    println!("let back");
+}
+
+#[test]
+fn a_process_that_enters_no_region_any_more_gets_the_servers_core_back() {
+    let allowed = affinity::allowed().unwrap();
+    if std::env::var_os(INNER).is_some() {
+        client(*allowed.last().unwrap());
+        return;
+    }
+    if let Err(why) = dimmer_runtime::check_travel() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
+        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let mut server = Server::new(&socket, *last);
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "--nocapture"]);
+    again.arg("a_process_that_enters_no_region_any_more_gets_the_servers_core_back");
+    again.env(INNER, "").env("DIMMER_SOCKET", &socket).stdout(Stdio::piped());
+    again.env_remove(dimmer_runtime::POLICY).env_remove(dimmer_runtime::CORES);
+    let mut child = again.spawn().unwrap();
+    server.serve();
+    let told = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut told = told.filter(|line| line == "away" || line == "let back");
+    assert_eq!(told.next().as_deref(), Some("away"));
+    // The server's end, as its clients see it.
+    server.beacon.renew(0);
+    drop(server);
+    assert_eq!(told.next().as_deref(), Some("let back"));
+    assert!(child.wait().unwrap().success());
+}
