@@ -50,8 +50,11 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     step("clippy", &mut || component("clippy", &mut cargo_at(root, CLIPPY)));
     step("clippy panics", &mut || component("clippy", &mut cargo_at(root, CLIPPY_PANICS)));
     step("documentation", &mut || succeed(&mut cargo_at(root, DOCUMENTATION)));
+    step("what tests start", &mut || succeed(&mut cargo_at(root, STARTED)));
     step("test", &mut || {
-        let (outcome, found) = test(&mut cargo_at(root, TEST), &mut io::stdout())?;
+        let mut tests = cargo_at(root, TEST);
+        tests.env("DIMMER_BUILT", "1");
+        let (outcome, found) = test(&mut tests, &mut io::stdout())?;
         counts = found;
         outcome
     });
@@ -102,6 +105,22 @@ const DOCUMENTATION: &[&str] = &[
     "--locked",
     "--config",
     "build.rustdocflags=['-D', 'warnings']",
+];
+
+/// What tests of other packages start, which `cargo test` does not build.
+const STARTED: &[&str] = &[
+    "build",
+    "--locked",
+    "--package",
+    "dimmer-preload",
+    "--package",
+    "dimmer-daemon",
+    "--package",
+    "dimmer-runtime",
+    "--lib",
+    "--bins",
+    "--example",
+    "client",
 ];
 
 const TEST: &[&str] = &["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"];

@@ -226,7 +226,8 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
     pub(crate) classes: Vec<InstructionClass>,
 
-    /// Hooks these functions instead, whatever their instructions: by symbol, or as `dimmer scan` shows them.
+    /// Hooks these functions instead, whatever their instructions: by symbol, as `dimmer scan` shows them (0xADDRESS without a name), or by
+    /// LIBRARY:0xADDRESS.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with_all = ["pid", "via", "classes"])]
     pub(crate) function: Vec<String>,
 

@@ -22,7 +22,7 @@ use dimmer_scan::{Needed, Refused, Start};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::{bad_input, input};
+use crate::bad_input;
 
 /// The library to preload; it lies beside the command, or where libraries of installed programs do.
 const LIBRARY: &str = "libdimmer_preload.so";
@@ -64,7 +64,7 @@ impl Program {
                     executed = PathBuf::from(OsStr::from_bytes(interpreter.bytes()));
                 }
                 Start::Unknown => {
-                    return Err(bad_input(format!("{shown} is no ELF program and no script")));
+                    return Err(bad_input(format!("{shown}: not an ELF file, nor a script")));
                 }
                 start => return Ok(Self { file, executed, start }),
             }
@@ -124,8 +124,10 @@ impl Program {
             if !seen.insert(own.clone()) {
                 continue;
             }
-            let Ok(bytes) = input::program(&own) else { continue };
-            let Ok(needed) = dimmer_scan::needed(&bytes) else { continue };
+            let opened = program::open(&own).ok();
+            let Some(needed) = opened.and_then(|opened| dimmer_hook::needed(&opened)) else {
+                continue;
+            };
             let origin = own.parent().unwrap_or(Path::new("/")).to_string_lossy();
             let libraries = needed.libraries.iter();
             pending

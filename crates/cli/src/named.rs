@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use dimmer_hook::{PlannedEntry, is_own_ground};
 use dimmer_host::root::Root;
-use tempfile::TempDir;
+use dimmer_observe::Place;
 
 use crate::scan::document::{FileScan, WideFunction};
 use crate::{bad_input, launch, scan};
@@ -15,17 +15,23 @@ use crate::{bad_input, launch, scan};
 /// How many names like a wrong one are told.
 const NEAREST: usize = 3;
 
-/// Whether the user may mean this function: by its symbol, or as `dimmer scan` shows it.
-pub(crate) fn is_named(function: &WideFunction, names: &[String]) -> bool {
-    let title = function.name.is_some().then(|| scan::text::title(function));
-    let is = |name: &String| function.name.as_ref() == Some(name) || title.as_ref() == Some(name);
-    names.iter().any(is)
+/// Whether the user may mean this function: by its symbol, or as `dimmer scan` shows it, which is by address if it has none.
+fn is_named(function: &WideFunction, name: &str) -> bool {
+    match &function.name {
+        Some(known) => known == name || scan::text::title(function) == name,
+        None => address(name) == Some(function.address),
+    }
+}
+
+/// A hexadecimal number after `0x`.
+fn address(text: &str) -> Option<u64> {
+    text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok())
 }
 
 /// A function that the user has named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// By symbol, or as `dimmer scan` shows it.
+    /// By symbol, or as `dimmer scan` shows it: `0x` and the address if nobody names it.
     Name(String),
     /// By a library's file, or its name there, and the address of an entry in it.
     Place { library: String, address: u64 },
@@ -40,13 +46,33 @@ impl Wanted {
         });
         place.unwrap_or_else(|| Self::Name(text.to_owned()))
     }
+
+    /// Whether it is a function of this file, or, with an address, has an entry there.
+    pub(crate) fn is(&self, file: &Path, function: &WideFunction) -> bool {
+        match self {
+            Self::Name(name) => is_named(function, name),
+            Self::Place { library, address } => {
+                let real = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
+                let is_name =
+                    |path: &Path| path.file_name().and_then(OsStr::to_str) == Some(library);
+                let is_file = is_name(file)
+                    || is_name(&real)
+                    || Path::new(library).canonicalize().is_ok_and(|named| named == real);
+                is_file && has_entry(function, *address)
+            }
+        }
+    }
+}
+
+fn has_entry(function: &WideFunction, address: u64) -> bool {
+    function.address == address || function.entries.iter().any(|entry| entry.address == address)
 }
 
 /// Which functions to hook, and nothing else.
 #[derive(Debug)]
 pub(crate) struct Plans {
     /// Where the hooks read it.
-    pub(crate) directory: TempDir,
+    pub(crate) directory: Place,
     pub(crate) functions: Vec<Planned>,
 }
 
@@ -116,7 +142,7 @@ impl Plans {
         files: impl Iterator<Item = &'a Path>,
         functions: Vec<Planned>,
     ) -> anyhow::Result<Self> {
-        let directory = tempfile::tempdir().context("cannot make a directory for plans")?;
+        let directory = Place::in_memory().context("cannot make a directory for plans")?;
         for file in files {
             let of_it = functions.iter().filter(|planned| planned.file == file);
             let entries = of_it.flat_map(|planned| planned.entries.iter().copied()).collect();
@@ -140,10 +166,9 @@ fn by_name<'a>(
     files: &'a [(PathBuf, FileScan)],
     program: &str,
 ) -> anyhow::Result<Vec<Found<'a>>> {
-    let wanted = [name.to_owned()];
     let (mut found, mut problem): (Vec<Found<'a>>, _) = (Vec::new(), None);
     for (file, scan) in files {
-        for function in scan.wide_functions.iter().filter(|function| is_named(function, &wanted)) {
+        for function in scan.wide_functions.iter().filter(|function| is_named(function, name)) {
             match why_not(scan, function) {
                 None => found.push((file, function)),
                 Some(why) => problem = Some(format!("`{name}` of {}: {why}", file.display())),
@@ -188,10 +213,7 @@ fn by_place<'a>(
             names.join(", ")
         )));
     };
-    let has_entry = |function: &&WideFunction| {
-        function.address == address || function.entries.iter().any(|entry| entry.address == address)
-    };
-    if let Some(function) = scan.wide_functions.iter().find(has_entry) {
+    if let Some(function) = scan.wide_functions.iter().find(|one| has_entry(one, address)) {
         return match why_not(scan, function) {
             None => Ok((file, function)),
             Some(why) => Err(bad_input(format!("cannot hook {library}:{address:#x}: {why}"))),
@@ -251,6 +273,19 @@ mod tests {
         assert_eq!(Wanted::parse("a:0xzz"), name("a:0xzz"));
         let place = Wanted::Place { library: "libx.so.1".to_owned(), address: 0x12f0 };
         assert_eq!(Wanted::parse("libx.so.1:0x12f0"), place);
+    }
+
+    #[test]
+    fn functions_without_a_name_are_named_by_their_address() {
+        let mut function = WideFunction { address: 0x1ca70, ..WideFunction::default() };
+        let is = |function: &WideFunction, name: &str| {
+            Wanted::parse(name).is(Path::new("/l/libx.so"), function)
+        };
+        assert!(is(&function, "0x1ca70") && is(&function, "libx.so:0x1ca70"));
+        assert!(!is(&function, "0x1ca71") && !is(&function, "liby.so:0x1ca70"));
+        assert_eq!(scan::text::title(&function), "0x1ca70");
+        function.name = Some("f".to_owned());
+        assert!(is(&function, "f") && !is(&function, "0x1ca70"));
     }
 
     #[test]

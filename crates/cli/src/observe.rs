@@ -2,6 +2,7 @@
 
 pub(crate) mod document;
 mod losses;
+mod plans;
 pub(crate) mod text;
 mod uprobes;
 
@@ -61,9 +62,10 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
     };
     let mut known =
         document::known(&seen.observed, &classes, model.as_ref().map(|(model, _)| model));
-    if !arguments.function.is_empty() {
-        for functions in known.values_mut() {
-            functions.retain(|function| named::is_named(function, &arguments.function));
+    let wanted = wanted(arguments);
+    if !wanted.is_empty() {
+        for (file, functions) in &mut known {
+            functions.retain(|function| wanted.iter().any(|one| one.is(file, function)));
         }
     }
     let begin = |file: &Path, entry| {
@@ -123,14 +125,17 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End) -> anyhow
     let mut command = Command::new(&program.file);
     command.args(&words[1..]);
     // For functions that were named there are plans, and for what is loaded later no class to make one for.
-    let named = &arguments.function;
-    let wanted: Vec<Wanted> = named.iter().cloned().map(Wanted::Name).collect();
-    let named = (!named.is_empty()).then(|| named::plans(&program, &wanted)).transpose()?;
+    let wanted = wanted(arguments);
+    let named = (!wanted.is_empty()).then(|| named::plans(&program, &wanted)).transpose()?;
     if let Ok(observer) = &observer {
-        command.envs(match &named {
+        let environment = match &named {
             Some(plans) => observer.environment(&[], Some(plans.directory.path())),
             None => observer.environment(classes, state::plans(classes).as_deref()),
-        });
+        };
+        if named.is_none() {
+            plans::prepare(&program, classes, &environment);
+        }
+        command.envs(environment);
         let library = launch::library()?;
         command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
     }
@@ -152,6 +157,11 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End) -> anyhow
         }
     };
     Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed })
+}
+
+/// The functions that the user has named.
+fn wanted(arguments: &Observe) -> Vec<Wanted> {
+    arguments.function.iter().map(|text| Wanted::parse(text)).collect()
 }
 
 /// When to end, before the program does.

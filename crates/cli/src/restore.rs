@@ -26,7 +26,17 @@ pub(crate) fn run(root: &Root, arguments: &Restore) -> anyhow::Result<ExitCode> 
 
 /// Where runs have their directories; of a made-up machine, the first of these.
 fn places_of(root: &Root) -> Vec<PathBuf> {
-    if root.is_live() { places() } else { vec![root.path("/dev/shm")] }
+    if root.is_live() {
+        return places();
+    }
+    // Neither it nor what leads there may be a link out of the made-up machine.
+    let whole = |path: &str| root.path(path).canonicalize().ok();
+    let place = whole("/dev/shm").zip(whole("/"));
+    place
+        .filter(|(place, top)| place.starts_with(top))
+        .map(|(place, _)| place)
+        .into_iter()
+        .collect()
 }
 
 /// The report, a line each.

@@ -1,6 +1,7 @@
 //! Hooks the functions of a loaded file.
 
 use std::arch::asm;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -85,6 +86,8 @@ pub struct Hooks {
     moves: Option<Moves>,
     /// Why nothing is to be hooked, if so.
     refused: Option<&'static str>,
+    /// Whether it was found out what timing adds to times, or tried.
+    is_calibrated: Cell<bool>,
 }
 
 /// How calls of hooked functions are moved.
@@ -110,7 +113,14 @@ impl Hooks {
         let ledger: &'static OwnLedger = Box::leak(Box::new(ledger));
         slots::begin(ledger).inspect_err(|error| ledger.give_up(error))?;
         process::begin(ledger.memory());
-        Ok(Self { ledger, classes, plans, moves: None, refused: None })
+        Ok(Self {
+            ledger,
+            classes,
+            plans,
+            moves: None,
+            refused: None,
+            is_calibrated: Cell::new(false),
+        })
     }
 
     /// Makes calls of functions that are hooked from now on be moved by `mover`, where [`crate::Ledger::decide`] says so; `all` is what holds
@@ -185,6 +195,11 @@ impl Hooks {
         }
         if plan.entries.is_empty() {
             return Ok(());
+        }
+        if !self.is_calibrated.replace(true) {
+            // Not before there is something to hook: most processes of a shell script have nothing, and end soon.
+            // Without it, times are somewhat too long.
+            let _ = self.calibrate();
         }
         let file = File::open(&loaded.path).map_err(HookError::Read)?;
         let bytes = Mapped::new(&file).map_err(HookError::Read)?;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use dimmer_processor::class::InstructionClass;
-use dimmer_scan::{Function, Leaf, Runtime, Scan, Width};
+use dimmer_scan::{Function, Leaf, Needed, Runtime, Scan, Width};
 
 use crate::file::Mapped;
 use crate::hooks::HookError;
@@ -98,6 +98,24 @@ pub fn keep_plan(file: &Path, mut entries: Vec<PlannedEntry>, directory: &Path) 
     replace(&kept, &Plan { runtime, entries }.write())
 }
 
+/// Has processes that look in `directory` find there what to hook of a file for these classes, so that none of them has to scan it.
+///
+/// # Errors
+/// If the file cannot be read or scanned.
+pub fn prepare_plan(
+    file: &Path,
+    classes: &BTreeSet<InstructionClass>,
+    directory: &Path,
+) -> Result<(), HookError> {
+    Plan::of(file, classes, Some(directory)).map(drop)
+}
+
+/// What a program or library needs to be loaded, of which no more than the parts that say so is read; `None` where it is neither.
+#[must_use]
+pub fn needed(file: &File) -> Option<Needed> {
+    dimmer_scan::needed(&Mapped::new(file).ok()?).ok()
+}
+
 /// What to hook of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -126,7 +144,7 @@ impl Plan {
         let bytes = Mapped::new(&file).map_err(HookError::Read)?;
         let mut plan = Self { runtime: dimmer_scan::runtime(&bytes)?, entries: Vec::new() };
         // Without classes only what plans that are kept name is hooked.
-        if !classes.is_empty() {
+        if !classes.is_empty() && dimmer_scan::may_hold(&bytes, classes)? {
             let mut scan = dimmer_scan::scan(&bytes)?;
             if classes.iter().any(|class| *class < InstructionClass::Light256) {
                 scan.check_narrow(&bytes)?;

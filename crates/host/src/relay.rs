@@ -36,8 +36,12 @@ static CAME: [AtomicBool; PASSED.len()] = [const { AtomicBool::new(false) }; PAS
 /// The program's process; 0 as long as there is none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
-/// Whether SIGPIPE was ignored before Rust's standard library did so, which is before `main`.
-static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+/// Signals that others in this process handle or ignore before [`Relay::begin`]: SIGPIPE Rust's standard library, before `main`, and
+/// two that the C library keeps for itself that one, when it starts the first thread.
+const TAKEN: [c_int; 3] = [libc::SIGPIPE, 32, 33];
+
+/// Which of them were ignored when this process was started.
+static WERE_IGNORED: [AtomicBool; TAKEN.len()] = [const { AtomicBool::new(false) }; TAKEN.len()];
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -57,13 +61,40 @@ extern "C" fn begin() {
     if u64::try_from(own) != Ok(program) {
         return;
     }
-    // Relaxed: there is one thread.
-    PIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    for (signal, was) in TAKEN.into_iter().zip(&WERE_IGNORED) {
+        // Relaxed: there is one thread.
+        was.store(is_ignored(signal), Ordering::Relaxed);
+    }
 }
 
 /// Whether a signal is ignored now.
 pub(crate) fn is_ignored(signal: c_int) -> bool {
-    disposition(signal).is_some_and(|now| now.sa_sigaction == libc::SIG_IGN)
+    let mut now = KernelAction::default();
+    ask_kernel(signal, None, Some(&mut now)).is_ok() && now.handler == libc::SIG_IGN
+}
+
+/// A disposition as the kernel has it (Linux `include/uapi/asm-generic/signal.h`, `struct sigaction`).
+#[derive(Default)]
+#[repr(C)]
+struct KernelAction {
+    handler: libc::sighandler_t,
+    flags: libc::c_ulong,
+    restorer: usize,
+    mask: u64,
+}
+
+/// rt_sigaction(2), also for signals that the C library keeps for itself; without a handler alone.
+fn ask_kernel(
+    signal: c_int,
+    new: Option<&KernelAction>,
+    old: Option<&mut KernelAction>,
+) -> io::Result<()> {
+    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
+    let old = old.map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    // SAFETY: reads and writes structures of the kernel's form, which outlive the call, as long as it says that masks are.
+    let asked =
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) };
+    if asked == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn disposition(signal: c_int) -> Option<libc::sigaction> {
@@ -98,7 +129,7 @@ struct Inherited {
     blocked: libc::sigset_t,
 }
 
-/// The signals of the kernel's; the C library refuses to tell of two that it uses itself.
+/// The signals of the kernel's.
 const SIGNALS: std::ops::RangeInclusive<c_int> = 1..=64;
 
 impl Inherited {
@@ -106,10 +137,10 @@ impl Inherited {
     fn read() -> io::Result<Self> {
         let mut ignored = 0;
         for signal in SIGNALS {
-            let is_ignored = match signal {
+            let is_ignored = match TAKEN.iter().position(|taken| *taken == signal) {
                 // Relaxed: stored before there was a second thread.
-                libc::SIGPIPE => PIPE_WAS_IGNORED.load(Ordering::Relaxed),
-                _ => is_ignored(signal),
+                Some(at) => WERE_IGNORED[at].load(Ordering::Relaxed),
+                None => is_ignored(signal),
             };
             ignored |= u64::from(is_ignored) << (signal - 1);
         }
@@ -132,7 +163,11 @@ impl Inherited {
         }
         for signal in SIGNALS.filter(|signal| self.ignored >> (signal - 1) & 1 == 1) {
             // Of those that nobody may ignore, none was.
-            set(signal, &plain(libc::SIG_IGN))?;
+            ask_kernel(
+                signal,
+                Some(&KernelAction { handler: libc::SIG_IGN, ..Default::default() }),
+                None,
+            )?;
         }
         // SAFETY: reads a set that outlives the call.
         let masked = unsafe {

@@ -16,7 +16,7 @@ mod times;
 
 pub use attached::{Attached, MOST_COUNTERS, ProbePoint};
 pub use observer::{INTERVAL, Observer};
-pub use place::{KEPT_OFF, NoPlace, places, remove_left_behind};
+pub use place::{KEPT_OFF, NoPlace, Place, places, remove_left_behind};
 pub use seen::{FunctionPlace, Observed, ThreadSeen};
 pub use tally::{Clocks, Tally};
 pub use times::Times;

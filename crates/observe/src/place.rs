@@ -27,9 +27,9 @@ const TMPFS: i64 = 0x0102_1994;
 /// Other runs look for directories without a lock, and may find a new one before it has its own.
 const ATTEMPTS: usize = 16;
 
-/// A run's own directory, removed with this.
+/// A run's own directory, removed with this; if the process is killed, by a later run or `dimmer restore`.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     path: PathBuf,
     /// Locked.
     _lock: File,
@@ -109,6 +109,14 @@ fn lock(path: &Path) -> io::Result<File> {
 }
 
 impl Place {
+    /// Makes a directory for files of a run besides ledgers: those that [`Names::are_of_run`] knows.
+    ///
+    /// # Errors
+    /// If there is no place in memory that can be written to.
+    pub fn in_memory() -> Result<Self, NoPlace> {
+        Self::new(&places())
+    }
+
     /// Makes a directory in the first of these places that can have one.
     pub(crate) fn new(places: &[PathBuf]) -> Result<Self, NoPlace> {
         let mut reasons = Vec::new();
@@ -142,7 +150,9 @@ impl Place {
         Err(io::Error::other("other processes lock or remove what is made there"))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -92,8 +92,6 @@ fn start() -> Option<()> {
             home::begin(hooks.orders());
         }
     }
-    // Without it, times are somewhat too long.
-    let _ = hooks.calibrate();
     let mut session = Session { objects, hooks, known: BTreeSet::new() };
     session.look();
     let changed = session.objects.changed();

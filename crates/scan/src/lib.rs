@@ -25,6 +25,7 @@ mod loader;
 mod loops;
 mod marks;
 mod names;
+mod presence;
 mod runtime;
 mod seeds;
 mod starts;
@@ -46,6 +47,7 @@ pub use hook::Unhookable;
 pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use loader::{Name, Refused, Start, start};
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
+pub use presence::may_hold;
 pub use runtime::{Runtime, UnknownRuntime, runtime};
 
 use analysis::{Analyser, Analysis};

@@ -71,7 +71,7 @@ pub(crate) struct Origins {
 pub(crate) type Counts = BTreeMap<String, u64>;
 
 /// A function with instructions of 256 bits or more, or tiles.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WideFunction {
     pub(crate) address: u64,
     pub(crate) size: u64,

@@ -22,7 +22,7 @@ mod signals;
 mod trace;
 mod victims;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// `dimmer` with arguments, run in `directory`.
@@ -34,6 +34,25 @@ fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dimmer"));
     command.current_dir(directory).args(arguments);
     command
+}
+
+/// Where `dimmer` is, after `what` was built there too: programs and libraries of other packages, which Cargo builds for nobody but who asks
+/// for them. With `DIMMER_BUILT` in the environment that was done before (`cargo xtask ci`).
+fn built(what: &[&str]) -> PathBuf {
+    let directory = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
+    if std::env::var_os("DIMMER_BUILT").is_some() {
+        return directory.to_owned();
+    }
+    let profile = match directory.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        other => other,
+    };
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["build", "--quiet", "--offline", "--profile", profile]).args(what);
+    cargo.arg("--target-dir").arg(directory.parent().unwrap());
+    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    directory.to_owned()
 }
 
 /// As [`command`], started with signals as `env` is told: whoever runs the tests may ignore some, as a shell does for

@@ -3,9 +3,8 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
-use crate::{command, dimmer, stderr, stdout};
+use crate::{command, dimmer, stderr, stdout, victims};
 
 /// Prints what CPUID shows in several places, and does what its argument says.
 const PROGRAM: &str = r#"
@@ -87,26 +86,9 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// Builds the library that `dimmer` preloads, where it looks for it.
-fn build_library() {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
-        let profile = match directory.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            other => other,
-        };
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        cargo.args(["build", "--quiet", "--offline", "--package", "dimmer-preload"]);
-        cargo.args(["--profile", profile, "--target-dir"]).arg(directory.parent().unwrap());
-        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-        assert!(built.status.success(), "{}", stderr(&built));
-    });
-}
-
 /// The compiled program; `None`, and a word about it, if it cannot run here as it should.
 fn program(directory: &Path) -> Option<PathBuf> {
-    build_library();
+    victims::library();
     if let Err(unavailable) = dimmer_host::faulting::check() {
         println!("SKIPPED: {unavailable}");
         return None;
@@ -195,7 +177,7 @@ fn crashes_and_exit_statuses_stay_what_they_are() {
 #[test]
 fn what_is_set_is_told_and_what_the_user_has_set_is_merged() {
     let home = tempfile::tempdir().unwrap();
-    build_library();
+    victims::library();
     let mut command =
         command(home.path(), &["run", "--mechanism", "narrow", "--only", "glibc,libcrypto"]);
     command.env("GLIBC_TUNABLES", "glibc.malloc.check=0").env("OPENSSL_ia32cap", "nonsense");

@@ -93,20 +93,8 @@ impl Server {
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
-        let is_release = directory.file_name().is_some_and(|name| name == "release");
-        for what in [
-            ["--package", "dimmer-daemon", "--bin", "dimmerd"],
-            ["--package", "dimmer-runtime", "--example", "client"],
-        ] {
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-            cargo.args(["build", "--quiet", "--offline"]).args(what);
-            cargo.args(["--profile", if is_release { "release" } else { "dev" }]);
-            cargo.arg("--target-dir").arg(directory.parent().unwrap());
-            let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        }
-        directory.to_owned()
+        crate::built(&["--package", "dimmer-daemon", "--bin", "dimmerd"]);
+        crate::built(&["--package", "dimmer-runtime", "--example", "client"])
     })
 }
 

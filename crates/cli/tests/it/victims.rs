@@ -60,17 +60,9 @@ pub(crate) fn library() -> &'static Path {
     BUILT.get_or_init(build_library)
 }
 
-/// Cargo builds libraries of this kind for nobody but who asks for them.
 fn build_library() -> PathBuf {
     if let Some(ready) = ready() {
         return ready.join("libdimmer_preload.so");
     }
-    let beside = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
-    let release: &[&str] = if beside.ends_with("release") { &["--release"] } else { &[] };
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--package", "dimmer-preload", "--offline"]).args(release);
-    build.arg("--target-dir").arg(beside.parent().unwrap());
-    let output = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    beside.join("libdimmer_preload.so")
+    crate::built(&["--package", "dimmer-preload"]).join("libdimmer_preload.so")
 }

@@ -1,4 +1,5 @@
 // Prints backtraces from within hooked functions: each time the same as without hooks.
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <stdio.h>

@@ -1,0 +1,42 @@
+//! Plans of what to hook, made before the program starts: its own process then has no file to scan, which would take its time and its
+//! memory. What it loads later, it scans itself.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dimmer_processor::class::InstructionClass;
+
+use crate::launch::{Loaded, Program};
+
+/// Makes those for all files that a program runs code of from its start, on all CPUs; `environment` says where they lie.
+pub(super) fn prepare(
+    program: &Program,
+    classes: &[InstructionClass],
+    environment: &[(&'static str, OsString)],
+) {
+    let directory = environment.iter().find(|(name, _)| *name == dimmer_hook::PLANS);
+    let Some((_, directory)) = directory else { return };
+    let classes: BTreeSet<InstructionClass> = classes.iter().copied().collect();
+    // The largest first, so that none of them is left to the end.
+    let mut loaded = program.loaded();
+    let length = |loaded: &Loaded| loaded.file.metadata().map_or(0, |file| file.len());
+    loaded.sort_by_cached_key(|loaded| Reverse(length(loaded)));
+    let next = AtomicUsize::new(0);
+    let make = || {
+        // Relaxed: only that each number comes once matters.
+        while let Some(loaded) = loaded.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // The process will find the same wrong with the file, and say so.
+            let _ = dimmer_hook::prepare_plan(&loaded.file, &classes, Path::new(directory));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(loaded.len()) {
+            scope.spawn(make);
+        }
+        make();
+    });
+}
