@@ -84,7 +84,10 @@ pub fn measure(
     mut done: impl FnMut(),
 ) -> Result<Taken, BenchError> {
     let most = load.clients + load.newcomers + 1;
-    let limits = format!("clients_per_user = {most}\nsites_per_user = {}\n", most * SITES);
+    let sites = most * SITES;
+    // One user's are at most half of all.
+    let limits =
+        format!("clients_per_user = {most}\nsites_per_user = {sites}\nsites = {}\n", 2 * sites);
     let server = Server::start(dimmerd, &format!("{policy}\n[server]\n{limits}"), false)?;
     let clients: Vec<Client> =
         (0..load.clients).map(|number| server.connect(number)).collect::<Result<_, _>>()?;

@@ -297,7 +297,7 @@ impl Settings {
         let parse = |text: &String| {
             Address::parse(text).ok_or_else(|| {
                 format!(
-                    "`metrics.listen` is `{text}`, expected an address as in \"127.0.0.1:9466\" or \"unix:/run/dimmer/metrics\""
+                    "`metrics.listen` is `{text}`, expected an address as in \"127.0.0.1:9466\" or \"unix:/run/dimmerd/metrics\""
                 )
             })
         };

@@ -94,7 +94,7 @@ impl std::fmt::Display for Address {
 }
 
 impl Address {
-    /// From a configuration: `127.0.0.1:9466`, or `unix:/run/dimmer/metrics`.
+    /// From a configuration: `127.0.0.1:9466`, or `unix:/run/dimmerd/metrics`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix("unix:") {

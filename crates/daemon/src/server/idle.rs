@@ -13,16 +13,14 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// What was read last.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
-    last: Option<(Instant, u64)>,
-    /// Which hardware threads it was of.
-    of: Vec<CpuId>,
-    /// Hardware threads' worth.
-    left: Option<f64>,
+    last: Option<(Instant, Vec<(CpuId, u64)>)>,
+    /// The part of the last period that each hardware thread had left.
+    left: Option<Vec<(CpuId, f64)>>,
 }
 
 impl Idle {
-    /// Hardware threads' worth of time that was left in the last period, on those that are not taken;
-    /// `None` where that cannot be told yet.
+    /// Hardware threads' worth of time that was left in the last period, on those of `all` that are not
+    /// taken now; `None` where that cannot be told yet.
     pub(super) fn measure(
         &mut self,
         root: &Root,
@@ -31,19 +29,28 @@ impl Idle {
         taken: &[CpuId],
     ) -> Option<f64> {
         let is_early = |at: Instant| now.saturating_duration_since(at) < PERIOD;
-        if self.last.is_some_and(|(at, _)| is_early(at)) {
-            return self.left;
+        if !self.last.as_ref().is_some_and(|(at, _)| is_early(*at)) {
+            self.read(root, now);
         }
-        let of: Vec<CpuId> = all.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
-        let ticks = idle::ticks(root, &of).ok().flatten();
-        let last = self.last.take().filter(|_| self.of == of);
-        self.last = ticks.map(|ticks| (now, ticks));
-        self.of = of;
-        self.left = last.zip(ticks).map(|((at, before), ticks)| {
+        let counts = |cpu: &CpuId| all.contains(cpu) && !taken.contains(cpu);
+        let left = self.left.as_ref()?.iter().filter(|(cpu, _)| counts(cpu));
+        Some(left.map(|(_, left)| left).sum())
+    }
+
+    fn read(&mut self, root: &Root, now: Instant) {
+        let ticks = idle::ticks(root).ok();
+        let last = self.last.take();
+        self.left = last.zip(ticks.as_ref()).map(|((at, before), ticks)| {
             let span = now.saturating_duration_since(at).as_secs_f64();
-            ticks.saturating_sub(before) as f64 / idle::TICKS_PER_S / span
+            let left = |(cpu, ticks): &(CpuId, u64)| {
+                let before = before.iter().find(|(other, _)| other == cpu);
+                // One that has come just now had no time left.
+                let idle = before.map_or(0, |(_, before)| ticks.saturating_sub(*before));
+                (*cpu, idle as f64 / idle::TICKS_PER_S / span)
+            };
+            ticks.iter().map(left).collect()
         });
-        self.left
+        self.last = ticks.map(|ticks| (now, ticks));
     }
 }
 
@@ -74,10 +81,9 @@ mod tests {
         assert_eq!(idle.measure(&root, at(0), &all, &all[2..]), None);
         assert_eq!(idle.measure(&root, at(2), &all, &all[2..]), Some(1.25));
         assert_eq!(idle.measure(&root, at(2), &all, &all[2..]), Some(1.25));
-        // Of others than before nothing can be told yet; nor where nothing can be read.
-        assert_eq!(idle.measure(&root, at(3), &all, &[]), None);
-        write([350, 300, 1000]);
-        assert_eq!(idle.measure(&root, at(4), &all, &[]), Some(3.0));
+        // Whichever are taken now, and those that the server may not use are not looked at.
+        assert_eq!(idle.measure(&root, at(2), &all, &[]), Some(5.25));
+        assert_eq!(idle.measure(&root, at(2), &all[..1], &[]), Some(0.75));
         std::fs::remove_file(directory.path().join("proc/stat")).unwrap();
         assert_eq!(idle.measure(&root, at(6), &all, &[]), None);
     }
