@@ -6,6 +6,7 @@ use std::arch::naked_asm;
 use rustix::param::page_size;
 
 use crate::signals::{self, Action};
+use crate::thread;
 
 /// So far from the stack's end a handler's frame is looked for: as deep as calls within a handler may be.
 const DEEPEST: usize = 1 << 20;
@@ -66,11 +67,16 @@ impl Ends {
     fn are_above(&self, frames: usize) -> Option<bool> {
         let mut buffer = [0_usize; 512];
         let mut at = frames;
-        let limit = at.saturating_add(DEEPEST);
+        let mut limit = at.saturating_add(DEEPEST);
+        // A thread's own memory lies at its stack's upper end; what is beyond is others'. The first thread's stack is followed by nothing.
+        let own = std::ptr::from_ref(thread::own()).addr();
+        if own > at {
+            limit = limit.min(own);
+        }
         let mut has_read = false;
         while at < limit {
             // No further than the page's end, as the next one may not be there.
-            let bytes = (page_size() - at % page_size()).min(size_of_val(&buffer));
+            let bytes = (page_size() - at % page_size()).min(limit - at);
             let read = signals::read_own(at, &mut buffer, bytes);
             if read < size_of::<usize>() {
                 // Where the stack ends.
@@ -78,13 +84,30 @@ impl Ends {
             }
             has_read = true;
             let words = &buffer[..read / size_of::<usize>()];
-            if words.iter().any(|word| *word != 0 && self.0.contains(word)) {
+            let found = words.iter().zip((at..).step_by(size_of::<usize>()));
+            let mut found = found.filter(|(word, _)| **word != 0 && self.0.contains(word));
+            if found.any(|(_, place)| begins_frame(place)) {
                 return Some(true);
             }
             at += read;
         }
         Some(false)
     }
+}
+
+/// Whether what begins there, with where a handler returns to, is what the kernel puts on the stack for it, and no copy of that word alone.
+///
+/// Source: Linux, `struct rt_sigframe`, `ucontext` and `sigcontext_64` in arch/x86/include.
+fn begins_frame(place: usize) -> bool {
+    const FLAGS: usize = 1;
+    const LINK: usize = 2;
+    const SEGMENTS: usize = 24;
+    /// The segment of 64-bit code.
+    const CODE: usize = 0x33;
+    let mut words = [0; SEGMENTS + 1];
+    let bytes = size_of_val(&words);
+    let is_there = signals::read_own(place, &mut words, bytes) == bytes;
+    is_there && words[FLAGS] < 16 && words[LINK] == 0 && words[SEGMENTS] & 0xFFFF == CODE
 }
 
 #[cfg(test)]
@@ -147,7 +170,8 @@ mod tests {
             }
         }
         // A stack for handlers.
-        let mut memory = vec![0_u8; 1 << 19];
+        DEEP.set(4);
+        let mut memory = vec![0_u8; 1 << 20];
         let stack =
             libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
         // SAFETY: the memory is there until it is put out of use below.
@@ -157,6 +181,11 @@ mod tests {
         // SAFETY: no handler runs on it.
         assert_eq!(unsafe { libc::sigaltstack(&raw const none, std::ptr::null_mut()) }, 0);
         drop(memory);
+        // Where a handler returns to lies about, as who looks for it has it.
+        let end = Action::of(libc::SIGUSR2).unwrap().end();
+        let mut about = std::hint::black_box([end.unwrap(); 64]);
+        assert!(!may_be_in_one());
+        std::hint::black_box(&mut about);
         // Another thread that blocks a signal for which there is a handler is in none for that.
         let blocks = std::thread::spawn(|| {
             block(libc::SIGUSR1, libc::SIG_BLOCK);
