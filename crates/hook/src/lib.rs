@@ -34,7 +34,7 @@ pub use offload::{LeafCall, LeafEnd};
 pub use plan::{PlannedEntry, is_own_ground, keep_plan, needed, prepare_plan};
 pub use process::only_count;
 pub use rows::is_stub;
-pub use slots::{expect_process, expect_thread, restrict};
+pub use slots::{expect_process, expect_thread, is_restricted, restrict};
 pub use swap::{AWAY, forget_thread, thread_offset};
 pub use trial::{OWN_FILE, Overhead, Round, Trip};
 

@@ -104,6 +104,12 @@ pub fn restrict() {
     POOL.is_restricted.store(true, Ordering::Relaxed);
 }
 
+/// Whether it has done so: then nothing makes a system call that the program does not make itself.
+#[must_use]
+pub fn is_restricted() -> bool {
+    POOL.is_restricted.load(Ordering::Relaxed)
+}
+
 /// Whether system calls may be made for the ledger.
 pub(crate) fn unrestricted() -> Result<(), LedgerError> {
     let is_restricted = POOL.is_restricted.load(Ordering::Relaxed);

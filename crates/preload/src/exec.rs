@@ -227,7 +227,8 @@ enum What<'a> {
 fn must_go(what: What<'_>, environment: Strings) -> bool {
     let _errno = KeepErrno::new();
     let must_go = || {
-        if !has_library(environment) {
+        // A process that has given up rights may not look at files.
+        if dimmer_hook::is_restricted() || !has_library(environment) {
             return false;
         }
         let why = match what {
