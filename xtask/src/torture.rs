@@ -1,8 +1,10 @@
 //! Real programs with and without Dimmer: output, end and time must be the same.
 //!
-//! `ci/torture/workloads.toml` names the programs and the hostile surroundings. Each runs plain, and then in every way in which Dimmer
-//! is put into it, twice. What was done is kept in `target/torture/results.tsv`, under the binaries that it was done with, so that a
-//! campaign that was interrupted goes on where it was. What failed is kept with its command in `target/torture/failures`.
+//! `ci/torture/workloads.toml` names the programs and the hostile surroundings. Each runs plain,
+//! and then in every way in which Dimmer is put into it, twice. What was done is kept in
+//! `target/torture/results.tsv`, under the binaries that it was done with, so that a campaign that
+//! was interrupted goes on where it was. What failed is kept with its command in
+//! `target/torture/failures`.
 
 mod child;
 mod results;
@@ -313,7 +315,8 @@ fn torture(
     results.complete(name)
 }
 
-/// How often a program whose output differs is run without Dimmer again, as its output may depend on when its threads run.
+/// How often a program whose output differs is run without Dimmer again, as its output may depend
+/// on when its threads run.
 const AGAIN: usize = 12;
 
 /// A run without Dimmer on one CPU, beside whatever else wants it.

@@ -1,5 +1,6 @@
-//! Standard error that cannot be written (closed, full, beyond the limit of a file's size) costs what would have been told there, nothing
-//! else: a program that runs under `dimmer` ends as it does without. So these take the place of the standard library's macros, which panic.
+//! Standard error that cannot be written (closed, full, beyond the limit of a file's size) costs
+//! what would have been told there, nothing else: a program that runs under `dimmer` ends as it
+//! does without. So these take the place of the standard library's macros, which panic.
 
 /// As [`std::eprint!`], without an error.
 macro_rules! eprint {

@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A file that is mapped, to be read. It must not be cut meanwhile: it is one that the loader has mapped as well.
+/// A file that is mapped, to be read. It must not be cut meanwhile: it is one that the loader has
+/// mapped as well.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     memory: NonNull<u8>,

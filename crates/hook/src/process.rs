@@ -11,20 +11,22 @@ pub(crate) static ONLY_COUNTS: AtomicU32 = AtomicU32::new(0);
 /// The kernel's number of this process.
 pub(crate) static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Where, as from a thread's FS base, the C library keeps the kernel's number of it; 0 where that is not known.
+/// Where, as from a thread's FS base, the C library keeps the kernel's number of it; 0 where that
+/// is not known.
 pub(crate) static TID_AT: AtomicI64 = AtomicI64::new(0);
 
 /// Where the head of the ledger is mapped.
 pub(crate) static LEDGER: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 
-/// From now on, no call of a hooked function is timed or moved in this process: neither are time stamps read nor
-/// return addresses taken off the stack. Calls that are under way return as ever. Async-signal-safe.
+/// From now on, no call of a hooked function is timed or moved in this process: neither are time
+/// stamps read nor return addresses taken off the stack. Calls that are under way return as ever.
+/// Async-signal-safe.
 pub fn only_count() {
     ONLY_COUNTS.store(1, Ordering::SeqCst);
 }
 
-/// Prepares hooked calls, before anything is hooked. Threads without a slot are counted in the head of the mapped ledger, which must
-/// stay mapped for as long as any function is hooked.
+/// Prepares hooked calls, before anything is hooked. Threads without a slot are counted in the head
+/// of the mapped ledger, which must stay mapped for as long as any function is hooked.
 pub(crate) fn begin(ledger: *mut u8) {
     rows::begin();
     PROCESS.store(std::process::id(), Ordering::Relaxed);
@@ -33,8 +35,9 @@ pub(crate) fn begin(ledger: *mut u8) {
     LEDGER.store(ledger, Ordering::Release);
 }
 
-/// Where the C library keeps a thread's number, as it tells debuggers (glibc, `nptl_db/structs.def`): the size of the field in bits,
-/// how many there are, and how far it is from the FS base.
+/// Where the C library keeps a thread's number, as it tells debuggers (glibc,
+/// `nptl_db/structs.def`): the size of the field in bits, how many there are, and how far it is
+/// from the FS base.
 fn tid_at() -> Option<i64> {
     /// Further than any description of a thread is long.
     const FAR: u32 = 1 << 13;

@@ -1,14 +1,16 @@
-//! The table of return addresses: one row for each call whose return address was taken off the stack, of [`crate::swap`] and
-//! [`crate::away`].
+//! The table of return addresses: one row for each call whose return address was taken off the
+//! stack, of [`crate::swap`] and [`crate::away`].
 //!
-//! Each row has a *return stub* of its own, which makes the call and which the function returns to. So the address on
-//! the stack names the row, and nothing needs to be looked for: wherever the stack lies by then (coroutines that take turns on one
-//! stack are copied out of it and back, as greenlets are), whichever thread goes on with it, and for unwinders, whose
-//! expression for the return address is a handful of additions.
+//! Each row has a *return stub* of its own, which makes the call and which the function returns to.
+//! So the address on the stack names the row, and nothing needs to be looked for: wherever the
+//! stack lies by then (coroutines that take turns on one stack are copied out of it and back, as
+//! greenlets are), whichever thread goes on with it, and for unwinders, whose expression for the
+//! return address is a handful of additions.
 //!
-//! A row is free again when its call returns, and after an exception or a thread's end has passed it, which the unwinder tells
-//! ([`personality`]). A call that is left otherwise (`longjmp`, a coroutine that nobody resumes) keeps its row, because nobody can know
-//! that it does not return after all. Where no row is free, calls are only counted.
+//! A row is free again when its call returns, and after an exception or a thread's end has passed
+//! it, which the unwinder tells ([`personality`]). A call that is left otherwise (`longjmp`, a
+//! coroutine that nobody resumes) keeps its row, because nobody can know that it does not return
+//! after all. Where no row is free, calls are only counted.
 
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;
@@ -23,8 +25,8 @@ pub(crate) const ROWS: usize = 4096;
 /// How many rows are looked at for a free one.
 pub(crate) const WINDOW: usize = 16;
 
-/// Bytes of a return stub. Those of a page have their rows in a table one after the other; instead of the first one there is how
-/// far that table is, which has no row therefore.
+/// Bytes of a return stub. Those of a page have their rows in a table one after the other; instead
+/// of the first one there is how far that table is, which has no row therefore.
 const STUB_BYTES: usize = 16;
 
 /// Return stubs of a page, the missing first one included.
@@ -93,16 +95,17 @@ global_asm!(
     ".type dimmer_hook_stubs,@function",
     "dimmer_hook_stubs:",
     ".cfi_startproc",
-    // libgcc tells frames apart by their stack address and whether they are a signal's, and this one has the stack address of its
-    // caller. Nothing is subtracted from addresses that a signal interrupted, so the one given is one less than the true one.
+    // libgcc tells frames apart by their stack address and whether they are a signal's, and this
+    // one has the stack address of its caller. Nothing is subtracted from addresses that a signal
+    // interrupted, so the one given is one less than the true one.
     ".cfi_signal_frame",
     // Relative to itself, in 32 bits.
     ".cfi_personality 0x1b, {personality}",
-    // The stack pointer before the call, which is 8 higher than it is once the row's number has been pushed: breg7 0, breg16 0, lit15,
-    // and, lit9, ge, lit3, shl, plus.
+    // The stack pointer before the call, which is 8 higher than it is once the row's number has
+    // been pushed: breg7 0, breg16 0, lit15, and, lit9, ge, lit3, shl, plus.
     ".cfi_escape 0x0f, 0x0b, 0x77, 0x00, 0x80, 0x00, 0x3f, 0x1a, 0x39, 0x2a, 0x33, 0x24, 0x22",
-    // The return address: register 16 is the value of an expression of 24 bytes. breg16 0, dup, const2u 0xff0, and, lit2, shl: where in
-    // the page's part of the table.
+    // The return address: register 16 is the value of an expression of 24 bytes. breg16 0, dup,
+    // const2u 0xff0, and, lit2, shl: where in the page's part of the table.
     ".cfi_escape 0x16, 0x10, 0x18, 0x80, 0x00, 0x12, 0x0a, 0xf0, 0x0f, 0x1a, 0x32, 0x24",
     // swap, const2s -4096, and, dup, deref_size 4, plus, plus: the row, which lies behind the code.
     ".cfi_escape 0x16, 0x0b, 0x00, 0xf0, 0x1a, 0x12, 0x94, 0x04, 0x22, 0x22",
@@ -139,12 +142,14 @@ unsafe extern "C" {
     fn dimmer_hook_stubs();
 }
 
-/// In: `rsi`, the stack pointer before the call; `r8`, [`crate::swap::thread_offset`]. Out: `rdx`, a row that was free; `$none` is where to go
-/// without any. Changes `rax`, `rcx` and `rdi`. Needs `{rows}`, `{table}`, `{window}`, `{row}`, `{left}`.
+/// In: `rsi`, the stack pointer before the call; `r8`, [`crate::swap::thread_offset`]. Out: `rdx`,
+/// a row that was free; `$none` is where to go without any. Changes `rax`, `rcx` and `rdi`. Needs
+/// `{rows}`, `{table}`, `{window}`, `{row}`, `{left}`.
 macro_rules! claim {
     ($none:literal) => {
         concat!(
-            // Frees the row of a call that was left by an exception, once the unwinder has passed it: it runs further down the stack.
+            // Frees the row of a call that was left by an exception, once the unwinder has passed
+            // it: it runs further down the stack.
             "cmp qword ptr fs:[r8 + {left}], 0\n je 91f\n",
             "xor edi, edi\n xchg fs:[r8 + {left}], rdi\n test rdi, rdi\n jz 91f\n",
             "cmp [rdi], rsi\n ja 90f\n mov qword ptr [rdi], 0\n jmp 91f\n",
@@ -167,7 +172,8 @@ macro_rules! stub_of {
     };
 }
 
-/// In: `rax`, a return address. Goes to `$within` if it is one of a return stub; then `rax` is how far into them. Changes `rcx`.
+/// In: `rax`, a return address. Goes to `$within` if it is one of a return stub; then `rax` is how
+/// far into them. Changes `rcx`.
 macro_rules! if_stub {
     ($within:literal) => {
         concat!(
@@ -177,8 +183,9 @@ macro_rules! if_stub {
     };
 }
 
-/// What the unwinder calls for a frame of this crate, which `$leaves` is called for, with the unwinder's context, where it is left. (It looks for handlers first,
-/// and then leaves frame after frame. Source: Itanium C++ ABI, exception handling, §1.6.)
+/// What the unwinder calls for a frame of this crate, which `$leaves` is called for, with the
+/// unwinder's context, where it is left. (It looks for handlers first, and then leaves frame after
+/// frame. Source: Itanium C++ ABI, exception handling, §1.6.)
 macro_rules! leaving {
     ($leaves:path) => {
         extern "C" fn personality(
@@ -214,8 +221,8 @@ pub fn is_stub(address: usize) -> bool {
     address.wrapping_sub(dimmer_hook_stubs as *const () as usize) < STUBS_BYTES
 }
 
-/// How much of an unwinder's context is looked at: less than any has. libgcc has the address within the frame at
-/// 152 bytes, LLVM's libunwind at 144.
+/// How much of an unwinder's context is looked at: less than any has. libgcc has the address within
+/// the frame at 152 bytes, LLVM's libunwind at 144.
 const WORDS: usize = 20;
 
 /// The row of the frame that an unwinder's context is of. How contexts look is each unwinder's own business, and which of them calls
@@ -243,8 +250,8 @@ unsafe fn row_of(context: *const u64) -> Option<&'static Row> {
     TABLE.get(found?)
 }
 
-/// The unwinder is about to leave a frame: a thread that is away for it comes home, and the row is freed once the unwinder has
-/// read the return address in it, which it does later ([`claim`]).
+/// The unwinder is about to leave a frame: a thread that is away for it comes home, and the row is
+/// freed once the unwinder has read the return address in it, which it does later ([`claim`]).
 fn leave(context: *const u64) {
     if context.is_null() {
         return away::come_home();
@@ -339,7 +346,8 @@ mod tests {
         let base = dimmer_hook_test_throws as *const () as u64;
         let object = hooks.ledger().add_object(base, Path::new("test")).unwrap();
         let entry = (PlannedEntry::new(0, 5), &[0x0f, 0x1f, 0x44, 0x00, 0x00][..]);
-        // SAFETY: the function is on a page of its own, begins with an instruction of five bytes, and nobody calls it meanwhile.
+        // SAFETY: the function is on a page of its own, begins with an instruction of five bytes,
+        // and nobody calls it meanwhile.
         unsafe { hooks.patch(object, base, &[entry]) }.unwrap();
         let timed_throw = |depth| {
             swap::time_next();

@@ -1,5 +1,6 @@
-//! Backtraces show the program's frames alone: between a hooked call that is timed or moved and its caller there is a frame of the hooks',
-//! and this library's own come first. Those end where the program's call returns to.
+//! Backtraces show the program's frames alone: between a hooked call that is timed or moved and its
+//! caller there is a frame of the hooks', and this library's own come first. Those end where the
+//! program's call returns to.
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
@@ -9,7 +10,8 @@ use crate::next::Next;
 static BACKTRACE: Next = Next::new(c"backtrace");
 static UNWIND: Next = Next::new(c"_Unwind_Backtrace");
 
-/// Looks where the functions go on, before anybody calls them, as the loader's lock may be held then.
+/// Looks where the functions go on, before anybody calls them, as the loader's lock may be held
+/// then.
 pub(crate) fn find_next() {
     BACKTRACE.get();
     UNWIND.get();
@@ -63,7 +65,8 @@ unsafe extern "C" fn own_backtrace(
             if number == wanted {
                 break;
             }
-            // As unwinders take the frame of hooks for a signal's, they show the caller one byte further up.
+            // As unwinders take the frame of hooks for a signal's, they show the caller one byte
+            // further up.
             let frame = if is_caller { frame.wrapping_byte_add(1) } else { *frame };
             // SAFETY: the caller has room for so many.
             unsafe { frames.wrapping_add(number).write(frame) };

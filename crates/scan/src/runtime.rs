@@ -1,7 +1,8 @@
 //! Runtimes of languages that do with code and stacks what compiled C does not.
 //!
-//! They walk native stacks by rules of their own, run their code on stacks of their own, resume what was resumed before, or copy their
-//! code elsewhere. A return address that is not the caller's, or a jump over an entry, may be the end of them.
+//! They walk native stacks by rules of their own, run their code on stacks of their own, resume
+//! what was resumed before, or copy their code elsewhere. A return address that is not the
+//! caller's, or a jump over an entry, may be the end of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -63,7 +64,8 @@ const FUNCTIONS: [(&str, Runtime); 9] = [
 const V8: &str = "_ZN2v87Isolate";
 
 impl Runtime {
-    /// Whether it copies code of its file elsewhere, so that not even a jump may be put over an entry there.
+    /// Whether it copies code of its file elsewhere, so that not even a jump may be put over an
+    /// entry there.
     #[must_use]
     pub fn copies_code(self) -> bool {
         self == Self::V8

@@ -36,7 +36,8 @@ pub(super) struct Workload {
 #[serde(deny_unknown_fields)]
 pub(super) struct Surrounding {
     pub(super) name: String,
-    /// A line of a shell; `{}` stands for Dimmer's command, and for nothing in the run to compare with.
+    /// A line of a shell; `{}` stands for Dimmer's command, and for nothing in the run to compare
+    /// with.
     pub(super) line: String,
 }
 
