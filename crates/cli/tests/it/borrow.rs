@@ -188,7 +188,8 @@ fn calls_stay_once_who_decides_has_been_killed() {
     assert!(wait_for(rests));
     drop(decides.stdin.take());
     decides.wait().unwrap();
-    std::fs::remove_dir_all(directory).unwrap();
+    // What it has left is removed by the next run, which may be that of another test.
+    let _ = std::fs::remove_dir_all(directory);
 }
 
 #[test]
