@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
 use rustix::process::geteuid;
 
 /// Names begin so.
-const PREFIX: &str = "dimmer-";
+const PREFIX: &str = "dimmer-run-";
 
 /// The type of tmpfs file systems, statfs(2).
 const TMPFS: i64 = 0x0102_1994;
@@ -187,16 +187,16 @@ mod tests {
         let Some(parent) = place() else { return };
         let places = [parent.path().to_path_buf()];
         let running = Place::new(&places).unwrap();
-        let killed = parent.path().join("dimmer-killed");
+        let killed = parent.path().join("dimmer-run-killed");
         fs::create_dir(&killed).unwrap();
         fs::write(killed.join("7-0.ledger"), "").unwrap();
         fs::write(killed.join(KEPT_OFF), "").unwrap();
         let others = parent.path().join("other");
         fs::create_dir(&others).unwrap();
-        let precious = parent.path().join("dimmer-precious");
+        let precious = parent.path().join("dimmer-run-precious");
         fs::create_dir(&precious).unwrap();
         fs::write(precious.join("thesis.txt"), "").unwrap();
-        std::os::unix::fs::symlink(&others, parent.path().join("dimmer-link")).unwrap();
+        std::os::unix::fs::symlink(&others, parent.path().join("dimmer-run-link")).unwrap();
         assert_eq!(remove_left_behind(&Root::live(), &places), std::slice::from_ref(&killed));
         assert!(!killed.exists() && others.exists() && precious.exists());
         let path = running.path().to_path_buf();
@@ -217,7 +217,7 @@ mod tests {
         };
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let root = Root::live();
-        let killed = parent.path().join("dimmer-killed");
+        let killed = parent.path().join("dimmer-run-killed");
         fs::create_dir(&killed).unwrap();
         let note = |kept: &[Kept]| {
             fs::write(killed.join(KEPT_OFF), clear::written(&root, kept)).unwrap();

@@ -251,7 +251,7 @@ fn directories_of_killed_runs_are_removed_and_no_others() {
 fn restore_removes_what_a_killed_run_has_left_in_memory() {
     let machine = tempfile::tempdir().unwrap();
     let root = machine.path();
-    let left = root.join("dev/shm/dimmer-left");
+    let left = root.join("dev/shm/dimmer-run-left");
     fs::create_dir_all(&left).unwrap();
     fs::write(left.join("7-0.ledger"), "").unwrap();
     let restore = || dimmer(root, &["--root", root.to_str().unwrap(), "restore"]);
