@@ -412,6 +412,11 @@ impl Walk<'_> {
                 let by = instruction.immediate(1).cast_signed();
                 state.registers[own] = state.registers[own].plus(by.wrapping_neg());
             }
+            // Compilers take off what they know, or go back to what they kept: this goes to another
+            // coroutine's place in a stack that is copied away and back.
+            (Code::Add_rm64_r64 | Code::Add_r64_rm64, Some(RSP), _) => {
+                state.registers[RSP] = Value::Foreign;
+            }
             (Code::And_rm64_imm8 | Code::And_rm64_imm32, Some(own), _)
                 if state.registers[own].is_known() =>
             {

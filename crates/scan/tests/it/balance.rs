@@ -251,6 +251,17 @@ fn arguments_on_the_stack_and_realigned_frames_are_as_calls_leave_them() {
 
 #[test]
 fn code_that_changes_stacks_is_left() {
+    // As coroutines do whose stacks are copied away and back.
+    check(
+        |a| {
+            a.sub(rsp, 0x20)?;
+            a.vmovdqu(ymmword_ptr(rsp), ymm0)?;
+            a.add(rsp, rax)?;
+            a.add(rsp, 0x20)?;
+            a.ret()
+        },
+        Err("returns-elsewhere"),
+    );
     check(
         |a| {
             a.push(rbp)?;
