@@ -309,8 +309,8 @@ fn is_own(loaded: &Loaded) -> bool {
     is_found && info.dli_fbase.addr() as u64 == loaded.base
 }
 
-/// Changes code of a file where nobody uses it: whether what is written to it can be executed again. Who locks down memory (a
-/// kernel, a filter of system calls, SELinux) refuses that, and a page that is in use must not be left without.
+/// Changes code of a file where nobody uses it: whether what is written to it can be executed again. A kernel, a
+/// filter of system calls or SELinux may refuse that, and a page that is in use must not lose the right to be executed.
 ///
 /// # Errors
 /// What was refused.
@@ -387,7 +387,7 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`].
-pub(crate) unsafe fn copy(from: &[u8], to: *mut u8) {
+unsafe fn copy(from: &[u8], to: *mut u8) {
     // SAFETY: as promised to this function; compiled code has the direction flag clear.
     unsafe {
         asm!(
