@@ -17,14 +17,15 @@ is() { if [ "$2" = "$3" ]; then say "ok: $1: $2"; else fails "$1: $2 instead of 
 # has WHAT FOUND PART
 has() { case $2 in *"$3"*) say "ok: $1: $3" ;; *) fails "$1: no \"$3\" in: $2" ;; esac; }
 
-# Whether a command holds within a minute.
+# Whether a command holds within so long (s).
+patience=60
 soon() {
-    end=$(($(cut -d. -f1 /proc/uptime) + 60))
+    end=$(($(cut -d. -f1 /proc/uptime) + patience))
     while [ "$(cut -d. -f1 /proc/uptime)" -lt "$end" ]; do
         if "$@"; then return 0; fi
         sleep 0.1
     done
-    fails "not within a minute: $*"
+    fails "not within $patience s: $*"
     return 1
 }
 
@@ -66,6 +67,7 @@ workers() {
     done | sort
 }
 
+may_run_on() { [ "$(may_run "$1")" = "$2" ]; }
 number_of_workers() { workers "$1" | wc -l; }
 has_workers() { [ "$(number_of_workers "$1")" -eq "$2" ]; }
 processes() { pidof calls | tr ' ' '\n' | sort -n; }
@@ -233,7 +235,12 @@ server=$!
 soon test -S /run/dimmer/socket
 start 2 dimmer run --mechanism auto
 is "served: workers" "$(workers "$parent" | tr '\n' ',')" "2 /,3 /,"
-is "served: the program, and everybody" "$(may_run "$parent") $(may_run "$bystander")" "0-1 0-3"
+# The program keeps its threads off these cores while the server dedicates them: when it first tries what moving
+# calls brings, which was seen to take from 1 to 155 s in emulated guests.
+patience=600
+if soon may_run_on "$parent" 0-1; then say "ok: served: the program: 0-1"; fi
+patience=60
+is "served: everybody" "$(may_run "$bystander")" "0-3"
 refused_by_server=$(dimmer run --mechanism auto --dedicate --hook kept -- calls /tmp/none 1 2>&1)
 has "served and dedicated" "$refused_by_server" "the policy server's cores are for all of its programs"
 finish "served"

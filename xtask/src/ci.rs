@@ -59,7 +59,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         outcome
     });
     step("commands", &mut || commands(root));
-    step("guest", &mut || guest(root, &mut io::stdout()));
+    step("guest", &mut || guest(root, "ci/guest.sh", &mut io::stdout()));
+    step("processors", &mut || guest(root, "ci/processors.sh", &mut io::stdout()));
 
     println!("\n==> summary");
     for line in summary.into_iter().chain(counts.reasons.iter().map(|r| format!("SKIPPED: {r}"))) {
@@ -174,10 +175,10 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
     Ok((outcome, reader.finish()))
 }
 
-/// Runs what takes a machine of its own, where one can be had.
-fn guest(root: &Path, log: &mut dyn Write) -> Result<Outcome> {
+/// Runs a script that takes a machine of its own, where one can be had.
+fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<Outcome> {
     let mut command = Command::new("sh");
-    command.arg("ci/guest.sh").current_dir(root).stdout(Stdio::piped());
+    command.arg(script).current_dir(root).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start a shell")?;
     let mut skipped = None;
     for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
@@ -187,7 +188,7 @@ fn guest(root: &Path, log: &mut dyn Write) -> Result<Outcome> {
     }
     let status = child.wait().context("cannot wait for the guest")?;
     if !status.success() {
-        bail!("ci/guest.sh ended with {status}");
+        bail!("{script} ended with {status}");
     }
     Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
 }
@@ -294,7 +295,7 @@ mod tests {
     fn a_guest_that_fails_fails_the_step_and_one_that_cannot_be_had_is_skipped() {
         let run = |script: &str| {
             let tree = fixture::tree(&format!("//- ci/guest.sh\n{script}\n"));
-            guest(tree.path(), &mut io::sink())
+            guest(tree.path(), "ci/guest.sh", &mut io::sink())
         };
         assert!(run("exit 3").is_err());
         assert!(matches!(run("echo fine"), Ok(Outcome::Passed)));

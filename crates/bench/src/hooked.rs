@@ -92,7 +92,7 @@ pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, HookedErro
     affinity::allow(&rest)?;
     dimmer_runtime::calls::dedicate(cores);
     let directory = tempfile::tempdir().map_err(HookedError::Directory)?;
-    let mut hooks = Hooks::new(OwnLedger::create(directory.path())?, BTreeSet::new(), None)?;
+    let mut hooks = Hooks::new(OwnLedger::create(directory.path())?, BTreeSet::new(), None);
     hooks.move_by(MOVER, false)?;
     let took = hooks.trial_moved(CALLS);
     affinity::allow(&allowed)?;

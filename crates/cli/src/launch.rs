@@ -119,6 +119,9 @@ impl Program {
         let search = Search::new(&Root::live(), library_path.as_deref(), &machine.features);
         let mut pending = VecDeque::from([self.executed.clone()]);
         let (mut seen, mut loaded) = (BTreeSet::new(), Vec::new());
+        // Names that were looked for where the loader looks for all files: most files need the
+        // same.
+        let mut names = BTreeSet::new();
         while let Some(file) = pending.pop_front() {
             let own = file.canonicalize().unwrap_or_else(|_| file.clone());
             if !seen.insert(own.clone()) {
@@ -129,9 +132,11 @@ impl Program {
                 continue;
             };
             let origin = own.parent().unwrap_or(Path::new("/")).to_string_lossy();
-            let libraries = needed.libraries.iter();
-            pending
-                .extend(libraries.filter_map(|name| search.find(name, &origin, &needed.runpath)));
+            for name in &needed.libraries {
+                if !needed.runpath.is_empty() || names.insert(name.clone()) {
+                    pending.extend(search.find(name, &origin, &needed.runpath));
+                }
+            }
             loaded.push(Loaded { file, needed });
         }
         loaded

@@ -6,7 +6,7 @@ mod plans;
 pub(crate) mod text;
 mod uprobes;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ const CLASSES: [InstructionClass; 4] = [
 pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let page = arguments.report.as_deref().map(Output::open).transpose()?;
-    let begun = jiff::Zoned::now();
+    let begun = jiff::Timestamp::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = scan::choose_model(arguments.model.as_deref(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
@@ -60,23 +60,24 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         }
         (None, _) => (start(arguments, &classes, &end)?, Via::Hooks),
     };
-    let mut known =
-        document::known(&seen.observed, &classes, model.as_ref().map(|(model, _)| model));
-    let wanted = wanted(arguments);
-    if !wanted.is_empty() {
-        for (file, functions) in &mut known {
-            functions.retain(|function| wanted.iter().any(|one| one.is(file, function)));
-        }
-    }
-    let begin = |file: &Path, entry| {
-        known.get(file).map_or(entry, |functions| document::begin(functions, entry))
-    };
+    let known = document::known(
+        &seen.observed,
+        &classes,
+        &wanted(arguments),
+        seen.plans.as_deref(),
+        model.as_ref().map(|(model, _)| model),
+    );
+    let begin =
+        |file: &Path, entry| known.get(file).map_or(entry, |functions| functions.begin(entry));
     seen.observed.gather(begin);
     let own_cpu = usage::own_time();
+    // Measuring takes some 30 ms, and only functions that were called can be moved.
+    let is_called = seen.observed.threads.iter().any(|thread| !thread.functions.is_empty());
+    let hand_off = if is_called { handoff::round_trip(root).unwrap_or_default() } else { None };
     let report = Report::new(&Run {
         command: &seen.command,
         via,
-        hand_off: handoff::round_trip(root).unwrap_or_default(),
+        hand_off,
         is_governable: !cpufreq::policies(root).is_empty(),
         status: seen.status,
         on_cpu: seen.on_cpu,
@@ -89,6 +90,8 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
     });
     if let Some(page) = page {
+        // Reads the tables of time zones, which takes some milliseconds.
+        let begun = begun.to_zoned(jiff::tz::TimeZone::system());
         let description = crate::probe::description(&machine, &begun);
         page.write(&html::observed::render(&report, &description)?)?;
     }
@@ -112,6 +115,8 @@ struct Seen {
     status: Option<ExitStatus>,
     on_cpu: Duration,
     observed: Observed,
+    /// Where there are plans for its files that tell how many functions of the classes they have.
+    plans: Option<PathBuf>,
 }
 
 /// Starts a program with hooks in it, and follows it to its end.
@@ -127,10 +132,11 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End) -> anyhow
     // For functions that were named there are plans, and for what is loaded later no class to make one for.
     let wanted = wanted(arguments);
     let named = (!wanted.is_empty()).then(|| named::plans(&program, &wanted)).transpose()?;
+    let plans = if named.is_none() { state::plans(classes) } else { None };
     if let Ok(observer) = &observer {
         let environment = match &named {
             Some(plans) => observer.environment(&[], Some(plans.directory.path())),
-            None => observer.environment(classes, state::plans(classes).as_deref()),
+            None => observer.environment(classes, plans.as_deref()),
         };
         if named.is_none() {
             plans::prepare(&program, classes, &environment);
@@ -156,7 +162,7 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End) -> anyhow
             Observed::nothing(begun.elapsed(), format!("The program ran unobserved: {why}."))
         }
     };
-    Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed })
+    Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed, plans })
 }
 
 /// The functions that the user has named.

@@ -24,7 +24,7 @@ pub(crate) fn choices() -> Option<PathBuf> {
 /// directory. `None` if there can be none.
 pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
     let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
-    let version = concat!(env!("CARGO_PKG_VERSION"), "-5");
+    let version = concat!(env!("CARGO_PKG_VERSION"), "-8");
     let plans = kept::cache()?.join("plan").join(version).join(classes.join("+"));
     make_room();
     std::fs::create_dir_all(&plans).ok().map(|()| plans)

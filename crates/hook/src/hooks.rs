@@ -23,6 +23,7 @@ use crate::offload::{self, Passed};
 use crate::plan::{Plan, PlannedEntry};
 use crate::process;
 use crate::registers::Form;
+use crate::rows;
 use crate::slots;
 use crate::swap::{self, Site};
 
@@ -88,6 +89,10 @@ pub struct Hooks {
     refused: Option<&'static str>,
     /// Whether it was found out what timing adds to times, or tried.
     is_calibrated: Cell<bool>,
+    /// Whether calls can be counted.
+    is_begun: Cell<bool>,
+    /// Where the file with the hooks' own code is loaded, if the loader knows.
+    own: Option<u64>,
 }
 
 /// How calls of hooked functions are moved.
@@ -102,25 +107,22 @@ struct Moves {
 impl Hooks {
     /// Makes calls be counted in `ledger`, of functions with instructions of these classes. What a scan of a
     /// file has given is kept in the directory `plans`, which must be for these classes alone.
-    ///
-    /// # Errors
-    /// If there is no room for the calling thread's counters. Nothing can be hooked then.
+    #[must_use]
     pub fn new(
         ledger: OwnLedger,
         classes: BTreeSet<InstructionClass>,
         plans: Option<PathBuf>,
-    ) -> Result<Self, LedgerError> {
-        let ledger: &'static OwnLedger = Box::leak(Box::new(ledger));
-        slots::begin(ledger).inspect_err(|error| ledger.give_up(error))?;
-        process::begin(ledger.memory());
-        Ok(Self {
-            ledger,
+    ) -> Self {
+        Self {
+            ledger: Box::leak(Box::new(ledger)),
             classes,
             plans,
             moves: None,
             refused: None,
             is_calibrated: Cell::new(false),
-        })
+            is_begun: Cell::new(false),
+            own: own_base(),
+        }
     }
 
     /// Makes calls of functions that are hooked from now on be moved by `mover`, where [`crate::Ledger::decide`] says so; `all` is what holds
@@ -150,35 +152,46 @@ impl Hooks {
         self.ledger
     }
 
-    /// Hooks the functions of a loaded file, and notes in the ledger what went wrong.
+    /// Hooks the functions of loaded files, and notes in the ledger what went wrong with each.
     ///
-    /// Takes as long as scanning the file, and a few microseconds for each function.
+    /// Takes as long as scanning the files that no plan is kept of, and a few microseconds for each
+    /// function.
     ///
     /// # Safety
-    /// No other thread may run the file's code meanwhile, and this one must not come from there. The file
+    /// No other thread may run the files' code meanwhile, and this one must not come from there. Each file
     /// must be loaded at its base, and stay there as long as its code is run.
-    ///
-    /// # Errors
-    /// If the file cannot be read or scanned, or there is no memory near it. Then nothing is hooked.
-    pub unsafe fn take(&mut self, loaded: &Loaded) -> Result<(), HookError> {
-        let object = slots::unrestricted()
-            .and_then(|()| self.ledger.add_object(loaded.base, &loaded.path))
-            .inspect_err(|_| self.ledger.leave_out_file())?;
-        // SAFETY: as promised to this function.
-        let hooked = unsafe { self.take_as(object, loaded) };
-        if let Err(error) = &hooked {
-            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-            self.ledger.set_problem(object, &format!("{error}{}", cause.unwrap_or_default()));
+    pub unsafe fn take(&mut self, loaded: &[&Loaded]) {
+        // What hooks run on themselves is none of the program's files.
+        let is_own = |file: &&&Loaded| Some(file.base) == self.own;
+        let loaded: Vec<&Loaded> = loaded.iter().filter(|file| !is_own(file)).copied().collect();
+        let objects: Vec<_> = loaded.iter().map(|file| (file.base, &*file.path)).collect();
+        let noted = slots::unrestricted().and_then(|()| self.ledger.add_objects(&objects));
+        let noted = noted.unwrap_or_default();
+        loaded.iter().skip(noted.len()).for_each(|_| self.ledger.leave_out_file());
+        for (object, file) in noted.zip(loaded) {
+            // SAFETY: as promised to this function.
+            if let Err(error) = unsafe { self.take_as(object, file) } {
+                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+                self.ledger.set_problem(object, &format!("{error}{}", cause.unwrap_or_default()));
+            }
         }
-        hooked
+    }
+
+    /// Has room for counters, before anything is hooked. Most processes of a shell script have
+    /// nothing to hook, and need none.
+    fn begin(&self) -> Result<(), LedgerError> {
+        if !self.is_begun.get() {
+            slots::begin(self.ledger).inspect_err(|error| self.ledger.give_up(error))?;
+            process::begin(self.ledger.memory());
+            rows::begin();
+            self.is_begun.set(true);
+        }
+        Ok(())
     }
 
     /// # Safety
     /// As [`Hooks::take`].
     unsafe fn take_as(&self, object: usize, loaded: &Loaded) -> Result<(), HookError> {
-        if is_own(loaded) {
-            return Ok(());
-        }
         let plan = Plan::of(&loaded.path, &self.classes, self.plans.as_deref())?;
         if let Some(runtime) = plan.runtime {
             process::only_count();
@@ -240,6 +253,7 @@ impl Hooks {
         if let Some(why) = self.refused {
             return Err(HookError::Refused(why));
         }
+        self.begin()?;
         let code = base + first.0.address..base + last.0.address;
         let memory = |what| move |source| HookError::Memory { what, source };
         // The addresses of the code for timed calls and for moved ones of both kinds come first, then what is rarely executed, then stubs.
@@ -298,19 +312,21 @@ impl Hooks {
     }
 }
 
-/// Whether it is the file with the hooks' own code.
-fn is_own(loaded: &Loaded) -> bool {
+/// Where the file with the hooks' own code is loaded, if the loader knows. (0 is where programs lie
+/// that cannot be moved.)
+fn own_base() -> Option<u64> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     let within = std::ptr::with_exposed_provenance(address(swap::slow()));
     // SAFETY: the address is within loaded code, and `info` lives until the call returns.
     let is_found = unsafe { libc::dladdr(within, info.as_mut_ptr()) } != 0;
     // SAFETY: all-zero bytes are a valid `Dl_info`, so it is initialised in any case.
     let info = unsafe { info.assume_init() };
-    is_found && info.dli_fbase.addr() as u64 == loaded.base
+    is_found.then(|| info.dli_fbase.addr() as u64)
 }
 
-/// Changes code of a file where nobody uses it: whether what is written to it can be executed again. A kernel, a
-/// filter of system calls or SELinux may refuse that, and a page that is in use must not lose the right to be executed.
+/// Changes code of a file where nobody uses it: whether what is written to it can be executed
+/// again. A kernel, a filter of system calls or SELinux may refuse that, and a page that is in use
+/// must not lose the right to be executed.
 ///
 /// # Errors
 /// What was refused.

@@ -28,7 +28,8 @@
 //!
 //! *Memory.* A page is reserved before it is used: the process writes it through the file, which fails
 //! with an error where there is no room. (A first touch through a mapping raises SIGBUS there.) What is
-//! never written stays a hole, so that a ledger takes some kilobytes, and 20 more for each thread.
+//! never written stays a hole, so that a ledger takes some kilobytes, and 20 more for each thread of a
+//! process in which something is hooked.
 //! [`room`] has the limits.
 //!
 //! A ring that is not read fills up, and from then on calls are only counted.

@@ -31,7 +31,7 @@ pub use ledger::{
 };
 pub use objects::{Loaded, Objects};
 pub use offload::{LeafCall, LeafEnd};
-pub use plan::{PlannedEntry, is_own_ground, keep_plan, needed, prepare_plan};
+pub use plan::{Counts, PlannedEntry, is_own_ground, keep_plan, kept_counts, needed, prepare_plan};
 pub use process::only_count;
 pub use rows::is_stub;
 pub use slots::{expect_process, expect_thread, is_restricted, restrict};

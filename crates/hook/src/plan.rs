@@ -7,13 +7,13 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use dimmer_processor::class::InstructionClass;
-use dimmer_scan::{Function, Leaf, Needed, Runtime, Scan, Width};
+use dimmer_scan::{Function, Leaf, Needed, Runtime, ScanError, Width};
 
 use crate::file::Mapped;
 use crate::hooks::HookError;
@@ -95,7 +95,26 @@ pub fn keep_plan(file: &Path, mut entries: Vec<PlannedEntry>, directory: &Path) 
     let kept = kept_at(file, directory)?;
     // What is no file of code has no runtime either.
     let runtime = dimmer_scan::runtime(&Mapped::new(&File::open(file)?)?).ok().flatten();
-    replace(&kept, &Plan { runtime, entries }.write())
+    replace(&kept, &Plan { runtime, counts: Counts::default(), entries }.write())
+}
+
+/// What is kept in `directory` of a file that was looked at for classes; `None` if there is
+/// nothing.
+#[must_use]
+pub fn kept_counts(file: &Path, directory: &Path) -> Option<Counts> {
+    let text = fs::read_to_string(kept_at(file, directory).ok()?).ok()?;
+    Plan::read(&text).map(|plan| plan.counts)
+}
+
+/// How many functions of a file there are to hook.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Those with instructions of the classes.
+    pub functions: usize,
+    /// Those of them that have an entry that can be hooked.
+    pub hookable: usize,
+    /// The entries that can be hooked.
+    pub entries: usize,
 }
 
 /// Has processes that look in `directory` find there what to hook of a file for these classes, so that none of them has to scan it.
@@ -121,6 +140,8 @@ pub fn needed(file: &File) -> Option<Needed> {
 pub(crate) struct Plan {
     /// The runtime of a language that is part of the file.
     pub(crate) runtime: Option<Runtime>,
+    /// What a scan for classes has found; zeros in a plan of what a user has named.
+    pub(crate) counts: Counts,
     /// Each entry that is hooked, at the begin of a function or inside; by address.
     pub(crate) entries: Vec<PlannedEntry>,
 }
@@ -136,20 +157,16 @@ impl Plan {
         directory: Option<&Path>,
     ) -> Result<Self, HookError> {
         let kept = directory.and_then(|directory| kept_at(path, directory).ok());
-        let text = kept.as_ref().and_then(|kept| fs::read_to_string(kept).ok());
+        let text = kept.as_ref().and_then(|kept| read(kept).ok());
         if let Some(plan) = text.and_then(|text| Self::read(&text)) {
             return Ok(plan);
         }
         let file = File::open(path).map_err(HookError::Read)?;
         let bytes = Mapped::new(&file).map_err(HookError::Read)?;
-        let mut plan = Self { runtime: dimmer_scan::runtime(&bytes)?, entries: Vec::new() };
+        let mut plan = Self { runtime: dimmer_scan::runtime(&bytes)?, ..Self::default() };
         // Without classes only what plans that are kept name is hooked.
-        if !classes.is_empty() && dimmer_scan::may_hold(&bytes, classes)? {
-            let mut scan = dimmer_scan::scan(&bytes)?;
-            if classes.iter().any(|class| *class < InstructionClass::Light256) {
-                scan.check_narrow(&bytes)?;
-            }
-            plan.entries = entries(&scan, classes);
+        if !classes.is_empty() {
+            plan.take(&functions(&bytes, classes)?, &bytes)?;
         }
         if let Some(kept) = kept {
             // Without it the next process scans the file again, nothing else.
@@ -158,13 +175,32 @@ impl Plan {
         Ok(plan)
     }
 
-    /// A line for the runtime, if there is one, and for each entry; a last one, so that a file cut short is known.
+    /// Plans to hook these functions of a file, as far as they can be.
+    fn take(&mut self, functions: &[Function], bytes: &[u8]) -> Result<(), ScanError> {
+        self.counts.functions = functions.len();
+        if functions.is_empty() || is_own_ground(&dimmer_scan::soname(bytes)?.unwrap_or_default()) {
+            return Ok(());
+        }
+        for function in functions {
+            let before = self.entries.len();
+            let entries = function.hookable_entries();
+            self.entries.extend(entries.map(|(address, bytes)| PlannedEntry::new(address, bytes)));
+            self.counts.hookable += usize::from(self.entries.len() > before);
+        }
+        self.counts.entries = self.entries.len();
+        Ok(())
+    }
+
+    /// A line for the runtime, if there is one, one for the counts, and one for each entry; a last
+    /// one, so that a file cut short is known.
     fn write(&self) -> String {
         let mut text = String::new();
         if let Some(runtime) = self.runtime {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{RUNTIME}{runtime}");
         }
+        let Counts { functions, hookable, entries } = self.counts;
+        let _ = writeln!(text, "{functions} {hookable} {entries}");
         for entry in &self.entries {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{entry}");
@@ -180,23 +216,31 @@ impl Plan {
         if runtime.is_some() {
             lines.next();
         }
-        Some(Self { runtime, entries: lines.map(PlannedEntry::read).collect::<Option<_>>()? })
+        let mut counts = lines.next()?.split(' ').map(|count| count.parse().ok());
+        let mut count = || counts.next().flatten();
+        let counts = Counts { functions: count()?, hookable: count()?, entries: count()? };
+        let entries = lines.map(PlannedEntry::read).collect::<Option<_>>()?;
+        Some(Self { runtime, counts, entries })
     }
 }
 
 const RUNTIME: &str = "runtime ";
 const END: &str = "end\n";
 
-/// What to hook of a file that was scanned.
-fn entries(scan: &Scan, classes: &BTreeSet<InstructionClass>) -> Vec<PlannedEntry> {
-    if is_own_ground(scan.soname.as_deref().unwrap_or_default()) {
-        return Vec::new();
+/// The functions of a file with instructions of one of these classes.
+fn functions(
+    bytes: &[u8],
+    classes: &BTreeSet<InstructionClass>,
+) -> Result<Vec<Function>, ScanError> {
+    if classes.iter().all(|class| *class >= InstructionClass::Light256) {
+        return dimmer_scan::scan_wide(bytes, classes);
     }
-    let is_wide =
-        |function: &&Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
-    let wide = scan.functions.iter().filter(is_wide);
-    let entries = wide.flat_map(Function::hookable_entries);
-    entries.map(|(address, displaced)| PlannedEntry::new(address, displaced)).collect()
+    let mut scan = dimmer_scan::scan(bytes)?;
+    scan.check_narrow(bytes)?;
+    let holds =
+        |function: &Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
+    scan.functions.retain(holds);
+    Ok(scan.functions)
 }
 
 fn kept_at(path: &Path, directory: &Path) -> io::Result<PathBuf> {
@@ -204,6 +248,20 @@ fn kept_at(path: &Path, directory: &Path) -> io::Result<PathBuf> {
     let (seconds, rest) = (file.mtime(), file.mtime_nsec());
     let name = format!("{}-{}-{}-{seconds}.{rest}.plan", file.dev(), file.ino(), file.size());
     Ok(directory.join(name))
+}
+
+/// The text of a plan; most are some bytes long.
+fn read(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut text = Vec::new();
+    let mut part = [0; 1 << 12];
+    loop {
+        let length = file.read(&mut part)?;
+        text.extend_from_slice(&part[..length]);
+        if length < part.len() {
+            return String::from_utf8(text).map_err(io::Error::other);
+        }
+    }
 }
 
 /// Replaces a file; whoever reads it meanwhile gets the old one or the new one.
@@ -229,6 +287,26 @@ mod tests {
     }
 
     #[test]
+    fn plans_that_are_kept_tell_what_a_scan_finds() {
+        let own = Path::new("/proc/self/exe");
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(kept_counts(own, directory.path()), None);
+        let classes = BTreeSet::from([InstructionClass::Light256]);
+        prepare_plan(own, &classes, directory.path()).unwrap();
+        let mut functions = dimmer_scan::scan(&fs::read(own).unwrap()).unwrap().functions;
+        functions.retain(|function| function.instructions.of(InstructionClass::Light256) > 0);
+        let hookable =
+            functions.iter().filter(|function| function.hookable_entries().next().is_some());
+        let expected = Counts {
+            functions: functions.len(),
+            hookable: hookable.count(),
+            entries: functions.iter().flat_map(Function::hookable_entries).count(),
+        };
+        assert_eq!(kept_counts(own, directory.path()), Some(expected));
+        assert!(expected.hookable > 0, "{expected:?}");
+    }
+
+    #[test]
     fn plan_is_read_as_it_was_written() {
         let leaf = Leaf {
             reads_general: 0xc6,
@@ -238,6 +316,7 @@ mod tests {
         };
         let plan = Plan {
             runtime: None,
+            counts: Counts { functions: 4, hookable: 2, entries: 3 },
             entries: vec![
                 PlannedEntry::new(0x1000, 5),
                 PlannedEntry { leaf: Some(leaf), ..PlannedEntry::new(0x2000, 6) },
@@ -247,7 +326,8 @@ mod tests {
         assert_eq!(Plan::read(&plan.write()), Some(plan.clone()));
         let of_go = Plan { runtime: Some(Runtime::Go), ..plan.clone() };
         assert_eq!(Plan::read(&of_go.write()), Some(of_go));
-        assert_eq!(Plan::read("runtime C\nend\n"), None);
+        assert_eq!(Plan::read("runtime C\n0 0 0\nend\n"), None);
+        assert_eq!(Plan::read("1 2\nend\n"), None);
         assert_eq!(Plan::read(&plan.write()[..9]), None);
         assert_eq!(Plan::read("x\nend\n"), None);
         assert_eq!(Plan::read(&Plan::default().write()), Some(Plan::default()));

@@ -3,8 +3,6 @@
 use std::arch::asm;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
-use crate::rows;
-
 /// Whether calls are only counted in this process.
 pub(crate) static ONLY_COUNTS: AtomicU32 = AtomicU32::new(0);
 
@@ -28,7 +26,6 @@ pub fn only_count() {
 /// Prepares hooked calls, before anything is hooked. Threads without a slot are counted in the head
 /// of the mapped ledger, which must stay mapped for as long as any function is hooked.
 pub(crate) fn begin(ledger: *mut u8) {
-    rows::begin();
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     TID_AT.store(tid_at().unwrap_or_default(), Ordering::Relaxed);
     // Release: whoever sees the ledger sees the rest.

@@ -18,8 +18,9 @@ pub(crate) const TRAVELLING: u64 = 0b10_1110_0111;
 /// The part of it that compiled code may change while a thread waits where it is: SSE, AVX, the masks and both parts of AVX-512.
 pub(crate) const VECTORS: u64 = 0b1110_0110;
 
-/// Room for all that travels: the old part and the head, AVX, masks, the upper halves of 16 registers, 16 more, keys (as above).
-pub(crate) const STATE_BYTES: u64 = 576 + 256 + 64 + 512 + 1024 + 64;
+/// Room for all that travels, where XSAVE puts it: the protection keys come last, at byte 2688
+/// (CPUID leaf 0xD of Skylake-SP; those of others come earlier). XSAVEC puts it closer together.
+pub(crate) const STATE_BYTES: u64 = 2688 + 64;
 
 /// Parts that do not travel: who has configured tiles stays, which XGETBV with 1 tells.
 pub(crate) const TILES: u32 = 3 << 17;

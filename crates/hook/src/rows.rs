@@ -342,9 +342,9 @@ mod tests {
     fn exceptions_free_the_rows_of_the_calls_that_they_leave() {
         let directory = tempfile::tempdir().unwrap();
         let ledger = OwnLedger::create(directory.path()).unwrap();
-        let hooks = Hooks::new(ledger, BTreeSet::new(), None).unwrap();
+        let hooks = Hooks::new(ledger, BTreeSet::new(), None);
         let base = dimmer_hook_test_throws as *const () as u64;
-        let object = hooks.ledger().add_object(base, Path::new("test")).unwrap();
+        let object = hooks.ledger().add_objects(&[(base, Path::new("test"))]).unwrap().start;
         let entry = (PlannedEntry::new(0, 5), &[0x0f, 0x1f, 0x44, 0x00, 0x00][..]);
         // SAFETY: the function is on a page of its own, begins with an instruction of five bytes,
         // and nobody calls it meanwhile.

@@ -36,7 +36,10 @@ pub(crate) struct Pool {
     first: AtomicUsize,
     is_locked: AtomicBool,
     is_restricted: AtomicBool,
+    /// None before anything is hooked.
     ledger: OnceLock<&'static OwnLedger>,
+    /// Threads and processes that were expected until then.
+    expected: AtomicUsize,
 }
 
 pub(crate) static POOL: Pool = Pool {
@@ -49,6 +52,7 @@ pub(crate) static POOL: Pool = Pool {
     is_locked: AtomicBool::new(false),
     is_restricted: AtomicBool::new(false),
     ledger: OnceLock::new(),
+    expected: AtomicUsize::new(0),
 };
 
 pub(crate) const NEXT: usize = offset_of!(Pool, next);
@@ -64,14 +68,19 @@ impl Drop for Locked {
     }
 }
 
-/// Reserves the first slot of a ledger, which threads claim from now on.
+/// Reserves the first slots of a ledger, which threads claim from now on: one, and one for each
+/// thread that was expected before.
 pub(crate) fn begin(ledger: &'static OwnLedger) -> Result<(), LedgerError> {
     let _locked = lock()?;
     let had = POOL.had.load(Ordering::Relaxed);
     POOL.next.store(had, Ordering::Relaxed);
     POOL.first.store(had as usize, Ordering::Relaxed);
+    add(ledger)?;
     let _ = POOL.ledger.set(ledger);
-    add(ledger)
+    let expected = POOL.expected.swap(0, Ordering::Relaxed);
+    // What cannot be had is reported by the thread that needs it.
+    let _ = (0..expected).try_for_each(|_| add(ledger));
+    Ok(())
 }
 
 /// A thread of this program is about to be started by the caller: has a slot ready for it, if there can be
@@ -89,7 +98,11 @@ pub fn expect_process() {
 
 /// Adds a slot, unless enough are free; the number of places then.
 fn expect() -> Option<u32> {
-    let ledger = POOL.ledger.get()?;
+    let Some(ledger) = POOL.ledger.get() else {
+        let more = |expected| (expected < AHEAD).then_some(expected + 1);
+        let _ = POOL.expected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        return None;
+    };
     if unrestricted().is_err() || unclaimed() >= AHEAD {
         return None;
     }

@@ -182,7 +182,7 @@ impl Hooks {
 
     fn hook_own(&self) -> Result<(), HookError> {
         let base = dimmer_hook_hooked as *const () as u64;
-        let object = self.ledger().add_object(base, Path::new(OWN_FILE))?;
+        let object = self.ledger().add_objects(&[(base, Path::new(OWN_FILE))])?.start;
         let entries = OWN.map(|entry| (entry, &HEAD[..]));
         // SAFETY: the functions are on pages of their own, begin with a whole instruction of five bytes, and
         // nobody calls them meanwhile.

@@ -19,7 +19,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::place::{NoPlace, Place, places, remove_left_behind};
 use crate::seen::{FunctionPlace, MOST_FUNCTIONS, Observed};
 use crate::tally::Tally;
-use followed::{Followed, Rate};
+use followed::{Followed, Rate, Real};
 
 /// How often [`Observer::look`] has to be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
@@ -29,7 +29,7 @@ pub const INTERVAL: Duration = Duration::from_millis(20);
 const HOLDS: Duration = Duration::from_secs(1);
 
 /// Memory that the ledgers of a run take before no more is reserved for them (bytes): those of some
-/// 7000 short processes, or 12,000 threads, at once.
+/// 30,000 short processes in which nothing is hooked, or 12,000 threads, at once.
 const MOST_MEMORY: u64 = 256 << 20;
 
 /// Files that this process may have open besides ledgers.
@@ -106,9 +106,9 @@ impl Observer {
         self.follow_new();
         let rate = self.rate();
         let until = ticks().saturating_add(rate.ticks_in(HOLDS));
-        let mut over = Vec::new();
+        let (mut over, mut real) = (Vec::new(), Real::default());
         for (path, followed) in &mut self.ledgers {
-            followed.order(self.employed, until, &self.moved);
+            followed.order(self.employed, until, &self.moved, &mut real);
             let seen = followed.look(rate, &mut self.room);
             let is_abandoned = seen == Some(false) && followed.is_abandoned();
             if seen.is_none() || is_abandoned {
@@ -119,7 +119,7 @@ impl Observer {
             let Some(mut followed) = self.ledgers.remove(&path) else { continue };
             // What came between the look and the end.
             followed.look(rate, &mut self.room);
-            followed.fold(&mut self.ended, rate, &mut self.room);
+            followed.fold(&mut self.ended, rate, &mut self.room, &mut real);
             let _ = std::fs::remove_file(&path);
         }
         self.limit();
@@ -128,9 +128,9 @@ impl Observer {
     /// What all threads did so far with each function, as of the last look.
     #[must_use]
     pub fn so_far(&self) -> BTreeMap<FunctionPlace, Tally> {
-        let mut all = self.ended.functions();
+        let (mut all, mut real) = (self.ended.functions(), Real::default());
         for followed in self.ledgers.values() {
-            followed.add_to(&mut all);
+            followed.add_to(&mut all, &mut real);
         }
         all
     }
@@ -164,8 +164,9 @@ impl Observer {
 
     fn order(&mut self) {
         let until = ticks().saturating_add(self.rate().ticks_in(HOLDS));
+        let mut real = Real::default();
         for followed in self.ledgers.values_mut() {
-            followed.order(self.employed, until, &self.moved);
+            followed.order(self.employed, until, &self.moved, &mut real);
         }
     }
 
@@ -177,9 +178,9 @@ impl Observer {
         let mut before = usize::MAX;
         // All that could not be open at once.
         loop {
-            let rate = self.rate();
+            let (rate, mut real) = (self.rate(), Real::default());
             for (path, followed) in std::mem::take(&mut self.ledgers) {
-                followed.fold(&mut self.ended, rate, &mut self.room);
+                followed.fold(&mut self.ended, rate, &mut self.room, &mut real);
                 let _ = std::fs::remove_file(path);
             }
             let left = self.names().map_or(0, |names| names.ledgers.len());

@@ -3,18 +3,20 @@
 //! program's call returns to.
 
 use std::arch::naked_asm;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 use crate::next::Next;
 
 static BACKTRACE: Next = Next::new(c"backtrace");
 static UNWIND: Next = Next::new(c"_Unwind_Backtrace");
+static GET_IP: Next = Next::new(c"_Unwind_GetIP");
 
 /// Looks where the functions go on, before anybody calls them, as the loader's lock may be held
 /// then.
 pub(crate) fn find_next() {
     BACKTRACE.get();
     UNWIND.get();
+    GET_IP.get();
 }
 
 /// The most frames of a backtrace without those of hooks.
@@ -91,15 +93,35 @@ type Unwind = unsafe extern "C-unwind" fn(Step, *mut c_void) -> c_int;
 
 /// What the caller of [`_Unwind_Backtrace`] gave, and where it goes on.
 struct Caller {
+    get_ip: GetIp,
     step: Step,
     argument: *mut c_void,
     returns_to: usize,
     is_reached: bool,
 }
 
-unsafe extern "C" {
-    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+type GetIp = unsafe extern "C" fn(*mut c_void) -> usize;
+
+/// A function of the program's unwinder; null if it has none. Contexts are its own: no other
+/// unwinder's functions are called for them.
+fn of_unwinder(function: &Next) -> *mut c_void {
+    let next = function.get();
+    if !next.is_null() {
+        return next;
+    }
+    // One that came with a library which the program has loaded, for that library alone.
+    // SAFETY: finds a file that is loaded, and loads none.
+    let loaded = unsafe { libc::dlopen(UNWINDER.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if loaded.is_null() {
+        return loaded;
+    }
+    // It stays loaded from now on, as it is in use.
+    // SAFETY: a lookup of a name, ended by zero, in a file that was found.
+    unsafe { libc::dlsym(loaded, function.name().as_ptr()) }
 }
+
+/// The unwinder of GCC, which the C library's functions use as well.
+const UNWINDER: &CStr = c"libgcc_s.so.1";
 
 /// Likewise for what compiled code looks at its stack by.
 #[unsafe(naked)]
@@ -119,13 +141,15 @@ unsafe extern "C-unwind" fn own_unwind(
 ) -> c_int {
     /// _URC_END_OF_STACK
     const END: c_int = 5;
-    let next = UNWIND.get();
-    if next.is_null() {
+    let (next, get_ip) = (of_unwinder(&UNWIND), of_unwinder(&GET_IP));
+    if next.is_null() || get_ip.is_null() {
         return END;
     }
     // SAFETY: libgcc's function of this name.
     let next = unsafe { std::mem::transmute::<*mut c_void, Unwind>(next) };
-    let mut caller = Caller { step, argument, returns_to, is_reached: false };
+    // SAFETY: likewise.
+    let get_ip = unsafe { std::mem::transmute::<*mut c_void, GetIp>(get_ip) };
+    let mut caller = Caller { get_ip, step, argument, returns_to, is_reached: false };
     // SAFETY: as the caller promises; `caller` lives until the call returns.
     unsafe { next(pass_on, (&raw mut caller).cast()) }
 }
@@ -137,8 +161,8 @@ unsafe extern "C-unwind" fn own_unwind(
 unsafe extern "C-unwind" fn pass_on(context: *mut c_void, caller: *mut c_void) -> c_int {
     // SAFETY: what was given above.
     let caller = unsafe { &mut *caller.cast::<Caller>() };
-    // SAFETY: the unwinder's own context; the function that goes on is of the same library.
-    let address = unsafe { _Unwind_GetIP(context) };
+    // SAFETY: the unwinder's own context and function.
+    let address = unsafe { (caller.get_ip)(context) };
     caller.is_reached |= address == caller.returns_to;
     if !caller.is_reached || dimmer_hook::is_stub(address) {
         return 0;

@@ -10,6 +10,7 @@
 //! system call themselves get past this.
 
 use std::arch::naked_asm;
+use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::panic::catch_unwind;
@@ -24,6 +25,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::home::{come_home_before, restore_arguments, save_arguments};
 use crate::next::Next;
+use crate::parts::Parts;
 
 type Strings = *const *const c_char;
 
@@ -140,7 +142,8 @@ fn refusal(opened: rustix::io::Result<OwnedFd>) -> Option<Refused> {
 }
 
 fn look(file: BorrowedFd<'_>) -> Start {
-    start(|offset, into| rustix::io::pread(file, into, offset).unwrap_or(0))
+    let parts = RefCell::new(Parts::default());
+    start(|offset, into| parts.borrow_mut().read(file, offset, into))
 }
 
 fn open_at(directory: BorrowedFd<'_>, path: &CStr) -> rustix::io::Result<OwnedFd> {

@@ -15,6 +15,7 @@ mod exec;
 mod home;
 mod mutexes;
 mod next;
+mod parts;
 mod program;
 mod signals;
 mod thread;
@@ -39,6 +40,13 @@ struct Session {
     /// The files that were loaded when it was last looked.
     known: BTreeSet<Loaded>,
 }
+
+// The unwinder is this library's own. The shared one would be loaded into each program, where it
+// asks for the features of the processor before anything runs: ten CPUIDs, each of which leaves a
+// virtual machine.
+#[cfg(own_unwinder)]
+#[link(name = "dimmer_unwinder", kind = "static", modifiers = "-bundle")]
+unsafe extern "C" {}
 
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 
@@ -79,7 +87,7 @@ fn start() -> Option<()> {
     let objects = Objects::find()?;
     let ledger = OwnLedger::create(Path::new(&directory)).ok()?;
     let plans = std::env::var_os(dimmer_hook::PLANS).map(PathBuf::from);
-    let mut hooks = Hooks::new(ledger, classes, plans).ok()?;
+    let mut hooks = Hooks::new(ledger, classes, plans);
     if matches!(dimmer_runtime::check_travel(), Err(CannotTravel::Valgrind)) {
         // Nor does it know the segment registers that timed calls write.
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
@@ -107,12 +115,12 @@ impl Session {
     /// Hooks what was loaded since the last time.
     fn look(&mut self) {
         let loaded = self.objects.loaded();
-        for new in loaded.iter().filter(|loaded| !self.known.contains(loaded)) {
-            // SAFETY: the file's code does not run yet: either no code but the loader's does, or the
-            // loader has just mapped it.
-            let hooked = unsafe { self.hooks.take(new) };
-            // What went wrong is in the ledger, for whoever observes.
-            drop(hooked);
+        let new: Vec<&Loaded> =
+            loaded.iter().filter(|loaded| !self.known.contains(loaded)).collect();
+        if !new.is_empty() {
+            // SAFETY: the files' code does not run yet: either no code but the loader's does, or
+            // the loader has just mapped them. What goes wrong is in the ledger.
+            unsafe { self.hooks.take(&new) };
         }
         self.known = loaded.into_iter().collect();
     }

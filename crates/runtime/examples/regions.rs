@@ -1,4 +1,5 @@
-//! A program with two marked regions, one in the other. Says on which CPUs they ran, and what was counted:
+//! A program with two marked regions, one in the other. Prints where they ran, and what was
+//! counted:
 //!
 //! ```text
 //! DIMMER_POLICY=borrow DIMMER_CORES=1 cargo run --example regions
@@ -16,24 +17,36 @@ thread_local! {
 
 static TRANSFORM: Site = Site::new("transform", file!(), line!());
 
-/// Where the calling kernel thread runs.
-fn cpu() -> u32 {
-    let mut cpu: u32 = 0;
-    let nobody = std::ptr::null_mut::<u32>();
-    // SAFETY: the kernel writes one number.
-    unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, nobody, nobody) };
-    cpu
+/// Where code of the main thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// On its own kernel thread, wherever the scheduler runs that.
+    Home,
+    /// On another kernel thread, which runs on this CPU.
+    Cpu(u32),
 }
 
-fn transform(numbers: &mut [f64]) -> [u32; 2] {
+fn place() -> Place {
+    // SAFETY: the main thread's number is the process's.
+    if unsafe { libc::gettid() } == unsafe { libc::getpid() } {
+        return Place::Home;
+    }
+    let mut cpu: u32 = 0;
+    let unused = std::ptr::null_mut::<u32>();
+    // SAFETY: the kernel writes one number.
+    unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, unused, unused) };
+    Place::Cpu(cpu)
+}
+
+fn transform(numbers: &mut [f64]) -> [Place; 2] {
     let _region = TRANSFORM.region();
     CALLS.set(CALLS.get() + 1);
     numbers.iter_mut().for_each(|number| *number = number.mul_add(0.5, 1.0));
     let inner = {
         let _region = region!("inner");
-        cpu()
+        place()
     };
-    [cpu(), inner]
+    [place(), inner]
 }
 
 fn main() {
@@ -42,12 +55,11 @@ fn main() {
     for _ in 0..1000 {
         seen.push(transform(&mut numbers));
     }
-    // SAFETY: the main thread's number is the process's.
-    let is_home = unsafe { libc::gettid() } == unsafe { libc::getpid() };
-    let closure = TRANSFORM.run(cpu);
+    let main = place();
+    let closure = TRANSFORM.run(place);
     seen.sort_unstable();
     seen.dedup();
-    println!("ran on {seen:?}, the closure on {closure}, the main thread is {}", where_is(is_home));
+    println!("ran at {seen:?}, the closure at {closure:?}, the main thread at {main:?}");
     println!("calls {}, sum {:.3}", CALLS.get(), numbers.iter().sum::<f64>());
     for site in sites() {
         let statistics = site.statistics();
@@ -58,8 +70,4 @@ fn main() {
             statistics.mean_ns
         );
     }
-}
-
-fn where_is(is_home: bool) -> &'static str {
-    if is_home { "at home" } else { "away" }
 }

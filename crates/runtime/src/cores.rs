@@ -12,6 +12,7 @@ use dimmer_host::cpusets::CpusetError;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_processor::units::CpuId;
 
+use crate::cancel::Uncancelled;
 use crate::job::{self, Large, Small};
 use crate::lane::{CALL, IDLE};
 use crate::near::{self, Near};
@@ -364,6 +365,7 @@ impl Cores {
             }
             if !self.has_complained.swap(true, Ordering::Relaxed) {
                 let cpu = worker.cpu;
+                let _uncancelled = Uncancelled::begin();
                 let _ = writeln!(
                     std::io::stderr(),
                     "dimmer: the worker on cpu {cpu} has ended; work runs where it is from now on"

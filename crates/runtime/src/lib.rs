@@ -15,6 +15,7 @@
 //! the cores are started ([`dedicated`]), which happens in neither a handler nor the middle of either (`handler`, `thread`).
 
 mod bell;
+mod cancel;
 mod clear;
 mod clock;
 mod cores;

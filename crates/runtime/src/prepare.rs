@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use dimmer_protocol::ticks_per_ns;
 
+use crate::cancel::{self, Uncancelled};
 use crate::{end, handler, served, settings};
 
 /// How far it is.
@@ -25,11 +26,13 @@ pub(crate) fn is_done() -> bool {
 pub fn prepare() -> bool {
     let before = STATE.compare_exchange(NOT_YET, UNDER_WAY, Ordering::Acquire, Ordering::Acquire);
     if before.is_ok() {
+        let _uncancelled = Uncancelled::begin();
         prepare_to_move();
         if settings::of_process().minimum_stay() > 0 {
             // Measured once.
             let _ = ticks_per_ns();
         }
+        cancel::hear();
         served::prepare();
         STATE.store(DONE, Ordering::Release);
     }

@@ -13,6 +13,7 @@ use dimmer_processor::units::CpuId;
 use dimmer_protocol::{Beacon, Hello, Reservation, Table, Welcome};
 use rustix::fs::FileType;
 
+use crate::cancel::Uncancelled;
 use crate::region::Adding;
 use crate::thread::Inside;
 use crate::{fork, trip};
@@ -145,6 +146,7 @@ pub(crate) fn tend(inside: &Inside, now: u64) {
 fn tend_now(inside: &Inside, now: u64) {
     let refused = REFUSED.load(Ordering::Relaxed).min(MOST_REFUSED);
     NEXT_LOOK.store(now.wrapping_add(LOOK << refused), Ordering::Relaxed);
+    let _uncancelled = Uncancelled::begin();
     let Some(known) = known() else { return };
     let generation = u64::from(fork::forks()) << PHASE_BITS;
     let before = PHASE.load(Ordering::Acquire);

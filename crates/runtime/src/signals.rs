@@ -3,7 +3,7 @@
 use std::arch::asm;
 use std::mem::MaybeUninit;
 
-use crate::thread;
+use crate::{cancel, thread};
 
 /// Signals that an instruction of the thread itself raises: blocked, they would end the process without a word.
 const OWN: [libc::c_int; 6] =
@@ -11,7 +11,7 @@ const OWN: [libc::c_int; 6] =
 
 /// The signal by which the C library cancels a thread; its own functions never block it. At home its handler would unwind the
 /// harbour. Source: glibc, sysdeps/unix/sysv/linux/internal-signals.h.
-const CANCEL: libc::c_int = 32;
+pub(crate) const CANCEL: libc::c_int = 32;
 
 /// The signal by which the C library has all threads change their rights; who asks waits for all of them. Source: as above.
 const SET_IDS: libc::c_int = 33;
@@ -26,6 +26,9 @@ const AWAY: Mask = {
     }
     Mask(blocked)
 };
+
+/// What a worker blocks where threads are cancelled on it.
+const ON_WORKER: Mask = Mask(AWAY.0 & !Mask::of(CANCEL).0);
 
 /// Blocked signals, as the kernel has them: the lowest bit is signal 1.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +72,18 @@ impl Action {
         (told == 0).then_some(action)
     }
 
+    /// The function that is called, if one is.
+    pub(crate) const fn handler(&self) -> Option<usize> {
+        if self.is_handler() { Some(self.handler) } else { None }
+    }
+
+    /// The same with another function, in force from now on; whether it is.
+    pub(crate) fn replace_handler(self, signal: libc::c_int, handler: usize) -> bool {
+        let action = Self { handler, ..self };
+        let Ok(from) = i64::try_from((&raw const action).expose_provenance()) else { return false };
+        ask(libc::SYS_rt_sigaction, [signal.into(), from, 0, MASK_BYTES]) == 0
+    }
+
     /// Whether a function is called.
     pub(crate) const fn is_handler(&self) -> bool {
         self.handler != libc::SIG_DFL && self.handler != libc::SIG_IGN
@@ -92,6 +107,40 @@ pub(crate) fn blocked() -> Mask {
     change(None)
 }
 
+/// Whether a signal waits for the calling thread, or for any that lets it in. Touches nothing in
+/// thread-local storage, as the next.
+pub(crate) fn is_pending(signal: libc::c_int) -> bool {
+    let mut pending = Mask(0);
+    let to = i64::try_from((&raw mut pending).expose_provenance()).unwrap_or_default();
+    ask(libc::SYS_rt_sigpending, [to, MASK_BYTES, 0, 0]) == 0 && pending.0 & Mask::of(signal).0 != 0
+}
+
+/// What comes with a signal that has a value, as the kernel has it. Source: Linux,
+/// include/uapi/asm-generic/siginfo.h.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Information {
+    signal: libc::c_int,
+    errno: libc::c_int,
+    pub(crate) code: libc::c_int,
+    unused: libc::c_int,
+    pub(crate) process: libc::c_int,
+    user: u32,
+    pub(crate) value: u64,
+    rest: [u64; 12],
+}
+
+const _: () = assert!(size_of::<Information>() == size_of::<libc::siginfo_t>());
+
+/// Sends a signal with a value to a thread of the process.
+pub(crate) fn send(thread: u32, signal: libc::c_int, value: u64) {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    let (errno, code, unused, user, rest) = (0, libc::SI_QUEUE, 0, 0, [0; 12]);
+    let sent = Information { signal, errno, code, unused, process, user, value, rest };
+    let from = i64::try_from((&raw const sent).expose_provenance()).unwrap_or_default();
+    ask(libc::SYS_rt_tgsigqueueinfo, [process.into(), thread.into(), signal.into(), from]);
+}
+
 /// Reads so many bytes of the process's own memory at most, from there on, up to where there is none; how many.
 pub(crate) fn read_own(from: usize, to: &mut [usize], bytes: usize) -> usize {
     let bytes = bytes.min(size_of_val(to));
@@ -101,6 +150,12 @@ pub(crate) fn read_own(from: usize, to: &mut [usize], bytes: usize) -> usize {
     let process = i64::from(rustix::process::getpid().as_raw_nonzero().get());
     let read = ask_six(libc::SYS_process_vm_readv, [process, at(&to), 1, at(&from), 1, 0]);
     usize::try_from(read).unwrap_or(0)
+}
+
+/// The word of the process's own memory that is there, if there is one.
+pub(crate) fn read_word(from: usize) -> Option<usize> {
+    let mut word = [0];
+    (read_own(from, &mut word, size_of::<usize>()) == size_of::<usize>()).then_some(word[0])
 }
 
 /// Blocks every signal but the thread's own faults, until [`restore`].
@@ -137,7 +192,7 @@ pub(crate) fn set(mask: &Mask) {
 
 /// Blocks what a worker blocks.
 pub(crate) fn block_as_away() {
-    set(&AWAY);
+    set(if cancel::is_heard() { &ON_WORKER } else { &AWAY });
 }
 
 /// Likewise, and its own faults as well: they end the process then, by the kernel's doing.
@@ -202,7 +257,8 @@ fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
 
 fn ask_six(number: i64, [first, second, third, fourth, fifth, sixth]: [i64; 6]) -> i64 {
     let answer: i64;
-    // SAFETY: signal 0 does nothing, barriers harm nobody, and masks are read and written where the caller has put them.
+    // SAFETY: signals are sent that do nothing or are handled, barriers harm nobody, and what is
+    // read and written is where the caller has put it.
     unsafe {
         asm!(
             "syscall",

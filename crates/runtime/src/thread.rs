@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 use rustix::thread::CpuSet;
 
@@ -17,6 +17,7 @@ use crate::sample::Sampler;
 use crate::slot::Place;
 use crate::travel::{Journey, Travelling};
 use crate::trip::Visit;
+use crate::worker::Own;
 use crate::{lend, signals};
 
 /// A thread's.
@@ -40,6 +41,10 @@ pub(crate) struct Thread {
     pub(crate) travelling: Cell<*mut Travelling>,
     /// The journey of a thread that is away for a region or a moved call.
     pub(crate) trip: Kept<Journey<'static>>,
+    /// The worker that it was sent to, while it is away; else null.
+    pub(crate) bound_for: Cell<*const Own>,
+    /// Whether it has learnt on a worker that it is cancelled, which its home reads.
+    pub(crate) is_cancelled: AtomicBool,
     /// Of its last trip for a region.
     pub(crate) visit: Cell<Visit>,
     /// The head of the list of the robust mutexes that it holds, as soon as that was asked; `None` in it if it has no such list.

@@ -21,16 +21,16 @@ use std::ptr::NonNull;
 use dimmer_host::travel;
 
 use crate::cores::Cores;
-use crate::fork;
 use crate::lane::{IDLE, Lane, TRAVEL};
 use crate::sanitizer::{self, Storage};
 use crate::signals;
 use crate::slot::{self, Place};
 use crate::stack::Stack;
 use crate::switch::{self, Context, Message, switch};
-use crate::thread;
+use crate::thread::{self, Thread};
 use crate::word::Patience;
 use crate::worker::{Own, Shared};
+use crate::{cancel, fork};
 
 /// Why a thread has to stay where it is.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +62,9 @@ pub enum CannotTravel {
 /// What a thread needs to travel. It lies at the top of the harbour's stack.
 pub(crate) struct Travelling {
     slot: usize,
-    thread_pointer: u64,
+    pub(crate) thread_pointer: u64,
+    /// What is kept of the thread, for its home, which has no thread-local storage of its own.
+    pub(crate) thread: &'static Thread,
     patience: Cell<Patience>,
     /// Where its kernel thread goes on when it leaves.
     harbour: Cell<Context>,
@@ -151,8 +153,9 @@ impl Traveller {
         let (patience, harbour) = (Cell::new(patience), Cell::default());
         let storage = Storage::new();
         let place: *mut Travelling = stack.top();
+        let thread = thread::own();
         let travelling =
-            Travelling { slot, thread_pointer, patience, harbour, storage, _stack: stack };
+            Travelling { slot, thread_pointer, thread, patience, harbour, storage, _stack: stack };
         // SAFETY: room of its own, aligned.
         unsafe { place.write(travelling) };
         // SAFETY: within a mapping.
@@ -195,6 +198,7 @@ fn has_come_back(worker: &Shared, lane: &Lane, traveller: &Travelling) -> bool {
         return true;
     }
     if worker.is_alive() {
+        cancel::pass_on(worker, traveller);
         return worker.give_back(traveller.slot, TRAVEL);
     }
     if lane.word.value() != TRAVEL {
@@ -314,6 +318,7 @@ impl<'a> Journey<'a> {
         let landed = Landed { lane, worker: &raw const worker.own.0 };
         self.away.set(Some(landed));
         slot::set_place(Place::Away);
+        thread::own().bound_for.set(landed.worker);
         let bound_for = [(&raw const *worker).cast(), std::ptr::null()];
         // SAFETY: the lane is idle: while a closure is in it no journey begins.
         unsafe { (*travel).thread_pointer = traveller.thread_pointer };
@@ -324,7 +329,7 @@ impl<'a> Journey<'a> {
         if lane.is_null() {
             // Without a message, the worker has ended or is held up, and the thread is still here.
             sanitizer::arrive(travel);
-            slot::set_place(Place::Busy);
+            arrive();
             self.away.set(None);
             return None;
         }
@@ -368,7 +373,7 @@ impl Landed {
         let worker = unsafe { &*self.worker };
         if fork::forks() != worker.forks {
             // This kernel thread was a worker's, and is the only one of a child of fork(2): there is no home any more.
-            slot::set_place(Place::Busy);
+            arrive();
             return;
         }
         // SAFETY: the lane was handed over with the thread, and lives as long as the cores.
@@ -376,8 +381,15 @@ impl Landed {
         // SAFETY: the worker that carries the thread left its context there.
         unsafe { switch(lane.context(), worker.context.as_ptr(), NOTHING) };
         sanitizer::arrive(lane.travel());
-        slot::set_place(Place::Busy);
+        arrive();
     }
+}
+
+/// Notes that the calling thread is at home.
+#[inline(always)]
+fn arrive() {
+    thread::own().bound_for.set(std::ptr::null());
+    slot::set_place(Place::Busy);
 }
 
 impl Drop for Journey<'_> {

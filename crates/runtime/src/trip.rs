@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use dimmer_host::root::Root;
 
+use crate::cancel::Uncancelled;
 use crate::cores::Cores;
 use crate::thread::{self, Inside};
 use crate::{clear, fork, handler, prepare, served, settings, signals};
@@ -57,6 +58,7 @@ fn start(_: &Inside) -> Option<&'static Cores> {
     if handler::may_be_in_one() {
         return None;
     }
+    let _uncancelled = Uncancelled::begin();
     prepare::prepare_to_move();
     let starting = generation | STARTING;
     STARTED.compare_exchange(before, starting, Ordering::AcqRel, Ordering::Relaxed).ok()?;
@@ -119,6 +121,7 @@ fn employ_anew(count: usize) {
     if handler::may_be_in_one() {
         return;
     }
+    let _uncancelled = Uncancelled::begin();
     let Ok(_following) = FOLLOWING.try_lock() else { return };
     EMPLOYED.store(count, Ordering::Relaxed);
     if let Some(cores) = started() {
@@ -142,6 +145,7 @@ fn follow_anew(_: &Inside, count: usize) {
     if handler::may_be_in_one() {
         return;
     }
+    let _uncancelled = Uncancelled::begin();
     // Somebody else follows; or did when the process was forked, which then stays as it is.
     let Ok(_following) = FOLLOWING.try_lock() else { return };
     let count = served::dedicated(dimmer_protocol::ticks());

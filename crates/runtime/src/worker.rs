@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::CString;
 use std::io::Write as _;
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use std::sync::mpsc;
@@ -56,6 +57,8 @@ pub(crate) struct Own {
     pub(crate) context: Cell<Context>,
     /// Its thread-local storage.
     thread_pointer: Cell<u64>,
+    /// Where its stack was when it began to look for work.
+    stack: Cell<usize>,
     /// Whose thread-local storage is in force: its own, or that of the thread that it carried last.
     in_force: Cell<u64>,
     /// Whether faults of its own end the process, whatever the program does about them.
@@ -68,6 +71,14 @@ pub(crate) struct Own {
 unsafe impl Sync for Own {}
 
 impl Own {
+    /// Where it lies in this, for who reads another's: the kernel's number of its thread (32 bits),
+    /// and its place on the stack.
+    pub(crate) const THREAD: usize = offset_of!(Self, thread);
+    pub(crate) const STACK: usize = offset_of!(Self, stack);
+    /// No deeper than this is the worker's stack, from there on, while another thread's storage is
+    /// in force.
+    pub(crate) const DEEPEST: usize = 64 << 10;
+
     /// The kernel's number of the worker's thread.
     pub(crate) fn thread(&self) -> u32 {
         self.thread.load(Ordering::Acquire)
@@ -163,6 +174,7 @@ impl Worker {
                 thread: AtomicU32::new(0),
                 context: Cell::default(),
                 thread_pointer: Cell::new(0),
+                stack: Cell::new(0),
                 in_force: Cell::new(0),
                 blocks_faults: Cell::new(false),
                 forks: fork::forks(),
@@ -311,6 +323,8 @@ impl Shared {
 
     /// Does what is in the lanes until it must end.
     fn work(&self, patience: Patience) {
+        let place = 0_u8;
+        self.own.0.stack.set((&raw const place).addr());
         loop {
             // Here, and not at each look: even reading it there made a hand-over a quarter longer.
             if self.is_held_up.load(Ordering::Relaxed) {

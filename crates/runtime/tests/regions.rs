@@ -43,25 +43,43 @@ fn calls(text: &str) -> &str {
     text.lines().find(|line| line.starts_with("calls ")).unwrap()
 }
 
+/// The last CPU that this process may run on, for moving work there; `None`, with the reason
+/// printed, where it may run on one.
+fn other_cpu() -> Option<String> {
+    match affinity::allowed().unwrap().as_slice() {
+        [_, .., last] => Some(last.index().to_string()),
+        _ => {
+            println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+            None
+        }
+    }
+}
+
+/// Checks where the example's regions, its closure and its main thread ran, under each policy.
+/// Threads that cannot travel stay at home with their regions, and only closures are moved, by
+/// offloading.
+#[track_caller]
+fn check_places(program: impl Fn() -> Command, can_travel: bool, there: &str) {
+    let plain = text(&run(&[]));
+    for (policy, moves_closures) in [("borrow", can_travel), ("offload", true)] {
+        let settings = [("DIMMER_POLICY", policy), ("DIMMER_CORES", there)];
+        let output = run_by(program(), &settings);
+        let found = text(&output);
+        assert_eq!(output.stderr, b"");
+        assert_eq!(calls(&found), calls(&plain));
+        let place = |moves| if moves { format!("Cpu({there})") } else { "Home".to_owned() };
+        let (region, closure) = (place(can_travel), place(moves_closures));
+        let expected = format!(
+            "ran at [[{region}, {region}]], the closure at {closure}, the main thread at Home"
+        );
+        assert_eq!(found.lines().next(), Some(&*expected), "{policy}");
+    }
+}
+
 #[test]
 fn regions_run_where_the_environment_says_and_give_the_same() {
-    let allowed = affinity::allowed().unwrap();
-    let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
-        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
-        return;
-    };
-    let there = last.index().to_string();
-    let plain = text(&run(&[]));
-    for policy in ["borrow", "offload"] {
-        let output = run(&[("DIMMER_POLICY", policy), ("DIMMER_CORES", &there)]);
-        let moved = text(&output);
-        assert_eq!(output.stderr, b"");
-        assert_eq!(calls(&moved), calls(&plain));
-        assert!(
-            moved.starts_with(&format!("ran on [[{there}, {there}]], the closure on {there}, ")),
-            "{moved}"
-        );
-    }
+    let Some(there) = other_cpu() else { return };
+    check_places(|| Command::new(example()), dimmer_runtime::check_travel().is_ok(), &there);
 }
 
 /// Whether programs that lie there can have their owner's rights.
@@ -87,7 +105,10 @@ fn a_program_with_more_rights_than_its_user_does_not_heed_the_environment() {
     }
     fs::create_dir(&directory).unwrap();
     let (program, roots) = (directory.join("regions"), directory.join("roots"));
-    fs::copy(example(), &program).unwrap();
+    // By a process of its own: a file that is open for writing cannot be executed, and each process
+    // that another test starts meanwhile would have it open, too.
+    let copied = Command::new("cp").arg(example()).arg(&program).status().unwrap();
+    assert!(copied.success());
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     fs::write(&roots, "root's").unwrap();
@@ -111,11 +132,7 @@ fn under_valgrind_threads_stay_and_closures_move() {
         println!("SKIPPED: there is no valgrind");
         return;
     }
-    let allowed = affinity::allowed().unwrap();
-    let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
-        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
-        return;
-    };
+    let Some(there) = other_cpu() else { return };
     // Some Valgrinds give up on debug information that is newer than they are.
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("regions-for-valgrind");
     let mut strip = Command::new("strip");
@@ -127,41 +144,35 @@ fn under_valgrind_threads_stay_and_closures_move() {
             return;
         }
     }
-    let there = last.index().to_string();
-    let plain = text(&run(&[]));
-    for (policy, closure_moves) in [("borrow", false), ("offload", true)] {
+    let valgrind = || {
         let mut valgrind = Command::new("valgrind");
         // Its errors are the end's status.
         valgrind.args(["--quiet", "--error-exitcode=9"]).arg(&program);
-        let output = run_by(valgrind, &[("DIMMER_POLICY", policy), ("DIMMER_CORES", &there)]);
-        let found = text(&output);
-        assert_eq!(calls(&found), calls(&plain));
-        assert!(!found.contains(&format!("ran on [[{there}")), "{policy}: {found}");
-        let says = format!("the closure on {there}, ");
-        assert_eq!(found.contains(&says), closure_moves, "{policy}: {found}");
-    }
+        valgrind
+    };
+    check_places(valgrind, false, &there);
 }
 
 #[test]
 fn a_thread_whose_regions_follow_each_other_stays_away_for_the_minimum() {
-    let allowed = affinity::allowed().unwrap();
-    let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
-        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+    if let Err(why) = dimmer_runtime::check_travel() {
+        println!("SKIPPED: {why}");
         return;
-    };
-    let there = last.index().to_string();
+    }
+    let Some(there) = other_cpu() else { return };
     let plain = text(&run(&[]));
     in_empty_directory("stay", |directory| {
         let file = directory.join("policy.toml");
         let policy = format!("file:{}", file.display());
         // Between its regions the program does next to nothing.
-        for (stay_us, place) in [(0, "at home"), (1_000_000, "away")] {
+        let away = format!("Cpu({there})");
+        for (stay_us, place) in [(0, "Home"), (1_000_000, &*away)] {
             let settings = format!("default = \"borrow\"\nminimum_stay_us = {stay_us}\n");
             std::fs::write(&file, settings).unwrap();
             let output = run(&[("DIMMER_POLICY", &policy), ("DIMMER_CORES", &there)]);
             let moved = text(&output);
             assert_eq!(calls(&moved), calls(&plain));
-            assert!(moved.contains(&format!("the main thread is {place}")), "{moved}");
+            assert!(moved.contains(&format!("the main thread at {place}\n")), "{moved}");
         }
         std::fs::remove_file(&file).unwrap();
     });
@@ -207,16 +218,12 @@ fn a_site_knows_its_name_and_place_and_takes_decisions() {
 
 /// The example that mixes all ways, with regions borrowed, in a directory of its own.
 fn mixture(arguments: &[&str], directory: &Path) -> Option<Command> {
-    let allowed = affinity::allowed().unwrap();
-    let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
-        println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
-        return None;
-    };
+    let there = other_cpu()?;
     let own = std::env::current_exe().unwrap();
     let mut command =
         Command::new(own.parent().unwrap().parent().unwrap().join("examples/mixture"));
     command.args(arguments).current_dir(directory).env("TMPDIR", directory);
-    command.env("DIMMER_POLICY", "borrow").env("DIMMER_CORES", last.index().to_string());
+    command.env("DIMMER_POLICY", "borrow").env("DIMMER_CORES", there);
     Some(command)
 }
 

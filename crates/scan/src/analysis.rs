@@ -10,6 +10,7 @@ use std::ops::Range;
 use dimmer_processor::class::InstructionClass;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind, Register};
 
+use crate::balance;
 use crate::classify::{self, Kind, Traits};
 use crate::function::{ClassCounts, HotLoop};
 use crate::loops;
@@ -38,6 +39,8 @@ pub(crate) struct Analysis {
     pub(crate) falls_through: bool,
     /// Whether an instruction refers to memory below the stack pointer.
     pub(crate) below_stack: bool,
+    /// Whether an instruction may take the stack pointer to another stack.
+    pub(crate) may_change_stacks: bool,
     /// Loops with wide instructions.
     pub(crate) loops: Vec<HotLoop>,
     /// Bytes of the first whole instructions that reach [`JUMP_BYTES`] behind a landing pad, if there is
@@ -77,6 +80,8 @@ pub(crate) enum ReferenceKind {
 #[derive(Debug)]
 pub(crate) struct Analyser {
     traits: &'static [Traits],
+    /// Whether loops are looked for.
+    wants_loops: bool,
     /// Where the range of the last pass refers to outside it.
     pub(crate) references: Vec<Reference>,
     /// Targets and ends of backward jumps, as offsets.
@@ -102,10 +107,11 @@ impl Analysis {
 }
 
 impl Analyser {
-    /// An analyser without memory of ranges.
-    pub(crate) fn new() -> Self {
+    /// An analyser without memory of ranges, which looks for loops, or does not.
+    pub(crate) fn new(wants_loops: bool) -> Self {
         Self {
             traits: classify::table(),
+            wants_loops,
             references: Vec::new(),
             backward: Vec::new(),
             dirty_ahead: BinaryHeap::new(),
@@ -146,7 +152,7 @@ impl Analyser {
         let mut result = state.result;
         result.falls_through = !state.ended && !result.instructions.is_empty();
         result.leaves_dirty |= result.falls_through && state.dirty;
-        if !self.backward.is_empty() && result.instructions.wide() > 0 {
+        if self.wants_loops && !self.backward.is_empty() && result.instructions.wide() > 0 {
             let steps = self.steps(bytes);
             result.loops = loops::innermost(start, &steps, &mut self.backward);
         }
@@ -199,6 +205,7 @@ impl Analyser {
             state.ended = false;
         }
         state.result.below_stack |= refers_below_stack(instruction);
+        state.result.may_change_stacks |= balance::may_change_stacks(instruction);
         match traits.kind {
             Kind::Plain | Kind::Padding | Kind::Invalid => {}
             Kind::Address => self.take_address(state, instruction),

@@ -13,11 +13,13 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use dimmer_processor::class::InstructionClass;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpAccess, OpKind, Register,
 };
 
+use crate::classify::{self, Traits};
 use crate::elf::{self, Section};
 use crate::hook::Unhookable;
 
@@ -58,6 +60,16 @@ pub(crate) enum Verdict {
         /// The instruction's address.
         at: u64,
     },
+    /// The code returns on another stack than it began on.
+    ChangesStacks {
+        /// The instruction's address.
+        at: u64,
+    },
+    /// The code calls code that changes stacks, or leads to such calls.
+    LeadsToChange {
+        /// The address of what it calls.
+        by: u64,
+    },
 }
 
 impl Verdict {
@@ -72,6 +84,8 @@ impl Verdict {
             Self::Shown { .. } | Self::Open => None,
             Self::UsesReturnAddress { at } => Some(Unhookable::UsesReturnAddress { at }),
             Self::ReturnsElsewhere { at } => Some(Unhookable::ReturnsElsewhere { at }),
+            Self::ChangesStacks { at } => Some(Unhookable::ChangesStacks { at }),
+            Self::LeadsToChange { by } => Some(Unhookable::MayReturnTwice { by }),
         }
     }
 }
@@ -107,6 +121,7 @@ impl<'file> Ways<'file> {
             shown: false,
             below_stack: false,
             factory: &mut self.factory,
+            traits: classify::table(),
             returning: &self.returning,
         };
         let mut steps_left = MOST_STEPS;
@@ -211,7 +226,12 @@ impl State {
     fn meet(&self, other: &Self) -> Self {
         let mut met = self.clone();
         for (own, other) in met.registers.iter_mut().zip(other.registers) {
-            *own = if *own == other { other } else { Value::Other };
+            *own = match (*own, other) {
+                (own, other) if own == other => own,
+                // One way alone that changes stacks is enough.
+                (Value::Foreign, _) | (_, Value::Foreign) => Value::Foreign,
+                _ => Value::Other,
+            };
         }
         met.words.retain(|place, value| other.words.get(place) == Some(value));
         met
@@ -255,6 +275,7 @@ struct Walk<'way> {
     shown: bool,
     below_stack: bool,
     factory: &'way mut InstructionInfoFactory,
+    traits: &'static [Traits],
     returning: &'way BTreeSet<u64>,
 }
 
@@ -292,7 +313,9 @@ impl Walk<'_> {
         let stack = state.registers[RSP];
         match instruction.flow_control() {
             FlowControl::Next | FlowControl::XbeginXabortXend => {
-                self.compute(state, instruction)?;
+                if !self.is_apart(state, instruction) {
+                    self.compute(state, instruction)?;
+                }
                 return Ok(true);
             }
             FlowControl::UnconditionalBranch if is_direct => {
@@ -322,7 +345,7 @@ impl Walk<'_> {
             }
             FlowControl::Return => match stack {
                 Value::Entry(0) => self.shown |= state.is_certain,
-                Value::Foreign => return Err(Verdict::ReturnsElsewhere { at }),
+                Value::Foreign => return Err(Verdict::ChangesStacks { at }),
                 Value::Entry(_) | Value::Rounded(_) if state.is_certain => {
                     return Err(Verdict::ReturnsElsewhere { at });
                 }
@@ -331,6 +354,17 @@ impl Walk<'_> {
             _ => {}
         }
         Ok(false)
+    }
+
+    /// Whether an instruction has nothing to do with addresses of the stack, as most wide ones:
+    /// these write no general register but the first operand.
+    fn is_apart(&self, state: &State, instruction: &Instruction) -> bool {
+        let is_stack = |register| {
+            number(register).is_some_and(|number| state.registers[number] != Value::Other)
+        };
+        self.traits[instruction.code() as usize].class >= Some(InstructionClass::Light256)
+            && !instruction.op0_register().is_gpr()
+            && !is_stack(instruction.memory_base())
     }
 
     /// An instruction that execution goes on behind.
@@ -431,7 +465,7 @@ impl Walk<'_> {
                 }
                 state.registers[own] = Value::Rounded(0);
             }
-            (Code::Xchg_rm64_r64, Some(own), Some(other)) => {
+            (Code::Xchg_rm64_r64 | Code::Xchg_r64_RAX, Some(own), Some(other)) => {
                 state.registers.swap(own, other);
                 if [own, other].contains(&RSP) && !state.registers[RSP].is_known() {
                     state.registers[RSP] = Value::Foreign;
@@ -486,6 +520,22 @@ impl State {
     fn is_frame(&self, instruction: &Instruction) -> bool {
         number(instruction.memory_base())
             .is_some_and(|base| base == RSP || base == RBP || self.registers[base].is_known())
+    }
+}
+
+/// Whether an instruction may take the stack pointer to another stack, as far as it shows alone.
+/// Where none does, following the code finds no change.
+pub(crate) fn may_change_stacks(instruction: &Instruction) -> bool {
+    let is_stack_pointer = |index| instruction.op_register(index) == Register::RSP;
+    match instruction.code() {
+        Code::Mov_r64_rm64 => {
+            is_stack_pointer(0)
+                && instruction.op1_kind() == OpKind::Memory
+                && !matches!(instruction.memory_base(), Register::RSP | Register::RBP)
+        }
+        Code::Add_rm64_r64 | Code::Add_r64_rm64 => is_stack_pointer(0),
+        Code::Xchg_rm64_r64 | Code::Xchg_r64_RAX => is_stack_pointer(0) || is_stack_pointer(1),
+        _ => false,
     }
 }
 

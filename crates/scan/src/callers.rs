@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::ops::Range;
+
 use iced_x86::{Code as Operation, Decoder, DecoderOptions, Instruction, OpKind};
 
+use crate::elf::{self, Section};
 use crate::error::ScanError;
-use crate::{Code, Function, Scan, elf};
+use crate::{Code, Function, Scan};
 
 /// How far it is gone from caller to caller.
 const MOST_LEVELS: usize = 4;
@@ -109,4 +112,41 @@ impl Callers {
         };
         functions.filter(|functions| functions.iter().all(can_be))
     }
+}
+
+/// The functions that lead to one of those that begin at `targets`, by direct calls and jumps and
+/// whatever functions lie between: the begin of each, with the begin of what it calls on the way.
+/// Decodes all of `functions`.
+pub(crate) fn leading_to(
+    sections: &[Section<'_>],
+    functions: impl Iterator<Item = Range<u64>>,
+    targets: BTreeSet<u64>,
+) -> BTreeMap<u64, u64> {
+    let mut callers: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut instruction = Instruction::default();
+    for own in functions {
+        let section = elf::find(sections, own.start).map(|section| &sections[section]);
+        let bytes = section.and_then(|section| section.bytes.get(section.offset(own.start)?..));
+        let length = usize::try_from(own.end - own.start).unwrap_or(usize::MAX);
+        let bytes = bytes.and_then(|bytes| bytes.get(..length)).unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, own.start, DecoderOptions::NONE);
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            let target = instruction.near_branch_target();
+            if instruction.op0_kind() == OpKind::NearBranch64 && !own.contains(&target) {
+                callers.entry(target).or_default().push(own.start);
+            }
+        }
+    }
+    let mut leading = BTreeMap::new();
+    let mut pending: Vec<u64> = targets.iter().copied().collect();
+    while let Some(callee) = pending.pop() {
+        for caller in callers.remove(&callee).unwrap_or_default() {
+            if !targets.contains(&caller) && !leading.contains_key(&caller) {
+                leading.insert(caller, callee);
+                pending.push(caller);
+            }
+        }
+    }
+    leading
 }

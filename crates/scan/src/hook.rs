@@ -44,10 +44,22 @@ pub enum Unhookable {
         at: u64,
     },
     /// It returns with another stack pointer than it began with: a part of another function, which is
-    /// jumped to, or one that changes stacks.
+    /// jumped to.
     ReturnsElsewhere {
         /// Where.
         at: u64,
+    },
+    /// It returns on another stack than it began on.
+    ChangesStacks {
+        /// Where.
+        at: u64,
+    },
+    /// It calls code of its file that changes stacks, or leads to such calls: it may return twice,
+    /// as a coroutine's first switch does whose stack is copied, and a hook's return address is
+    /// good for once.
+    MayReturnTwice {
+        /// The address of what it calls.
+        by: u64,
     },
     /// Takes condition flags from whoever leads there.
     TakesFlags,
@@ -86,6 +98,8 @@ impl Unhookable {
             Self::NotCalled => "not-called",
             Self::UsesReturnAddress { .. } => "uses-return-address",
             Self::ReturnsElsewhere { .. } => "returns-elsewhere",
+            Self::ChangesStacks { .. } => "changes-stacks",
+            Self::MayReturnTwice { .. } => "may-return-twice",
             Self::TakesFlags => "takes-flags",
             Self::BelowStack { .. } => "below-stack",
             Self::CallerBelowStack => "caller-below-stack",
@@ -119,7 +133,12 @@ impl fmt::Display for Unhookable {
             Self::ReturnsElsewhere { at } => write!(
                 f,
                 "it returns at {at:#x} with another stack pointer than it began with: it is a part of \
-                 another function, or changes stacks"
+                 another function"
+            ),
+            Self::ChangesStacks { at } => write!(f, "it returns at {at:#x} on another stack"),
+            Self::MayReturnTwice { by } => write!(
+                f,
+                "it calls {by:#x}, which changes stacks or leads to code that does, and may return twice"
             ),
             Self::TakesFlags => f.write_str("it takes condition flags from its caller"),
             Self::BelowStack { offset } => {

@@ -3,6 +3,8 @@
 //! The two overlap in files written by hand: symbols within a frame, frames within a symbol, sizes
 //! missing. Every byte must belong to one function at most, so that nothing is counted twice.
 
+use std::ops::Range;
+
 use crate::elf::{self, Image, Section, Symbol};
 use crate::frames::Frame;
 use crate::function::Origin;
@@ -18,6 +20,14 @@ pub(crate) struct Known {
     pub(crate) end: usize,
     /// What describes it.
     pub(crate) origin: Origin,
+}
+
+impl Known {
+    /// Where it lies in memory.
+    pub(crate) fn addresses(&self, sections: &[Section<'_>]) -> Range<u64> {
+        let address = sections[self.section].address;
+        address + self.start as u64..address + self.end as u64
+    }
 }
 
 /// Ranges of functions, by address and disjoint.

@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &BenchHook) -> anyhow::Result<ExitCode> {
     let json = arguments.json.as_deref().map(Output::open).transpose()?;
     let directory = tempfile::tempdir().context("cannot make a directory for the ledger")?;
     let ledger = OwnLedger::create(directory.path())?;
-    let rounds = Hooks::new(ledger, BTreeSet::new(), None)?.trial(ROUNDS, CALLS)?;
+    let rounds = Hooks::new(ledger, BTreeSet::new(), None).trial(ROUNDS, CALLS)?;
     let report = Report::new(&rounds);
     output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::{Run, losses};
 use crate::args::Via;
+use crate::named::Wanted;
 use crate::report::json::EstimateEntry;
 use crate::scan;
 use crate::scan::document::{FileEntry, ModelEntry, WideFunction};
@@ -23,7 +24,24 @@ const QUANTILES: [(&str, f64); 5] =
     [("p5", 0.05), ("p25", 0.25), ("p50", 0.5), ("p75", 0.75), ("p95", 0.95)];
 
 /// What scans know of the files that were seen.
-pub(super) type Known = BTreeMap<PathBuf, Vec<WideFunction>>;
+pub(super) type Known = BTreeMap<PathBuf, KnownFile>;
+
+/// What scans know of a file.
+#[derive(Debug)]
+pub(super) struct KnownFile {
+    /// Its functions that were to be hooked, by address; none if it is known without that none of
+    /// them was called.
+    functions: Vec<WideFunction>,
+    /// How many there are, and how many of them were hooked, if that is known already.
+    counts: Option<(usize, usize)>,
+}
+
+impl KnownFile {
+    /// Where the function begins that has the entry `address`; there, if nothing is known of it.
+    pub(super) fn begin(&self, address: u64) -> u64 {
+        at(&self.functions, address).map_or(address, |function| function.address)
+    }
+}
 
 /// Everything that was seen of one run.
 #[derive(Debug, Serialize)]
@@ -166,12 +184,17 @@ pub(crate) struct Distribution {
 impl Report {
     pub(super) fn new(run: &Run<'_>) -> Self {
         let observed = run.observed;
-        let known = |file: &Path| run.known.get(file).map_or(&[][..], Vec::as_slice);
-        let files = observed.files.iter().map(|(path, problem)| File {
-            path: path.to_string_lossy().into_owned(),
-            wide_functions: known(path).len(),
-            hooked: observed.hooked.get(path).map_or(0, BTreeSet::len),
-            problem: (!problem.is_empty()).then(|| problem.clone()),
+        let known = |file: &Path| run.known.get(file).map_or(&[][..], |known| &known.functions);
+        let files = observed.files.iter().map(|(path, problem)| {
+            let counts = run.known.get(path).and_then(|known| known.counts);
+            let hooked = || observed.hooked.get(path).map_or(0, BTreeSet::len);
+            let (wide_functions, hooked) = counts.unwrap_or_else(|| (known(path).len(), hooked()));
+            File {
+                path: path.to_string_lossy().into_owned(),
+                wide_functions,
+                hooked,
+                problem: (!problem.is_empty()).then(|| problem.clone()),
+            }
         });
         let mut functions: Vec<Function> = observed
             .functions()
@@ -234,13 +257,6 @@ fn at(known: &[WideFunction], address: u64) -> Option<&WideFunction> {
     (address - function.address < function.size).then_some(function)
 }
 
-/// Where the function begins that has the entry `address`; there, if nothing is known of it.
-pub(super) fn begin(known: &[WideFunction], address: u64) -> u64 {
-    at(known, address).map_or(address, |function| function.address)
-}
-
-/// The functions with instructions of these classes of each file that was seen, as scans have them, by
-/// address.
 /// What says that the most demanding class of these functions asks for no level: its rule's source, which has the
 /// bound if it was measured.
 fn without_effect(model: &Model, functions: &[Function]) -> Option<String> {
@@ -251,13 +267,35 @@ fn without_effect(model: &Model, functions: &[Function]) -> Option<String> {
     Some(format!("{most}: {}", rule.level.source))
 }
 
+/// What scans know of each file that was seen, with the functions that have instructions of these
+/// classes, of which only those that the user has named, if any. Where `plans` say how many a file
+/// has, it is scanned only if one of them was called: a program has two hundred libraries, and
+/// calls functions of few.
 pub(super) fn known(
     observed: &Observed,
     classes: &[InstructionClass],
+    wanted: &[Wanted],
+    plans: Option<&Path>,
     model: Option<&Model>,
 ) -> Known {
-    let files = observed.files.keys();
-    files.map(|path| (path.clone(), hookable(path, classes, model))).collect()
+    let places = observed.threads.iter().flat_map(|thread| thread.functions.keys());
+    let called: BTreeSet<&Path> = places.map(|place| place.file.as_path()).collect();
+    let known = |path: &PathBuf| {
+        let hooked = observed.hooked.get(path).map_or(0, BTreeSet::len);
+        let counts = plans.filter(|_| !called.contains(path.as_path()));
+        let counts = counts.and_then(|plans| dimmer_hook::kept_counts(path, plans));
+        let counts = counts.filter(|counts| counts.entries == hooked);
+        if let Some(counts) = counts {
+            let counts = Some((counts.functions, counts.hookable));
+            return KnownFile { functions: Vec::new(), counts };
+        }
+        let mut functions = hookable(path, classes, model);
+        if !wanted.is_empty() {
+            functions.retain(|function| wanted.iter().any(|one| one.is(path, function)));
+        }
+        KnownFile { functions, counts: None }
+    };
+    observed.files.keys().map(|path| (path.clone(), known(path))).collect()
 }
 
 fn hookable(path: &Path, classes: &[InstructionClass], model: Option<&Model>) -> Vec<WideFunction> {

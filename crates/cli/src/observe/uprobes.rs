@@ -54,7 +54,7 @@ pub(super) fn attach(
     };
     let on_cpu = on_cpu.iter().map(since).sum();
     let command = vec![format!("process {process}")];
-    Ok(Seen { command, status: None, on_cpu, observed: attached.finish() })
+    Ok(Seen { command, status: None, on_cpu, observed: attached.finish(), plans: None })
 }
 
 /// Starts a program and counts in it, and in what it starts, to its end.
@@ -87,7 +87,7 @@ pub(super) fn start(
     drop(relay);
     let on_cpu = usage::time_of_ended_children().saturating_sub(before);
     let observed = attached.finish();
-    Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed })
+    Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed, plans: None })
 }
 
 /// Whether there can be so many counters.

@@ -180,6 +180,13 @@ impl Borrowing {
                     "There is no policy server (dimmerd): calls move where a processor model says that it pays, and else stay."
                 }
             );
+            let its = served.as_ref().map(Served::cores).filter(|its| !its.is_empty());
+            if let Some(its) = its.filter(|its| its.iter().all(|cpu| !cpus.contains(cpu))) {
+                eprintln!(
+                    "It dedicates cpu {}, and --cores has calls of this program go elsewhere.",
+                    format_cpu_list(&its)
+                );
+            }
         }
         if let Some(text) = forms.as_ref().and_then(Forms::text) {
             eprintln!("{text}");
@@ -222,8 +229,8 @@ impl Borrowing {
     fn decide(&mut self) {
         let tallies = self.observer.so_far();
         let is_narrow = self.is_narrow();
-        if let Some(served) = &mut self.served {
-            served.tend();
+        if let Some(why) = self.served.as_mut().and_then(Served::tend) {
+            eprintln!("{}: {why}.", self.how.name());
         }
         let mut changes = Vec::new();
         for (index, moved) in self.functions.iter_mut().enumerate() {

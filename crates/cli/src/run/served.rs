@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use dimmer_host::root::format_cpu_list;
 use dimmer_observe::Tally;
 use dimmer_policy::moving::Word;
 use dimmer_processor::units::CpuId;
@@ -25,8 +26,11 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Served {
     program: String,
     functions: Vec<String>,
-    /// Where calls go, if a server is to count only where these are its first ones.
+    /// Where calls go, of which a server's count are those that it begins with, too. Without any,
+    /// calls go elsewhere, and it says how many count.
     cpus: Vec<CpuId>,
+    /// Whether the server's cores were the last time what calls can go to.
+    fits: bool,
     connection: Connection,
     tried: Instant,
 }
@@ -60,7 +64,7 @@ impl Served {
         let functions = functions.iter().map(|planned| planned.title.clone()).collect();
         let connection = Connection::ask(&program);
         let (cpus, tried) = (Vec::new(), Instant::now());
-        let mut served = Self { program, functions, cpus, connection, tried };
+        let mut served = Self { program, functions, cpus, fits: true, connection, tried };
         while matches!(served.connection, Connection::Asked(_)) {
             if served.tried.elapsed() >= PATIENCE {
                 return None;
@@ -83,25 +87,32 @@ impl Served {
         self.made().map_or_else(Vec::new, |made| made.beacon.cores().map(CpuId::new).collect())
     }
 
-    /// Calls go to these: the program was told so when it began. A server that dedicates others, as one may that comes later, has nothing moved.
+    /// Calls go to these: the program was told so when it began. A server that dedicates others, as
+    /// one may that comes later, has nothing moved to those.
     pub(super) fn heed_only(&mut self, cpus: &[CpuId]) {
         self.cpus = cpus.to_vec();
     }
 
     /// How many of them it has dedicated now: none where no server is alive.
     pub(super) fn dedicated(&self) -> usize {
-        let made = self.made().filter(|made| made.holds() && begins_with(&made.beacon, &self.cpus));
-        made.map_or(0, |made| made.beacon.dedicated())
+        let made = self.made().filter(|made| made.holds());
+        made.map_or(0, |made| made.beacon.dedicated().min(usable(&made.beacon, &self.cpus)))
     }
 
-    /// Looks for a server, where the one before has gone. Never waits.
-    pub(super) fn tend(&mut self) {
+    /// Looks for a server, where the one before has gone. Never waits. Returns why calls cannot go
+    /// to the server's cores, if that is new.
+    pub(super) fn tend(&mut self) -> Option<String> {
         self.connection.hear(self.functions.len());
         let is_there = self.made().is_some_and(Made::holds);
         if !is_there && self.tried.elapsed() >= RETRY {
             self.tried = Instant::now();
             self.connection = Connection::ask(&self.program);
         }
+        let made = self.made().filter(|made| made.holds())?;
+        let (fits, its) = (usable(&made.beacon, &self.cpus) > 0, self.cores());
+        let why = (self.fits && !fits).then(|| misfit(&its, &self.cpus));
+        self.fits = fits;
+        why
     }
 
     /// To be called when all functions were told of.
@@ -191,9 +202,28 @@ impl Made {
     }
 }
 
-/// Whether these are the first that a server dedicates.
-fn begins_with(beacon: &Beacon, cpus: &[CpuId]) -> bool {
-    beacon.cores().map(CpuId::new).take(cpus.len()).eq(cpus.iter().copied())
+/// How many of a server's cores calls can go to that can go to these: those that both lists begin
+/// with.
+fn usable(beacon: &Beacon, own: &[CpuId]) -> usize {
+    if own.is_empty() {
+        return usize::MAX;
+    }
+    let its = beacon.cores().map(CpuId::new);
+    its.zip(own).take_while(|(its, own)| its == *own).count()
+}
+
+/// The message that no call can go to the server's cores, as the program knows others.
+fn misfit(its: &[CpuId], own: &[CpuId]) -> String {
+    if its.is_empty() {
+        return "no call moves: the policy server has no core to dedicate (`dimmer top` says why)"
+            .to_owned();
+    }
+    format!(
+        "no call moves: the policy server dedicates cpu {}, and calls of this program can move to cpu {} alone, as it was told at its begin; \
+         started anew, it goes to the server's",
+        format_cpu_list(its),
+        format_cpu_list(own)
+    )
 }
 
 #[expect(
@@ -211,15 +241,23 @@ mod tests {
 
     use super::*;
 
+    fn cpus(numbers: &[u32]) -> Vec<CpuId> {
+        numbers.iter().copied().map(CpuId::new).collect()
+    }
+
     #[test]
-    fn a_server_with_other_cores_has_nothing_moved() {
+    fn calls_go_to_those_of_a_servers_cores_that_the_program_knows() {
         let beacon = Owned::<Beacon>::new().unwrap();
         beacon.write(&[7, 3, 6]);
-        let begins_with = |cpus: &[u32]| {
-            let cpus: Vec<CpuId> = cpus.iter().copied().map(CpuId::new).collect();
-            begins_with(&beacon, &cpus)
-        };
-        assert!(begins_with(&[]) && begins_with(&[7]) && begins_with(&[7, 3, 6]));
-        assert!(!begins_with(&[3]) && !begins_with(&[7, 6]) && !begins_with(&[7, 3, 6, 2]));
+        let usable = |own: &[u32]| usable(&beacon, &cpus(own));
+        assert_eq!((usable(&[7]), usable(&[7, 3, 6]), usable(&[7, 3, 6, 2])), (1, 3, 3));
+        assert_eq!((usable(&[7, 6]), usable(&[3]), usable(&[3, 7])), (1, 0, 0));
+        assert_eq!(usable(&[]), usize::MAX);
+    }
+
+    #[test]
+    fn both_lists_are_told_where_they_do_not_fit() {
+        let told = misfit(&cpus(&[6, 7]), &cpus(&[2]));
+        assert!(told.contains("dedicates cpu 6-7,") && told.contains("to cpu 2 alone"), "{told}");
     }
 }

@@ -10,7 +10,7 @@ use super::document::FileScan;
 use crate::{input, state};
 
 /// Changes whenever the same bytes may give another scan.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-6");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-8");
 
 /// What the scan of a file depends on.
 #[derive(Clone, Copy, Debug)]

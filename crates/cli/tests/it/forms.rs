@@ -1,5 +1,7 @@
 //! `dimmer run --mechanism auto`: a run tells the next whether the program is to have narrower code.
 
+use std::path::Path;
+
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
@@ -68,7 +70,7 @@ fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
     let narrowed = victims.path("narrowed");
     // Interpreters, which load what nothing tells of, get the switches of libraries, so this may be narrowed on any machine.
     let interpreter = victims.path("lua");
-    std::fs::copy(&narrowed, &interpreter).unwrap();
+    victims::write_executable(Path::new(&interpreter), &std::fs::read(&narrowed).unwrap());
     let program = ["--", interpreter.as_str()];
     let (both, told) = much(&program);
     assert!(

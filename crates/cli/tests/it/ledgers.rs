@@ -78,7 +78,7 @@ fn a_full_or_missing_place_costs_observation_alone() {
     }
     for (mount, told) in [
         ("-o size=8k,nr_inodes=100", "a quarter of the file system of ledgers"),
-        ("-o size=24k,nr_inodes=100", "no room in their ledgers"),
+        ("-o size=4k,nr_inodes=100", "no room in their ledgers"),
         ("-o size=9m,nr_inodes=2", "there could be no file"),
         ("-o ro", "/dev/shm: Read-only file system"),
     ] {
@@ -99,18 +99,26 @@ fn a_full_or_missing_place_costs_observation_alone() {
 fn what_is_mapped_of_a_ledger_is_small() {
     let Some(victims) = Victims::compile(&["calls"]) else { return };
     let home = victims.directory.path();
-    let output = observe(home, &["--classes", "scalar", "--", "cat", "/proc/self/maps"]);
-    let output = { output }.output().unwrap();
-    let maps = stdout(&output);
-    let ledger = maps.lines().filter(|line| line.contains(".ledger"));
-    let bytes = ledger.map(|line| {
-        let (range, _) = line.split_once(' ').unwrap();
-        let (begin, end) = range.split_once('-').unwrap();
-        let address = |text| u64::from_str_radix(text, 16).unwrap();
-        address(end) - address(begin)
-    });
-    let bytes: u64 = bytes.sum();
+    let mapped = |classes: &str| {
+        let output = observe(home, &["--classes", classes, "--", "cat", "/proc/self/maps"]);
+        let output = { output }.output().unwrap();
+        assert!(stderr(&output).contains("in 1 process"), "{}", stderr(&output));
+        let maps = stdout(&output);
+        let ledger = maps.lines().filter(|line| line.contains(".ledger"));
+        let bytes = ledger.map(|line| {
+            let (range, _) = line.split_once(' ').unwrap();
+            let (begin, end) = range.split_once('-').unwrap();
+            let address = |text| u64::from_str_radix(text, 16).unwrap();
+            address(end) - address(begin)
+        });
+        (bytes.sum::<u64>(), maps)
+    };
+    let (bytes, maps) = mapped("scalar");
     assert!(bytes > 0 && bytes < 256 << 10, "{bytes} bytes\n{maps}");
+    // The head alone, and nothing that the program would not load itself.
+    let (bytes, maps) = mapped("tile");
+    assert_eq!(bytes, 4096, "{maps}");
+    assert!(!maps.contains("libgcc_s"), "{maps}");
 }
 
 #[test]
@@ -145,7 +153,8 @@ fn names_from_programs_reach_no_terminal_as_they_are() {
     let home = victims.directory.path();
     let odd = home.join("\u{1b}[31mred\u{7}");
     fs::create_dir(&odd).unwrap();
-    fs::copy(victims.path("calls"), odd.join("calls\u{1b}[2J")).unwrap();
+    let program = fs::read(victims.path("calls")).unwrap();
+    victims::write_executable(&odd.join("calls\u{1b}[2J"), &program);
     let json = home.join("observed.json");
     let program = odd.join("calls\u{1b}[2J").to_str().unwrap().to_owned();
     let arguments = ["--classes", "scalar", "--json", json.to_str().unwrap(), "--", &program];

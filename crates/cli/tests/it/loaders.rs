@@ -1,6 +1,5 @@
 //! Programs with loaders that do not take the library to preload: they are refused, or run untouched as children.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -9,9 +8,9 @@ use crate::{command, stderr, stdout};
 
 const GLIBC: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// Makes glibc's loader, under another name, that of a program: it then runs as before. `None` where there is no room for
-/// the name.
-fn with_loader(program: &Path, loader: &Path) -> Option<()> {
+/// Writes a copy of a program whose loader is glibc's, under another name: it runs as the program
+/// does. `None` where there is no room for the name.
+fn with_loader(program: &Path, copy: &Path, loader: &Path) -> Option<()> {
     let mut bytes = std::fs::read(program).unwrap();
     let at = bytes.windows(GLIBC.len()).position(|part| part == GLIBC.as_bytes())?;
     let name = loader.to_str()?;
@@ -21,16 +20,16 @@ fn with_loader(program: &Path, loader: &Path) -> Option<()> {
     std::os::unix::fs::symlink(GLIBC, loader).unwrap();
     bytes[at..at + GLIBC.len()].fill(0);
     bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
-    std::fs::write(program, bytes).unwrap();
+    victims::write_executable(copy, &bytes);
     Some(())
 }
 
 /// Two programs, one of them with another loader, and a script that the latter interprets.
 fn programs() -> Option<Victims> {
     let victims = Victims::compile(&["starts"])?;
-    let directory = victims.directory.path();
-    std::fs::copy(directory.join("starts"), directory.join("other")).unwrap();
-    if with_loader(&directory.join("other"), &directory.join("ld-m")).is_none() {
+    let [starts, other, loader] =
+        ["starts", "other", "ld-m"].map(|name| victims.directory.path().join(name));
+    if with_loader(&starts, &other, &loader).is_none() {
         println!(
             "SKIPPED: the directory for temporary files has too long a name, or the loader another one"
         );
@@ -89,8 +88,7 @@ fn programs_that_cannot_take_the_library_are_refused_with_the_reason() {
     };
     let other = victims.path("other");
     let script = directory.join("script");
-    std::fs::write(&script, format!("#! {other} word\n")).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    victims::write_executable(&script, format!("#! {other} word\n").as_bytes());
     let script = script.to_str().unwrap();
     for program in [&other, script] {
         for way in [&["observe"][..], &["run", "--mechanism", "narrow"]] {

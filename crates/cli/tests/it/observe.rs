@@ -127,6 +127,10 @@ fn what_cannot_be_told_costs_nothing_else() {
 
 #[test]
 fn a_program_may_bring_what_copies_memory() {
+    if !is_x86_feature_detected!("avx2") {
+        println!("SKIPPED: what this program copies memory with takes AVX2");
+        return;
+    }
     let Some(victims) = Victims::compile(&["own_memcpy"]) else { return };
     let observed = victims.observe(&[&victims.path("own_memcpy")]);
     assert!(calls(&observed)["memcpy"] >= 3000);
@@ -183,6 +187,48 @@ fn where_nothing_has_an_effect_the_bound_is_told() {
     assert!(said.contains("probe: no effect above 31 ns): nothing to gain."), "{said}");
     // None of it is wider than 256 bits, so leaving only the wider away would change nothing.
     assert!(said.contains(": dimmer run --mechanism narrow --width 128 -- "), "{said}");
+}
+
+#[test]
+fn files_are_counted_alike_whether_or_not_plans_can_be_kept() {
+    let Some(victims) = Victims::compile(&["exceptions"]) else { return };
+    let program = victims.path("exceptions");
+    let home = victims.directory.path().join("home");
+    let json = victims.path("counted.json");
+    let files = |home: &Path| {
+        let options = ["--classes", "scalar", "--json", &json, "--", &program];
+        let observed = observe(home, &options);
+        assert_eq!(observed.status.code(), Some(0), "{}", stderr(&observed));
+        let observed: Value =
+            serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        observed["files"].as_array().unwrap().clone()
+    };
+    std::fs::create_dir(&home).unwrap();
+    let kept = files(&home);
+    // Where the cache would be is a file.
+    let none = victims.directory.path().join("none");
+    std::fs::create_dir(&none).unwrap();
+    std::fs::write(none.join(".cache"), "").unwrap();
+    assert_eq!(kept, files(&none));
+    let hooked = |file: &&Value| file["hooked"].as_u64() > Some(0);
+    // The program, the library of C++, and that for mathematics, which comes with it and is not
+    // called.
+    assert!(kept.iter().filter(hooked).count() >= 3, "{kept:?}");
+    assert!(kept.iter().any(|file| file["wide_functions"].as_u64() > file["hooked"].as_u64()));
+}
+
+#[test]
+fn threads_that_run_before_anything_is_hooked_are_seen() {
+    let Some(victims) = Victims::compile(&["late", "plugin"]) else { return };
+    let [program, plugin, json] = ["late", "plugin", "late.json"].map(|name| victims.path(name));
+    let plain = Command::new(&program).arg(&plugin).output().unwrap();
+    let place = format!("{plugin}:{}", stdout(&plain).trim());
+    let arguments = ["--function", &place, "--json", &json, "--", &program, &plugin];
+    let output = observe(victims.directory.path(), &arguments);
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let observed: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(calls(&observed), BTreeMap::from([("plugged".into(), 400)]));
+    assert_eq!((&observed["threads"], &observed["threads_left_out"]), (&4.into(), &0.into()));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `dimmer top`, `dimmer record` and `dimmer replay` with a policy server of their own.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -30,6 +31,16 @@ impl Drop for Ends {
     }
 }
 
+/// The same with what it has started, in a process group of its own.
+struct EndsAll(Ends);
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.0.0);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
 /// `dimmerd` in a directory of its own.
 struct Server {
     child: Ends,
@@ -43,24 +54,24 @@ impl Server {
 
     fn start_with(config: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("dimmerd.toml"), config).unwrap();
+        let child = Self::launch(directory.path(), config);
+        Self { child, directory }
+    }
+
+    /// Starts one in that directory, and waits until it answers.
+    fn launch(directory: &Path, config: &str) -> Ends {
+        std::fs::write(directory.join("dimmerd.toml"), config).unwrap();
         let mut command = Command::new(built().join("dimmerd"));
-        command.current_dir(&directory).args([
-            "--config",
-            "dimmerd.toml",
-            "--socket",
-            "run/socket",
-        ]);
+        command.current_dir(directory).args(["--config", "dimmerd.toml", "--socket", "run/socket"]);
         // What a probe has left on this machine is none of the tests' business.
-        command.env("XDG_STATE_HOME", directory.path()).env_remove("NOTIFY_SOCKET");
-        let child = command.stderr(Stdio::null()).spawn().unwrap();
-        let server = Self { child: Ends(child), directory };
+        command.env("XDG_STATE_HOME", directory).env_remove("NOTIFY_SOCKET");
+        let child = Ends(command.stderr(Stdio::null()).spawn().unwrap());
         let begin = Instant::now();
-        while Watch::new(Some(&server.socket())).is_err() {
+        while Watch::new(Some(&directory.join("run/socket"))).is_err() {
             assert!(begin.elapsed() < PATIENCE);
             std::thread::sleep(Duration::from_millis(10));
         }
-        server
+        child
     }
 
     fn path(&self) -> &Path {
@@ -395,7 +406,49 @@ fn a_program_keeps_off_the_servers_core_as_long_as_that_is_dedicated() {
     server.end();
     assert_eq!(read(&mut lines), [all; 2], "nobody dedicates any more");
     // Nobody decides, so nothing moves.
-    let mut running = run(&["stays"], &server.path().join("none"));
+    let mut running = run(&["0.5"], &server.path().join("none"));
     let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
     assert_eq!([read(&mut lines), read(&mut lines)], [[all; 2]; 2]);
+}
+
+#[test]
+fn a_program_that_cannot_go_to_the_servers_cores_is_told_of_both() {
+    if away().is_none() {
+        return;
+    }
+    let Some(victims) = Victims::compile(&["follows"]) else { return };
+    victims::library();
+    let allowed = dimmer_host::affinity::allowed().unwrap();
+    let (first, last) = (allowed[0], allowed[allowed.len() - 1]);
+    let on = |cpu| format!("{MOVES}[cores]\nlist = \"{cpu}\"\n");
+    let program = victims.path("follows");
+    let run = |socket: &Path, arguments: &[&str]| {
+        let auto = ["run", "--mechanism", "auto", "--hook", "kept"];
+        let arguments = [&auto, arguments, &["--", &program, "60"]].concat();
+        let mut command = command(victims.directory.path(), &arguments);
+        command.env("HOME", victims.directory.path()).env("DIMMER_SOCKET", socket);
+        command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME").process_group(0);
+        let running = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        EndsAll(Ends(running))
+    };
+    let finds = |lines: &mut dyn Iterator<Item = std::io::Result<String>>, text: &str| {
+        let mut said = lines.map_while(Result::ok);
+        assert!(said.any(|line| line.contains(text)), "{text}");
+    };
+    let said = |running: &mut EndsAll| BufReader::new(running.0.0.stderr.take().unwrap()).lines();
+    let mut server = Server::start_with(&on(last));
+    let mut running = run(&server.socket(), &["--cores", &first.to_string()]);
+    finds(&mut said(&mut running), &format!("It dedicates cpu {last}, and --cores"));
+    let mut running = run(&server.socket(), &[]);
+    let mut lines = said(&mut running);
+    finds(&mut lines, "The policy server decides");
+    server.end();
+    server.child = Server::launch(server.path(), &on(first));
+    let both =
+        format!("dedicates cpu {first}, and calls of this program can move to cpu {last} alone");
+    finds(&mut lines, &both);
+    server.end();
+    server.child = Server::launch(server.path(), "[cores]\nmost = 0\n");
+    let mut running = run(&server.socket(), &[]);
+    finds(&mut said(&mut running), "the policy server has no core to dedicate");
 }

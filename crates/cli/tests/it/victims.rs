@@ -1,7 +1,10 @@
 //! Programs that the tests compile and run under `dimmer`, and the library that it puts into them.
 
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
@@ -12,6 +15,17 @@ use crate::stderr;
 /// tests run in a machine without a compiler (`ci/processors.sh`).
 fn ready() -> Option<PathBuf> {
     std::env::var_os("DIMMER_VICTIMS").map(PathBuf::from)
+}
+
+/// Writes a program or script, in a process of its own: a file that is open for writing cannot be
+/// executed, and each process that another test starts meanwhile would have it open, too.
+pub(crate) fn write_executable(file: &Path, bytes: &[u8]) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "cat >\"$0\""]).arg(file).stdin(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    assert!(child.wait().unwrap().success());
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Programs, compiled; `None`, and a word about it, without a compiler.
@@ -25,7 +39,11 @@ impl Victims {
         let directory = tempfile::tempdir().unwrap();
         for name in names {
             if let Some(ready) = ready() {
-                std::fs::copy(ready.join(name), directory.path().join(name)).unwrap();
+                let Ok(program) = fs::read(ready.join(name)) else {
+                    println!("SKIPPED: {name} was not compiled");
+                    return None;
+                };
+                write_executable(&directory.path().join(name), &program);
                 continue;
             }
             let cpp = *name == "exceptions";

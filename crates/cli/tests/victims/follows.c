@@ -1,9 +1,10 @@
 // Calls a function, and says how many CPUs it and its child may run on: at the begin, once these are fewer, and once they are as many again.
-// With an argument: at the begin, and after half a second.
+// With an argument: at the begin, and after so many seconds.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,7 +47,6 @@ static void wait_for(int all, int is_fewer) {
 }
 
 int main(int count, char **arguments) {
-    (void)arguments;
     child = fork();
     if (child == 0) {
         pause();
@@ -55,7 +55,7 @@ int main(int count, char **arguments) {
     int all = cpus(0);
     tell();
     if (count > 1) {
-        for (double end = now() + 0.5; now() < end;)
+        for (double end = now() + atof(arguments[1]); now() < end;)
             kept();
         tell();
     } else {

@@ -14,7 +14,11 @@
 
 #define KEPT __attribute__((noinline, noclone, noipa))
 
-enum { ROUNDS = 100, CHILDS_ROUNDS = 5000, PATIENCE_S = 20 };
+// Fewer where a processor is emulated.
+#ifndef ROUNDS
+#define ROUNDS 100
+#endif
+enum { CHILDS_ROUNDS = 50 * ROUNDS, PATIENCE_S = 20 };
 
 // Which thread the kernel takes this one for; the C library, which would bring it home first, is not asked.
 static inline __attribute__((always_inline)) long kernels_thread(void) {
@@ -37,7 +41,7 @@ static struct timespec patience(void) {
 // Waits for the holder's mutex in the kernel, which then has to know whose it is.
 static void *waits(void *argument) {
     while (!stage)
-        ;
+        __builtin_ia32_pause();
     struct timespec end = patience();
     stage = 2;
     int took = pthread_mutex_timedlock(argument, &end);
@@ -50,7 +54,7 @@ KEPT int holds(pthread_mutex_t *mutex, int *elsewhere) {
     *elsewhere += kernels_thread() != getpid();
     stage = 1;
     while (stage != 2)
-        ;
+        __builtin_ia32_pause();
     usleep(2000);
     return wrong + (pthread_mutex_unlock(mutex) != 0);
 }
@@ -76,7 +80,7 @@ KEPT int waits_for_change(pthread_mutex_t *mutex) {
     struct timespec end = patience();
     int wrong;
     while ((wrong = pthread_mutex_trylock(mutex)) == EBUSY)
-        ;
+        __builtin_ia32_pause();
     while (!wrong && !stage)
         wrong = pthread_cond_timedwait(&changed, mutex, &end);
     return wrong + pthread_mutex_unlock(mutex);

@@ -98,9 +98,12 @@ impl OwnLedger {
         Ok(Self { head, decisions: OnceLock::new(), path: path.to_path_buf(), enough, identity })
     }
 
-    /// Tells the observer that the process goes on without its ledger.
+    /// Tells the observer that the process goes on without its ledger, unless another process
+    /// counts there that has it by a fork.
     pub(crate) fn give_up(&self, why: &LedgerError) {
-        tell_why(&self.path, why);
+        if self.head.u32(SITE_COUNT).load(Ordering::Relaxed) == 0 {
+            tell_why(&self.path, why);
+        }
     }
 
     /// The file.
@@ -133,26 +136,44 @@ impl OwnLedger {
         self.head.u64(COUNTING).store(overhead.counting_1000, Ordering::Relaxed);
     }
 
-    /// Notes a file whose functions are about to be hooked; its number.
+    /// Notes files whose functions are about to be hooked, given with their base addresses, as many
+    /// as there is room for; their numbers.
     ///
     /// # Errors
-    /// If there is no room.
-    pub(crate) fn add_object(&self, base: u64, path: &Path) -> Result<usize, LedgerError> {
-        let file = self.open()?;
-        let text = self.add_text(file.as_fd(), path.as_os_str().as_bytes())?;
+    /// If nothing can be noted.
+    pub(crate) fn add_objects(
+        &self,
+        objects: &[(u64, &Path)],
+    ) -> Result<Range<usize>, LedgerError> {
+        let full = || LedgerError::Full { what: "files", most: OBJECTS };
         let count = self.head.u32(OBJECT_COUNT);
-        let full = LedgerError::Full { what: "files", most: OBJECTS };
-        if count.load(Ordering::Relaxed) as usize >= OBJECTS {
-            return Err(full);
+        let room = OBJECTS.saturating_sub(count.load(Ordering::Relaxed) as usize);
+        let mut bytes =
+            TEXT_BYTES.saturating_sub(self.head.u32(TEXT_USED).load(Ordering::Relaxed) as usize);
+        let mut texts = Vec::new();
+        let mut records = Vec::new();
+        for (base, path) in objects.iter().take(room) {
+            let text = cut(path.as_os_str().as_bytes());
+            let Some(rest) = bytes.checked_sub(text.len()) else { break };
+            bytes = rest;
+            records.push((*base, texts.len(), text.len()));
+            texts.extend_from_slice(text);
         }
-        let number = count.fetch_add(1, Ordering::Relaxed) as usize;
-        if number >= OBJECTS {
-            return Err(full);
+        let file = self.open()?;
+        let place = self.add_text(file.as_fd(), &texts)?;
+        let first = count.fetch_add(word(records.len()), Ordering::Relaxed) as usize;
+        // Another process that shares the ledger, by a fork, may have come first.
+        if first + records.len() > OBJECTS {
+            return Err(full());
         }
-        let record = [&base.to_le_bytes()[..], &text].concat();
-        let at = OBJECTS_AT + number * OBJECT_BYTES;
-        room::write(file.as_fd(), at, &record).map_err(LedgerError::NoRoom)?;
-        Ok(number)
+        let mut table = vec![0; records.len() * OBJECT_BYTES];
+        for (record, (base, at, length)) in table.chunks_mut(OBJECT_BYTES).zip(&records) {
+            record[..8].copy_from_slice(&base.to_le_bytes());
+            record[8..16].copy_from_slice(&text_at(place + at, *length));
+        }
+        room::write(file.as_fd(), OBJECTS_AT + first * OBJECT_BYTES, &table)
+            .map_err(LedgerError::NoRoom)?;
+        Ok(first..first + records.len())
     }
 
     /// Counts a file that cannot be noted.
@@ -163,28 +184,25 @@ impl OwnLedger {
     /// Notes why a file is not hooked as it could be.
     pub(crate) fn set_problem(&self, object: usize, problem: &str) {
         let noted = self.open().and_then(|file| {
-            let text = self.add_text(file.as_fd(), problem.as_bytes())?;
+            let text = cut(problem.as_bytes());
+            let place = text_at(self.add_text(file.as_fd(), text)?, text.len());
             let at = OBJECTS_AT + object * OBJECT_BYTES + 16;
-            room::write(file.as_fd(), at, &text).map_err(LedgerError::NoRoom)
+            room::write(file.as_fd(), at, &place).map_err(LedgerError::NoRoom)
         });
         // Without room for it the file is reported with fewer hooked functions, and no reason.
         drop(noted);
     }
 
-    /// Writes a text, cut to [`LONGEST_TEXT`]; its place and length as objects have them.
-    fn add_text(&self, file: BorrowedFd<'_>, text: &[u8]) -> Result<[u8; 8], LedgerError> {
-        let text = &text[..text.len().min(LONGEST_TEXT)];
-        let length = u32::try_from(text.len()).unwrap_or_default();
+    /// Writes texts; their place.
+    fn add_text(&self, file: BorrowedFd<'_>, text: &[u8]) -> Result<usize, LedgerError> {
+        let length = word(text.len());
         let place = self.head.u32(TEXT_USED).fetch_add(length, Ordering::Relaxed);
         if place as usize + text.len() > TEXT_BYTES {
             self.head.u32(TEXT_USED).fetch_sub(length, Ordering::Relaxed);
             return Err(LedgerError::Full { what: "bytes of names", most: TEXT_BYTES });
         }
         room::write(file, TEXTS_AT + place as usize, text).map_err(LedgerError::NoRoom)?;
-        let mut record = [0; 8];
-        record[..4].copy_from_slice(&place.to_le_bytes());
-        record[4..].copy_from_slice(&length.to_le_bytes());
-        Ok(record)
+        Ok(place as usize)
     }
 
     /// Has decisions in memory from now on.
@@ -362,6 +380,21 @@ impl Drop for Mapped {
         let unmapped = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
+}
+
+/// A text as long as one may be.
+fn cut(text: &[u8]) -> &[u8] {
+    &text[..text.len().min(LONGEST_TEXT)]
+}
+
+/// The place of a text and its length, as objects have them.
+fn text_at(place: usize, length: usize) -> [u8; 8] {
+    (u64::from(word(length)) << 32 | u64::from(word(place))).to_le_bytes()
+}
+
+/// A number of the ledger's, all of which have 32 bits.
+fn word(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn identity(file: BorrowedFd<'_>) -> rustix::io::Result<(u64, u64)> {

@@ -295,6 +295,18 @@ fn threads_may_end_and_be_cancelled_in_what_they_call() {
 }
 
 #[test]
+fn threads_that_wait_away_can_be_cancelled() {
+    if !have(&["make", "c++"]) {
+        return;
+    }
+    let program = compile_as("waits.cpp", Link::Shared, &["-pthread"]);
+    check_policies(&program, &[], 1, |cores| {
+        let ended = "borrow: ended\nregion: ended\n".repeat(4);
+        format!("begin: ended, 2\n{ended}after: moves {cores}\n")
+    });
+}
+
+#[test]
 fn wrong_settings_are_said_once_and_everything_stays() {
     if !have(&["make", "cc"]) {
         return;

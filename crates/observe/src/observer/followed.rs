@@ -1,6 +1,7 @@
 //! One ledger, and what was read there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use dimmer_hook::{Head, Ledger, Look, OWN_FILE, Object, SiteEntry, Thread};
@@ -52,6 +53,22 @@ pub(super) struct Followed {
     memory: (u64, usize, usize),
 }
 
+/// Files behind all links, by the names by which the loader called them: one file has several. Each
+/// is looked up once, for as long as this lives.
+#[derive(Debug, Default)]
+pub(super) struct Real(BTreeMap<PathBuf, PathBuf>);
+
+impl Real {
+    fn file(&mut self, path: PathBuf) -> PathBuf {
+        if let Some(real) = self.0.get(&path) {
+            return real.clone();
+        }
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        self.0.insert(path, real.clone());
+        real
+    }
+}
+
 #[derive(Debug, Default)]
 struct FollowedThread {
     tally: ThreadTally,
@@ -94,7 +111,13 @@ impl Followed {
     }
 
     /// Writes down what is decided of calls that move, for a process that can move them.
-    pub(super) fn order(&mut self, employed: usize, until: u64, moved: &BTreeSet<FunctionPlace>) {
+    pub(super) fn order(
+        &mut self,
+        employed: usize,
+        until: u64,
+        moved: &BTreeSet<FunctionPlace>,
+        real: &mut Real,
+    ) {
         if !self.head.moves() {
             return;
         }
@@ -106,7 +129,7 @@ impl Followed {
         if self.decided == self.head.sites() {
             return;
         }
-        let places = self.places();
+        let places = self.places(&self.objects(real));
         for (site, place) in places.iter().enumerate().skip(self.decided) {
             let is_moved = place.as_ref().is_some_and(|place| moved.contains(place));
             if is_moved != self.moved.contains(&site) {
@@ -154,8 +177,8 @@ impl Followed {
     }
 
     /// Adds what all threads did so far with each function.
-    pub(super) fn add_to(&self, all: &mut BTreeMap<FunctionPlace, Tally>) {
-        let places = self.places();
+    pub(super) fn add_to(&self, all: &mut BTreeMap<FunctionPlace, Tally>, real: &mut Real) {
+        let places = self.places(&self.objects(real));
         let threads = self.threads.values();
         for (site, tally) in threads.flat_map(|thread| &thread.tally.functions) {
             if let Some(Some(place)) = places.get(*site) {
@@ -170,7 +193,13 @@ impl Followed {
     }
 
     /// Adds all that was seen, and gives back the room that it took.
-    pub(super) fn fold(self, observed: &mut Observed, rate: Rate, room: &mut usize) {
+    pub(super) fn fold(
+        self,
+        observed: &mut Observed,
+        rate: Rate,
+        room: &mut usize,
+        real: &mut Real,
+    ) {
         let taken: usize = self.threads.values().map(|thread| thread.tally.functions.len()).sum();
         *room += taken;
         let Some(head) = self.ledger.head() else {
@@ -178,8 +207,8 @@ impl Followed {
             observed.complain(format!("{path} was damaged, and nothing is told of its process."));
             return;
         };
-        let objects = self.objects();
-        let (sites, places) = (self.ledger.sites(), self.places());
+        let objects = self.objects(real);
+        let (sites, places) = (self.ledger.sites(), self.places(&objects));
         observed.processes += 1;
         for (number, object) in objects.iter().enumerate().filter(|(_, object)| is_foreign(object))
         {
@@ -220,18 +249,14 @@ impl Followed {
             observed.threads_left_out.saturating_add(head.threads_left_out());
     }
 
-    /// The hooked files, by number, behind all links: the loader calls one file by several names.
-    fn objects(&self) -> Vec<Object> {
-        let real = |object: Object| Object {
-            path: object.path.canonicalize().unwrap_or_else(|_| object.path.clone()),
-            ..object
-        };
-        self.ledger.objects().into_iter().map(real).collect()
+    /// The hooked files, by number.
+    fn objects(&self, real: &mut Real) -> Vec<Object> {
+        let objects = self.ledger.objects().into_iter();
+        objects.map(|object| Object { path: real.file(object.path), ..object }).collect()
     }
 
     /// Which function each site is, by its number; `None` for this library's own.
-    fn places(&self) -> Vec<Option<FunctionPlace>> {
-        let objects = self.objects();
+    fn places(&self, objects: &[Object]) -> Vec<Option<FunctionPlace>> {
         let place = |site: SiteEntry| {
             let object = objects.get(site.object).filter(is_foreign)?;
             Some(FunctionPlace { file: object.path.clone(), address: site.address })

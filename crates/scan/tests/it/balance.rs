@@ -1,10 +1,11 @@
 //! Entries are hooked only where the stack is as a call leaves it.
 
-use dimmer_scan::{Unhookable, scan};
+use dimmer_scan::{Function, Unhookable, scan};
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
 use crate::elf::{CODE, Library, assemble};
+use crate::wide;
 
 /// Where the function lies that is looked at, unless it is the first.
 const PART: u64 = 0x80;
@@ -260,7 +261,7 @@ fn code_that_changes_stacks_is_left() {
             a.add(rsp, 0x20)?;
             a.ret()
         },
-        Err("returns-elsewhere"),
+        Err("changes-stacks"),
     );
     check(
         |a| {
@@ -271,16 +272,75 @@ fn code_that_changes_stacks_is_left() {
             a.pop(rbp)?;
             a.ret()
         },
-        Err("returns-elsewhere"),
+        Err("changes-stacks"),
     );
+    for other in [rdi, rax] {
+        check(
+            |a| {
+                wide(a)?;
+                a.xchg(rsp, other)?;
+                a.ret()
+            },
+            Err("changes-stacks"),
+        );
+    }
+    // If there is nothing to change, they go around that.
     check(
         |a| {
-            wide(a)?;
-            a.xchg(rsp, rdi)?;
+            let mut stays = a.create_label();
+            a.sub(rsp, 0x20)?;
+            a.vmovdqu(ymmword_ptr(rsp), ymm0)?;
+            a.test(rax, rax)?;
+            a.je(stays)?;
+            a.add(rsp, rax)?;
+            a.set_label(&mut stays)?;
+            a.add(rsp, 0x20)?;
             a.ret()
         },
-        Err("returns-elsewhere"),
+        Err("changes-stacks"),
     );
+}
+
+#[test]
+fn what_calls_code_that_changes_stacks_is_left_as_it_may_return_twice() {
+    let changes = |a: &mut CodeAssembler| {
+        a.sub(rsp, 0x20)?;
+        a.add(rsp, rax)?;
+        a.add(rsp, 0x20)?;
+        a.ret()
+    };
+    // The second calls the first, and the third jumps to the second: neither changes stacks itself.
+    let leads = |a: &mut CodeAssembler| {
+        wide(a)?;
+        a.call(CODE.wrapping_sub(PART))?;
+        a.ret()?;
+        wide(a)?;
+        a.jmp(CODE)?;
+        wide(a)?;
+        a.ret()
+    };
+    let library = |first: Write<'_>| {
+        Library::new(two(first, &leads))
+            .function("changes", 0, 16)
+            .function("calls", PART, 14)
+            .function("jumps", PART + 14, 10)
+            .function("other", PART + 24, 9)
+    };
+    let named = |first: Write<'_>, name: &str| {
+        let found = scan(&library(first).bytes()).expect("a sound file");
+        let is_it = |function: &&Function| function.name.as_deref() == Some(name);
+        let function = found.functions.iter().find(is_it).expect("a function of that name");
+        function.hook.map_err(|reason| reason.kind())
+    };
+    assert_eq!(named(&changes, "changes"), Err("changes-stacks"));
+    assert_eq!(named(&changes, "calls"), Err("may-return-twice"));
+    assert_eq!(named(&changes, "jumps"), Err("may-return-twice"));
+    assert_eq!(named(&changes, "other"), Ok(8));
+    for name in ["changes", "calls", "jumps"] {
+        assert_eq!(named(&ordinary, name), Ok(8), "{name}");
+    }
+    // The first is not wide.
+    wide::check(&library(&changes).bytes(), &wide::WIDE);
 }
 
 #[test]

@@ -13,4 +13,4 @@ mod leaf;
 mod loader;
 mod names;
 mod origins;
-mod presence;
+mod wide;

@@ -143,7 +143,7 @@ fn only_files_of_this_user_that_are_ledgers_are_opened() {
 fn what_a_process_wrote_is_read_and_given_back_once_it_has_no_mapping() {
     let directory = tempfile();
     let own = OwnLedger::create(&directory.0).unwrap();
-    let object = own.add_object(0x1000, Path::new("/lib/\u{1b}[31mred.so")).unwrap();
+    let object = own.add_objects(&[(0x1000, Path::new("/lib/\u{1b}[31mred.so"))]).unwrap().start;
     own.set_problem(object, "no \u{1b}[2J room\n");
     let mut none = std::iter::empty();
     assert_eq!(own.add_sites(object, &[16, 32], false, &mut none).unwrap(), 0..2);
