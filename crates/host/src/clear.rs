@@ -155,6 +155,7 @@ fn without(cpus: &[CpuId], dedicated: &[CpuId]) -> Vec<CpuId> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command};
     use std::sync::mpsc;
 
     use super::*;
@@ -170,6 +171,23 @@ mod tests {
             let _ = ended.recv();
         });
         (told.recv().unwrap(), end)
+    }
+
+    /// A program that does nothing, ended with the test. What is let back is a thread and its whole process: among the
+    /// threads of this one, other tests' would be.
+    struct Idle(Child);
+
+    impl Idle {
+        fn start() -> Self {
+            Self(Command::new("sleep").arg("600").spawn().unwrap())
+        }
+    }
+
+    impl Drop for Idle {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 
     #[test]
@@ -206,8 +224,8 @@ mod tests {
             return;
         };
         let root = Root::live();
-        let (kept, _first) = idle(&all);
-        let (moved_since, _second) = idle(&all);
+        let (first_program, second_program) = (Idle::start(), Idle::start());
+        let [kept, moved_since] = [&first_program, &second_program].map(|idle| idle.0.id());
         let threads = [kept, moved_since];
         let mut text = String::new();
         let mut kept_off = KeptOff::new();
