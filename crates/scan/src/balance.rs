@@ -96,8 +96,8 @@ pub(crate) struct Ways<'file> {
     /// Where functions begin that symbols or unwinding records describe, ascending.
     begins: Vec<u64>,
     factory: InstructionInfoFactory,
-    /// Functions that are known to return to their callers.
-    pub(crate) returning: BTreeSet<u64>,
+    /// What the code of the last entry calls that was not known to return.
+    pub(crate) called: BTreeSet<u64>,
 }
 
 impl<'file> Ways<'file> {
@@ -105,14 +105,16 @@ impl<'file> Ways<'file> {
     /// ascending, by symbols or unwinding records.
     pub(crate) fn new(sections: &'file [Section<'file>], begins: Vec<u64>) -> Self {
         let factory = InstructionInfoFactory::new();
-        Self { sections, begins, factory, returning: BTreeSet::new() }
+        Self { sections, begins, factory, called: BTreeSet::new() }
     }
 
-    /// Follows the code from an entry.
+    /// Follows the code from an entry; functions that begin at `returning` are known to return to
+    /// their callers.
     ///
     /// Takes some 50 ns for each instruction.
-    pub(crate) fn follow(&mut self, entry: u64) -> Verdict {
+    pub(crate) fn follow(&mut self, entry: u64, returning: &BTreeSet<u64>) -> Verdict {
         let sections = self.sections;
+        self.called.clear();
         let mut walk = Walk {
             before: BTreeMap::from([(entry, State::at_entry())]),
             pending: vec![entry],
@@ -122,7 +124,8 @@ impl<'file> Ways<'file> {
             below_stack: false,
             factory: &mut self.factory,
             traits: classify::table(),
-            returning: &self.returning,
+            returning,
+            called: &mut self.called,
         };
         let mut steps_left = MOST_STEPS;
         while let Some(leader) = walk.pending.pop() {
@@ -277,6 +280,7 @@ struct Walk<'way> {
     factory: &'way mut InstructionInfoFactory,
     traits: &'static [Traits],
     returning: &'way BTreeSet<u64>,
+    called: &'way mut BTreeSet<u64>,
 }
 
 impl Walk<'_> {
@@ -335,8 +339,12 @@ impl Walk<'_> {
                 for number in (0..16).filter(|number| CHANGED_BY_CALLS & 1 << number != 0) {
                     state.registers[number] = Value::Other;
                 }
-                state.is_certain &=
-                    is_direct && self.returning.contains(&instruction.near_branch_target());
+                let target = instruction.near_branch_target();
+                let returns = is_direct && self.returning.contains(&target);
+                if is_direct && !returns {
+                    self.called.insert(target);
+                }
+                state.is_certain &= returns;
                 return Ok(true);
             }
             // A linkage table's jump to another file's function, which returns to the caller.

@@ -114,27 +114,35 @@ impl Callers {
     }
 }
 
-/// The functions that lead to one of those that begin at `targets`, by direct calls and jumps and
+/// The functions that lead into one of those that begin at `targets`, by direct calls and jumps and
 /// whatever functions lie between: the begin of each, with the begin of what it calls on the way.
-/// Decodes all of `functions`.
+/// Decodes all of `functions`, which are disjoint.
 pub(crate) fn leading_to(
     sections: &[Section<'_>],
     functions: impl Iterator<Item = Range<u64>>,
     targets: BTreeSet<u64>,
 ) -> BTreeMap<u64, u64> {
-    let mut callers: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let ends: BTreeMap<u64, u64> =
+        functions.map(|function| (function.start, function.end)).collect();
+    let mut callers: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     let mut instruction = Instruction::default();
-    for own in functions {
-        let section = elf::find(sections, own.start).map(|section| &sections[section]);
-        let bytes = section.and_then(|section| section.bytes.get(section.offset(own.start)?..));
-        let length = usize::try_from(own.end - own.start).unwrap_or(usize::MAX);
+    for (&start, &end) in &ends {
+        let section = elf::find(sections, start).map(|section| &sections[section]);
+        let bytes = section.and_then(|section| section.bytes.get(section.offset(start)?..));
+        let length = usize::try_from(end - start).unwrap_or(usize::MAX);
         let bytes = bytes.and_then(|bytes| bytes.get(..length)).unwrap_or_default();
-        let mut decoder = Decoder::with_ip(64, bytes, own.start, DecoderOptions::NONE);
+        let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);
+            if instruction.op0_kind() != OpKind::NearBranch64 {
+                continue;
+            }
             let target = instruction.near_branch_target();
-            if instruction.op0_kind() == OpKind::NearBranch64 && !own.contains(&target) {
-                callers.entry(target).or_default().push(own.start);
+            if let Some((&callee, &end)) = ends.range(..=target).next_back()
+                && target < end
+                && callee != start
+            {
+                callers.entry(callee).or_default().insert(start);
             }
         }
     }

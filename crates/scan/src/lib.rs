@@ -99,7 +99,8 @@ impl Scan {
         let is_left =
             |function: &&mut Function| function.instructions.wide() == 0 && function.hook.is_ok();
         for function in self.functions.iter_mut().filter(is_left) {
-            if let Some(reason) = ways.follow(function.addresses.start).refusal() {
+            if let Some(reason) = ways.follow(function.addresses.start, &BTreeSet::new()).refusal()
+            {
                 function.hook = Err(reason);
             }
         }
@@ -155,7 +156,7 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, ScanError> {
     let known = starts::known(&image, &frames);
     let mut survey = Survey::new(&image, &frames, &known, Analyser::new(true));
     survey.read_all();
-    let (functions, rejected) = functions_of(survey, &seeds::gaps(sections, &known));
+    let (functions, rejected) = functions_of(survey, &seeds::gaps(sections, &known), |_| true);
     let mut totals = totals(&functions);
     totals.code_bytes = sections.iter().map(|section| section.bytes.len() as u64).sum();
     totals.rejected_seeds = rejected;
@@ -183,10 +184,9 @@ pub fn scan_wide(
     if !survey.read_wide(&gaps, classes) {
         return Ok(Vec::new());
     }
-    let (mut functions, _) = functions_of(survey, &gaps);
-    let holds =
-        |function: &Function| classes.iter().any(|class| function.instructions.of(*class) > 0);
-    functions.retain(holds);
+    let holds = |counts: &ClassCounts| classes.iter().any(|class| counts.of(*class) > 0);
+    let (mut functions, _) = functions_of(survey, &gaps, holds);
+    functions.retain(|function| holds(&function.instructions));
     Ok(functions)
 }
 
@@ -301,8 +301,13 @@ fn frames_of(image: &Image<'_>) -> Result<Vec<Frame>, ScanError> {
 }
 
 /// The functions that were decoded and those found in `gaps`, by address, and the number of places
-/// there that turned out to be data.
-fn functions_of(survey: Survey<'_>, gaps: &[Gap]) -> (Vec<Function>, usize) {
+/// there that turned out to be data. What takes long to check of an entry is checked only where the
+/// function's instructions are asked for.
+fn functions_of(
+    survey: Survey<'_>,
+    gaps: &[Gap],
+    is_asked: impl Fn(&ClassCounts) -> bool,
+) -> (Vec<Function>, usize) {
     let Survey { image, frames, known, mut found, mut references, mut analyser, .. } = survey;
     let (seeded, rejected) = seeds::find(&image.sections, gaps, &mut references, &mut analyser);
     found.extend(seeded.into_iter().map(|seeded| Found {
@@ -317,7 +322,7 @@ fn functions_of(survey: Survey<'_>, gaps: &[Gap]) -> (Vec<Function>, usize) {
     let resolvers: BTreeSet<u64> = image.resolvers.iter().copied().collect();
     let libc = image.soname.as_deref() == Some("libc.so.6");
     let mut inner = inner::entries(image, frames, &references, &found);
-    let verdicts = verdicts(image, known, &found);
+    let verdicts = verdicts(image, known, &found, is_asked);
     let function = |(number, found): (usize, Found)| {
         let code = &image.sections[found.section];
         let address = code.address + found.start as u64;
@@ -374,32 +379,68 @@ fn functions_of(survey: Survey<'_>, gaps: &[Gap]) -> (Vec<Function>, usize) {
     (found.into_iter().enumerate().map(function).collect(), rejected)
 }
 
-/// What the code of each function says about the stack at its begin. Functions without wide
-/// instructions are left open, but for those that nothing describes: see [`Scan::check_narrow`].
-fn verdicts(image: &Image<'_>, known: &[Known], found: &[Found]) -> Vec<Verdict> {
+/// What the code of each function says about the stack at its begin, where its instructions are
+/// asked for. Functions without wide instructions are left open, but for those that nothing
+/// describes: see [`Scan::check_narrow`].
+fn verdicts(
+    image: &Image<'_>,
+    known: &[Known],
+    found: &[Found],
+    is_asked: impl Fn(&ClassCounts) -> bool,
+) -> Vec<Verdict> {
     let sections = &image.sections;
     let begin = |found: &Found| sections[found.section].address + found.start as u64;
-    let mut verdicts = vec![Verdict::Open; found.len()];
     let described = known.iter().map(|known| known.addresses(sections));
     let begins = described.clone().map(|addresses| addresses.start).collect();
     let mut ways = Ways::new(sections, begins);
-    // Once more with what is known then of called functions.
-    for returning in [false, true] {
-        for (number, found) in found.iter().enumerate() {
-            let is_seed = found.origin == Origin::Seed;
-            let is_asked = if returning { is_seed } else { found.analysis.instructions.wide() > 0 }
-                || is_seed && found.analysis.has_vectors()
-                || found.analysis.may_change_stacks;
-            if !is_asked || verdicts[number] != Verdict::Open {
-                continue;
+    // What is known where no function is known to return.
+    let mut first: BTreeMap<u64, Verdict> = BTreeMap::new();
+    let mut can_follow = BTreeSet::new();
+    for found in found {
+        let analysis = &found.analysis;
+        let is_seed = found.origin == Origin::Seed;
+        if analysis.may_change_stacks
+            || analysis.instructions.wide() > 0
+            || is_seed && analysis.has_vectors()
+        {
+            can_follow.insert(begin(found));
+            if analysis.may_change_stacks || is_asked(&analysis.instructions) {
+                first.insert(begin(found), ways.follow(begin(found), &BTreeSet::new()));
             }
-            verdicts[number] = ways.follow(begin(found));
         }
-        let shown = verdicts.iter().zip(found).filter(|(verdict, _)| verdict.is_shown());
-        ways.returning = shown.map(|(_, found)| begin(found)).collect();
     }
-    let changes = verdicts.iter().zip(found);
-    let changes = changes.filter(|(verdict, _)| matches!(verdict, Verdict::ChangesStacks { .. }));
+    let of = |found: &Found| first.get(&begin(found)).copied().unwrap_or(Verdict::Open);
+    let mut verdicts: Vec<Verdict> = found.iter().map(of).collect();
+    let shown = first.iter().filter(|(_, verdict)| verdict.is_shown());
+    let mut returning: BTreeSet<u64> = shown.map(|(address, _)| *address).collect();
+    // Once more with what is known then of called functions.
+    for (verdict, found) in verdicts.iter_mut().zip(found) {
+        let analysis = &found.analysis;
+        let is_seed = found.origin == Origin::Seed && is_asked(&analysis.instructions);
+        if *verdict != Verdict::Open || !(is_seed || analysis.may_change_stacks) {
+            continue;
+        }
+        loop {
+            *verdict = ways.follow(begin(found), &returning);
+            let called = std::mem::take(&mut ways.called);
+            let new = called.intersection(&can_follow).filter(|callee| !first.contains_key(callee));
+            let new: Vec<u64> = new.copied().collect();
+            if new.is_empty() {
+                break;
+            }
+            for callee in new {
+                let verdict = ways.follow(callee, &BTreeSet::new());
+                first.insert(callee, verdict);
+                if verdict.is_shown() {
+                    returning.insert(callee);
+                }
+            }
+        }
+    }
+    // Those that change stacks by themselves: what leads into these may come from anywhere.
+    let changes = verdicts.iter().zip(found).filter(|(verdict, found)| {
+        matches!(verdict, Verdict::ChangesStacks { .. }) && found.analysis.may_change_stacks
+    });
     let changes: BTreeSet<u64> = changes.map(|(_, found)| begin(found)).collect();
     if !changes.is_empty() {
         let seeds = found.iter().filter(|found| found.origin == Origin::Seed);

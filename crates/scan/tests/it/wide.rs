@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::{Function, ScanError, scan, scan_wide};
-use iced_x86::code_asm::{ymm0, ymm1, ymm2, zmm0, zmm1};
+use iced_x86::code_asm::{rsp, ymm0, ymm1, ymm2, zmm0, zmm1};
 
-use crate::elf::{Library, assemble};
+use crate::elf::{CODE, Library, assemble};
 
 pub(crate) const WIDE: [InstructionClass; 5] = [
     InstructionClass::Light256,
@@ -44,6 +44,11 @@ fn in_real_files() {
     let code = files.iter().filter_map(|file| std::fs::read(file).ok());
     let code: Vec<Vec<u8>> = code.filter(|bytes| scan_wide(bytes, &WIDE.into()).is_ok()).collect();
     let found: usize = code.iter().map(|bytes| check(bytes, &WIDE)).sum();
+    for class in WIDE {
+        for bytes in &code {
+            let _ = check(bytes, &[class]);
+        }
+    }
     // The C library has some everywhere.
     assert!(found > 0, "{files:?}");
 }
@@ -140,6 +145,32 @@ fn in_functions_and_where_none_is_known() {
     });
     let heavy = Library::new(heavy.clone()).function("heavy", 0, heavy.len() as u64);
     assert_eq!(check(&heavy.bytes(), &[Heavy512]), 1);
+}
+
+/// What nothing but a pointer leads to is hooked where it returns, which what it calls decides.
+#[test]
+fn that_call_functions_which_are_not_asked_for() {
+    use InstructionClass::Heavy512;
+    for returns in [true, false] {
+        let mut code = assemble(|a| {
+            a.vmulpd(zmm0, zmm1, zmm1)?;
+            a.sub(rsp, 8)?;
+            a.call(CODE + 64)?;
+            a.add(rsp, 8)?;
+            a.ret()
+        });
+        code.resize(64, 0xcc);
+        code.extend(assemble(|a| {
+            a.vpxor(ymm0, ymm1, ymm2)?;
+            if returns { a.ret() } else { a.ud2() }
+        }));
+        let end = code.len() as u64;
+        let library = Library::new(code).relative(0x9000, 0).function("called", 64, end - 64);
+        let bytes = library.bytes();
+        assert_eq!(check(&bytes, &[Heavy512]), 1);
+        let found = scan_wide(&bytes, &[Heavy512].into()).expect("a file");
+        assert_eq!(found[0].hook.is_ok(), returns, "{:?}", found[0].hook);
+    }
 }
 
 #[test]
