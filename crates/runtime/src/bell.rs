@@ -22,6 +22,12 @@ impl Bell {
         }
     }
 
+    /// Whether the worker sleeps.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.0.value() == ASLEEP
+    }
+
     /// Wakes the worker, whatever it does.
     pub(crate) fn wake(&self) {
         self.0.post(AWAKE);

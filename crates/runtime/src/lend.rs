@@ -75,7 +75,6 @@ impl Cores {
         let out = Lending::begin(&lent);
         // SAFETY: as above.
         unsafe { Small::<F, T>::ask_for(lane, LENT) };
-        worker.ring();
         drop(out);
         drop(busy);
         let brought = lent.brought.get();
@@ -117,6 +116,8 @@ impl To {
     /// Waits for a while; how it ended, if it did.
     fn wait(&self) -> Option<State> {
         let (worker, lane) = self.lane();
+        // A handler may come between asking and ringing, and leave by a jump.
+        worker.ring();
         if let Some(word) = lane.word.wait_while(LENT, self.patience) {
             return Some(match word {
                 // In a handler, nothing may have been asked for yet.
@@ -204,4 +205,51 @@ fn come_back() {
         lane.word.put(IDLE);
     }
     slot::set_place(Place::Home);
+}
+
+#[cfg(all(test, not(loom)))]
+#[expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    use dimmer_host::affinity;
+    use dimmer_host::root::Root;
+
+    use super::*;
+
+    /// As a handler does that comes when the work was just asked for, and jumps out.
+    #[test]
+    fn what_was_asked_of_a_worker_that_sleeps_is_done_before_a_handler_jumps() {
+        let allowed = affinity::allowed().unwrap();
+        let [_, .., last] = *allowed else {
+            println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+            return;
+        };
+        let cores = Cores::start_spinning(&Root::live(), &[last], Duration::ZERO).unwrap();
+        let (worker, slot) = cores.lane().unwrap();
+        while !worker.is_asleep() {
+            std::thread::yield_now();
+        }
+        let done = AtomicU32::new(0);
+        let lent = Lent {
+            to: To { worker, slot, patience: cores.patience },
+            state: Cell::new(State::Out),
+            brought: UnsafeCell::new(MaybeUninit::uninit()),
+        };
+        ask(worker.lane(slot), &lent, || done.store(1, Ordering::Relaxed));
+        leave_lent();
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+    }
+
+    /// Asks for work as [`Cores::lend`] does, and goes no further.
+    fn ask<F: FnOnce() + Send>(lane: &Lane, lent: &Lent, work: F) {
+        let Ok(small) = Small::<F, ()>::new(work) else { unreachable!("it is small") };
+        // SAFETY: the lane is this thread's, and idle.
+        unsafe { small.put(lane) };
+        lane.word.put(READY);
+        std::mem::forget(Lending::begin(lent));
+        // SAFETY: as above.
+        unsafe { Small::<F, ()>::ask_for(lane, LENT) };
+    }
 }
