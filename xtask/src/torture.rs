@@ -70,8 +70,8 @@ struct Places {
     home: PathBuf,
 }
 
-/// Runs the campaign: with binaries from elsewhere after `--binaries`, and of the workloads and surroundings only those whose names
-/// contain one of the other arguments, if there are any.
+/// Runs the campaign: with binaries from elsewhere after `--binaries`, and of the workloads and
+/// surroundings only those whose names contain one of the other arguments, if there are any.
 ///
 /// # Errors
 /// If something failed, or the campaign cannot begin.

@@ -1,8 +1,9 @@
-//! What `dimmerd` takes under load: many clients with many sites, whose sums are written to all the time; and how soon a decision is
-//! visible to a client.
+//! What `dimmerd` takes under load: many clients with many sites, whose sums are written to all the
+//! time; and how soon a decision is visible to a client.
 //!
-//! The clients are in this process, each with a connection and memory of its own, as the server sees them. A *record* is an entry of
-//! a region that was looked at closely: what a ring of statistics would hold one of.
+//! The clients are in this process, each with a connection and memory of its own, as the server
+//! sees them. A *record* is an entry of a region that was looked at closely: what a ring of
+//! statistics would hold one of.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -44,8 +45,8 @@ pub struct Taken {
     pub resident_mib: f64,
     /// Records that were written a second.
     pub records: f64,
-    /// From the policy's decision to when a client sees it (us), for each newcomer that is to be moved; none where no core can be
-    /// dedicated.
+    /// From the policy's decision to when a client sees it (us), for each newcomer that is to be
+    /// moved; none where no core can be dedicated.
     pub visible_us: Vec<f64>,
 }
 
@@ -71,7 +72,8 @@ struct Client {
     table: Mapped<Table>,
 }
 
-/// Has the server that `dimmerd` is bear a load, under a configuration to which limits are added; `done` is called each second.
+/// Has the server that `dimmerd` is bear a load, under a configuration to which limits are added;
+/// `done` is called each second.
 ///
 /// # Errors
 /// If it does not start or does not answer, or if the user interrupts.
@@ -156,7 +158,8 @@ fn write(clients: &[Client], load: &Load, is_over: &AtomicBool, written: &Atomic
 }
 
 impl Server {
-    /// Starts one, with these settings; with what is known of this machine's prices, or without: what they exclude is not tried.
+    /// Starts one, with these settings; with what is known of this machine's prices, or without:
+    /// what they exclude is not tried.
     ///
     /// # Errors
     /// If it does not start, or does not listen within 10 s.

@@ -1,4 +1,5 @@
-//! What it takes to move a call of a hooked function: the thread there and back, with all that the processor keeps of it.
+//! What it takes to move a call of a hooked function: the thread there and back, with all that the
+//! processor keeps of it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -79,8 +80,9 @@ pub struct RoundTrips {
     pub lent: Samples,
 }
 
-/// Dedicates these cores for the rest of this process's life, and times moved calls that do nothing, of
-/// both kinds in turn; the calling thread keeps off the cores meanwhile. Takes some milliseconds. To be called once.
+/// Dedicates these cores for the rest of this process's life, and times moved calls that do
+/// nothing, of both kinds in turn; the calling thread keeps off the cores meanwhile. Takes some
+/// milliseconds. To be called once.
 ///
 /// # Errors
 /// [`HookedError`].

@@ -1,7 +1,8 @@
 //! What it takes to move work to another core and back, beside what else could carry it there.
 //!
-//! All ways have their turn in each round, between the same two cores. The least that physics asks for is a
-//! cache line there and one back ([`Way::PingPong`]); everything is compared with that, round by round.
+//! All ways have their turn in each round, between the same two cores. The least that physics asks
+//! for is a cache line there and one back ([`Way::PingPong`]); everything is compared with that,
+//! round by round.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,7 +16,8 @@ use dimmer_processor::units::CpuId;
 use dimmer_runtime::{CannotTravel, Cores, Journey, StartError};
 use rustix::thread::futex;
 
-/// After this long without work a worker sleeps, and does not stand in the way of the next contender.
+/// After this long without work a worker sleeps, and does not stand in the way of the next
+/// contender.
 const REST: Duration = Duration::from_millis(3);
 
 /// Why nothing can be measured.
@@ -133,7 +135,8 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Mov
         }
         done();
     }
-    // Of the middle half: as little moved by what is rare as a median, and finer than the counter's steps, which may be 10 ns.
+    // Of the middle half: as little moved by what is rare as a median, and finer than the counter's
+    // steps, which may be 10 ns.
     let mean =
         |times: &Vec<f64>| Samples::new(times.clone()).trimmed_mean(0.25).unwrap_or(f64::NAN);
     let ratio = |at: usize| -> Option<Estimate> {
@@ -229,7 +232,8 @@ fn trips(
     }
 }
 
-/// A function of its own, so that what the compiler keeps on the stack meanwhile is not what the loop around it needs.
+/// A function of its own, so that what the compiler keeps on the stack meanwhile is not what the
+/// loop around it needs.
 #[inline(never)]
 fn there_and_back(journey: &mut Journey<'_>) {
     drop(journey.go(0));

@@ -1,8 +1,9 @@
-//! Two programs on one machine, one with bursts of wide-vector code, one without, under a policy server: does its loop find out
-//! whether moving the bursts pays here?
+//! Two programs on one machine, one with bursts of wide-vector code, one without, under a policy
+//! server: does its loop find out whether moving the bursts pays here?
 //!
-//! Both programs are this one again (see [`run_program`]), so that the server sees two processes. Each way has its turn in every
-//! round, and in each turn the second half counts: in the first the loop may still be learning.
+//! Both programs are this one again (see [`run_program`]), so that the server sees two processes.
+//! Each way has its turn in every round, and in each turn the second half counts: in the first the
+//! loop may still be learning.
 
 use std::ffi::OsString;
 use std::io;
@@ -36,7 +37,8 @@ pub enum Way {
     Stay,
     /// Always on the dedicated core.
     Always,
-    /// As a policy server decides that knows what calls and hand-overs cost here, if a probe has found out.
+    /// As a policy server decides that knows what calls and hand-overs cost here, if a probe has
+    /// found out.
     Server,
     /// As one decides that does not know, and has to try.
     Trying,
@@ -58,8 +60,8 @@ pub struct Rates {
     pub moved: f64,
 }
 
-/// One of the two programs: for so long. Says how many iterations it made in the second half, in how many nanoseconds, how many bursts
-/// began in all, and how many of them elsewhere.
+/// One of the two programs: for so long. Says how many iterations it made in the second half, in
+/// how many nanoseconds, how many bursts began in all, and how many of them elsewhere.
 ///
 /// # Errors
 /// If there is no memory for the burst's code.
@@ -91,8 +93,8 @@ pub fn run_program(burst: Option<&Arc<Kernel>>, span: Duration) -> Result<[u64; 
     Ok([iterations, u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), calls, moved])
 }
 
-/// Runs both programs all ways, `rounds` times. `program` starts one of them: after it come `wide` or `scalar`, and `--seconds` with their
-/// number.
+/// Runs both programs all ways, `rounds` times. `program` starts one of them: after it come `wide`
+/// or `scalar`, and `--seconds` with their number.
 ///
 /// # Errors
 /// If the server or a program does not start, or if the user interrupts.

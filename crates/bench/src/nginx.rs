@@ -1,8 +1,8 @@
 //! A stock web server with TLS under load: CPU time per request of its worker.
 //!
-//! After paper 001, §6.3, and the measurement by Krasnov that it repeats: ChaCha20-Poly1305, which OpenSSL
-//! runs with the widest vectors there are, beside compression, which is scalar code. Smaller than there:
-//! one worker and one thread of load, gzip alone, some seconds.
+//! After paper 001, §6.3, and the measurement by Krasnov that it repeats: ChaCha20-Poly1305, which
+//! OpenSSL runs with the widest vectors there are, beside compression, which is scalar code.
+//! Smaller than there: one worker and one thread of load, gzip alone, some seconds.
 
 mod load;
 mod server;
@@ -48,8 +48,8 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Two of those that this process may run on: the last one, which interrupts visit least, for the
-    /// server; for the load the first one of another core.
+    /// Two of those that this process may run on: the last one, which interrupts visit least, for
+    /// the server; for the load the first one of another core.
     ///
     /// # Errors
     /// [`BenchError::OneCpu`]; [`BenchError::Affinity`] if the kernel does not tell.
@@ -104,8 +104,8 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Makes the site, and pins the calling thread, and with it what it will start, to the load's CPU; the
-    /// server pins its worker itself.
+    /// Makes the site, and pins the calling thread, and with it what it will start, to the load's
+    /// CPU; the server pins its worker itself.
     ///
     /// # Errors
     /// [`BenchError`]; nothing is left then.
@@ -127,8 +127,9 @@ impl Experiment {
         self.cpus
     }
 
-    /// Starts the server by the command `prefix` with its own after it, loads it for so many seconds, and
-    /// ends it as a service manager would, so that what the prefix runs has ended when this returns.
+    /// Starts the server by the command `prefix` with its own after it, loads it for so many
+    /// seconds, and ends it as a service manager would, so that what the prefix runs has ended when
+    /// this returns.
     ///
     /// # Errors
     /// [`BenchError`]; the server has been ended then too.

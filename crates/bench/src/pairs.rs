@@ -1,9 +1,10 @@
-//! Comparing two ways round by round: what both share, such as neighbours on the machine, cancels out.
+//! Comparing two ways round by round: what both share, such as neighbours on the machine, cancels
+//! out.
 
 use dimmer_probe::stats::{Estimate, Samples};
 
-/// In which order so many ways have their turn in a round: each is as often first as last and in between, and as often before its neighbours
-/// as after them.
+/// In which order so many ways have their turn in a round: each is as often first as last and in
+/// between, and as often before its neighbours as after them.
 #[must_use]
 pub fn order(round: usize, ways: usize) -> Vec<usize> {
     let turns = (0..ways).map(|turn| (turn + round) % ways);
@@ -13,8 +14,8 @@ pub fn order(round: usize, ways: usize) -> Vec<usize> {
 /// Rounds from which on the range of their differences holds the true median with more than 95 %.
 pub const ENOUGH: usize = 6;
 
-/// From the first to the second value of each pair, in percent of the first: median with 95 % interval;
-/// `None` without pairs.
+/// From the first to the second value of each pair, in percent of the first: median with 95 %
+/// interval; `None` without pairs.
 #[must_use]
 pub fn change_pct(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Estimate> {
     let changes = pairs.into_iter().map(|(before, after)| (after - before) / before * 100.0);
@@ -27,8 +28,8 @@ pub fn difference(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Estimat
     pairs.into_iter().map(|(first, second)| first - second).collect::<Samples>().estimate()
 }
 
-/// How often, of 1, the range of `rounds` values holds the true median: always but when all lie on one
-/// side of it.
+/// How often, of 1, the range of `rounds` values holds the true median: always but when all lie on
+/// one side of it.
 #[must_use]
 pub fn range_holds_median_ratio(rounds: usize) -> f64 {
     1.0 - 2.0 * 0.5_f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX))
@@ -102,7 +103,8 @@ mod tests {
 
     #[test]
     fn change_is_that_of_pairs_not_of_medians() {
-        // The machine slows down by half from round to round, the second way is 10 % faster in each.
+        // The machine slows down by half from round to round, the second way is 10 % faster in
+        // each.
         let change = change_pct([(100.0, 90.0), (150.0, 135.0), (225.0, 202.5)]).unwrap();
         assert!((change.median + 10.0).abs() < 1e-9, "{change:?}");
         assert!((change.ci95.0 + 10.0).abs() < 1e-9 && (change.ci95.1 + 10.0).abs() < 1e-9);

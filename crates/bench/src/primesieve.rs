@@ -1,8 +1,8 @@
-//! Bursts of wide-vector code in scalar work, run where they are or moved to another core: paper 001 §3.2 to §3.4 on
-//! this machine.
+//! Bursts of wide-vector code in scalar work, run where they are or moved to another core: paper
+//! 001 §3.2 to §3.4 on this machine.
 //!
-//! The scalar work is a sieve of Eratosthenes over a segment that fits into the first-level cache. Since the cost of a burst
-//! depends on when the last one was, the work between bursts is swept.
+//! The scalar work is a sieve of Eratosthenes over a segment that fits into the first-level cache.
+//! Since the cost of a burst depends on when the last one was, the work between bursts is swept.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -92,8 +92,9 @@ pub struct Found {
     pub direct_ns: Estimate,
     /// With scalar code instead of bursts (ns).
     pub instead_ns: Estimate,
-    /// By mechanism: an iteration with the bursts moved (ns); what moving takes away of what bursts cost, direct less scalar, in
-    /// percent, from the medians; and by how much an iteration is longer than direct, in percent, round by round.
+    /// By mechanism: an iteration with the bursts moved (ns); what moving takes away of what bursts
+    /// cost, direct less scalar, in percent, from the medians; and by how much an iteration is
+    /// longer than direct, in percent, round by round.
     pub moved: Vec<(Mechanism, Estimate, f64, Estimate)>,
 }
 

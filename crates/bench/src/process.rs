@@ -14,15 +14,16 @@ pub struct Process {
     pub name: String,
     /// Who started it, or took it over.
     pub parent: u32,
-    /// Time of its threads on CPUs so far, the kernel's on their behalf included, in ticks of the kernel.
+    /// Time of its threads on CPUs so far, the kernel's on their behalf included, in ticks of the
+    /// kernel.
     pub ticks: u64,
 }
 
 impl Process {
     /// What a line of `/proc/PID/stat` says; `None` if it is none.
     ///
-    /// The name stands in parentheses and may hold anything, parentheses and blanks too; nothing that
-    /// follows has any.
+    /// The name stands in parentheses and may hold anything, parentheses and blanks too; nothing
+    /// that follows has any.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.rsplit_once(')')?;
@@ -52,8 +53,8 @@ impl Process {
     }
 }
 
-/// The descendant of `ancestor`, or itself, that is called `name` and whose parent is called so too: the
-/// worker of a server. `None` if there is none.
+/// The descendant of `ancestor`, or itself, that is called `name` and whose parent is called so
+/// too: the worker of a server. `None` if there is none.
 ///
 /// # Errors
 /// [`RootError`]: `/proc` cannot be read.

@@ -40,12 +40,13 @@ pub struct Outcome {
 /// How often it is looked whether the user has interrupted.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Runs `command` behind `prefix`, without input; its standard error goes nowhere. If the user interrupts, it is told to end, and
-/// if this process is killed, the kernel tells it to (`setpriv --pdeathsig`, where that is installed).
+/// Runs `command` behind `prefix`, without input; its standard error goes nowhere. If the user
+/// interrupts, it is told to end, and if this process is killed, the kernel tells it to (`setpriv
+/// --pdeathsig`, where that is installed).
 ///
 /// # Errors
-/// [`BenchError::System`] if it cannot be started, [`BenchError::Interrupted`] if the user has interrupted, when it has
-/// ended.
+/// [`BenchError::System`] if it cannot be started, [`BenchError::Interrupted`] if the user has
+/// interrupted, when it has ended.
 pub fn run(
     prefix: &[OsString],
     command: &[OsString],

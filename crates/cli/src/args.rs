@@ -216,18 +216,18 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "N", value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
 
-    /// The processor model by which levels and costs are told, by name or file [default: what `dimmer
-    /// probe` measured on this kind of processor].
+    /// The processor model by which levels and costs are told, by name or file [default: what
+    /// `dimmer probe` measured on this kind of processor].
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// Hooks functions with instructions of these classes [default: those that ask for a licence level by
-    /// the model; without a model heavy-256,light-512,heavy-512,tile].
+    /// Hooks functions with instructions of these classes [default: those that ask for a licence
+    /// level by the model; without a model heavy-256,light-512,heavy-512,tile].
     #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
     pub(crate) classes: Vec<InstructionClass>,
 
-    /// Hooks these functions instead, whatever their instructions: by symbol, as `dimmer scan` shows them (0xADDRESS without a name), or by
-    /// LIBRARY:0xADDRESS.
+    /// Hooks these functions instead, whatever their instructions: by symbol, as `dimmer scan`
+    /// shows them (0xADDRESS without a name), or by LIBRARY:0xADDRESS.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with_all = ["pid", "via", "classes"])]
     pub(crate) function: Vec<String>,
 
@@ -249,9 +249,9 @@ pub(crate) struct Observe {
 pub(crate) enum Via {
     /// By hooks in the program, from a preloaded library.
     Hooks,
-    /// From outside, by the kernel's uprobes, for programs that take no library: needs root, tells no durations,
-    /// makes each call in question 0.2 to 15 us longer, misses the first 20 ms of new threads and children, and
-    /// libraries that are loaded later.
+    /// From outside, by the kernel's uprobes, for programs that take no library: needs root, tells
+    /// no durations, makes each call in question 0.2 to 15 us longer, misses the first 20 ms of new
+    /// threads and children, and libraries that are loaded later.
     Uprobes,
 }
 
@@ -265,7 +265,8 @@ Examples:
   dimmer top --once
   dimmer top --json - | jq '.clients[].sites[]'")]
 pub(crate) struct Top {
-    /// The server's socket [default: $DIMMER_SOCKET, or else the user's own server, or that of the machine].
+    /// The server's socket [default: $DIMMER_SOCKET, or else the user's own server, or that of the
+    /// machine].
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
@@ -294,7 +295,8 @@ pub(crate) struct Record {
     /// The file; `-` is standard output.
     pub(crate) file: PathBuf,
 
-    /// The server's socket [default: $DIMMER_SOCKET, or else the user's own server, or that of the machine].
+    /// The server's socket [default: $DIMMER_SOCKET, or else the user's own server, or that of the
+    /// machine].
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
@@ -317,7 +319,8 @@ pub(crate) struct Replay {
     /// What `dimmer record` has written.
     pub(crate) file: PathBuf,
 
-    /// The policy to run it through, a configuration of `dimmerd` [default: the one that it was made under].
+    /// The policy to run it through, a configuration of `dimmerd` [default: the one that it was
+    /// made under].
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -358,7 +361,8 @@ pub(crate) enum Offloading {
     None,
     /// The policy server of paper 001.
     OffloadPaper,
-    /// The policy server with Dimmer's own loop, which tries each program's regions with and without.
+    /// The policy server with Dimmer's own loop, which tries each program's regions with and
+    /// without.
     Offload,
     /// Nobody: all of them run on dedicated cores.
     OffloadAlways,
@@ -395,7 +399,8 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Writes a time line of cores, levels, clocks, P-states and threads in Perfetto's own format, for its viewer; `-` is standard output.
+    /// Writes a time line of cores, levels, clocks, P-states and threads in Perfetto's own format,
+    /// for its viewer; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -418,7 +423,8 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "GOVERNOR,...", value_enum, value_delimiter = ',')]
     pub(crate) governors: Vec<Governor>,
 
-    /// Who decides where marked regions run, beside `none`: compares these instead of governors, under the processor's own.
+    /// Who decides where marked regions run, beside `none`: compares these instead of governors,
+    /// under the processor's own.
     #[arg(
         long,
         value_name = "MECHANISM,...",
@@ -470,13 +476,13 @@ pub(crate) struct Phases {
     #[arg(long, value_name = "CPU", conflicts_with = "model")]
     pub(crate) cpu: Option<u32>,
 
-    /// How often to run, on a model with seeds 1 to N [default: 30; on this machine as often as fits
-    /// into 3 s, but 3 to 30 times].
+    /// How often to run, on a model with seeds 1 to N [default: 30; on this machine as often as
+    /// fits into 3 s, but 3 to 30 times].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) repeat: Option<u64>,
 
-    /// Writes the iterations of each run and phase as CSV, on this machine with the time that others
-    /// had the CPU; `-` is standard output.
+    /// Writes the iterations of each run and phase as CSV, on this machine with the time that
+    /// others had the CPU; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
 }

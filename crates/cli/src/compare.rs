@@ -1,5 +1,5 @@
-//! `dimmer compare`: ways to run one workload side by side, by who governs licence levels ([`governors`]) or by who moves marked regions
-//! ([`mechanisms`]).
+//! `dimmer compare`: ways to run one workload side by side, by who governs licence levels
+//! ([`governors`]) or by who moves marked regions ([`mechanisms`]).
 
 use std::process::ExitCode;
 
@@ -54,7 +54,8 @@ pub(crate) struct Study {
 }
 
 impl Study {
-    /// `asked`: what a way is called, and how many runs were asked for. `runs`: how many are complete.
+    /// `asked`: what a way is called, and how many runs were asked for. `runs`: how many are
+    /// complete.
     fn new(
         schema: &'static str,
         scenario: &Scenario,
@@ -121,8 +122,9 @@ impl Outputs {
     }
 }
 
-/// For each way the results of seeds 1 to `runs`, in this order however many processors work on them; if it `stops` before, of those
-/// seeds that are complete for all ways. `one` has no result if it was stopped.
+/// For each way the results of seeds 1 to `runs`, in this order however many processors work on
+/// them; if it `stops` before, of those seeds that are complete for all ways. `one` has no result
+/// if it was stopped.
 fn repeat<Way: Sync, T: Send + Clone>(
     ways: &[Way],
     runs: u64,

@@ -9,13 +9,15 @@ use dimmer_host::program;
 
 use crate::bad_input;
 
-/// The longest document: models, scenarios, what was kept (bytes). The longest model has some 20 kB.
+/// The longest document: models, scenarios, what was kept (bytes). The longest model has some 20
+/// kB.
 const LONGEST_TEXT: u64 = 16 << 20;
 
 /// The longest program or library (bytes): the largest that are known have some 2 GB.
 const LONGEST_PROGRAM: u64 = 4 << 30;
 
-/// The longest line of a recording (bytes): a step of 1024 programs with 256 regions each has some 50 MB.
+/// The longest line of a recording (bytes): a step of 1024 programs with 256 regions each has some
+/// 50 MB.
 const LONGEST_LINE: usize = 64 << 20;
 
 /// A document that the user names.

@@ -1,5 +1,6 @@
-//! Starting the user's program: which file that is, whether it takes a library to preload, what else it loads,
-//! and how it ended. What a preloaded library is to do there is the callers' business.
+//! Starting the user's program: which file that is, whether it takes a library to preload, what
+//! else it loads, and how it ended. What a preloaded library is to do there is the callers'
+//! business.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -111,8 +112,8 @@ impl Program {
         }
     }
 
-    /// The files that it runs code of from the start: what is executed first, then the libraries that it
-    /// and they need. What cannot be read or found is left out: the loader will say so.
+    /// The files that it runs code of from the start: what is executed first, then the libraries
+    /// that it and they need. What cannot be read or found is left out: the loader will say so.
     pub(crate) fn loaded(&self) -> Vec<Loaded> {
         let machine = Machine::read(&Root::live(), &Cpuid::instruction());
         let library_path = std::env::var("LD_LIBRARY_PATH").ok();
@@ -168,8 +169,8 @@ pub(crate) fn library() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The value of [`PRELOAD`] by which the loader takes `library` first, and then what is in `existing`,
-/// its value so far.
+/// The value of [`PRELOAD`] by which the loader takes `library` first, and then what is in
+/// `existing`, its value so far.
 pub(crate) fn preload(library: &Path, existing: Option<OsString>) -> OsString {
     let Some(existing) = existing.filter(|existing| !existing.is_empty()) else {
         return library.as_os_str().to_owned();
@@ -184,8 +185,8 @@ pub(crate) fn preload(library: &Path, existing: Option<OsString>) -> OsString {
     all
 }
 
-/// Waits until the program ends, or makes it end at the deadline; calls `look` meanwhile, every [`INTERVAL`].
-/// Signals for this command are passed on.
+/// Waits until the program ends, or makes it end at the deadline; calls `look` meanwhile, every
+/// [`INTERVAL`]. Signals for this command are passed on.
 pub(crate) fn follow(
     child: &mut Child,
     deadline: Option<Instant>,
@@ -230,7 +231,8 @@ pub(crate) fn wait(end: Option<&OwnedFd>) -> bool {
     poll(&mut [PollFd::new(end, PollFlags::IN)], longest.as_ref()).is_ok_and(|ended| ended > 0)
 }
 
-/// The program's own exit status, as a shell tells it: 128 and the number of the signal that ended it.
+/// The program's own exit status, as a shell tells it: 128 and the number of the signal that ended
+/// it.
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))

@@ -1,4 +1,5 @@
-//! Functions that the user names: in what a program loads from the start, or by address in a library.
+//! Functions that the user names: in what a program loads from the start, or by address in a
+//! library.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,7 +16,8 @@ use crate::{bad_input, launch, scan};
 /// How many names like a wrong one are told.
 const NEAREST: usize = 3;
 
-/// Whether the user may mean this function: by its symbol, or as `dimmer scan` shows it, which is by address if it has none.
+/// Whether the user may mean this function: by its symbol, or as `dimmer scan` shows it, which is
+/// by address if it has none.
 fn is_named(function: &WideFunction, name: &str) -> bool {
     match &function.name {
         Some(known) => known == name || scan::text::title(function) == name,

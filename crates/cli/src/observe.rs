@@ -31,8 +31,8 @@ use crate::report::html;
 use crate::{bad_input, launch, scan, state};
 use document::{Known, Report};
 
-/// Classes whose functions are hooked if nothing is known of the processor: those that ask for a licence
-/// level on some processor (`models/`).
+/// Classes whose functions are hooked if nothing is known of the processor: those that ask for a
+/// licence level on some processor (`models/`).
 const CLASSES: [InstructionClass; 4] = [
     InstructionClass::Heavy256,
     InstructionClass::Light512,
@@ -129,7 +129,8 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End) -> anyhow
     let mut observer = Observer::new();
     let mut command = Command::new(&program.file);
     command.args(&words[1..]);
-    // For functions that were named there are plans, and for what is loaded later no class to make one for.
+    // For functions that were named there are plans, and for what is loaded later no class to make
+    // one for.
     let wanted = wanted(arguments);
     let named = (!wanted.is_empty()).then(|| named::plans(&program, &wanted)).transpose()?;
     let plans = if named.is_none() { state::plans(classes) } else { None };

@@ -19,7 +19,8 @@ pub(crate) fn width() -> usize {
     usize::from(columns.clamp(60, 140))
 }
 
-/// How a command ends that has written what it has: after an interrupt, that is told and the status is the signal's.
+/// How a command ends that has written what it has: after an interrupt, that is told and the status
+/// is the signal's.
 pub(crate) fn end(interrupt: &Interrupt) -> ExitCode {
     match interrupt.exit_status() {
         Some(status) => {
@@ -136,10 +137,12 @@ fn tempfile_in(path: &Path) -> std::io::Result<()> {
     std::fs::remove_file(probe)
 }
 
-/// Exit status when whoever read the output has gone: as if the signal that usually tells so had ended the program.
+/// Exit status when whoever read the output has gone: as if the signal that usually tells so had
+/// ended the program.
 pub(crate) const CLOSED_PIPE: u8 = 128 + 13;
 
-/// Whether a panic is that standard output or standard error could not be written to, as in `dimmer scan FILE | head`.
+/// Whether a panic is that standard output or standard error could not be written to, as in `dimmer
+/// scan FILE | head`.
 pub(crate) fn is_closed_pipe(panic: &(dyn std::any::Any + Send)) -> bool {
     panic.downcast_ref::<String>().is_some_and(|said| says_closed_pipe(said))
 }

@@ -1,4 +1,5 @@
-//! `dimmer phases`: the multi-phase tool of paper 000 §5.1.2, on this machine or on a processor model.
+//! `dimmer phases`: the multi-phase tool of paper 000 §5.1.2, on this machine or on a processor
+//! model.
 
 mod machine;
 

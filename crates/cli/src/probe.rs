@@ -98,8 +98,8 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     Ok(output::end(&interrupt))
 }
 
-/// The model of this machine by a quick probe of what such a probe usually measures, and of `kernels`;
-/// it is kept. `None` if that was interrupted.
+/// The model of this machine by a quick probe of what such a probe usually measures, and of
+/// `kernels`; it is kept. `None` if that was interrupted.
 pub(crate) fn calibrate(
     machine: &Machine,
     cpu: CpuId,

@@ -88,7 +88,8 @@ impl Written {
     }
 }
 
-/// Why the server has ended the recording, as far as that can be known from whether it is still there.
+/// Why the server has ended the recording, as far as that can be known from whether it is still
+/// there.
 fn told_end(is_there: bool) -> &'static str {
     if is_there {
         "The server has ended the recording: its settings were read anew, or it was not written fast enough."

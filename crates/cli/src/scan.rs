@@ -154,8 +154,8 @@ pub(crate) fn stamp(root: &Root, file: &Path) -> anyhow::Result<String> {
     Ok(format!("{}{names}", identity(file)?))
 }
 
-/// What tells this file, as it is now, from others: also one whose code was changed and that kept its build id, and its times where they
-/// can be set.
+/// What tells this file, as it is now, from others: also one whose code was changed and that kept
+/// its build id, and its times where they can be set.
 pub(crate) fn identity(file: &Path) -> std::io::Result<String> {
     let file = std::fs::metadata(file)?;
     let (seconds, rest) = (file.ctime(), file.ctime_nsec());
@@ -181,8 +181,8 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// The model that says what asks for which level, and where it comes from: the one asked for, or what
-/// a probe of this machine has left.
+/// The model that says what asks for which level, and where it comes from: the one asked for, or
+/// what a probe of this machine has left.
 pub(crate) fn choose_model(
     asked: Option<&str>,
     machine: &Machine,

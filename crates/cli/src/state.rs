@@ -1,4 +1,5 @@
-//! What commands keep between runs besides models ([`dimmer_host::kept`]), in the user's own directories.
+//! What commands keep between runs besides models ([`dimmer_host::kept`]), in the user's own
+//! directories.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -6,8 +7,8 @@ use std::sync::Once;
 use dimmer_host::kept;
 use dimmer_processor::class::InstructionClass;
 
-/// What can be found again takes so much at most (bytes), what one command adds not counted. A guess: two thousand scans, as that of a
-/// library takes 30 KB on average.
+/// What can be found again takes so much at most (bytes), what one command adds not counted. A
+/// guess: two thousand scans, as that of a library takes 30 KB on average.
 const MOST_CACHED: u64 = 64 << 20;
 
 /// Where scans are kept; `None` without a home directory.
@@ -20,8 +21,8 @@ pub(crate) fn choices() -> Option<PathBuf> {
     Some(kept::cache()?.join("run"))
 }
 
-/// Where it is kept what to hook of files, for functions with instructions of these classes; makes the
-/// directory. `None` if there can be none.
+/// Where it is kept what to hook of files, for functions with instructions of these classes; makes
+/// the directory. `None` if there can be none.
 pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
     let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
     let version = concat!(env!("CARGO_PKG_VERSION"), "-8");
@@ -30,7 +31,8 @@ pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
     std::fs::create_dir_all(&plans).ok().map(|()| plans)
 }
 
-/// Keeps in a file what can be found again; if it cannot be kept, it is found again the next time, nothing else.
+/// Keeps in a file what can be found again; if it cannot be kept, it is found again the next time,
+/// nothing else.
 pub(crate) fn cache(path: &Path, content: &str) {
     make_room();
     let _ = replace(path, content);

@@ -1,4 +1,5 @@
-//! `dimmer top`: what the policy server does, as a screen that goes with it, as a table, or as JSON.
+//! `dimmer top`: what the policy server does, as a screen that goes with it, as a table, or as
+//! JSON.
 
 mod history;
 mod plain;
@@ -92,7 +93,8 @@ fn once(
     Ok(output::end(interrupt))
 }
 
-/// Tells what goes on once every interval, whether the server ends and comes again, until nobody listens.
+/// Tells what goes on once every interval, whether the server ends and comes again, until nobody
+/// listens.
 fn look(
     root: &Root,
     watch: Watch,
@@ -154,8 +156,8 @@ fn live(
     Ok(Wish::End)
 }
 
-/// Waits for a key, but no longer than [`TICK`]; whether the terminal is still there. Of one that has gone, crossterm 0.29 would read the
-/// end for ever.
+/// Waits for a key, but no longer than [`TICK`]; whether the terminal is still there. Of one that
+/// has gone, crossterm 0.29 would read the end for ever.
 fn wait() -> std::io::Result<bool> {
     let (keys, tick) = (std::io::stdin(), TICK.try_into().ok());
     let mut wanted = [PollFd::new(&keys, PollFlags::IN)];

@@ -1,4 +1,5 @@
-//! `dimmer validate`: a paper's results, or what this machine does, beside what the simulator gives.
+//! `dimmer validate`: a paper's results, or what this machine does, beside what the simulator
+//! gives.
 
 mod here;
 

@@ -1,4 +1,5 @@
-//! Clients as the server sees them. Nothing that a client has written is believed: what cannot be is cut to what can.
+//! Clients as the server sees them. Nothing that a client has written is believed: what cannot be
+//! is cut to what can.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -119,7 +120,8 @@ impl Client {
         }
     }
 
-    /// Takes note of sites that are new, up to so many, as far as there is memory for them; how many there are now. Costs a load if there are none.
+    /// Takes note of sites that are new, up to so many, as far as there is memory for them; how
+    /// many there are now. Costs a load if there are none.
     pub fn meet(&mut self, names: &mut Names, most: usize) -> usize {
         let length = self.table.length().min(most);
         if length > self.sites.len() && !self.table.has_memory(self.sites.len()..length) {
@@ -173,7 +175,8 @@ impl Client {
         seen
     }
 
-    /// How long the chain took right before regions last, on average, where it was shortest (ticks).
+    /// How long the chain took right before regions last, on average, where it was shortest
+    /// (ticks).
     #[must_use]
     pub fn chain_ticks(&self) -> Option<f64> {
         self.sites.iter().filter_map(|site| site.before_ticks).min_by(f64::total_cmp)
@@ -214,7 +217,8 @@ impl Site {
         let moved = news.moved.min(news.calls).min(most_calls);
         let calls = news.calls.min(most_calls);
         self.known_ns = self.known_ns.saturating_add(look.span_ns);
-        // None has lasted longer than that; what was under way when the site was met may have begun a look before.
+        // None has lasted longer than that; what was under way when the site was met may have begun
+        // a look before.
         let longest_ns = self.known_ns as f64 + look.span_ns as f64;
         let lasted = |ticks: u64, calls: u64| ns(ticks).min(longest_ns * calls as f64);
         let sampled = (news.stayed, lasted(news.stayed_ticks, news.stayed));

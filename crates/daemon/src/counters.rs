@@ -1,5 +1,5 @@
-//! The cycles that a client's process spends at each licence level, or else its packed floating-point arithmetic, where the processor
-//! counts these and the kernel lets this user.
+//! The cycles that a client's process spends at each licence level, or else its packed
+//! floating-point arithmetic, where the processor counts these and the kernel lets this user.
 
 use std::io;
 
@@ -78,7 +78,8 @@ impl Counted {
         Ok(Counters::new(Box::new(counters), self.kind, self.levels.clone()))
     }
 
-    /// Likewise for a client's process. One that has gone may have left its number to another user's.
+    /// Likewise for a client's process. One that has gone may have left its number to another
+    /// user's.
     ///
     /// # Errors
     /// As [`Self::of_process`], and if the process is not this user's.
@@ -153,7 +154,8 @@ impl Counters {
         self.source.files()
     }
 
-    /// What they tell of the last second or so; `span_ns` has passed since they were asked last. None if they cannot be read.
+    /// What they tell of the last second or so; `span_ns` has passed since they were asked last.
+    /// None if they cannot be read.
     pub fn look(&mut self, span_ns: u64) -> Evidence {
         self.unread_ns = self.unread_ns.saturating_add(span_ns);
         if self.unread_ns >= PERIOD_NS {

@@ -1,8 +1,9 @@
-//! The policy server: it sees every program on a machine that uses Dimmer, and decides all the time which regions are worth moving
-//! and how many cores to dedicate (paper 001, chapter 4).
+//! The policy server: it sees every program on a machine that uses Dimmer, and decides all the time
+//! which regions are worth moving and how many cores to dedicate (paper 001, chapter 4).
 //!
-//! What decides is [`dimmer_policy::server`]; what is agreed on with programs is [`dimmer_protocol`]. Here the two are brought
-//! together: sums are read from clients' memory and told to the policy, and what it says is written back.
+//! What decides is [`dimmer_policy::server`]; what is agreed on with programs is
+//! [`dimmer_protocol`]. Here the two are brought together: sums are read from clients' memory and
+//! told to the policy, and what it says is written back.
 //!
 //! | module | what |
 //! |---|---|
@@ -15,7 +16,7 @@
 //! | [`metrics`] | the same for Prometheus |
 //! | [`settings`] | the configuration file |
 //! | [`log`] | the log, bounded and never waited for |
-//! | [`counters`] | cycles at licence levels or packed arithmetic, counted for each client's process |
+//! | [`counters`] | licence levels or packed arithmetic, counted for each process |
 //! | [`machine`] | cores and prices of the machine |
 //! | [`watch`] | the other end, for who wants to see any of this |
 #![forbid(unsafe_code)]

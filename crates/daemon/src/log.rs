@@ -82,7 +82,8 @@ fn subscriber(
     let (lines, written) = sync_channel(WAITING);
     let (limits, lost) = (Limits::new(is_verbose), Arc::new(AtomicU64::new(0)));
     let writer = Lines { lines: lines.clone(), lost: Arc::clone(&lost) };
-    // Where the log cannot be written, as on a full disk, that is no reason to end: saying so would fail as well, and panic.
+    // Where the log cannot be written, as on a full disk, that is no reason to end: saying so would
+    // fail as well, and panic.
     let layer = tracing_subscriber::fmt::layer().with_target(false).log_internal_errors(false);
     let layer = layer.with_writer(writer);
     let registry = tracing_subscriber::registry();

@@ -1,4 +1,5 @@
-//! What the server has to know of the machine: which cores may be dedicated, and what calls and hand-overs cost.
+//! What the server has to know of the machine: which cores may be dedicated, and what calls and
+//! hand-overs cost.
 
 use std::path::{Path, PathBuf};
 

@@ -18,8 +18,9 @@ use tracing::{error, info};
 
 /// Decides, all the time, which regions of programs are worth moving to dedicated cores
 ///
-/// Programs that use Dimmer's library find it by themselves; `dimmer top` shows what it does. It needs no rights. SIGHUP has it
-/// read its configuration anew; when it ends, programs go on with all of their work where it is.
+/// Programs that use Dimmer's library find it by themselves; `dimmer top` shows what it does. It
+/// needs no rights. SIGHUP has it read its configuration anew; when it ends, programs go on with
+/// all of their work where it is.
 #[derive(Debug, Parser)]
 #[command(name = "dimmerd", version, max_term_width = 100)]
 struct Arguments {

@@ -1,5 +1,5 @@
-//! What goes on, for Prometheus: over HTTP ([`http`]), as text ([`text`]). The state is asked for as
-//! by anybody who watches.
+//! What goes on, for Prometheus: over HTTP ([`http`]), as text ([`text`]). The state is asked for
+//! as by anybody who watches.
 
 pub mod http;
 pub mod text;

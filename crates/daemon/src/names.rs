@@ -1,8 +1,9 @@
-//! Programs and sites by name, each with a number that is the same in all processes of a program, and in those that come later: what
-//! was learnt about a program is known by these numbers, so it survives the last process as long as they are remembered.
+//! Programs and sites by name, each with a number that is the same in all processes of a program,
+//! and in those that come later: what was learnt about a program is known by these numbers, so it
+//! survives the last process as long as they are remembered.
 //!
-//! Of sites that no process has, so many of each user's are remembered, those that were there last. All of it is forgotten when the server
-//! ends.
+//! Of sites that no process has, so many of each user's are remembered, those that were there last.
+//! All of it is forgotten when the server ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,10 +12,12 @@ use dimmer_policy::server::{ProgramId, SiteId};
 
 use crate::clients::Site;
 
-/// So many sites of a user's that no process has are remembered. A guess: as many as one process may have.
+/// So many sites of a user's that no process has are remembered. A guess: as many as one process
+/// may have.
 const OF_USER: usize = dimmer_protocol::SITES;
 
-/// And so many of all users together, of some hundred bytes each. A guess; whoever has the most gives way.
+/// And so many of all users together, of some hundred bytes each. A guess; whoever has the most
+/// gives way.
 const OF_ALL: usize = 16 * OF_USER;
 
 /// What is forgotten: a site, or without one a program, of which nothing is left then.
@@ -64,7 +67,8 @@ impl Names {
         id
     }
 
-    /// The number of a program's site, which is at one more place; `None` if there is no process of such a program.
+    /// The number of a program's site, which is at one more place; `None` if there is no process of
+    /// such a program.
     pub fn site(&mut self, program: ProgramId, name: &Arc<str>, line: u32) -> Option<SiteId> {
         let (_, next, _) = &mut self.next;
         let known = self.known.get_mut(&program)?;

@@ -1,5 +1,6 @@
-//! What was done lately, as people are told it. One look is a twentieth of a second, in which a region may be sampled once or twice: a
-//! sample that was pre-empted would then stand for thousands of calls. So a look counts half as much for each second that has passed.
+//! What was done lately, as people are told it. One look is a twentieth of a second, in which a
+//! region may be sampled once or twice: a sample that was pre-empted would then stand for thousands
+//! of calls. So a look counts half as much for each second that has passed.
 
 /// After so long a look counts half as much (ns).
 const HALF_LIFE_NS: f64 = 1e9;

@@ -1,7 +1,9 @@
-//! What the policy got to see and what it said, as lines of JSON; and the same again, under the same policy or another.
+//! What the policy got to see and what it said, as lines of JSON; and the same again, under the
+//! same policy or another.
 //!
-//! A recording begins with the settings and with who is there, so a policy of its own can be fed with what follows. That policy begins
-//! anew: it says the same as the server's did if that began with the recording.
+//! A recording begins with the settings and with who is there, so a policy of its own can be fed
+//! with what follows. That policy begins anew: it says the same as the server's did if that began
+//! with the recording.
 
 use std::io::{self, BufRead};
 
@@ -40,7 +42,8 @@ pub enum Line {
         /// Its number.
         client: u64,
     },
-    /// What was learnt about a site that no client has, or about a program as a whole, is forgotten.
+    /// What was learnt about a site that no client has, or about a program as a whole, is
+    /// forgotten.
     Forget {
         /// The program's number.
         program: u64,
@@ -222,13 +225,15 @@ pub struct Replayed {
     pub steps: usize,
     /// Clients that were ever there.
     pub clients: usize,
-    /// Whether the server's policy began with it, and it was run under the same settings: then both must say the same.
+    /// Whether the server's policy began with it, and it was run under the same settings: then both
+    /// must say the same.
     pub is_same_policy: bool,
     /// Looks after which the two differed, in what they changed or in cores.
     pub different: usize,
     /// Decisions changed, by the server and by this policy.
     pub changes: [usize; 2],
-    /// The part of all calls that the policies had moved when they came, by the server and by this one.
+    /// The part of all calls that the policies had moved when they came, by the server and by this
+    /// one.
     pub moved: [f64; 2],
     /// The mean number of cores dedicated, by the server and by this policy.
     pub cores: [f64; 2],

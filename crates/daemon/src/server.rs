@@ -1,5 +1,5 @@
-//! The server's loop: one thread that waits for whoever comes, looks at clients' sums at its period, asks the policy, and writes
-//! what that says.
+//! The server's loop: one thread that waits for whoever comes, looks at clients' sums at its
+//! period, asks the policy, and writes what that says.
 
 mod counting;
 mod door;
@@ -81,7 +81,8 @@ const FIRST_PEER: u64 = 3;
 /// How many are let in before others get their turn.
 const WELCOMES: usize = 64;
 
-/// For how long decisions hold while the machine is looked at anew: five times what that takes at most.
+/// For how long decisions hold while the machine is looked at anew: five times what that takes at
+/// most.
 const FINDING_OUT: Duration = Duration::from_secs(1);
 
 /// Somebody who is connected.
@@ -274,7 +275,8 @@ impl Server {
         &self.found
     }
 
-    /// Serves until a signal ends it; `told` is called with each reading of the settings anew: whether there are any, or what is wrong.
+    /// Serves until a signal ends it; `told` is called with each reading of the settings anew:
+    /// whether there are any, or what is wrong.
     ///
     /// # Errors
     /// If the system fails it.
@@ -472,7 +474,8 @@ impl Server {
         })
     }
 
-    /// Reads the settings anew, if there are any, and begins with a policy that knows nothing. Where they are wrong, all stays as it is.
+    /// Reads the settings anew, if there are any, and begins with a policy that knows nothing.
+    /// Where they are wrong, all stays as it is.
     fn reload(&mut self) -> Result<bool, SettingsError> {
         let Some(path) = &self.options.file else { return Ok(false) };
         let settings = Settings::read(path)?;

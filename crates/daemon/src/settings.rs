@@ -1,5 +1,5 @@
-//! The configuration file: every parameter of the policy (paper 001 §6.2.3), and what the server needs besides. All of it may be
-//! left out; `docs/dimmerd.md` has the keys.
+//! The configuration file: every parameter of the policy (paper 001 §6.2.3), and what the server
+//! needs besides. All of it may be left out; `docs/dimmerd.md` has the keys.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -328,7 +328,8 @@ impl Settings {
         self.server.model.as_deref()
     }
 
-    /// Whether clients' cycles at licence levels, or packed arithmetic, are counted, where that can be.
+    /// Whether clients' cycles at licence levels, or packed arithmetic, are counted, where that can
+    /// be.
     #[must_use]
     pub const fn counts(&self) -> bool {
         self.server.counters
@@ -369,7 +370,8 @@ impl Settings {
         ]
     }
 
-    /// The policy, on a machine of so many cores of which so many may be dedicated, with these clocks of levels and these prices.
+    /// The policy, on a machine of so many cores of which so many may be dedicated, with these
+    /// clocks of levels and these prices.
     #[must_use]
     pub fn policy(
         &self,

@@ -1,4 +1,5 @@
-//! All that goes on in the server, as a document: for `dimmer top`, and for metrics. `docs/dimmerd.md` describes every key.
+//! All that goes on in the server, as a document: for `dimmer top`, and for metrics.
+//! `docs/dimmerd.md` describes every key.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -173,8 +173,8 @@ impl Watch {
         })
     }
 
-    /// Waits until something can be read, or the other side has gone; whether it is so by then, and no
-    /// signal has come, which is for whoever asks.
+    /// Waits until something can be read, or the other side has gone; whether it is so by then, and
+    /// no signal has come, which is for whoever asks.
     fn wait(&self, file: &OwnedFd, until: Instant) -> Result<bool, WatchError> {
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec {

@@ -1,4 +1,5 @@
-//! The server as its users have it: the program itself, with clients that behave, that lie, that die, and that talk nonsense.
+//! The server as its users have it: the program itself, with clients that behave, that lie, that
+//! die, and that talk nonsense.
 
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
@@ -197,7 +198,8 @@ fn regions_move_while_a_server_says_so_and_find_the_next_one() {
 
 #[test]
 fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
-    // Longer, and with other nonsense: `DIMMER_FUZZ_SECONDS=300 cargo test -p dimmer-daemon one_that_lies -- --nocapture`.
+    // Longer, and with other nonsense: `DIMMER_FUZZ_SECONDS=300 cargo test -p dimmer-daemon
+    // one_that_lies -- --nocapture`.
     let seconds = std::env::var("DIMMER_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let seed = seconds.map_or(5, |_| fastrand::u64(..));
     println!("seed {seed}");

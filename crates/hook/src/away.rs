@@ -1,15 +1,16 @@
-//! Calls of hooked functions on another core: the caller's thread goes there when the function is called, and comes home when it
-//! returns.
+//! Calls of hooked functions on another core: the caller's thread goes there when the function is
+//! called, and comes home when it returns.
 //!
-//! As for a timed call ([`crate::swap`]) the return address is taken off the stack and kept in the table, and the function is
-//! called in its place. Before it the thread is sent away, after it brought home, by functions that this crate is given
-//! ([`Mover`]); they run on the thread's own stack. What the processor keeps beside the general registers is
-//! put on the stack there and taken up here, all of it: arguments and results may be anywhere, and compilers that know both sides count
-//! on more registers than the calling convention says.
+//! As for a timed call ([`crate::swap`]) the return address is taken off the stack and kept in the
+//! table, and the function is called in its place. Before it the thread is sent away, after it
+//! brought home, by functions that this crate is given ([`Mover`]); they run on the thread's own
+//! stack. What the processor keeps beside the general registers is put on the stack there and taken
+//! up here, all of it: arguments and results may be anywhere, and compilers that know both sides
+//! count on more registers than the calling convention says.
 //!
-//! An exception, or a thread's end, that passes such a call brings the thread home on its way: the unwinder calls the frame's
-//! personality, as it does where destructors are to be run. What else leaves the function (`longjmp`), or must not happen away, has to call
-//! [`come_home`].
+//! An exception, or a thread's end, that passes such a call brings the thread home on its way: the
+//! unwinder calls the frame's personality, as it does where destructors are to be run. What else
+//! leaves the function (`longjmp`), or must not happen away, has to call [`come_home`].
 
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;
@@ -25,16 +26,20 @@ use crate::{offload, registers, rows};
 /// How the calling thread gets to another core and back.
 #[derive(Clone, Copy, Debug)]
 pub struct Mover {
-    /// Sends it there; the kernel's number of the thread that it is on now, 0 where it stays. Called with the stack that the function will have.
+    /// Sends it there; the kernel's number of the thread that it is on now, 0 where it stays.
+    /// Called with the stack that the function will have.
     pub leave: extern "C" fn() -> u32,
-    /// Brings it home, where a call ends; which signals to block from then on, as the kernel has them (signal 1 in bit 0), or
-    /// [`SIGNALS_ARE_RIGHT`]. Called only where `leave` has sent it away.
+    /// Brings it home, where a call ends; which signals to block from then on, as the kernel has
+    /// them (signal 1 in bit 0), or [`SIGNALS_ARE_RIGHT`]. Called only where `leave` has sent it
+    /// away.
     pub come_home: extern "C" fn() -> u64,
-    /// Brings it home in the middle of a call, whose rest runs at home; perhaps in the handler of a fault of the thread's own.
+    /// Brings it home in the middle of a call, whose rest runs at home; perhaps in the handler of a
+    /// fault of the thread's own.
     pub cut_short: extern "C" fn(),
     /// Called where a call ends that was cut short; which signals to block from then on.
     pub end_at_home: extern "C" fn() -> u64,
-    /// Makes a call of a leaf function on another core while the thread waits where it is; `None` if it cannot.
+    /// Makes a call of a leaf function on another core while the thread waits where it is; `None`
+    /// if it cannot.
     pub lend: fn(LeafCall<'_>) -> Option<LeafEnd>,
     /// Called when the thread is unwound through that wait: waits for the call to end.
     pub unwind_lent: extern "C" fn(),
@@ -114,8 +119,8 @@ global_asm!(
     ".hidden dimmer_hook_away",
     ".globl dimmer_hook_away",
     ".type dimmer_hook_away,@function",
-    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8, and
-    // r11 as it was at C-16.
+    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8,
+    // and r11 as it was at C-16.
     "dimmer_hook_away:",
     ".cfi_startproc",
     "lea rsp, [rsp - 24]",
@@ -209,8 +214,8 @@ global_asm!(
     ".hidden dimmer_away_return",
     ".globl dimmer_away_return",
     ".type dimmer_away_return,@function",
-    // `dimmer_hook_return` comes here, having pushed r11, the flags, rax, rcx, rdx, rbx, rsi, rdi and r8. At C-8 is the number of the row,
-    // at C-104 there will be the mask of signals.
+    // `dimmer_hook_return` comes here, having pushed r11, the flags, rax, rcx, rdx, rbx, rsi, rdi
+    // and r8. At C-8 is the number of the row, at C-104 there will be the mask of signals.
     "dimmer_away_return:",
     ".cfi_startproc",
     ".cfi_def_cfa rsp, 80",
@@ -240,7 +245,8 @@ global_asm!(
     "mov rax, [rdi + {returns_to}]",
     "mov [rsp + 96], rax",
     ".cfi_offset rip, -8",
-    // Lets signals in, here, where handlers that leave by unwinding (cancellation, `pthread_exit`) find the way.
+    // Lets signals in, here, where handlers that leave by unwinding (cancellation, `pthread_exit`)
+    // find the way.
     "cmp qword ptr [rsp], -1",
     "je 10f",
     "mov rbx, rdi",
@@ -355,7 +361,8 @@ pub(crate) fn prepare(mover: Mover) -> Result<Form, CannotMove> {
     Ok(form)
 }
 
-/// Brings the calling thread home, if it is away for a moved call. What is left of the call runs at home.
+/// Brings the calling thread home, if it is away for a moved call. What is left of the call runs at
+/// home.
 pub extern "C" fn come_home() {
     if is_away() {
         note_home();
@@ -366,7 +373,8 @@ pub extern "C" fn come_home() {
     }
 }
 
-/// A moved call ends: brings the thread home, if it is not there already. Which signals to block then.
+/// A moved call ends: brings the thread home, if it is not there already. Which signals to block
+/// then.
 extern "C" fn end_call() -> u64 {
     let end = if is_away() {
         note_home();
@@ -380,7 +388,8 @@ extern "C" fn end_call() -> u64 {
     end()
 }
 
-/// Notes that the calling thread is at home: before it goes there, as what brings it home may ask again.
+/// Notes that the calling thread is at home: before it goes there, as what brings it home may ask
+/// again.
 fn note_home() {
     // SAFETY: the thread's own memory.
     unsafe {

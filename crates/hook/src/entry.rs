@@ -1,7 +1,7 @@
 //! The stub that the jump over a function's entry leads to.
 //!
-//! It counts down to the next timed call, counts the call, executes the displaced instructions and goes
-//! on in the function. Flags may change, which nobody passes to a function that can be hooked
+//! It counts down to the next timed call, counts the call, executes the displaced instructions and
+//! goes on in the function. Flags may change, which nobody passes to a function that can be hooked
 //! (`dimmer_scan` looks); all registers stay.
 
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, ptr, qword_ptr, r11, rsp};
@@ -68,8 +68,9 @@ pub(crate) struct Stub {
     pub(crate) patch: Vec<u8>,
 }
 
-/// Builds the stub for a function whose first instructions are `head`, of which those are displaced that
-/// the jump needs. `None` where these cannot be encoded elsewhere, or the stub is too far away.
+/// Builds the stub for a function whose first instructions are `head`, of which those are displaced
+/// that the jump needs. `None` where these cannot be encoded elsewhere, or the stub is too far
+/// away.
 pub(crate) fn build(head: &[u8], place: &Place) -> Option<Stub> {
     let patch_at = if head.starts_with(&LANDING_PAD) { LANDING_PAD.len() } else { 0 };
     let head = &head[patch_at..];
@@ -102,8 +103,8 @@ pub(crate) fn build(head: &[u8], place: &Place) -> Option<Stub> {
     Some(Stub { code: [count, moved].concat(), rare, body, patch_at, patch })
 }
 
-/// The instructions at another place. What they refer to stays where it is, even if that is the function
-/// itself: a function may take its own address to compare it.
+/// The instructions at another place. What they refer to stays where it is, even if that is the
+/// function itself: a function may take its own address to compare it.
 fn encode(instructions: &mut [Instruction], at: u64) -> Result<Vec<u8>, IcedError> {
     let mut encoder = Encoder::new(64);
     let mut next = at;

@@ -27,8 +27,9 @@ use crate::rows;
 use crate::slots;
 use crate::swap::{self, Site};
 
-/// Bytes of a stub, at most: some 40 to count, and the displaced instructions, of 19 bytes at most, some of which
-/// become longer elsewhere. Most stubs have less than the 64 bytes of a line of the cache.
+/// Bytes of a stub, at most: some 40 to count, and the displaced instructions, of 19 bytes at most,
+/// some of which become longer elsewhere. Most stubs have less than the 64 bytes of a line of the
+/// cache.
 const STUB_BYTES: usize = 128;
 
 /// Stubs begin at a line of the cache.
@@ -74,8 +75,8 @@ pub enum HookError {
     Refused(&'static str),
 }
 
-/// Hooks of this process. There is one at most, and it stays for ever: functions cannot be unhooked,
-/// since a thread may be within.
+/// Hooks of this process. There is one at most, and it stays for ever: functions cannot be
+/// unhooked, since a thread may be within.
 #[derive(Debug)]
 pub struct Hooks {
     /// Never unmapped, as hooked code writes to it.
@@ -105,8 +106,9 @@ struct Moves {
 }
 
 impl Hooks {
-    /// Makes calls be counted in `ledger`, of functions with instructions of these classes. What a scan of a
-    /// file has given is kept in the directory `plans`, which must be for these classes alone.
+    /// Makes calls be counted in `ledger`, of functions with instructions of these classes. What a
+    /// scan of a file has given is kept in the directory `plans`, which must be for these classes
+    /// alone.
     #[must_use]
     pub fn new(
         ledger: OwnLedger,
@@ -125,8 +127,8 @@ impl Hooks {
         }
     }
 
-    /// Makes calls of functions that are hooked from now on be moved by `mover`, where [`crate::Ledger::decide`] says so; `all` is what holds
-    /// before.
+    /// Makes calls of functions that are hooked from now on be moved by `mover`, where
+    /// [`crate::Ledger::decide`] says so; `all` is what holds before.
     ///
     /// # Errors
     /// [`CannotMove`].
@@ -143,7 +145,8 @@ impl Hooks {
         self.ledger.orders()
     }
 
-    /// Has nothing be hooked from now on; what would have been is noted in the ledger with the reason.
+    /// Has nothing be hooked from now on; what would have been is noted in the ledger with the
+    /// reason.
     pub fn refuse(&mut self, why: &'static str) {
         self.refused = Some(why);
     }
@@ -158,8 +161,8 @@ impl Hooks {
     /// function.
     ///
     /// # Safety
-    /// No other thread may run the files' code meanwhile, and this one must not come from there. Each file
-    /// must be loaded at its base, and stay there as long as its code is run.
+    /// No other thread may run the files' code meanwhile, and this one must not come from there.
+    /// Each file must be loaded at its base, and stay there as long as its code is run.
     pub unsafe fn take(&mut self, loaded: &[&Loaded]) {
         // What hooks run on themselves is none of the program's files.
         let is_own = |file: &&&Loaded| Some(file.base) == self.own;
@@ -210,8 +213,8 @@ impl Hooks {
             return Ok(());
         }
         if !self.is_calibrated.replace(true) {
-            // Not before there is something to hook: most processes of a shell script have nothing, and end soon.
-            // Without it, times are somewhat too long.
+            // Not before there is something to hook: most processes of a shell script have nothing,
+            // and end soon. Without it, times are somewhat too long.
             let _ = self.calibrate();
         }
         let file = File::open(&loaded.path).map_err(HookError::Read)?;
@@ -225,7 +228,8 @@ impl Hooks {
             is_same.then_some((*entry, head))
         };
         let entries: Vec<(PlannedEntry, &[u8])> = plan.entries.iter().filter_map(entry).collect();
-        // SAFETY: as promised to this function; the heads are those of functions that can be hooked.
+        // SAFETY: as promised to this function; the heads are those of functions that can be
+        // hooked.
         let failed = unsafe { self.patch(object, loaded.base, &entries)? };
         let different = plan.entries.len() - entries.len();
         let problems = [(different, "differ from the file"), (failed, "cannot be moved")];
@@ -256,7 +260,8 @@ impl Hooks {
         self.begin()?;
         let code = base + first.0.address..base + last.0.address;
         let memory = |what| move |source| HookError::Memory { what, source };
-        // The addresses of the code for timed calls and for moved ones of both kinds come first, then what is rarely executed, then stubs.
+        // The addresses of the code for timed calls and for moved ones of both kinds come first,
+        // then what is rarely executed, then stubs.
         let stubs_at = (ADDRESS_BYTES + entries.len() * RARE_BYTES).next_multiple_of(LINE);
         let mut arena = Arena::near(&code, stubs_at + entries.len() * STUB_BYTES)
             .map_err(memory("map memory near the code"))?;
@@ -398,8 +403,8 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies by an instruction: a function to copy by may lie in the pages that cannot be executed just then, as every program
-/// may bring its own.
+/// Copies by an instruction: a function to copy by may lie in the pages that cannot be executed
+/// just then, as every program may bring its own.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`].

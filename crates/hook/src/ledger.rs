@@ -1,15 +1,16 @@
-//! The ledger: a file in which a hooked process counts and times its calls, and which the observer reads.
+//! The ledger: a file in which a hooked process counts and times its calls, and which the observer
+//! reads.
 //!
-//! A process makes one when it starts ([`OwnLedger`]) and shares it with the children that it forks; a
-//! program that it executes makes its own. The observer reads and writes it by `pread` and `pwrite`
-//! ([`Ledger`]), so nothing that a process does to its ledger can harm the observer.
+//! A process makes one when it starts ([`OwnLedger`]) and shares it with the children that it
+//! forks; a program that it executes makes its own. The observer reads and writes it by `pread` and
+//! `pwrite` ([`Ledger`]), so nothing that a process does to its ledger can harm the observer.
 //!
 //! | at | what | mapped by the process |
 //! |---|---|---|
 //! | 0 | head: magic number, version, numbers of slots, sites and objects, overhead | always |
 //! | [`OBJECTS_AT`] | hooked files, 32 bytes each: base address, places of path and problem | no |
 //! | [`TEXTS_AT`] | paths and problems | no |
-//! | [`SITES_AT`] | hooked functions, 8 bytes each: number of the file above 48 bits of address | no |
+//! | [`SITES_AT`] | hooked functions, 8 bytes each: file number above 48 bits of address | no |
 //! | [`DECISIONS_AT`] | 4 bytes for each function: whether its calls move | if calls can move |
 //! | [`SLOTS_AT`] | slots of [`SLOT_BYTES`], one for a thread | each when it is reserved |
 //!
@@ -26,11 +27,10 @@
 //! | [`RING`] | [`RECORDS`] timed calls | the thread |
 //! | [`COUNTERS`] | calls of each site, modulo 2³² | the thread |
 //!
-//! *Memory.* A page is reserved before it is used: the process writes it through the file, which fails
-//! with an error where there is no room. (A first touch through a mapping raises SIGBUS there.) What is
-//! never written stays a hole, so that a ledger takes some kilobytes, and 20 more for each thread of a
-//! process in which something is hooked.
-//! [`room`] has the limits.
+//! *Memory.* A page is reserved before it is used: the process writes it through the file, which
+//! fails with an error where there is no room. (A first touch through a mapping raises SIGBUS
+//! there.) What is never written stays a hole, so that a ledger takes some kilobytes, and 20 more
+//! for each thread of a process in which something is hooked. [`room`] has the limits.
 //!
 //! A ring that is not read fills up, and from then on calls are only counted.
 
@@ -59,8 +59,8 @@ const SLOT_COUNT: usize = 12;
 /// Sites that can be read.
 const SITE_COUNT: usize = 16;
 const OBJECT_COUNT: usize = 20;
-/// How many of the hardware threads that calls move to are used, plus one; 0 where the observer has not
-/// decided. Written by the observer.
+/// How many of the hardware threads that calls move to are used, plus one; 0 where the observer has
+/// not decided. Written by the observer.
 const EMPLOYED: usize = 24;
 /// Bytes of texts.
 const TEXT_USED: usize = 28;
@@ -68,8 +68,8 @@ const TEXT_USED: usize = 28;
 const INSIDE: usize = 32;
 const BETWEEN: usize = 40;
 const COUNTING: usize = 48;
-/// Until when calls may move, in ticks of the time-stamp counter (64 bits); 0 without a limit. Written by
-/// the observer.
+/// Until when calls may move, in ticks of the time-stamp counter (64 bits); 0 without a limit.
+/// Written by the observer.
 const HOLDS_UNTIL: usize = 56;
 /// Threads that found no slot.
 pub(crate) const LEFT_OUT: usize = 64;
@@ -86,7 +86,8 @@ const HEAD_BYTES: usize = 128;
 const OBJECTS_AT: usize = HEAD_BYTES;
 /// How many there may be.
 const OBJECTS: usize = 512;
-/// Base address (8 bytes), then of path and problem each: place among the texts, length (4 bytes each).
+/// Base address (8 bytes), then of path and problem each: place among the texts, length (4 bytes
+/// each).
 const OBJECT_BYTES: usize = 32;
 
 /// Where texts are.
@@ -130,8 +131,8 @@ pub(crate) const HEAD: usize = 64;
 pub(crate) const TAIL: usize = 128;
 /// Where the ring is.
 pub(crate) const RING: usize = 192;
-/// Its records. A thread makes up to 160 between two looks of the observer (`PAIRS_PER_SECOND`): the ring
-/// lasts for three looks. What does not fit is counted and not timed.
+/// Its records. A thread makes up to 160 between two looks of the observer (`PAIRS_PER_SECOND`):
+/// the ring lasts for three looks. What does not fit is counted and not timed.
 pub(crate) const RECORDS: usize = 512;
 /// Begin and end (8 bytes each; no end: not yet complete), site (4), flags (4), how long
 /// the chain after it took and the one before it (4 each).
@@ -142,9 +143,11 @@ const FOLLOWS: u32 = 1;
 const INTERRUPTED: u32 = 2;
 /// It was moved, and timed with the way.
 pub(crate) const AWAY_CALL: u32 = 4;
-/// Where in the flags the number of the function is that it went on in, plus one; zero if it did not.
+/// Where in the flags the number of the function is that it went on in, plus one; zero if it did
+/// not.
 pub(crate) const GOES_ON_SHIFT: u32 = 8;
-/// The number of calls for each site, modulo 2³² (32 bits each): hot ones share a core's nearest cache with the program.
+/// The number of calls for each site, modulo 2³² (32 bits each): hot ones share a core's nearest
+/// cache with the program.
 pub(crate) const COUNTERS: usize = RING + RECORDS * RECORD_BYTES;
 
 const PAGE: usize = 4096;
@@ -214,7 +217,8 @@ pub enum NoRoom {
     /// The process has given up rights to make system calls since it was started.
     #[error("the process has restricted its system calls (seccomp)")]
     Restricted,
-    /// What it executes is a program of 32 bits, or for another kind of processor, and was left alone.
+    /// What it executes is a program of 32 bits, or for another kind of processor, and was left
+    /// alone.
     #[error("it runs a program of 32 bits, or for another kind of processor")]
     Machine,
     /// What it executes has another loader than glibc's, and was left alone.
@@ -258,8 +262,8 @@ pub struct Object {
     pub base: u64,
     /// The file, as the loader calls it.
     pub path: PathBuf,
-    /// Why nothing of it, or not all that could be, is hooked; empty if nothing went wrong. Without control
-    /// characters.
+    /// Why nothing of it, or not all that could be, is hooked; empty if nothing went wrong. Without
+    /// control characters.
     pub problem: String,
 }
 

@@ -3,8 +3,8 @@
 //! The loader keeps a list for debuggers, and calls an empty function whenever it has changed the
 //! list: after new files are mapped, and before any of their code runs. A hook there sees what
 //! `dlopen` loads in time, whoever calls it, with one copy of the C library. (The loader's own
-//! interface for auditors runs with a second copy, and nothing that is loaded without that interface.)
-//! Files loaded into a namespace of their own (`dlmopen`) are not in the list.
+//! interface for auditors runs with a second copy, and nothing that is loaded without that
+//! interface.) Files loaded into a namespace of their own (`dlmopen`) are not in the list.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;

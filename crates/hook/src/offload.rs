@@ -1,13 +1,17 @@
-//! Calls of leaf functions on another core: only registers travel, and the thread waits where it is.
+//! Calls of leaf functions on another core: only registers travel, and the thread waits where it
+//! is.
 //!
-//! What `dimmer_scan` has shown to be a leaf function ([`Leaf`]) needs nothing of its caller but some registers. So its call is work that
-//! is lent to a worker: with the registers that the function reads it is called there, on the worker's stack, and what it may return comes back.
-//! At home, the processor's state is put on the stack, as compiled code waits ([`Mover::lend`]), and taken up again: whatever the function
-//! does not return stays as it was, which is more than the calling convention promises.
+//! What `dimmer_scan` has shown to be a leaf function ([`Leaf`]) needs nothing of its caller but
+//! some registers. So its call is work that is lent to a worker: with the registers that the
+//! function reads it is called there, on the worker's stack, and what it may return comes back. At
+//! home, the processor's state is put on the stack, as compiled code waits ([`Mover::lend`]), and
+//! taken up again: whatever the function does not return stays as it was, which is more than the
+//! calling convention promises.
 //!
-//! The thread is at home all the while, with signals let in, and its stack is its own: handlers and unwinders find a call of a function
-//! that is under way. Who leaves it waits until the function has ended: what unwinds the thread by the frame's personality
-//! ([`Mover::unwind_lent`]), and who jumps by a call of the runtime's own.
+//! The thread is at home all the while, with signals let in, and its stack is its own: handlers and
+//! unwinders find a call of a function that is under way. Who leaves it waits until the function
+//! has ended: what unwinds the thread by the frame's personality ([`Mover::unwind_lent`]), and who
+//! jumps by a call of the runtime's own.
 
 use std::arch::{asm, global_asm};
 use std::marker::PhantomData;
@@ -98,7 +102,8 @@ impl LeafCall<'_> {
     #[must_use]
     pub fn make(self) -> LeafEnd {
         let mut end = LeafEnd::default();
-        // SAFETY: `dimmer_hook_offload` has filled the job for this site, whose function is a leaf function.
+        // SAFETY: `dimmer_hook_offload` has filled the job for this site, whose function is a leaf
+        // function.
         unsafe { dimmer_hook_leaf(self.job, self.site, self.mxcsr, &raw mut end, self.state) };
         end
     }
@@ -139,8 +144,8 @@ const _: () = assert!(offset_of!(Passed, returned_bytes) == 5);
 const _: () = assert!(STAYS == AWAY + 4 && RECORD_BYTES == 1 << 5);
 
 global_asm!(
-    // Puts what is kept in the job into registers, but for rbx, and goes up to the return address: r11 is then to be taken from
-    // right below it. In: rsp the job.
+    // Puts what is kept in the job into registers, but for rbx, and goes up to the return address:
+    // r11 is then to be taken from right below it. In: rsp the job.
     ".macro dimmer_offload_leave",
     "mov rax, [rsp]",
     "mov rcx, [rsp + 8]",
@@ -162,8 +167,9 @@ global_asm!(
     ".hidden dimmer_hook_offload",
     ".globl dimmer_hook_offload",
     ".type dimmer_hook_offload,@function",
-    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8, and r11 as it was at C-16.
-    // Kept besides: at C-24 where to go, at C-32 when it began, at C-40 the job, at C-48 rbx. Then rbx = C-48.
+    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8,
+    // and r11 as it was at C-16. Kept besides: at C-24 where to go, at C-32 when it began, at C-40
+    // the job, at C-48 rbx. Then rbx = C-48.
     "dimmer_hook_offload:",
     ".cfi_startproc",
     ".cfi_personality 0x1b, {personality}",
@@ -295,9 +301,10 @@ global_asm!(
     ".hidden dimmer_hook_leaf",
     ".globl dimmer_hook_leaf",
     ".type dimmer_hook_leaf,@function",
-    // In: rdi the job, rsi its site, edx the control of vector arithmetic, rcx where to put what is left in registers, r8 the
-    // processor's state as it was stored. On the stack, from below: the function's address, rcx, rdi, the control of vector arithmetic as it was
-    // here and as it is to be, rsi.
+    // In: rdi the job, rsi its site, edx the control of vector arithmetic, rcx where to put what is
+    // left in registers, r8 the processor's state as it was stored. On the stack, from below: the
+    // function's address, rcx, rdi, the control of vector arithmetic as it was here and as it is to
+    // be, rsi.
     "dimmer_hook_leaf:",
     ".cfi_startproc",
     ".irp register, rbx, rbp, r12, r13, r14, r15",
@@ -435,7 +442,8 @@ pub(crate) fn prepare(mover: Mover, form: Form) {
     }
 }
 
-/// Has the call in `job` made on another core; whether it was. `state` is the processor's as it was stored.
+/// Has the call in `job` made on another core; whether it was. `state` is the processor's as it was
+/// stored.
 extern "C-unwind" fn lend(job: *mut Job, state: *const u8) -> bool {
     // SAFETY: the caller's own, on its stack.
     let own = unsafe { &mut *job };

@@ -1,8 +1,8 @@
-//! Which entries of a file to hook, kept for the next process: a shell script starts tens of processes, most of
-//! them with the same libraries.
+//! Which entries of a file to hook, kept for the next process: a shell script starts tens of
+//! processes, most of them with the same libraries.
 //!
-//! A plan is named by what tells a file apart: device, inode, length and time of change. Its directory is for
-//! one set of classes and one version of Dimmer.
+//! A plan is named by what tells a file apart: device, inode, length and time of change. Its
+//! directory is for one set of classes and one version of Dimmer.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -19,11 +19,12 @@ use crate::file::Mapped;
 use crate::hooks::HookError;
 use crate::ledger::may_write;
 
-/// Names of files that hooks, or the loader under them, run on themselves: the C library and the loader,
-/// and the unwinder.
+/// Names of files that hooks, or the loader under them, run on themselves: the C library and the
+/// loader, and the unwinder.
 const OWN_GROUND: [&str; 4] = ["libc.", "ld-", "ld64.", "libgcc_s."];
 
-/// Whether hooks, or the loader under them, run on the library of this name themselves; then nothing of it is hooked.
+/// Whether hooks, or the loader under them, run on the library of this name themselves; then
+/// nothing of it is hooked.
 #[must_use]
 pub fn is_own_ground(soname: &str) -> bool {
     OWN_GROUND.iter().any(|own| soname.starts_with(own))
@@ -34,14 +35,16 @@ pub fn is_own_ground(soname: &str) -> bool {
 pub struct PlannedEntry {
     /// Its address in the file.
     pub address: u64,
-    /// How many bytes from there on are displaced, the landing pad's included, as `dimmer_scan` says.
+    /// How many bytes from there on are displaced, the landing pad's included, as `dimmer_scan`
+    /// says.
     pub displaced: u8,
     /// What travels where its calls are lent to another core rather than moved with their thread.
     pub leaf: Option<Leaf>,
 }
 
 impl PlannedEntry {
-    /// An entry that is hooked as `dimmer_scan` says, whose calls go with their thread if they are moved.
+    /// An entry that is hooked as `dimmer_scan` says, whose calls go with their thread if they are
+    /// moved.
     #[must_use]
     pub const fn new(address: u64, displaced: u8) -> Self {
         Self { address, displaced, leaf: None }
@@ -117,7 +120,8 @@ pub struct Counts {
     pub entries: usize,
 }
 
-/// Has processes that look in `directory` find there what to hook of a file for these classes, so that none of them has to scan it.
+/// Has processes that look in `directory` find there what to hook of a file for these classes, so
+/// that none of them has to scan it.
 ///
 /// # Errors
 /// If the file cannot be read or scanned.
@@ -129,7 +133,8 @@ pub fn prepare_plan(
     Plan::of(file, classes, Some(directory)).map(drop)
 }
 
-/// What a program or library needs to be loaded, of which no more than the parts that say so is read; `None` where it is neither.
+/// What a program or library needs to be loaded, of which no more than the parts that say so is
+/// read; `None` where it is neither.
 #[must_use]
 pub fn needed(file: &File) -> Option<Needed> {
     dimmer_scan::needed(&Mapped::new(file).ok()?).ok()

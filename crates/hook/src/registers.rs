@@ -1,8 +1,9 @@
-//! What the processor keeps beside the general registers: put on the stack and taken up again, as pieces of assembly that [`crate::away`]
-//! and [`crate::offload`] have in common.
+//! What the processor keeps beside the general registers: put on the stack and taken up again, as
+//! pieces of assembly that [`crate::away`] and [`crate::offload`] have in common.
 //!
-//! They name `{state_bytes}` and `{travelling}`, and `{state}`, at whose byte 16 is whether there are upper halves to be cleaned, and at
-//! byte 20 whether XSAVEC stores it; older processors (Haswell, Broadwell) have XSAVE, which leaves gaps for what is not stored.
+//! They name `{state_bytes}` and `{travelling}`, and `{state}`, at whose byte 16 is whether there
+//! are upper halves to be cleaned, and at byte 20 whether XSAVEC stores it; older processors
+//! (Haswell, Broadwell) have XSAVE, which leaves gaps for what is not stored.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -11,11 +12,12 @@ use dimmer_scan::Width;
 
 use crate::away::CannotMove;
 
-/// Parts of the processor's state that travel: x87, SSE, AVX, the masks and both parts of AVX-512, protection keys (Intel SDM,
-/// vol. 1, §13.1). What the processor lacks it leaves out.
+/// Parts of the processor's state that travel: x87, SSE, AVX, the masks and both parts of AVX-512,
+/// protection keys (Intel SDM, vol. 1, §13.1). What the processor lacks it leaves out.
 pub(crate) const TRAVELLING: u64 = 0b10_1110_0111;
 
-/// The part of it that compiled code may change while a thread waits where it is: SSE, AVX, the masks and both parts of AVX-512.
+/// The part of it that compiled code may change while a thread waits where it is: SSE, AVX, the
+/// masks and both parts of AVX-512.
 pub(crate) const VECTORS: u64 = 0b1110_0110;
 
 /// Room for all that travels, where XSAVE puts it: the protection keys come last, at byte 2688
@@ -81,7 +83,8 @@ impl Form {
     }
 }
 
-/// Puts the processor's state below the stack pointer, and leaves the registers as compiled code expects them. Changes `rax` and `rdx`.
+/// Puts the processor's state below the stack pointer, and leaves the registers as compiled code
+/// expects them. Changes `rax` and `rdx`.
 macro_rules! pack {
     () => {
         "sub rsp, {state_bytes}\n and rsp, -64\n xor eax, eax\n .irp at, 512, 520, 528, 536, 544, 552, 560, 568\n mov [rsp + \\at], rax\n .endr\n mov eax, {travelling}\n xor edx, edx\n cmp dword ptr [rip + {state} + 20], 0\n je 97f\n xsavec [rsp]\n jmp 98f\n 97:\n xsave [rsp]\n 98:\n test byte ptr [rsp + 512], 1\n jz 98f\n fninit\n 98:\n cmp dword ptr [rip + {state} + 16], 0\n je 98f\n vzeroupper\n 98:"
@@ -108,8 +111,8 @@ mod tests {
     static STATE: [AtomicU32; 6] = [const { AtomicU32::new(0) }; 6];
 
     global_asm!(
-        // In: rdi the content of sixteen registers, rsi that of one of the old part; out: what they hold after they were put away, cleared
-        // and taken up again.
+        // In: rdi the content of sixteen registers, rsi that of one of the old part; out: what they
+        // hold after they were put away, cleared and taken up again.
         "dimmer_hook_test_registers:",
         "push rbx",
         "mov rbx, rsp",

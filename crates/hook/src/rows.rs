@@ -225,8 +225,9 @@ pub fn is_stub(address: usize) -> bool {
 /// the frame at 152 bytes, LLVM's libunwind at 144.
 const WORDS: usize = 20;
 
-/// The row of the frame that an unwinder's context is of. How contexts look is each unwinder's own business, and which of them calls
-/// is not known. But an address that a return stub's call returns to is nothing else.
+/// The row of the frame that an unwinder's context is of. How contexts look is each unwinder's own
+/// business, and which of them calls is not known. But an address that a return stub's call returns
+/// to is nothing else.
 ///
 /// # Safety
 /// There must be [`WORDS`] words.

@@ -1,9 +1,11 @@
-//! The slots that threads of this process claim at their first hooked call, which makes no system call.
+//! The slots that threads of this process claim at their first hooked call, which makes no system
+//! call.
 //!
-//! So a slot is reserved before its thread starts: by the thread or process that is about to start another
-//! one ([`expect_thread`], [`expect_process`]). Threads that find none count where no observer reads, and the ledger has their
-//! number. The children of a fork have the slots that their parent had reserved, and those that they
-//! reserve themselves; which of them claims one is decided in the slot.
+//! So a slot is reserved before its thread starts: by the thread or process that is about to start
+//! another one ([`expect_thread`], [`expect_process`]). Threads that find none count where no
+//! observer reads, and the ledger has their number. The children of a fork have the slots that
+//! their parent had reserved, and those that they reserve themselves; which of them claims one is
+//! decided in the slot.
 
 use std::mem::offset_of;
 use std::sync::OnceLock;
@@ -11,12 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 
 use crate::ledger::{LedgerError, NoRoom, OwnLedger, SLOTS, Slot};
 
-/// Slots that may be reserved and not claimed: threads and processes that start at once, before the first
-/// of them calls a hooked function.
+/// Slots that may be reserved and not claimed: threads and processes that start at once, before the
+/// first of them calls a hooked function.
 const AHEAD: usize = 128;
 
-/// Tries to get the lock, some milliseconds: nothing here may wait for a thread that does not run, as in
-/// the handler of a signal, or in the child of a fork.
+/// Tries to get the lock, some milliseconds: nothing here may wait for a thread that does not run,
+/// as in the handler of a signal, or in the child of a fork.
 const TRIES: u32 = 1 << 16;
 
 /// What `dimmer_hook_slow` reads and writes, and what it needs to be filled.
@@ -83,13 +85,14 @@ pub(crate) fn begin(ledger: &'static OwnLedger) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// A thread of this program is about to be started by the caller: has a slot ready for it, if there can be
-/// one. Changes `errno`.
+/// A thread of this program is about to be started by the caller: has a slot ready for it, if there
+/// can be one. Changes `errno`.
 pub fn expect_thread() {
     expect();
 }
 
-/// The caller is about to fork: likewise for the child, which looks there first ([`forget_thread`]).
+/// The caller is about to fork: likewise for the child, which looks there first
+/// ([`forget_thread`]).
 ///
 /// [`forget_thread`]: crate::forget_thread
 pub fn expect_process() {
@@ -129,8 +132,8 @@ pub(crate) fn unrestricted() -> Result<(), LedgerError> {
     if is_restricted { Err(LedgerError::NoRoom(NoRoom::Restricted)) } else { Ok(()) }
 }
 
-/// In the child of a fork: a thread that had the lock is none of it, and slots from before are for children
-/// that were forked before.
+/// In the child of a fork: a thread that had the lock is none of it, and slots from before are for
+/// children that were forked before.
 pub(crate) fn go_on_in_child() {
     POOL.is_locked.store(false, Ordering::Relaxed);
     if let Some(own) = POOL.of_child.swap(0, Ordering::Relaxed).checked_sub(1) {

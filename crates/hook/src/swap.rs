@@ -1,27 +1,29 @@
 //! The code that a hooked function's calls run through, and the memory that it needs.
 //!
-//! Most calls are only counted: the stub at the entry ([`crate::entry`]) counts down, counts up, and
-//! goes on in the function. When the countdown ends, the stub comes here, and this one call is *timed*:
-//! its return address is taken off the stack and kept in a table, the function is called in its place,
-//! and when it returns the address is put back and returned to. Calls and returns stay paired, which
-//! return prediction and shadow stacks want, and the function finds its stack as ever, arguments
-//! included. All registers stay as they were, and at the end the flags too.
+//! Most calls are only counted: the stub at the entry ([`crate::entry`]) counts down, counts up,
+//! and goes on in the function. When the countdown ends, the stub comes here, and this one call is
+//! *timed*: its return address is taken off the stack and kept in a table, the function is called
+//! in its place, and when it returns the address is put back and returned to. Calls and returns
+//! stay paired, which return prediction and shadow stacks want, and the function finds its stack as
+//! ever, arguments included. All registers stay as they were, and at the end the flags too.
 //!
-//! *The table* ([`crate::rows`]) is one for the process. What the function returns to names its row, so nothing needs to know the
-//! thread or the place of the stack: a coroutine may go on in another thread or be copied away and back, and C++ exceptions, Rust
-//! panics and backtraces pass through a call that is being timed.
+//! *The table* ([`crate::rows`]) is one for the process. What the function returns to names its
+//! row, so nothing needs to know the thread or the place of the stack: a coroutine may go on in
+//! another thread or be copied away and back, and C++ exceptions, Rust panics and backtraces pass
+//! through a call that is being timed.
 //!
-//! *Jumps.* A function may end by jumping into another one, which is hooked as well and asks for more. The
-//! first hooked call after the begin of a timed one is therefore *looked at*: if it was come to by such a
-//! jump (its return address is that of a timed call), the row gets its number. The next one is looked at
-//! then as well.
+//! *Jumps.* A function may end by jumping into another one, which is hooked as well and asks for
+//! more. The first hooked call after the begin of a timed one is therefore *looked at*: if it was
+//! come to by such a jump (its return address is that of a timed call), the row gets its number.
+//! The next one is looked at then as well.
 //!
-//! *Only counted* are calls where no row is free, where there is no room for what was measured, and all of them once the process is one
-//! in which time stamps may not be read, or return addresses not be taken off the stack ([`crate::only_count`]).
+//! *Only counted* are calls where no row is free, where there is no room for what was measured, and
+//! all of them once the process is one in which time stamps may not be read, or return addresses
+//! not be taken off the stack ([`crate::only_count`]).
 //!
-//! *Signals* may come anywhere: nothing is kept in a thread's memory between two instructions that a
-//! handler with hooked calls of its own could overwrite. What lies below the stack pointer lies within
-//! the 128 bytes that the kernel leaves alone (System V ABI, x86-64 supplement, §3.2.2).
+//! *Signals* may come anywhere: nothing is kept in a thread's memory between two instructions that
+//! a handler with hooked calls of its own could overwrite. What lies below the stack pointer lies
+//! within the 128 bytes that the kernel leaves alone (System V ABI, x86-64 supplement, §3.2.2).
 
 use std::arch::{asm, global_asm};
 
@@ -40,10 +42,12 @@ const UNDER_WAY: usize = 64;
 /// Calls until it is looked again whether the ring of records has room.
 const LATER: u32 = 1 << 12;
 
-/// Where in a thread's memory is the countdown to the next timed call (32 bits). Zero or less: the next one. Below zero it is
-/// while a call is on its way to be timed; a signal handler's calls go the same way then.
+/// Where in a thread's memory is the countdown to the next timed call (32 bits). Zero or less: the
+/// next one. Below zero it is while a call is on its way to be timed; a signal handler's calls go
+/// the same way then.
 pub(crate) const COUNTDOWN: i64 = 0;
-/// Where it is told what the call is for that ends the countdown (32 bits): to be timed, or as follows.
+/// Where it is told what the call is for that ends the countdown (32 bits): to be timed, or as
+/// follows.
 const NEXT: i64 = 4;
 /// It is the next call of all after a timed one, and timed as well.
 const FOLLOWS: u32 = 1;
@@ -51,12 +55,14 @@ const FOLLOWS: u32 = 1;
 const LOOKED_AT: u32 = 2;
 /// Where its counters are; null before its first hooked call.
 pub(crate) const COUNTED_AT: i64 = 8;
-/// Where it is counted how often the thread was interrupted, as far as timed calls have seen (32 bits).
+/// Where it is counted how often the thread was interrupted, as far as timed calls have seen (32
+/// bits).
 const INTERRUPTS: i64 = 16;
 /// Where the countdown is kept while a call is looked at (32 bits).
 const KEPT: i64 = 20;
-/// Where in a thread's memory (the symbol `dimmer_hook_thread`, [`thread_offset`] from its FS base) lies on which of the kernel's threads it is while it
-/// runs code of the program's away for a moved call; else 0 (32 bits).
+/// Where in a thread's memory (the symbol `dimmer_hook_thread`, [`thread_offset`] from its FS base)
+/// lies on which of the kernel's threads it is while it runs code of the program's away for a moved
+/// call; else 0 (32 bits).
 pub const AWAY: i64 = 24;
 /// How many reasons there are that the thread moves no calls (32 bits, likewise).
 pub(crate) const STAYS: i64 = 28;
@@ -65,15 +71,15 @@ pub(crate) const ROW: i64 = 32;
 /// The row of a call that was left by an exception, which the unwinder may still need; else null.
 pub(crate) const LEFT: i64 = 40;
 
-/// A null selector that nobody uses: it is in `es` until the kernel returns from an interrupt, which
-/// leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not).
+/// A null selector that nobody uses: it is in `es` until the kernel returns from an interrupt,
+/// which leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not).
 const UNDISTURBED: u32 = 3;
 
 /// One in so many timed calls has the clock told after it, and one before it.
 const CLOCK_EVERY: usize = 64;
 
-/// Multiplications, each of which waits for the one before it, that tell the clock: three cycles each
-/// (`dimmer_probe` measures that). They take 0.3 us.
+/// Multiplications, each of which waits for the one before it, that tell the clock: three cycles
+/// each (`dimmer_probe` measures that). They take 0.3 us.
 const CHAIN: usize = 320;
 
 // Countdown and purpose are written as one, so that no signal handler sees half of it.
@@ -121,8 +127,8 @@ global_asm!(
     ".hidden dimmer_hook_slow",
     ".globl dimmer_hook_slow",
     ".type dimmer_hook_slow,@function",
-    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8, and
-    // r11 as it was at C-16.
+    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8,
+    // and r11 as it was at C-16.
     "dimmer_hook_slow:",
     ".cfi_startproc",
     "lea rsp, [rsp - 24]",
@@ -553,13 +559,14 @@ pub(crate) fn counters() -> *mut u8 {
     counters
 }
 
-/// In the child of a fork: makes the calling thread claim a slot of its own at its next hooked call, as it
-/// would go on in its parent's.
+/// In the child of a fork: makes the calling thread claim a slot of its own at its next hooked
+/// call, as it would go on in its parent's.
 pub fn forget_thread() {
     slots::go_on_in_child();
     process::begin_child();
     const { assert!(COUNTDOWN == 0 && COUNTED_AT == 8) };
-    // SAFETY: the thread's own memory, aligned. One store, so that no signal handler sees half of it.
+    // SAFETY: the thread's own memory, aligned. One store, so that no signal handler sees half of
+    // it.
     unsafe {
         asm!(
             "xorps {zero}, {zero}",

@@ -1,5 +1,5 @@
-//! Hooks a function of this crate's own, to learn what hooks cost: the overhead to take off times that are
-//! measured, and the figures of `dimmer bench hook`.
+//! Hooks a function of this crate's own, to learn what hooks cost: the overhead to take off times
+//! that are measured, and the figures of `dimmer bench hook`.
 
 use std::arch::global_asm;
 use std::path::Path;
@@ -77,7 +77,8 @@ const COUNTED_ROUNDS: usize = 5;
 /// Timed calls by which the overhead is found.
 const CALLS: u32 = 200;
 
-/// A period in which nothing is timed that is called here; a countdown of one and a half has 31 bits.
+/// A period in which nothing is timed that is called here; a countdown of one and a half has 31
+/// bits.
 const NEVER: u32 = 1 << 30;
 
 /// What timing adds to the times that it gives (ticks).
@@ -135,7 +136,8 @@ impl Hooks {
         Ok(())
     }
 
-    /// Measures what hooked calls cost, `rounds` times; each round takes `calls` calls of each kind.
+    /// Measures what hooked calls cost, `rounds` times; each round takes `calls` calls of each
+    /// kind.
     ///
     /// # Errors
     /// If no function of this crate can be hooked.
@@ -163,8 +165,8 @@ impl Hooks {
         Ok((0..rounds).map(round).collect())
     }
 
-    /// Measures what calls take that are moved there and back and do nothing there (ns each), once [`Hooks::move_by`] has said how:
-    /// moved with their thread, and lent, in turn.
+    /// Measures what calls take that are moved there and back and do nothing there (ns each), once
+    /// [`Hooks::move_by`] has said how: moved with their thread, and lent, in turn.
     ///
     /// # Errors
     /// If no function of this crate can be hooked.
@@ -184,8 +186,8 @@ impl Hooks {
         let base = dimmer_hook_hooked as *const () as u64;
         let object = self.ledger().add_objects(&[(base, Path::new(OWN_FILE))])?.start;
         let entries = OWN.map(|entry| (entry, &HEAD[..]));
-        // SAFETY: the functions are on pages of their own, begin with a whole instruction of five bytes, and
-        // nobody calls them meanwhile.
+        // SAFETY: the functions are on pages of their own, begin with a whole instruction of five
+        // bytes, and nobody calls them meanwhile.
         unsafe { self.patch(object, base, &entries) }?;
         // Where they are hooked, they are measured where they are.
         self.decide_own(false);

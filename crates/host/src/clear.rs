@@ -1,4 +1,5 @@
-//! Keeping threads off dedicated cores by affinity, and letting them back, also in place of who has done the one and was killed before the other.
+//! Keeping threads off dedicated cores by affinity, and letting them back, also in place of who has
+//! done the one and was killed before the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,15 +9,16 @@ use dimmer_processor::units::CpuId;
 use crate::root::{Root, format_cpu_list, parse_cpu_list};
 use crate::{affinity, process};
 
-/// Threads that are kept off cores, and where they might run before. Nothing is undone when it is dropped: who wants that
-/// dedicates no core at the end.
+/// Threads that are kept off cores, and where they might run before. Nothing is undone when it is
+/// dropped: who wants that dedicates no core at the end.
 #[derive(Debug, Default)]
 pub struct KeptOff {
     /// What they are kept off.
     dedicated: Vec<CpuId>,
     /// Where each thread that there was might run before.
     known: BTreeMap<u32, Vec<CpuId>>,
-    /// Where threads might run before, by where they may since: for those that have been started meanwhile.
+    /// Where threads might run before, by where they may since: for those that have been started
+    /// meanwhile.
     before: BTreeMap<Vec<CpuId>, Vec<CpuId>>,
 }
 
@@ -37,12 +39,15 @@ impl KeptOff {
         Self { dedicated: Vec::new(), known: BTreeMap::new(), before: BTreeMap::new() }
     }
 
-    /// Keeps these threads off the cores, and with them those that they start, threads and programs; and lets them on those
-    /// again that they were kept off before and that are not among these. A thread that may run nowhere else stays, one that has chosen other
-    /// cores by itself keeps to these, and one that this process may not change is left; so is whom `is_spared` names, which is asked about those alone
-    /// that would be kept off or let back. `threads` are all that there are: others are forgotten.
+    /// Keeps these threads off the cores, and with them those that they start, threads and
+    /// programs; and lets them on those again that they were kept off before and that are not among
+    /// these. A thread that may run nowhere else stays, one that has chosen other cores by itself
+    /// keeps to these, and one that this process may not change is left; so is whom `is_spared`
+    /// names, which is asked about those alone that would be kept off or let back. `threads` are
+    /// all that there are: others are forgotten.
     ///
-    /// Whether any was changed. A thread that was just being started then may have been missed, and is found the next time.
+    /// Whether any was changed. A thread that was just being started then may have been missed, and
+    /// is found the next time.
     ///
     /// # Cost
     /// One or two system calls a thread.
@@ -102,7 +107,8 @@ impl KeptOff {
     }
 }
 
-/// What is written down of threads that are kept off, a line each: the thread, when it began, where it may run, and where it might before.
+/// What is written down of threads that are kept off, a line each: the thread, when it began, where
+/// it may run, and where it might before.
 #[must_use]
 pub fn written(root: &Root, kept: &[Kept]) -> String {
     let mut text = String::new();
@@ -115,8 +121,8 @@ pub fn written(root: &Root, kept: &[Kept]) -> String {
     text
 }
 
-/// Lets back the threads that such a text says were kept off, and what these have started, where they still may run as it says; how many. Lines that
-/// are none are skipped.
+/// Lets back the threads that such a text says were kept off, and what these have started, where
+/// they still may run as it says; how many. Lines that are none are skipped.
 pub fn let_back(root: &Root, text: &str) -> usize {
     let mut done = BTreeSet::new();
     for line in text.lines() {
@@ -173,8 +179,8 @@ mod tests {
         (told.recv().unwrap(), end)
     }
 
-    /// A program that does nothing, ended with the test. What is let back is a thread and its whole process: among the
-    /// threads of this one, other tests' would be.
+    /// A program that does nothing, ended with the test. What is let back is a thread and its whole
+    /// process: among the threads of this one, other tests' would be.
     struct Idle(Child);
 
     impl Idle {

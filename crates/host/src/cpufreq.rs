@@ -40,7 +40,8 @@ pub fn policies(root: &Root) -> Vec<Policy> {
     numbered.into_iter().map(|(_, name)| policy(root, name)).collect()
 }
 
-/// The clock of each hardware thread as the kernel tells it now, ascending; none where no driver runs. Takes two files a policy.
+/// The clock of each hardware thread as the kernel tells it now, ascending; none where no driver
+/// runs. Takes two files a policy.
 #[must_use]
 pub fn clocks(root: &Root) -> Vec<(CpuId, KiloHertz)> {
     let mut clocks = Vec::new();

@@ -1,17 +1,19 @@
 //! Cores dedicated by cpusets, so that the scheduler puts nobody on them but whom they are for.
 //!
-//! The process stays in its own control group, the *base*; below it a group is made that has the dedicated CPUs, and
-//! threads go in one by one ([`enter`]). All of it goes through the [journal](crate::journal). Whose
-//! threads are let in, and on which CPUs, is decided elsewhere; where there are no cpusets, [affinity]
-//! keeps off the dedicated cores what belongs to the program itself, and nobody else.
+//! The process stays in its own control group, the *base*; below it a group is made that has the
+//! dedicated CPUs, and threads go in one by one ([`enter`]). All of it goes through the
+//! [journal](crate::journal). Whose threads are let in, and on which CPUs, is decided elsewhere;
+//! where there are no cpusets, [affinity] keeps off the dedicated cores what belongs to the program
+//! itself, and nobody else.
 //!
-//! | | version 2 | version 1 |
-//! |---|---|---|
-//! | who keeps off | everybody: the CPUs leave all other groups, as the kernel makes a *partition* of them | threads that were in the base: they move to a group with the other CPUs, as version 1 keeps nobody off by itself |
-//! | needs | Linux 6.7 and root, unless the base is the hierarchy's root or a partition itself | a base whose CPUs are exclusively its own, as the hierarchy's root's are |
+//! - Version 2: the kernel makes a *partition* of the CPUs, so that they leave all other groups. It
+//!   needs Linux 6.7 and root, unless the base is the hierarchy's root or a partition itself.
+//! - Version 1 keeps no thread off by itself: those that were in the base move to a group with the
+//!   other CPUs. It needs a base whose CPUs are exclusively its own, as the hierarchy's root's are.
 //!
 //! Sources: Linux `Documentation/admin-guide/cgroup-v2.rst` ("Cpuset", "Threads"),
-//! `Documentation/admin-guide/cgroup-v1/cpusets.rst`. Implements paper 001 §4.3.5, as far as the operating system goes.
+//! `Documentation/admin-guide/cgroup-v1/cpusets.rst`. Implements paper 001 §4.3.5, as far as the
+//! operating system goes.
 
 mod hierarchy;
 mod release;
@@ -30,7 +32,8 @@ use crate::unavailable::Unavailable;
 /// What the survey and errors call it.
 const WHAT: &str = "dedicated cores by cpusets";
 
-/// Written to a group's file of members: the thread that writes (Linux `kernel/cgroup/cgroup.c`, `cgroup_procs_write_start`).
+/// Written to a group's file of members: the thread that writes (Linux `kernel/cgroup/cgroup.c`,
+/// `cgroup_procs_write_start`).
 const ITSELF: &str = "0";
 
 /// What is done where there are none.
@@ -41,7 +44,8 @@ const INSTEAD: &str =
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpusetError {
-    /// The kernel, the permission, or the right place in the hierarchy is missing. Not fatal: affinity is what is left.
+    /// The kernel, the permission, or the right place in the hierarchy is missing. Not fatal:
+    /// affinity is what is left.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// No CPU was named.
@@ -101,16 +105,18 @@ pub struct Dedicated {
 }
 
 impl Dedicated {
-    /// Dedicates CPUs until what is returned is dropped. The journal is for nothing else: with an error, all that is in it is undone.
+    /// Dedicates CPUs until what is returned is dropped. The journal is for nothing else: with an
+    /// error, all that is in it is undone.
     ///
-    /// No thread is let in yet. The calling process's own threads, like everybody else's, have left those CPUs on return; the calling
-    /// thread may run on no others than before.
+    /// No thread is let in yet. The calling process's own threads, like everybody else's, have left
+    /// those CPUs on return; the calling thread may run on no others than before.
     ///
     /// # Errors
     /// [`CpusetError`], [`CpusetError::Unavailable`] where this machine or process cannot.
     ///
     /// # Cost
-    /// Some ten small files; two for each thread of the machine with version 1, and with kernels before 6.2.
+    /// Some ten small files; two for each thread of the machine with version 1, and with kernels
+    /// before 6.2.
     pub fn begin(
         mut journal: Journal,
         cpus: &[CpuId],
@@ -153,14 +159,15 @@ impl Dedicated {
         &self.cpus
     }
 
-    /// How many threads may still run on these CPUs, because this process may not move them. None with version 2. (Threads
-    /// of the kernel do not count: they stay where they are.)
+    /// How many threads may still run on these CPUs, because this process may not move them. None
+    /// with version 2. (Threads of the kernel do not count: they stay where they are.)
     #[must_use]
     pub const fn intruders(&self) -> usize {
         self.intruders
     }
 
-    /// The file that lets threads in: those of this process, and of processes that it starts from now on.
+    /// The file that lets threads in: those of this process, and of processes that it starts from
+    /// now on.
     #[must_use]
     pub fn entrance(&self) -> String {
         format!("{}/{}", self.group, self.members)
@@ -175,8 +182,9 @@ impl Dedicated {
     }
 }
 
-/// Lets the calling thread onto dedicated CPUs by their [entrance](Dedicated::entrance), and off all others, until they are given
-/// back. Whoever dedicated them is this process, or one that has started it.
+/// Lets the calling thread onto dedicated CPUs by their [entrance](Dedicated::entrance), and off
+/// all others, until they are given back. Whoever dedicated them is this process, or one that has
+/// started it.
 ///
 /// # Errors
 /// [`CpusetError::Group`]: they are given back already, or this process's rights do not suffice.
@@ -194,8 +202,8 @@ pub fn check(root: &Root) -> Result<String, Unavailable> {
     Ok(format!("{version} below {}: {}", base.group, format_cpu_list(&base.cpus(root))))
 }
 
-/// CPUs that a control group has for itself, and that group: a partition (version 2), or a cpuset that is exclusive and not balanced
-/// (version 1).
+/// CPUs that a control group has for itself, and that group: a partition (version 2), or a cpuset
+/// that is exclusive and not balanced (version 1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Its directory.
@@ -204,7 +212,8 @@ pub struct Held {
     pub cpus: Vec<CpuId>,
 }
 
-/// The CPUs that others have for themselves: groups that this process is neither in nor below. None where there are no cpusets.
+/// The CPUs that others have for themselves: groups that this process is neither in nor below. None
+/// where there are no cpusets.
 ///
 /// # Cost
 /// Three small files for each cpuset of the machine.

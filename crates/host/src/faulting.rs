@@ -1,8 +1,8 @@
 //! Whether the kernel can make CPUID fault, so that a process gets to answer it itself.
 //!
-//! Source: Linux arch_prctl(2); AMD's `CpuidUserDis` (CPUID 0x80000021 EAX bit 17) has the same interface
-//! since Linux 6.17. Unsafe because `arch_prctl` has no wrapper in any crate that this one
-//! uses.
+//! Source: Linux arch_prctl(2); AMD's `CpuidUserDis` (CPUID 0x80000021 EAX bit 17) has the same
+//! interface since Linux 6.17. Unsafe because `arch_prctl` has no wrapper in any crate that this
+//! one uses.
 
 use std::io;
 

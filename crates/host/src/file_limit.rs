@@ -1,5 +1,5 @@
-//! The limit of how long a file may become (RLIMIT_FSIZE, `ulimit -f`): a write beyond it fails instead of
-//! ending this process by SIGXFSZ.
+//! The limit of how long a file may become (RLIMIT_FSIZE, `ulimit -f`): a write beyond it fails
+//! instead of ending this process by SIGXFSZ.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::flag;
 
-/// Has writes beyond the limit fail with EFBIG from now on. Programs that are started have the signal as this
-/// process had it: a handler, unlike an ignored signal, is not inherited.
+/// Has writes beyond the limit fail with EFBIG from now on. Programs that are started have the
+/// signal as this process had it: a handler, unlike an ignored signal, is not inherited.
 ///
 /// # Errors
 /// The kernel refused a handler: the signal ends the process as before.

@@ -1,5 +1,5 @@
-//! Programs that are started, but wait until they are let go: so that somebody can watch them from their first
-//! instruction on.
+//! Programs that are started, but wait until they are let go: so that somebody can watch them from
+//! their first instruction on.
 
 use std::io::{self, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;

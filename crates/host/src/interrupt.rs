@@ -1,7 +1,8 @@
 //! SIGINT, SIGTERM and SIGHUP as a flag to look at, so that whoever changed the machine gets to
 //! change it back.
 //!
-//! A signal that was ignored when this process was started (`nohup`, commands in the background) stays ignored.
+//! A signal that was ignored when this process was started (`nohup`, commands in the background)
+//! stays ignored.
 //!
 //! The first signal sets the flag. The second one kills as if nothing had been installed: what
 //! is left changed then is undone from the [`crate::journal`] by whoever comes next.

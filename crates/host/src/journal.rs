@@ -5,22 +5,23 @@
 //!
 //! ```text
 //! v2 <TAB> path <TAB> value before <TAB> value written <TAB> sum <LF>   a file was written
-//! group2 <TAB> path <TAB> file that lists its members <TAB> sum <LF>     a control group was made
-//! controller2 <TAB> path <TAB> controller <TAB> sum <LF>                 a controller was switched on for children
+//! group2 <TAB> path <TAB> file that lists its members <TAB> sum <LF>  a control group was made
+//! controller2 <TAB> path <TAB> controller <TAB> sum <LF>              a controller was switched on
 //! ```
 //!
-//! One line per change; `sum` is the CRC-32 of what stands before it in the line. A control group is undone by moving whoever is in it to the group above and removing it, so
-//! what is written within it needs no line of its own.
+//! One line per change; `sum` is the CRC-32 of what stands before it in the line. A control group
+//! is undone by moving whoever is in it to the group above and removing it, so what is written
+//! within it needs no line of its own.
 //!
-//! | moment of a crash            | what is on disk    | what [`restore()`] does                     |
-//! |------------------------------|--------------------|-------------------------------------------|
-//! | while the line is written    | line without LF    | skips it: the change had not been made    |
-//! | before the change            | whole line         | finds the value before: nothing to do     |
-//! | after the change             | whole line         | finds the value written: writes it back   |
-//! | after that, somebody else's  | whole line         | finds a third value: leaves it, says so   |
-//! | a file was emptied, not written | whole line      | says so, keeps the journal                |
-//! | the journal was damaged      | line with a wrong sum | says so, keeps the journal             |
-//! | while undoing                | all lines          | as above, path by path                    |
+//! | moment of a crash               | what is on disk       | what [`restore()`] does            |
+//! |---------------------------------|-----------------------|------------------------------------|
+//! | while the line is written       | line without LF       | skips it: there was no change      |
+//! | before the change               | whole line            | finds the value before: nothing    |
+//! | after the change                | whole line            | finds the value written: undoes it |
+//! | after that, somebody else's     | whole line            | finds a third value: leaves it     |
+//! | a file was emptied, not written | whole line            | says so, keeps the journal         |
+//! | the journal was damaged         | line with a wrong sum | says so, keeps the journal         |
+//! | while undoing                   | all lines             | as above, path by path             |
 //!
 //! A process holds an exclusive lock (`flock`) on its journal for as long as it lives. The kernel
 //! lets go of it however the process ends, so a journal that can be locked belongs to nobody:
@@ -28,8 +29,8 @@
 //! lock, `/run/dimmer/lock`, is held for each single change or restoration, so that two processes
 //! never change the same file at the same time: the second is told who was first.
 //!
-//! A journal is followed only if it is a regular file of root's or of the user who restores. What it names is looked
-//! up under the root, which neither `..` nor a symbolic link leads out of.
+//! A journal is followed only if it is a regular file of root's or of the user who restores. What
+//! it names is looked up under the root, which neither `..` nor a symbolic link leads out of.
 
 mod record;
 mod restore;
@@ -90,7 +91,8 @@ pub struct Journal {
     /// The journal's path and its locked file; none before the first change.
     file: Option<(String, File)>,
     records: Vec<Record>,
-    /// Whether the file ends in a part of a line, because the disk took neither the rest nor its removal.
+    /// Whether the file ends in a part of a line, because the disk took neither the rest nor its
+    /// removal.
     is_torn: bool,
 }
 
@@ -140,8 +142,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes a control group, after it is on record. `members` is the name of the file in it that lists its members, and in
-    /// the group above it: undoing moves them there.
+    /// Makes a control group, after it is on record. `members` is the name of the file in it that
+    /// lists its members, and in the group above it: undoing moves them there.
     ///
     /// # Errors
     /// [`JournalError::Change`], also if there is such a group.
@@ -155,7 +157,8 @@ impl Journal {
         self.root.make_group(path).map_err(JournalError::Change)
     }
 
-    /// Switches a controller on for the children of a control group, in its file `cgroup.subtree_control`.
+    /// Switches a controller on for the children of a control group, in its file
+    /// `cgroup.subtree_control`.
     ///
     /// # Errors
     /// [`JournalError`]; [`JournalError::NotTaken`] if the kernel did nothing.
@@ -204,7 +207,8 @@ impl Journal {
             None => create(&self.root)?,
         };
         let end = file.metadata().map(|meta| meta.len());
-        // A half line must not spoil the next one: it becomes a line of its own, which is reported as damaged.
+        // A half line must not spoil the next one: it becomes a line of its own, which is reported
+        // as damaged.
         let start = if self.is_torn { "\n" } else { "" };
         let append = |file: &mut File| -> io::Result<()> {
             file.write_all(format!("{start}{}", record.line()).as_bytes())?;
@@ -252,7 +256,8 @@ pub struct Pending {
     pub owner: Owner,
     /// The files on record, as the kernel names them; none if this process may not look.
     pub paths: Vec<String>,
-    /// Whether it is no journal of Dimmer's own, or some of it cannot be read: [`restore()`] reports what.
+    /// Whether it is no journal of Dimmer's own, or some of it cannot be read: [`restore()`]
+    /// reports what.
     pub is_damaged: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What Dimmer keeps between runs, in the user's own directories (XDG Base Directory Specification): where it is, and how much of it
-//! stays.
+//! What Dimmer keeps between runs, in the user's own directories (XDG Base Directory
+//! Specification): where it is, and how much of it stays.
 
 use std::ffi::CString;
 use std::io;
@@ -10,7 +10,8 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
 use crate::cpuid::Identity;
 
-/// The directory that a variable names, or the usual one below the home directory; `None` without a home directory.
+/// The directory that a variable names, or the usual one below the home directory; `None` without a
+/// home directory.
 #[must_use]
 pub fn directory(variable: &str, usual: &str) -> Option<PathBuf> {
     let absolute =
@@ -34,27 +35,33 @@ pub fn cache() -> Option<PathBuf> {
     Some(directory("XDG_CACHE_HOME", ".cache")?.join("dimmer"))
 }
 
-/// How far below a directory [`bound`] looks: one for each kind, version, and choice of instruction classes.
+/// How far below a directory [`bound`] looks: one for each kind, version, and choice of instruction
+/// classes.
 const DEEPEST: usize = 3;
 
-/// What a file counts for at least (bytes), as looking at many small ones takes time as well: 5 us each, on a busy virtual machine with
-/// ext4, so that those which count for 64 MiB are looked at in 10 ms.
+/// What a file counts for at least (bytes), as looking at many small ones takes time as well: 5 us
+/// each, on a busy virtual machine with ext4, so that those which count for 64 MiB are looked at in
+/// 10 ms.
 const LEAST: u64 = 32 << 10;
 
-/// No more files than this are removed at once: 14 000 took 12 s on a disk that others were busy with (ext4), so these take 0.2 s there.
+/// No more files than this are removed at once: 14 000 took 12 s on a disk that others were busy
+/// with (ext4), so these take 0.2 s there.
 const MOST_REMOVED: usize = 256;
 
-/// Removes files below a directory until the rest takes so many bytes at most, where each counts for 32 KiB at least. Those go first that
-/// were neither read nor written for longest, as far as the file system takes note of reading: most do once a day (mount(8), `relatime`).
+/// Removes files below a directory until the rest takes so many bytes at most, where each counts
+/// for 32 KiB at least. Those go first that were neither read nor written for longest, as far as
+/// the file system takes note of reading: most do once a day (mount(8), `relatime`).
 ///
-/// What another process is about to write is new, and what it reads stays readable to it. Links are neither followed nor removed. A
-/// directory of another user, who may have lent the home directory, is left alone.
+/// What another process is about to write is new, and what it reads stays readable to it. Links are
+/// neither followed nor removed. A directory of another user, who may have lent the home directory,
+/// is left alone.
 ///
 /// # Errors
 /// If there is no such directory, or it is another user's. A file that cannot be removed stays.
 ///
 /// # Cost
-/// A system call for each file, some microseconds. Removing takes longer, so 256 files go at once, and others the next time.
+/// A system call for each file, some microseconds. Removing takes longer, so 256 files go at once,
+/// and others the next time.
 pub fn bound(directory: &Path, most_bytes: u64) -> io::Result<()> {
     let opened = open(CWD, directory)?;
     if rustix::fs::fstat(&opened)?.st_uid != rustix::process::geteuid().as_raw() {
@@ -130,7 +137,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes a file of so many times the least that counts, that was written and read so many days ago.
+    /// Makes a file of so many times the least that counts, that was written and read so many days
+    /// ago.
     fn write(path: &Path, times_least: u64, written: u64, read: u64) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let file = std::fs::File::create(path).unwrap();

@@ -6,13 +6,14 @@
 //!
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
 //! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
-//! * what programs on it run: [`libraries`], [`program`], and who knows names of it: [`symbols`]; what can be
-//!   hidden from them: [`faulting`]; what Dimmer itself keeps there: [`kept`];
-//! * what one thread can ask of it: [`affinity`], [`clear`], [`realtime`], [`memory`], [`tile`], [`perf`], [`uprobes`];
+//! * what programs on it run: [`libraries`], [`program`], and who knows names of it: [`symbols`];
+//!   what can be hidden from them: [`faulting`]; what Dimmer itself keeps there: [`kept`];
+//! * what one thread can ask of it: [`affinity`], [`clear`], [`realtime`], [`memory`], [`tile`],
+//!   [`perf`], [`uprobes`];
 //! * files that a user names: [`bounded_file`];
 //! * what disturbed a measurement: [`steal`], [`usage`]; what time was left: [`idle`];
-//! * how to change it: [`turbo`], [`cpusets`], always through the [`journal`], undone on an [`interrupt`] too; and what signals
-//!   mean for the programs that are run: [`relay`].
+//! * how to change it: [`turbo`], [`cpusets`], always through the [`journal`], undone on an
+//!   [`interrupt`] too; and what signals mean for the programs that are run: [`relay`].
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("dimmer-host speaks to Linux on x86-64 only");

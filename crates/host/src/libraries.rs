@@ -1,9 +1,9 @@
 //! Where the dynamic loader finds libraries, and which files a process runs code of.
 //!
-//! Libraries are looked up as ld.so(8) does it: in the directories that the needing file names, then
-//! those of `LD_LIBRARY_PATH`, then the system's; in each first among the variants for newer
-//! processors (`glibc-hwcaps`, since glibc 2.33), where wide code may hide. The loader's cache is not
-//! read; it is made from the system's directories.
+//! Libraries are looked up as ld.so(8) does it: in the directories that the needing file names,
+//! then those of `LD_LIBRARY_PATH`, then the system's; in each first among the variants for newer
+//! processors (`glibc-hwcaps`, since glibc 2.33), where wide code may hide. The loader's cache is
+//! not read; it is made from the system's directories.
 
 use std::path::PathBuf;
 

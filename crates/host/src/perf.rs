@@ -1,4 +1,5 @@
-//! Counts performance events of the calling thread, or of a whole process, in user mode, with the kernel's perf.
+//! Counts performance events of the calling thread, or of a whole process, in user mode, with the
+//! kernel's perf.
 //!
 //! A thin layer over `perf-event2`, which is safe all the way down: it adds Dimmer's events and
 //! turns "not here" and "not permitted" into [`Unavailable`]. `perf-event-open-sys2` alone would
@@ -144,13 +145,15 @@ impl Counters {
     }
 }
 
-/// Counters of a whole process and of what it has started as the same user: of all their threads, and of those that they start. They
-/// count from when they are opened, thread by thread ([`Self::open_next`]): each costs system calls, and who serves others meanwhile
-/// cannot open them all at once.
+/// Counters of a whole process and of what it has started as the same user: of all their threads,
+/// and of those that they start. They count from when they are opened, thread by thread
+/// ([`Self::open_next`]): each costs system calls, and who serves others meanwhile cannot open them
+/// all at once.
 ///
-/// A thread that ends before its turn is not counted, nor what a thread starts before its own, but for children, which are looked for
-/// then. The kernel has no groups that new threads inherit, so each counter is by itself: where there are more than the processor has,
-/// counts are estimates from the time in which they had the hardware.
+/// A thread that ends before its turn is not counted, nor what a thread starts before its own, but
+/// for children, which are looked for then. The kernel has no groups that new threads inherit, so
+/// each counter is by itself: where there are more than the processor has, counts are estimates
+/// from the time in which they had the hardware.
 pub struct ProcessCounters {
     builders: Vec<(&'static str, Builder<'static>)>,
     user: u32,
@@ -179,7 +182,8 @@ impl ProcessCounters {
     /// Counters for a process, none of them open yet.
     ///
     /// # Errors
-    /// [`Unavailable`]: there is no such process, the kernel does not tell what it has started, or it has too many threads.
+    /// [`Unavailable`]: there is no such process, the kernel does not tell what it has started, or
+    /// it has too many threads.
     pub fn new(process: i32, countables: &[Countable]) -> Result<Self, Unavailable> {
         let builders = countables.iter().map(|countable| (countable.name(), countable.builder()));
         Self::with_builders(process, builders.collect())
@@ -202,8 +206,8 @@ impl ProcessCounters {
         Ok(new)
     }
 
-    /// Opens those of the next thread, running; whether there are more. They are closed on drop. Costs a system call for each countable,
-    /// and some for each child that the thread has.
+    /// Opens those of the next thread, running; whether there are more. They are closed on drop.
+    /// Costs a system call for each countable, and some for each child that the thread has.
     ///
     /// * `root`: only read to explain a refusal.
     ///
@@ -231,7 +235,8 @@ impl ProcessCounters {
         Ok(has_more)
     }
 
-    /// Takes note of a child's threads. One whose parent has ended meanwhile has another one, which may come later.
+    /// Takes note of a child's threads. One whose parent has ended meanwhile has another one, which
+    /// may come later.
     fn add_child(&mut self, child: &str) -> Result<(), Unavailable> {
         let Ok(child) = child.parse::<i32>() else { return Ok(()) };
         let is_known = self.threads.iter().any(|(process, _)| *process == child);
@@ -297,7 +302,8 @@ impl ProcessCounters {
     }
 }
 
-/// Whether the kernel tells what processes have started (`CONFIG_PROC_CHILDREN`), without which none is counted.
+/// Whether the kernel tells what processes have started (`CONFIG_PROC_CHILDREN`), without which
+/// none is counted.
 #[must_use]
 pub fn tells_children() -> bool {
     std::path::Path::new("/proc/thread-self/children").exists()
@@ -371,7 +377,8 @@ mod tests {
         ProcessCounters::with_builders(process, builders)
     }
 
-    /// A shell that runs a script, and the counters of its first thread, once it has so many children. `None` where none can be opened.
+    /// A shell that runs a script, and the counters of its first thread, once it has so many
+    /// children. `None` where none can be opened.
     fn begin(script: &str, children: usize) -> Option<(Child, ProcessCounters)> {
         if !tells_children() {
             println!(
@@ -401,7 +408,8 @@ mod tests {
         }
     }
 
-    /// Counts the faults of a shell that [`TOUCHES`] memory itself, or in a child that there is already.
+    /// Counts the faults of a shell that [`TOUCHES`] memory itself, or in a child that there is
+    /// already.
     #[track_caller]
     fn check(script: &str, children: usize) {
         let Some((mut child, mut counters)) = begin(script, children) else { return };
@@ -428,7 +436,8 @@ mod tests {
         check(TOUCHES, 0);
     }
 
-    /// As a server does that begins anew and counts for `dimmer run`, whose program is there already.
+    /// As a server does that begins anew and counts for `dimmer run`, whose program is there
+    /// already.
     #[test]
     fn a_process_is_counted_with_the_children_that_it_has() {
         check(&format!("({TOUCHES}); :"), 1);

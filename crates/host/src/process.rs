@@ -9,8 +9,9 @@ use crate::root::Root;
 /// A thread, with its process before it.
 pub type Thread = (u32, u32);
 
-/// The threads of a process and of all that it has started; nothing of those that have ended. Kernels without
-/// `CONFIG_PROC_CHILDREN` do not tell what a process has started. Reads one file a thread.
+/// The threads of a process and of all that it has started; nothing of those that have ended.
+/// Kernels without `CONFIG_PROC_CHILDREN` do not tell what a process has started. Reads one file a
+/// thread.
 #[must_use]
 pub fn family(root: &Root, process: u32) -> BTreeSet<Thread> {
     let mut found = BTreeSet::new();
@@ -36,7 +37,8 @@ pub fn threads(root: &Root, process: u32) -> Vec<u32> {
     names.iter().filter_map(|name| name.parse().ok()).collect()
 }
 
-/// When a process began (clock ticks since the machine did): what tells it from a later one with the same number. `None` if there is none.
+/// When a process began (clock ticks since the machine did): what tells it from a later one with
+/// the same number. `None` if there is none.
 #[must_use]
 pub fn began(root: &Root, process: u32) -> Option<u64> {
     /// Which field it is after the name, which may hold anything (proc(5): the 22nd of all).
@@ -46,8 +48,9 @@ pub fn began(root: &Root, process: u32) -> Option<u64> {
     after.split_whitespace().nth(AFTER_NAME)?.parse().ok()
 }
 
-/// Whether a process has this file in its memory, told by the names of the file and of its directory: which directories lie above, its mount
-/// namespace may have otherwise. Not of a process whose memory this one may not look at.
+/// Whether a process has this file in its memory, told by the names of the file and of its
+/// directory: which directories lie above, its mount namespace may have otherwise. Not of a process
+/// whose memory this one may not look at.
 #[must_use]
 pub fn has_mapped(root: &Root, process: u32, file: &Path) -> bool {
     /// What the kernel shows after the name of a file that was removed (proc(5)).

@@ -28,8 +28,8 @@ pub enum ProgramError {
     NotExecutable(PathBuf),
 }
 
-/// The file that `name` means: itself if it has a slash, else the first executable one in the directories
-/// of `path`, the value of `PATH`.
+/// The file that `name` means: itself if it has a slash, else the first executable one in the
+/// directories of `path`, the value of `PATH`.
 ///
 /// # Errors
 /// If there is none, or it is not executable.
@@ -54,8 +54,8 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.mode() & EXECUTE != 0)
 }
 
-/// Whether a file, executed by this user, would run with the rights of another user or group: the loader
-/// then takes no libraries from the environment.
+/// Whether a file, executed by this user, would run with the rights of another user or group: the
+/// loader then takes no libraries from the environment.
 #[must_use]
 pub fn changes_rights(file: &Path) -> bool {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());

@@ -2,13 +2,15 @@
 //!
 //! The program is to find signals as it would without this process in between:
 //!
-//! * what was ignored or blocked when this process was started is so in the program, and nothing else is (the
-//!   standard library ignores SIGPIPE here, and has programs start with nothing blocked);
-//! * what another process sends to this one is passed on, as it may know this one's number alone. What the kernel sends
-//!   (Ctrl-C, a terminal that hangs up) the program has had already, as both are in the terminal's foreground.
+//! * what was ignored or blocked when this process was started is so in the program, and nothing
+//!   else is (the standard library ignores SIGPIPE here, and has programs start with nothing
+//!   blocked);
+//! * what another process sends to this one is passed on, as it may know this one's number alone.
+//!   What the kernel sends (Ctrl-C, a terminal that hangs up) the program has had already, as both
+//!   are in the terminal's foreground.
 //!
-//! Of these signals none ends this process as long as the [`Relay`] is there. What this process does about signals on its own
-//! account is [`crate::interrupt`].
+//! Of these signals none ends this process as long as the [`Relay`] is there. What this process
+//! does about signals on its own account is [`crate::interrupt`].
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -36,8 +38,9 @@ static CAME: [AtomicBool; PASSED.len()] = [const { AtomicBool::new(false) }; PAS
 /// The program's process; 0 as long as there is none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
-/// Signals that others in this process handle or ignore before [`Relay::begin`]: SIGPIPE Rust's standard library, before `main`, and
-/// two that the C library keeps for itself that one, when it starts the first thread.
+/// Signals that others in this process handle or ignore before [`Relay::begin`]: SIGPIPE Rust's
+/// standard library, before `main`, and two that the C library keeps for itself that one, when it
+/// starts the first thread.
 const TAKEN: [c_int; 3] = [libc::SIGPIPE, 32, 33];
 
 /// Which of them were ignored when this process was started.
@@ -73,7 +76,8 @@ pub(crate) fn is_ignored(signal: c_int) -> bool {
     ask_kernel(signal, None, Some(&mut now)).is_ok() && now.handler == libc::SIG_IGN
 }
 
-/// A disposition as the kernel has it (Linux `include/uapi/asm-generic/signal.h`, `struct sigaction`).
+/// A disposition as the kernel has it (Linux `include/uapi/asm-generic/signal.h`, `struct
+/// sigaction`).
 #[derive(Default)]
 #[repr(C)]
 struct KernelAction {
@@ -91,7 +95,8 @@ fn ask_kernel(
 ) -> io::Result<()> {
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
     let old = old.map_or(std::ptr::null_mut(), std::ptr::from_mut);
-    // SAFETY: reads and writes structures of the kernel's form, which outlive the call, as long as it says that masks are.
+    // SAFETY: reads and writes structures of the kernel's form, which outlive the call, as long as
+    // it says that masks are.
     let asked =
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) };
     if asked == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -177,7 +182,8 @@ impl Inherited {
     }
 }
 
-/// Signals are kept for the program from now on, until this is dropped. There is one in a process at a time.
+/// Signals are kept for the program from now on, until this is dropped. There is one in a process
+/// at a time.
 pub struct Relay {
     inherited: Inherited,
     before: Vec<(c_int, libc::sigaction)>,

@@ -1,8 +1,8 @@
 //! The directory under which the whole machine is read: `/`, or a made-up machine's directory.
 //!
-//! **Invariant:** no other module of this crate touches `std::fs`. Paths are written as the
-//! kernel documents them (`/sys/devices/system/cpu/online`) and looked up under the root: neither `..`
-//! nor a symbolic link leads out of a made-up machine's directory.
+//! **Invariant:** no other module of this crate touches `std::fs`. Paths are written as the kernel
+//! documents them (`/sys/devices/system/cpu/online`) and looked up under the root: neither `..` nor
+//! a symbolic link leads out of a made-up machine's directory.
 
 mod within;
 
@@ -135,7 +135,8 @@ impl Root {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The whole content of an opened file, which is `path`; none of it where there is more than this crate reads.
+    /// The whole content of an opened file, which is `path`; none of it where there is more than
+    /// this crate reads.
     pub(crate) fn text_of(&self, path: &str, file: &File) -> Result<String, RootError> {
         let mut bytes = vec![0; 4096];
         let mut length = 0_usize;
@@ -246,8 +247,8 @@ impl Root {
         file.read_exact_at(into, offset).map_err(|source| self.read_error(path, source))
     }
 
-    /// Replaces the content of the existing file `path`, in one write as the kernel wants it: however this process
-    /// ends, the file holds what was there before or all of what is there now.
+    /// Replaces the content of the existing file `path`, in one write as the kernel wants it:
+    /// however this process ends, the file holds what was there before or all of what is there now.
     /// Use [`crate::journal::Journal::change`] for whatever belongs to the machine.
     ///
     /// # Errors
@@ -256,8 +257,8 @@ impl Root {
         self.write_to(OFlags::empty(), path, content)
     }
 
-    /// As [`Self::write`], for files that the kernel makes with their directory: on a made-up machine, which has no
-    /// kernel to do so, the file is made.
+    /// As [`Self::write`], for files that the kernel makes with their directory: on a made-up
+    /// machine, which has no kernel to do so, the file is made.
     pub(crate) fn write_control(&self, path: &str, content: &str) -> Result<(), RootError> {
         let flags = if self.is_live() { OFlags::empty() } else { OFlags::CREATE };
         self.write_to(flags, path, content)
@@ -271,8 +272,9 @@ impl Root {
             if is_of_the_kernel(&file) {
                 return file.write_all(content.as_bytes());
             }
-            // Cutting the file first would lose what it held if this process ended right then. What is left of a
-            // longer content becomes white space at the end, which nobody heeds, and is cut off afterwards.
+            // Cutting the file first would lose what it held if this process ended right then. What
+            // is left of a longer content becomes white space at the end, which nobody heeds, and
+            // is cut off afterwards.
             let before = usize::try_from(file.metadata()?.len().min(LONGEST)).unwrap_or(0);
             let mut padded = content.to_owned();
             padded.extend(std::iter::repeat_n('\n', before.saturating_sub(content.len())));
@@ -285,8 +287,8 @@ impl Root {
     /// Opens a file that only Dimmer writes, to be read and appended to.
     ///
     /// # Errors
-    /// [`RootError::Foreign`]: a symbolic link, a FIFO or whatever else is there instead, or it belongs to a user who
-    /// is neither root nor this process's. [`RootError::Write`].
+    /// [`RootError::Foreign`]: a symbolic link, a FIFO or whatever else is there instead, or it
+    /// belongs to a user who is neither root nor this process's. [`RootError::Write`].
     pub(crate) fn open_own(&self, path: &str) -> Result<File, RootError> {
         self.open_owned(path, OFlags::empty())
     }

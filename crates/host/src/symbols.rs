@@ -1,8 +1,8 @@
-//! Files that know names of functions that a program or library was stripped of: debug files, and static
-//! archives of the same library.
+//! Files that know names of functions that a program or library was stripped of: debug files, and
+//! static archives of the same library.
 //!
-//! Debug files are looked for where GDB does ("Debugging Information in Separate Files"). Whether a file
-//! is the right one is for whoever reads it to say.
+//! Debug files are looked for where GDB does ("Debugging Information in Separate Files"). Whether a
+//! file is the right one is for whoever reads it to say.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,8 @@ const DEBUG: &str = "/usr/lib/debug";
 /// Where distributions put static archives, besides the directory of the library itself.
 const ARCHIVES: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
-/// Debug files of a file that lies in the directory `origin`, the most likely ones first: by its build id,
-/// and by the name that it has for it.
+/// Debug files of a file that lies in the directory `origin`, the most likely ones first: by its
+/// build id, and by the name that it has for it.
 #[must_use]
 pub fn debug_files(
     root: &Root,

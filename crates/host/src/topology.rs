@@ -67,8 +67,8 @@ pub fn online(root: &Root) -> Result<Vec<CpuId>, RootError> {
         .or_else(|error| crate::privilege::allowed_cpus(root).map_err(|_| error))
 }
 
-/// The hardware threads that the kernel's command line keeps free of all that does not ask for them (`isolcpus=`); none where the
-/// kernel does not tell.
+/// The hardware threads that the kernel's command line keeps free of all that does not ask for them
+/// (`isolcpus=`); none where the kernel does not tell.
 #[must_use]
 pub fn isolated(root: &Root) -> Vec<CpuId> {
     root.cpu_list(&format!("{CPUS}/isolated")).unwrap_or_default()

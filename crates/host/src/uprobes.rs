@@ -1,8 +1,10 @@
-//! Counts executions of an instruction of a file in other programs' threads, by the kernel's uprobes.
+//! Counts executions of an instruction of a file in other programs' threads, by the kernel's
+//! uprobes.
 //!
-//! The kernel puts a breakpoint there. It emulates some instructions when it comes by (pushes, branches,
-//! `nop`), which takes 0.2 to 0.5 us a time; others it executes elsewhere in single steps, which takes two
-//! exceptions more, 15 us a time in a virtual machine. Needs root, or `CAP_PERFMON`.
+//! The kernel puts a breakpoint there. It emulates some instructions when it comes by (pushes,
+//! branches, `nop`), which takes 0.2 to 0.5 us a time; others it executes elsewhere in single
+//! steps, which takes two exceptions more, 15 us a time in a virtual machine. Needs root, or
+//! `CAP_PERFMON`.
 
 use std::ffi::CString;
 use std::io;
@@ -18,13 +20,15 @@ use crate::unavailable::Unavailable;
 /// The number of this kind of event.
 const KIND: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// Counts one instruction in one thread, and not in those that the thread starts: the kernel would read the file's
-/// name anew for each, in the memory of whoever starts it, and refuse to start it if it is not there.
+/// Counts one instruction in one thread, and not in those that the thread starts: the kernel would
+/// read the file's name anew for each, in the memory of whoever starts it, and refuse to start it
+/// if it is not there.
 #[derive(Debug)]
 pub struct ExecutionCounter(Counter);
 
 impl ExecutionCounter {
-    /// Prepares to count executions of the instruction at an offset in a file, by a thread of any process.
+    /// Prepares to count executions of the instruction at an offset in a file, by a thread of any
+    /// process.
     ///
     /// # Errors
     /// [`Unavailable`]: no uprobes, no permission, no such thread, or no instruction there.
@@ -41,7 +45,8 @@ impl ExecutionCounter {
         let path = path.map_err(|_| refused(io::ErrorKind::InvalidInput.into()))?;
         let kind = root.integer(KIND).map_err(|error| refused(io::Error::other(error)))?;
         let kind = u32::try_from(kind).map_err(|_| refused(io::ErrorKind::InvalidData.into()))?;
-        // Of the crate's own events, `UProbe` is not one (0.7.4); so one that counts nothing is changed.
+        // Of the crate's own events, `UProbe` is not one (0.7.4); so one that counts nothing is
+        // changed.
         let mut builder = Builder::new(Software::DUMMY);
         let attributes = builder.attrs_mut();
         attributes.type_ = kind;

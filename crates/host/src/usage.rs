@@ -1,5 +1,5 @@
-//! What the kernel did to the calling thread (context switches and page faults) and for its children (time on
-//! a CPU), from `getrusage`.
+//! What the kernel did to the calling thread (context switches and page faults) and for its
+//! children (time on a CPU), from `getrusage`.
 //!
 //! Two readings around a stretch tell whether it ran undisturbed. Unsafe because no crate that
 //! this one uses wraps `getrusage`.
@@ -59,8 +59,8 @@ impl ThreadUsage {
     }
 }
 
-/// The time on a CPU, the kernel's on their behalf included, of all children that have ended and been
-/// waited for, and of theirs.
+/// The time on a CPU, the kernel's on their behalf included, of all children that have ended and
+/// been waited for, and of theirs.
 ///
 /// # Cost
 /// One system call.
@@ -78,8 +78,9 @@ pub fn own_time() -> Duration {
     time_of(libc::RUSAGE_SELF)
 }
 
-/// How many bytes this process has written to files, sockets and terminals by write(2) and the like, and all its children that have ended and
-/// been waited for, and theirs; what is sent by send(2) and the like is not counted. `None` where the kernel does not tell
+/// How many bytes this process has written to files, sockets and terminals by write(2) and the
+/// like, and all its children that have ended and been waited for, and theirs; what is sent by
+/// send(2) and the like is not counted. `None` where the kernel does not tell
 /// (`CONFIG_TASK_IO_ACCOUNTING`).
 ///
 /// # Cost

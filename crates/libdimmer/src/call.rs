@@ -14,7 +14,8 @@ pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// A call that may happen on another thread. Nobody reads or writes it while it changes threads, so no access is ordered.
+/// A call that may happen on another thread. Nobody reads or writes it while it changes threads, so
+/// no access is ordered.
 pub(crate) struct Call {
     function: Function,
     argument: *mut c_void,
@@ -22,7 +23,8 @@ pub(crate) struct Call {
     errno: AtomicI32,
 }
 
-// SAFETY: that the function may run on another thread is what `dimmer_offload` and `dimmer_run` ask of their callers.
+// SAFETY: that the function may run on another thread is what `dimmer_offload` and `dimmer_run` ask
+// of their callers.
 unsafe impl Sync for Call {}
 
 impl Call {
@@ -42,7 +44,8 @@ impl Call {
         std::mem::forget(ended);
     }
 
-    /// Happens, on whichever thread. May be unwound, as the function may end or be cancelled with its thread.
+    /// Happens, on whichever thread. May be unwound, as the function may end or be cancelled with
+    /// its thread.
     pub(crate) fn happen(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
         set_errno(self.errno.load(Ordering::Relaxed));
@@ -51,8 +54,9 @@ impl Call {
         self.errno.store(errno(), Ordering::Relaxed);
     }
 
-    /// Back with the caller. What could not be moved, and has not begun, happens here, in a region if there is a site: with nothing
-    /// below it that an unwinding thread could not pass. Whether it has happened.
+    /// Back with the caller. What could not be moved, and has not begun, happens here, in a region
+    /// if there is a site: with nothing below it that an unwinding thread could not pass. Whether
+    /// it has happened.
     pub(crate) fn settle(&self, has_happened: bool, site: Option<&'static Site>) -> bool {
         let is_lost = !has_happened && self.has_begun.load(Ordering::Relaxed);
         if !has_happened && !is_lost {
@@ -64,8 +68,9 @@ impl Call {
     }
 }
 
-/// The function that a worker runs unwinds it: by `pthread_exit`, or by an exception that it must not throw. Nobody further up could go on
-/// from there, so the worker's thread ends where it is, and who waits for the call finds it lost.
+/// The function that a worker runs unwinds it: by `pthread_exit`, or by an exception that it must
+/// not throw. Nobody further up could go on from there, so the worker's thread ends where it is,
+/// and who waits for the call finds it lost.
 struct EndOfWorker;
 
 impl Drop for EndOfWorker {

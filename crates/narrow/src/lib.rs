@@ -1,9 +1,9 @@
-//! How programs are made to choose narrower vector code: what has to be in their environment, and what
-//! the CPUID instruction must not tell them.
+//! How programs are made to choose narrower vector code: what has to be in their environment, and
+//! what the CPUID instruction must not tell them.
 //!
-//! Decides only: [`plan()`] says which switches of which libraries apply to a program, [`masked`] which
-//! feature bits vanish. Who starts the program, and who answers its CPUID instructions, is somebody
-//! else's business.
+//! Decides only: [`plan()`] says which switches of which libraries apply to a program, [`masked`]
+//! which feature bits vanish. Who starts the program, and who answers its CPUID instructions, is
+//! somebody else's business.
 #![forbid(unsafe_code)]
 
 mod mask;

@@ -1,14 +1,16 @@
 //! Which feature bits CPUID shows at a width.
 //!
-//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CPUID (leaves 1, 7,
-//! 0x1D, 0x1E, 0x24); AMD64 Architecture Programmer's Manual, volume 3, appendix E (0x8000_0001).
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CPUID (leaves 1,
+//! 7, 0x1D, 0x1E, 0x24); AMD64 Architecture Programmer's Manual, volume 3, appendix E
+//! (0x8000_0001).
 //!
-//! Leaf 0xD is left as it is, although it tells of registers that nobody uses any more: XGETBV cannot be
-//! made to fault, so XCR0 goes on showing the states of AVX-512 and AMX, and XSAVE goes on storing those
-//! that are in use. Whoever takes the size of a save area from leaf 0xD and the mask from XGETBV must get
-//! a size that fits that mask. Features that vanish while their state stays enabled are nothing new to
-//! programs: a feature may be used if its own bit *and* its state are there (manual, volume 1, §15.2),
-//! and operating systems enable states without asking for each feature.
+//! Leaf 0xD is left as it is, although it tells of registers that nobody uses any more: XGETBV
+//! cannot be made to fault, so XCR0 goes on showing the states of AVX-512 and AMX, and XSAVE goes
+//! on storing those that are in use. Whoever takes the size of a save area from leaf 0xD and the
+//! mask from XGETBV must get a size that fits that mask. Features that vanish while their state
+//! stays enabled are nothing new to programs: a feature may be used if its own bit *and* its state
+//! are there (manual, volume 1, §15.2), and operating systems enable states without asking for each
+//! feature.
 
 use crate::Width;
 

@@ -11,13 +11,13 @@ const HWCAPS: &str = "glibc.cpu.hwcaps";
 pub enum Merge {
     /// Not at all: a value of the user's stays.
     Keep,
-    /// A list, its elements parted by this character. Elements that are about the same thing as one of
-    /// the user's, which is what stands before `=`, are left out.
+    /// A list, its elements parted by this character. Elements that are about the same thing as one
+    /// of the user's, which is what stands before `=`, are left out.
     List(char),
     /// `GLIBC_TUNABLES`: `name=value`, parted by colons, one of which is a list of features.
     Tunables,
-    /// `OPENSSL_ia32cap`: words of feature bits, parted by colons, with `~` before those to clear. The
-    /// value for a width is that of CPUID's masks.
+    /// `OPENSSL_ia32cap`: words of feature bits, parted by colons, with `~` before those to clear.
+    /// The value for a width is that of CPUID's masks.
     Capabilities,
 }
 
@@ -67,8 +67,9 @@ fn tunables(existing: &str, own: &str) -> Option<String> {
     Some(parts.join(":"))
 }
 
-/// The words of `OPENSSL_ia32cap`, with the bits to clear at a width: leaf 1 (EDX, ECX), leaf 7 (EBX,
-/// ECX), and, read since OpenSSL 3.5 and passed over before, leaf 7 (EDX) with its subleaf 1 (EAX).
+/// The words of `OPENSSL_ia32cap`, with the bits to clear at a width: leaf 1 (EDX, ECX), leaf 7
+/// (EBX, ECX), and, read since OpenSSL 3.5 and passed over before, leaf 7 (EDX) with its subleaf 1
+/// (EAX).
 ///
 /// Bits of words that OpenSSL makes up (XOP lies in a reserved bit of leaf 1) are added.
 fn masks(width: Width) -> [u64; 3] {
@@ -101,8 +102,8 @@ fn write(words: impl IntoIterator<Item = Word>) -> String {
     shown.collect::<Vec<String>>().join(":")
 }
 
-/// What the user has set, less what is hidden. No third word is added to fewer: since OpenSSL 3.5 a last
-/// word of zero also clears those that are not there.
+/// What the user has set, less what is hidden. No third word is added to fewer: since OpenSSL 3.5 a
+/// last word of zero also clears those that are not there.
 fn narrower(existing: &str, width: Width) -> Option<String> {
     let theirs: Vec<&str> = existing.split(':').map(str::trim).collect();
     let masks = masks(width);

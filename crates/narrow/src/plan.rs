@@ -110,8 +110,8 @@ pub struct Advice {
     pub arguments: &'static str,
 }
 
-/// What to do so that `program` uses vectors of at most `width`, by `switches`, when its environment
-/// would be what `environment` tells of each variable.
+/// What to do so that `program` uses vectors of at most `width`, by `switches`, when its
+/// environment would be what `environment` tells of each variable.
 #[must_use]
 pub fn plan(
     program: &Program,

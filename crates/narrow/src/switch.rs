@@ -1,4 +1,5 @@
-//! The switches by which libraries and programs are told to use narrower code: data, each with its source.
+//! The switches by which libraries and programs are told to use narrower code: data, each with its
+//! source.
 
 use crate::Width;
 use crate::merge::Merge;
@@ -25,14 +26,14 @@ pub struct Switch {
 /// Where a switch applies.
 #[derive(Debug)]
 pub struct Applies {
-    /// Names of libraries, up to `.so` or `-`: `libcrypto` for `libcrypto.so.3`. A program that needs
-    /// one of them is concerned.
+    /// Names of libraries, up to `.so` or `-`: `libcrypto` for `libcrypto.so.3`. A program that
+    /// needs one of them is concerned.
     pub libraries: &'static [&'static str],
     /// Names of programs that are concerned whatever they need; they also match with a version at
     /// their end.
     pub programs: &'static [&'static str],
-    /// Whether programs that load libraries or start programs as they go are concerned as well. Only
-    /// what is silent, and read by nobody but that library, may be.
+    /// Whether programs that load libraries or start programs as they go are concerned as well.
+    /// Only what is silent, and read by nobody but that library, may be.
     pub loaders: bool,
     /// Whether programs made by the Go toolchain are concerned.
     pub go: bool,
@@ -104,8 +105,8 @@ pub const SWITCHES: [Switch; 14] = [
         means: Means::Environment(&[Variable {
             name: "GLIBC_TUNABLES",
             at_256: "glibc.cpu.hwcaps=-AVX512F,-AVX512CD,-AVX512BW,-AVX512DQ,-AVX512VL,-AVX512ER,-AVX512PF",
-            // AVX_Fast_Unaligned_Load is a preference of its own, by which memcpy is chosen. The names
-            // with `_Usable` are those before glibc 2.33, unknown ones are passed over.
+            // AVX_Fast_Unaligned_Load is a preference of its own, by which memcpy is chosen. The
+            // names with `_Usable` are those before glibc 2.33, unknown ones are passed over.
             at_128: "glibc.cpu.hwcaps=-AVX512F,-AVX512CD,-AVX512BW,-AVX512DQ,-AVX512VL,-AVX512ER,-AVX512PF,\
                      -AVX,-AVX2,-FMA,-FMA4,-AVX_Fast_Unaligned_Load,\
                      -AVX_Usable,-AVX2_Usable,-FMA_Usable,-FMA4_Usable",
@@ -216,8 +217,8 @@ pub const SWITCHES: [Switch; 14] = [
         applies: Applies { loaders: true, ..NOWHERE },
         means: Means::Environment(&[Variable {
             name: "NPY_DISABLE_CPU_FEATURES",
-            // The groups of NumPy 2.4, then those before. Names that a version does not know are passed over
-            // with a warning.
+            // The groups of NumPy 2.4, then those before. Names that a version does not know are
+            // passed over with a warning.
             at_256: "X86_V4 AVX512_ICL AVX512_SPR \
                      AVX512F AVX512CD AVX512_KNL AVX512_KNM AVX512_SKX AVX512_CLX AVX512_CNL",
             at_128: "X86_V4 AVX512_ICL AVX512_SPR \

@@ -8,7 +8,8 @@ use crate::NarrowError;
 /// The widest vectors that are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Width {
-    /// 128 bits: SSE only. AVX goes as a whole, as its 128-bit instructions are no feature of their own.
+    /// 128 bits: SSE only. AVX goes as a whole, as its 128-bit instructions are no feature of their
+    /// own.
     Bits128,
     /// 256 bits: AVX and AVX2 stay; AVX-512, AVX10 and AMX go.
     Bits256,

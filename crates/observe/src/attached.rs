@@ -1,7 +1,7 @@
 //! Counts calls in processes from outside, by the kernel's uprobes.
 //!
-//! It can tell how often each thread called each function, nothing more: no durations, and of gaps only
-//! their mean.
+//! It can tell how often each thread called each function, nothing more: no durations, and of gaps
+//! only their mean.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -64,8 +64,8 @@ pub const MOST_COUNTERS: usize = 4096;
 const OTHER_FILES: u64 = 256;
 
 impl Attached {
-    /// Begins to count in all threads of a process and of what it has started. Lets this process have as many files open
-    /// as that needs, if it may.
+    /// Begins to count in all threads of a process and of what it has started. Lets this process
+    /// have as many files open as that needs, if it may.
     ///
     /// # Errors
     /// As [`ExecutionCounter::new`], for the first thread that lives and cannot be counted.
@@ -93,8 +93,8 @@ impl Attached {
         Ok(attached)
     }
 
-    /// Looks for threads that were started since, and counts in them from now on. To be called every
-    /// [`crate::INTERVAL`]: what a thread calls before is not counted.
+    /// Looks for threads that were started since, and counts in them from now on. To be called
+    /// every [`crate::INTERVAL`]: what a thread calls before is not counted.
     pub fn look(&mut self) {
         // A thread that is alive may be nobody's child any more, and not in the family.
         let known: Vec<Thread> = self.threads.keys().copied().collect();
@@ -150,8 +150,8 @@ impl Attached {
         functions
     }
 
-    /// Ends counting, and tells what was seen. A gap is the time from a thread's call to its next one, on
-    /// average, as if calls came at regular intervals and took no time.
+    /// Ends counting, and tells what was seen. A gap is the time from a thread's call to its next
+    /// one, on average, as if calls came at regular intervals and took no time.
     #[must_use]
     pub fn finish(mut self) -> Observed {
         let lasted = self.begun.elapsed();
@@ -201,7 +201,8 @@ impl Counted {
         }
     }
 
-    /// Reads all before any is closed, which takes milliseconds. A counter that was opened can be read.
+    /// Reads all before any is closed, which takes milliseconds. A counter that was opened can be
+    /// read.
     fn read(mut self) -> Calls {
         let counts = self.counters.iter_mut().map(|counter| counter.read().unwrap_or_default());
         Calls { lasted: self.seen.duration_since(self.begun), counts: counts.collect() }

@@ -1,10 +1,10 @@
-//! Observes programs that nobody changed: which functions with wide-vector code they call, how often, for
-//! how long, and how much time passes in between.
+//! Observes programs that nobody changed: which functions with wide-vector code they call, how
+//! often, for how long, and how much time passes in between.
 //!
-//! [`Observer`] gives the environment in which a program has to be started, so that the preloaded library
-//! hooks its functions, and reads what the hooks count meanwhile. Children and workers inherit the
-//! environment, so they are followed too. [`Attached`] counts calls from outside, in processes that take no
-//! library or run already.
+//! [`Observer`] gives the environment in which a program has to be started, so that the preloaded
+//! library hooks its functions, and reads what the hooks count meanwhile. Children and workers
+//! inherit the environment, so they are followed too. [`Attached`] counts calls from outside, in
+//! processes that take no library or run already.
 #![forbid(unsafe_code)]
 
 mod attached;

@@ -1,8 +1,8 @@
-//! Follows hooked processes from outside: reads their ledgers, and tells their threads how many calls to
-//! time.
+//! Follows hooked processes from outside: reads their ledgers, and tells their threads how many
+//! calls to time.
 //!
-//! Processes may write anything into their ledgers, remove them, or make thousands. So nothing here fails:
-//! what cannot be read is noted in [`Observed::unreadable`].
+//! Processes may write anything into their ledgers, remove them, or make thousands. So nothing here
+//! fails: what cannot be read is noted in [`Observed::unreadable`].
 
 mod followed;
 
@@ -24,8 +24,8 @@ use followed::{Followed, Rate, Real};
 /// How often [`Observer::look`] has to be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long calls go on to be moved without a look: an observer that is killed decides nothing any more. A guess: a machine may be so busy that it is not
-/// run for many intervals.
+/// How long calls go on to be moved without a look: an observer that is killed decides nothing any
+/// more. A guess: a machine may be so busy that it is not run for many intervals.
 const HOLDS: Duration = Duration::from_secs(1);
 
 /// Memory that the ledgers of a run take before no more is reserved for them (bytes): those of some
@@ -59,7 +59,8 @@ impl Observer {
     /// Makes a place for ledgers, and removes those that killed runs have left.
     ///
     /// # Errors
-    /// If there is no place in memory that can be written to. The program can run all the same, unobserved.
+    /// If there is no place in memory that can be written to. The program can run all the same,
+    /// unobserved.
     pub fn new() -> Result<Self, NoPlace> {
         let places = places();
         remove_left_behind(&Root::live(), &places);
@@ -76,9 +77,9 @@ impl Observer {
         })
     }
 
-    /// What a program's environment must hold, besides the library to preload, so that its functions with
-    /// instructions of these classes are hooked. What they find out about files is kept in `plans`, if that is
-    /// given: a directory for these classes alone.
+    /// What a program's environment must hold, besides the library to preload, so that its
+    /// functions with instructions of these classes are hooked. What they find out about files is
+    /// kept in `plans`, if that is given: a directory for these classes alone.
     #[must_use]
     pub fn environment(
         &self,
@@ -100,8 +101,8 @@ impl Observer {
         self.place.path()
     }
 
-    /// Reads what is new in the ledgers; takes some microseconds for each thread. A ledger that no process
-    /// has any more is given back: only the sums of it stay.
+    /// Reads what is new in the ledgers; takes some microseconds for each thread. A ledger that no
+    /// process has any more is given back: only the sums of it stay.
     pub fn look(&mut self) {
         self.follow_new();
         let rate = self.rate();
@@ -135,8 +136,9 @@ impl Observer {
         all
     }
 
-    /// The processes that have called a hooked function and have not ended, each with its ledger: by the numbers that they have written
-    /// there, which are those of their own PID namespace, or none of theirs at all.
+    /// The processes that have called a hooked function and have not ended, each with its ledger:
+    /// by the numbers that they have written there, which are those of their own PID namespace, or
+    /// none of theirs at all.
     pub fn processes(&self) -> impl Iterator<Item = (u32, &Path)> {
         let of = |followed: &Followed| followed.processes();
         self.ledgers.iter().flat_map(move |(path, followed)| {
@@ -144,14 +146,15 @@ impl Observer {
         })
     }
 
-    /// Has calls that move go to so many of the hardware threads of `DIMMER_CORES` from now on, the first of them; none at the begin.
+    /// Has calls that move go to so many of the hardware threads of `DIMMER_CORES` from now on, the
+    /// first of them; none at the begin.
     pub fn employ(&mut self, threads: usize) {
         self.employed = threads;
         self.order();
     }
 
-    /// Has calls of this function moved from now on, or no longer, in processes that run and in those that start later, if they were
-    /// started with [`dimmer_hook::MOVE`].
+    /// Has calls of this function moved from now on, or no longer, in processes that run and in
+    /// those that start later, if they were started with [`dimmer_hook::MOVE`].
     pub fn decide(&mut self, place: FunctionPlace, is_moved: bool) {
         if is_moved {
             self.moved.insert(place);
@@ -170,8 +173,8 @@ impl Observer {
         }
     }
 
-    /// Reads the last of it, and tells what was seen. To be called when the processes have ended, or
-    /// are no longer of interest.
+    /// Reads the last of it, and tells what was seen. To be called when the processes have ended,
+    /// or are no longer of interest.
     #[must_use]
     pub fn finish(mut self) -> Observed {
         self.look();
@@ -248,8 +251,8 @@ impl Observer {
         }
     }
 
-    /// The time-stamp counter's step, by the time since this observer began; at its first look, some
-    /// microseconds are too little for more than two digits.
+    /// The time-stamp counter's step, by the time since this observer began; at its first look,
+    /// some microseconds are too little for more than two digits.
     fn rate(&self) -> Rate {
         Rate { passed: self.begun.0.elapsed(), ticks: ticks().saturating_sub(self.begun.1).max(1) }
     }

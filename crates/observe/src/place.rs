@@ -1,9 +1,10 @@
-//! The directory of a run's ledgers, which lies in memory (tmpfs): hooked calls write to mapped files, and
-//! a write there never waits for a disk, nor for room that was reserved.
+//! The directory of a run's ledgers, which lies in memory (tmpfs): hooked calls write to mapped
+//! files, and a write there never waits for a disk, nor for room that was reserved.
 //!
-//! The observer holds a lock on its directory (flock(2)), which ends with its process, however that ends.
-//! A directory of the same user without a lock is one that a killed run has left: later runs and `dimmer
-//! restore` remove it. If it says that threads are kept off cores ([`KEPT_OFF`]), they let these back first.
+//! The observer holds a lock on its directory (flock(2)), which ends with its process, however that
+//! ends. A directory of the same user without a lock is one that a killed run has left: later runs
+//! and `dimmer restore` remove it. If it says that threads are kept off cores ([`KEPT_OFF`]), they
+//! let these back first.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -27,7 +28,8 @@ const TMPFS: i64 = 0x0102_1994;
 /// Other runs look for directories without a lock, and may find a new one before it has its own.
 const ATTEMPTS: usize = 16;
 
-/// A run's own directory, removed with this; if the process is killed, by a later run or `dimmer restore`.
+/// A run's own directory, removed with this; if the process is killed, by a later run or `dimmer
+/// restore`.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
@@ -54,14 +56,15 @@ pub fn places() -> Vec<PathBuf> {
     places
 }
 
-/// The file in a run's directory that says which threads are kept off cores, as [`clear::written`] has it. Those that are about to replace it are
-/// called likewise, with more behind.
+/// The file in a run's directory that says which threads are kept off cores, as [`clear::written`]
+/// has it. Those that are about to replace it are called likewise, with more behind.
 pub const KEPT_OFF: &str = "kept-off";
 
 /// More than this is no such file (bytes).
 const LONGEST: u64 = 16 << 20;
 
-/// Removes directories in these places that killed runs of this user have left, and lets back who was kept off cores.
+/// Removes directories in these places that killed runs of this user have left, and lets back who
+/// was kept off cores.
 ///
 /// # Errors
 /// Never: what cannot be removed stays. The paths are those that were removed.
@@ -74,8 +77,8 @@ pub fn remove_left_behind(root: &Root, places: &[PathBuf]) -> Vec<PathBuf> {
     removed
 }
 
-/// Removes a directory of this user that holds nothing but a run's files and is locked by none; whether it
-/// is gone.
+/// Removes a directory of this user that holds nothing but a run's files and is locked by none;
+/// whether it is gone.
 fn remove_unowned(root: &Root, path: &Path) -> bool {
     let is_ours = |lock: &File| {
         lock.metadata().is_ok_and(|about| about.uid() == geteuid().as_raw())
@@ -93,7 +96,8 @@ fn remove_unowned(root: &Root, path: &Path) -> bool {
     fs::remove_dir_all(path).is_ok()
 }
 
-/// Whether it is what runs have in their directories: another program's directory may have such a name too.
+/// Whether it is what runs have in their directories: another program's directory may have such a
+/// name too.
 fn is_of_run(entry: fs::DirEntry) -> bool {
     let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
     let is_kept_off = entry.file_name().as_bytes().starts_with(KEPT_OFF.as_bytes());
@@ -109,7 +113,8 @@ fn lock(path: &Path) -> io::Result<File> {
 }
 
 impl Place {
-    /// Makes a directory for files of a run besides ledgers: those that [`Names::are_of_run`] knows.
+    /// Makes a directory for files of a run besides ledgers: those that [`Names::are_of_run`]
+    /// knows.
     ///
     /// # Errors
     /// If there is no place in memory that can be written to.

@@ -1,5 +1,5 @@
-//! What was seen of a run's processes. It is bounded, whatever processes write into their ledgers and
-//! however many there are.
+//! What was seen of a run's processes. It is bounded, whatever processes write into their ledgers
+//! and however many there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use crate::tally::{Clocks, Tally};
 /// Threads that are kept apart. Those beyond are summed up in one.
 const MOST_THREADS: usize = 1024;
 
-/// Functions of threads that are kept apart, and functions of a sum: more than any program was seen to
-/// have.
+/// Functions of threads that are kept apart, and functions of a sum: more than any program was seen
+/// to have.
 pub(crate) const MOST_FUNCTIONS: usize = 1 << 16;
 
 /// Files, and complaints, that are kept.
@@ -31,8 +31,8 @@ pub struct Observed {
     pub hooked: BTreeMap<PathBuf, BTreeSet<u64>>,
     /// What each thread did, those that ended first at the begin.
     pub threads: Vec<ThreadSeen>,
-    /// If there were too many to keep them apart: how many the last of [`Self::threads`] is the sum of, which
-    /// has the numbers 0.
+    /// If there were too many to keep them apart: how many the last of [`Self::threads`] is the sum
+    /// of, which has the numbers 0.
     pub threads_summed: usize,
     /// Threads whose calls were not seen, because there were too many.
     pub threads_left_out: usize,
@@ -129,8 +129,8 @@ impl Observed {
         sum.moved = sum.moved.saturating_add(seen.moved);
     }
 
-    /// Makes the entries of one function one: `begin` tells of an entry, by file and address, where its
-    /// function begins.
+    /// Makes the entries of one function one: `begin` tells of an entry, by file and address, where
+    /// its function begins.
     pub fn gather(&mut self, begin: impl Fn(&Path, u64) -> u64) {
         for (file, entries) in &mut self.hooked {
             *entries = entries.iter().map(|entry| begin(file, *entry)).collect();

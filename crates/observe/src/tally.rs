@@ -11,8 +11,8 @@ use crate::times::Times;
 pub struct Tally {
     /// Calls, timed or not.
     pub calls: u64,
-    /// How long a call took, of those that were timed. A call that went on in another function by a jump is
-    /// that one's.
+    /// How long a call took, of those that were timed. A call that went on in another function by a
+    /// jump is that one's.
     pub lasted: Times,
     /// How long it was from the end of a call to the begin of the thread's next one of any hooked
     /// function; of those where both were timed. Likewise.
@@ -44,8 +44,8 @@ pub(crate) struct ThreadTally {
     pending: BTreeMap<usize, Pending>,
 }
 
-/// How long a chain of multiplications took (ns): the longer, the lower the clock. A sample, of at most
-/// `MOST_CLOCKS` each.
+/// How long a chain of multiplications took (ns): the longer, the lower the clock. A sample, of at
+/// most `MOST_CLOCKS` each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clocks {
     /// Right after calls.
@@ -141,8 +141,8 @@ impl ThreadTally {
         tally.calls = tally.calls.saturating_add(calls);
     }
 
-    /// Has the times that were added stand for the calls that were counted since times stood for calls
-    /// before: how many calls are timed changes, so times differ in weight.
+    /// Has the times that were added stand for the calls that were counted since times stood for
+    /// calls before: how many calls are timed changes, so times differ in weight.
     pub(crate) fn settle(&mut self) {
         for (site, pending) in &mut self.pending {
             if let Some(tally) = self.functions.get_mut(site).filter(|tally| tally.calls > 0) {

@@ -1,13 +1,13 @@
-//! Histograms of times that are small when there is little in them: a program has thousands of functions,
-//! and tens of threads may call each.
+//! Histograms of times that are small when there is little in them: a program has thousands of
+//! functions, and tens of threads may call each.
 
 use std::collections::BTreeMap;
 
 /// Buckets for each doubling: each is 4.4 % wide.
 const PER_DOUBLING: f64 = 16.0;
 
-/// A histogram of times in nanoseconds, each of which stands for a number of calls; buckets are 4.4 % wide,
-/// sums exact.
+/// A histogram of times in nanoseconds, each of which stands for a number of calls; buckets are 4.4
+/// % wide, sums exact.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     buckets: BTreeMap<i32, f64>,
@@ -81,7 +81,8 @@ impl Times {
         (self.calls > 0.0).then(|| self.sum / self.calls)
     }
 
-    /// The time below which this share of the calls lies (ns), to half a bucket; `None` without any.
+    /// The time below which this share of the calls lies (ns), to half a bucket; `None` without
+    /// any.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let wanted = share.clamp(0.0, 1.0) * self.calls;

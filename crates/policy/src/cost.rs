@@ -1,10 +1,10 @@
 //! What a call of wide-vector code costs the code after it, by a processor's model.
 //!
-//! After the call the level is held for a while, with the clock down, and given back with a stall; the next
-//! call asks for it anew and is throttled meanwhile. That is an *episode*. Where calls recur at gaps that
-//! are short enough, the level is *kept*: no stall and no throttling, but all code in between runs at the
-//! lower clock. (Paper 000 §3.3.4 for the hold; the second regime as `dimmer probe --mode recurrence`
-//! measures it.)
+//! After the call the level is held for a while, with the clock down, and given back with a stall;
+//! the next call asks for it anew and is throttled meanwhile. That is an *episode*. Where calls
+//! recur at gaps that are short enough, the level is *kept*: no stall and no throttling, but all
+//! code in between runs at the lower clock. (Paper 000 §3.3.4 for the hold; the second regime as
+//! `dimmer probe --mode recurrence` measures it.)
 
 use dimmer_processor::model::{Missing, Model, Sourced};
 use dimmer_processor::units::LicenceLevel;
@@ -38,10 +38,11 @@ impl CallCost {
 
     /// What calls that ask for `level` cost, with one core active; nothing at L0.
     ///
-    /// If the model has measured costs (`recurrence_slowdown`, `episode_ns`), these apply, in proportion to what
-    /// the level takes off the clock, as they are those of the most demanding class. Otherwise a gap that is
-    /// kept costs what the level takes off the clock, and an episode the same over the hold, the stall and the
-    /// throttled time; what of these the model does not know counts as none.
+    /// If the model has measured costs (`recurrence_slowdown`, `episode_ns`), these apply, in
+    /// proportion to what the level takes off the clock, as they are those of the most demanding
+    /// class. Otherwise a gap that is kept costs what the level takes off the clock, and an episode
+    /// the same over the hold, the stall and the throttled time; what of these the model does not
+    /// know counts as none.
     ///
     /// # Errors
     /// If the model does not know a level's clock, or how long it is held.
@@ -108,15 +109,17 @@ pub fn of_levels(model: &Model) -> Result<Vec<CallCost>, Missing> {
     levels.map(|level| CallCost::new(model, LicenceLevel::new(level))).collect()
 }
 
-/// The part of calls and the gaps between them (`spent_ns`, of all threads) in which threads ran rather than waited for a CPU or for anything
-/// else, on average, where the program had so much time on CPUs.
+/// The part of calls and the gaps between them (`spent_ns`, of all threads) in which threads ran
+/// rather than waited for a CPU or for anything else, on average, where the program had so much
+/// time on CPUs.
 #[must_use]
 pub fn running(spent_ns: f64, on_cpu_ns: f64) -> f64 {
     if spent_ns > on_cpu_ns { on_cpu_ns / spent_ns } else { 1.0 }
 }
 
 impl Lost {
-    /// What is lost where threads ran for this part of the time alone ([`running`]): only code that runs loses time to a lower clock.
+    /// What is lost where threads ran for this part of the time alone ([`running`]): only code that
+    /// runs loses time to a lower clock.
     #[must_use]
     pub fn while_running(self, part: f64) -> Self {
         Self { kept_ns: self.kept_ns * part, ..self }

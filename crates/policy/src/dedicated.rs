@@ -1,8 +1,9 @@
 //! Which cores to dedicate to wide-vector code: how many is decided elsewhere, which of them here.
 //!
-//! Whole cores, as hardware threads of one core share its clock and its licence: a dedicated one beside a normal one would slow
-//! what it is to protect. Near the program, as each hand-over is a cache line there and back: the same last-level cache first, then
-//! the same NUMA node, then the same package. And never the last core that the program has for everything else. Paper 003 leaves
+//! Whole cores, as hardware threads of one core share its clock and its licence: a dedicated one
+//! beside a normal one would slow what it is to protect. Near the program, as each hand-over is a
+//! cache line there and back: the same last-level cache first, then the same NUMA node, then the
+//! same package. And never the last core that the program has for everything else. Paper 003 leaves
 //! sets of NUMA nodes for later.
 
 use std::cmp::Reverse;
@@ -17,8 +18,8 @@ pub enum CannotDedicate {
     /// None was asked for.
     #[error("no core was asked for")]
     None,
-    /// Fewer than asked for can be spared: one of the program's cores has to be left for everything else, and of a core that may
-    /// be used in part only, nothing is dedicated.
+    /// Fewer than asked for can be spared: one of the program's cores has to be left for everything
+    /// else, and of a core that may be used in part only, nothing is dedicated.
     #[error("cores asked for: {wanted}; that can be spared of those that may be used: {spare}")]
     TooMany {
         /// How many were asked for.
@@ -28,15 +29,17 @@ pub enum CannotDedicate {
     },
 }
 
-/// Picks `wanted` cores; all their hardware threads that are online, by core, the nearest first, ascending within each.
+/// Picks `wanted` cores; all their hardware threads that are online, by core, the nearest first,
+/// ascending within each.
 ///
 /// * `allowed`: the hardware threads that may be used at all.
-/// * `program`: those that the program runs on now; they tell what is near. Empty, or none of them allowed: nothing is nearer
-///   than anything else, and each NUMA node gives one in turn, so that programs on any of them have one near soon.
+/// * `program`: those that the program runs on now; they tell what is near. Empty, or none of them
+///   allowed: nothing is nearer than anything else, and each NUMA node gives one in turn, so that
+///   programs on any of them have one near soon.
 ///
-/// On a hybrid processor, cores of the program's kind come before others at the same distance; then those that the program does
-/// not run on; then the last: what starts with the machine (interrupts, the system's services) tends to be on the first ones, by
-/// a habit of Linux, no promise.
+/// On a hybrid processor, cores of the program's kind come before others at the same distance; then
+/// those that the program does not run on; then the last: what starts with the machine (interrupts,
+/// the system's services) tends to be on the first ones, by a habit of Linux, no promise.
 ///
 /// # Errors
 /// [`CannotDedicate`].
@@ -88,7 +91,8 @@ pub fn pick(
     Ok(in_order.take(wanted).flat_map(threads).map(|cpu| cpu.id).collect())
 }
 
-/// How far a hardware thread is from the nearest of others, and whether its core is of another kind than all of theirs.
+/// How far a hardware thread is from the nearest of others, and whether its core is of another kind
+/// than all of theirs.
 fn distance(topology: &Topology, cpu: &Cpu, others: &[&Cpu]) -> (Distance, bool) {
     let nearest = others.iter().map(|other| topology.distance(cpu.id, other.id)).min();
     let is_other_kind = !others.is_empty() && others.iter().all(|other| other.kind != cpu.kind);
@@ -104,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// A machine of packages (a node each), with so many caches, cores a cache, and threads a core. Threads of a core are far
-    /// apart in number, as Linux has it.
+    /// A machine of packages (a node each), with so many caches, cores a cache, and threads a core.
+    /// Threads of a core are far apart in number, as Linux has it.
     fn machine(packages: u32, caches: u32, cores: u32, threads: u32) -> Topology {
         let all = packages * caches * cores;
         let cpu = |id: u32| {
@@ -209,7 +213,8 @@ mod tests {
         assert!(pick(&Topology::default(), &all, &all, 1).is_err());
     }
 
-    /// What holds on every machine, for all that may be allowed: checked on some with up to eight threads, one by one.
+    /// What holds on every machine, for all that may be allowed: checked on some with up to eight
+    /// threads, one by one.
     #[test]
     fn whatever_is_allowed_whole_cores_are_dedicated_near_the_program_and_one_is_left() {
         for (packages, caches, cores, threads) in
@@ -258,7 +263,8 @@ mod tests {
             let fewer = pick(machine, &allowed, program, wanted - 1).unwrap();
             assert!(picked.starts_with(&fewer));
         }
-        // A package is entered only where the program's own have nothing left, but for the core that stays.
+        // A package is entered only where the program's own have nothing left, but for the core
+        // that stays.
         let package = |cpu: &CpuId| machine.cpu(*cpu).unwrap().package;
         let near: BTreeSet<PackageId> = programs.iter().map(package).collect();
         if !near.is_empty() && picked.iter().any(|cpu| !near.contains(&package(cpu))) {

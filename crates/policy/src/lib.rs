@@ -1,4 +1,5 @@
-//! Decisions about wide-vector code, as pure functions: what it costs, which way out is best, and which cores to dedicate to it.
+//! Decisions about wide-vector code, as pure functions: what it costs, which way out is best, and
+//! which cores to dedicate to it.
 //!
 //! Numbers go in, decisions come out; the simulator and the commands for real machines use the same
 //! ones. Nothing here knows a clock, a thread or a file.

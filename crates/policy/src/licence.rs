@@ -1,8 +1,9 @@
 //! Licence governors: who decides which licence level a core holds, and when.
 //!
-//! A governor is a state machine. What happens to its core goes in, with the time; what it wants of the core ([`Order`]), and the
-//! time at which it wants to be called again, come out. It has no clock, no thread and no chance of its own, so that the same code runs
-//! against a simulated core and a real one.
+//! A governor is a state machine. What happens to its core goes in, with the time; what it wants of
+//! the core ([`Order`]), and the time at which it wants to be called again, come out. It has no
+//! clock, no thread and no chance of its own, so that the same code runs against a simulated core
+//! and a real one.
 //!
 //! * [`hardware`]: what processors do by themselves;
 //! * [`avxfreq`]: the same done again in the kernel, simplified (paper 000 §4.1.2);
@@ -61,15 +62,16 @@ pub trait Chance {
     /// Evenly distributed from 0 up to, not including, 1.
     fn uniform(&mut self) -> f64;
 
-    /// Normal, of mean 0 and standard deviation 1 (Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958).
+    /// Normal, of mean 0 and standard deviation 1 (Box and Muller, "A Note on the Generation of
+    /// Random Normal Deviates", 1958).
     fn normal(&mut self) -> f64 {
         let (radius, angle) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
 }
 
-/// What is so many standard deviations from the median of a log-normal distribution, given that and the standard deviation of the
-/// natural logarithm.
+/// What is so many standard deviations from the median of a log-normal distribution, given that and
+/// the standard deviation of the natural logarithm.
 fn log_normal(median: f64, log_sd: f64, deviations: f64) -> f64 {
     median * (log_sd * deviations).exp()
 }

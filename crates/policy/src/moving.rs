@@ -1,11 +1,13 @@
 //! Which functions' calls to move to another core, in programs that nobody changed.
 //!
-//! A call is moved with its thread, or, of a leaf function, by itself; the two have their own prices. A moved call costs its thread a round trip, and gives back what the call costs the code after it. So a call that is shorter than
-//! the round trip is left alone, whatever it costs: its thread would travel for longer than it works. And one that is known to cost the code
-//! after it less than that loses as well.
+//! A call is moved with its thread, or, of a leaf function, by itself; the two have their own
+//! prices. A moved call costs its thread a round trip, and gives back what the call costs the code
+//! after it. So a call that is shorter than the round trip is left alone, whatever it costs: its
+//! thread would travel for longer than it works. And one that is known to cost the code after it
+//! less than that loses as well.
 //!
-//! Programs change their habits, and calls are timed only where they are. So calls that are moved are looked at anew now and then, for which they
-//! stay for a short while.
+//! Programs change their habits, and calls are timed only where they are. So calls that are moved
+//! are looked at anew now and then, for which they stay for a short while.
 
 /// So many calls have to be timed before it is decided.
 const ENOUGH: u64 = 32;
@@ -22,7 +24,8 @@ pub struct Calls {
     pub lasted_ns: Option<f64>,
     /// How many were timed that were moved.
     pub moved: u64,
-    /// How long one takes that is moved (ns), the way and what the data need to follow it included; the median, if any was timed.
+    /// How long one takes that is moved (ns), the way and what the data need to follow it included;
+    /// the median, if any was timed.
     pub moved_ns: Option<f64>,
     /// What one costs the code after it (ns), if that is known and to count.
     pub costs_ns: Option<f64>,
@@ -65,9 +68,11 @@ impl Verdict {
 /// What a policy server says of a function's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// None is asked, as whoever started the program wants its calls moved: what is seen of them decides alone.
+    /// None is asked, as whoever started the program wants its calls moved: what is seen of them
+    /// decides alone.
     Unasked,
-    /// One is to be asked, and none was there when the program began: only calls that are known to cost more than moving takes are moved.
+    /// One is to be asked, and none was there when the program began: only calls that are known to
+    /// cost more than moving takes are moved.
     Missing,
     /// They are to stay; so they do while a server that was there is gone.
     Stay,
@@ -87,7 +92,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// A step: `calls` are those since the last verdict, where they stayed. Whether this is a new verdict.
+    /// A step: `calls` are those since the last verdict, where they stayed. Whether this is a new
+    /// verdict.
     pub fn step(&mut self, calls: &Calls, round_trip_ns: f64) -> bool {
         if self.steps_left > 1 {
             self.steps_left -= 1;

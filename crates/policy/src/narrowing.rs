@@ -1,23 +1,26 @@
 //! Whether a program is to run with narrower code, decided when it starts.
 //!
-//! Code cannot be narrowed while it runs: libraries ask once which instructions there are. So each run tells the next. A run with its own
-//! code shows, by a processor's model, what narrower code would bring, from and to ([`ways`](crate::ways)). Where the middle of that is
-//! worthwhile, the next run has it, and is measured: by the time on CPUs for each call of a function that is called in both forms, or else for
-//! each byte that was written. From then on what was measured decides, not the model; where neither tells, the lower end of what the model says. As programs change
+//! Code cannot be narrowed while it runs: libraries ask once which instructions there are. So each
+//! run tells the next. A run with its own code shows, by a processor's model, what narrower code
+//! would bring, from and to ([`ways`](crate::ways)). Where the middle of that is worthwhile, the
+//! next run has it, and is measured: by the time on CPUs for each call of a function that is called
+//! in both forms, or else for each byte that was written. From then on what was measured decides,
+//! not the model; where neither tells, the lower end of what the model says. As programs change
 //! their habits, a run now and then has its own code again.
 //!
-//! Only runs with the same work are compared, as are those with the same arguments: what an interpreter takes for each call of a function
-//! is a matter of its script.
+//! Only runs with the same work are compared, as are those with the same arguments: what an
+//! interpreter takes for each call of a function is a matter of its script.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ways::WORTHWHILE;
 
-/// Runs with less time on CPUs than this (ns) tell nothing: starting takes some hundredths of a second, which would count for more than
-/// what is [`WORTHWHILE`].
+/// Runs with less time on CPUs than this (ns) tell nothing: starting takes some hundredths of a
+/// second, which would count for more than what is [`WORTHWHILE`].
 const LEAST_ON_CPU_NS: f64 = 1e9;
 
-/// After so many runs with narrower code one has its own: it takes a sixteenth of what narrower code brings.
+/// After so many runs with narrower code one has its own: it takes a sixteenth of what narrower
+/// code brings.
 const NARROW_IN_A_ROW: usize = 15;
 
 /// So many runs are remembered, which holds one of the program's own code at least.
@@ -26,7 +29,8 @@ const REMEMBERED: usize = 2 * (NARROW_IN_A_ROW + 1);
 /// Less than this (bytes) is messages, not work.
 const LEAST_WRITTEN: u64 = 1 << 20;
 
-/// A model that says that narrower code pays is refuted by so many runs, or by fewer that lose as much as it says is won.
+/// A model that says that narrower code pays is refuted by so many runs, or by fewer that lose as
+/// much as it says is won.
 const REFUTED_BY: usize = 3;
 
 /// Which code a program runs.
@@ -66,8 +70,8 @@ pub struct Shown {
     pub calls: BTreeMap<String, u64>,
     /// How much it has written (bytes).
     pub written: u64,
-    /// The part of its time on CPUs that narrower code would have given back by a model, from and to; `None` of runs that had it, and
-    /// where nothing is known.
+    /// The part of its time on CPUs that narrower code would have given back by a model, from and
+    /// to; `None` of runs that had it, and where nothing is known.
     pub forecast: Option<(f64, f64)>,
 }
 
@@ -92,21 +96,25 @@ impl Shown {
 pub enum Reason {
     /// No run has told what narrower code would bring.
     Unknown,
-    /// A run with narrower code ended by a fault, or failed where its own code did not: the program has its own from then on.
+    /// A run with narrower code ended by a fault, or failed where its own code did not: the program
+    /// has its own from then on.
     Harmed,
-    /// By the model narrower code would bring from and to this part of the time on CPUs; it was not tried yet, or not often enough, or
-    /// nothing was done in both forms that could be compared.
+    /// By the model narrower code would bring from and to this part of the time on CPUs; it was not
+    /// tried yet, or not often enough, or nothing was done in both forms that could be compared.
     Forecast(f64, f64),
-    /// Runs with narrower code took this part less time on CPUs for the same work; more, if it is negative.
+    /// Runs with narrower code took this part less time on CPUs for the same work; more, if it is
+    /// negative.
     Measured(f64),
-    /// By the model narrower code would bring from and to this part of the time on CPUs, but nothing narrows this program here.
+    /// By the model narrower code would bring from and to this part of the time on CPUs, but
+    /// nothing narrows this program here.
     Impossible(f64, f64),
     /// It has run with narrower code for long: is that still the better one?
     Anew,
 }
 
-/// Which code the next run of a program has that is to do this work, after these, the latest of which is the last. Where nothing narrows
-/// the program (`can_narrow`), there is no narrower form: it would be its own code, and what comparing it with itself shows is noise.
+/// Which code the next run of a program has that is to do this work, after these, the latest of
+/// which is the last. Where nothing narrows the program (`can_narrow`), there is no narrower form:
+/// it would be its own code, and what comparing it with itself shows is noise.
 ///
 /// # Cost
 /// In proportion to runs and their functions.
@@ -143,7 +151,8 @@ pub fn next(runs: &[Shown], work: u64, can_narrow: bool) -> (Form, Reason) {
     if in_a_row < NARROW_IN_A_ROW { (Form::Narrow, reason) } else { (Form::Plain, Reason::Anew) }
 }
 
-/// One more run, which has just ended. The oldest are forgotten, whatever their work, but not that narrower code did harm.
+/// One more run, which has just ended. The oldest are forgotten, whatever their work, but not that
+/// narrower code did harm.
 pub fn remember(runs: &mut Vec<Shown>, run: Shown) {
     runs.push(run);
     while runs.len() > REMEMBERED {
@@ -179,9 +188,10 @@ enum Unit<'run> {
     Bytes,
 }
 
-/// By which part runs with narrower code took less time for the same work, the medians of both forms compared, and how many such runs
-/// there are. Work is calls of the function that was called most in whichever form called it less, or else what was written. `None` if there
-/// was neither in both.
+/// By which part runs with narrower code took less time for the same work, the medians of both
+/// forms compared, and how many such runs there are. Work is calls of the function that was called
+/// most in whichever form called it less, or else what was written. `None` if there was neither in
+/// both.
 fn measured(runs: &[&Shown]) -> Option<(f64, usize)> {
     let of = |form: Form| runs.iter().filter(move |run| run.form == form);
     let in_both = |unit: Unit<'_>| {

@@ -1,4 +1,5 @@
-//! The policy server of paper 001 (§4.2, §4.3.3): which clients' marked regions run on dedicated cores, and how many of these there are.
+//! The policy server of paper 001 (§4.2, §4.3.3): which clients' marked regions run on dedicated
+//! cores, and how many of these there are.
 //!
 //! | module | what | paper |
 //! |---|---|---|
@@ -12,8 +13,8 @@
 //! | `shares` | whose calls may be moved where that takes cores from other users | |
 //! | [`settings`] | all that can be chosen | §6.2.3 |
 //!
-//! This module keeps what clients have told, asks the loop at the end of each window, and says what has changed. Clients are told
-//! nothing here, and no core is touched: whoever calls does that.
+//! This module keeps what clients have told, asks the loop at the end of each window, and says what
+//! has changed. Clients are told nothing here, and no core is touched: whoever calls does that.
 
 pub mod chains;
 pub mod cores;
@@ -41,7 +42,8 @@ use trials::Trials;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// A marked region of a program, by a number of the caller's, which is the same in all its processes.
+/// A marked region of a program, by a number of the caller's, which is the same in all its
+/// processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u64);
 
@@ -167,12 +169,14 @@ impl Server {
         }
     }
 
-    /// A client that runs `program` begins, where all are one user's. One with the same id is forgotten.
+    /// A client that runs `program` begins, where all are one user's. One with the same id is
+    /// forgotten.
     pub fn join(&mut self, client: ClientId, program: ProgramId) {
         self.join_of(UserId::default(), client, program);
     }
 
-    /// A client of a user's that runs `program` begins; a program is one user's. One with the same id is forgotten.
+    /// A client of a user's that runs `program` begins; a program is one user's. One with the same
+    /// id is forgotten.
     pub fn join_of(&mut self, user: UserId, client: ClientId, program: ProgramId) {
         self.leave(client);
         let performance = Performance::new(matches!(self.state, State::Trials(_)));
@@ -180,8 +184,8 @@ impl Server {
         self.clients.insert(client, Client { program, user, performance, units });
     }
 
-    /// A client has ended; unknown ones are nothing. What the trials have learnt about its program is kept, and loses weight with time,
-    /// until [`Self::forget`].
+    /// A client has ended; unknown ones are nothing. What the trials have learnt about its program
+    /// is kept, and loses weight with time, until [`Self::forget`].
     pub fn leave(&mut self, client: ClientId) {
         let Some(left) = self.clients.remove(&client) else {
             return;
@@ -201,8 +205,9 @@ impl Server {
         }
     }
 
-    /// Forgets what was learnt about a program's site, or without one about its processes as a whole, if no client has it. Whoever never
-    /// calls this has memory grow with every program that ever was there.
+    /// Forgets what was learnt about a program's site, or without one about its processes as a
+    /// whole, if no client has it. Whoever never calls this has memory grow with every program that
+    /// ever was there.
     pub fn forget(&mut self, program: ProgramId, site: Option<SiteId>) {
         if let (Some(group), State::Trials(trials)) =
             (self.groups.forget((program, site)), &mut self.state)
@@ -211,7 +216,8 @@ impl Server {
         }
     }
 
-    /// A client tells what it did at a site. `false`, and nothing else, if the client is not known or has too many sites.
+    /// A client tells what it did at a site. `false`, and nothing else, if the client is not known
+    /// or has too many sites.
     ///
     /// # Cost
     /// Logarithmic in clients and in the client's sites.
@@ -238,7 +244,8 @@ impl Server {
             Decided { group, ..Decided::default() }
         };
         let unit = known.units.entry(key).or_insert_with(new);
-        // On a dedicated core, other clients' code holds the level too (paper 001 §7.1). The paper's loop does not look where it was.
+        // On a dedicated core, other clients' code holds the level too (paper 001 §7.1). The
+        // paper's loop does not look where it was.
         let is_elsewhere = window.offloaded_calls > 0 && unit.density.is_some();
         let is_taken = matches!(self.state, State::Thresholds(_)) || !is_elsewhere;
         let (span, whole) = (window.span_ns as f64, self.settings.window_ns() as f64);
@@ -272,8 +279,9 @@ impl Server {
         true
     }
 
-    /// A client tells how well it does, in a unit of its own; higher is better. From then on that counts instead of what is observed, in
-    /// windows in which it tells it. `false`, and nothing else, if it is no number above zero, or the client is not known.
+    /// A client tells how well it does, in a unit of its own; higher is better. From then on that
+    /// counts instead of what is observed, in windows in which it tells it. `false`, and nothing
+    /// else, if it is no number above zero, or the client is not known.
     pub fn metric(&mut self, client: ClientId, value: f64) -> bool {
         match self.clients.get_mut(&client) {
             Some(known) if value.is_finite() && value > 0.0 => {
@@ -284,8 +292,9 @@ impl Server {
         }
     }
 
-    /// So many hardware threads' worth of time were left lately on those that are not dedicated, by the caller's own measurement; `None`
-    /// if that is not known. Where there is less than a core takes, one user's calls are moved only as far as others do not lose by it.
+    /// So many hardware threads' worth of time were left lately on those that are not dedicated, by
+    /// the caller's own measurement; `None` if that is not known. Where there is less than a core
+    /// takes, one user's calls are moved only as far as others do not lose by it.
     pub fn idle(&mut self, threads: Option<f64>) {
         self.idle = threads.filter(|threads| threads.is_finite());
     }
@@ -298,11 +307,13 @@ impl Server {
         [window, self.cores.next_wakeup()].into_iter().flatten().min()
     }
 
-    /// What has changed: after something was observed, and when [`Self::next_wakeup`] says. A decision that has changed twice stands there twice,
-    /// the last one last. Times before an earlier step's begin the window anew.
+    /// What has changed: after something was observed, and when [`Self::next_wakeup`] says. A
+    /// decision that has changed twice stands there twice, the last one last. Times before an
+    /// earlier step's begin the window anew.
     ///
     /// # Cost
-    /// None to speak of, except at the end of a window: then linear in clients, and if the loop has changed something, in all sites.
+    /// None to speak of, except at the end of a window: then linear in clients, and if the loop has
+    /// changed something, in all sites.
     pub fn step(&mut self, now: Time) -> Step {
         if self.window(now) {
             for (client, known) in &mut self.clients {
@@ -391,7 +402,8 @@ impl Server {
         false
     }
 
-    /// Finds out what users' calls cost other users, at the end of a window; whether that changes anything.
+    /// Finds out what users' calls cost other users, at the end of a window; whether that changes
+    /// anything.
     fn share(&mut self) -> bool {
         let mut users: BTreeMap<UserId, (Seen, f64)> = BTreeMap::new();
         for client in self.clients.values() {

@@ -1,10 +1,10 @@
-//! The four ways out for wide-vector code, and which is best: leave it, narrow it, move it, or govern the
-//! clock around it.
+//! The four ways out for wide-vector code, and which is best: leave it, narrow it, move it, or
+//! govern the clock around it.
 //!
-//! What each brings is told as a range of the program's time on CPUs, and its lower end decides, so that
-//! nothing is recommended that may do harm. Narrower code is taken to need twice the time at worst, as
-//! half the width does half the work an instruction; that is an assumption (OpenSSL's ChaCha20-Poly1305 needs
-//! 1.8 times as long with AVX2 as with AVX-512).
+//! What each brings is told as a range of the program's time on CPUs, and its lower end decides, so
+//! that nothing is recommended that may do harm. Narrower code is taken to need twice the time at
+//! worst, as half the width does half the work an instruction; that is an assumption (OpenSSL's
+//! ChaCha20-Poly1305 needs 1.8 times as long with AVX2 as with AVX-512).
 
 /// What wide-vector code does to a program, all times in the same unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,7 +17,8 @@ pub struct Load {
     pub lost: f64,
     /// Calls of these functions.
     pub calls: f64,
-    /// What handing one call to another core and coming back takes at least; `None` if nobody has measured it.
+    /// What handing one call to another core and coming back takes at least; `None` if nobody has
+    /// measured it.
     pub hand_off: Option<f64>,
     /// Whether the machine lets its clock be governed.
     pub is_governable: bool,
@@ -57,8 +58,8 @@ impl Way {
 pub struct Prospect {
     /// Which.
     pub way: Way,
-    /// The part of the time on CPUs that it gives back, from and to; less than zero is a loss. `None` if
-    /// that cannot be said.
+    /// The part of the time on CPUs that it gives back, from and to; less than zero is a loss.
+    /// `None` if that cannot be said.
     pub gain: Option<(f64, f64)>,
 }
 
@@ -80,7 +81,8 @@ pub fn prospects(load: &Load) -> Vec<Prospect> {
             let net = share(load.lost - load.calls * each);
             (net.min(0.0), net)
         }),
-        // All of it, if the clock were back right after each call; what raising it costs is not known.
+        // All of it, if the clock were back right after each call; what raising it costs is not
+        // known.
         Way::Govern => load.is_governable.then(|| (0.0, share(load.lost))),
     };
     let mut prospects = Way::ALL.map(|way| Prospect { way, gain: gain(way) });

@@ -1,16 +1,20 @@
 //! Threads that are cancelled while they are away, and threads that may be cancelled anywhere.
 //!
-//! The C library cancels a thread that waits by a signal to the kernel's thread that it knows, and the signal's handler unwinds the thread. Of
-//! a thread that is away that is its home, where the signal waits; and glibc before 2.41 does not let what was waited for return either, before the
-//! handler has run (`__pthread_disable_asynccancel`). So who cancels a thread that is away has the handler called where the thread is, on its
-//! own stack and with its own thread-local storage; on its way out of the call it comes home. What waits there finds it cancelled already.
+//! The C library cancels a thread that waits by a signal to the kernel's thread that it knows, and
+//! the signal's handler unwinds the thread. Of a thread that is away that is its home, where the
+//! signal waits; and glibc before 2.41 does not let what was waited for return either, before the
+//! handler has run (`__pthread_disable_asynccancel`). So who cancels a thread that is away has the
+//! handler called where the thread is, on its own stack and with its own thread-local storage; on
+//! its way out of the call it comes home. What waits there finds it cancelled already.
 //!
-//! Workers let through one signal of the C library's, by which all threads change their rights. It is borrowed for this: with a value, which the C
-//! library never sends and does not heed, it names the thread to cancel. A thread that went home meanwhile is left alone, as what waits
-//! there does the same.
+//! Workers let through one signal of the C library's, by which all threads change their rights. It
+//! is borrowed for this: with a value, which the C library never sends and does not heed, it names
+//! the thread to cancel. A thread that went home meanwhile is left alone, as what waits there does
+//! the same.
 //!
-//! A thread that asks to be cancelled anywhere (`PTHREAD_CANCEL_ASYNCHRONOUS`) may be unwound from any instruction, which Rust's code on its
-//! way does not stand. So it comes home, and its calls stay until it asks for the other kind again.
+//! A thread that asks to be cancelled anywhere (`PTHREAD_CANCEL_ASYNCHRONOUS`) may be unwound from
+//! any instruction, which Rust's code on its way does not stand. So it comes home, and its calls
+//! stay until it asks for the other kind again.
 
 use std::arch::{asm, naked_asm};
 use std::ffi::{c_int, c_void};
@@ -55,7 +59,8 @@ struct Action {
 /// A set of signals has 64 bits.
 const MASK_BYTES: i64 = 8;
 
-/// What comes with a signal that has a value, as the kernel has it. Source: Linux, include/uapi/asm-generic/siginfo.h.
+/// What comes with a signal that has a value, as the kernel has it. Source: Linux,
+/// include/uapi/asm-generic/siginfo.h.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Information {
@@ -75,8 +80,8 @@ const _: () = assert!(size_of::<Information>() == size_of::<libc::siginfo_t>());
 static CANCELS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static SETS_IDS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// pthread_cancel(3). Who cancels itself may be unwound from there; who cancels another thread is not cancelled in between, so that all of it is
-/// done.
+/// pthread_cancel(3). Who cancels itself may be unwound from there; who cancels another thread is
+/// not cancelled in between, so that all of it is done.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_cancel() {
@@ -206,7 +211,8 @@ fn receives() -> bool {
     ask(libc::SYS_rt_sigaction, [SIGSETXID.into(), at(&action), 0, MASK_BYTES]) == 0
 }
 
-/// The signal's handler. What has no value is the C library's. It leaves no frame below the handlers of the C library, one of which unwinds.
+/// The signal's handler. What has no value is the C library's. It leaves no frame below the
+/// handlers of the C library, one of which unwinds.
 #[unsafe(naked)]
 unsafe extern "C" fn receive() {
     naked_asm!(
@@ -244,12 +250,15 @@ unsafe extern "C" fn receive() {
     )
 }
 
-/// Whether the thread that is to be cancelled was interrupted here, in code of the program's; then the signal looks as the C library sends it.
+/// Whether the thread that is to be cancelled was interrupted here, in code of the program's; then
+/// the signal looks as the C library sends it.
 ///
-/// Uses no thread-local storage, as a worker may have that of a thread that it carried before, which may have ended since.
+/// Uses no thread-local storage, as a worker may have that of a thread that it carried before,
+/// which may have ended since.
 extern "C" fn is_here(information: &mut Information) -> bool {
     let thread: u64;
-    // SAFETY: reads a register. Threads that were away are what this is sent to, so that is allowed.
+    // SAFETY: reads a register. Threads that were away are what this is sent to, so that is
+    // allowed.
     unsafe { asm!("rdfsbase {}", out(reg) thread, options(nomem, nostack, preserves_flags)) };
     let process = own_process();
     if information.value != thread || information.process != process {
@@ -268,7 +277,8 @@ extern "C" fn is_here(information: &mut Information) -> bool {
     true
 }
 
-/// pthread_setcanceltype(3). Where it asks to be cancelled anywhere the thread may be unwound at once, and from then on.
+/// pthread_setcanceltype(3). Where it asks to be cancelled anywhere the thread may be unwound at
+/// once, and from then on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_setcanceltype() {
@@ -340,7 +350,8 @@ unsafe extern "C" fn pthread_setcanceltype() {
     )
 }
 
-/// pthread_setcancelstate(3). It is noted before it is switched on again, as the C library may unwind the thread then.
+/// pthread_setcancelstate(3). It is noted before it is switched on again, as the C library may
+/// unwind the thread then.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_setcancelstate() {

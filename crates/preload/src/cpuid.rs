@@ -1,21 +1,22 @@
 //! Hides features from the CPUID instruction, so that code which no switch reaches chooses narrower
 //! vectors by itself.
 //!
-//! Linux makes CPUID fault in a thread that asks for it (`arch_prctl(ARCH_SET_CPUID, 0)`, since 4.12,
-//! with processors that can). The fault arrives as SIGSEGV; the handler here executes the instruction
-//! with faulting switched off, takes the features away, and goes on behind it. New threads and forked
-//! children inherit that, other programs (`execve`) begin without it, and find it in their environment.
+//! Linux makes CPUID fault in a thread that asks for it (`arch_prctl(ARCH_SET_CPUID, 0)`, since
+//! 4.12, with processors that can). The fault arrives as SIGSEGV; the handler here executes the
+//! instruction with faulting switched off, takes the features away, and goes on behind it. New
+//! threads and forked children inherit that, other programs (`execve`) begin without it, and find
+//! it in their environment.
 //!
-//! What is asked before this library is initialised is answered truthfully: the loader asks for itself
-//! and glibc, which is why glibc has to be told otherwise (`GLIBC_TUNABLES`), and so do the resolvers of
-//! indirect functions in files that are loaded at the start. Features vanish while XGETBV, which cannot
-//! be made to fault, still shows the states of their registers; [`dimmer_narrow::masked`] says why that
-//! is safe, and why leaf 0xD stays as it is.
+//! What is asked before this library is initialised is answered truthfully: the loader asks for
+//! itself and glibc, which is why glibc has to be told otherwise (`GLIBC_TUNABLES`), and so do the
+//! resolvers of indirect functions in files that are loaded at the start. Features vanish while
+//! XGETBV, which cannot be made to fault, still shows the states of their registers;
+//! [`dimmer_narrow::masked`] says why that is safe, and why leaf 0xD stays as it is.
 //!
-//! Each CPUID takes longer: 34 us instead of 7 us on a virtual machine on an Emerald Rapids host, where the
-//! instruction and each change of the setting leave the guest. Programs that use it to keep time stamps in
-//! order notice. Those that allow themselves few system calls (seccomp) before they execute it must allow
-//! arch_prctl.
+//! Each CPUID takes longer: 34 us instead of 7 us on a virtual machine on an Emerald Rapids host,
+//! where the instruction and each change of the setting leave the guest. Programs that use it to
+//! keep time stamps in order notice. Those that allow themselves few system calls (seccomp) before
+//! they execute it must allow arch_prctl.
 //!
 //! Source: Linux, arch_prctl(2), arch/x86/kernel/process.c.
 
@@ -35,8 +36,8 @@ const SI_KERNEL: c_int = 0x80;
 /// The instruction.
 const CPUID: [u8; 2] = [0x0f, 0xa2];
 
-/// The highest address of a program, unless it asks for higher ones. Beyond it an address may be none,
-/// and reading there would be a fault of this library's own.
+/// The highest address of a program, unless it asks for higher ones. Beyond it an address may be
+/// none, and reading there would be a fault of this library's own.
 const HIGHEST: u64 = 1 << 47;
 
 /// Where registers lie in the context of a signal (ucontext.h).
@@ -58,7 +59,8 @@ pub(crate) fn is_active() -> bool {
 /// Begins to hide features, if the environment asks for it, and the machine and the program let it.
 pub(crate) fn start() -> Option<()> {
     let width: Width = std::env::var(CPUID_WIDTH).ok()?.parse().ok()?;
-    // The Go runtime installs its signal handlers past the C library, and would take CPUID for a crash.
+    // The Go runtime installs its signal handlers past the C library, and would take CPUID for a
+    // crash.
     if program::is_go() || !set_faulting(false) {
         return None;
     }
@@ -87,8 +89,8 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
             return;
         }
     }
-    // The program's handler may run with SIGSEGV blocked, when a fault would be the end: CPUID tells it
-    // the truth. Should it leave by longjmp, this thread goes on so.
+    // The program's handler may run with SIGSEGV blocked, when a fault would be the end: CPUID
+    // tells it the truth. Should it leave by longjmp, this thread goes on so.
     set_faulting(false);
     signals::pass_on(signal, info, context);
     set_faulting(true);
@@ -124,8 +126,8 @@ fn low(register: i64) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// The length of the CPUID instruction at an address; `None` if there is another one. Byte by byte, as
-/// the page may end behind a shorter instruction.
+/// The length of the CPUID instruction at an address; `None` if there is another one. Byte by byte,
+/// as the page may end behind a shorter instruction.
 fn length(address: u64) -> Option<u64> {
     let byte = |offset: u64| {
         let address = address.checked_add(offset).filter(|address| *address < HIGHEST)?;

@@ -1,13 +1,15 @@
-//! Programs that the program executes: those whose loader does not take this library are not told of it.
+//! Programs that the program executes: those whose loader does not take this library are not told
+//! of it.
 //!
-//! The loader of musl ends a program whose preloaded library it cannot use, that of 32 bits complains on standard error, and
-//! sanitizers refuse to start. So where what is about to be executed is such a program ([`dimmer_scan::start`]), it
-//! gets its environment without this library in `LD_PRELOAD`, and the observer is told of a process that it will not see.
-//! All others go on in the C library's function of the same name with what they were called with.
+//! The loader of musl ends a program whose preloaded library it cannot use, that of 32 bits
+//! complains on standard error, and sanitizers refuse to start. So where what is about to be
+//! executed is such a program ([`dimmer_scan::start`]), it gets its environment without this
+//! library in `LD_PRELOAD`, and the observer is told of a process that it will not see. All others
+//! go on in the C library's function of the same name with what they were called with.
 //!
-//! The caller may be a child of vfork, whose memory is its parent's, or a signal handler: nothing here allocates, takes a
-//! lock, or leaves anything behind, but for a page in the parent of a vfork where an environment is very large. Programs that make the
-//! system call themselves get past this.
+//! The caller may be a child of vfork, whose memory is its parent's, or a signal handler: nothing
+//! here allocates, takes a lock, or leaves anything behind, but for a page in the parent of a vfork
+//! where an environment is very large. Programs that make the system call themselves get past this.
 
 use std::arch::naked_asm;
 use std::cell::RefCell;
@@ -87,7 +89,8 @@ pub(crate) fn begin() {
     // SAFETY: all-zero bytes are a valid `Dl_info`.
     let about = unsafe { about.assume_init() };
     if found != 0 && !about.dli_fname.is_null() {
-        // SAFETY: the loader keeps the name for as long as the library is loaded, which is for ever.
+        // SAFETY: the loader keeps the name for as long as the library is loaded, which is for
+        // ever.
         let _ = OWN.set(unsafe { CStr::from_ptr(about.dli_fname) });
     }
 }
@@ -99,7 +102,8 @@ fn strings<'a>(all: Strings) -> impl Iterator<Item = &'a CStr> {
         if at.is_null() {
             return None;
         }
-        // SAFETY: the program passes an array of strings that ends with a null pointer, which was not there yet.
+        // SAFETY: the program passes an array of strings that ends with a null pointer, which was
+        // not there yet.
         let one = unsafe { *at };
         if one.is_null() {
             return None;
@@ -292,8 +296,8 @@ fn without_library(environment: Strings, go: impl FnOnce(Strings) -> c_int) -> c
     result
 }
 
-/// Writes the environment without this library: its pointers, which end with a null pointer, and what is left of
-/// the variables that had it.
+/// Writes the environment without this library: its pointers, which end with a null pointer, and
+/// what is left of the variables that had it.
 fn fill(environment: Strings, to: &mut [*const c_char], text: &mut [u8]) {
     let own = OWN.get().map_or(&b""[..], |own| own.to_bytes());
     let (mut count, mut used) = (0, 0);
@@ -340,7 +344,8 @@ fn string<'a>(text: *const c_char) -> &'a CStr {
 }
 
 fn file<'a>(number: c_int) -> BorrowedFd<'a> {
-    // SAFETY: it is used for the length of the call alone; of numbers that are no file the kernel says so. -1 is none.
+    // SAFETY: it is used for the length of the call alone; of numbers that are no file the kernel
+    // says so. -1 is none.
     unsafe { BorrowedFd::borrow_raw(if number == -1 { c_int::MAX } else { number }) }
 }
 
@@ -355,7 +360,8 @@ fn own_environment() -> Strings {
     unsafe { environ }
 }
 
-/// A function that goes on in the C library's of the same name, or, where this library must go, in `$without`.
+/// A function that goes on in the C library's of the same name, or, where this library must go, in
+/// `$without`.
 macro_rules! starts {
     ($name:ident, $next:ident, $before:ident, $without:ident) => {
         #[unsafe(naked)]
@@ -436,7 +442,8 @@ extern "C" fn before_spawn(
     _: Strings,
     environment: Strings,
 ) -> *mut c_void {
-    // Where it has the child change its directory first, a path may lead elsewhere, and then nothing is known.
+    // Where it has the child change its directory first, a path may lead elsewhere, and then
+    // nothing is known.
     go_on(&POSIX_SPAWN, What::Path(string(path)), environment)
 }
 
@@ -451,7 +458,8 @@ extern "C" fn before_spawnp(
     go_on(&POSIX_SPAWNP, What::InPath(string(name)), environment)
 }
 
-/// Calls the C library's function at `next`, of that type; as if the kernel lacked it where there is none.
+/// Calls the C library's function at `next`, of that type; as if the kernel lacked it where there
+/// is none.
 macro_rules! call {
     ($next:expr, $type:ty, $($argument:expr),*) => {{
         let next = come_home_before($next);
@@ -531,8 +539,9 @@ extern "C" fn spawnp_without(
     })
 }
 
-/// Makes an array of the arguments of a function that takes any number of them, and calls `$function` with the first
-/// one and that array. Those that came in registers are put right before the others, over the return address:
+/// Makes an array of the arguments of a function that takes any number of them, and calls
+/// `$function` with the first one and that array. Those that came in registers are put right before
+/// the others, over the return address:
 ///
 /// ```text
 ///         before                 in the call

@@ -1,8 +1,9 @@
 //! Threads that leave for a dedicated core and come home, for hooks that move calls.
 //!
-//! A thread that is away is another one to the kernel. So before the functions of the C library by which a program asks the kernel
-//! something of its own thread, or has it changed, or starts others from it, the thread comes home; what is left of the moved call
-//! runs at home. Likewise before jumps out of it. Programs that make the system calls themselves get past this.
+//! A thread that is away is another one to the kernel. So before the functions of the C library by
+//! which a program asks the kernel something of its own thread, or has it changed, or starts others
+//! from it, the thread comes home; what is left of the moved call runs at home. Likewise before
+//! jumps out of it. Programs that make the system calls themselves get past this.
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_long, c_void};
@@ -22,8 +23,8 @@ use crate::next::Next;
 pub(crate) const MOVER: Mover =
     Mover { leave, come_home: arrive, cut_short, end_at_home, lend, unwind_lent };
 
-/// Whether calls may move in this process: not before hooks can do that, and no longer once a thread has confined itself, as the
-/// workers are not confined.
+/// Whether calls may move in this process: not before hooks can do that, and no longer once a
+/// thread has confined itself, as the workers are not confined.
 static MOVES: AtomicBool = AtomicBool::new(false);
 
 /// Whether the program has installed a handler for faults of its own.
@@ -49,7 +50,8 @@ extern "C" fn leave() -> u32 {
     catch_unwind(leave).ok().flatten().unwrap_or(0)
 }
 
-/// Has work go to as many hardware threads as are used. Whether any may: not when who decides is gone.
+/// Has work go to as many hardware threads as are used. Whether any may: not when who decides is
+/// gone.
 fn follow() -> bool {
     let Some(orders) = ORDERS.get() else { return true };
     if let Some(threads) = orders.employed() {
@@ -96,7 +98,8 @@ extern "C" fn unwind_lent() {
     dimmer_runtime::calls::unwind_lent();
 }
 
-/// The program has a handler for `signal` from now on. One for faults would run on a worker for calls that are lent, so none are.
+/// The program has a handler for `signal` from now on. One for faults would run on a worker for
+/// calls that are lent, so none are.
 pub(crate) fn handles(signal: c_int) {
     const FAULTS: [c_int; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
@@ -134,8 +137,8 @@ extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
     next
 }
 
-/// A thread may be about to lose system calls, or the right to read time stamps, which the strict mode of seccomp takes away as well: from
-/// then on hooked calls do neither.
+/// A thread may be about to lose system calls, or the right to read time stamps, which the strict
+/// mode of seccomp takes away as well: from then on hooked calls do neither.
 fn before_prctl(option: c_int) {
     if option == libc::PR_SET_SECCOMP {
         dimmer_hook::restrict();
@@ -157,7 +160,8 @@ fn stop() {
     MOVES.store(false, Ordering::Relaxed);
 }
 
-/// Functions by which a thread takes rights from itself alone, or leaves its process's view of the system.
+/// Functions by which a thread takes rights from itself alone, or leaves its process's view of the
+/// system.
 const CONFINING: [&[u8]; 5] = [b"capset", b"setfsuid", b"setfsgid", b"unshare", b"setns"];
 
 /// Such options of prctl(2).
@@ -193,7 +197,8 @@ macro_rules! restore_arguments {
 
 pub(crate) use {restore_arguments, save_arguments};
 
-/// Functions that go on in the C library's of the same name, once the thread is at home, with whatever arguments they have.
+/// Functions that go on in the C library's of the same name, once the thread is at home, with
+/// whatever arguments they have.
 macro_rules! at_home {
     ($($name:ident)*) => {
         mod nexts {
@@ -214,8 +219,9 @@ macro_rules! at_home {
             )*
         }
 
-        /// Looks where the functions go on, before anybody calls them: the loader's lock, which that takes, may be held for as long as
-        /// a library's constructor waits for a thread that calls one.
+        /// Looks where the functions go on, before anybody calls them: the loader's lock, which
+        /// that takes, may be held for as long as a library's constructor waits for a thread that
+        /// calls one.
         pub(crate) fn find_next() {
             for next in [$(&nexts::$name,)* &VFORK, &SYSCALL] {
                 next.get();
@@ -245,7 +251,8 @@ macro_rules! at_home {
 at_home! {
     // They leave calls without returning.
     longjmp _longjmp siglongjmp __longjmp_chk setcontext swapcontext
-    // They start threads and programs, which inherit where they may run and which signals are blocked.
+    // They start threads and programs, which inherit where they may run and which signals are
+    // blocked.
     pthread_create thrd_create clone fork _Fork system popen
     // They are about the thread.
     gettid getcpu sched_getcpu sched_getaffinity sched_setaffinity sched_setscheduler sched_getscheduler sched_setparam sched_getparam
@@ -260,9 +267,10 @@ at_home! {
 
 static VFORK: Next = Next::new(c"vfork");
 
-/// vfork(2). The child has its parent's memory, and so its workers: what moved there would run in the parent. So its calls stay
-/// where they are, until the parent goes on. The system call is made here, as both return on the same stack: the return
-/// address is in a register meanwhile. With shadow stacks, where nothing moves, it is the C library's.
+/// vfork(2). The child has its parent's memory, and so its workers: what moved there would run in
+/// the parent. So its calls stay where they are, until the parent goes on. The system call is made
+/// here, as both return on the same stack: the return address is in a register meanwhile. With
+/// shadow stacks, where nothing moves, it is the C library's.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vfork() {
@@ -333,7 +341,8 @@ unsafe extern "C" fn syscall() {
 
 /// Where a system call goes on, once the thread is at home if it is about the thread.
 ///
-/// The library's own come here as well, also where thread-local storage is another's; none of those is listed.
+/// The library's own come here as well, also where thread-local storage is another's; none of those
+/// is listed.
 extern "C" fn before_syscall(
     number: c_long,
     next: &Next,
@@ -368,7 +377,8 @@ const FUTEXES_WITH_OWNER: [c_int; 5] = [
     libc::FUTEX_WAIT_REQUEUE_PI,
 ];
 
-/// System calls by which a thread takes rights from itself alone: what the C library's functions do for all threads among them.
+/// System calls by which a thread takes rights from itself alone: what the C library's functions do
+/// for all threads among them.
 const CONFINING_CALLS: [c_long; 14] = [
     libc::SYS_seccomp,
     libc::SYS_landlock_restrict_self,

@@ -1,12 +1,13 @@
-//! The library that `dimmer observe` and `dimmer run` have the loader put into the programs they start
-//! (`LD_PRELOAD`).
+//! The library that `dimmer observe` and `dimmer run` have the loader put into the programs they
+//! start (`LD_PRELOAD`).
 //!
-//! Observing, it hooks what is loaded before any of it runs, and what `dlopen` brings as soon as it is mapped. What
-//! it needs to know is in the environment: [`dimmer_hook::DIRECTORY`], [`dimmer_hook::CLASSES`] and
-//! [`dimmer_hook::PLANS`].
-//! With [`dimmer_hook::MOVE`], calls of what is hooked are moved to the cores of [`dimmer_runtime::CORES`] as the ledger says (`home`).
-//! Narrowing, it hides features from the CPUID instruction (`cpuid`), by [`dimmer_narrow::CPUID_WIDTH`].
-//! Both may be at once. Without these variables it does nothing, and whatever goes wrong, the program runs as if it were not there.
+//! Observing, it hooks what is loaded before any of it runs, and what `dlopen` brings as soon as it
+//! is mapped. What it needs to know is in the environment: [`dimmer_hook::DIRECTORY`],
+//! [`dimmer_hook::CLASSES`] and [`dimmer_hook::PLANS`]. With [`dimmer_hook::MOVE`], calls of what
+//! is hooked are moved to the cores of [`dimmer_runtime::CORES`] as the ledger says (`home`).
+//! Narrowing, it hides features from the CPUID instruction (`cpuid`), by
+//! [`dimmer_narrow::CPUID_WIDTH`]. Both may be at once. Without these variables it does nothing,
+//! and whatever goes wrong, the program runs as if it were not there.
 
 mod backtrace;
 mod cancel;
@@ -67,7 +68,8 @@ extern "C" fn begin(
     // The C library sets this when it is initialised, which is later.
     // SAFETY: there is one thread.
     unsafe { environ = environment };
-    // A panic must not leave this library, nor say anything. The standard library here is this library's own.
+    // A panic must not leave this library, nor say anything. The standard library here is this
+    // library's own.
     std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(home::find_next);
     let _ = std::panic::catch_unwind(backtrace::find_next);
@@ -93,7 +95,8 @@ fn start() -> Option<()> {
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
     }
     if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
-        // Now, as programs change their environment (nginx empties it), and calls that move may allocate nothing.
+        // Now, as programs change their environment (nginx empties it), and calls that move may
+        // allocate nothing.
         dimmer_runtime::calls::prepare_to_move();
         // Without it, calls stay where they are.
         if hooks.move_by(home::MOVER, moved == "all").is_ok() {
@@ -104,8 +107,8 @@ fn start() -> Option<()> {
     session.look();
     let changed = session.objects.changed();
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
-    // SAFETY: handlers that may run before a fork and in its child: they wait for no lock, and the second one
-    // writes to its own thread's memory.
+    // SAFETY: handlers that may run before a fork and in its child: they wait for no lock, and the
+    // second one writes to its own thread's memory.
     unsafe { libc::pthread_atfork(Some(expect_process), None, Some(forked)) };
     redirect(changed);
     Some(())
@@ -151,8 +154,8 @@ extern "C" fn changed() {
     });
 }
 
-/// Makes the loader's empty function for debuggers end up in [`changed`]: writes a jump over it, with the
-/// distance in a register, as it may be far away.
+/// Makes the loader's empty function for debuggers end up in [`changed`]: writes a jump over it,
+/// with the distance in a register, as it may be far away.
 fn redirect(empty: u64) {
     // mov rax, changed; jmp rax
     let target = (changed as extern "C" fn()) as usize as u64;
@@ -167,9 +170,11 @@ fn redirect(empty: u64) {
         return;
     }
     let Some(file) = file_at(live) else { return };
-    // SAFETY: the loader's own page. Nobody runs it: this thread does not come from there, and there is no other.
+    // SAFETY: the loader's own page. Nobody runs it: this thread does not come from there, and
+    // there is no other.
     let replaced = unsafe { dimmer_hook::replace_code(&file, empty, &code) };
-    // Where the loader's code cannot be changed, no other code can, so nothing that it loads would be hooked.
+    // Where the loader's code cannot be changed, no other code can, so nothing that it loads would
+    // be hooked.
     drop(replaced);
 }
 

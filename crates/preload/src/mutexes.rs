@@ -1,20 +1,26 @@
-//! Mutexes whose owner the kernel knows: such that have it inherit priority, that change its priority, or that survive it (robust).
+//! Mutexes whose owner the kernel knows: such that have it inherit priority, that change its
+//! priority, or that survive it (robust).
 //!
-//! To the kernel a thread that is away is a worker. A priority-inheriting mutex that is waited for would be the worker's, and its owner
-//! could not give it back; a robust one is passed on when its owner's home ends, although the worker may go on for some microseconds;
-//! and a priority changes at home. So a thread comes home before it takes or gives back such a mutex, and stays as long as it holds one.
-//! Who waits for a condition with one holds it, and so is at home already: those functions are left to the C library, in whichever version
-//! a program asks for.
+//! To the kernel a thread that is away is a worker. A priority-inheriting mutex that is waited for
+//! would be the worker's, and its owner could not give it back; a robust one is passed on when its
+//! owner's home ends, although the worker may go on for some microseconds; and a priority changes
+//! at home. So a thread comes home before it takes or gives back such a mutex, and stays as long as
+//! it holds one. Who waits for a condition with one holds it, and so is at home already: those
+//! functions are left to the C library, in whichever version a program asks for.
 //!
-//! Robust ones are in a list that the C library keeps for the kernel, so that is looked at: they may come and go in other functions,
-//! which wait for a condition or give up what an owner that died has left. The others are counted.
+//! Robust ones are in a list that the C library keeps for the kernel, so that is looked at: they
+//! may come and go in other functions, which wait for a condition or give up what an owner that
+//! died has left. The others are counted.
 //!
-//! All other mutexes cost one look at their kind more, and a jump: taking one and giving it back took 4.8 instead of 4.3 ns (medians of seven
-//! runs in turn of each, which lay between 3.2 and 4.9; glibc 2.36, a virtual machine on an EPYC). Looking at the functions that make such mutexes instead would cost nothing, but there are mutexes in
-//! shared memory that another process has made.
+//! All other mutexes cost one look at their kind more, and a jump: taking one and giving it back
+//! took 4.8 instead of 4.3 ns (medians of seven runs in turn of each, which lay between 3.2 and
+//! 4.9; glibc 2.36, a virtual machine on an EPYC). Looking at the functions that make such mutexes
+//! instead would cost nothing, but there are mutexes in shared memory that another process has
+//! made.
 //!
-//! A thread may be cancelled in the middle of these functions if it has asked for that (`PTHREAD_CANCEL_ASYNCHRONOUS`); it is at home then
-//! ([`crate::cancel`]). So what a thread at home runs through is assembly with unwinding records.
+//! A thread may be cancelled in the middle of these functions if it has asked for that
+//! (`PTHREAD_CANCEL_ASYNCHRONOUS`); it is at home then ([`crate::cancel`]). So what a thread at
+//! home runs through is assembly with unwinding records.
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
@@ -24,11 +30,13 @@ use dimmer_hook::{AWAY, come_home};
 use crate::next::Next;
 use crate::thread::{self, HELD};
 
-/// Where a mutex has its kind, which is part of glibc's binary interface. Source: glibc, `sysdeps/x86/nptl/bits/struct_mutex.h`.
+/// Where a mutex has its kind, which is part of glibc's binary interface. Source: glibc,
+/// `sysdeps/x86/nptl/bits/struct_mutex.h`.
 const KIND: usize = 16;
 
-/// Kinds whose owner the kernel knows. Source: glibc, `nptl/pthreadP.h`: `PTHREAD_MUTEX_ROBUST_NORMAL_NP`,
-/// `PTHREAD_MUTEX_PRIO_INHERIT_NP`, `PTHREAD_MUTEX_PRIO_PROTECT_NP`.
+/// Kinds whose owner the kernel knows. Source: glibc, `nptl/pthreadP.h`:
+/// `PTHREAD_MUTEX_ROBUST_NORMAL_NP`, `PTHREAD_MUTEX_PRIO_INHERIT_NP`,
+/// `PTHREAD_MUTEX_PRIO_PROTECT_NP`.
 const KNOWN_TO_KERNEL: u8 = ROBUST | 32 | 64;
 const ROBUST: u8 = 16;
 
@@ -81,7 +89,8 @@ macro_rules! given_back {
     };
 }
 
-/// Functions of at most three arguments, the first of them a mutex, and what is counted where they succeed.
+/// Functions of at most three arguments, the first of them a mutex, and what is counted where they
+/// succeed.
 macro_rules! functions {
     ($($name:ident $next:ident $counted:ident)*) => {
         $(
@@ -96,7 +105,8 @@ macro_rules! functions {
                     "test rax, rax",
                     "jz 2f",
                     "jmp rax",
-                    // The kind is kept, as who gives a mutex back does not know whether it is still there.
+                    // The kind is kept, as who gives a mutex back does not know whether it is still
+                    // there.
                     "2:",
                     "push rbx",
                     ".cfi_adjust_cfa_offset 8",
@@ -163,7 +173,8 @@ mod tests {
 
     use super::*;
 
-    /// Takes a mutex of a kind and gives it back; what is counted and whether any are held, before, in between and afterwards.
+    /// Takes a mutex of a kind and gives it back; what is counted and whether any are held, before,
+    /// in between and afterwards.
     fn held(change: impl FnOnce(*mut libc::pthread_mutexattr_t)) -> [(u32, bool); 3] {
         let state = || (thread::get(HELD), are_held());
         let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// The version that glibc on x86-64 began with.
 const FIRST: &CStr = c"GLIBC_2.2.5";
 
-/// Functions that glibc has in that version and in a later one, which is not the same. Source: its `Versions` files.
+/// Functions that glibc has in that version and in a later one, which is not the same. Source: its
+/// `Versions` files.
 const LATER: [(&CStr, &CStr); 3] = [
     (c"posix_spawn", c"GLIBC_2.15"),
     (c"posix_spawnp", c"GLIBC_2.15"),
@@ -47,8 +48,9 @@ impl Next {
     }
 }
 
-/// What programs are linked with today, where a function was found in its first version: that is what `dlsym` gives before glibc 2.36
-/// (<https://sourceware.org/bugzilla/show_bug.cgi?id=14932>). Another library's function, which has no version, stays.
+/// What programs are linked with today, where a function was found in its first version: that is
+/// what `dlsym` gives before glibc 2.36 (<https://sourceware.org/bugzilla/show_bug.cgi?id=14932>).
+/// Another library's function, which has no version, stays.
 fn later(name: &CStr, found: *mut c_void) -> *mut c_void {
     let Some((_, version)) = LATER.iter().find(|(old, _)| *old == name) else { return found };
     if found.is_null() || found != versioned(name, FIRST) {

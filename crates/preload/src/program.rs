@@ -36,8 +36,8 @@ pub(crate) fn is_go() -> bool {
     })
 }
 
-/// Whether one of the notes is of this owner: lengths of name and content, a type, name, content, each
-/// of the two filled up to four bytes.
+/// Whether one of the notes is of this owner: lengths of name and content, a type, name, content,
+/// each of the two filled up to four bytes.
 fn has_owner(mut notes: &[u8], owner: &[u8]) -> bool {
     while let Some((head, rest)) = notes.split_at_checked(12) {
         let word = |at: usize| {

@@ -1,10 +1,10 @@
 //! The program's SIGSEGV, while [`crate::cpuid`] needs its own: functions of the C library by which
 //! programs install handlers and block signals, in this library's words.
 //!
-//! As long as no features are hidden they pass everything on. Then, the handler that a program installs
-//! for SIGSEGV is written down, and called for every SIGSEGV that is none of CPUID's; and SIGSEGV is never
-//! blocked, as a fault would be the end of the process then. Programs that make the system calls
-//! themselves, and old functions (`sigset`, `sigvec`, `sigblock`), get past this.
+//! As long as no features are hidden they pass everything on. Then, the handler that a program
+//! installs for SIGSEGV is written down, and called for every SIGSEGV that is none of CPUID's; and
+//! SIGSEGV is never blocked, as a fault would be the end of the process then. Programs that make
+//! the system calls themselves, and old functions (`sigset`, `sigvec`, `sigblock`), get past this.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -19,8 +19,8 @@ use crate::next::Next;
 type Action = libc::sigaction;
 type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// The program's handler: its address, [`WITH_INFO`] and [`ONCE`]. In one word, so that a signal finds
-/// it whole. Masks and other flags are those of the installed action.
+/// The program's handler: its address, [`WITH_INFO`] and [`ONCE`]. In one word, so that a signal
+/// finds it whole. Masks and other flags are those of the installed action.
 static PROGRAM: AtomicU64 = AtomicU64::new(libc::SIG_DFL as u64);
 
 /// The handler takes three arguments.
@@ -88,7 +88,8 @@ pub(crate) fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void)
             unsafe { real_sigaction(signal, &raw const action, std::ptr::null_mut()) };
             // An instruction faults again by itself when this handler returns.
             if is_sent {
-                // SAFETY: sends a signal to this thread, where it is blocked until the handler returns.
+                // SAFETY: sends a signal to this thread, where it is blocked until the handler
+                // returns.
                 unsafe { libc::raise(signal) };
             }
         }
@@ -110,8 +111,8 @@ pub(crate) fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void)
     }
 }
 
-/// `sigaction` for SIGSEGV: writes the program's handler down, and installs ours with its mask and flags,
-/// so that the program's runs under the conditions that it asked for.
+/// `sigaction` for SIGSEGV: writes the program's handler down, and installs ours with its mask and
+/// flags, so that the program's runs under the conditions that it asked for.
 fn replace(new: Option<&Action>, old: Option<&mut Action>) -> c_int {
     let mut installed = MaybeUninit::uninit();
     let before = match new {

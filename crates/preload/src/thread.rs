@@ -1,9 +1,10 @@
-//! What this library keeps of each thread where assembly reads and writes it, without a call: a thread that may be cancelled anywhere must not be
-//! unwound out of Rust's code.
+//! What this library keeps of each thread where assembly reads and writes it, without a call: a
+//! thread that may be cancelled anywhere must not be unwound out of Rust's code.
 
 use std::arch::{asm, global_asm};
 
-/// Where it is counted how many mutexes the thread holds whose owner the kernel knows, without robust ones (32 bits).
+/// Where it is counted how many mutexes the thread holds whose owner the kernel knows, without
+/// robust ones (32 bits).
 pub(crate) const HELD: i64 = 0;
 /// Whether the thread may be cancelled anywhere (32 bits).
 pub(crate) const ASYNCHRONOUS: i64 = 4;

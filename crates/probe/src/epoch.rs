@@ -48,8 +48,8 @@ pub(crate) struct Plan {
 pub(crate) struct Pair {
     /// Begin, after the burst's end (ns).
     pub(crate) at_ns: f64,
-    /// Time beyond the reference (ns), as the clock window tells it: the issue window is taken to be
-    /// slower by the same factor. A pair that stalled or was interrupted: its time as it is.
+    /// Time beyond the reference (ns), as the clock window tells it: the issue window is taken to
+    /// be slower by the same factor. A pair that stalled or was interrupted: its time as it is.
     pub(crate) excess_ns: f64,
     /// What the issue window took beyond that (ns); 0 if stalled or interrupted. Another hardware
     /// thread of the core makes issue windows up to three times as long, now and then; clock

@@ -1,5 +1,6 @@
-//! What it takes to hand work to a thread that waits for it on another core, and to have the answer back: the least
-//! that moving a piece of work can cost. A cache line goes there, and one comes back.
+//! What it takes to hand work to a thread that waits for it on another core, and to have the answer
+//! back: the least that moving a piece of work can cost. A cache line goes there, and one comes
+//! back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -26,8 +27,8 @@ const PATIENCE: u32 = 1024;
 #[derive(Debug, Default)]
 struct Line(AtomicU64);
 
-/// What a round trip between the calling thread's CPUs takes (ns): between two cores if it may run on two. `None` with
-/// one CPU. Takes some milliseconds, at most 0.2 s.
+/// What a round trip between the calling thread's CPUs takes (ns): between two cores if it may run
+/// on two. `None` with one CPU. Takes some milliseconds, at most 0.2 s.
 ///
 /// # Errors
 /// If the kernel does not tell which CPUs there are, or does not let threads be pinned.

@@ -1,10 +1,10 @@
-//! Scalar code interleaved with bursts: how much longer it takes than the same code interleaved with
-//! scalar stand-ins, as a program does that calls short wide-vector functions all the time.
+//! Scalar code interleaved with bursts: how much longer it takes than the same code interleaved
+//! with scalar stand-ins, as a program does that calls short wide-vector functions all the time.
 //!
-//! The scalar code is a chain of multiplications, whose time is the clock and the standstills of the
-//! core, and nothing else. A series of bursts runs between two series of stand-ins, so that a clock
-//! that drifts cancels; series in which it jumps do not count. This module measures and predicts
-//! nothing.
+//! The scalar code is a chain of multiplications, whose time is the clock and the standstills of
+//! the core, and nothing else. A series of bursts runs between two series of stand-ins, so that a
+//! clock that drifts cancels; series in which it jumps do not count. This module measures and
+//! predicts nothing.
 
 use std::sync::Arc;
 
@@ -183,8 +183,8 @@ impl Trial {
         }
     }
 
-    /// What the scalar code of a cycle takes on average (ns), the time stamp apart: a mean, as it has
-    /// the standstills in it that only some cycles see.
+    /// What the scalar code of a cycle takes on average (ns), the time stamp apart: a mean, as it
+    /// has the standstills in it that only some cycles see.
     fn mean(
         calibration: &Calibration,
         trace: &Trace,

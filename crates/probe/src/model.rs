@@ -229,8 +229,8 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
 /// The shortest gap in which a slow-down can be told (us).
 const LEAST_GAP_US: f64 = 5.0;
 
-/// By how much code is slowed at gaps below the change (a share): the mean over gaps, each weighed by how
-/// precisely it was measured.
+/// By how much code is slowed at gaps below the change (a share): the mean over gaps, each weighed
+/// by how precisely it was measured.
 fn while_kept(gaps: &[Gap], change_us: f64) -> Option<Estimate> {
     let below = gaps.iter().filter(|gap| (LEAST_GAP_US..change_us).contains(&gap.gap_us));
     let (mut weights, mut sum) = (0.0_f64, 0.0);

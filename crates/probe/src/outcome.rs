@@ -152,7 +152,8 @@ pub struct Episode {
     pub effect_share: Option<Estimate>,
     /// Total cost to the scalar code after it (ns).
     pub extra_ns: Quantity,
-    /// The mean of that cost over all bursts, of both kinds, each up to a quarter of the horizon (ns).
+    /// The mean of that cost over all bursts, of both kinds, each up to a quarter of the horizon
+    /// (ns).
     pub mean_extra_ns: Option<Estimate>,
     /// Clock right after the burst over the nominal one.
     pub clock_ratio_after: Quantity,
@@ -315,8 +316,8 @@ pub struct Gap {
     /// Share of the bursts that ran at full speed, because the licence was kept over the gap;
     /// `None` if isolated bursts are not throttled, so that it cannot be told.
     pub kept_share: Option<f64>,
-    /// How long bursts recur before the first is kept (ms); `None` if none is, and beyond the change,
-    /// where somebody else's wide code is what keeps them.
+    /// How long bursts recur before the first is kept (ms); `None` if none is, and beyond the
+    /// change, where somebody else's wide code is what keeps them.
     pub kept_after_ms: Option<f64>,
     /// Clock at the end of the gap over nominal.
     pub clock_ratio: f64,

@@ -47,8 +47,8 @@ const PILOT_GHZ: f64 = 3.0;
 /// Windows on both sides that tell how long a window should have taken.
 const NEIGHBOURS: usize = 10;
 
-/// A window that takes so much longer than its neighbours (ns) was stolen from, even if no interrupt
-/// is known of: three times the longest halt for a new level in paper 000 §3.3.3.
+/// A window that takes so much longer than its neighbours (ns) was stolen from, even if no
+/// interrupt is known of: three times the longest halt for a new level in paper 000 §3.3.3.
 const STOLEN_NS: f64 = 30_000.0;
 
 /// A phase that lost more than this share of its time to others is disturbed.
@@ -239,7 +239,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// Takes as many windows as the phase needs at the fastest rate, `mean_ns` a window being the last.
+    /// Takes as many windows as the phase needs at the fastest rate, `mean_ns` a window being the
+    /// last.
     fn fit(&mut self, phase_ns: f64, mean_ns: f64) {
         self.fastest_ns = self.fastest_ns.min(mean_ns);
         self.windows = floor_index(phase_ns * MARGIN / self.fastest_ns) + 1;

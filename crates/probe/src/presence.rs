@@ -1,11 +1,12 @@
 //! Which bursts cost anything, and what a burst costs on average.
 //!
 //! On a shared machine the same burst may cost microseconds in one millisecond and nothing in the
-//! next. (Why is not known: it was seen at every clock of the core, most at the highest, with bursts of every length,
-//! for some milliseconds at a time.) A median over both would be a median of nothing, so the
-//! two kinds are told apart by their cost. Baselines cost something now and then as well, when the
-//! clock wanders or time is stolen, and as many bursts do so by chance. How many that is, the long stretches of scalar
-//! code before each burst tell; what the others cost is told by the excess of bursts over chance.
+//! next. (Why is not known: it was seen at every clock of the core, most at the highest, with
+//! bursts of every length, for some milliseconds at a time.) A median over both would be a median
+//! of nothing, so the two kinds are told apart by their cost. Baselines cost something now and then
+//! as well, when the clock wanders or time is stolen, and as many bursts do so by chance. How many
+//! that is, the long stretches of scalar code before each burst tell; what the others cost is told
+//! by the excess of bursts over chance.
 
 use crate::stats::{self, Estimate, Samples, batch_mean95, floor_index, share95};
 
@@ -21,16 +22,16 @@ pub(crate) const SMALLEST_COST_NS: f64 = 20.0;
 /// tried, at nearly the same repetitions.
 const BY_CHANCE: f64 = 1.0 / 30_000.0;
 
-/// Repetitions that are taken together when intervals are found by resampling: the effect comes and goes, and stays for tens
-/// of milliseconds.
+/// Repetitions that are taken together when intervals are found by resampling: the effect comes and
+/// goes, and stays for tens of milliseconds.
 const STRETCH: usize = 20;
 
-/// How often it is resampled. Fewer than the 1000 of Efron and Tibshirani ("An Introduction to the Bootstrap", §13), so that it
-/// takes milliseconds; a guess.
+/// How often it is resampled. Fewer than the 1000 of Efron and Tibshirani ("An Introduction to the
+/// Bootstrap", §13), so that it takes milliseconds; a guess.
 const RESAMPLES: usize = 400;
 
-/// Farther than by this factor from its median, either way, the interval of a cost must not reach: otherwise chance and effect
-/// cannot be told apart, and neither can the cost. A guess.
+/// Farther than by this factor from its median, either way, the interval of a cost must not reach:
+/// otherwise chance and effect cannot be told apart, and neither can the cost. A guess.
 const TOLD: f64 = 2.0;
 
 /// What each repetition costs, in the order of time (ns).
@@ -53,7 +54,8 @@ pub(crate) struct Presence {
     /// The share of bursts that cost something, less that by chance; `None` with fewer than two
     /// repetitions.
     pub(crate) share: Option<Estimate>,
-    /// What those with the effect cost (ns); the interval has the doubt which they are. `None` if they are of one kind.
+    /// What those with the effect cost (ns); the interval has the doubt which they are. `None` if
+    /// they are of one kind.
     pub(crate) cost: Option<Estimate>,
 }
 
@@ -93,8 +95,9 @@ impl Costs {
         Presence { with, share: self.share_above(threshold), cost: two }
     }
 
-    /// What bursts above the threshold cost that are there beyond chance: half of that excess costs more. Its interval
-    /// is that of stretches drawn with repetition. `None` if there is no excess, or nearly as often none.
+    /// What bursts above the threshold cost that are there beyond chance: half of that excess costs
+    /// more. Its interval is that of stretches drawn with repetition. `None` if there is no excess,
+    /// or nearly as often none.
     fn cost_above(&self, threshold: f64) -> Option<Estimate> {
         let stretches = self.stretches(threshold);
         let chances_a_burst = self.chances_a_burst();
@@ -226,7 +229,8 @@ impl Costs {
         both.map(difference).collect()
     }
 
-    /// As many bursts as cost more than the threshold beyond chance, those whose cost is nearest to `cost`; ascending.
+    /// As many bursts as cost more than the threshold beyond chance, those whose cost is nearest to
+    /// `cost`; ascending.
     fn nearest_to(&self, cost: f64, threshold: f64) -> Vec<usize> {
         let bursts = self.bursts.iter().enumerate();
         let above = bursts.filter(|(_, own)| self.is_above(**own, threshold));
@@ -239,8 +243,8 @@ impl Costs {
     }
 }
 
-/// The cost that half of the excess of bursts over chances lies above; `None` if there is no excess. Each event is a cost
-/// (ns) and whether it is a burst's.
+/// The cost that half of the excess of bursts over chances lies above; `None` if there is no
+/// excess. Each event is a cost (ns) and whether it is a burst's.
 fn median_beyond_chance(mut events: Vec<(f64, bool)>, chances_a_burst: f64) -> Option<f64> {
     let weight = |is_burst: bool| if is_burst { 1.0 } else { -1.0 / chances_a_burst };
     let excess: f64 = events.iter().map(|(_, is_burst)| weight(*is_burst)).sum();

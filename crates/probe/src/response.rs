@@ -7,14 +7,15 @@
 //!    baseline are compared repetition by repetition; a [`Bin`] holds mean and error of the
 //!    difference. The effect ends with the last bin that stands out.
 //! 2. What pairs take longer is told by their clock windows alone, unless the burst slows issue
-//!    more than the clock. The cost of a repetition is the sum of excess up to twice that time, less its baseline's.
+//!    more than the clock. The cost of a repetition is the sum of excess up to twice that time,
+//!    less its baseline's.
 //! 3. The release of a repetition is the change point that best separates pairs at the plateau's
 //!    level from pairs at zero: the maximum of the running sum of `2 s p - p^2`, s being a pair's
 //!    relative excess and p the plateau (Page 1954, for two known means).
 //! 4. A stall belongs to the effect if it lies next to the release; others are time that somebody
 //!    else took, and are left out on both sides.
-//! 5. Where the repetitions fall into two kinds, with the effect and without ([`presence`]), steps 1
-//!    to 4 are taken again on those with it.
+//! 5. Where the repetitions fall into two kinds, with the effect and without ([`presence`]), steps
+//!    1 to 4 are taken again on those with it.
 //!
 //! [`presence`]: crate::presence
 
@@ -32,8 +33,8 @@ const STANDS_OUT: f64 = 4.5;
 /// at 10 GHz; below it, differences of code placement show.
 const SMALLEST_SLOWDOWN: f64 = 0.004;
 
-/// How much longer the pairs right after a burst must take by their issue windows alone for these to
-/// count: what is less lies within the noise of code placement and of other hardware threads.
+/// How much longer the pairs right after a burst must take by their issue windows alone for these
+/// to count: what is less lies within the noise of code placement and of other hardware threads.
 const SLOWER_ISSUE: f64 = 0.02;
 
 /// How many pairs around the release may hold its stall (4 us).
@@ -173,8 +174,8 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// What each epoch costs: each with the stall of its own release, if it seems to have one, those
-    /// without a burst alike.
+    /// What each epoch costs: each with the stall of its own release, if it seems to have one,
+    /// those without a burst alike.
     pub(crate) fn costs(&self, seen: &Seen) -> Costs {
         let own = |epoch: &Epoch| {
             cost(epoch, self.horizon, release(epoch, self.horizon, self.plateau).as_ref())
@@ -189,7 +190,8 @@ impl Response {
         }
     }
 
-    /// What a burst with the effect costs (ns); the interval has also the doubt which bursts have it.
+    /// What a burst with the effect costs (ns); the interval has also the doubt which bursts have
+    /// it.
     pub(crate) fn extra(&self) -> Option<Estimate> {
         let own = self.extra_ns.estimate()?;
         let Some(cost) = self.presence.cost else { return Some(own) };

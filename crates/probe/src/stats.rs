@@ -185,8 +185,8 @@ pub(crate) fn share95(series: &[f64]) -> Option<Estimate> {
     Some(Estimate { median: share.clamp(0.0, 1.0), ci95: ends })
 }
 
-/// How probable it is that, of `all` events that each are of one kind with probability `share` (0 to
-/// 1), at least `some` are: 1 for none, and for a share that is none.
+/// How probable it is that, of `all` events that each are of one kind with probability `share` (0
+/// to 1), at least `some` are: 1 for none, and for a share that is none.
 pub(crate) fn at_least(some: usize, all: usize, share: f64) -> f64 {
     let fewer = some.checked_sub(1).zip(Binomial::new(share, all as u64).ok());
     fewer.map_or(1.0, |(fewer, events)| events.sf(fewer as u64))

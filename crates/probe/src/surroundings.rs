@@ -12,8 +12,8 @@ use crate::stats::Samples;
 /// to 200 % (seen on a shared Emerald Rapids host).
 const BUSY: f64 = 1.05;
 
-/// Up to which ratio of issue to clock windows the core surely had no other hardware thread at work:
-/// the quickest twentieth of `ratios` had it for themselves, if any had; `None` without one.
+/// Up to which ratio of issue to clock windows the core surely had no other hardware thread at
+/// work: the quickest twentieth of `ratios` had it for themselves, if any had; `None` without one.
 pub(crate) fn alone(ratios: &Samples) -> Option<f64> {
     ratios.quantile(0.05).map(|quickest| BUSY * quickest)
 }

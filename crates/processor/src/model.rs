@@ -126,8 +126,8 @@ pub struct Level {
     pub clock_ratio: Option<Sourced<f64>>,
     /// Instructions issued per cycle relative to the first level, where issue is what is capped.
     pub issue_ratio: Option<Sourced<f64>>,
-    /// The cap with one core active that is left where the firmware reduces levels as far as it can, so that software may decide
-    /// (MHz).
+    /// The cap with one core active that is left where the firmware reduces levels as far as it
+    /// can, so that software may decide (MHz).
     pub reduced_mhz: Option<Sourced<u64>>,
 }
 
@@ -183,9 +183,11 @@ pub struct Request {
     pub voltage_ns: Option<Sourced<u64>>,
     /// How long the core stands still at the change (ns).
     pub stall_ns: Option<Sourced<u64>>,
-    /// The power-control unit serves wishes in slots of this length (ns): all of one slot together, when the slowest is decided.
+    /// The power-control unit serves wishes in slots of this length (ns): all of one slot together,
+    /// when the slowest is decided.
     pub slot_ns: Option<Sourced<u64>>,
-    /// Share of wishes made together with the one that begins a slot that are served in the next slot only.
+    /// Share of wishes made together with the one that begins a slot that are served in the next
+    /// slot only.
     pub missed_share: Option<Sourced<f64>>,
     /// Levels in between.
     pub path: Option<Sourced<Path>>,
@@ -214,8 +216,8 @@ pub struct Release {
     pub recurrence_after_ns: Option<Sourced<u64>>,
     /// How much longer code takes meanwhile, as measured with the most demanding class.
     pub recurrence_slowdown: Option<Sourced<f64>>,
-    /// What an isolated burst of the most demanding class costs on average, as measured (ns): where the
-    /// effect comes and goes, less than the values above make one expect.
+    /// What an isolated burst of the most demanding class costs on average, as measured (ns): where
+    /// the effect comes and goes, less than the values above make one expect.
     pub episode_ns: Option<Sourced<u64>>,
 }
 
@@ -237,7 +239,8 @@ pub struct Power {
     pub load: String,
     /// The P-state of the cores that run it.
     pub pstate: String,
-    /// How many cores of the package execute at it; absent: not known, or not what the simulator's code is like.
+    /// How many cores of the package execute at it; absent: not known, or not what the simulator's
+    /// code is like.
     pub busy_cores: Option<u32>,
     /// How many more execute at a slower one, and at which; absent: none. The others wait.
     pub slow: Option<(u32, String)>,

@@ -1,9 +1,11 @@
 //! What a package takes at which clocks of its cores, worked out from the loads that a model gives.
 //!
-//! All cores of a package are fed with the voltage of the fastest one (paper 002 §2.1), so power is told by that one's clock, the rail's:
-//! what the package takes while all cores wait, and what each core that executes adds. The latter grows linearly with the core's own
-//! clock, as dynamic power does at one voltage (paper 002 §2.1: V² f C). The numbers solve the model's loads exactly; what lies between
-//! two P-states is interpolated, and what lies beyond the loads is not known. Code that waits for memory, or is wide, is not told apart.
+//! All cores of a package are fed with the voltage of the fastest one (paper 002 §2.1), so power is
+//! told by that one's clock, the rail's: what the package takes while all cores wait, and what each
+//! core that executes adds. The latter grows linearly with the core's own clock, as dynamic power
+//! does at one voltage (paper 002 §2.1: V² f C). The numbers solve the model's loads exactly; what
+//! lies between two P-states is interpolated, and what lies beyond the loads is not known. Code
+//! that waits for memory, or is wide, is not told apart.
 
 use crate::model::{Missing, Model, Power};
 
@@ -80,21 +82,22 @@ impl PowerCurve {
         Ok(Self { points, limit_mw, base_ghz })
     }
 
-    /// What the package takes while all of its cores wait (mW), the rail being at this clock; `None` where the model does not say.
+    /// What the package takes while all of its cores wait (mW), the rail being at this clock;
+    /// `None` where the model does not say.
     #[must_use]
     pub fn waiting_mw(&self, rail_ghz: f64) -> Option<f64> {
         self.between(rail_ghz, |point| Some(point.waiting_mw))
     }
 
-    /// What a core that executes at a clock adds to that (mW), the rail being at another, at least as fast; `None` where the model does
-    /// not say.
+    /// What a core that executes at a clock adds to that (mW), the rail being at another, at least
+    /// as fast; `None` where the model does not say.
     #[must_use]
     pub fn core_mw(&self, ghz: f64, rail_ghz: f64) -> Option<f64> {
         self.between(rail_ghz, |point| point.core_mw(ghz.min(rail_ghz) / rail_ghz * point.ghz))
     }
 
-    /// Whether as much was going on in a load of the model: as many cores executing, at clocks as high as these (GHz). What lies beyond
-    /// is not known.
+    /// Whether as much was going on in a load of the model: as many cores executing, at clocks as
+    /// high as these (GHz). What lies beyond is not known.
     #[must_use]
     pub fn covers(&self, rail_ghz: f64, busy: &[f64]) -> bool {
         let Some(point) = self.points.iter().rfind(|point| point.ghz >= rail_ghz) else {
@@ -106,16 +109,17 @@ impl PowerCurve {
         })
     }
 
-    /// What the package takes while cores execute at these clocks (mW), the fastest being the rail's; `None` where the model does not
-    /// say.
+    /// What the package takes while cores execute at these clocks (mW), the fastest being the
+    /// rail's; `None` where the model does not say.
     #[must_use]
     pub fn package_mw(&self, rail_ghz: f64, busy: &[f64]) -> Option<f64> {
         let cores = busy.iter().map(|ghz| self.core_mw(*ghz, rail_ghz)).sum::<Option<f64>>();
         self.covers(rail_ghz, busy).then_some(self.waiting_mw(rail_ghz)? + cores?)
     }
 
-    /// Whether the package's rated power lets cores execute at these clocks (GHz). The guaranteed clock always may be; clocks above it
-    /// may where power is known to be low enough, or where nothing is known of any core that executes at them.
+    /// Whether the package's rated power lets cores execute at these clocks (GHz). The guaranteed
+    /// clock always may be; clocks above it may where power is known to be low enough, or where
+    /// nothing is known of any core that executes at them.
     #[must_use]
     pub fn allows(&self, busy: &[f64]) -> bool {
         let rail_ghz = busy.iter().copied().fold(0.0, f64::max);
@@ -237,7 +241,8 @@ mod tests {
         assert_eq!(curve("fx-8120").waiting_mw(4.1), None);
     }
 
-    /// Paper 002 §2.1: one module at P0 if the others are at P6 or wait; integer loads on all cores run at P2.
+    /// Paper 002 §2.1: one module at P0 if the others are at P6 or wait; integer loads on all cores
+    /// run at P2.
     #[test]
     fn rated_power_limits_what_is_above_the_base_clock() {
         let fx = curve("fx-8120");

@@ -63,7 +63,8 @@ pub struct Topology {
     pub caches: Vec<Cache>,
 }
 
-/// What two hardware threads have in common, the most first: the more, the shorter a cache line's way from one to the other.
+/// What two hardware threads have in common, the most first: the more, the shorter a cache line's
+/// way from one to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
     /// The last-level cache.
@@ -91,7 +92,8 @@ impl Topology {
         of_it.max_by_key(|(_, cache)| cache.level).map(|(place, _)| place)
     }
 
-    /// How far two hardware threads are from each other; those that are not known are as far as can be.
+    /// How far two hardware threads are from each other; those that are not known are as far as can
+    /// be.
     ///
     /// # Cost
     /// Linear in hardware threads and caches.

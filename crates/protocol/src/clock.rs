@@ -1,5 +1,6 @@
-//! The time that both sides go by: the time-stamp counter, which is read in a few nanoseconds and is the same on all cores of a
-//! machine that Dimmer decides for. Where it is not, leases seem to have run out, and work stays where it is.
+//! The time that both sides go by: the time-stamp counter, which is read in a few nanoseconds and
+//! is the same on all cores of a machine that Dimmer decides for. Where it is not, leases seem to
+//! have run out, and work stays where it is.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -8,12 +9,13 @@ use std::time::{Duration, Instant};
 #[must_use]
 #[inline]
 pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has it, and Linux lets programs read it unless they ask not to.
+    // SAFETY: every x86-64 processor has it, and Linux lets programs read it unless they ask not
+    // to.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Ticks of the time-stamp counter in a nanosecond, measured once: the median of some tries, as the kernel may come in between. Takes
-/// half a millisecond.
+/// Ticks of the time-stamp counter in a nanosecond, measured once: the median of some tries, as the
+/// kernel may come in between. Takes half a millisecond.
 #[must_use]
 pub fn ticks_per_ns() -> f64 {
     const TRIES: usize = 5;

@@ -2,14 +2,14 @@
 //!
 //! A packet may carry files of its sender's, and where it was not received they are closed with the
 //! socket. To close a file can take as long as its owner likes: a TCP connection with `SO_LINGER`
-//! waits there until what it has to send was taken (socket(7)). Two things keep that from the thread
-//! that serves everybody: the kernel is told to take no files where it can be told (`SO_PASSRIGHTS`,
-//! Linux 6.16), and sockets are closed elsewhere, by a thread that ends: the kernel waits for
-//! nothing then (`PF_EXITING` in `inet_release`).
+//! waits there until what it has to send was taken (socket(7)). Two things keep that from the
+//! thread that serves everybody: the kernel is told to take no files where it can be told
+//! (`SO_PASSRIGHTS`, Linux 6.16), and sockets are closed elsewhere, by a thread that ends: the
+//! kernel waits for nothing then (`PF_EXITING` in `inet_release`).
 //!
-//! Such a thread has a table of files of its own (`unshare(CLONE_FILES)`), in which each file of the
-//! process is as well. While it is there, closing a socket in the process' table is never the last
-//! closing, and takes no time; the last is the thread's end.
+//! Such a thread has a table of files of its own (`unshare(CLONE_FILES)`), in which each file of
+//! the process is as well. While it is there, closing a socket in the process' table is never the
+//! last closing, and takes no time; the last is the thread's end.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -85,8 +85,8 @@ impl Drop for Socket {
     }
 }
 
-/// Has the kernel refuse files that are sent to this socket, and to those that are accepted from it;
-/// before Linux 6.16 it takes them.
+/// Has the kernel refuse files that are sent to this socket, and to those that are accepted from
+/// it; before Linux 6.16 it takes them.
 pub fn refuse_files(socket: impl AsFd) {
     /// Source: `include/uapi/asm-generic/socket.h` of Linux 6.16.
     const SO_PASSRIGHTS: libc::c_int = 83;

@@ -1,8 +1,9 @@
 //! Files of memory that are passed to another process, and their mappings.
 //!
-//! A file is sealed at its length before it is passed, and looked at when it is taken: nobody dies of a file that shrinks under
-//! its mapping. Nor of one for whose pages there is no memory: what the server writes in any case is had when the file is made, and
-//! who comes to sites asks first ([`Table::has_memory`]).
+//! A file is sealed at its length before it is passed, and looked at when it is taken: nobody dies
+//! of a file that shrinks under its mapping. Nor of one for whose pages there is no memory: what
+//! the server writes in any case is had when the file is made, and who comes to sites asks first
+//! ([`Table::has_memory`]).
 
 use std::ffi::CStr;
 use std::fmt;
@@ -137,7 +138,8 @@ pub struct Owned<T: Shareable> {
 }
 
 impl<T: Shareable> Owned<T> {
-    /// Makes a file of zeros and maps it. Takes memory for what is always used; for the rest when that is touched, page by page.
+    /// Makes a file of zeros and maps it. Takes memory for what is always used; for the rest when
+    /// that is touched, page by page.
     ///
     /// # Errors
     /// If the system refuses, as where there is no memory for it.
@@ -180,8 +182,9 @@ impl<T: Shareable> AsFd for Owned<T> {
 }
 
 impl Table {
-    /// Whether there is memory for these sites, which is taken then. Whoever touches those for which there is none may be killed by the
-    /// system. Before Linux 5.14 it does not tell, and this says that there is.
+    /// Whether there is memory for these sites, which is taken then. Whoever touches those for
+    /// which there is none may be killed by the system. Before Linux 5.14 it does not tell, and
+    /// this says that there is.
     ///
     /// # Cost
     /// A system call.
@@ -198,7 +201,8 @@ impl Table {
         let Range { start, end } = sites.as_ptr_range();
         let before = start.addr() % PAGE;
         let start = start.cast_mut().cast::<std::ffi::c_void>().wrapping_byte_sub(before);
-        // SAFETY: all of it lies in this table, which begins with a page; that pages are there changes nothing in them.
+        // SAFETY: all of it lies in this table, which begins with a page; that pages are there
+        // changes nothing in them.
         let taken = unsafe {
             rustix::mm::madvise(start, end.addr() - start.addr(), Advice::LinuxPopulateWrite)
         };
@@ -206,8 +210,8 @@ impl Table {
     }
 }
 
-/// Memory of this process's own at an address that stays, over which that of a server can be put, and another one later. It is never
-/// given back.
+/// Memory of this process's own at an address that stays, over which that of a server can be put,
+/// and another one later. It is never given back.
 #[derive(Debug)]
 pub struct Reservation<T: Shareable + 'static>(&'static T);
 
@@ -242,7 +246,8 @@ impl<T: Shareable> Reservation<T> {
     fn replace(self, other: &Self) -> Result<(), MemoryError> {
         let [from, to] = [&self, other].map(|one| std::ptr::from_ref(one.0).cast_mut().cast());
         let (length, flags) = (size_of::<T>(), MremapFlags::MAYMOVE);
-        // SAFETY: the other's own mapping is replaced by one as long, and nobody else knows this one.
+        // SAFETY: the other's own mapping is replaced by one as long, and nobody else knows this
+        // one.
         let moved = unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) };
         if let Err(error) = moved {
             // What was there may be gone. Whoever reads is to find something in any case.
@@ -270,7 +275,8 @@ impl Reservation<Beacon> {
 }
 
 impl Reservation<Table> {
-    /// Puts a server's table there, with the sites and sums of the one before. What other threads add to sums in that moment is lost.
+    /// Puts a server's table there, with the sites and sums of the one before. What other threads
+    /// add to sums in that moment is lost.
     ///
     /// # Errors
     /// If it is something else, or cannot be mapped; the one before stays then.
@@ -284,8 +290,9 @@ impl Reservation<Table> {
         Self(new.leak()).replace(self)
     }
 
-    /// Puts a table there that nobody else sees, with the sites and sums of the one before and no decision to move anything: in a
-    /// child of fork(2), instead of its parent's. Async-signal-safe.
+    /// Puts a table there that nobody else sees, with the sites and sums of the one before and no
+    /// decision to move anything: in a child of fork(2), instead of its parent's.
+    /// Async-signal-safe.
     ///
     /// # Errors
     /// If it cannot be mapped.

@@ -33,13 +33,15 @@ pub enum PacketError {
 pub enum Hello {
     /// Decide for my sites. Answered by a [`Welcome`] with two files: beacon and table.
     Serve {
-        /// What the program is called, for people to see; without control characters where it has come from others.
+        /// What the program is called, for people to see; without control characters where it has
+        /// come from others.
         name: String,
     },
-    /// What goes on? Answered, each time, by a [`Welcome`] with a file of text, to be read to its end:
-    /// the state of all that this user may see, in JSON.
+    /// What goes on? Answered, each time, by a [`Welcome`] with a file of text, to be read to its
+    /// end: the state of all that this user may see, in JSON.
     Watch,
-    /// As [`Self::Watch`], once at first and then at each step; what the policy got to see and what it did, a line each.
+    /// As [`Self::Watch`], once at first and then at each step; what the policy got to see and what
+    /// it did, a line each.
     Record,
 }
 

@@ -24,8 +24,9 @@ const FILES: usize = 2;
 /// The files that came with a packet.
 pub type Files = [Option<OwnedFd>; FILES];
 
-/// An environment variable, if the program has no more rights than who has started it, and so has set it: what it makes the program read or write
-/// would be done with these rights. Source: secure_getenv(3).
+/// An environment variable, if the program has no more rights than who has started it, and so has
+/// set it: what it makes the program read or write would be done with these rights. Source:
+/// secure_getenv(3).
 #[must_use]
 pub fn variable(name: &str) -> Option<OsString> {
     // SAFETY: reads what the kernel has given the process.
@@ -33,8 +34,9 @@ pub fn variable(name: &str) -> Option<OsString> {
     if is_privileged { None } else { std::env::var_os(name) }
 }
 
-/// Where a server's socket may be, in the order in which they are tried: what [`SOCKET`] says and nothing else, or that of the
-/// user's own server, and that of the machine's. In a program that runs with more rights than who has started it, the last alone.
+/// Where a server's socket may be, in the order in which they are tried: what [`SOCKET`] says and
+/// nothing else, or that of the user's own server, and that of the machine's. In a program that
+/// runs with more rights than who has started it, the last alone.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
     let variable = |name| variable(name).filter(|value| !value.is_empty());
@@ -51,8 +53,8 @@ fn new() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Connects to the server there. Whoever may put a socket into the directory can be one: where [`candidates`] looks, that is root and
-/// the user.
+/// Connects to the server there. Whoever may put a socket into the directory can be one: where
+/// [`candidates`] looks, that is root and the user.
 ///
 /// # Errors
 /// If there is none, or if it is busy (then later).
@@ -77,7 +79,8 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket that listens already, under the number at which the service manager has passed it; nobody else uses that.
+/// A socket that listens already, under the number at which the service manager has passed it;
+/// nobody else uses that.
 ///
 /// # Errors
 /// If it is none.
@@ -101,14 +104,15 @@ pub fn place(listener: &OwnedFd) -> Option<PathBuf> {
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The process that has connected; 0 if it is in a PID namespace that this process does not see.
+    /// The process that has connected; 0 if it is in a PID namespace that this process does not
+    /// see.
     pub process: i32,
     /// Its user.
     pub user: u32,
 }
 
-/// Who is at the other end: what the kernel has noted when it connected (`SO_PEERCRED`, unix(7)). `rustix` has no value for a process
-/// that cannot be seen.
+/// Who is at the other end: what the kernel has noted when it connected (`SO_PEERCRED`, unix(7)).
+/// `rustix` has no value for a process that cannot be seen.
 ///
 /// # Errors
 /// If that is no connection.
@@ -116,7 +120,8 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     #[expect(clippy::cast_possible_truncation, reason = "three numbers")]
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes no more than `length` bytes to `who`, which has as many; both live until the call is over.
+    // SAFETY: the kernel writes no more than `length` bytes to `who`, which has as many; both live
+    // until the call is over.
     let status = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -163,8 +168,8 @@ pub fn is_all_received(socket: impl AsFd) -> io::Result<bool> {
     Ok(left == 0)
 }
 
-/// Takes a packet, if there is one: how long it is, of which no more than there is room for is in `bytes`, and the files that came with it.
-/// Length 0: the other side has gone.
+/// Takes a packet, if there is one: how long it is, of which no more than there is room for is in
+/// `bytes`, and the files that came with it. Length 0: the other side has gone.
 ///
 /// # Errors
 /// If the socket fails. Allocates nothing.
@@ -188,8 +193,8 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Option<(usize,
     }
 }
 
-/// Takes a packet from a sender that may be anybody, as [`receive`] does, but never a file: where one
-/// came with it, the packet stays, and so does the file.
+/// Takes a packet from a sender that may be anybody, as [`receive`] does, but never a file: where
+/// one came with it, the packet stays, and so does the file.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidData`] for a packet with files; or if the socket fails.

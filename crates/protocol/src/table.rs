@@ -1,4 +1,5 @@
-//! What lies in shared memory, and where. All of it is atomic, so that neither side has to believe the other.
+//! What lies in shared memory, and where. All of it is atomic, so that neither side has to believe
+//! the other.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,10 +15,12 @@ pub const SITES: usize = 1024;
 /// How many hardware threads the beacon can name.
 pub const BEACON_CORES: usize = 256;
 
-/// How many bytes of a site's name there is room for; longer ones lose their begin, as what tells them apart is at the end.
+/// How many bytes of a site's name there is room for; longer ones lose their begin, as what tells
+/// them apart is at the end.
 pub const NAME_BYTES: usize = 120;
 
-/// The decision that calls stay where they are. All others but [`OFFLOAD`] and [`BORROW`] mean the same.
+/// The decision that calls stay where they are. All others but [`OFFLOAD`] and [`BORROW`] mean the
+/// same.
 pub const STAY: u32 = 0;
 /// The decision that closures run on a dedicated core.
 pub const OFFLOAD: u32 = 1;
@@ -221,7 +224,8 @@ impl Table {
             && server.version.load(Ordering::Relaxed) == VERSION
     }
 
-    /// Leaves the client alone: nothing moves any more by what the server has decided, and the client may connect anew.
+    /// Leaves the client alone: nothing moves any more by what the server has decided, and the
+    /// client may connect anew.
     pub fn leave(&self) {
         for decision in &self.decisions {
             decision.store(STAY, Ordering::Relaxed);
@@ -235,7 +239,8 @@ impl Table {
         self.head.server.is_left.load(Ordering::Acquire) != 0
     }
 
-    /// Adds a site, of this name and at this line of its file; its place, if there is room. One at a time.
+    /// Adds a site, of this name and at this line of its file; its place, if there is room. One at
+    /// a time.
     pub fn add(&self, name: &[u8], line: u32) -> Option<usize> {
         let place = self.head.client.sites.load(Ordering::Relaxed);
         self.sites.get(place as usize)?.describe(name, line);
@@ -249,7 +254,8 @@ impl Table {
         (self.head.client.sites.load(Ordering::Acquire) as usize).min(SITES)
     }
 
-    /// Takes over the sites of another table, names and sums, as they are at that moment. Nobody else uses this one yet.
+    /// Takes over the sites of another table, names and sums, as they are at that moment. Nobody
+    /// else uses this one yet.
     pub fn take_over(&self, other: &Self) {
         let length = other.length();
         for (mine, theirs) in self.sites.iter().zip(&other.sites[..length]) {
@@ -330,7 +336,8 @@ impl Site {
         self.moved_ticks.fetch_add(ticks, Ordering::Relaxed);
     }
 
-    /// A chain of multiplications has taken so long right before a region, and so long right after it (ticks).
+    /// A chain of multiplications has taken so long right before a region, and so long right after
+    /// it (ticks).
     pub fn add_clock(&self, before: u64, after: u64) {
         self.before_ticks.fetch_add(before, Ordering::Relaxed);
         self.after_ticks.fetch_add(after, Ordering::Relaxed);
@@ -368,7 +375,8 @@ impl Site {
 }
 
 impl Sums {
-    /// What was added since an earlier look. A sum that has shrunk, as the client lies, counts as nothing.
+    /// What was added since an earlier look. A sum that has shrunk, as the client lies, counts as
+    /// nothing.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! A program with a marked region, for so many milliseconds: some microseconds of work in it, some outside. Says what it did, and where
-//! its region ran while a server was there:
+//! A program with a marked region, for so many milliseconds: some microseconds of work in it, some
+//! outside. Says what it did, and where its region ran while a server was there:
 //!
 //! ```text
 //! cargo run --example client -- 2000

@@ -1,4 +1,5 @@
-//! Threads that do everything at once: closures, begun ones, borrowed calls, journeys, regions. For tests:
+//! Threads that do everything at once: closures, begun ones, borrowed calls, journeys, regions. For
+//! tests:
 //!
 //! ```text
 //! mixture TURNS          each thread takes so many turns, and the sum of what was done is said

@@ -14,7 +14,8 @@ const ASLEEP: u32 = 1;
 pub(crate) struct Bell(Word);
 
 impl Bell {
-    /// Wakes the worker if it sleeps. To be called after something was put into a lane, with [`Word::set`].
+    /// Wakes the worker if it sleeps. To be called after something was put into a lane, with
+    /// [`Word::set`].
     #[inline]
     pub(crate) fn ring(&self) {
         if self.0.value() == ASLEEP {
@@ -33,7 +34,8 @@ impl Bell {
         self.0.post(AWAKE);
     }
 
-    /// Sleeps until somebody rings, unless there is something to do already; does `meanwhile` after each nap.
+    /// Sleeps until somebody rings, unless there is something to do already; does `meanwhile` after
+    /// each nap.
     pub(crate) fn sleep(&self, has_work: impl FnOnce() -> bool, meanwhile: impl Fn()) {
         // Before the lanes are looked at: who fills one later finds the bell so, and rings.
         self.0.set(ASLEEP);

@@ -1,7 +1,8 @@
 //! Keeping the process's own threads off dedicated cores, and giving these back.
 //!
-//! What is known of that is the process's, not some [`Cores`](crate::Cores)': children of fork(2) inherit where they may run, and have to be
-//! able to undo it; and a server may dedicate cores that a process sends nothing to.
+//! What is known of that is the process's, not some [`Cores`](crate::Cores)': children of fork(2)
+//! inherit where they may run, and have to be able to undo it; and a server may dedicate cores that
+//! a process sends nothing to.
 
 use std::sync::Mutex;
 

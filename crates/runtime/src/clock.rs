@@ -5,8 +5,8 @@ use std::arch::asm;
 /// Turns of four multiplications in a chain: 300 to 400 core cycles.
 const TURNS: u32 = 25;
 
-/// How long a chain of multiplications takes (ticks), three core cycles each on every core of the last decade: the slower the
-/// clock, the longer. About 0.1 us.
+/// How long a chain of multiplications takes (ticks), three core cycles each on every core of the
+/// last decade: the slower the clock, the longer. About 0.1 us.
 pub(crate) fn chain() -> u64 {
     let (begin, end): (u64, u64);
     // SAFETY: changes nothing but the registers that are named.

@@ -50,8 +50,8 @@ pub enum StartError {
 
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
 ///
-/// Work that cannot be moved (from a worker, from more than 64 threads at a time, in a child of fork(2), when
-/// a worker has died) runs where it is.
+/// Work that cannot be moved (from a worker, from more than 64 threads at a time, in a child of
+/// fork(2), when a worker has died) runs where it is.
 #[derive(Debug)]
 pub struct Cores {
     seats: Box<[Seat]>,
@@ -76,8 +76,8 @@ struct Seat {
 }
 
 impl Cores {
-    /// Starts a worker on each of these hardware threads, and returns when they stand there. Takes about a
-    /// millisecond, the first time some more, to measure what waking a sleeper takes.
+    /// Starts a worker on each of these hardware threads, and returns when they stand there. Takes
+    /// about a millisecond, the first time some more, to measure what waking a sleeper takes.
     ///
     /// # Errors
     /// [`StartError`].
@@ -85,8 +85,9 @@ impl Cores {
         Self::start_spinning(root, cpus, wake_up())
     }
 
-    /// As [`Self::start`], with workers that spin for so long without work before they sleep. Waking one takes a hundred times what
-    /// a hand-over to one that spins does, but who spins leaves the core to nobody.
+    /// As [`Self::start`], with workers that spin for so long without work before they sleep.
+    /// Waking one takes a hundred times what a hand-over to one that spins does, but who spins
+    /// leaves the core to nobody.
     ///
     /// # Errors
     /// [`StartError`].
@@ -96,8 +97,8 @@ impl Cores {
         Ok(cores)
     }
 
-    /// Cores none of which is used yet; see [`Self::employ`]. Where they are a cpuset's, `entrance` is that of
-    /// [`dimmer_host::cpusets::Dedicated`].
+    /// Cores none of which is used yet; see [`Self::employ`]. Where they are a cpuset's, `entrance`
+    /// is that of [`dimmer_host::cpusets::Dedicated`].
     pub(crate) fn spare(
         root: &Root,
         cpus: &[CpuId],
@@ -145,7 +146,8 @@ impl Cores {
         })
     }
 
-    /// Has work go to so many of the cores from now on, the first, and starts the workers that this takes.
+    /// Has work go to so many of the cores from now on, the first, and starts the workers that this
+    /// takes.
     ///
     /// # Errors
     /// If one cannot be pinned; work goes to those before it then.
@@ -182,9 +184,10 @@ impl Cores {
         Ok(())
     }
 
-    /// Keeps the process's other threads off the cores that are used, and with them those that they start, threads and programs. A
-    /// thread that may run nowhere else stays. For cores that are no longer used, this is undone when it is called again; for
-    /// the others by the end of the process alone.
+    /// Keeps the process's other threads off the cores that are used, and with them those that they
+    /// start, threads and programs. A thread that may run nowhere else stays. For cores that are no
+    /// longer used, this is undone when it is called again; for the others by the end of the
+    /// process alone.
     pub fn keep_clear(&self) {
         let dedicated: Vec<CpuId> = self.cpus().collect();
         let workers: Vec<u32> =
@@ -202,26 +205,30 @@ impl Cores {
         self.seats[..self.len()].iter().map(|seat| seat.cpu)
     }
 
-    /// How many are used. Cores that a program has named are used all, those of a server as it says.
+    /// How many are used. Cores that a program has named are used all, those of a server as it
+    /// says.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Which of them the calling thread's work goes to, which has this slot: threads are spread over the cores, those near them first.
+    /// Which of them the calling thread's work goes to, which has this slot: threads are spread
+    /// over the cores, those near them first.
     #[inline]
     pub(crate) fn usual(&self, slot: usize) -> usize {
         let count = self.len();
         if count > 1 { self.near.choose(slot, count, slot::taken, near::here) } else { 0 }
     }
 
-    /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it returns comes back, and what it
-    /// panics with goes on here. Costs a cache-line round trip; closures and results of up to 48 bytes travel in the line.
+    /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it
+    /// returns comes back, and what it panics with goes on here. Costs a cache-line round trip;
+    /// closures and results of up to 48 bytes travel in the line.
     pub fn offload<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> T {
         self.try_offload(work).unwrap_or_else(|work| work())
     }
 
-    /// The same, but where it cannot be moved it is given back: for who must see that nothing of this crate lies below it on the stack then.
+    /// The same, but where it cannot be moved it is given back: for who must see that nothing of
+    /// this crate lies below it on the stack then.
     ///
     /// # Errors
     /// The closure, if it has to run here.
@@ -243,7 +250,8 @@ impl Cores {
         Err(unsafe { large.into_work() })
     }
 
-    /// Has a closure run on a dedicated core while the caller goes on. One at a time for each thread and core; another runs in place.
+    /// Has a closure run on a dedicated core while the caller goes on. One at a time for each
+    /// thread and core; another runs in place.
     pub fn begin<T, F>(&self, work: F) -> Pending<'_, T>
     where
         T: Send + 'static,
@@ -278,8 +286,9 @@ impl Cores {
         Pending { cores: self, lane, outcome, not_send: PhantomData }
     }
 
-    /// Runs the body of one call on a dedicated core, with the caller's own stack and thread-local storage, and comes
-    /// back. The closure need not be [`Send`]: it is the same thread. Where the thread cannot go, it runs here.
+    /// Runs the body of one call on a dedicated core, with the caller's own stack and thread-local
+    /// storage, and comes back. The closure need not be [`Send`]: it is the same thread. Where the
+    /// thread cannot go, it runs here.
     ///
     /// Besides two hand-overs it costs two system calls, for signals.
     pub fn borrow<T>(&self, work: impl FnOnce() -> T) -> T {
@@ -313,7 +322,8 @@ impl Cores {
         fork::forks() != self.forks
     }
 
-    /// The calling thread's slot, and the worker that it hands work to: threads are spread over workers.
+    /// The calling thread's slot, and the worker that it hands work to: threads are spread over
+    /// workers.
     fn pick(&self) -> Option<(&Shared, usize)> {
         if self.is_inherited() {
             return None;
@@ -350,7 +360,8 @@ impl Cores {
         }
     }
 
-    /// Waits for a call to be done; `None` if the worker has ended, or is held up, without having begun it.
+    /// Waits for a call to be done; `None` if the worker has ended, or is held up, without having
+    /// begun it.
     fn wait(&self, worker: &Shared, slot: usize) -> Option<u32> {
         let lane = worker.lane(slot);
         loop {
@@ -386,7 +397,8 @@ type Work = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub struct Pending<'a, T> {
     cores: &'a Cores,
-    /// Where it was begun, and which of the lane's calls it is: once it is done, the lane may serve others.
+    /// Where it was begun, and which of the lane's calls it is: once it is done, the lane may serve
+    /// others.
     lane: Option<(&'a Shared, usize, u64)>,
     outcome: Arc<Mutex<Option<std::thread::Result<T>>>>,
     // The lane is the thread's own.
@@ -421,7 +433,8 @@ impl<T> Pending<'_, T> {
             // The outcome was there before the word.
             Some(_) => {}
             None => {
-                // SAFETY: the worker has not begun it, and will not; `begin` has put this kind of closure there.
+                // SAFETY: the worker has not begun it, and will not; `begin` has put this kind of
+                // closure there.
                 let work = unsafe { Small::<Work, ()>::take_back(lane) };
                 work.run_here();
             }
@@ -440,7 +453,8 @@ impl<T> Drop for Pending<'_, T> {
     }
 }
 
-/// What it takes to wake a thread that sleeps, and to be woken by it: the median of some tries, measured once.
+/// What it takes to wake a thread that sleeps, and to be woken by it: the median of some tries,
+/// measured once.
 fn wake_up() -> Duration {
     static MEASURED: OnceLock<Duration> = OnceLock::new();
     /// More than this is no longer what waking takes.

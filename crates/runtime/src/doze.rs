@@ -1,18 +1,25 @@
-//! The processor's own instructions for waiting: for a write to a cache line, for a bounded time, without looking at it all the
-//! while, and without a system call. They leave the core's power, and its other hardware thread's share, to others.
+//! The processor's own instructions for waiting: for a write to a cache line, for a bounded time,
+//! without looking at it all the while, and without a system call. They leave the core's power, and
+//! its other hardware thread's share, to others.
 //!
-//! They are for waits that have lasted tens of pauses already: beginning one takes longer than a look, and being woken longer
-//! than a look that succeeds. Where there are none, waiters go on with `pause`.
+//! They are for waits that have lasted tens of pauses already: beginning one takes longer than a
+//! look, and being woken longer than a look that succeeds. Where there are none, waiters go on with
+//! `pause`.
 //!
 //! | | monitor | wait | deadline |
 //! |---|---|---|---|
-//! | WAITPKG (Intel since Tremont and Alder Lake, Sapphire Rapids) | `umonitor` | `umwait`, state C0.1 | the time-stamp counter's value |
-//! | MONITORX (AMD since Excavator) | `monitorx` | `mwaitx`, state C0 | ticks of that counter |
+//! | WAITPKG | `umonitor` | `umwait`, state C0.1 | the time-stamp counter's value |
+//! | MONITORX | `monitorx` | `mwaitx`, state C0 | ticks of that counter |
 //!
-//! A line that is written between the monitor and the wait ends the wait at once, so what is waited for is looked at in
-//! between. Kernels bound `umwait` as well (`/sys/devices/system/cpu/umwait_control`).
+//! WAITPKG is on Intel processors since Tremont, Alder Lake and Sapphire Rapids, MONITORX on AMD's
+//! since Excavator.
 //!
-//! Sources: Intel SDM volume 2, UMONITOR, UMWAIT; AMD64 Architecture Programmer's Manual volume 3, MONITORX, MWAITX.
+//! A line that is written between the monitor and the wait ends the wait at once, so what is waited
+//! for is looked at in between. Kernels bound `umwait` as well
+//! (`/sys/devices/system/cpu/umwait_control`).
+//!
+//! Sources: Intel SDM volume 2, UMONITOR, UMWAIT; AMD64 Architecture Programmer's Manual volume 3,
+//! MONITORX, MWAITX.
 
 use std::arch::asm;
 use std::arch::x86_64::_rdtsc;
@@ -20,8 +27,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use dimmer_host::cpuid::{Cpuid, Feature};
 
-/// The longest wait, in ticks of the time-stamp counter: 5 to 10 us. A worker that waits for one thread's line learns of another
-/// thread's that late. A guess.
+/// The longest wait, in ticks of the time-stamp counter: 5 to 10 us. A worker that waits for one
+/// thread's line learns of another thread's that late. A guess.
 const TICKS: u32 = 20_000;
 
 /// What this processor waits with.
@@ -50,7 +57,8 @@ impl Instruction {
     }
 }
 
-/// Has waiters use what this processor has. In a virtual machine it takes some 100 us, as CPUID is answered by the hypervisor.
+/// Has waiters use what this processor has. In a virtual machine it takes some 100 us, as CPUID is
+/// answered by the hypervisor.
 pub(crate) fn choose() {
     let own = Instruction::of(&Cpuid::instruction());
     let place = Instruction::ALL.iter().position(|instruction| *instruction == own);
@@ -58,8 +66,8 @@ pub(crate) fn choose() {
     CHOSEN.store(place.and_then(|place| u8::try_from(place).ok()).unwrap_or(0), Ordering::Relaxed);
 }
 
-/// Waits for the line to be written while `is_waited_for` tells that this is yet to come, some microseconds at most, perhaps
-/// for nothing. Whether the processor can; if not, nothing was done.
+/// Waits for the line to be written while `is_waited_for` tells that this is yet to come, some
+/// microseconds at most, perhaps for nothing. Whether the processor can; if not, nothing was done.
 ///
 /// Touches nothing in thread-local storage.
 #[inline(never)]

@@ -1,8 +1,9 @@
-//! What becomes of a thread's belongings when it ends: a key of the C library's, made once and early, whose destructor brings the thread home
-//! and gives back what it has.
+//! What becomes of a thread's belongings when it ends: a key of the C library's, made once and
+//! early, whose destructor brings the thread home and gives back what it has.
 //!
-//! A value for one of the first keys is kept in memory that each thread has from its begin, so saying that a thread has belongings
-//! allocates nothing. A destructor of Rust's, or of C++, would be registered in memory from the program's allocator.
+//! A value for one of the first keys is kept in memory that each thread has from its begin, so
+//! saying that a thread has belongings allocates nothing. A destructor of Rust's, or of C++, would
+//! be registered in memory from the program's allocator.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +22,8 @@ pub(crate) fn prepare() {
         return;
     }
     let mut key = libc::pthread_key_t::MAX;
-    // SAFETY: writes the one; the destructor is there as long as the process, as a library with it is never unloaded.
+    // SAFETY: writes the one; the destructor is there as long as the process, as a library with it
+    // is never unloaded.
     let made = unsafe { libc::pthread_key_create(&raw mut key, Some(at_end)) };
     if made != 0 {
         return;
@@ -34,7 +36,8 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Has the calling thread's belongings given back when it ends; whether that can be done. Async-signal-safe.
+/// Has the calling thread's belongings given back when it ends; whether that can be done.
+/// Async-signal-safe.
 pub(crate) fn watch() -> bool {
     let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) else { return false };
     // Any value but null.

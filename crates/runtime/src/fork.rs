@@ -1,5 +1,5 @@
-//! What becomes of a child of fork(2): workers do not come along, and a thread that was away when it forked goes on
-//! where it is.
+//! What becomes of a child of fork(2): workers do not come along, and a thread that was away when
+//! it forked goes on where it is.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,12 +24,13 @@ pub(crate) fn note_home() {
     thread::own().home.set(u32::try_from(number).unwrap_or(0));
 }
 
-/// Counts forks of this process, in the child, from now on, and has children of threads away run where, and with the
-/// signals, that they would have had at home.
+/// Counts forks of this process, in the child, from now on, and has children of threads away run
+/// where, and with the signals, that they would have had at home.
 pub(crate) fn count() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handlers change what is their own, and the kernel's view of the calling thread.
+        // SAFETY: the handlers change what is their own, and the kernel's view of the calling
+        // thread.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
 }

@@ -1,4 +1,5 @@
-//! A word that the kernel lets threads sleep on; in models of the protocol ([loom](https://docs.rs/loom)), a model of it.
+//! A word that the kernel lets threads sleep on; in models of the protocol
+//! ([loom](https://docs.rs/loom)), a model of it.
 
 #[cfg(not(all(test, loom)))]
 pub(crate) use kernel::Futex;

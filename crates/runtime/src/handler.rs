@@ -1,5 +1,6 @@
-//! Whether the calling thread may be in a signal's handler. What that has interrupted may be anything, also what holds a lock or
-//! is in the middle of allocating: who starts threads, reads files or allocates asks first.
+//! Whether the calling thread may be in a signal's handler. What that has interrupted may be
+//! anything, also what holds a lock or is in the middle of allocating: who starts threads, reads
+//! files or allocates asks first.
 
 use std::arch::naked_asm;
 
@@ -8,17 +9,20 @@ use rustix::param::page_size;
 use crate::signals::{self, Action};
 use crate::thread;
 
-/// So far from the stack's end a handler's frame is looked for: as deep as calls within a handler may be.
+/// So far from the stack's end a handler's frame is looked for: as deep as calls within a handler
+/// may be.
 const DEEPEST: usize = 1 << 20;
 
-/// Whether it may be. Where no signal is blocked, as one is while its handler runs, and no handler lets its own through, that is all; else the stack
-/// is looked through for what a handler returns to.
+/// Whether it may be. Where no signal is blocked, as one is while its handler runs, and no handler
+/// lets its own through, that is all; else the stack is looked through for what a handler returns
+/// to.
 ///
-/// What is not found: a handler that was installed for one signal only (`SA_RESETHAND`), where it was the only one there is.
+/// What is not found: a handler that was installed for one signal only (`SA_RESETHAND`), where it
+/// was the only one there is.
 ///
 /// # Cost
-/// A system call for each kind of signal, some microseconds in all; with threads that block signals, where there are handlers, another
-/// one for each page of stack in use.
+/// A system call for each kind of signal, some microseconds in all; with threads that block
+/// signals, where there are handlers, another one for each page of stack in use.
 pub(crate) fn may_be_in_one() -> bool {
     // Above what is called here, where the same words lie because they are looked for.
     #[unsafe(naked)]
@@ -63,12 +67,14 @@ impl Ends {
         self.0[3] != 0
     }
 
-    /// Whether one of them is a word from there on, on the stack or above it; `None` if that cannot be read.
+    /// Whether one of them is a word from there on, on the stack or above it; `None` if that cannot
+    /// be read.
     fn are_above(&self, frames: usize) -> Option<bool> {
         let mut buffer = [0_usize; 512];
         let mut at = frames;
         let mut limit = at.saturating_add(DEEPEST);
-        // A thread's own memory lies at its stack's upper end; what is beyond is others'. The first thread's stack is followed by nothing.
+        // A thread's own memory lies at its stack's upper end; what is beyond is others'. The first
+        // thread's stack is followed by nothing.
         let own = std::ptr::from_ref(thread::own()).addr();
         if own > at {
             limit = limit.min(own);
@@ -95,7 +101,8 @@ impl Ends {
     }
 }
 
-/// Whether what begins there, with where a handler returns to, is what the kernel puts on the stack for it, and no copy of that word alone.
+/// Whether what begins there, with where a handler returns to, is what the kernel puts on the stack
+/// for it, and no copy of that word alone.
 ///
 /// Source: Linux, `struct rt_sigframe`, `ucontext` and `sigcontext_64` in arch/x86/include.
 fn begins_frame(place: usize) -> bool {

@@ -32,7 +32,8 @@ impl<F: FnOnce() -> T, T> Small<F, T> {
     /// Puts it into an idle lane and asks for it to be run.
     ///
     /// # Safety
-    /// The lane is the caller's and idle. What the closure borrows lives until the lane is idle again.
+    /// The lane is the caller's and idle. What the closure borrows lives until the lane is idle
+    /// again.
     pub(crate) unsafe fn ask(self, lane: &Lane) {
         // SAFETY: as the caller says.
         unsafe { self.put(lane) };

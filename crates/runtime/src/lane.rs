@@ -1,8 +1,8 @@
 //! The cache line through which one thread hands work to one worker.
 //!
-//! Each thread has a lane of its own on each worker, as remote core locking has (paper 002 §5.4): nothing
-//! is claimed or queued, so a hand-over is one line there and the same line back, and a thread that stalls in
-//! the middle of one holds up nobody. A worker looks at its lanes in turn.
+//! Each thread has a lane of its own on each worker, as remote core locking has (paper 002 §5.4):
+//! nothing is claimed or queued, so a hand-over is one line there and the same line back, and a
+//! thread that stalls in the middle of one holds up nobody. A worker looks at its lanes in turn.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -39,7 +39,8 @@ pub(crate) type Run = unsafe fn(*mut Payload) -> u32;
 pub(crate) struct Lane {
     pub(crate) word: Word,
     cargo: UnsafeCell<Cargo>,
-    /// How many calls were begun that nobody waited for at once. The thread's own, and in the second line: workers never fetch it.
+    /// How many calls were begun that nobody waited for at once. The thread's own, and in the
+    /// second line: workers never fetch it.
     pub(crate) begun: Cell<u64>,
 }
 
@@ -73,7 +74,8 @@ pub(crate) struct Travel {
 #[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Cargo>() + size_of::<Word>() == 64, "they fill a cache line");
 
-// SAFETY: the cargo belongs to one thread at a time, and the word says to whom; the count is one thread's.
+// SAFETY: the cargo belongs to one thread at a time, and the word says to whom; the count is one
+// thread's.
 unsafe impl Sync for Lane {}
 #[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Lane>() == 128, "no lane shares a line with another");

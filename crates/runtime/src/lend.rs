@@ -1,11 +1,14 @@
-//! Work that is lent to a dedicated core while its owner waits with signals let in: handlers run at home meanwhile.
+//! Work that is lent to a dedicated core while its owner waits with signals let in: handlers run at
+//! home meanwhile.
 //!
-//! It is a closure as any other ([`Cores::offload`]), of code that is not the program's to interrupt: a handler may leave the wait by a
-//! jump, and a fault must not run a handler of the program's on the worker's thread. So what jumps waits first until the work is done
-//! ([`leave_lent`]), and a fault of the worker's ends the process by its signal, as it does where the program has no handler.
+//! It is a closure as any other ([`Cores::offload`]), of code that is not the program's to
+//! interrupt: a handler may leave the wait by a jump, and a fault must not run a handler of the
+//! program's on the worker's thread. So what jumps waits first until the work is done
+//! ([`leave_lent`]), and a fault of the worker's ends the process by its signal, as it does where
+//! the program has no handler.
 //!
-//! A handler that has waited so may lend work of its own through the same lane before it returns. Therefore what the lane brought
-//! back is kept with the owner as soon as it is there.
+//! A handler that has waited so may lend work of its own through the same lane before it returns.
+//! Therefore what the lane brought back is kept with the owner as soon as it is there.
 
 use std::cell::{Cell, UnsafeCell};
 use std::io::Write as _;
@@ -51,11 +54,12 @@ pub(crate) struct Lent {
 }
 
 impl Cores {
-    /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it, with signals let in. Where it cannot be moved, and
-    /// where it or its result does not fit into a cache line, it is given back.
+    /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it, with
+    /// signals let in. Where it cannot be moved, and where it or its result does not fit into a
+    /// cache line, it is given back.
     ///
-    /// The closure must not call into the program; a panic or a fault in it ends the process. A handler of a signal that leaves
-    /// this call by a jump has to call [`leave_lent`] before.
+    /// The closure must not call into the program; a panic or a fault in it ends the process. A
+    /// handler of a signal that leaves this call by a jump has to call [`leave_lent`] before.
     ///
     /// # Errors
     /// The closure, if it has to run here.
@@ -108,7 +112,8 @@ impl Drop for Lending<'_> {
 impl To {
     /// The lane and its worker.
     fn lane(&self) -> (&Shared, &Lane) {
-        // SAFETY: the cores are borrowed by who lends, and live as long as the process in children of fork(2).
+        // SAFETY: the cores are borrowed by who lends, and live as long as the process in children
+        // of fork(2).
         let worker = unsafe { &*self.worker };
         (worker, worker.lane(self.slot))
     }
@@ -140,7 +145,8 @@ impl To {
 }
 
 impl Lent {
-    /// Waits until it is done, and keeps what it gave. May be interrupted by a handler that does the same.
+    /// Waits until it is done, and keeps what it gave. May be interrupted by a handler that does
+    /// the same.
     fn wait(&self) {
         while self.state.get() == State::Out {
             match self.to.wait() {
@@ -154,7 +160,8 @@ impl Lent {
     /// Keeps what is in the lane, unless a handler has done that in between.
     fn keep(&self, ended: State) {
         let (_, lane) = self.to.lane();
-        // SAFETY: the lane is this thread's again, or a handler's later work has used it, which is of no interest then.
+        // SAFETY: the lane is this thread's again, or a handler's later work has used it, which is
+        // of no interest then.
         let brought = unsafe { lane.payload().read() };
         compiler_fence(Ordering::SeqCst);
         if self.state.get() == State::Out {
@@ -183,15 +190,15 @@ pub(crate) fn wait_for_lent() {
     }
 }
 
-/// To be called by a handler of a signal before it leaves [`Cores::lend`] by a jump: waits until the work is done. Does nothing where
-/// nothing is lent.
+/// To be called by a handler of a signal before it leaves [`Cores::lend`] by a jump: waits until
+/// the work is done. Does nothing where nothing is lent.
 pub fn leave_lent() {
     wait_for_lent();
     come_back();
 }
 
-/// To be called when the thread is unwound through [`Cores::lend`], as when it is cancelled: as [`leave_lent`], without a look at what
-/// that keeps on the stack.
+/// To be called when the thread is unwound through [`Cores::lend`], as when it is cancelled: as
+/// [`leave_lent`], without a look at what that keeps on the stack.
 pub fn unwind_lent() {
     while thread::own().out.get().is_some_and(|(_, to)| to.wait().is_none()) {}
     come_back();

@@ -1,18 +1,20 @@
-//! Moves pieces of work to the core where they belong, and threads with their stacks, at about the price of
-//! the cache-line transfers that physics asks for.
+//! Moves pieces of work to the core where they belong, and threads with their stacks, at about the
+//! price of the cache-line transfers that physics asks for.
 //!
-//! One substrate carries paper 001's offloading (§4.3), paper 004's user-mode migration (§3.3) and paper
-//! 002's delegation (§5.4): a worker pinned to a dedicated core takes over a piece of work while its owner
-//! waits. What is handed over is either a *closure*, which runs on the worker's stack with the worker's
-//! thread-local storage ([`Cores::offload`]), or the *thread itself*: the worker goes on with the thread's
-//! stack and its thread-local storage, while the thread's own kernel thread waits at home
-//! ([`Cores::borrow`], [`Cores::depart`]).
+//! One substrate carries paper 001's offloading (§4.3), paper 004's user-mode migration (§3.3) and
+//! paper 002's delegation (§5.4): a worker pinned to a dedicated core takes over a piece of work
+//! while its owner waits. What is handed over is either a *closure*, which runs on the worker's
+//! stack with the worker's thread-local storage ([`Cores::offload`]), or the *thread itself*: the
+//! worker goes on with the thread's stack and its thread-local storage, while the thread's own
+//! kernel thread waits at home ([`Cores::borrow`], [`Cores::depart`]).
 //!
 //! Everything runs exactly once: where it cannot be moved, it runs where it is.
 //!
-//! Programs enter regions, and call what is moved, in handlers of signals and in their own allocators, too. So nothing on the way there
-//! allocates, waits for a lock or calls what the program may have functions of its own for, once it was prepared ([`prepare()`]) and
-//! the cores are started ([`dedicated`]), which happens in neither a handler nor the middle of either (`handler`, `thread`).
+//! Programs enter regions, and call what is moved, in handlers of signals and in their own
+//! allocators, too. So nothing on the way there allocates, waits for a lock or calls what the
+//! program may have functions of its own for, once it was prepared ([`prepare()`]) and the cores
+//! are started ([`dedicated`]), which happens in neither a handler nor the middle of either
+//! (`handler`, `thread`).
 
 mod bell;
 mod cancel;
@@ -61,8 +63,8 @@ pub use travel::{Away, CannotTravel, Journey, check as check_travel};
 pub use trip::dedicated;
 pub use worker::WORKERS;
 
-/// For who moves calls of programs that do not know of it: threads that are sent away where a function begins and come home where it ends,
-/// or before.
+/// For who moves calls of programs that do not know of it: threads that are sent away where a
+/// function begins and come home where it ends, or before.
 pub mod calls {
     pub use crate::errno::KeepErrno;
     pub use crate::lend::{leave_lent, unwind_lent};

@@ -1,5 +1,5 @@
-//! Which of several dedicated cores a thread's work goes to: the nearest, as a hand-over is a cache line there and back, of those that do
-//! not have their share of threads yet.
+//! Which of several dedicated cores a thread's work goes to: the nearest, as a hand-over is a cache
+//! line there and back, of those that do not have their share of threads yet.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,8 +12,8 @@ use dimmer_processor::units::CpuId;
 
 use crate::slot::SLOTS;
 
-/// So often a choice is used before it is looked at again where the thread is: threads are moved by the kernel every few milliseconds at
-/// most.
+/// So often a choice is used before it is looked at again where the thread is: threads are moved by
+/// the kernel every few milliseconds at most.
 const USES: u32 = 1024;
 
 /// More cores than this are not told apart.
@@ -30,7 +30,8 @@ pub(crate) struct Near {
 /// How far the cores are from each hardware thread.
 type Distances = BTreeMap<CpuId, Box<[Distance]>>;
 
-/// A thread's choice, in a cache line of its own: of how many cores, which, and how often it will still be used.
+/// A thread's choice, in a cache line of its own: of how many cores, which, and how often it will
+/// still be used.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Choice(AtomicU64);
@@ -43,17 +44,19 @@ impl Default for Near {
 }
 
 impl Near {
-    /// Reads how far these cores are from wherever threads may be, once; takes some tens of milliseconds on large machines.
+    /// Reads how far these cores are from wherever threads may be, once; takes some tens of
+    /// milliseconds on large machines.
     pub(crate) fn look(&self, root: &Root, cpus: &[CpuId]) {
         self.distances.get_or_init(|| {
-            // The first time, it looks for the kernel's function by the loader, whose lock a thread that hands work over may not wait for.
+            // The first time, it looks for the kernel's function by the loader, whose lock a thread
+            // that hands work over may not wait for.
             let _ = here();
             distances(&topology::read(root).unwrap_or_default(), cpus)
         });
     }
 
-    /// The place of the core, of so many, that the work of the thread in this slot goes to, which is `here`. Slots that threads have are those
-    /// of the bits of `taken`. Allocates nothing.
+    /// The place of the core, of so many, that the work of the thread in this slot goes to, which
+    /// is `here`. Slots that threads have are those of the bits of `taken`. Allocates nothing.
     pub(crate) fn choose(
         &self,
         slot: usize,
@@ -99,8 +102,8 @@ fn distances(topology: &Topology, cpus: &[CpuId]) -> Distances {
     topology.cpus.iter().map(|cpu| (cpu.id, row(cpu.id))).collect()
 }
 
-/// The place of the nearest core that does not have its share of threads yet, given those of each; of several, the one with the fewest. There
-/// always is one, as the fewest are less than a share.
+/// The place of the nearest core that does not have its share of threads yet, given those of each;
+/// of several, the one with the fewest. There always is one, as the fewest are less than a share.
 fn least(threads: &[usize], far: impl Fn(usize) -> Option<Distance>) -> usize {
     let share = (threads.iter().sum::<usize>() + 1).div_ceil(threads.len().max(1));
     let open = threads.iter().enumerate().filter(|(_, has)| **has < share);

@@ -1,4 +1,5 @@
-//! What takes memory, files and time is done once, ahead, so that nothing on the way into a region has to.
+//! What takes memory, files and time is done once, ahead, so that nothing on the way into a region
+//! has to.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -19,10 +20,12 @@ pub(crate) fn is_done() -> bool {
     STATE.load(Ordering::Acquire) == DONE
 }
 
-/// Reads the environment, and has the memory that regions take; whether that is done then. `false` while another thread does it.
+/// Reads the environment, and has the memory that regions take; whether that is done then. `false`
+/// while another thread does it.
 ///
-/// The first region does the same, unless it is in a signal's handler: there regions stay where they are, and are not counted, until it is
-/// done. Programs whose handlers or allocators have regions call this first. `libdimmer` does when it is loaded.
+/// The first region does the same, unless it is in a signal's handler: there regions stay where
+/// they are, and are not counted, until it is done. Programs whose handlers or allocators have
+/// regions call this first. `libdimmer` does when it is loaded.
 pub fn prepare() -> bool {
     let before = STATE.compare_exchange(NOT_YET, UNDER_WAY, Ordering::Acquire, Ordering::Acquire);
     if before.is_ok() {

@@ -1,8 +1,9 @@
 //! Regions: stretches of code that a program has marked, and the decision for each where it runs.
 //!
-//! A [`Site`] is where a region begins in the source. It holds one word, the decision, which is read with one relaxed load; so
-//! whoever decides only writes words, and programs neither ask nor wait. Where a server decides rather than the environment (see
-//! [`crate::Settings`]), that word says so, and the server's lies in memory that it shares with the process.
+//! A [`Site`] is where a region begins in the source. It holds one word, the decision, which is
+//! read with one relaxed load; so whoever decides only writes words, and programs neither ask nor
+//! wait. Where a server decides rather than the environment (see [`crate::Settings`]), that word
+//! says so, and the server's lies in memory that it shares with the process.
 
 use std::borrow::Cow;
 use std::ffi::c_char;
@@ -26,8 +27,9 @@ const BORROW: u32 = 3;
 /// A server decides: [`Site::served`].
 const SERVED: u32 = 4;
 
-/// A place in a program where a region begins: a static variable of its own, whose address must stay valid until the process
-/// ends. Other languages lay it out themselves, all zero but for line and texts.
+/// A place in a program where a region begins: a static variable of its own, whose address must
+/// stay valid until the process ends. Other languages lay it out themselves, all zero but for line
+/// and texts.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Site {
@@ -62,7 +64,8 @@ unsafe impl Sync for Site {}
 // What other languages write down; `DIMMER_SITE` in the C header counts on it.
 const _: () = assert!(size_of::<Site>() == 64 && std::mem::offset_of!(Site, word) == 0);
 
-/// What a site has seen. Calls are estimated from samples: one in 256 on average where they are frequent, all where they are rare.
+/// What a site has seen. Calls are estimated from samples: one in 256 on average where they are
+/// frequent, all where they are rare.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SiteStatistics {
     /// Entries so far, estimated.
@@ -74,14 +77,16 @@ pub struct SiteStatistics {
 /// More sites than this run as others do, and are not told of.
 const MOST: usize = 1 << 14;
 
-/// The sites that were ever entered or decided for, and how many they are. Only added to, by who is [`Adding`].
+/// The sites that were ever entered or decided for, and how many they are. Only added to, by who is
+/// [`Adding`].
 static SITES: [AtomicPtr<Site>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether somebody adds sites.
 static IS_ADDING: AtomicBool = AtomicBool::new(false);
 
-/// One at a time adds sites, or changes where they are told of. Nobody waits for that on the way into a region.
+/// One at a time adds sites, or changes where they are told of. Nobody waits for that on the way
+/// into a region.
 #[derive(Debug)]
 pub(crate) struct Adding(());
 
@@ -99,7 +104,8 @@ impl Drop for Adding {
     }
 }
 
-/// To be called in a child of fork(2): whoever added sites was another thread, or goes on with it in the child.
+/// To be called in a child of fork(2): whoever added sites was another thread, or goes on with it
+/// in the child.
 pub(crate) fn forget_others() {
     IS_ADDING.store(false, Ordering::Release);
 }
@@ -112,7 +118,8 @@ pub struct Entered {
     since: u64,
     /// Whether this has moved the thread.
     has_moved: bool,
-    /// How long a chain of multiplications took right before it (ticks), if the clock is told; else 0.
+    /// How long a chain of multiplications took right before it (ticks); 0 where the clock is
+    /// not told.
     chain_ticks: u32,
 }
 
@@ -180,7 +187,8 @@ impl Site {
         line == Some(decimal(self.line, &mut digits))
     }
 
-    /// What is told of its name, which is no longer than there is room for: its end. Allocates nothing.
+    /// What is told of its name, which is no longer than there is room for: its end. Allocates
+    /// nothing.
     fn told_name<'a>(&self, buffer: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
         let mut digits = [0; DIGITS];
         let line = decimal(self.line, &mut digits);
@@ -203,8 +211,9 @@ impl Site {
         (String::from_utf8_lossy(self.own_file()), self.line)
     }
 
-    /// Begins a region that ends where the result is dropped. Regions may be nested; within one that has moved the thread, others
-    /// stay where it is. One that stays costs some nanoseconds, both ends together.
+    /// Begins a region that ends where the result is dropped. Regions may be nested; within one
+    /// that has moved the thread, others stay where it is. One that stays costs some nanoseconds,
+    /// both ends together.
     #[inline]
     pub fn region(&'static self) -> Region {
         Region { site: self, entered: self.enter(), not_send: PhantomData }
@@ -220,8 +229,9 @@ impl Site {
         }
     }
 
-    /// As [`Self::enter`], but before [`crate::prepare()`] regions stay where they are: for who is called by what runs before the process's own begin, as its
-    /// allocator is by the loader, and prepares when that has come.
+    /// As [`Self::enter`], but before [`crate::prepare()`] regions stay where they are: for who is
+    /// called by what runs before the process's own begin, as its allocator is by the loader, and
+    /// prepares when that has come.
     #[inline]
     pub fn enter_once_prepared(&'static self) -> Entered {
         if self.stays() && sample::passes() {
@@ -239,7 +249,8 @@ impl Site {
         }
     }
 
-    /// Runs a closure as the decision says: here, on a worker's stack, or on the caller's stack with a worker.
+    /// Runs a closure as the decision says: here, on a worker's stack, or on the caller's stack
+    /// with a worker.
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> T {
         self.try_offload(work).unwrap_or_else(|work| {
             let _region = self.region();
@@ -345,7 +356,8 @@ impl Site {
         if !is_prepared() {
             return STAY;
         }
-        // Another thread decides about another site, or what the handler that this is in has interrupted does. It is decided later then.
+        // Another thread decides about another site, or what the handler that this is in has
+        // interrupted does. It is decided later then.
         let (Some(settings), Some(adding)) = (settings::known(), Adding::begin()) else {
             return STAY;
         };
@@ -503,7 +515,8 @@ pub fn sites() -> Vec<&'static Site> {
     known().collect()
 }
 
-/// The [`Site`] at this place of the source, entered: `let _region = region!("parse");`. Without a name it is called by file and line.
+/// The [`Site`] at this place of the source, entered: `let _region = region!("parse");`. Without a
+/// name it is called by file and line.
 #[macro_export]
 macro_rules! region {
     () => {

@@ -1,5 +1,5 @@
-//! Which entries of regions that stay are looked at more closely, thread by thread: one in 256 on average where they are frequent,
-//! all where they are so rare that it does not matter.
+//! Which entries of regions that stay are looked at more closely, thread by thread: one in 256 on
+//! average where they are frequent, all where they are so rare that it does not matter.
 
 use std::cell::Cell;
 
@@ -67,7 +67,8 @@ pub(crate) fn is_clocked() -> bool {
 }
 
 impl Sampler {
-    /// A number below that one, by chance. What a signal's handler draws in between may be drawn again.
+    /// A number below that one, by chance. What a signal's handler draws in between may be drawn
+    /// again.
     ///
     /// Source: Marsaglia, Xorshift RNGs (2003), and Vigna's multiplier for its upper bits.
     fn below(&self, limit: u32) -> u32 {
@@ -88,7 +89,8 @@ impl Sampler {
 mod tests {
     use super::*;
 
-    /// Enters for so many turns, so many ticks apart; how many were samples, and how many entries they stood for.
+    /// Enters for so many turns, so many ticks apart; how many were samples, and how many entries
+    /// they stood for.
     fn enter(turns: u32, apart: u64) -> (u32, u32) {
         let (mut now, mut samples, mut stood_for) = (thread::own().sampler.last.get(), 0, 0);
         for _ in 0..turns {

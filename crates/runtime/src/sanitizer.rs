@@ -1,13 +1,16 @@
 //! What sanitizers have to be told of threads that travel.
 //!
-//! AddressSanitizer keeps what it knows of a thread, its stack among it, in thread-local storage, which travels with the
-//! stack: nothing has to be told. (Its fake stacks do not bear that the harbour uses the same storage meanwhile:
-//! `ci/sanitizers.sh` switches them off. Programs that are instrumented while this crate is not do not have the problem.)
+//! AddressSanitizer keeps what it knows of a thread, its stack among it, in thread-local storage,
+//! which travels with the stack: nothing has to be told. (Its fake stacks do not bear that the
+//! harbour uses the same storage meanwhile: `ci/sanitizers.sh` switches them off. Programs that are
+//! instrumented while this crate is not do not have the problem.)
 //!
-//! ThreadSanitizer keeps a thread's clock there. So a kernel thread that waits in the harbour, instrumented, would use the clock of
-//! the thread that runs elsewhere meanwhile. `__tsan_switch_to_fiber` does not help, as it changes a pointer in that same
-//! storage. With `--cfg dimmer_tsan` the harbour therefore has the storage of a thread that does nothing else, and the switches
-//! between the two, which it does not see, are told to it. Otherwise all of this is nothing.
+//! ThreadSanitizer keeps a thread's clock there. So a kernel thread that waits in the harbour,
+//! instrumented, would use the clock of the thread that runs elsewhere meanwhile.
+//! `__tsan_switch_to_fiber` does not help, as it changes a pointer in that same storage. With
+//! `--cfg dimmer_tsan` the harbour therefore has the storage of a thread that does nothing else,
+//! and the switches between the two, which it does not see, are told to it. Otherwise all of this
+//! is nothing.
 
 /// Thread-local storage for a harbour.
 #[cfg(not(dimmer_tsan))]

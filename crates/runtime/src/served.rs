@@ -1,8 +1,10 @@
-//! This process as a client of a policy server: sites' decisions and sums lie in memory that the server sees, too.
+//! This process as a client of a policy server: sites' decisions and sums lie in memory that the
+//! server sees, too.
 //!
-//! The memory is there from the begin and stays where it is; a server's is put over it when one is found, so sites never learn
-//! of it. There is no thread for that: whoever enters a region and looks more closely anyway looks after the connection now and
-//! then ([`tend`]), and never waits. A decision to move work counts as long as the server renews its lease.
+//! The memory is there from the begin and stays where it is; a server's is put over it when one is
+//! found, so sites never learn of it. There is no thread for that: whoever enters a region and
+//! looks more closely anyway looks after the connection now and then ([`tend`]), and never waits. A
+//! decision to move work counts as long as the server renews its lease.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -24,7 +26,8 @@ const LOOK: u64 = 1 << 27;
 /// What is shared with a server; `None` if there is no memory to be had.
 static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
 
-/// How far this process is with a server (one of the following), and above that how often it had been forked then.
+/// How far this process is with a server (one of the following), and above that how often it had
+/// been forked then.
 static PHASE: AtomicU64 = AtomicU64::new(0);
 const PHASE_BITS: u32 = 2;
 /// There is no server.
@@ -36,7 +39,8 @@ const SERVED: u64 = 2;
 /// A thread is looking after it.
 const BUSY: u64 = 3;
 
-/// The connection, and what tells it from another file that the program has under its number by now.
+/// The connection, and what tells it from another file that the program has under its number by
+/// now.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static SOCKET_INODE: AtomicU64 = AtomicU64::new(0);
 
@@ -89,7 +93,8 @@ fn program() -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Gives a site a place in the memory; where its decision is. `None`: there is no more room. Async-signal-safe.
+/// Gives a site a place in the memory; where its decision is. `None`: there is no more room.
+/// Async-signal-safe.
 pub(crate) fn add(_: &Adding, name: &[u8], line: u32) -> Option<&'static AtomicU32> {
     let table = known()?.table.get();
     let next = table.length();
@@ -104,8 +109,9 @@ pub(crate) fn sums(decision: &AtomicU32) -> Option<&'static dimmer_protocol::Sit
     table.sites.get(bytes / size_of::<AtomicU32>())
 }
 
-/// Says that the program has got so much more done, in a unit of its own (requests, pictures, bytes): what a policy server goes by, instead
-/// of the time that its regions take. Costs an addition in memory.
+/// Says that the program has got so much more done, in a unit of its own (requests, pictures,
+/// bytes): what a policy server goes by, instead of the time that its regions take. Costs an
+/// addition in memory.
 pub fn metric(amount: u64) {
     if let Some(known) = found_out() {
         known.table.get().head.client.add_done(amount);
@@ -133,7 +139,8 @@ pub(crate) fn dedicated(now: u64) -> usize {
     beacon().filter(|beacon| beacon.holds(now)).map_or(0, Beacon::dedicated)
 }
 
-/// Looks after the connection, if it is time to. Costs two loads if not; else some system calls, none of which waits.
+/// Looks after the connection, if it is time to. Costs two loads if not; else some system calls,
+/// none of which waits.
 #[inline]
 pub(crate) fn tend(inside: &Inside, now: u64) {
     // Clocks of processors that are not in step, or a machine that has slept, may be far behind.
@@ -244,7 +251,8 @@ fn socket() -> Option<BorrowedFd<'static>> {
     if number < 0 {
         return None;
     }
-    // SAFETY: if the program has closed it, the kernel says so, or it is another file, which is found out.
+    // SAFETY: if the program has closed it, the kernel says so, or it is another file, which is
+    // found out.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     (inode(socket)? == SOCKET_INODE.load(Ordering::Relaxed)).then_some(socket)
 }
@@ -265,11 +273,13 @@ fn disconnect() {
     SOCKET.store(-1, Ordering::Relaxed);
 }
 
-/// To be called in a child of fork(2): its parent's connection and decisions are not its own. Async-signal-safe.
+/// To be called in a child of fork(2): its parent's connection and decisions are not its own.
+/// Async-signal-safe.
 pub(crate) fn leave_to_parent() {
     disconnect();
     if let Some(known) = known() {
-        // Without memory for it the child goes on with what its parent's server decides, as long as that is alive.
+        // Without memory for it the child goes on with what its parent's server decides, as long as
+        // that is alive.
         let _ = known.table.renounce();
     }
 }

@@ -15,15 +15,16 @@ use crate::cores::{Cores, StartError};
 use crate::region::{self, Site};
 use crate::{served, trip};
 
-/// The environment variable that says what becomes of regions: a [`Decision`] for all of them, `file:PATH`, or `server`, as without
-/// it: a server decides, if there is one.
+/// The environment variable that says what becomes of regions: a [`Decision`] for all of them,
+/// `file:PATH`, or `server`, as without it: a server decides, if there is one.
 pub const POLICY: &str = "DIMMER_POLICY";
 
 /// The environment variable that lists the dedicated cores, as in `2-3,8`.
 pub const CORES: &str = "DIMMER_CORES";
 
-/// The environment variable that names the file by which threads get onto the cores of [`CORES`], where others are kept off these by a
-/// cpuset: that of [`dimmer_host::cpusets::Dedicated::entrance`].
+/// The environment variable that names the file by which threads get onto the cores of [`CORES`],
+/// where others are kept off these by a cpuset: that of
+/// [`dimmer_host::cpusets::Dedicated::entrance`].
 pub const ENTRANCE: &str = "DIMMER_ENTRANCE";
 
 /// A thread that lingers keeps a core from others: for no longer than this.
@@ -35,7 +36,8 @@ pub enum Decision {
     /// Where the thread is.
     #[default]
     Stay,
-    /// On a dedicated core; a closure on the worker's own stack, other regions as with [`Self::Borrow`].
+    /// On a dedicated core; a closure on the worker's own stack, other regions as with
+    /// [`Self::Borrow`].
     Offload,
     /// On a dedicated core, with the thread's own stack and thread-local storage.
     Borrow,
@@ -94,7 +96,8 @@ pub struct Settings {
     cores: Vec<CpuId>,
     /// How to get there, where that takes more than being allowed to.
     entrance: Option<String>,
-    /// For how long a thread that was moved stays away at least, if its regions follow each other (us).
+    /// For how long a thread that was moved stays away at least, if its regions follow each other
+    /// (us).
     minimum_stay_us: u32,
     /// The policy's file, if it has one.
     file: Option<PathBuf>,
@@ -109,8 +112,9 @@ struct Rule {
 }
 
 impl Settings {
-    /// Reads [`POLICY`], [`CORES`] and [`ENTRANCE`]; without the first two everything stays. In a program that runs with more rights than
-    /// who has started it, they count as not set, as do empty ones.
+    /// Reads [`POLICY`], [`CORES`] and [`ENTRANCE`]; without the first two everything stays. In a
+    /// program that runs with more rights than who has started it, they count as not set, as do
+    /// empty ones.
     ///
     /// # Errors
     /// [`SettingsError`].
@@ -205,7 +209,8 @@ impl Settings {
         rule.map_or(self.default, |(_, rule)| Some(rule.decision))
     }
 
-    /// For how long a thread that was moved stays away at least, if its regions follow each other (ticks).
+    /// For how long a thread that was moved stays away at least, if its regions follow each other
+    /// (ticks).
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -224,7 +229,8 @@ impl Settings {
         of_sites.chain(self.default).any(|decision| decision != Decision::Stay)
     }
 
-    /// For each rule of the policy's file whose site is none of `entered`: where it stands, and what there is instead.
+    /// For each rule of the policy's file whose site is none of `entered`: where it stands, and
+    /// what there is instead.
     fn unknown(&self, entered: &[String]) -> Vec<String> {
         let Some(path) = &self.file else { return Vec::new() };
         let unknown = self.sites.iter().filter(|(name, _)| !entered.contains(name));
@@ -245,8 +251,8 @@ impl Settings {
         self.default
     }
 
-    /// Dedicates the cores that are named, or those of the server; where that fails, says why once, and nothing moves. `Err`: it is not
-    /// known yet which.
+    /// Dedicates the cores that are named, or those of the server; where that fails, says why once,
+    /// and nothing moves. `Err`: it is not known yet which.
     pub(crate) fn start(&self) -> Result<Option<Cores>, NotYet> {
         if !self.cores.is_empty() {
             let employed = trip::employed();
@@ -325,7 +331,8 @@ fn line_of(text: &str, at: usize) -> usize {
     text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1
 }
 
-/// Tells the user what is wrong with the settings: a program under way has no other way to learn it.
+/// Tells the user what is wrong with the settings: a program under way has no other way to learn
+/// it.
 fn complain(error: &dyn std::error::Error) {
     let mut text = format!("dimmer: {error}");
     let mut source = error.source();

@@ -5,15 +5,17 @@ use std::mem::MaybeUninit;
 
 use crate::{cancel, thread};
 
-/// Signals that an instruction of the thread itself raises: blocked, they would end the process without a word.
+/// Signals that an instruction of the thread itself raises: blocked, they would end the process
+/// without a word.
 const OWN: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// The signal by which the C library cancels a thread; its own functions never block it. At home its handler would unwind the
-/// harbour. Source: glibc, sysdeps/unix/sysv/linux/internal-signals.h.
+/// The signal by which the C library cancels a thread; its own functions never block it. At home
+/// its handler would unwind the harbour. Source: glibc, sysdeps/unix/sysv/linux/internal-signals.h.
 pub(crate) const CANCEL: libc::c_int = 32;
 
-/// The signal by which the C library has all threads change their rights; who asks waits for all of them. Source: as above.
+/// The signal by which the C library has all threads change their rights; who asks waits for all of
+/// them. Source: as above.
 const SET_IDS: libc::c_int = 33;
 
 /// What is blocked while a thread is away, at home and there.
@@ -53,7 +55,8 @@ impl Mask {
 /// Every signal.
 pub(crate) const ALL: std::ops::RangeInclusive<libc::c_int> = 1..=64;
 
-/// What becomes of a signal, as the kernel has it. Source: Linux, arch/x86/include/uapi/asm/signal.h.
+/// What becomes of a signal, as the kernel has it. Source: Linux,
+/// arch/x86/include/uapi/asm/signal.h.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Action {
@@ -141,7 +144,8 @@ pub(crate) fn send(thread: u32, signal: libc::c_int, value: u64) {
     ask(libc::SYS_rt_tgsigqueueinfo, [process.into(), thread.into(), signal.into(), from]);
 }
 
-/// Reads so many bytes of the process's own memory at most, from there on, up to where there is none; how many.
+/// Reads so many bytes of the process's own memory at most, from there on, up to where there is
+/// none; how many.
 pub(crate) fn read_own(from: usize, to: &mut [usize], bytes: usize) -> usize {
     let bytes = bytes.min(size_of_val(to));
     let to = [to.as_mut_ptr().expose_provenance(), bytes];
@@ -200,7 +204,8 @@ pub(crate) fn block_with_faults() {
     set(&Mask(!Mask::of(SET_IDS).0));
 }
 
-/// A mask to put in force, if any; which one was before. The C library's own functions let [`CANCEL`] through.
+/// A mask to put in force, if any; which one was before. The C library's own functions let
+/// [`CANCEL`] through.
 fn change(to: Option<&Mask>) -> Mask {
     let mut before = Mask(0);
     let to = to.map_or(0, |mask| std::ptr::from_ref(mask).expose_provenance());
@@ -219,8 +224,8 @@ pub(crate) fn note_at_home() {
     thread::own().at_home.set((change(None), unsafe { stack.assume_init() }));
 }
 
-/// A handler that has begun away and returned at home has put in force there what was so away. Puts back the stack for handlers that was
-/// noted, and says what was blocked.
+/// A handler that has begun away and returned at home has put in force there what was so away. Puts
+/// back the stack for handlers that was noted, and says what was blocked.
 pub(crate) fn after_return_from_handler() -> Option<u64> {
     let (mask, stack) = thread::own().at_home.take()?;
     // No program blocks it.
@@ -232,7 +237,8 @@ pub(crate) fn after_return_from_handler() -> Option<u64> {
     Some(mask.0)
 }
 
-/// Whether the process has that thread; a system call. Touches neither `errno` nor anything else in thread-local storage.
+/// Whether the process has that thread; a system call. Touches neither `errno` nor anything else in
+/// thread-local storage.
 pub(crate) fn is_there(thread: u32) -> bool {
     let process = i64::from(rustix::process::getpid().as_raw_nonzero().get());
     // Who may not ask (a sandbox's program) gets another answer.
@@ -244,8 +250,8 @@ pub(crate) fn may_fence_all() {
     ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED.into(), 0, 0, 0]);
 }
 
-/// A fence in every running thread of the process, so that what runs often needs none; whether the kernel can. Touches
-/// no thread-local storage.
+/// A fence in every running thread of the process, so that what runs often needs none; whether the
+/// kernel can. Touches no thread-local storage.
 pub(crate) fn fence_all() -> bool {
     ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED.into(), 0, 0, 0]) == 0
 }

@@ -17,8 +17,8 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 pub(crate) enum Place {
     /// At home; it may use its lanes.
     Home = 0,
-    /// At home, with a hand-over or a journey under way: what else it would hand over, also in a signal's handler, runs
-    /// where it is.
+    /// At home, with a hand-over or a journey under way: what else it would hand over, also in a
+    /// signal's handler, runs where it is.
     Busy,
     /// On a dedicated core, as a traveller.
     Away,
@@ -31,8 +31,8 @@ fn kept(number: u32) -> Option<usize> {
     number.checked_sub(1).map(|slot| slot as usize)
 }
 
-/// A slot for the calling thread until it ends, which gives it back then. `None` where there are too many threads, and in a handler that
-/// has come in the middle of this.
+/// A slot for the calling thread until it ends, which gives it back then. `None` where there are
+/// too many threads, and in a handler that has come in the middle of this.
 #[cold]
 fn take() -> Option<usize> {
     let is_taking = &thread::own().is_taking;
@@ -85,7 +85,8 @@ pub(crate) fn taken() -> u64 {
     TAKEN.load(Ordering::Relaxed)
 }
 
-/// Gives back the slots of all threads but the calling one: in a child of fork(2) there are no others.
+/// Gives back the slots of all threads but the calling one: in a child of fork(2) there are no
+/// others.
 pub(crate) fn keep_own() {
     let own = thread::own();
     let slot = kept(own.slot.get()).or(kept(own.left.get()));
@@ -106,8 +107,8 @@ pub(crate) fn place() -> Place {
     thread::own().place.get()
 }
 
-/// Says where the calling thread is from now on. A signal's handler finds it so before whatever follows, and after
-/// whatever came before.
+/// Says where the calling thread is from now on. A signal's handler finds it so before whatever
+/// follows, and after whatever came before.
 #[inline]
 pub(crate) fn set_place(place: Place) {
     compiler_fence(Ordering::SeqCst);
@@ -160,7 +161,8 @@ mod tests {
     fn a_thread_that_ends_away_keeps_its_slot_until_it_is_home() {
         end::prepare();
         let mut later = 0;
-        // SAFETY: writes the one. Of several keys, the destructors of earlier ones are called first.
+        // SAFETY: writes the one. Of several keys, the destructors of earlier ones are called
+        // first.
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut later, Some(come_home_last)) }, 0);
         let thread = std::thread::spawn(move || {
             // SAFETY: the value is never followed.

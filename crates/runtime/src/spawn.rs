@@ -1,5 +1,5 @@
-//! Threads without what the standard library does for each of its own: that waits for the loader where a library is just being loaded, and
-//! whoever loads it may be who waits for the thread.
+//! Threads without what the standard library does for each of its own: that waits for the loader
+//! where a library is just being loaded, and whoever loads it may be who waits for the thread.
 
 use std::ffi::c_void;
 use std::io;

@@ -15,7 +15,8 @@ const BYTES: usize = 8 * PAGE;
 /// A cache line.
 const LINE: usize = 64;
 
-/// Who maps a stack may get the memory of one that is no more, of which ThreadSanitizer does not see that it was unmapped.
+/// Who maps a stack may get the memory of one that is no more, of which ThreadSanitizer does not
+/// see that it was unmapped.
 static MAPPINGS: u8 = 0;
 
 /// The stack; its memory goes with it.

@@ -2,10 +2,11 @@
 
 use std::arch::{asm, naked_asm};
 
-/// Where a thread goes on: what is left of its registers once the compiler has put the others on the stack.
+/// Where a thread goes on: what is left of its registers once the compiler has put the others on
+/// the stack.
 ///
-/// It lies in a line that travels anyway, not on the stack as is the custom: the stack's lines are fetched when the thread
-/// needs them, and one that only looks around and goes back moves none.
+/// It lies in a line that travels anyway, not on the stack as is the custom: the stack's lines are
+/// fetched when the thread needs them, and one that only looks around and goes back moves none.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Context {
@@ -36,17 +37,18 @@ const _: () = assert!(size_of::<Context>() == 44);
 /// What is handed from who leaves to who goes on.
 pub(crate) type Message = [*const (); 2];
 
-/// Keeps in `save` where the calling thread is, and goes on where `load` says, with a message. Returns, with
-/// one, when somebody goes on where `save` says.
+/// Keeps in `save` where the calling thread is, and goes on where `load` says, with a message.
+/// Returns, with one, when somebody goes on where `save` says.
 ///
 /// # Safety
-/// `load` was filled by an earlier switch, or by [`prepare`], and is used once. Nobody goes on at `save` before
-/// this thread has left.
+/// `load` was filled by an earlier switch, or by [`prepare`], and is used once. Nobody goes on at
+/// `save` before this thread has left.
 #[inline(always)]
 pub(crate) unsafe fn switch(save: *mut Context, load: *const Context, message: Message) -> Message {
     let [mut first, mut second] = message;
-    // SAFETY: the caller vouches for what is switched to. All registers are declared as changed but `rbx` and `rbp`,
-    // which the compiler keeps for itself and which are kept here, and the stack pointer.
+    // SAFETY: the caller vouches for what is switched to. All registers are declared as changed but
+    // `rbx` and `rbp`, which the compiler keeps for itself and which are kept here, and the stack
+    // pointer.
     unsafe {
         asm!(
             "stmxcsr [rdx]",
@@ -86,7 +88,8 @@ pub(crate) unsafe fn switch(save: *mut Context, load: *const Context, message: M
     [first, second]
 }
 
-/// A context that begins `entry` on the stack that ends at `end`, with the first part of the message and `argument`.
+/// A context that begins `entry` on the stack that ends at `end`, with the first part of the
+/// message and `argument`.
 pub(crate) fn prepare(
     end: *mut u64,
     entry: unsafe extern "C" fn(*const (), *const ()) -> !,
@@ -122,7 +125,8 @@ pub(crate) unsafe fn thread_pointer() -> u64 {
 /// Puts thread-local storage elsewhere.
 ///
 /// # Safety
-/// As [`thread_pointer`]; and until it is put back, the calling code uses no thread-local storage of its own.
+/// As [`thread_pointer`]; and until it is put back, the calling code uses no thread-local storage
+/// of its own.
 #[inline(always)]
 pub(crate) unsafe fn set_thread_pointer(pointer: u64) {
     // SAFETY: the caller vouches for what is there.

@@ -1,9 +1,10 @@
 //! What this crate keeps of each thread.
 //!
-//! It is memory that each thread has from its begin, in a place that is known without a call: the first use of an ordinary thread-local
-//! may allocate, in a library that was loaded later (`__tls_get_addr`) and for one that is dropped at the thread's end, and whatever
-//! allocates may be what a signal's handler has interrupted, or the program's own. So nothing here is dropped; [`crate::end`]
-//! sees to a thread's end. All zero is how a thread begins.
+//! It is memory that each thread has from its begin, in a place that is known without a call: the
+//! first use of an ordinary thread-local may allocate, in a library that was loaded later
+//! (`__tls_get_addr`) and for one that is dropped at the thread's end, and whatever allocates may
+//! be what a signal's handler has interrupted, or the program's own. So nothing here is dropped;
+//! [`crate::end`] sees to a thread's end. All zero is how a thread begins.
 //!
 //! It travels with the thread, as all thread-local storage does.
 
@@ -47,7 +48,8 @@ pub(crate) struct Thread {
     pub(crate) is_cancelled: AtomicBool,
     /// Of its last trip for a region.
     pub(crate) visit: Cell<Visit>,
-    /// The head of the list of the robust mutexes that it holds, as soon as that was asked; `None` in it if it has no such list.
+    /// The head of the list of the robust mutexes that it holds, as soon as that was asked; `None`
+    /// in it if it has no such list.
     pub(crate) robust: Kept<Option<*const *const ()>>,
     /// What was blocked before it blocked everything, for it or for its child to have again.
     pub(crate) before: Kept<signals::Mask>,
@@ -114,8 +116,9 @@ std::arch::global_asm!(
 #[inline(always)]
 pub(crate) fn own() -> &'static Thread {
     let place: *const Thread;
-    // The compiler must not keep it across a journey's hand-over, where other storage may be in force: so it is not said to be pure.
-    // SAFETY: the loader has filled in this entry of the table, and the first word of thread-local storage is where that is.
+    // The compiler must not keep it across a journey's hand-over, where other storage may be in
+    // force: so it is not said to be pure. SAFETY: the loader has filled in this entry of the
+    // table, and the first word of thread-local storage is where that is.
     unsafe {
         std::arch::asm!(
             "mov {place}, qword ptr [rip + dimmer_runtime_thread@GOTTPOFF]",
@@ -124,8 +127,8 @@ pub(crate) fn own() -> &'static Thread {
             options(nostack, readonly)
         );
     }
-    // SAFETY: as large as it was made above, and zero at first, which is valid. It is gone with the thread; nobody else has a
-    // reference to it, as that is not `Send`.
+    // SAFETY: as large as it was made above, and zero at first, which is valid. It is gone with the
+    // thread; nobody else has a reference to it, as that is not `Send`.
     unsafe { &*place }
 }
 
@@ -140,8 +143,9 @@ pub(crate) fn own() -> &'static Thread {
     OWN.with(|own| unsafe { &*std::ptr::from_ref(own) })
 }
 
-/// The calling thread is in the middle of something of this crate's, until this is dropped. What comes in between on the same
-/// thread, a signal's handler or the program's own allocator, stays where it is.
+/// The calling thread is in the middle of something of this crate's, until this is dropped. What
+/// comes in between on the same thread, a signal's handler or the program's own allocator, stays
+/// where it is.
 #[derive(Debug)]
 pub(crate) struct Inside(());
 

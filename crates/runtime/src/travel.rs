@@ -1,16 +1,18 @@
-//! Threads that go on somewhere else: their stack and their thread-local storage move, while their kernel
-//! thread waits at home.
+//! Threads that go on somewhere else: their stack and their thread-local storage move, while their
+//! kernel thread waits at home.
 //!
-//! A thread departs by leaving in a worker's lane where it goes on, and switching from its own stack to a small one, the
-//! *harbour*, on which its kernel thread hands over the lane and waits. So the stack is handed over only when nobody stands on
-//! it any more. The worker switches to it, with the thread's thread-local storage (the FS base): `errno`, `malloc`'s
-//! cache, `pthread_self` and thread-locals are the thread's own, there as at home. Going home is the same the
-//! other way round.
+//! A thread departs by leaving in a worker's lane where it goes on, and switching from its own
+//! stack to a small one, the *harbour*, on which its kernel thread hands over the lane and waits.
+//! So the stack is handed over only when nobody stands on it any more. The worker switches to it,
+//! with the thread's thread-local storage (the FS base): `errno`, `malloc`'s cache, `pthread_self`
+//! and thread-locals are the thread's own, there as at home. Going home is the same the other way
+//! round.
 //!
-//! What the kernel knows of a thread stays at home: its number, its signal mask (all signals are blocked at home
-//! meanwhile, and wait), its area of restartable sequences (so `sched_getcpu` tells the home's CPU), robust and
-//! priority-inheriting mutexes, which must not be held or taken meanwhile: the kernel gives a priority-inheriting one that is waited
-//! for to the worker, and passes on a robust one when the home ends, although the worker may go on for some microseconds.
+//! What the kernel knows of a thread stays at home: its number, its signal mask (all signals are
+//! blocked at home meanwhile, and wait), its area of restartable sequences (so `sched_getcpu` tells
+//! the home's CPU), robust and priority-inheriting mutexes, which must not be held or taken
+//! meanwhile: the kernel gives a priority-inheriting one that is waited for to the worker, and
+//! passes on a robust one when the home ends, although the worker may go on for some microseconds.
 
 use std::cell::Cell;
 use std::io;
@@ -113,7 +115,8 @@ fn keep(traveller: Option<Traveller>) {
     drop(NonNull::new(thread::own().travelling.replace(kept)).map(Traveller));
 }
 
-/// Whether the calling thread holds a robust mutex, as the C library tells the kernel. The first time it takes a system call.
+/// Whether the calling thread holds a robust mutex, as the C library tells the kernel. The first
+/// time it takes a system call.
 #[must_use]
 pub fn holds_robust_mutex() -> bool {
     let kept = &thread::own().robust;
@@ -165,8 +168,9 @@ impl Traveller {
     }
 }
 
-/// What the kernel thread does in the harbour, while its thread is away: hands it to a worker, waits for it, and goes on with
-/// it. It shares its thread-local storage with the thread, so it must not use it.
+/// What the kernel thread does in the harbour, while its thread is away: hands it to a worker,
+/// waits for it, and goes on with it. It shares its thread-local storage with the thread, so it
+/// must not use it.
 unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) -> ! {
     // SAFETY: `Traveller::new` has given itself, which outlives its stack.
     let traveller = unsafe { &*traveller.cast::<Travelling>() };
@@ -243,17 +247,18 @@ pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
     lane.word.post(IDLE);
 }
 
-/// A stretch of the calling thread's life in which it may go to dedicated cores and back. Signals wait meanwhile, and
-/// closures that it would hand over run where it is.
+/// A stretch of the calling thread's life in which it may go to dedicated cores and back. Signals
+/// wait meanwhile, and closures that it would hand over run where it is.
 ///
-/// While a thread is away it must not take or hold a priority-inheriting or robust mutex (who holds a robust one stays), or count on its number or CPU as
-/// the kernel sees them.
+/// While a thread is away it must not take or hold a priority-inheriting or robust mutex (who holds
+/// a robust one stays), or count on its number or CPU as the kernel sees them.
 #[derive(Debug)]
 pub struct Journey<'a> {
     cores: &'a Cores,
     /// `None` only while it is dropped.
     traveller: Option<Traveller>,
-    /// Where the thread is, if it is not at home. Written at home only: the worker's core fetches nothing for it.
+    /// Where the thread is, if it is not at home. Written at home only: the worker's core fetches
+    /// nothing for it.
     away: Cell<Option<Landed>>,
     // What it holds is the thread's own.
     not_send: PhantomData<*const ()>,
@@ -268,7 +273,8 @@ pub struct Away<'a> {
     away: &'a Cell<Option<Landed>>,
 }
 
-/// Where a thread has landed. It was handed over with the thread, so that going home moves no line but the lane's.
+/// Where a thread has landed. It was handed over with the thread, so that going home moves no line
+/// but the lane's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landed {
     lane: *const Lane,
@@ -295,9 +301,9 @@ impl<'a> Journey<'a> {
         Ok(Self { cores, traveller, away, not_send: PhantomData })
     }
 
-    /// Goes on at the dedicated core of that place in the list, until what is returned is dropped. `None`: the thread stays,
-    /// as there is no such core, or its worker has ended or is held up. Where what an earlier call has returned was forgotten, the thread
-    /// goes home first.
+    /// Goes on at the dedicated core of that place in the list, until what is returned is dropped.
+    /// `None`: the thread stays, as there is no such core, or its worker has ended or is held up.
+    /// Where what an earlier call has returned was forgotten, the thread goes home first.
     #[inline(always)]
     pub fn go(&mut self, core: usize) -> Option<Away<'_>> {
         self.go_home();
@@ -305,7 +311,8 @@ impl<'a> Journey<'a> {
         Some(Away { landed, away: &self.away })
     }
 
-    /// As [`Self::go`], for who vouches that the thread is at home, and goes home before the journey ends.
+    /// As [`Self::go`], for who vouches that the thread is at home, and goes home before the
+    /// journey ends.
     #[inline(always)]
     pub(crate) fn land(&self, core: usize) -> Option<Landed> {
         let worker = self.cores.worker(core)?;
@@ -344,7 +351,8 @@ impl<'a> Journey<'a> {
         }
     }
 
-    /// The core, by its place in the list, that this thread's work goes to: threads are spread over the cores.
+    /// The core, by its place in the list, that this thread's work goes to: threads are spread over
+    /// the cores.
     #[must_use]
     pub fn usual(&self) -> usize {
         self.traveller.as_ref().map_or(0, |traveller| self.cores.usual(traveller.slot))
@@ -372,7 +380,8 @@ impl Landed {
         // SAFETY: the worker's own, and this thread runs on it.
         let worker = unsafe { &*self.worker };
         if fork::forks() != worker.forks {
-            // This kernel thread was a worker's, and is the only one of a child of fork(2): there is no home any more.
+            // This kernel thread was a worker's, and is the only one of a child of fork(2): there
+            // is no home any more.
             arrive();
             return;
         }

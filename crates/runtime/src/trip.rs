@@ -1,5 +1,5 @@
-//! Threads that are sent to a dedicated core in one place of the program and brought home in another: the end of a region, a
-//! function's return, an exception that passes.
+//! Threads that are sent to a dedicated core in one place of the program and brought home in
+//! another: the end of a region, a function's return, an exception that passes.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -11,11 +11,12 @@ use crate::cores::Cores;
 use crate::thread::{self, Inside};
 use crate::{clear, fork, handler, prepare, served, settings, signals};
 
-/// The process's dedicated cores, once they are started. In a child of fork(2) its parent's, which are of no use to it.
+/// The process's dedicated cores, once they are started. In a child of fork(2) its parent's, which
+/// are of no use to it.
 static CORES: AtomicPtr<Cores> = AtomicPtr::new(std::ptr::null_mut());
 
-/// How far [`dedicated`] has come: nowhere (0), or one of the following; and in the upper bits, how often the process had been forked
-/// then.
+/// How far [`dedicated`] has come: nowhere (0), or one of the following; and in the upper bits, how
+/// often the process had been forked then.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// Bits of [`STARTED`] that tell how far.
@@ -25,9 +26,10 @@ const STARTING: u64 = 1;
 /// They are there, or cannot be had.
 const TRIED: u64 = 2;
 
-/// The process's dedicated cores, as [`crate::CORES`] names them, started when they are first asked for; `None` where there are
-/// none, while another thread starts them, and where that cannot be done now, as in a signal's handler, which may have interrupted anything.
-/// Children of fork(2) start their own.
+/// The process's dedicated cores, as [`crate::CORES`] names them, started when they are first asked
+/// for; `None` where there are none, while another thread starts them, and where that cannot be
+/// done now, as in a signal's handler, which may have interrupted anything. Children of fork(2)
+/// start their own.
 #[must_use]
 #[inline]
 pub fn dedicated() -> Option<&'static Cores> {
@@ -80,7 +82,8 @@ fn start(_: &Inside) -> Option<&'static Cores> {
 /// How many cores the server was last seen to dedicate, if that was followed.
 static FOLLOWED: AtomicUsize = AtomicUsize::new(0);
 
-/// A server dedicates so many cores: work goes to these from now on, if it is the server's to say; whether there are any.
+/// A server dedicates so many cores: work goes to these from now on, if it is the server's to say;
+/// whether there are any.
 #[inline]
 pub(crate) fn follow(inside: &Inside, count: usize) -> bool {
     if FOLLOWED.load(Ordering::Relaxed) != count {
@@ -89,8 +92,9 @@ pub(crate) fn follow(inside: &Inside, count: usize) -> bool {
     count > 0
 }
 
-/// To be called by a worker that has had nothing to do for a while: where the server dedicates no core any more, the process's threads may run
-/// on all again, also if none of them enters a region to find that out.
+/// To be called by a worker that has had nothing to do for a while: where the server dedicates no
+/// core any more, the process's threads may run on all again, also if none of them enters a region
+/// to find that out.
 pub(crate) fn let_back() {
     if FOLLOWED.load(Ordering::Relaxed) == 0 || served::dedicated(dimmer_protocol::ticks()) > 0 {
         return;
@@ -106,8 +110,9 @@ static FOLLOWING: Mutex<()> = Mutex::new(());
 /// How many of the cores that [`crate::CORES`] names are used, where somebody says so.
 static EMPLOYED: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Of the cores that [`crate::CORES`] names, so many are used from now on, the first. Whoever says so keeps the process off them; where nobody does, all are
-/// used and the process keeps off by itself. Costs a load where nothing changes.
+/// Of the cores that [`crate::CORES`] names, so many are used from now on, the first. Whoever says
+/// so keeps the process off them; where nobody does, all are used and the process keeps off by
+/// itself. Costs a load where nothing changes.
 #[inline]
 pub fn employ(count: usize) {
     if EMPLOYED.load(Ordering::Relaxed) != count {
@@ -167,7 +172,8 @@ fn follow_anew(_: &Inside, count: usize) {
     }
 }
 
-/// Has these be the process's dedicated cores, whatever [`crate::CORES`] says; for who has them already, nothing changes.
+/// Has these be the process's dedicated cores, whatever [`crate::CORES`] says; for who has them
+/// already, nothing changes.
 pub fn dedicate(cores: Cores) {
     let generation = u64::from(fork::forks()) << PHASE_BITS;
     if STARTED
@@ -178,11 +184,13 @@ pub fn dedicate(cores: Cores) {
     }
 }
 
-/// Sends the calling thread to one of the process's dedicated cores, until [`come_home_quietly`]; the kernel's number of the thread that it is on now. `None`: it stays where
-/// it is, as it does if there is no such core, if it is away already, and in the middle of something else that moves work.
+/// Sends the calling thread to one of the process's dedicated cores, until [`come_home_quietly`];
+/// the kernel's number of the thread that it is on now. `None`: it stays where it is, as it does if
+/// there is no such core, if it is away already, and in the middle of something else that moves
+/// work.
 ///
-/// Signals wait meanwhile; see [`Cores::depart`] for what a thread must not do while it is away. Costs two system calls
-/// besides the hand-over.
+/// Signals wait meanwhile; see [`Cores::depart`] for what a thread must not do while it is away.
+/// Costs two system calls besides the hand-over.
 #[must_use]
 pub fn leave_home() -> Option<u32> {
     leave_home_inside(&Inside::begin()?)
@@ -211,8 +219,8 @@ pub(crate) struct Visit {
     lingers: bool,
 }
 
-/// Sends the calling thread away for a region that begins now (ticks), or has it stay there if it lingers; whether the region's end
-/// has to see to its coming home.
+/// Sends the calling thread away for a region that begins now (ticks), or has it stay there if it
+/// lingers; whether the region's end has to see to its coming home.
 pub(crate) fn leave_for_region(inside: &Inside, now: u64) -> bool {
     let kept = &thread::own().visit;
     let visit = kept.get();
@@ -227,8 +235,9 @@ pub(crate) fn leave_for_region(inside: &Inside, now: u64) -> bool {
     has_left
 }
 
-/// Ends at that moment (ticks) the region that [`leave_for_region`] was for: the thread comes home, or lingers if it has not been away
-/// for the minimum stay (ticks) and the last two regions followed each other sooner than that.
+/// Ends at that moment (ticks) the region that [`leave_for_region`] was for: the thread comes home,
+/// or lingers if it has not been away for the minimum stay (ticks) and the last two regions
+/// followed each other sooner than that.
 pub(crate) fn come_home_from_region(now: u64, minimum_stay: u64) {
     let kept = &thread::own().visit;
     let visit = kept.get();
@@ -245,8 +254,9 @@ pub(crate) fn come_home() {
     drop(thread::own().trip.take());
 }
 
-/// Brings the calling thread home, if [`leave_home`] has sent it away, with signals still blocked; which the caller is to block instead, as the kernel has them (signal 1 in bit 0).
-/// `None` where the thread was at home.
+/// Brings the calling thread home, if [`leave_home`] has sent it away, with signals still blocked;
+/// which the caller is to block instead, as the kernel has them (signal 1 in bit 0). `None` where
+/// the thread was at home.
 #[must_use]
 pub fn come_home_quietly() -> Option<u64> {
     let mask = signals::take();
@@ -254,8 +264,8 @@ pub fn come_home_quietly() -> Option<u64> {
     mask
 }
 
-/// Brings the calling thread home in the middle of what the thread was sent away for, perhaps in the handler of a fault of its own: that may
-/// be left without the kernel's knowledge, or return.
+/// Brings the calling thread home in the middle of what the thread was sent away for, perhaps in
+/// the handler of a fault of its own: that may be left without the kernel's knowledge, or return.
 pub fn come_home_early() {
     // The worker's mask is to be again what it was before the handler, which blocks its signal.
     signals::block_as_away();
@@ -263,8 +273,8 @@ pub fn come_home_early() {
     signals::note_at_home();
 }
 
-/// To be called where the thread would have come home, had [`come_home_early`] not brought it there; which signals the caller is to
-/// block then, if others than it does.
+/// To be called where the thread would have come home, had [`come_home_early`] not brought it
+/// there; which signals the caller is to block then, if others than it does.
 #[must_use]
 pub fn end_at_home() -> Option<u64> {
     signals::after_return_from_handler()

@@ -1,4 +1,5 @@
-//! A word in shared memory that one thread waits for and another changes: spinning first, sleeping later.
+//! A word in shared memory that one thread waits for and another changes: spinning first, sleeping
+//! later.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,9 +15,9 @@ const TURNS: u32 = if cfg!(all(test, loom)) { 1 } else { 64 };
 /// How long a sleeper sleeps at most before it looks around.
 const NAP: Duration = Duration::from_millis(100);
 
-/// How long to spin before sleeping. In a virtual machine, going to sleep and being woken costs a hundred times
-/// what a hand-over to a spinning thread does; spinning for as long as that costs is never more than twice as
-/// dear as the better of the two would have been (the ski-rental bound).
+/// How long to spin before sleeping. In a virtual machine, going to sleep and being woken costs a
+/// hundred times what a hand-over to a spinning thread does; spinning for as long as that costs is
+/// never more than twice as dear as the better of the two would have been (the ski-rental bound).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience(pub(crate) Duration);
 
@@ -57,16 +58,17 @@ impl Word {
         }
     }
 
-    /// Waits for a change for some microseconds while the value is to be waited for, with what the processor has for that;
-    /// whether it has something. See [`doze`](crate::doze::doze).
+    /// Waits for a change for some microseconds while the value is to be waited for, with what the
+    /// processor has for that; whether it has something. See [`doze`](crate::doze::doze).
     pub(crate) fn doze(&self, is_waited_for: impl FnOnce(u32) -> bool) -> bool {
         // A model of the protocol has no cache lines.
         cfg!(not(all(test, loom)))
             && crate::doze::doze(&raw const self.0, || is_waited_for(self.value()))
     }
 
-    /// Waits as long as the value is `value`. `None` after a nap without a change, or when a signal or an earlier
-    /// waking cut it short, for the caller to see whether who should change it is still there.
+    /// Waits as long as the value is `value`. `None` after a nap without a change, or when a signal
+    /// or an earlier waking cut it short, for the caller to see whether who should change it is
+    /// still there.
     ///
     /// Touches neither `errno` nor anything else in thread-local storage.
     pub(crate) fn wait_while(&self, value: u32, patience: Patience) -> Option<u32> {

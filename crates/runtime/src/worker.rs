@@ -22,7 +22,8 @@ use crate::switch::{self, Context};
 use crate::word::Patience;
 use crate::{fork, signals, travel, trip};
 
-/// What the names of workers' threads begin with; after it comes the hardware thread that they stand on.
+/// What the names of workers' threads begin with; after it comes the hardware thread that they
+/// stand on.
 pub const WORKERS: &str = "dimmer-";
 
 /// Where the worker is while it does no work.
@@ -42,7 +43,8 @@ pub(crate) struct Shared {
     bell: Line<Bell>,
     must_end: AtomicBool,
     has_ended: AtomicBool,
-    /// Somebody waited in vain while other work was under way; until that has ended, nobody asks for more.
+    /// Somebody waited in vain while other work was under way; until that has ended, nobody asks
+    /// for more.
     is_held_up: AtomicBool,
     /// Which lane's work is under way.
     at: Line<AtomicUsize>,
@@ -84,12 +86,12 @@ impl Own {
         self.thread.load(Ordering::Acquire)
     }
 
-    /// Puts a thread's storage in force. The worker's own is put back when it needs it, and not at once: a thread that
-    /// comes again finds its own, and each change takes some 15 ns.
+    /// Puts a thread's storage in force. The worker's own is put back when it needs it, and not at
+    /// once: a thread that comes again finds its own, and each change takes some 15 ns.
     ///
     /// # Safety
-    /// The caller is the worker, and [`travel::check`] has found that it may be changed. Until [`Self::settle`], the worker uses
-    /// no thread-local storage.
+    /// The caller is the worker, and [`travel::check`] has found that it may be changed. Until
+    /// [`Self::settle`], the worker uses no thread-local storage.
     #[inline(always)]
     pub(crate) unsafe fn put_in_force(&self, thread_pointer: u64) {
         if self.in_force.get() != thread_pointer {
@@ -99,15 +101,16 @@ impl Own {
         }
     }
 
-    /// Puts the worker's own thread-local storage in force; to be called by the worker, before it uses any.
+    /// Puts the worker's own thread-local storage in force; to be called by the worker, before it
+    /// uses any.
     #[inline]
     fn settle(&self) {
         // SAFETY: the worker's own; where it cannot be changed it never was.
         unsafe { self.put_in_force(self.thread_pointer.get()) };
     }
 
-    /// Has the worker's faults end the process by their signals, or has the program's handlers called for them; to be called by the
-    /// worker. A system call if that is new.
+    /// Has the worker's faults end the process by their signals, or has the program's handlers
+    /// called for them; to be called by the worker. A system call if that is new.
     #[inline]
     fn block_faults(&self, blocks: bool) {
         if self.blocks_faults.get() != blocks {
@@ -122,7 +125,8 @@ impl Own {
         self.thread_pointer.get()
     }
 
-    /// As [`Self::settle`], without using the storage that is in force even for that: see [`crate::sanitizer`].
+    /// As [`Self::settle`], without using the storage that is in force even for that: see
+    /// [`crate::sanitizer`].
     #[cfg(dimmer_tsan)]
     #[inline(always)]
     pub(crate) fn settle_at(&self, storage: u64) {
@@ -151,7 +155,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker on a hardware thread, and returns when it stands there. Where that is a cpuset's, `entrance` lets it in.
+    /// Starts a worker on a hardware thread, and returns when it stands there. Where that is a
+    /// cpuset's, `entrance` lets it in.
     ///
     /// # Errors
     /// If it cannot be pinned there.
@@ -273,14 +278,16 @@ impl Shared {
         self.has_ended.load(Ordering::Relaxed) || self.is_held_up.load(Ordering::Relaxed)
     }
 
-    /// Takes back what was asked in a lane, if it was not begun while other work is under way for long: that may wait for
-    /// who asks. If so, the lane is the caller's, with the word [`WITHDRAWN`].
+    /// Takes back what was asked in a lane, if it was not begun while other work is under way for
+    /// long: that may wait for who asks. If so, the lane is the caller's, with the word
+    /// [`WITHDRAWN`].
     pub(crate) fn give_back(&self, slot: usize, asked: u32) -> bool {
         let word = &self.lane(slot).word;
         if !self.is_elsewhere(slot) || !word.change(asked, WITHDRAWN) {
             return false;
         }
-        // The worker says where it is, and looks at the word again: either it has seen the change, or it is seen here.
+        // The worker says where it is, and looks at the word again: either it has seen the change,
+        // or it is seen here.
         if !signals::fence_all() || self.is_at(slot) || word.value() != WITHDRAWN {
             word.change(WITHDRAWN, asked);
             return false;
@@ -363,8 +370,8 @@ impl Shared {
         }
     }
 
-    /// Waits for the only lane to change, as [`Word::doze`](crate::word::Word::doze) does. Where there are more, a processor cannot
-    /// watch them all.
+    /// Waits for the only lane to change, as [`Word::doze`](crate::word::Word::doze) does. Where
+    /// there are more, a processor cannot watch them all.
     fn doze(&self) -> bool {
         let is_idle = |word| !is_asked(word);
         self.used.load(Ordering::Relaxed) == 1 && self.lanes[0].word.doze(is_idle)
@@ -380,7 +387,8 @@ impl Shared {
                 continue;
             }
             has_found = true;
-            // Ordering: the store comes before the load that follows; `give_back` has the processor see to that.
+            // Ordering: the store comes before the load that follows; `give_back` has the processor
+            // see to that.
             self.at.0.store(slot, Ordering::Release);
             compiler_fence(Ordering::SeqCst);
             if lane.word.value() != asked {
@@ -414,7 +422,8 @@ const fn is_asked(word: u32) -> bool {
     matches!(word, CALL | TRAVEL | LENT)
 }
 
-/// Ends a process that was forked by a closure on a worker, where that returns: its caller is in the parent alone.
+/// Ends a process that was forked by a closure on a worker, where that returns: its caller is in
+/// the parent alone.
 fn end_child() {
     let _ = writeln!(
         std::io::stderr(),

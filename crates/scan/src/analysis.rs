@@ -1,7 +1,7 @@
 //! One pass over the instructions of a range of code, collecting all that a scan wants to know.
 //!
-//! It decodes each byte once, in functions with hot loops twice, and reuses what it allocates. It does
-//! not know what a function is; whoever calls it does.
+//! It decodes each byte once, in functions with hot loops twice, and reuses what it allocates. It
+//! does not know what a function is; whoever calls it does.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,8 +43,8 @@ pub(crate) struct Analysis {
     pub(crate) may_change_stacks: bool,
     /// Loops with wide instructions.
     pub(crate) loops: Vec<HotLoop>,
-    /// Bytes of the first whole instructions that reach [`JUMP_BYTES`] behind a landing pad, if there is
-    /// one; fewer if they do not.
+    /// Bytes of the first whole instructions that reach [`JUMP_BYTES`] behind a landing pad, if
+    /// there is one; fewer if they do not.
     pub(crate) first: u8,
     /// Bytes of the landing pad at the begin.
     pub(crate) landing_pad: u8,
@@ -118,8 +118,8 @@ impl Analyser {
         }
     }
 
-    /// Decodes `bytes`, which lie at `start` in memory. With `give_up` it ends at the first byte that
-    /// is no instruction, for ranges of which nobody knows whether they are code.
+    /// Decodes `bytes`, which lie at `start` in memory. With `give_up` it ends at the first byte
+    /// that is no instruction, for ranges of which nobody knows whether they are code.
     pub(crate) fn run(&mut self, bytes: &[u8], start: u64, give_up: bool) -> Analysis {
         self.references.clear();
         self.backward.clear();
@@ -311,7 +311,8 @@ impl State {
     }
 }
 
-/// Whether the instruction has to do with memory right below the stack pointer, other than by moving it.
+/// Whether the instruction has to do with memory right below the stack pointer, other than by
+/// moving it.
 pub(crate) fn refers_below_stack(instruction: &Instruction) -> bool {
     let moves_it =
         instruction.code() == Code::Lea_r64_m && instruction.op0_register() == Register::RSP;

@@ -1,10 +1,10 @@
-//! Names of functions from a static archive of the same library: its members still have all their symbols,
-//! and hand-written assembly ends up the same in both.
+//! Names of functions from a static archive of the same library: its members still have all their
+//! symbols, and hand-written assembly ends up the same in both.
 //!
-//! A function of a member is looked for by its bytes, those left out that the linker fills in or may write
-//! anew (relocations; relaxation, System V ABI, x86-64 supplement, §B.2). Only what fits one function
-//! alone, with enough bytes compared, gives a name. What a compiler made differs, as a rule, between
-//! archive and library, and is not found.
+//! A function of a member is looked for by its bytes, those left out that the linker fills in or
+//! may write anew (relocations; relaxation, System V ABI, x86-64 supplement, §B.2). Only what fits
+//! one function alone, with enough bytes compared, gives a name. What a compiler made differs, as a
+//! rule, between archive and library, and is not found.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -56,7 +56,8 @@ struct Function<'data> {
     holes: Range<usize>,
 }
 
-/// A symbol in code of a member; the order is that in which the first of those at one place is taken.
+/// A symbol in code of a member; the order is that in which the first of those at one place is
+/// taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Symbol<'data> {
     section: usize,
@@ -75,7 +76,8 @@ impl<'data> Archive<'data> {
     /// Takes time in proportion to the length, and some milliseconds for ten megabytes.
     ///
     /// # Errors
-    /// [`ScanError::Damaged`] if the bytes are no archive, or one with more in its members than it has.
+    /// [`ScanError::Damaged`] if the bytes are no archive, or one with more in its members than it
+    /// has.
     pub fn read(bytes: &'data [u8]) -> Result<Self, ScanError> {
         let damaged = |error: object::read::Error| damage("static archive", error.to_string());
         let file = ArchiveFile::parse(bytes).map_err(damaged)?;
@@ -103,7 +105,8 @@ impl<'data> Archive<'data> {
 
     /// Names of those of `functions`, ranges of addresses in `code`, that are one of the archive's.
     ///
-    /// Those that are alike must all be among `functions`: a function that fits several has no name.
+    /// Those that are alike must all be among `functions`: a function that fits several has no
+    /// name.
     #[must_use]
     pub fn names(&self, code: &Code<'_>, functions: &[Range<u64>]) -> Names<'data> {
         let lengths = functions.iter().map(|range| range.end.saturating_sub(range.start));

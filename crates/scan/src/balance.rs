@@ -1,14 +1,15 @@
-//! Whether code that begins at an address finds the stack as a call leaves it: the return address on
-//! top, and nobody else's business.
+//! Whether code that begins at an address finds the stack as a call leaves it: the return address
+//! on top, and nobody else's business.
 //!
 //! A hook takes the return address off the stack and puts it back, so it may stand only where there
 //! is one. Symbols and unwinding records say where calls lead, but hand-written assembly has labels
-//! without either, whose address code takes and jumps to in the middle of a frame (dav1d's kernels).
-//! Such a label shows what it is by how it goes on: the instruction that returns takes its address
-//! from a place whose distance to the stack pointer at the label is known.
+//! without either, whose address code takes and jumps to in the middle of a frame (dav1d's
+//! kernels). Such a label shows what it is by how it goes on: the instruction that returns takes
+//! its address from a place whose distance to the stack pointer at the label is known.
 //!
-//! This follows every way from the entry and keeps track of the registers and words of the stack that
-//! hold an address of the stack. `leaf` asks more of fewer functions, at a multiple of the cost.
+//! This follows every way from the entry and keeps track of the registers and words of the stack
+//! that hold an address of the stack. `leaf` asks more of fewer functions, at a multiple of the
+//! cost.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +24,8 @@ use crate::classify::{self, Traits};
 use crate::elf::{self, Section};
 use crate::hook::Unhookable;
 
-/// The most instructions that are looked at from one entry. A guess: enough for the largest unrolled
-/// kernels of libcrypto and libx265.
+/// The most instructions that are looked at from one entry. A guess: enough for the largest
+/// unrolled kernels of libcrypto and libx265.
 const MOST_STEPS: usize = 1 << 14;
 
 /// Bytes of the return address.
@@ -33,7 +34,8 @@ const RETURN_BYTES: i64 = 8;
 const RSP: usize = 4;
 const RBP: usize = 5;
 
-/// Registers that some instructions write without naming them: `rax`, `rcx`, `rdx`, `rbx`, `rsi`, `rdi`.
+/// Registers that some instructions write without naming them: `rax`, `rcx`, `rdx`, `rbx`, `rsi`,
+/// `rdi`.
 const IMPLIED: [usize; 6] = [0, 1, 2, 3, 6, 7];
 
 /// Registers that a called function may change (System V ABI, §3.2.1): `rax`, `rcx`, `rdx`, `rsi`,

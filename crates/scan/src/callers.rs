@@ -18,7 +18,8 @@ const MOST_LEVELS: usize = 4;
 pub struct Callers {
     /// By the function's begin: the begins of those that call it, or jump there.
     callers: BTreeMap<u64, BTreeSet<u64>>,
-    /// Functions that others than these may call: those that other files can name, and those whose address is taken.
+    /// Functions that others than these may call: those that other files can name, and those whose
+    /// address is taken.
     reached: BTreeSet<u64>,
     /// The begin of the program, and `main`, which it hands to the C library.
     first: BTreeSet<u64>,
@@ -69,9 +70,10 @@ impl Callers {
         Ok(found)
     }
 
-    /// The outermost functions around `function` that others reach by a standard call, and whose entries can be hooked: calls of these
-    /// hold all calls of it. A function that others than its known callers may call is its own; so is one of whose callers one cannot be
-    /// hooked, or is the program's `main`.
+    /// The outermost functions around `function` that others reach by a standard call, and whose
+    /// entries can be hooked: calls of these hold all calls of it. A function that others than its
+    /// known callers may call is its own; so is one of whose callers one cannot be hooked, or is
+    /// the program's `main`.
     #[must_use]
     pub fn outermost<'scan>(
         &self,

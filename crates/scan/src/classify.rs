@@ -10,11 +10,11 @@ use iced_x86::Instruction;
 
 /// The class of `instruction`; `None` where it touches neither a vector nor a tile.
 ///
-/// The width is that of the widest vector register that the instruction's form names, which is never
-/// less than what it reads or writes in memory (`vcvtpd2ps xmm, m256` is the form `xmm, ymm/m256`).
-/// Arithmetic on one element (`vaddsd`), moving one element (`movd`, `vpextrq`) and 64-bit MMX are
-/// scalar. Masks, `vzeroupper`, and moves of whole states (`xsave`, `fxsave`) have no class. Takes
-/// nanoseconds.
+/// The width is that of the widest vector register that the instruction's form names, which is
+/// never less than what it reads or writes in memory (`vcvtpd2ps xmm, m256` is the form `xmm,
+/// ymm/m256`). Arithmetic on one element (`vaddsd`), moving one element (`movd`, `vpextrq`) and
+/// 64-bit MMX are scalar. Masks, `vzeroupper`, and moves of whole states (`xsave`, `fxsave`) have
+/// no class. Takes nanoseconds.
 #[must_use]
 pub fn classify(instruction: &Instruction) -> Option<InstructionClass> {
     TABLE[instruction.code() as usize].class

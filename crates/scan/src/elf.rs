@@ -1,8 +1,8 @@
 //! What a scan needs of an ELF file: executable sections, symbols, relocations, and who it is.
 //!
-//! Follows the System V ABI and its x86-64 supplement, by the `object` crate. Nothing here trusts the
-//! file: tables that overlap until their sizes add up to more than the file are refused, so that the
-//! work stays proportional to its length.
+//! Follows the System V ABI and its x86-64 supplement, by the `object` crate. Nothing here trusts
+//! the file: tables that overlap until their sizes add up to more than the file are refused, so
+//! that the work stays proportional to its length.
 
 use std::ops::Range;
 
@@ -23,8 +23,8 @@ pub(crate) struct Image<'data> {
     pub(crate) sections: Vec<Section<'data>>,
     /// Defined symbols of functions, or of no type; those of `.symtab` first.
     pub(crate) symbols: Vec<Symbol<'data>>,
-    /// Addresses that the file makes known as pointers: what the dynamic linker relocates, resolvers,
-    /// entry point, initialisation and termination.
+    /// Addresses that the file makes known as pointers: what the dynamic linker relocates,
+    /// resolvers, entry point, initialisation and termination.
     pub(crate) pointers: Vec<u64>,
     /// Where the kernel or the loader begins to execute the file; zero for most libraries.
     pub(crate) entry: u64,
@@ -282,8 +282,8 @@ impl<'data> Reader<'data> {
         Ok(sections)
     }
 
-    /// Defined symbols of functions, or of no type, that are in code, and those of them that resolve
-    /// indirect functions.
+    /// Defined symbols of functions, or of no type, that are in code, and those of them that
+    /// resolve indirect functions.
     fn symbols(
         &self,
         is_code: impl Fn(u64) -> bool,
@@ -328,8 +328,8 @@ impl<'data> Reader<'data> {
         Ok((found, resolvers))
     }
 
-    /// Where code lies in memory, by address, whether or not its bytes are in the file: debug files leave
-    /// them out.
+    /// Where code lies in memory, by address, whether or not its bytes are in the file: debug files
+    /// leave them out.
     fn code_addresses(&self) -> Vec<Range<u64>> {
         let executable = self.table.iter().filter(|section| {
             let flags = section.sh_flags(Little);
@@ -396,8 +396,8 @@ impl<'data> Reader<'data> {
         Ok(())
     }
 
-    /// Relative relocations packed as RELR: an even word is an address; an odd one is a map of the 63
-    /// words that follow. The addend lies where the result will.
+    /// Relative relocations packed as RELR: an even word is an address; an odd one is a map of the
+    /// 63 words that follow. The addend lies where the result will.
     fn packed(
         &self,
         section: &'data SectionHeader64<Little>,

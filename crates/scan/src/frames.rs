@@ -1,7 +1,7 @@
 //! Ranges of functions from `.eh_frame`, which also stripped files keep to unwind the stack.
 //!
-//! Only where functions begin and end is read, and whether they are entered by calls; by the `gimli`
-//! crate.
+//! Only where functions begin and end is read, and whether they are entered by calls; by the
+//! `gimli` crate.
 
 use std::collections::HashMap;
 
@@ -19,8 +19,9 @@ pub(crate) struct Frame {
     pub(crate) start: u64,
     /// The address after the last byte.
     pub(crate) end: u64,
-    /// Whether the stack at its begin is as a call leaves it, the return address on top. It is not in parts
-    /// that a function jumps to, like those that compilers move out of the way, nor in linkage tables.
+    /// Whether the stack at its begin is as a call leaves it, the return address on top. It is not
+    /// in parts that a function jumps to, like those that compilers move out of the way, nor in
+    /// linkage tables.
     pub(crate) called: bool,
     /// Where in the section its entry is.
     entry: usize,
@@ -66,7 +67,8 @@ pub(crate) fn frames(address: u64, bytes: &[u8]) -> Result<Vec<Frame>, ScanError
     Ok(frames)
 }
 
-/// Whether the frame's first row says that the stack's top is what lies eight bytes below the caller's.
+/// Whether the frame's first row says that the stack's top is what lies eight bytes below the
+/// caller's.
 fn is_called<'data>(
     frame: &FrameDescriptionEntry<Reader<'data>>,
     section: &EhFrame<Reader<'data>>,
@@ -82,8 +84,8 @@ fn is_as_called(row: &UnwindTableRow<usize>) -> bool {
     *row.cfa() == CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 }
 }
 
-/// Parts that frames have in common, by offset. Each is read once, however many frames refer to it: one
-/// with a long augmentation would otherwise cost its length each time.
+/// Parts that frames have in common, by offset. Each is read once, however many frames refer to it:
+/// one with a long augmentation would otherwise cost its length each time.
 #[derive(Default)]
 struct Commons<'data>(HashMap<EhFrameOffset, gimli::Result<CommonInformationEntry<Reader<'data>>>>);
 
@@ -99,8 +101,8 @@ impl<'data> Commons<'data> {
     }
 }
 
-/// For each of `places`, ascending addresses, whether the stack there is as a call leaves it. Where no frame
-/// is, or what there is cannot be read, it is not.
+/// For each of `places`, ascending addresses, whether the stack there is as a call leaves it. Where
+/// no frame is, or what there is cannot be read, it is not.
 ///
 /// `frames` are those of the section, by address. Each is gone through once at most.
 pub(crate) fn called_at(address: u64, bytes: &[u8], frames: &[Frame], places: &[u64]) -> Vec<bool> {

@@ -14,8 +14,8 @@ use crate::hook::Unhookable;
 pub struct Function {
     /// Where it begins and ends in memory, before the loader adds its base.
     pub addresses: Range<u64>,
-    /// The name of its symbol. Without one there is none: the nearest symbol that a stripped library
-    /// still exports is as a rule that of another function.
+    /// The name of its symbol. Without one there is none: the nearest symbol that a stripped
+    /// library still exports is as a rule that of another function.
     pub name: Option<String>,
     /// What says that here is a function.
     pub origin: Origin,
@@ -32,14 +32,15 @@ pub struct Function {
     /// Whether it may return, or jump to another function, after writing one of the first 16 wide
     /// registers and without `vzeroupper` since.
     ///
-    /// An approximation: code is followed in the order of addresses and along forward jumps, but not
-    /// along backward or indirect ones, and calls are taken to change nothing. Registers 16 to 31 do
-    /// not count, since `vzeroupper` leaves them alone.
+    /// An approximation: code is followed in the order of addresses and along forward jumps, but
+    /// not along backward or indirect ones, and calls are taken to change nothing. Registers 16 to
+    /// 31 do not count, since `vzeroupper` leaves them alone.
     pub may_return_dirty: bool,
     /// Loops with wide instructions, innermost ones only, by address.
     pub loops: Vec<HotLoop>,
     /// Whether a jump of five bytes can be put over its entry: the bytes of whole instructions that
-    /// it would displace, a landing pad that stays before them included (5 to 23), or why it cannot.
+    /// it would displace, a landing pad that stays before them included (5 to 23), or why it
+    /// cannot.
     pub hook: Result<u8, Unhookable>,
     /// Places inside it that other functions lead to, by address. Looked for in functions with wide
     /// instructions only.
@@ -51,8 +52,8 @@ pub struct Function {
 pub struct Entry {
     /// Where, in bytes from the function's begin.
     pub offset: u32,
-    /// Whether a jump can be put there, as at the function's begin. Then whoever passes there comes from
-    /// elsewhere: nothing within the function leads there, unless it is the only way in.
+    /// Whether a jump can be put there, as at the function's begin. Then whoever passes there comes
+    /// from elsewhere: nothing within the function leads there, unless it is the only way in.
     pub hook: Result<u8, Unhookable>,
 }
 
@@ -63,7 +64,8 @@ impl Function {
         self.instructions.heaviest()
     }
 
-    /// Its entries that can be hooked, the begin first: addresses, and how many bytes a jump there displaces.
+    /// Its entries that can be hooked, the begin first: addresses, and how many bytes a jump there
+    /// displaces.
     pub fn hookable_entries(&self) -> impl Iterator<Item = (u64, u8)> + '_ {
         let inner = self.entries.iter().map(|entry| (u64::from(entry.offset), entry.hook));
         let all = [(0, self.hook)].into_iter().chain(inner);

@@ -1,9 +1,9 @@
 //! Whether a function's entry can be overwritten with a jump, so that calls of it are seen.
 //!
-//! The jump is direct with a 32-bit distance, five bytes long; the whole instructions that it displaces
-//! are executed elsewhere, after some that change flags. A landing pad (`endbr64`) stays, and the jump
-//! comes after it. What is checked is what a file shows: code that computes addresses, or another
-//! file that jumps into the first bytes, is not seen.
+//! The jump is direct with a 32-bit distance, five bytes long; the whole instructions that it
+//! displaces are executed elsewhere, after some that change flags. A landing pad (`endbr64`) stays,
+//! and the jump comes after it. What is checked is what a file shows: code that computes addresses,
+//! or another file that jumps into the first bytes, is not seen.
 
 use std::fmt;
 
@@ -35,16 +35,17 @@ pub enum Unhookable {
         /// Where, in bytes from the entry.
         offset: u32,
     },
-    /// The stack there is not as a call leaves it: a part of another function or of a linkage table, or
-    /// where the program begins.
+    /// The stack there is not as a call leaves it: a part of another function or of a linkage
+    /// table, or where the program begins.
     NotCalled,
-    /// It reads or writes its return address, other than by returning: a hook would show it another.
+    /// It reads or writes its return address, other than by returning: a hook would show it
+    /// another.
     UsesReturnAddress {
         /// The address of the instruction, here and below.
         at: u64,
     },
-    /// It returns with another stack pointer than it began with: a part of another function, which is
-    /// jumped to.
+    /// It returns with another stack pointer than it began with: a part of another function, which
+    /// is jumped to.
     ReturnsElsewhere {
         /// Where.
         at: u64,
@@ -63,8 +64,8 @@ pub enum Unhookable {
     },
     /// Takes condition flags from whoever leads there.
     TakesFlags,
-    /// The function may keep something below the stack pointer, where a hook puts a register. (Of places
-    /// inside functions: where one begins there is nothing yet.)
+    /// The function may keep something below the stack pointer, where a hook puts a register. (Of
+    /// places inside functions: where one begins there is nothing yet.)
     BelowStack {
         /// The first instruction that refers there, in bytes from the function's begin.
         offset: u32,
@@ -80,8 +81,8 @@ pub enum Unhookable {
     /// Nothing shows that it is called: it has neither symbol nor unwinding record, and what leads
     /// there may lead to data or into the midst of another function.
     DoubtfulEntry,
-    /// Of the C library's functions for memory and strings, which a hook uses itself, or one without
-    /// a name there, which may be.
+    /// Of the C library's functions for memory and strings, which a hook uses itself, or one
+    /// without a name there, which may be.
     MemoryFunction,
     /// Chooses the implementation of an indirect function; runs before the program is relocated.
     Resolver,
@@ -165,10 +166,11 @@ impl fmt::Display for Unhookable {
 /// How far from an entry an instruction is looked for that Linux emulates.
 const FIRST_INSTRUCTIONS: usize = 16;
 
-/// The address of an instruction to count by a breakpoint who comes in at `entry` of a function that begins at `start`: the
-/// first that is executed once each time and emulated by Linux (`arch/x86/kernel/uprobes.c`: pushes, near
-/// branches, `nop`); else the first that takes a breakpoint at all, which instructions with EVEX prefix do not. `None`
-/// if there is neither before the first branch.
+/// The address of an instruction to count by a breakpoint who comes in at `entry` of a function
+/// that begins at `start`: the first that is executed once each time and emulated by Linux
+/// (`arch/x86/kernel/uprobes.c`: pushes, near branches, `nop`); else the first that takes a
+/// breakpoint at all, which instructions with EVEX prefix do not. `None` if there is neither before
+/// the first branch.
 pub(crate) fn probe_point(code: &[u8], start: u64, entry: u64) -> Option<u64> {
     let inside = code.get(usize::try_from(entry.checked_sub(start)?).ok()?..)?;
     let (mut emulated, mut supported) = (None, None);
@@ -254,8 +256,8 @@ pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhook
     if behind_pad < JUMP_BYTES {
         return Err(Unhookable::TooShort { bytes: behind_pad });
     }
-    // The bits of what is displaced. The entry is among them: a loop from there may keep variables below the
-    // stack pointer, where hooks put a register, and its turns would count as calls.
+    // The bits of what is displaced. The entry is among them: a loop from there may keep variables
+    // below the stack pointer, where hooks put a register, and its turns would count as calls.
     let own = analysis.entered & ((1_u32 << analysis.first) - 1);
     let own = (own != 0).then(|| own.trailing_zeros());
     if let Some(offset) = own.into_iter().chain(entry.entered).min() {
@@ -302,8 +304,8 @@ pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhook
 /// How many instructions are looked at for who reads flags. A guess: code sets some much earlier.
 const MOST_INSTRUCTIONS: usize = 256;
 
-/// Looks for calls in the first `displaced` bytes, and whether any flag is read there or later before
-/// something writes flags or leads elsewhere.
+/// Looks for calls in the first `displaced` bytes, and whether any flag is read there or later
+/// before something writes flags or leads elsewhere.
 fn check_head(code: &[u8], displaced: usize) -> Result<(), Unhookable> {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut flags_known = true;

@@ -1,9 +1,9 @@
-//! Entries inside functions: hand-written assembly jumps from one function into the middle of another, with
-//! live registers, and some functions are never entered in another way.
+//! Entries inside functions: hand-written assembly jumps from one function into the middle of
+//! another, with live registers, and some functions are never entered in another way.
 //!
-//! A hook keeps all registers, so it may be put there as at a function's begin, provided that the return
-//! address is on top of the stack, flags do not matter, and nothing lies below the stack pointer. And
-//! whoever passes there must come from elsewhere, or its turns would count as calls.
+//! A hook keeps all registers, so it may be put there as at a function's begin, provided that the
+//! return address is on top of the stack, flags do not matter, and nothing lies below the stack
+//! pointer. And whoever passes there must come from elsewhere, or its turns would count as calls.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,8 +25,8 @@ const _: () = assert!(STATUS_FLAGS == ALL_FLAGS as u32);
 
 /// The entries of functions with wide instructions, by the index in `found`, which is by address.
 ///
-/// Decodes those functions once more. Takes time in proportion to their length, the number of entries and
-/// that of jumps between functions (and sorts the last).
+/// Decodes those functions once more. Takes time in proportion to their length, the number of
+/// entries and that of jumps between functions (and sorts the last).
 pub(crate) fn entries(
     image: &Image<'_>,
     frames: &[Frame],
@@ -134,7 +134,8 @@ fn relocated(image: &Image<'_>, address: u64, length: u64) -> Option<u32> {
 struct Jumps {
     /// Which function leads to which address.
     to: Vec<(u64, usize)>,
-    /// For two functions, from how far behind the begin of the first it jumps to the second at last.
+    /// For two functions, from how far behind the begin of the first it jumps to the second at
+    /// last.
     last: BTreeMap<(usize, usize), u32>,
 }
 
@@ -169,7 +170,8 @@ impl Jumps {
         Self { to, last }
     }
 
-    /// Whether `function` jumps, from the offset `from` or behind it, to one that leads to `address`.
+    /// Whether `function` jumps, from the offset `from` or behind it, to one that leads to
+    /// `address`.
     fn come_back(&self, function: usize, from: u32, address: u64) -> bool {
         let first = self.to.partition_point(|(target, _)| *target < address);
         let leading = self.to[first..].iter().take_while(|(target, _)| *target == address);
@@ -266,7 +268,8 @@ impl Body {
         });
     }
 
-    /// From the last to the first, adds to the flags that each may read those that what follows may.
+    /// From the last to the first, adds to the flags that each may read those that what follows
+    /// may.
     fn follow_flags(&mut self) {
         let (mut next, mut flags) = (None, ALL_FLAGS);
         for step in self.steps.iter_mut().rev() {
@@ -297,8 +300,9 @@ impl Body {
         changes[..places.len()].iter().map(&mut sum).collect()
     }
 
-    /// How many bytes a jump at `offset` displaces, or why there can be none. `entered` tells where other
-    /// functions lead in a range, `relocated` which of some bytes there the dynamic linker writes to.
+    /// How many bytes a jump at `offset` displaces, or why there can be none. `entered` tells where
+    /// other functions lead in a range, `relocated` which of some bytes there the dynamic linker
+    /// writes to.
     fn check(
         &self,
         offset: u32,

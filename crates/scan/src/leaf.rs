@@ -1,12 +1,16 @@
-//! Which functions can run on another thread's stack, with nothing of their caller's but some registers, and nobody the wiser.
+//! Which functions can run on another thread's stack, with nothing of their caller's but some
+//! registers, and nobody the wiser.
 //!
-//! Most wide-vector kernels are such *leaf functions*: they call nothing, keep no thread-local storage, take no arguments from the stack
-//! and leave the processor's control registers alone. A call of one can be handed over to another core as a closure, for much less than
-//! what moving a thread takes. What is not shown to be so is not: the analysis sees the instructions (`graph`, `refuse`), follows the
-//! stack and the general registers through them (`stack`, `value`), and looks what callers count on (`expected`).
+//! Most wide-vector kernels are such *leaf functions*: they call nothing, keep no thread-local
+//! storage, take no arguments from the stack and leave the processor's control registers alone. A
+//! call of one can be handed over to another core as a closure, for much less than what moving a
+//! thread takes. What is not shown to be so is not: the analysis sees the instructions (`graph`,
+//! `refuse`), follows the stack and the general registers through them (`stack`, `value`), and
+//! looks what callers count on (`expected`).
 //!
-//! What it takes for granted: that functions do not leave arrays of their own by an index, nor overwrite what they have saved; that calls
-//! through pointers and from other files are standard ones; and that nobody but the file's own code jumps into a function.
+//! What it takes for granted: that functions do not leave arrays of their own by an index, nor
+//! overwrite what they have saved; that calls through pointers and from other files are standard
+//! ones; and that nobody but the file's own code jumps into a function.
 
 mod expected;
 mod graph;
@@ -26,11 +30,12 @@ use registers::Registers;
 /// What a leaf function takes from its caller's registers and gives back in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// General registers that it reads, by their number in instructions (`rax` is bit 0, `rdi` bit 7). At most; the stack pointer
-    /// is never among them.
+    /// General registers that it reads, by their number in instructions (`rax` is bit 0, `rdi` bit
+    /// 7). At most; the stack pointer is never among them.
     pub reads_general: u16,
-    /// Vector registers and masks that it reads, as components of what XSAVE stores: SSE is bit 1, AVX bit 2, masks bit 5,
-    /// the upper halves of `zmm0` to `zmm15` bit 6, `zmm16` to `zmm31` bit 7 (Intel SDM, vol. 1, §13.1).
+    /// Vector registers and masks that it reads, as components of what XSAVE stores: SSE is bit 1,
+    /// AVX bit 2, masks bit 5, the upper halves of `zmm0` to `zmm15` bit 6, `zmm16` to `zmm31` bit
+    /// 7 (Intel SDM, vol. 1, §13.1).
     pub reads_vectors: u64,
     /// General registers that it may return something in, numbered likewise: `rax` and `rdx`.
     pub returns_general: u16,
@@ -101,8 +106,9 @@ pub enum NotLeaf {
         /// Where.
         at: u64,
     },
-    /// It touches registers that are not handed over: x87 and MMX, segments, the direction flag, the control of arithmetic; or it has an
-    /// instruction of which nobody has said that it does not.
+    /// It touches registers that are not handed over: x87 and MMX, segments, the direction flag,
+    /// the control of arithmetic; or it has an instruction of which nobody has said that it does
+    /// not.
     Control {
         /// Where.
         at: u64,
@@ -205,7 +211,8 @@ pub struct Leaves<'data, 'scan> {
 }
 
 impl<'data, 'scan> Leaves<'data, 'scan> {
-    /// Reads the file `bytes` again, of which `code` and `scan` came. Takes about as long as the scan.
+    /// Reads the file `bytes` again, of which `code` and `scan` came. Takes about as long as the
+    /// scan.
     ///
     /// # Errors
     /// As [`crate::scan`].
@@ -218,8 +225,8 @@ impl<'data, 'scan> Leaves<'data, 'scan> {
         Ok(Self { code, expected: Expected::read(&image, code, scan) })
     }
 
-    /// What the function that is entered at `entry` takes and gives, if it is a leaf function. Takes some microseconds for each
-    /// of its instructions, and for those behind its calls.
+    /// What the function that is entered at `entry` takes and gives, if it is a leaf function.
+    /// Takes some microseconds for each of its instructions, and for those behind its calls.
     ///
     /// # Errors
     /// Why it is not known to be one.

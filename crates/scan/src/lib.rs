@@ -1,12 +1,12 @@
 //! Finding wide-vector functions in x86-64 ELF files without running them.
 //!
-//! [`scan`] takes the bytes of a program or library and gives every function with its instructions by
-//! class, its hot loops, and whether its entry can be hooked. Who reads files, and who decides what to do
-//! about a function, is somebody else's business.
+//! [`scan`] takes the bytes of a program or library and gives every function with its instructions
+//! by class, its hot loops, and whether its entry can be hooked. Who reads files, and who decides
+//! what to do about a function, is somebody else's business.
 //!
-//! Functions are found by symbols, by frames (`.eh_frame`), and, where neither says anything, by what
-//! leads there. Hand-written assembly needs the last: that of x264 and x265 has no frames, and no symbols
-//! once stripped, yet it holds all their AVX-512 code.
+//! Functions are found by symbols, by frames (`.eh_frame`), and, where neither says anything, by
+//! what leads there. Hand-written assembly needs the last: that of x264 and x265 has no frames, and
+//! no symbols once stripped, yet it holds all their AVX-512 code.
 #![forbid(unsafe_code)]
 
 mod analysis;
@@ -84,8 +84,8 @@ impl Scan {
     }
 
     /// Checks the entries of functions without wide instructions as well. [`scan`] leaves out what
-    /// takes long there: whether the code uses its return address, or changes stacks. Whatever hooks
-    /// functions that are not wide calls this first, with the same bytes.
+    /// takes long there: whether the code uses its return address, or changes stacks. Whatever
+    /// hooks functions that are not wide calls this first, with the same bytes.
     ///
     /// Takes about as long as the scan.
     ///
@@ -142,9 +142,9 @@ pub struct Totals {
 
 /// Finds the functions of the ELF file `bytes`, and what they ask of a processor.
 ///
-/// Takes time in proportion to the length, a few milliseconds for a megabyte of code. Files made to take
-/// long, of nothing but packed relocations, take 0.1 s and 80 MB for a megabyte. The same bytes give
-/// the same result.
+/// Takes time in proportion to the length, a few milliseconds for a megabyte of code. Files made to
+/// take long, of nothing but packed relocations, take 0.1 s and 80 MB for a megabyte. The same
+/// bytes give the same result.
 ///
 /// # Errors
 /// Where the bytes are no ELF file, not of x86-64, not linked, without section headers, or damaged;
@@ -248,7 +248,8 @@ impl<'data> Code<'data> {
         section.bytes.get(section.offset(address)?..)
     }
 
-    /// The instructions at these addresses, one after the other, and what follows bytes that begin none.
+    /// The instructions at these addresses, one after the other, and what follows bytes that begin
+    /// none.
     fn within(&self, addresses: &Range<u64>) -> impl Iterator<Item = Instruction> + use<'data> {
         let length = usize::try_from(addresses.end - addresses.start).unwrap_or(usize::MAX);
         let bytes = self.at(addresses.start).unwrap_or_default();
@@ -263,9 +264,10 @@ impl<'data> Code<'data> {
         Some((bytes.as_ptr().addr() - self.file.as_ptr().addr()) as u64)
     }
 
-    /// Where to count by a breakpoint who comes in at `entry` of the function at these addresses: the first instruction
-    /// that is executed once each time and that Linux emulates, which is far cheaper than executing it elsewhere
-    /// in a single step; else the first that takes a breakpoint. `None` if none does.
+    /// Where to count by a breakpoint who comes in at `entry` of the function at these addresses:
+    /// the first instruction that is executed once each time and that Linux emulates, which is far
+    /// cheaper than executing it elsewhere in a single step; else the first that takes a
+    /// breakpoint. `None` if none does.
     #[must_use]
     pub fn probe_point(&self, function: &Range<u64>, entry: u64) -> Option<u64> {
         let length = usize::try_from(function.end - function.start).unwrap_or(usize::MAX);
@@ -455,8 +457,8 @@ fn verdicts(
     verdicts
 }
 
-/// Whether the stack is as a call leaves it where code at `address` begins; where no frame describes it,
-/// nothing says otherwise.
+/// Whether the stack is as a call leaves it where code at `address` begins; where no frame
+/// describes it, nothing says otherwise.
 fn is_called(frames: &[Frame], address: u64) -> bool {
     frame_at(frames, address).is_none_or(|frame| frame.start == address && frame.called)
 }

@@ -1,10 +1,11 @@
 //! Which loader starts a program, and whether that one takes a library of this kind to preload.
 //!
-//! Reads some hundred bytes at a time, allocates nothing and cannot fail: a program asks this in a process that it has
-//! just made, about the one that it is about to execute there. What cannot be read is [`Start::Unknown`].
+//! Reads some hundred bytes at a time, allocates nothing and cannot fail: a program asks this in a
+//! process that it has just made, about the one that it is about to execute there. What cannot be
+//! read is [`Start::Unknown`].
 //!
-//! Sources: the System V ABI with its x86-64 supplement; for the hash table, "How To Write Shared Libraries" (Drepper);
-//! for scripts, Linux `fs/binfmt_script.c`.
+//! Sources: the System V ABI with its x86-64 supplement; for the hash table, "How To Write Shared
+//! Libraries" (Drepper); for scripts, Linux `fs/binfmt_script.c`.
 
 /// How the kernel starts a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,8 @@ pub enum Refused {
     Machine,
     /// Another loader than glibc's: its file.
     Loader(Name),
-    /// The runtime of a sanitizer, which has to be the first library and finds leaks and races in others.
+    /// The runtime of a sanitizer, which has to be the first library and finds leaks and races in
+    /// others.
     Sanitizer(&'static str),
 }
 

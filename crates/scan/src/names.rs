@@ -1,8 +1,8 @@
 //! Names of functions that a file itself no longer has, from the debug file that was split off it.
 //!
-//! Debug files are told by build id, or by a link in the file with a checksum (GDB manual, "Debugging
-//! Information in Separate Files"); a small one, with symbols alone, may lie packed in the file itself
-//! ("MiniDebugInfo"). Where files lie is somebody else's business.
+//! Debug files are told by build id, or by a link in the file with a checksum (GDB manual,
+//! "Debugging Information in Separate Files"); a small one, with symbols alone, may lie packed in
+//! the file itself ("MiniDebugInfo"). Where files lie is somebody else's business.
 
 use xz4rust::{XzDecoder, XzNextBlockResult};
 
@@ -65,7 +65,8 @@ pub struct DebugLink {
 }
 
 impl DebugLink {
-    /// Whether `bytes` are those of the debug file that is meant. Takes a second for a gigabyte or two.
+    /// Whether `bytes` are those of the debug file that is meant. Takes a second for a gigabyte or
+    /// two.
     #[must_use]
     pub fn is_to(&self, bytes: &[u8]) -> bool {
         checksum(bytes) == self.checksum
@@ -90,7 +91,8 @@ pub fn debug_link(bytes: &[u8]) -> Result<Option<DebugLink>, ScanError> {
     link().map(Some).ok_or_else(|| elf::damage("link to the debug file", "it names none"))
 }
 
-/// The debug file that lies packed in the ELF file `bytes` (`.gnu_debugdata`); `None` if there is none.
+/// The debug file that lies packed in the ELF file `bytes` (`.gnu_debugdata`); `None` if there is
+/// none.
 ///
 /// # Errors
 /// As [`crate::scan`], for what is wrong with the headers, and if it cannot be unpacked.

@@ -93,8 +93,9 @@ impl FromStr for Runtime {
     }
 }
 
-/// The runtime in the ELF file `bytes`, by what is left in a file that was stripped: sections of Go's linker, the word of GHC's
-/// compiler, and functions that others call by name. One that is linked statically into a stripped program (V8 in Chrome) is not recognised.
+/// The runtime in the ELF file `bytes`, by what is left in a file that was stripped: sections of
+/// Go's linker, the word of GHC's compiler, and functions that others call by name. One that is
+/// linked statically into a stripped program (V8 in Chrome) is not recognised.
 ///
 /// # Errors
 /// As [`crate::scan`], for what is wrong with the headers and the symbols.

@@ -1,9 +1,9 @@
 //! Functions in code that neither symbols nor frames describe, as hand-written assembly often is.
 //!
-//! What leads there from elsewhere is a seed: a call, a jump, an address taken, a relocated pointer.
-//! A seed may also be a table of constants, so its range, up to the next seed, must decode throughout
-//! and be left by a return or a jump, or go on into the next function; else it is rejected as data.
-//! Code found this way seeds more.
+//! What leads there from elsewhere is a seed: a call, a jump, an address taken, a relocated
+//! pointer. A seed may also be a table of constants, so its range, up to the next seed, must decode
+//! throughout and be left by a return or a jump, or go on into the next function; else it is
+//! rejected as data. Code found this way seeds more.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +54,8 @@ pub(crate) enum Evidence {
     Jump,
     /// A relocated pointer, or a symbol that does not say of what it is.
     Pointer,
-    /// Code without unwinding records takes its address: that of a function, of a label in the midst of
-    /// a frame, or of data.
+    /// Code without unwinding records takes its address: that of a function, of a label in the
+    /// midst of a frame, or of data.
     Address,
 }
 
@@ -70,8 +70,8 @@ pub(crate) struct References {
     called: Marks,
     /// Those of them that come from functions which keep something below their stack pointer.
     called_above_data: Marks,
-    /// Addresses outside the own function that compiled code takes: compilers take those of functions
-    /// alone.
+    /// Addresses outside the own function that compiled code takes: compilers take those of
+    /// functions alone.
     taken_by_compiler: Marks,
     /// Where relocated pointers and symbols that may be a function's lead.
     pointed: Marks,
@@ -104,7 +104,8 @@ impl References {
         }
     }
 
-    /// Whether anything in the file leads to the byte at `offset` of a section, or takes its address.
+    /// Whether anything in the file leads to the byte at `offset` of a section, or takes its
+    /// address.
     pub(crate) fn is_led_to(&self, section: usize, offset: usize) -> bool {
         let marks = [&self.starts, &self.entered, &self.taken];
         marks.iter().any(|marks| marks.next(section, offset, offset + 1).is_some())
@@ -123,9 +124,9 @@ impl References {
         found.map_or(Evidence::Address, |(_, evidence)| evidence)
     }
 
-    /// Whether a function that keeps something below its stack pointer calls the byte at `offset` of a
-    /// section. Compilers use that memory in functions without calls alone; assembly counts on what
-    /// it calls.
+    /// Whether a function that keeps something below its stack pointer calls the byte at `offset`
+    /// of a section. Compilers use that memory in functions without calls alone; assembly counts on
+    /// what it calls.
     pub(crate) fn is_called_above_data(&self, section: usize, offset: usize) -> bool {
         self.called_above_data.next(section, offset, offset + 1).is_some()
     }

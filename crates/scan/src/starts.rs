@@ -79,8 +79,8 @@ fn within(
     Some(Known { section, start: first, end: first + length, origin })
 }
 
-/// The name of the function at each address, by address. Global symbols come before local ones and those of
-/// `.symtab` before those of `.dynsym`.
+/// The name of the function at each address, by address. Global symbols come before local ones and
+/// those of `.symtab` before those of `.dynsym`.
 pub(crate) fn names<'data>(symbols: &[Symbol<'data>]) -> Vec<(u64, &'data str)> {
     let mut names: Vec<(u64, bool, &'data str)> = symbols
         .iter()

@@ -1,12 +1,16 @@
-//! How many segments a second the machine runs, with few cores and with many, beside what the queue alone costs.
+//! How many segments a second the machine runs, with few cores and with many, beside what the queue
+//! alone costs.
 //!
-//! Four rates on the same load, in turn, five rounds: the machine (a segment is an event, and more where levels change), push and pop of a
-//! binary heap that holds as many events, writing to as many cache lines as a segment does, and the same load as events of a public library
-//! for discrete-event simulation. Medians.
+//! Four rates on the same load, in turn, five rounds: the machine (a segment is an event, and more
+//! where levels change), push and pop of a binary heap that holds as many events, writing to as
+//! many cache lines as a segment does, and the same load as events of a public library for
+//! discrete-event simulation. Medians.
 //!
-//! An event touches some 21 lines of its core and thread: those of a few cores stay in the first-level cache, those of 512 do not, and which
-//! core is next has no order that a processor could foresee. What lines alone take more with many cores than with few is therefore the least
-//! that the machine takes more: all of these writes are independent, while an event learns from one line which the next one is.
+//! An event touches some 21 lines of its core and thread: those of a few cores stay in the
+//! first-level cache, those of 512 do not, and which core is next has no order that a processor
+//! could foresee. What lines alone take more with many cores than with few is therefore the least
+//! that the machine takes more: all of these writes are independent, while an event learns from one
+//! line which the next one is.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 use std::cmp::Reverse;
@@ -104,10 +108,12 @@ fn push_and_pop(cores: u32) -> u64 {
 #[derive(Clone, Copy)]
 struct Line(u64);
 
-/// Writes to as many lines of one core after the other as an event does, in a random order of cores; how often.
+/// Writes to as many lines of one core after the other as an event does, in a random order of
+/// cores; how often.
 ///
-/// Seven places of three lines stand for the core, its threads, and what these point to. 21 misses an event is what Valgrind's cachegrind
-/// counts with 512 cores and a first-level cache of 48 KiB, twelve ways.
+/// Seven places of three lines stand for the core, its threads, and what these point to. 21 misses
+/// an event is what Valgrind's cachegrind counts with 512 cores and a first-level cache of 48 KiB,
+/// twelve ways.
 fn write_lines(cores: u32) -> u64 {
     const PLACES: usize = 7;
     const OF_PLACE: usize = 3;

@@ -15,8 +15,9 @@ pub struct Clocks {
 impl Clocks {
     /// The clocks of `model` with up to `cores` active cores.
     ///
-    /// A number of cores of which the model does not know the clock gets that of the next larger number of which it does: what is
-    /// granted to more cores is granted to fewer. A level of which it only knows the ratio to L0 gets that part of L0's.
+    /// A number of cores of which the model does not know the clock gets that of the next larger
+    /// number of which it does: what is granted to more cores is granted to fewer. A level of which
+    /// it only knows the ratio to L0 gets that part of L0's.
     ///
     /// # Errors
     /// If a level's clock is not known for that many cores or more, nor its ratio.
@@ -49,8 +50,9 @@ impl Clocks {
         Ok(Self { ghz, issue: issue.map(|ratio| ratio.map_or(1.0, |ratio| ratio.value)).collect() })
     }
 
-    /// The same where the firmware reduces the levels as far as it can, so that governors in software decide (paper 000 §4.1.2): as the
-    /// model says, in proportion to L0's clock with more cores active. Levels of which it does not say so take one step of 100 MHz off L0.
+    /// The same where the firmware reduces the levels as far as it can, so that governors in
+    /// software decide (paper 000 §4.1.2): as the model says, in proportion to L0's clock with more
+    /// cores active. Levels of which it does not say so take one step of 100 MHz off L0.
     #[must_use]
     pub fn reduced(&self, model: &Model) -> Self {
         const STEP_GHZ: f64 = 0.1;
@@ -67,7 +69,8 @@ impl Clocks {
         reduced
     }
 
-    /// The clock (GHz) at a level with so many cores active, 0 counting as 1; the last level's beyond it.
+    /// The clock (GHz) at a level with so many cores active, 0 counting as 1; the last level's
+    /// beyond it.
     #[must_use]
     pub fn ghz(&self, level: LicenceLevel, active: u32) -> f64 {
         let level = index(level.index()).min(self.ghz.len() - 1);

@@ -24,8 +24,9 @@ pub struct Totals {
     pub delayed: Moment,
     /// With nothing to run.
     pub idle: Moment,
-    /// Of the time at the levels, that at a lower one than the code asks for: a governor in software has not seen it, or was not told.
-    /// The processor would not be stable (paper 000 §4.2).
+    /// Of the time at the levels, that at a lower one than the code asks for: a governor in
+    /// software has not seen it, or was not told. The processor would not be stable (paper 000
+    /// §4.2).
     pub below: Moment,
     /// How often its level changed.
     pub changes: u64,
@@ -185,7 +186,8 @@ impl Core {
         demands.reduce(|one, other| rules.more_demanding(one, other)).unwrap_or(Demand::SCALAR)
     }
 
-    /// Counts everything up to now; tells how many instructions of which segment each thread has executed, and for how long.
+    /// Counts everything up to now; tells how many instructions of which segment each thread has
+    /// executed, and for how long.
     pub(crate) fn advance(&mut self, now: Moment, mut ran: impl FnMut(&Running, f64, Moment)) {
         let span = now - self.since;
         if span == 0 {

@@ -1,8 +1,10 @@
 //! Energy of cores and packages: power times time, summed up where power changes.
 //!
-//! Power is that of [`PowerCurve`]: it depends on which cores execute, and at which clocks, not on what they execute. A core that stands
-//! still, wakes up or serves a governor counts as executing; waiting is as in the model's loads, whatever idle state that is. No source tells
-//! what a core takes in one idle state or another, so models do not either, and who lets cores go to idle states is told which.
+//! Power is that of [`PowerCurve`]: it depends on which cores execute, and at which clocks, not on
+//! what they execute. A core that stands still, wakes up or serves a governor counts as executing;
+//! waiting is as in the model's loads, whatever idle state that is. No source tells what a core
+//! takes in one idle state or another, so models do not either, and who lets cores go to idle
+//! states is told which.
 
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
@@ -19,7 +21,8 @@ pub struct Energy {
     pub packages: Vec<PackageEnergy>,
     /// Of each core.
     pub cores: Vec<CoreEnergy>,
-    /// Idle states that idle cores go to, by name, of which the model does not say what they take: they count as waiting.
+    /// Idle states that idle cores go to, by name, of which the model does not say what they take:
+    /// they count as waiting.
     pub unknown_states: Vec<String>,
 }
 
@@ -37,7 +40,8 @@ pub struct PackageEnergy {
 pub struct CoreEnergy {
     /// For all it executed (J).
     pub joules: f64,
-    /// The same by P-state, in the model's order: the slowest that is at least as fast as the core's clock.
+    /// The same by P-state, in the model's order: the slowest that is at least as fast as the
+    /// core's clock.
     pub pstates: Vec<AtPState>,
 }
 
@@ -143,7 +147,8 @@ impl Meter {
         Self { unknown_states, ..self }
     }
 
-    /// A core executes at this clock from now on (GHz), or waits (0). If all of its package wait, the voltage is that of `waits_at`.
+    /// A core executes at this clock from now on (GHz), or waits (0). If all of its package wait,
+    /// the voltage is that of `waits_at`.
     pub(crate) fn change(&mut self, now: Moment, core: usize, ghz: f64, waits_at: f64) {
         let of_package = self.packages.first().map_or(1, |package| package.cores.len());
         let (package, core) = (core / of_package, core % of_package);

@@ -41,8 +41,8 @@ impl Governor {
 /// What governors in software cost the core that they govern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// From the begin of the instruction that a counter interrupts at until its interrupt comes: cycles of the core, which goes on
-    /// executing.
+    /// From the begin of the instruction that a counter interrupts at until its interrupt comes:
+    /// cycles of the core, which goes on executing.
     pub skid_cycles: f64,
     /// From the counter's interrupt until the level was changed (ns).
     pub interrupt_ns: f64,
@@ -53,11 +53,14 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// * `skid_cycles`: 28.6, derived from the runs of code that is not unrolled alone: 6 multiply-adds, the middle of the 10 to 14
-    ///   operations, two each, of the author's published raw data of paper 000 (§5.2.1, L0 to L1 under AVXFREQ), at the 0.21 per cycle
-    ///   that the thesis measured of such code while it is throttled (figure 3.6);
-    /// * `interrupt_ns`: 4.0 µs, the median of the same data for all of the way; the skid is 7 ns of it, less than its last digit;
-    /// * `look_ns`, `call_ns`: 1 µs each, assumed: an interrupt or a call, and a write to a model-specific register.
+    /// * `skid_cycles`: 28.6, derived from the runs of code that is not unrolled alone: 6
+    ///   multiply-adds, the middle of the 10 to 14 operations, two each, of the author's published
+    ///   raw data of paper 000 (§5.2.1, L0 to L1 under AVXFREQ), at the 0.21 per cycle that the
+    ///   thesis measured of such code while it is throttled (figure 3.6);
+    /// * `interrupt_ns`: 4.0 µs, the median of the same data for all of the way; the skid is 7 ns
+    ///   of it, less than its last digit;
+    /// * `look_ns`, `call_ns`: 1 µs each, assumed: an interrupt or a call, and a write to a
+    ///   model-specific register.
     fn default() -> Self {
         Self { skid_cycles: 28.6, interrupt_ns: 4000.0, look_ns: 1000.0, call_ns: 1000.0 }
     }

@@ -1,9 +1,12 @@
-//! A discrete-event machine: cores with licences, a governor each, and threads that run code on them.
+//! A discrete-event machine: cores with licences, a governor each, and threads that run code on
+//! them.
 //!
-//! [`Machine`] holds a processor [`Model`](dimmer_processor::model::Model), a [`Governor`] and threads. A thread is a [`Program`]: it
-//! says what it does next ([`Step`]), a [`Segment`] of code or a wait. Code runs at the clock that the core has at that moment, as the
-//! governors of `policy` decide; whatever changes that is an event. What was executed, and in which states cores spent
-//! their time, is counted ([`Totals`]), and the energy that took ([`Energy`]); an [`Observer`] sees the changes.
+//! [`Machine`] holds a processor [`Model`](dimmer_processor::model::Model), a [`Governor`] and
+//! threads. A thread is a [`Program`]: it says what it does next ([`Step`]), a [`Segment`] of code
+//! or a wait. Code runs at the clock that the core has at that moment, as the governors of `policy`
+//! decide; whatever changes that is an event. What was executed, and in which states cores spent
+//! their time, is counted ([`Totals`]), and the energy that took ([`Energy`]); an [`Observer`] sees
+//! the changes.
 //!
 //! Deterministic: the same machine and seed do the same, to the picosecond.
 #![forbid(unsafe_code)]

@@ -55,7 +55,8 @@ pub struct Machine<O> {
     stall: Moment,
     /// How long the processor holds a level (ns).
     hold_ns: Time,
-    /// From which time of idleness on, waking up takes how long (ps), by rising time; none where idle states are off.
+    /// From which time of idleness on, waking up takes how long (ps), by rising time; none where
+    /// idle states are off.
     idle: Vec<(Moment, Moment)>,
     /// What it costs a CPU to take over a thread from another one, where the model knows.
     moves: Moves,
@@ -148,7 +149,8 @@ impl<O: Observer> Machine<O> {
         Ok(machine)
     }
 
-    /// Adds a thread that begins now, on this CPU alone or on any; CPUs are numbered core by core. Its number.
+    /// Adds a thread that begins now, on this CPU alone or on any; CPUs are numbered core by core.
+    /// Its number.
     pub fn spawn(&mut self, name: &str, program: Box<dyn Program>, pinned: Option<usize>) -> usize {
         let chance = self.chance.fork();
         let totals = ThreadTotals { name: name.to_owned(), ..ThreadTotals::default() };
@@ -159,7 +161,8 @@ impl<O: Observer> Machine<O> {
         thread
     }
 
-    /// The thread has so much in its core's caches that it reads again and again (KiB): what another core that takes it over must fetch first.
+    /// The thread has so much in its core's caches that it reads again and again (KiB): what
+    /// another core that takes it over must fetch first.
     pub fn caches(&mut self, thread: usize, kib: u64) {
         if let Some(thread) = self.threads.get_mut(thread) {
             thread.cached_kib = kib;
@@ -169,13 +172,14 @@ impl<O: Observer> Machine<O> {
     /// Lets it run until then, or until nothing happens any more. Whether anything still would.
     ///
     /// # Errors
-    /// If threads wait for each other, give back what they do not hold, or go on without doing anything.
+    /// If threads wait for each other, give back what they do not hold, or go on without doing
+    /// anything.
     pub fn run(&mut self, end: Moment) -> Result<bool, SimError> {
         Ok(self.run_unless(end, &|| false)? == Ended::Reached)
     }
 
-    /// The same unless `stops`, which is asked every 1024 events: then everything is counted up to the last event, and it may go on
-    /// from there.
+    /// The same unless `stops`, which is asked every 1024 events: then everything is counted up to
+    /// the last event, and it may go on from there.
     ///
     /// # Errors
     /// As [`Machine::run`].
@@ -232,7 +236,8 @@ impl<O: Observer> Machine<O> {
     /// What that took, up to now.
     ///
     /// # Errors
-    /// If the model does not say what its cores take, or not at the clocks at which so many of them have executed.
+    /// If the model does not say what its cores take, or not at the clocks at which so many of them
+    /// have executed.
     pub fn energy(&self) -> Result<Energy, NoEnergy> {
         match &self.meter {
             Ok(meter) => meter.energy(),
@@ -439,7 +444,8 @@ impl<O: Observer> Machine<O> {
         });
     }
 
-    /// Tells the governors what runs now, sets clock and rates, and when the core is looked at again.
+    /// Tells the governors what runs now, sets clock and rates, and when the core is looked at
+    /// again.
     fn settle(&mut self, core: usize) {
         let demand = self.cores[core].most_demanding(&self.rules);
         let before = std::mem::replace(&mut self.cores[core].demand, demand);

@@ -62,7 +62,8 @@ pub trait Observer {
         let _ = (now, core, ghz);
     }
 
-    /// A thread asks for a P-state, by its place in the model; the request keeps its core from `begin` to `end`.
+    /// A thread asks for a P-state, by its place in the model; the request keeps its core from
+    /// `begin` to `end`.
     fn asks(&mut self, begin: Moment, end: Moment, core: usize, pstate: usize) {
         let _ = (begin, end, core, pstate);
     }

@@ -52,13 +52,13 @@ pub enum Decider {
 pub struct Offload {
     /// What decides.
     pub decider: Decider,
-    /// What handing a region over takes, for which the dedicated core is kept, and as much again its way back, for which the thread
-    /// alone waits (ns).
+    /// What handing a region over takes, for which the dedicated core is kept, and as much again
+    /// its way back, for which the thread alone waits (ns).
     pub hand_over_ns: f64,
     /// After so many calls a client tells the server what it did, and hears what is decided.
     pub update_calls: u64,
-    /// Whether the last core is only there to be dedicated, so that nothing is taken from other threads (paper 001 §6.2.3, the
-    /// "virtual offloading core").
+    /// Whether the last core is only there to be dedicated, so that nothing is taken from other
+    /// threads (paper 001 §6.2.3, the "virtual offloading core").
     pub is_last_extra: bool,
 }
 
@@ -68,8 +68,8 @@ impl Offload {
 
     /// As a mechanism has it, on so many cores of a processor; `None` for [`Mechanism::None`].
     ///
-    /// * `hand_over_ns`: there and back, if that is known better than from the model, whose price of a cache line there and one back
-    ///   is the least that it can be.
+    /// * `hand_over_ns`: there and back, if that is known better than from the model, whose price
+    ///   of a cache line there and one back is the least that it can be.
     ///
     /// # Errors
     /// If neither says what a hand-over takes.

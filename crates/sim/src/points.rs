@@ -1,9 +1,11 @@
-//! Operating points that software asks for: who shares a clock, what changing it takes, and what rated power allows.
+//! Operating points that software asks for: who shares a clock, what changing it takes, and what
+//! rated power allows.
 //!
-//! Each core asks for a P-state, or for none, which is the fastest it may have. The cores of a frequency domain share a clock: the fastest
-//! request of those that execute rules (paper 002 §2.1, §2.2). A request keeps who makes it for a time, and then the clock ramps linearly
-//! (paper 002 §4.4), in steps of 100 MHz. Where rated power does not allow what is asked for, all of the package runs at the fastest
-//! P-state that it does.
+//! Each core asks for a P-state, or for none, which is the fastest it may have. The cores of a
+//! frequency domain share a clock: the fastest request of those that execute rules (paper 002 §2.1,
+//! §2.2). A request keeps who makes it for a time, and then the clock ramps linearly (paper 002
+//! §4.4), in steps of 100 MHz. Where rated power does not allow what is asked for, all of the
+//! package runs at the fastest P-state that it does.
 
 use std::ops::Range;
 
@@ -38,7 +40,8 @@ pub(crate) struct Points {
     domain_of: Vec<usize>,
     /// Cores of a package.
     of_package: usize,
-    /// Whether a domain counts against rated power with all of its cores, also those that wait: a module executes as a whole.
+    /// Whether a domain counts against rated power with all of its cores, also those that wait: a
+    /// module executes as a whole.
     is_whole: bool,
     /// By which rated power limits clocks.
     curve: Option<PowerCurve>,
@@ -75,7 +78,8 @@ struct Ramp {
 }
 
 impl Ramp {
-    /// When the next step is: half-way between the linear ramp's clocks before and after it, so that as many cycles pass.
+    /// When the next step is: half-way between the linear ramp's clocks before and after it, so
+    /// that as many cycles pass.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -88,7 +92,8 @@ impl Ramp {
 }
 
 impl Points {
-    /// Those of a machine with so many cores, all asking for the P-state of this number; none if the model has no P-states.
+    /// Those of a machine with so many cores, all asking for the P-state of this number; none if
+    /// the model has no P-states.
     pub(crate) fn new(
         model: &Model,
         curve: Option<&PowerCurve>,
@@ -172,7 +177,8 @@ impl Points {
         self.domain_of[first]..self.domain_of[last] + 1
     }
 
-    /// The core asks for this P-state from now on: what that takes, beside the call if it has it already.
+    /// The core asks for this P-state from now on: what that takes, beside the call if it has it
+    /// already.
     ///
     /// # Errors
     /// If the model does not say what changing from the one to the other takes.
@@ -189,7 +195,8 @@ impl Points {
         })
     }
 
-    /// What changing from one clock to another takes: that between the P-states that are nearest (GHz).
+    /// What changing from one clock to another takes: that between the P-states that are nearest
+    /// (GHz).
     pub(crate) fn change(&self, from: f64, to: f64) -> Option<Change> {
         let nearest = |ghz: f64| {
             let away = |index: &usize| (self.states[*index].1 - ghz).abs();
@@ -198,9 +205,10 @@ impl Points {
         self.changes[nearest(from)?][nearest(to)?]
     }
 
-    /// Sets the domains of a core's package to what rules now, the clock being `fastest` where nothing is asked for (GHz). Clocks that
-    /// change do so from `begin` on; those of this core's domain were asked for if `asked` says how long that takes, others begin now.
-    /// The package's domains.
+    /// Sets the domains of a core's package to what rules now, the clock being `fastest` where
+    /// nothing is asked for (GHz). Clocks that change do so from `begin` on; those of this core's
+    /// domain were asked for if `asked` says how long that takes, others begin now. The package's
+    /// domains.
     pub(crate) fn rule(
         &mut self,
         now: Moment,
@@ -231,7 +239,8 @@ impl Points {
         domains
     }
 
-    /// The clock of a core that has its own is at one now, and rises to what it is allowed within a span (GHz).
+    /// The clock of a core that has its own is at one now, and rises to what it is allowed within a
+    /// span (GHz).
     pub(crate) fn rise(&mut self, now: Moment, core: usize, from: f64, span: Moment, fastest: f64) {
         let index = self.domain_of[core];
         if self.domains[index].cores.len() == 1 && self.domains[index].ghz > from {
@@ -263,7 +272,8 @@ impl Points {
         Some(self.domains[index].ramp.as_ref()?.next())
     }
 
-    /// Lets the domain's clock go to its target within this time, the clock being `fastest` where nothing is asked for (GHz).
+    /// Lets the domain's clock go to its target within this time, the clock being `fastest` where
+    /// nothing is asked for (GHz).
     fn ramp(&mut self, index: usize, begin: Moment, end: Moment, fastest: f64) {
         let clock = self.clock(self.domains[index].target);
         let domain = &mut self.domains[index];

@@ -78,7 +78,8 @@ pub enum Step {
 pub enum Arrivals {
     /// Each when the one before is done: a closed loop.
     Closed,
-    /// So often on average (ps), whether the one before is done or not: an open loop. Evenly, or by chance (exponentially).
+    /// So often on average (ps), whether the one before is done or not: an open loop. Evenly, or by
+    /// chance (exponentially).
     Open {
         /// From one to the next (ps).
         every: Moment,
@@ -109,7 +110,8 @@ impl Segment {
         counter: 0,
     };
 
-    /// Independent 512-bit multiply-adds: two units, two a cycle (the unrolled code of paper 000 §3.3.2).
+    /// Independent 512-bit multiply-adds: two units, two a cycle (the unrolled code of paper 000
+    /// §3.3.2).
     pub const FMA_512: Self = Self { class: InstructionClass::Heavy512, ipc: 2.0, ..Self::SCALAR };
 
     /// The same on one register triple: each waits 4 cycles for the one before.
@@ -197,8 +199,8 @@ impl Script {
         Ok(came)
     }
 
-    /// The same; if the program decides, it tells the governor the level before code that asks for another one than the code before
-    /// (paper 000 §4.2).
+    /// The same; if the program decides, it tells the governor the level before code that asks for
+    /// another one than the code before (paper 000 §4.2).
     #[must_use]
     pub fn under(self, governor: Governor) -> Self {
         Self { calls: governor == Governor::User, ..self }

@@ -1,4 +1,5 @@
-//! What happens next: at most one event of each core, domain and thread, by time, and those of one time in the order in which they were set.
+//! What happens next: at most one event of each core, domain and thread, by time, and those of one
+//! time in the order in which they were set.
 
 use crate::Moment;
 
@@ -15,18 +16,22 @@ pub(crate) enum Target {
     Thread(usize),
 }
 
-/// Events to come: a binary heap, in which an event stays when its target has got another one, until it comes first.
+/// Events to come: a binary heap, in which an event stays when its target has got another one,
+/// until it comes first.
 ///
-/// Of the standard library's heap, what takes the first event's place is compared with others all the way down. Here the hole goes down
-/// alone and is filled from below (Wegener, "Bottom-up heapsort", 1993): a new event is later than most, and on the way down it is only
-/// asked which of two is sooner, which a processor need not guess. That takes a tenth off what an event of the whole machine costs with 2
-/// cores, and 4 to 7 % with 512 (Zen 5). Heaps of four children, with keys of 24 bytes, a tournament, and a calendar queue were slower.
+/// Of the standard library's heap, what takes the first event's place is compared with others all
+/// the way down. Here the hole goes down alone and is filled from below (Wegener, "Bottom-up
+/// heapsort", 1993): a new event is later than most, and on the way down it is only asked which of
+/// two is sooner, which a processor need not guess. That takes a tenth off what an event of the
+/// whole machine costs with 2 cores, and 4 to 7 % with 512 (Zen 5). Heaps of four children, with
+/// keys of 24 bytes, a tournament, and a calendar queue were slower.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     cores: usize,
     /// What is at `n` comes before what is at `2n + 1` and `2n + 2`.
     heap: Vec<Event>,
-    /// The [`Event::name`] of each target's event, by its place, or [`NONE`]; all others in the heap are void.
+    /// The [`Event::name`] of each target's event, by its place, or [`NONE`]; all others in the
+    /// heap are void.
     holds: Vec<u64>,
     /// The number of the next event.
     number: u64,
@@ -43,8 +48,9 @@ const PLACE_BITS: u32 = 28;
 /// Numbers that fit above it.
 const NUMBERS: u64 = 1 << (u64::BITS - PLACE_BITS);
 
-/// An event: the time, then a number that those set later have greater ones than, then its target's place, most significant first. So
-/// which of two comes first is one comparison, and one move takes an event elsewhere.
+/// An event: the time, then a number that those set later have greater ones than, then its target's
+/// place, most significant first. So which of two comes first is one comparison, and one move takes
+/// an event elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event(u128);
 

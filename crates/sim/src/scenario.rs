@@ -1,6 +1,7 @@
 //! Scenarios: a workload described in a file.
 //!
-//! `docs/scenario.md` is the format. Reading checks everything that can be checked without a processor model.
+//! `docs/scenario.md` is the format. Reading checks everything that can be checked without a
+//! processor model.
 
 mod document;
 mod outcome;
@@ -137,7 +138,8 @@ impl Scenario {
         })
     }
 
-    /// A machine of this kind that has the scenario's threads to run, and when it ends at the latest (ps).
+    /// A machine of this kind that has the scenario's threads to run, and when it ends at the
+    /// latest (ps).
     ///
     /// # Errors
     /// If the model lacks what that needs.

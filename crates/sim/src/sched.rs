@@ -1,15 +1,15 @@
 //! Which thread runs where: a fair scheduler in the manner of Linux's.
 //!
-//! Each CPU has a queue ordered by how long its threads have run. Who becomes ready goes to the CPU that it ran on before if that is
-//! idle, else to an idle one, else to the shortest queue; a CPU without work takes some from the longest queue. Others' schedulers
-//! implement [`Scheduler`].
+//! Each CPU has a queue ordered by how long its threads have run. Who becomes ready goes to the CPU
+//! that it ran on before if that is idle, else to an idle one, else to the shortest queue; a CPU
+//! without work takes some from the longest queue. Others' schedulers implement [`Scheduler`].
 
 use std::collections::BTreeSet;
 
 use crate::Moment;
 
-/// How long a thread runs before another one that waits gets its turn (ps): Linux's `base_slice_ns` with two CPUs, 0.75 ms × (1 + log2 2)
-/// (kernel/sched/fair.c).
+/// How long a thread runs before another one that waits gets its turn (ps): Linux's `base_slice_ns`
+/// with two CPUs, 0.75 ms × (1 + log2 2) (kernel/sched/fair.c).
 pub(crate) const SLICE: Moment = 1_500_000_000;
 
 /// A thread of the machine and a CPU of it, by number.
@@ -44,7 +44,8 @@ pub(crate) struct Fair {
     threads_per_core: usize,
     queues: Vec<BTreeSet<(Moment, ThreadId)>>,
     running: Vec<Option<ThreadId>>,
-    /// How long each thread has run, and at least what those had that it would overtake by having slept.
+    /// How long each thread has run, and at least what those had that it would overtake by having
+    /// slept.
     ran: Vec<Moment>,
     last_cpu: Vec<Option<CpuIndex>>,
     home: Vec<Option<CpuIndex>>,

@@ -66,7 +66,8 @@ fn memory_stops_code_whatever_the_clock() {
     assert!((took / (1e6 * (1000.0 + 1000.0 / 4.3)) - 1.0).abs() < 1e-6, "{took}");
 }
 
-/// Paper 000 §3.3: throttled to 0.21, by way of L1 to L2, 2.8 GHz there, two thirds of a millisecond of it after the end.
+/// Paper 000 §3.3: throttled to 0.21, by way of L1 to L2, 2.8 GHz there, two thirds of a
+/// millisecond of it after the end.
 #[test]
 fn wide_code_slows_itself_and_what_follows() {
     let mut machine = machine(Settings::default());
@@ -89,7 +90,8 @@ fn wide_code_slows_itself_and_what_follows() {
     assert_eq!(levels, [1, 2, 0]);
 }
 
-/// Paper 000 §5.2.1: L1 after 4 us, L2 at the first look, L0 two thirds of a millisecond after the last look that saw any.
+/// Paper 000 §5.2.1: L1 after 4 us, L2 at the first look, L0 two thirds of a millisecond after the
+/// last look that saw any.
 #[test]
 fn avxfreq_follows_with_its_timer() {
     let mut machine = machine(Settings { governor: Governor::AvxFreq, ..Settings::default() });
@@ -102,7 +104,8 @@ fn avxfreq_follows_with_its_timer() {
     assert_eq!(changes, [(4, 1), (104, 2), (304 + 666, 0)]);
 }
 
-/// Between an instruction and the interrupt of the counter that it overflows, the core goes on with whatever it has to do.
+/// Between an instruction and the interrupt of the counter that it overflows, the core goes on with
+/// whatever it has to do.
 #[test]
 fn code_goes_on_until_the_counter_interrupts() {
     const SKID_CYCLES: f64 = 1000.0;
@@ -332,7 +335,8 @@ fn one_seed_one_result() {
     assert_ne!(run(7), run(8));
 }
 
-/// C1 pays from 2 us of idleness, C1E from 20, C6 from 600: waking up takes 2, 10 and 133 us (the model's, as Linux has them).
+/// C1 pays from 2 us of idleness, C1E from 20, C6 from 600: waking up takes 2, 10 and 133 us (the
+/// model's, as Linux has them).
 #[test]
 fn idle_cores_sleep_the_deeper_the_longer_and_wake_up_the_later() {
     let settings = Settings { idle_states: true, ..Settings::default() };
@@ -353,7 +357,8 @@ fn taking_over_a_thread_costs_what_the_model_says() {
     let model = Model::parse(std::path::Path::new("i7-4770"), text).unwrap();
     let settings = Settings { cores: 2, ..Settings::default() };
     let mut machine = Machine::new(&model, settings, ()).unwrap();
-    // Two of three threads take turns on one CPU, until the other one is idle and takes over who waits.
+    // Two of three threads take turns on one CPU, until the other one is idle and takes over who
+    // waits.
     for (name, us) in [("a", 4000), ("b", 2000), ("c", 4000)] {
         let code = scalar(Extent::Time(us * US));
         machine.spawn(name, Box::new(Script::once([Step::Run(code), Step::Run(code)])), None);
@@ -401,7 +406,8 @@ fn a_lock_is_not_kept() {
     assert_eq!(error, "thread a finishes at 0 µs of simulated time with lock 2");
 }
 
-/// Bursts shorter than its interrupt takes, and a burst that comes while it still waits for the end of the one before.
+/// Bursts shorter than its interrupt takes, and a burst that comes while it still waits for the end
+/// of the one before.
 #[test]
 fn avxfreq_is_never_stuck() {
     let settings = Settings { governor: Governor::AvxFreq, ..Settings::default() };

@@ -1,9 +1,11 @@
 //! Results of papers, recreated on the simulated machine and compared with what the papers report.
 //!
-//! A [`Row`] is one result: what the paper says, what the simulator gives for the same experiment, and whether the two agree within a
-//! tolerance. Nothing is looked up: the simulator knows the processor's model, what governors in software cost, and the experiment as the
-//! paper describes it. Where a row is a model's parameter seen again through an experiment, its reason says so: that it comes out shows
-//! that the machine does with it what it should, not that the parameter is right.
+//! A [`Row`] is one result: what the paper says, what the simulator gives for the same experiment,
+//! and whether the two agree within a tolerance. Nothing is looked up: the simulator knows the
+//! processor's model, what governors in software cost, and the experiment as the paper describes
+//! it. Where a row is a model's parameter seen again through an experiment, its reason says so:
+//! that it comes out shows that the machine does with it what it should, not that the parameter is
+//! right.
 #![forbid(unsafe_code)]
 
 pub mod here;
@@ -54,7 +56,8 @@ impl Paper {
         }
     }
 
-    /// Everything of the paper that is recreated. Takes a second, or some twenty where the policy server is at work.
+    /// Everything of the paper that is recreated. Takes a second, or some twenty where the policy
+    /// server is at work.
     ///
     /// * `stops`: whether to leave it at the experiments that are complete; asked before each.
     ///

@@ -1,7 +1,7 @@
 //! The feedback loop of paper 001 beside Dimmer's, on the same workloads.
 //!
-//! What each gets done is told against the best of moving nothing, moving all of it, and where there are two programs moving one of them, which
-//! no loop knows beforehand.
+//! What each gets done is told against the best of moving nothing, moving all of it, and where
+//! there are two programs moving one of them, which no loop knows beforehand.
 
 use dimmer_sim::Mechanism;
 
@@ -26,9 +26,11 @@ pub struct Compared {
 pub struct Loop {
     /// What programs got done over what they do under the best: a geometric mean over programs.
     pub done: f64,
-    /// The part of its calls that a program has where it does not have them under the best: the mean over programs.
+    /// The part of its calls that a program has where it does not have them under the best: the
+    /// mean over programs.
     pub off: f64,
-    /// The time from which on they were where they are under the best, for the first time (s); `None` if never.
+    /// The time from which on they were where they are under the best, for the first time (s);
+    /// `None` if never.
     pub found_s: Option<f64>,
     /// How often most clients changed sides.
     pub changes: usize,
@@ -43,7 +45,8 @@ struct Workload {
     load: Load,
     clients: usize,
     seconds: u64,
-    /// The load with one program's marks alone, which most clients run, and what moving these is called.
+    /// The load with one program's marks alone, which most clients run, and what moving these is
+    /// called.
     one: Option<(Load, &'static str)>,
 }
 
@@ -110,7 +113,8 @@ pub fn compare(stops: &dyn Fn() -> bool) -> Result<Vec<Compared>, ValidateError>
     Ok(compared)
 }
 
-/// The part of a program's calls that are where most are not in another run: the mean over programs.
+/// The part of a program's calls that are where most are not in another run: the mean over
+/// programs.
 fn off(run: &Run, other: &Run) -> f64 {
     let (own, others) = (run.moved(), other.moved());
     let apart = own.iter().map(|(program, moved)| {

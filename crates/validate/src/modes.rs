@@ -1,7 +1,7 @@
 //! The measurement modes of paper 000 (§3.2.5) on the simulated machine.
 //!
-//! As there: code runs on one or more cores, and it is noted when each reaches a level. Other cores may run wide code already
-//! ("pre-throttling").
+//! As there: code runs on one or more cores, and it is noted when each reaches a level. Other cores
+//! may run wide code already ("pre-throttling").
 
 use dimmer_policy::licence::Demand;
 use dimmer_policy::licence::hardware::Rules;
@@ -18,7 +18,8 @@ pub(crate) const RUNS: u64 = 1000;
 pub(crate) const US: Moment = 1000 * PS;
 pub(crate) const MS: Moment = 1000 * US;
 
-/// Scalar code before a run; the thesis waited for 150 ms for the clock to settle, which here is settled from the start.
+/// Scalar code before a run; the thesis waited for 150 ms for the clock to settle, which here is
+/// settled from the start.
 const BEFORE: Moment = MS;
 
 /// Independent 256-bit multiply-adds.
@@ -64,7 +65,8 @@ impl Log {
     }
 }
 
-/// Runs these steps on `cores` cores from [`BEFORE`] on, `beside` on one more from the start, until `end`.
+/// Runs these steps on `cores` cores from [`BEFORE`] on, `beside` on one more from the start, until
+/// `end`.
 pub(crate) fn run(
     model: &Model,
     (governor, seed): (Governor, u64),
@@ -138,11 +140,12 @@ pub(crate) fn highest(model: &Model, code: Segment) -> Result<u32, SimError> {
     Ok(log.0.iter().map(|seen| seen.level).max().unwrap_or(0))
 }
 
-/// REQUIRED_INSTRUCTIONS: how many of a stretch of code are executed until it asks for the level; the most of all `cores`, as all
-/// must switch.
+/// REQUIRED_INSTRUCTIONS: how many of a stretch of code are executed until it asks for the level;
+/// the most of all `cores`, as all must switch.
 ///
-/// In one go: each run draws once. The thesis's own procedure, ever longer bursts until one is long enough, stops early
-/// if every burst draws anew, which the published distribution speaks against: it must be drawn once a run.
+/// In one go: each run draws once. The thesis's own procedure, ever longer bursts until one is long
+/// enough, stops early if every burst draws anew, which the published distribution speaks against:
+/// it must be drawn once a run.
 pub(crate) fn required(rules: &Rules, code: Segment, cores: u32) -> Vec<f64> {
     let mut chance = Random::new(1);
     let ipc = code.ipc * code.share;

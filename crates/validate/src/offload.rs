@@ -42,7 +42,8 @@ fn yes(is: bool) -> &'static str {
 }
 
 fn sieve(model: &Model) -> Result<Vec<Row>, SimError> {
-    // §2.5: an exchange between processes takes less than 3 µs, so that there and back take less than 6.
+    // §2.5: an exchange between processes takes less than 3 µs, so that there and back take less
+    // than 6.
     let way = |mechanism| Plan { hand_over_ns: Some(6000.0), ..Plan::new(Way::As(mechanism), 4) };
     let time = |load: &Load, mechanism| {
         Ok::<f64, SimError>(1.0 / way(mechanism).run(load, model)?.served())

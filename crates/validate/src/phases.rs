@@ -6,11 +6,12 @@ use dimmer_sim::{Extent, Governor, Machine, Moment, Script, Segment, Settings, S
 
 use crate::modes::US;
 
-/// How much longer a phase is than asked for: the main thread sleeps, and Linux lets sleepers sleep up to 50 µs longer
-/// (`PR_SET_TIMERSLACK`, prctl(2)).
+/// How much longer a phase is than asked for: the main thread sleeps, and Linux lets sleepers sleep
+/// up to 50 µs longer (`PR_SET_TIMERSLACK`, prctl(2)).
 const SLACK: Moment = 50 * US;
 
-/// What a run of scalar code, heavy code, and scalar code again, for so many microseconds each, has executed in each (instructions).
+/// What a run of scalar code, heavy code, and scalar code again, for so many microseconds each, has
+/// executed in each (instructions).
 pub(crate) fn run(
     model: &Model,
     governor: Governor,

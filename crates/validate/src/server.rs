@@ -1,8 +1,10 @@
-//! Paper 001's policy server at work (§3.3, §4.2.1, chapter 6): workloads, and runs of them with and without it.
+//! Paper 001's policy server at work (§3.3, §4.2.1, chapter 6): workloads, and runs of them with
+//! and without it.
 //!
-//! Of its web server the paper says what was marked, which cores there were and which libraries did what, but not how a request
-//! is made up; that stands in the scenarios, with what is guessed. Where the exciter matters it fires every 20 s rather than 100 s, for
-//! the time that simulating takes; nothing else of the loop depends on it.
+//! Of its web server the paper says what was marked, which cores there were and which libraries did
+//! what, but not how a request is made up; that stands in the scenarios, with what is guessed.
+//! Where the exciter matters it fires every 20 s rather than 100 s, for the time that simulating
+//! takes; nothing else of the loop depends on it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,8 +19,9 @@ use crate::modes::MS;
 /// Simulated seconds (ps).
 pub(crate) const SECOND: Moment = 1000 * MS;
 
-/// The paper's loop as it is followed here: its exciter five times as often, and the longest of the windows that it was tried with, which was best
-/// (figure 6.7); over the shortest, clients that tell something every 100 calls do not say the same twice.
+/// The paper's loop as it is followed here: its exciter five times as often, and the longest of the
+/// windows that it was tried with, which was best (figure 6.7); over the shortest, clients that
+/// tell something every 100 calls do not say the same twice.
 pub(crate) const FOLLOWED: Way = Way::Paper { exciter_ns: 20_000_000_000, window_ns: 800_000_000 };
 
 /// What nginx encrypts with.
@@ -30,8 +33,9 @@ pub(crate) enum Vectors {
 }
 
 impl Vectors {
-    /// Class, and instructions a record: AVX2 takes 1.8 times as long as AVX-512 (measured with OpenSSL's ChaCha20-Poly1305, see
-    /// `policy::ways`), SSE twice as long as AVX2, as its registers are half as wide, which is a guess.
+    /// Class, and instructions a record: AVX2 takes 1.8 times as long as AVX-512 (measured with
+    /// OpenSSL's ChaCha20-Poly1305, see `policy::ways`), SSE twice as long as AVX2, as its
+    /// registers are half as wide, which is a guess.
     const fn code(self) -> (&'static str, &'static str) {
         match self {
             Self::Avx512 => ("heavy-512", "22_700"),
@@ -198,14 +202,16 @@ impl Run {
         sides.filter(|sides| *sides == (!is_begin, is_begin)).count()
     }
 
-    /// The part of the clients that is offloaded, of so many, on average from one second to another.
+    /// The part of the clients that is offloaded, of so many, on average from one second to
+    /// another.
     pub(crate) fn offloaded(&self, clients: usize, from: u64, to: u64) -> f64 {
         let part = self.course.mean(from * SECOND, to * SECOND, |served| served.offloaded as f64);
         part / clients as f64
     }
 }
 
-/// The model with the clocks that it has with all cores active: those that the load generator ran on were (figure 6.1).
+/// The model with the clocks that it has with all cores active: those that the load generator ran
+/// on were (figure 6.1).
 fn all_busy(model: &Model) -> Model {
     let mut model = model.clone();
     for level in &mut model.levels {

@@ -1,5 +1,5 @@
-//! Paper 001, "Constructing a library for mitigating AVX-induced performance degradation" on the i9-7940X: what its first measurements
-//! say about mixing wide code into scalar code (§3.1, §3.2).
+//! Paper 001, "Constructing a library for mitigating AVX-induced performance degradation" on the
+//! i9-7940X: what its first measurements say about mixing wide code into scalar code (§3.1, §3.2).
 //!
 //! All cores are busy, as idle states were off: the clocks are those with 14 active cores.
 
@@ -15,7 +15,8 @@ use crate::{Experiment, Left, Row, Tolerance};
 /// Cores that are busy.
 const CORES: u32 = 14;
 
-/// An iteration of the sieve: 64.54 s for 40 000 of them (§3.2), at 3.8 GHz and one instruction per cycle.
+/// An iteration of the sieve: 64.54 s for 40 000 of them (§3.2), at 3.8 GHz and one instruction per
+/// cycle.
 const SIEVE: f64 = 6_131_000.0;
 
 /// Why no times are compared.
@@ -45,7 +46,8 @@ fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
         Segment::FMA_512,
     ];
     let clock = |code: Segment| settled_ghz(model, code);
-    // A multiply-add on eight numbers, as the paper's code does it: one addition and one multiplication for each, two of four, one of eight.
+    // A multiply-add on eight numbers, as the paper's code does it: one addition and one
+    // multiplication for each, two of four, one of eight.
     let lanes = |code: Segment, lanes: f64| Ok::<f64, SimError>(clock(code)? * code.ipc * lanes);
     let (short, long) = (Bursts::new(13, model)?, Bursts::new(20, model)?);
     Ok(vec![
@@ -102,7 +104,8 @@ struct Bursts {
 }
 
 impl Bursts {
-    /// Bursts of 2^(`pow` - 1) loops of 16 multiply-adds (§3.2), or of as many scalar additions, one a cycle.
+    /// Bursts of 2^(`pow` - 1) loops of 16 multiply-adds (§3.2), or of as many scalar additions,
+    /// one a cycle.
     fn new(pow: u32, model: &Model) -> Result<Self, SimError> {
         let instructions = 2.0_f64.powf(f64::from(pow) - 1.0) * 16.0;
         let extent = Extent::Instructions(instructions);
@@ -118,7 +121,8 @@ impl Bursts {
         })
     }
 
-    /// Whether mixing wide bursts in is slower than doing one after the other, and than mixing scalar ones in.
+    /// Whether mixing wide bursts in is slower than doing one after the other, and than mixing
+    /// scalar ones in.
     fn verdict(&self) -> String {
         let yes = |slower| if slower { "yes" } else { "no" };
         format!("{}, {}", yes(self.mixed > self.apart), yes(self.mixed > self.mixed_scalar))

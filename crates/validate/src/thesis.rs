@@ -1,5 +1,5 @@
-//! Paper 000, "AVX-induced reclocking" on the i9-7940X: what it found out about the hardware (§3.3), AVXFREQ (§5.2.1), and the
-//! multi-phase runs (§5.2.2).
+//! Paper 000, "AVX-induced reclocking" on the i9-7940X: what it found out about the hardware
+//! (§3.3), AVXFREQ (§5.2.1), and the multi-phase runs (§5.2.2).
 
 use dimmer_policy::licence::hardware::Rules;
 use dimmer_processor::model::Model;
@@ -285,7 +285,8 @@ fn avxfreq(model: &Model) -> Result<Vec<Row>, SimError> {
         Ok(2.0 * done.unwrap_or(f64::NAN))
     };
     let single = until(Segment::FMA_512, 4 * MS, Extent::Instructions(1.0))?.into_observer();
-    // Wide code ends when the level is reached; from then to L0, and how long of that the core stands still.
+    // Wide code ends when the level is reached; from then to L0, and how long of that the core
+    // stands still.
     let back = |code: Segment, level| -> Result<(f64, f64), SimError> {
         let log = until(code, 4 * MS, Extent::Time(MS))?.into_observer();
         let reached = log.reached(0, level, MS).unwrap_or(MS);

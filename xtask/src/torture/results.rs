@@ -108,7 +108,8 @@ pub(super) struct Results {
 const COMPLETE: &str = "complete";
 
 impl Results {
-    /// Reads what was done with these binaries, and goes on there. Runs of workloads that are not complete are made again.
+    /// Reads what was done with these binaries, and goes on there. Runs of workloads that are not
+    /// complete are made again.
     ///
     /// # Errors
     /// If the file cannot be read or written.

@@ -70,8 +70,8 @@ const CANNOT: &str = "77";
 /// Rounds of a comparison of starts.
 const ROUNDS: usize = 5;
 
-/// What it takes to start programs, as a table: with few libraries and with many, before anything is kept of them (cold) and after (warm),
-/// and many short ones.
+/// What it takes to start programs, as a table: with few libraries and with many, before anything
+/// is kept of them (cold) and after (warm), and many short ones.
 ///
 /// # Errors
 /// If a program cannot be started.

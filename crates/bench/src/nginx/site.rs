@@ -1,4 +1,5 @@
-//! What the server serves and how: a directory with its configuration, a document and a certificate.
+//! What the server serves and how: a directory with its configuration, a document and a
+//! certificate.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,7 +22,8 @@ pub enum Tls {
     ChaCha,
     /// AES-128-GCM, likewise.
     Aes,
-    /// AES-128-GCM, with a connection for each request and a key of RSA, whose signature the handshake needs.
+    /// AES-128-GCM, with a connection for each request and a key of RSA, whose signature the
+    /// handshake needs.
     Rsa,
 }
 
@@ -65,7 +67,8 @@ impl Tls {
     }
 }
 
-/// At least so long is the document: some 8 kB when gzip is done with it. A page of text, tens of kB.
+/// At least so long is the document: some 8 kB when gzip is done with it. A page of text, tens of
+/// kB.
 pub const DOCUMENT_BYTES: usize = 24 << 10;
 
 /// Words of the document, so that it compresses as text does, to a third.
@@ -149,13 +152,15 @@ end
     }
 }
 
-/// A port that nobody listens at. Somebody may take it before the server does; the server then says so.
+/// A port that nobody listens at. Somebody may take it before the server does; the server then says
+/// so.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// The server's configuration: as distributions have it (master and worker, `sendfile`, connections kept
-/// for 1000 requests but for handshakes, gzip at its own level), with one worker, one cipher and no files outside `directory`.
+/// The server's configuration: as distributions have it (master and worker, `sendfile`, connections
+/// kept for 1000 requests but for handshakes, gzip at its own level), with one worker, one cipher
+/// and no files outside `directory`.
 ///
 /// The directory is the user's alone, so a worker that root starts stays root (`user`).
 fn configuration(directory: &Path, port: u16, cpu: CpuId, is_root: bool, tls: Tls) -> String {
@@ -221,7 +226,8 @@ fn document() -> String {
     text
 }
 
-/// A certificate for two days that nobody trusts, and its key, on the curve that most sites use or of RSA.
+/// A certificate for two days that nobody trusts, and its key, on the curve that most sites use or
+/// of RSA.
 fn certificate(tools: &Tools, directory: &Path, tls: Tls) -> Result<(), BenchError> {
     let mut command = Command::new(&tools.openssl);
     command.args(["req", "-x509"]).args(tls.key());

@@ -73,8 +73,8 @@ pub fn install_command(packages: &[&str]) -> String {
     format!("apt-get install -y --no-install-recommends {}", packages.join(" "))
 }
 
-/// Installs `packages`, with fresh lists if those that are there do not do; what apt says goes to standard
-/// error.
+/// Installs `packages`, with fresh lists if those that are there do not do; what apt says goes to
+/// standard error.
 ///
 /// # Errors
 /// [`BenchError::System`] without apt, [`BenchError::Failed`] if it fails.

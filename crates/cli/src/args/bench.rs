@@ -13,18 +13,20 @@ pub(crate) enum Bench {
     Handoff(BenchMoves),
     /// What it takes to run one call on another core, with the caller's own stack.
     Borrow(BenchMoves),
-    /// What it takes to have a hooked call of a leaf function run on another core, beside moving it with its thread.
+    /// What it takes to have a hooked call of a leaf function run on another core, beside moving it
+    /// with its thread.
     Offload(BenchOffload),
     /// What it takes a thread to go to another core and back, by itself and by the kernel.
     Migrate(BenchMoves),
     /// What a marked region costs that stays where it is.
     Region(BenchMoves),
-    /// What bursts of wide-vector code cost the scalar work between them, and what moving them gives back.
+    /// What bursts of wide-vector code cost the scalar work between them, and what moving them
+    /// gives back.
     Primesieve(BenchMoves),
     /// What observing costs a program of yours, and what narrower code gives back.
     Program(BenchProgram),
-    /// What wide-vector code costs a stock web server with TLS here, whether `dimmer observe` foretells it,
-    /// and whether `dimmer run --mechanism narrow` gives it back.
+    /// What wide-vector code costs a stock web server with TLS here, whether `dimmer observe`
+    /// foretells it, and whether `dimmer run --mechanism narrow` gives it back.
     Nginx(BenchNginx),
     /// What the policy server takes, with many programs and sites.
     Daemon(BenchDaemon),
@@ -113,7 +115,8 @@ pub(crate) struct BenchHook {
 /// The ways that move calls; each is taken if functions are named for it.
 #[derive(Args, Debug)]
 pub(crate) struct Moves {
-    /// In each round also with calls of these functions moved, as by `dimmer run --mechanism borrow --hook`.
+    /// In each round also with calls of these functions moved, as by `dimmer run --mechanism borrow
+    /// --hook`.
     #[arg(long, value_name = "auto|NAME,...", value_delimiter = ',')]
     pub(crate) borrow: Vec<String>,
 
@@ -121,7 +124,8 @@ pub(crate) struct Moves {
     #[arg(long, value_name = "auto|NAME,...", value_delimiter = ',')]
     pub(crate) offload: Vec<String>,
 
-    /// The same, as by `dimmer run --mechanism auto --hook`, under a policy server of this command's own.
+    /// The same, as by `dimmer run --mechanism auto --hook`, under a policy server of this
+    /// command's own.
     #[arg(long, value_name = "auto|NAME,...", value_delimiter = ',')]
     pub(crate) auto: Vec<String>,
 }

@@ -12,13 +12,15 @@ pub(crate) enum Mechanism {
     /// Has the program choose narrower vectors by itself: by the switches of the libraries that it
     /// needs, and by what CPUID tells it.
     Narrow,
-    /// Has calls run on a dedicated core: the caller's thread goes there, with its stack, and comes back.
+    /// Has calls run on a dedicated core: the caller's thread goes there, with its stack, and comes
+    /// back.
     Borrow,
-    /// Has calls of leaf functions run on a dedicated core, while their threads wait: only registers travel, which takes a fraction of
-    /// the time.
+    /// Has calls of leaf functions run on a dedicated core, while their threads wait: only
+    /// registers travel, which takes a fraction of the time.
     Offload,
-    /// Has calls run on a dedicated core by whichever of the two fits, as long as the policy server (dimmerd) finds that programs do
-    /// better so; and the program choose narrower vectors, where earlier runs with the same arguments speak for that.
+    /// Has calls run on a dedicated core by whichever of the two fits, as long as the policy server
+    /// (dimmerd) finds that programs do better so; and the program choose narrower vectors, where
+    /// earlier runs with the same arguments speak for that.
     Auto,
 }
 
@@ -37,28 +39,32 @@ Examples:
   dimmer run --mechanism auto -- ./server                     # as dimmerd and earlier runs decide
   dimmer observe -- dimmer run --mechanism narrow -- python3 job.py    # is anything wide left?")]
 pub(crate) struct Run {
-    /// How; several can be had at once. With offload and borrow, calls go with their thread where the function is no leaf function.
+    /// How; several can be had at once. With offload and borrow, calls go with their thread where
+    /// the function is no leaf function.
     #[arg(long, value_enum, value_name = "MECHANISM,...", value_delimiter = ',', required = true)]
     pub(crate) mechanism: Vec<Mechanism>,
 
-    /// The functions whose calls are moved: by symbol, as `dimmer scan` shows them, or by a library and the address of an entry
-    /// in it, as in `libcrypto.so.3:0x1a2b0`. Calls that are over before they would have travelled stay. `auto`, and without this: the
-    /// outermost functions around wide-vector code (to offload: the functions with that code), where moving takes less than the code
-    /// costs what comes after it.
+    /// The functions whose calls are moved: by symbol, as `dimmer scan` shows them, or by a library
+    /// and the address of an entry in it, as in `libcrypto.so.3:0x1a2b0`. Calls that are over
+    /// before they would have travelled stay. `auto`, and without this: the outermost functions
+    /// around wide-vector code (to offload: the functions with that code), where moving takes less
+    /// than the code costs what comes after it.
     #[arg(long, value_name = "auto|NAME|LIBRARY:OFFSET", value_delimiter = ',')]
     pub(crate) hook: Vec<String>,
 
-    /// The processor model that says what wide-vector code costs, by name or file [default: what `dimmer
-    /// probe` measured on this kind of processor].
+    /// The processor model that says what wide-vector code costs, by name or file [default: what
+    /// `dimmer probe` measured on this kind of processor].
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// The hardware threads to move them to, as in `2-3,8`; the program keeps off them while calls move [default: those of one core].
+    /// The hardware threads to move them to, as in `2-3,8`; the program keeps off them while calls
+    /// move [default: those of one core].
     #[arg(long, value_name = "LIST")]
     pub(crate) cores: Option<String>,
 
-    /// Keeps everybody else's threads off these hardware threads, by cpusets, as long as the program runs: other programs have so
-    /// much less of the machine. `dimmer doctor` says whether it can be done here (dedicated-cores).
+    /// Keeps everybody else's threads off these hardware threads, by cpusets, as long as the
+    /// program runs: other programs have so much less of the machine. `dimmer doctor` says whether
+    /// it can be done here (dedicated-cores).
     #[arg(long)]
     pub(crate) dedicate: bool,
 

@@ -56,7 +56,8 @@ pub(crate) fn run(root: &Root, arguments: &BenchDaemon) -> anyhow::Result<ExitCo
     };
     let mut loops = Vec::new();
     for (name, policy) in LOOPS {
-        // Trials decide when it is a site's turn; thresholds at once, so there it can be seen how soon that arrives.
+        // Trials decide when it is a site's turn; thresholds at once, so there it can be seen how
+        // soon that arrives.
         let newcomers = if name == "thresholds" { 100 } else { 0 };
         let load = Load { newcomers, ..load };
         let taken = daemon::measure(root, &dimmerd, policy, &load, &interrupt, || bar.inc(1));

@@ -1,5 +1,5 @@
-//! `dimmer bench handoff|borrow|migrate|region`: what it takes to move work to another core, and to mark what might
-//! be moved.
+//! `dimmer bench handoff|borrow|migrate|region`: what it takes to move work to another core, and to
+//! mark what might be moved.
 
 use std::process::ExitCode;
 

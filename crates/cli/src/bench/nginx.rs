@@ -84,8 +84,8 @@ fn tls(asked: args::Tls) -> Tls {
 struct Measured {
     /// Each way's run in every round.
     ways: Vec<Turns<Run>>,
-    /// In each round, the part of CPU time that `observe` foretells narrower code to save, or why it
-    /// does not.
+    /// In each round, the part of CPU time that `observe` foretells narrower code to save, or why
+    /// it does not.
     forecasts: Vec<Result<f64, String>>,
 }
 
@@ -97,8 +97,8 @@ fn measure(
     interrupt: &Interrupt,
 ) -> anyhow::Result<Measured> {
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
-    // The server's CPU and the one that its calls are moved to. The experiment keeps this command to the load's; a policy server has to
-    // see more of them, so it is started before.
+    // The server's CPU and the one that its calls are moved to. The experiment keeps this command
+    // to the load's; a policy server has to see more of them, so it is started before.
     let from = ([cpus.server, cpus.away], cpus.away);
     let ways = Ways::new(directory.path(), &arguments.moves, Some(from))?;
     let experiment = Experiment::prepare(root, tools, cpus, tls(arguments.tls))?;

@@ -1,5 +1,5 @@
-//! `dimmer bench offload`: what it takes to have a hooked call of a leaf function run on another core, beside moving the call with its
-//! thread.
+//! `dimmer bench offload`: what it takes to have a hooked call of a leaf function run on another
+//! core, beside moving the call with its thread.
 
 use std::process::ExitCode;
 

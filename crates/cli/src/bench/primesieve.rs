@@ -1,4 +1,5 @@
-//! `dimmer bench primesieve`: bursts of wide-vector code in scalar work, where they are and moved to another core.
+//! `dimmer bench primesieve`: bursts of wide-vector code in scalar work, where they are and moved
+//! to another core.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use crate::report::number::grouped;
 use super::hook::Measured;
 use super::{progress, signed};
 
-/// A kernel, the scalar code that computes as much, and instructions of that for one of the kernel's. Tiles: 16 x 16 results of 32
-/// products (bfloat16), or of 64 (bytes).
+/// A kernel, the scalar code that computes as much, and instructions of that for one of the
+/// kernel's. Tiles: 16 x 16 results of 32 products (bfloat16), or of 64 (bytes).
 const KERNELS: [(&str, &str, u32); 5] = [
     ("vfmadd231pd-512-unrolled", "vfmadd231sd-scalar-unrolled", 8),
     ("vfmadd231pd-256-unrolled", "vfmadd231sd-scalar-unrolled", 4),
@@ -37,8 +38,8 @@ const TILE_BURST: u32 = 25;
 /// Scalar work between bursts (us).
 const GAPS_US: [f64; 8] = [5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0];
 
-/// Paper 001 §3.2, instructions and scalar work (us): 2^12 x 16 multiply-adds before each sieve iteration of 1.6 ms (1:100), and 64
-/// times as many (50:50).
+/// Paper 001 §3.2, instructions and scalar work (us): 2^12 x 16 multiply-adds before each sieve
+/// iteration of 1.6 ms (1:100), and 64 times as many (50:50).
 const PAPER: [(u32, f64); 2] = [(1 << 16, 1600.0), (1 << 22, 1600.0)];
 
 /// What was found; `docs/bench-json.md` describes every key.

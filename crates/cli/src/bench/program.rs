@@ -28,7 +28,8 @@ struct Report {
     ways: Vec<Way>,
     /// Whether plain runs had the same output and exit status each time.
     is_repeatable: bool,
-    /// How far a policy server was from the best of the other ways, in CPU time; `None` without one.
+    /// How far a policy server was from the best of the other ways, in CPU time; `None` without
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<Regret>,
 }

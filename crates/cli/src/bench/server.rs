@@ -1,4 +1,5 @@
-//! `dimmer bench server`: two programs under the policy server, beside none and beside moving always.
+//! `dimmer bench server`: two programs under the policy server, beside none and beside moving
+//! always.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! The ways in which `dimmer bench program` and `dimmer bench nginx` run a program, and what moving its calls came to.
+//! The ways in which `dimmer bench program` and `dimmer bench nginx` run a program, and what moving
+//! its calls came to.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use crate::input;
 use crate::report::json::entry;
 use crate::report::number::{SPACE, counted, grouped, interval, percent};
 
-/// The ways that are always taken, by their place in results; those that move calls follow if they are asked for.
+/// The ways that are always taken, by their place in results; those that move calls follow if they
+/// are asked for.
 pub(super) const PLAIN: usize = 0;
 pub(super) const OBSERVE: usize = 1;
 pub(super) const NARROW: usize = 2;
@@ -44,10 +46,11 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    /// All that are asked for. `observe` writes to `directory` what it observed, and each way that moves calls what became of them.
+    /// All that are asked for. `observe` writes to `directory` what it observed, and each way that
+    /// moves calls what became of them.
     ///
-    /// `from`: the hardware threads that moved programs may use, and of these the one that calls are moved to; the program's own choice
-    /// without it.
+    /// `from`: the hardware threads that moved programs may use, and of these the one that calls
+    /// are moved to; the program's own choice without it.
     pub(super) fn new(
         directory: &Path,
         moves: &Moves,
@@ -145,9 +148,11 @@ pub(super) struct MovedEntry {
     /// Of the functions whose calls may move.
     pub(super) calls: u64,
     pub(super) moved: u64,
-    /// The part of the time on CPUs that moving them has taken: the mean of the rounds in which that is known.
+    /// The part of the time on CPUs that moving them has taken: the mean of the rounds in which
+    /// that is known.
     pub(super) moving_ratio: Option<f64>,
-    /// The part of the time in which a server wanted calls of a function moved, on average over functions; `null` without a server.
+    /// The part of the time in which a server wanted calls of a function moved, on average over
+    /// functions; `null` without a server.
     pub(super) server_moves_ratio: Option<f64>,
     /// In how many rounds the program had narrower code, as it was decided.
     pub(super) narrow_rounds: usize,

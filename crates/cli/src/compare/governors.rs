@@ -22,7 +22,8 @@ use crate::{args, bad_input, sim};
 pub(crate) struct Document {
     #[serde(flatten)]
     pub(crate) study: Study,
-    /// Whether what is left of the processor's own levels under governors in software is not known but assumed.
+    /// Whether what is left of the processor's own levels under governors in software is not known
+    /// but assumed.
     pub(crate) is_reduction_assumed: bool,
     /// Why no energy is told, if none is.
     pub(crate) no_energy: Option<String>,
@@ -37,8 +38,8 @@ pub(crate) struct Document {
 pub(crate) struct Compared {
     pub(crate) governor: &'static str,
     pub(crate) phases: Vec<Phase>,
-    /// How much faster the same work is done than under `hardware`: the time that its phases would take there over the time that
-    /// they take, run by run.
+    /// How much faster the same work is done than under `hardware`: the time that its phases would
+    /// take there over the time that they take, run by run.
     pub(crate) ratio: Option<Measured>,
     /// Of all packages (J); none where that is not known.
     pub(crate) joules: Option<Measured>,
@@ -214,7 +215,8 @@ fn no_energy<'a>(mut outcomes: impl Iterator<Item = &'a Outcome>) -> Option<Stri
     outcomes.find_map(|outcome| outcome.energy.as_ref().err().map(ToString::to_string))
 }
 
-/// What `own` took over what `other` would have taken for the same work: that of `other`, as many times over as `own` did its work.
+/// What `own` took over what `other` would have taken for the same work: that of `other`, as many
+/// times over as `own` did its work.
 fn energy_for_the_same(own: &Outcome, other: &Outcome) -> Option<f64> {
     let (mut done, mut took) = (0.0, 0.0);
     for (own, other) in phases(own).zip(phases(other)) {
@@ -232,7 +234,8 @@ impl Compared {
         self.governor == Governor::Hardware.name()
     }
 
-    /// What is told of it: what the processor's own reaches, and of the others how much more or less that is.
+    /// What is told of it: what the processor's own reaches, and of the others how much more or
+    /// less that is.
     fn own_or_ratio(&self, own: Option<String>, ratio: Option<Measured>) -> Option<String> {
         if self.is_hardware() { own } else { ratio.map(|ratio| ratio.told()) }
     }

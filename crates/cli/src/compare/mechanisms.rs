@@ -1,7 +1,8 @@
 //! `dimmer compare --mechanisms`: whether and by whom marked regions are moved, side by side.
 //!
-//! Governors are compared by how fast code runs; what moves regions also takes cores and makes threads wait. So what counts here is what programs get
-//! done in the time: requests, or instructions where a program serves none.
+//! Governors are compared by how fast code runs; what moves regions also takes cores and makes
+//! threads wait. So what counts here is what programs get done in the time: requests, or
+//! instructions where a program serves none.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! The wire format of `dimmer observe --json`, schema `dimmer/observe/1`; `docs/observe-json.md` describes
-//! every key.
+//! The wire format of `dimmer observe --json`, schema `dimmer/observe/1`; `docs/observe-json.md`
+//! describes every key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -73,8 +73,8 @@ pub(crate) struct Report {
     pub(crate) without_effect: Option<String>,
     /// Why there is nothing about losses.
     pub(crate) lost_unknown: Option<String>,
-    /// The clock right after calls over that right before calls that come after a long gap; `null` without
-    /// enough of both.
+    /// The clock right after calls over that right before calls that come after a long gap; `null`
+    /// without enough of both.
     pub(crate) clock: Option<ClockCheck>,
     /// What handing work to a thread that waits on another core takes at least.
     pub(crate) hand_off_ns: Option<EstimateEntry>,
@@ -257,8 +257,8 @@ fn at(known: &[WideFunction], address: u64) -> Option<&WideFunction> {
     (address - function.address < function.size).then_some(function)
 }
 
-/// What says that the most demanding class of these functions asks for no level: its rule's source, which has the
-/// bound if it was measured.
+/// What says that the most demanding class of these functions asks for no level: its rule's source,
+/// which has the bound if it was measured.
 fn without_effect(model: &Model, functions: &[Function]) -> Option<String> {
     let classes = functions.iter().filter_map(|function| function.class.as_deref()?.parse().ok());
     let most: InstructionClass = classes.max()?;

@@ -1,5 +1,5 @@
-//! Joins what was observed with a processor's model: what the calls cost the code around them, and what each
-//! way out would bring. The formulas are `dimmer_policy`'s.
+//! Joins what was observed with a processor's model: what the calls cost the code around them, and
+//! what each way out would bring. The formulas are `dimmer_policy`'s.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,8 +14,8 @@ use super::Run;
 use super::document::{ClockCheck, Function, Losses, Outlook};
 use crate::args::Via;
 
-/// Writes into each function what the code after its calls loses, and sums it up; why that cannot be
-/// said, otherwise.
+/// Writes into each function what the code after its calls loses, and sums it up; why that cannot
+/// be said, otherwise.
 pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, String> {
     let Some((model, _)) = run.model else {
         return Err(
@@ -71,9 +71,9 @@ pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<O
     prospects.map(|found| Outlook { way: found.way.name(), gain: found.gain }).collect()
 }
 
-/// Compares the clock right after calls with that right before those that come after a gap through which no
-/// level is kept: what the model says, seen directly. The interval holds both medians' intervals at their
-/// worst.
+/// Compares the clock right after calls with that right before those that come after a gap through
+/// which no level is kept: what the model says, seen directly. The interval holds both medians'
+/// intervals at their worst.
 pub(super) fn clock(run: &Run<'_>, kept_below_ns: f64) -> Option<ClockCheck> {
     let mut clocks = Clocks::default();
     run.observed.threads.iter().for_each(|thread| clocks.merge(&thread.clocks));

@@ -1,5 +1,5 @@
-//! Plans of what to hook, made before the program starts: its own process then has no file to scan, which would take its time and its
-//! memory. What it loads later, it scans itself.
+//! Plans of what to hook, made before the program starts: its own process then has no file to scan,
+//! which would take its time and its memory. What it loads later, it scans itself.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,7 +11,8 @@ use dimmer_processor::class::InstructionClass;
 
 use crate::launch::{Loaded, Program};
 
-/// Makes those for all files that a program runs code of from its start, on all CPUs; `environment` says where they lie.
+/// Makes those for all files that a program runs code of from its start, on all CPUs; `environment`
+/// says where they lie.
 pub(super) fn prepare(
     program: &Program,
     classes: &[InstructionClass],

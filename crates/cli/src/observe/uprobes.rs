@@ -1,4 +1,5 @@
-//! `dimmer observe --pid` and `--via uprobes`: which functions to count from outside, and for how long.
+//! `dimmer observe --pid` and `--via uprobes`: which functions to count from outside, and for how
+//! long.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -103,8 +104,8 @@ fn check(points: &[ProbePoint], threads: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where calls of a file's functions of these classes can be counted; nothing of a file that cannot be
-/// scanned. It is called `path`, and can be read at `file`.
+/// Where calls of a file's functions of these classes can be counted; nothing of a file that cannot
+/// be scanned. It is called `path`, and can be read at `file`.
 fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<ProbePoint>> {
     let bytes = input::program(file).ok()?;
     let scan = dimmer_scan::scan(&bytes).ok()?;

@@ -47,8 +47,8 @@ pub(super) fn modes(findings: &Findings) -> Vec<Mode> {
     modes
 }
 
-/// `absent, below 38 ns`, or `open` where some bursts cost something that cannot be told from chance;
-/// a lower clock is bounded as a share, `absent, below 0.27 %`.
+/// `absent, below 38 ns`, or `open` where some bursts cost something that cannot be told from
+/// chance; a lower clock is bounded as a share, `absent, below 0.27 %`.
 pub(super) fn absent(outcome: &Outcome) -> String {
     match outcome.mode {
         _ if some_cost(outcome).is_some() => {

@@ -1,4 +1,5 @@
-//! What became of a program's calls: for people, and as JSON, schema `dimmer/run/1`, which `docs/borrow.md` describes.
+//! What became of a program's calls: for people, and as JSON, schema `dimmer/run/1`, which
+//! `docs/borrow.md` describes.
 
 use std::fmt::Write as _;
 
@@ -18,13 +19,15 @@ pub(super) struct Account {
     /// Calls of all functions that may move, and those that did.
     pub(super) calls: u64,
     pub(super) moved: u64,
-    /// The part of the time on CPUs that moving them has taken; `None` if no call was timed where it is.
+    /// The part of the time on CPUs that moving them has taken; `None` if no call was timed where
+    /// it is.
     pub(super) moving_ratio: Option<f64>,
     /// Whether a policy server had its say.
     pub(super) is_served: bool,
     /// Whether it was decided that the program has narrower code.
     pub(super) is_narrow: bool,
-    /// The part of the time on CPUs that narrower code would have given back by the model, from and to.
+    /// The part of the time on CPUs that narrower code would have given back by the model, from and
+    /// to.
     pub(super) narrow_gain_ratio: Option<(f64, f64)>,
     pub(super) functions: Vec<Function>,
     /// What code the next run has, if another.

@@ -1,4 +1,5 @@
-//! `dimmer run --mechanism borrow` and `offload`: has calls of a program that nobody changed run on dedicated cores.
+//! `dimmer run --mechanism borrow` and `offload`: has calls of a program that nobody changed run on
+//! dedicated cores.
 
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -43,7 +44,8 @@ pub(super) struct Borrowing {
     functions: Vec<Moved>,
     /// Functions that stay, as they are no leaf functions.
     others: Vec<NoLeaf>,
-    /// What calls take that do nothing (ns): one that is moved with its thread, and one that is lent.
+    /// What calls take that do nothing (ns): one that is moved with its thread, and one that is
+    /// lent.
     round_trip: Estimate,
     hand_over: Estimate,
     decided: Instant,
@@ -75,8 +77,8 @@ struct Moved {
 }
 
 impl Borrowing {
-    /// Chooses functions and cores, measures what moving takes, and puts into the program's environment what moves its calls. `None` if
-    /// there is nothing to move.
+    /// Chooses functions and cores, measures what moving takes, and puts into the program's
+    /// environment what moves its calls. `None` if there is nothing to move.
     pub(super) fn prepare(
         root: &Root,
         arguments: &Run,
@@ -207,7 +209,8 @@ impl Borrowing {
         }))
     }
 
-    /// The hardware threads that calls move to; `None` if none does, as the program has narrower code.
+    /// The hardware threads that calls move to; `None` if none does, as the program has narrower
+    /// code.
     pub(super) fn cpus(&self) -> Option<&[CpuId]> {
         (!self.is_narrow()).then_some(self.clear.cpus())
     }
@@ -356,8 +359,9 @@ impl Borrowing {
     }
 }
 
-/// How much time on CPUs moving those of a function's calls has taken that were timed so (ns): while one lasts, its thread spins and a worker works, instead of
-/// the call alone. By medians, as whoever waits for a CPU needs none. `None` if no call was timed where it is.
+/// How much time on CPUs moving those of a function's calls has taken that were timed so (ns):
+/// while one lasts, its thread spins and a worker works, instead of the call alone. By medians, as
+/// whoever waits for a CPU needs none. `None` if no call was timed where it is.
 fn moving_ns(seen: &Tally) -> Option<f64> {
     let Some(moved_ns) = seen.moved.quantile(0.5) else { return Some(0.0) };
     Some((2.0 * moved_ns - seen.lasted.quantile(0.5)?).max(0.0) * seen.moved.calls())
@@ -379,8 +383,8 @@ impl Planned {
     }
 }
 
-/// The dedicated hardware threads: those asked for, or those of one whole core, if the program keeps another; not such that somebody
-/// else has for something.
+/// The dedicated hardware threads: those asked for, or those of one whole core, if the program
+/// keeps another; not such that somebody else has for something.
 pub(crate) fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuId>> {
     let held = cpusets::held_by_others(root);
     let Some(asked) = asked else {

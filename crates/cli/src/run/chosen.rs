@@ -1,7 +1,9 @@
-//! Which functions' calls may be moved: those that the user names, or those that a processor's model names.
+//! Which functions' calls may be moved: those that the user names, or those that a processor's
+//! model names.
 //!
-//! To find them, all code of the program and of its libraries is looked through, which takes a second for large ones. What was found
-//! last is kept, and holds as long as these files, what their names come from, this program and the model are the same.
+//! To find them, all code of the program and of its libraries is looked through, which takes a
+//! second for large ones. What was found last is kept, and holds as long as these files, what their
+//! names come from, this program and the model are the same.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
@@ -163,7 +165,8 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key for these functions, or for those that are chosen `by` a model; `None` if the choice cannot be kept.
+    /// The key for these functions, or for those that are chosen `by` a model; `None` if the choice
+    /// cannot be kept.
     fn new(program: &launch::Program, how: How, wanted: &[Wanted], by: &str) -> Option<Self> {
         let stamp = |file: &Path| {
             let stamp = scan::stamp(&Root::live(), file).ok()?;
@@ -188,7 +191,8 @@ impl Key {
         })
     }
 
-    /// What is kept by this name under this key; `None` if nothing is, or under another key for the same program.
+    /// What is kept by this name under this key; `None` if nothing is, or under another key for the
+    /// same program.
     pub(super) fn kept<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let text = read_own(&self.path(name)?).ok()?;
         let (of, kept) = serde_json::from_str::<(Self, T)>(&text).ok()?;
@@ -209,8 +213,8 @@ impl Key {
     }
 }
 
-/// What was found under this key before, or is found now, and the key, if it holds. What cannot be kept is found again the next time,
-/// nothing else.
+/// What was found under this key before, or is found now, and the key, if it holds. What cannot be
+/// kept is found again the next time, nothing else.
 fn once(
     key: impl Fn() -> Option<Key>,
     find: impl FnOnce() -> anyhow::Result<Found>,
@@ -229,7 +233,8 @@ fn once(
     Ok((found, key))
 }
 
-/// What a file of this user holds: what others have written, who may have lent their home directory, decides nothing here.
+/// What a file of this user holds: what others have written, who may have lent their home
+/// directory, decides nothing here.
 fn read_own(path: &Path) -> io::Result<String> {
     if path.metadata()?.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());

@@ -1,5 +1,5 @@
-//! How many of the dedicated hardware threads are used now, and that the program keeps off these, and off no others: a program whose calls stay has the
-//! whole machine.
+//! How many of the dedicated hardware threads are used now, and that the program keeps off these,
+//! and off no others: a program whose calls stay has the whole machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,11 +14,12 @@ use dimmer_processor::units::CpuId;
 
 use crate::state;
 
-/// How often it is looked for threads that got onto used cores all the same: as they were being started when the others were kept off. Looking
-/// takes some 10 us a thread.
+/// How often it is looked for threads that got onto used cores all the same: as they were being
+/// started when the others were kept off. Looking takes some 10 us a thread.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// How soon after a look that has changed where some may run: others were being started then more likely than ever.
+/// How soon after a look that has changed where some may run: others were being started then more
+/// likely than ever.
 const SOON: Duration = Duration::from_secs(1);
 
 /// The dedicated hardware threads, and who is kept off them.
@@ -37,11 +38,14 @@ pub(super) struct Clear {
     /// Whether the last look has changed where any may run.
     is_changed: bool,
     looked: Instant,
-    /// This process, of whose children the program is the only one. It looks after the program all the time, and keeps off as well.
+    /// This process, of whose children the program is the only one. It looks after the program all
+    /// the time, and keeps off as well.
     own: u32,
-    /// Processes of the program, and when they began, as others may have their numbers later; `None` of those that have ended.
+    /// Processes of the program, and when they began, as others may have their numbers later;
+    /// `None` of those that have ended.
     processes: BTreeMap<u32, Option<u64>>,
-    /// The numbers that processes have in ledgers, and the ledgers' names, as far as it was looked whose they are.
+    /// The numbers that processes have in ledgers, and the ledgers' names, as far as it was looked
+    /// whose they are.
     asked: BTreeSet<(u32, OsString)>,
 }
 
@@ -69,8 +73,8 @@ impl Clear {
         &self.cpus
     }
 
-    /// So many are dedicated by a server; where none has a say (`None`), all as long as calls move, and for a while after. How many are used from now on:
-    /// the program keeps off them.
+    /// So many are dedicated by a server; where none has a say (`None`), all as long as calls move,
+    /// and for a while after. How many are used from now on: the program keeps off them.
     pub(super) fn step(&mut self, dedicated: Option<usize>, is_wanted: bool) -> usize {
         let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let is_used = self.unserved.step(now, is_wanted) > 0;
@@ -89,8 +93,9 @@ impl Clear {
         }
     }
 
-    /// A process that has this number where it runs has called what may move, as a ledger says. It may be no child of the program any more. The
-    /// number is another process's here if it runs in a namespace of its own, and whoever writes the ledger may write any, so it counts only if
+    /// A process that has this number where it runs has called what may move, as a ledger says. It
+    /// may be no child of the program any more. The number is another process's here if it runs in
+    /// a namespace of its own, and whoever writes the ledger may write any, so it counts only if
     /// that process has the ledger in its memory.
     pub(super) fn know(&mut self, process: u32, ledger: &Path) {
         let name = ledger.file_name().unwrap_or_default().to_owned();
@@ -130,7 +135,8 @@ impl Clear {
         }
     }
 
-    /// Those of this process, of the program with all that it has started, and of what was found of it before, whose parent may have ended since.
+    /// Those of this process, of the program with all that it has started, and of what was found of
+    /// it before, whose parent may have ended since.
     fn threads(&mut self) -> BTreeSet<Thread> {
         let mut threads = process::family(&self.root, self.own);
         for (process, began) in &mut self.processes {

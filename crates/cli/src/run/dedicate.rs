@@ -1,7 +1,8 @@
-//! `dimmer run --dedicate`: nobody else's threads run on the dedicated cores as long as the program does.
+//! `dimmer run --dedicate`: nobody else's threads run on the dedicated cores as long as the program
+//! does.
 //!
-//! Only if asked for: it takes a part of the machine from programs that have nothing to do with this one. The program's workers let
-//! themselves in, each of its processes' own.
+//! Only if asked for: it takes a part of the machine from programs that have nothing to do with
+//! this one. The program's workers let themselves in, each of its processes' own.
 
 use std::process::Command;
 

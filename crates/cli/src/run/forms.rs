@@ -1,5 +1,5 @@
-//! Whether a program under `--mechanism auto` has narrower code: what its runs have shown is kept for the next ones, which
-//! [`dimmer_policy::narrowing`] decides by.
+//! Whether a program under `--mechanism auto` has narrower code: what its runs have shown is kept
+//! for the next ones, which [`dimmer_policy::narrowing`] decides by.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -95,12 +95,14 @@ impl Forms {
         Ok(Self { key, work, can_narrow, form, reason })
     }
 
-    /// Which code this run has, and why, in a sentence; `None` if it is the program's own for want of a reason to change it.
+    /// Which code this run has, and why, in a sentence; `None` if it is the program's own for want
+    /// of a reason to change it.
     pub(super) fn text(&self) -> Option<String> {
         Some(format!("This run has {}.", words(self.form, self.reason)?))
     }
 
-    /// Keeps what this run has shown; the same sentence of the next one, if it has other code, or would have if it could.
+    /// Keeps what this run has shown; the same sentence of the next one, if it has other code, or
+    /// would have if it could.
     pub(super) fn keep(self, status: ExitStatus, spent: Spent, shown: Shown) -> Option<String> {
         let Self { key, work, can_narrow, form, .. } = self;
         let (on_cpu_ns, written) = (spent.on_cpu.as_secs_f64() * 1e9, spent.written);
@@ -139,7 +141,8 @@ fn end(status: ExitStatus) -> End {
     }
 }
 
-/// A form with the reason for it, as the end of a sentence; `None` if there is none to change anything.
+/// A form with the reason for it, as the end of a sentence; `None` if there is none to change
+/// anything.
 fn words(form: Form, reason: Reason) -> Option<String> {
     let words = match (form, reason) {
         (Form::Narrow, Reason::Measured(gain)) => {
@@ -165,8 +168,9 @@ fn words(form: Form, reason: Reason) -> Option<String> {
     Some(words)
 }
 
-/// What narrower code would give back, from and to, in parts of the time on CPUs, by what the functions' calls cost and what was seen of
-/// them, as `dimmer observe` tells it. `None` where no cost is known, and if none that was called has 512-bit registers (`has_zmm`).
+/// What narrower code would give back, from and to, in parts of the time on CPUs, by what the
+/// functions' calls cost and what was seen of them, as `dimmer observe` tells it. `None` where no
+/// cost is known, and if none that was called has 512-bit registers (`has_zmm`).
 pub(super) fn forecast<'a>(
     functions: impl Iterator<Item = (CallCost, bool, &'a Tally)>,
     on_cpu: Duration,

@@ -1,4 +1,5 @@
-//! Which of the functions to hook are leaf functions, whose calls are lent to another core rather than moved with their thread.
+//! Which of the functions to hook are leaf functions, whose calls are lent to another core rather
+//! than moved with their thread.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +18,8 @@ pub(super) struct NoLeaf {
     pub(super) why: String,
 }
 
-/// Says of each entry of these functions whether its calls are lent, and leaves out those whose calls go neither way. Of functions of which
-/// nothing is left it is told why.
+/// Says of each entry of these functions whether its calls are lent, and leaves out those whose
+/// calls go neither way. Of functions of which nothing is left it is told why.
 pub(super) fn judge(functions: &mut Vec<Planned>, how: How) -> Vec<NoLeaf> {
     let mut others = Vec::new();
     if !how.offloads {
@@ -39,7 +40,8 @@ pub(super) fn judge(functions: &mut Vec<Planned>, how: How) -> Vec<NoLeaf> {
     others
 }
 
-/// Says of each entry of a function whether its calls are lent; why those of none are, if nothing is left to be hooked.
+/// Says of each entry of a function whether its calls are lent; why those of none are, if nothing
+/// is left to be hooked.
 pub(super) fn judge_one(
     planned: &mut Planned,
     leaves: &mut Leaves<'_, '_>,
@@ -60,7 +62,8 @@ pub(super) fn judge_one(
     Some(NoLeaf { title: planned.title.clone(), why: why.to_string() })
 }
 
-/// Calls `then` with what can be told of a file's functions; `None` if it cannot be read or scanned.
+/// Calls `then` with what can be told of a file's functions; `None` if it cannot be read or
+/// scanned.
 fn with_leaves<T>(file: &Path, then: impl FnOnce(&mut Leaves<'_, '_>) -> T) -> Option<T> {
     let bytes = input::program(file).ok()?;
     let scan: Scan = dimmer_scan::scan(&bytes).ok()?;

@@ -67,8 +67,8 @@ impl Means {
         Ok(Self { plan, cpuid, has_variants })
     }
 
-    /// Whether any of them reaches functions that may be moved. The C library's own never are, and its switch reaches no others, but for
-    /// [variants](is_variant).
+    /// Whether any of them reaches functions that may be moved. The C library's own never are, and
+    /// its switch reaches no others, but for [variants](is_variant).
     fn reach(&self) -> bool {
         let mut settings = self.plan.settings.iter();
         self.cpuid.is_ok()
@@ -76,8 +76,9 @@ impl Means {
     }
 }
 
-/// Whether the C library chooses what runs of a file, or this file among others, by the features that its switch hides: vector
-/// mathematics (glibc 2.36, sysdeps/x86_64/fpu/multiarch/svml_*), and libraries for newer processors (ld.so(8), glibc-hwcaps).
+/// Whether the C library chooses what runs of a file, or this file among others, by the features
+/// that its switch hides: vector mathematics (glibc 2.36, sysdeps/x86_64/fpu/multiarch/svml_*), and
+/// libraries for newer processors (ld.so(8), glibc-hwcaps).
 fn is_variant(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with("libmvec.") || file.iter().any(|part| part == "glibc-hwcaps")
@@ -100,7 +101,8 @@ fn narrower(width: Width, outer: Option<&str>) -> Width {
     outer.and_then(|outer| outer.parse().ok()).map_or(width, |outer: Width| outer.min(width))
 }
 
-/// What is known of the program before it runs, and whether [variants](is_variant) are among what it loads.
+/// What is known of the program before it runs, and whether [variants](is_variant) are among what
+/// it loads.
 fn look(program: &launch::Program) -> (Program, bool) {
     let mut has_variants = false;
     let mut known = Program {

@@ -1,5 +1,6 @@
-//! `--hook auto`: which calls of a program may be worth moving, by what a processor's model says of its code: those of leaf functions with
-//! that code, if they can be lent, and of the outermost functions around it, if threads may go along.
+//! `--hook auto`: which calls of a program may be worth moving, by what a processor's model says of
+//! its code: those of leaf functions with that code, if they can be lent, and of the outermost
+//! functions around it, if threads may go along.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -34,8 +35,8 @@ struct Demand {
     has_zmm: bool,
 }
 
-/// The functions with, or around, the code of a program and of the libraries that it loads from the start, that costs the code after
-/// it something.
+/// The functions with, or around, the code of a program and of the libraries that it loads from the
+/// start, that costs the code after it something.
 pub(super) fn find(
     program: &launch::Program,
     how: How,

@@ -1,5 +1,6 @@
-//! Decisions of the policy server for functions of a program that nobody changed. `dimmer run` is its client on the program's behalf: it
-//! carries what the hooks have counted into the memory that the server reads, and the server's decisions into the ledgers.
+//! Decisions of the policy server for functions of a program that nobody changed. `dimmer run` is
+//! its client on the program's behalf: it carries what the hooks have counted into the memory that
+//! the server reads, and the server's decisions into the ledgers.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -52,7 +53,8 @@ struct Made {
     _socket: OwnedFd,
     beacon: Mapped<Beacon>,
     table: Mapped<Table>,
-    /// Whether the functions were named to the server: after what they have done so far, which is not to be taken for what they do now.
+    /// Whether the functions were named to the server: after what they have done so far, which is
+    /// not to be taken for what they do now.
     is_named: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Scans that were made before, as files named by build id, length, and what names come from.
 //!
-//! The build id stands for what was linked; a file stripped afterwards keeps it, but not its length. When a
-//! debug file is installed, or another file that knows names, the file is scanned again.
-//! A cache that cannot be read or written is none: scanning takes a fraction of a second.
+//! The build id stands for what was linked; a file stripped afterwards keeps it, but not its
+//! length. When a debug file is installed, or another file that knows names, the file is scanned
+//! again. A cache that cannot be read or written is none: scanning takes a fraction of a second.
 
 use std::path::PathBuf;
 

@@ -12,7 +12,8 @@ use dimmer_scan::{Archive, Code, DebugLink, Names};
 
 use super::document::FileScan;
 
-/// Files longer than this are not read for names (bytes). A guess: debug files of browsers are longer.
+/// Files longer than this are not read for names (bytes). A guess: debug files of browsers are
+/// longer.
 const LONGEST: u64 = 1 << 30;
 
 /// What may know names of one file's functions.
@@ -49,8 +50,8 @@ impl Sources {
         stamps.collect()
     }
 
-    /// Gives names to the functions that have none. A file that cannot be read, or is not the right one,
-    /// gives none.
+    /// Gives names to the functions that have none. A file that cannot be read, or is not the right
+    /// one, gives none.
     pub(crate) fn name(&self, bytes: &[u8], scan: &mut FileScan) {
         for debug_file in &self.debug_files {
             if !is_complete(scan)

@@ -1,5 +1,6 @@
-//! A time line for Perfetto: below a track that says whether it is complete, a group for each core with its level, what a governor in
-//! software decides, its clock, where the model has P-states what rules and what threads ask for, and a track for each thread that runs there.
+//! A time line for Perfetto: below a track that says whether it is complete, a group for each core
+//! with its level, what a governor in software decides, its clock, where the model has P-states
+//! what rules and what threads ask for, and a track for each thread that runs there.
 
 mod perfetto;
 mod tracks;

@@ -1,5 +1,6 @@
-//! What was, look by look, for the lines of the screen: as figure 6.3 of paper 001, the metric, the threshold, what is moved, and what
-//! the paper's prototype did not have, the number of dedicated cores.
+//! What was, look by look, for the lines of the screen: as figure 6.3 of paper 001, the metric, the
+//! threshold, what is moved, and what the paper's prototype did not have, the number of dedicated
+//! cores.
 
 use std::collections::{BTreeMap, VecDeque};
 

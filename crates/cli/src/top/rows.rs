@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use dimmer_daemon::state::{Client, Site, State};
 
-/// Which region: the number of its program's connection, of which a process may have several, and its place among the program's;
-/// programs without any have one row.
+/// Which region: the number of its program's connection, of which a process may have several, and
+/// its place among the program's; programs without any have one row.
 pub(super) type Key = (u64, Option<usize>);
 
 /// A marked region of a program that runs.
@@ -79,8 +79,9 @@ impl Sort {
         }
     }
 
-    /// Orders rows; what is equal stays in its order. Whatever it is by, programs that say what cannot be come last: nobody has to
-    /// look for others behind a thousand regions that are made up.
+    /// Orders rows; what is equal stays in its order. Whatever it is by, programs that say what
+    /// cannot be come last: nobody has to look for others behind a thousand regions that are made
+    /// up.
     pub(super) fn apply(self, rows: &mut [Row]) {
         let number = |row: &Row, of: fn(&Region) -> f64| row.region.as_ref().map_or(-1.0, of);
         let descending = |rows: &mut [Row], of: fn(&Region) -> f64| {
@@ -101,8 +102,9 @@ impl Sort {
     }
 }
 
-/// One row a region, in the server's order. Rates and what was moved are of the time since `before`, where that tells of the same server
-/// and region; else the rate is that of the server's last look, and what was moved since the program began.
+/// One row a region, in the server's order. Rates and what was moved are of the time since
+/// `before`, where that tells of the same server and region; else the rate is that of the server's
+/// last look, and what was moved since the program began.
 pub(super) fn rows(state: &State, before: Option<&State>) -> Vec<Row> {
     let before = before.filter(|before| is_same_server(before, state));
     let seconds = before.map_or(0.0, |before| state.up_s - before.up_s);
@@ -162,7 +164,8 @@ fn region(site: &Site, before: Option<&Site>, seconds: f64) -> Region {
     }
 }
 
-/// A text that others have chosen, without what a terminal would obey: control characters, and those that turn the direction of writing.
+/// A text that others have chosen, without what a terminal would obey: control characters, and
+/// those that turn the direction of writing.
 pub(super) fn clean(text: &str) -> String {
     let is_plain = |letter: &char| {
         !letter.is_control()

@@ -1,4 +1,5 @@
-//! Draws what the screen shows. Whatever the size of the terminal and whatever the server tells, it draws as much of it as fits.
+//! Draws what the screen shows. Whatever the size of the terminal and whatever the server tells, it
+//! draws as much of it as fits.
 
 mod columns;
 mod help;
@@ -43,8 +44,8 @@ pub(super) fn draw(view: &mut View, frame: &mut Frame<'_>) {
     render(view, area, frame.buffer_mut());
 }
 
-/// From the top: who is asked and what it does, charts, regions, the selected one at length, keys. What does not fit is left out, the
-/// charts first.
+/// From the top: who is asked and what it does, charts, regions, the selected one at length, keys.
+/// What does not fit is left out, the charts first.
 pub(super) fn render(view: &mut View, area: Rect, buffer: &mut Buffer) {
     let head = head(view);
     let charts = charts(view, area.width);

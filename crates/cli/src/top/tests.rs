@@ -282,7 +282,8 @@ fn keys_end_it() {
     assert_eq!(view.press(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE)), Wish::End);
 }
 
-/// So many regions of four programs, the last with the most calls and the first with the greatest share.
+/// So many regions of four programs, the last with the most calls and the first with the greatest
+/// share.
 fn many(sites: usize, looks: u64) -> State {
     let place = |index: usize| index as u64 + 1;
     let site = |index: usize| {

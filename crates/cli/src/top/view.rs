@@ -1,4 +1,5 @@
-//! What the screen shows: the server's last state, what was before, and what keys have chosen. No terminal in it.
+//! What the screen shows: the server's last state, what was before, and what keys have chosen. No
+//! terminal in it.
 
 use std::ops::Range;
 

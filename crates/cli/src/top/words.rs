@@ -101,7 +101,8 @@ pub(super) fn prices(policy: &Policy) -> String {
     }
 }
 
-/// The thresholds of the levels that the processor has, if the loop has any; where its levels are not known, all code counts as L1.
+/// The thresholds of the levels that the processor has, if the loop has any; where its levels are
+/// not known, all code counts as L1.
 pub(super) fn thresholds(policy: &Policy) -> Option<String> {
     let levels = policy.call_ns.as_ref().map_or(1, |levels| levels.len().max(1));
     let thresholds = policy.thresholds.as_ref()?.iter().take(levels).zip(1..);

@@ -1,4 +1,5 @@
-//! `dimmer run --mechanism borrow`: programs whose calls are moved to another core do what they do without.
+//! `dimmer run --mechanism borrow`: programs whose calls are moved to another core do what they do
+//! without.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -53,7 +54,8 @@ pub(crate) fn last_cpu() -> Option<String> {
     Some(last.index().to_string())
 }
 
-/// Runs a program with the calls of all its functions moved but those of `main`, within which all others are. How many were moved.
+/// Runs a program with the calls of all its functions moved but those of `main`, within which all
+/// others are. How many were moved.
 fn move_all(victims: &Victims, cpu: &str, arguments: &[&str]) -> u64 {
     let directory = victims.directory.path();
     let plans = tempfile::tempdir_in(directory).unwrap();

@@ -1,5 +1,6 @@
-//! `dimmer run --dedicate`: on a machine with the old hierarchy of cpusets, where a test can have one that nobody else is in. With
-//! version 2 a partition takes its CPUs from everybody, so that is left to made-up machines (`dimmer-host`).
+//! `dimmer run --dedicate`: on a machine with the old hierarchy of cpusets, where a test can have
+//! one that nobody else is in. With version 2 a partition takes its CPUs from everybody, so that is
+//! left to made-up machines (`dimmer-host`).
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;

@@ -1,4 +1,5 @@
-//! `dimmer run --mechanism auto`: a run tells the next whether the program is to have narrower code.
+//! `dimmer run --mechanism auto`: a run tells the next whether the program is to have narrower
+//! code.
 
 use std::path::Path;
 
@@ -57,7 +58,8 @@ fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
         let account: serde_json::Value = serde_json::from_str(&account).unwrap();
         (stdout(&output), stderr(&output), account)
     };
-    // A tenth, less what others take of the CPU from calls, which these seem to take; more if they do so for long in between.
+    // A tenth, less what others take of the CPU from calls, which these seem to take; more if they
+    // do so for long in between.
     let own = |program: &[&str]| {
         let (form, told, account) = run(program, "auto", "one");
         assert_eq!((form.as_str(), &account["is_narrow"]), ("own\n", &false.into()), "{told}");
@@ -68,7 +70,8 @@ fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
     let much =
         |program: &[&str]| (0..5).map(|_| own(program)).find(|(both, _)| *both >= 0.02).unwrap();
     let narrowed = victims.path("narrowed");
-    // Interpreters, which load what nothing tells of, get the switches of libraries, so this may be narrowed on any machine.
+    // Interpreters, which load what nothing tells of, get the switches of libraries, so this may be
+    // narrowed on any machine.
     let interpreter = victims.path("lua");
     victims::write_executable(Path::new(&interpreter), &std::fs::read(&narrowed).unwrap());
     let program = ["--", interpreter.as_str()];
@@ -91,7 +94,8 @@ fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
         (&0.into(), &None::<f64>.into())
     );
     assert!(account["calls"].as_u64().unwrap() > 0, "{told}");
-    // What the C library's switch alone does for it is nothing, also where CPUID can be answered otherwise.
+    // What the C library's switch alone does for it is nothing, also where CPUID can be answered
+    // otherwise.
     let program = ["--only", "glibc", "--", narrowed.as_str()];
     let (both, told) = much(&program);
     assert!(told.contains("but nothing narrows this program here"), "{both} {told}");

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::{stderr, stdout};
 
-/// Threads that take turns for 400 s, by the microsecond: no processor is done with that before the signal comes.
+/// Threads that take turns for 400 s, by the microsecond: no processor is done with that before the
+/// signal comes.
 pub(crate) const FOR_EVER: &str = r#"
 schema = "dimmer/scenario/1"
 name = "For ever"
@@ -30,7 +31,8 @@ times = 0
 steps = [{ run = "scalar", us = 1 }, { sleep_us = 1 }]
 "#;
 
-/// Runs it in `directory` and sends `signal` once it catches that; an error, what it printed, if it ends by itself before.
+/// Runs it in `directory` and sends `signal` once it catches that; an error, what it printed, if it
+/// ends by itself before.
 pub(crate) fn interrupted(
     directory: &Path,
     arguments: &[&str],
@@ -39,7 +41,8 @@ pub(crate) fn interrupted(
     let mut command = crate::heeding("--default-signal=HUP,INT,TERM", directory, arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Until the command catches signals it would end in another way. Of those that it does, SIGTERM (bit 14 of the mask) is the last.
+    // Until the command catches signals it would end in another way. Of those that it does, SIGTERM
+    // (bit 14 of the mask) is the last.
     let status = format!("/proc/{}/status", child.id());
     let catches = || {
         let text = std::fs::read_to_string(&status).unwrap();

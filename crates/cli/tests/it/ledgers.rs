@@ -1,5 +1,5 @@
-//! Ledgers cost observation, never the program: whatever is wrong with the place where they lie, with the
-//! limits of the process, or with what is in them. And they are given back.
+//! Ledgers cost observation, never the program: whatever is wrong with the place where they lie,
+//! with the limits of the process, or with what is in them. And they are given back.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +25,8 @@ fn observe(home: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a line of a shell in which `$0` is `dimmer`, on a program that ends with 7 and prints what it does
-/// without.
+/// Runs a line of a shell in which `$0` is `dimmer`, on a program that ends with 7 and prints what
+/// it does without.
 #[track_caller]
 fn in_shell(victims: &Victims, before: &[&str], line: &str) -> Output {
     let observing = observe(victims.directory.path(), &[]);

@@ -1,4 +1,5 @@
-//! Programs with loaders that do not take the library to preload: they are refused, or run untouched as children.
+//! Programs with loaders that do not take the library to preload: they are refused, or run
+//! untouched as children.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -36,8 +36,9 @@ fn command(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Where `dimmer` is, after `what` was built there too: programs and libraries of other packages, which Cargo builds for nobody but who asks
-/// for them. With `DIMMER_BUILT` in the environment that was done before (`cargo xtask ci`).
+/// Where `dimmer` is, after `what` was built there too: programs and libraries of other packages,
+/// which Cargo builds for nobody but who asks for them. With `DIMMER_BUILT` in the environment that
+/// was done before (`cargo xtask ci`).
 fn built(what: &[&str]) -> PathBuf {
     let directory = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
     if std::env::var_os("DIMMER_BUILT").is_some() {
@@ -55,8 +56,8 @@ fn built(what: &[&str]) -> PathBuf {
     directory.to_owned()
 }
 
-/// As [`command`], started with signals as `env` is told: whoever runs the tests may ignore some, as a shell does for
-/// what it runs in the background.
+/// As [`command`], started with signals as `env` is told: whoever runs the tests may ignore some,
+/// as a shell does for what it runs in the background.
 fn heeding(signals: &str, directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.arg(signals).arg(env!("CARGO_BIN_EXE_dimmer"));

@@ -1,5 +1,5 @@
-//! `dimmer observe` on programs of all kinds, with every function hooked that can be: each behaves as
-//! it does without hooks, and every call is counted.
+//! `dimmer observe` on programs of all kinds, with every function hooked that can be: each behaves
+//! as it does without hooks, and every call is counted.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! `dimmer run --mechanism offload`: programs whose calls of leaf functions run on another core do what they do without.
+//! `dimmer run --mechanism offload`: programs whose calls of leaf functions run on another core do
+//! what they do without.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ fn leaf_entries(file: &Path) -> Vec<PlannedEntry> {
     entries.filter_map(leaf).collect()
 }
 
-/// Runs a program with all calls of leaf functions of a file offloaded; how many were, and how it ended with and without.
+/// Runs a program with all calls of leaf functions of a file offloaded; how many were, and how it
+/// ended with and without.
 fn run_all(
     file: &Path,
     entries: &[PlannedEntry],
@@ -217,7 +219,8 @@ fn what_becomes_of_leaf_functions_and_others_is_told() {
     assert!(!told.contains("leaf function:"), "{told}");
 }
 
-/// Large libraries take a second to look through: what was chosen is used again, if it can be read and nothing has changed.
+/// Large libraries take a second to look through: what was chosen is used again, if it can be read
+/// and nothing has changed.
 #[test]
 fn what_was_chosen_is_kept() {
     let Some(cpu) = away() else { return };
@@ -249,7 +252,8 @@ fn what_was_chosen_is_kept() {
     assert_eq!(files().count(), 2);
 }
 
-/// A function of a library that is loaded later, by its place there, and a library that is changed but for its build id and length.
+/// A function of a library that is loaded later, by its place there, and a library that is changed
+/// but for its build id and length.
 #[test]
 fn what_was_chosen_of_a_file_is_not_used_of_another() {
     let Some(cpu) = away() else { return };

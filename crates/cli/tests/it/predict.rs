@@ -251,7 +251,8 @@ fn energy_is_told_where_the_model_has_power_and_missing_where_not() {
     }
 }
 
-/// Paper 002 has the power of waiting cores, and what waking up from each idle state takes, but not what cores take there.
+/// Paper 002 has the power of waiting cores, and what waking up from each idle state takes, but not
+/// what cores take there.
 #[test]
 fn idle_states_of_unknown_power_are_told() {
     let Some(project) = project() else { return };
@@ -334,7 +335,8 @@ fn the_validation_in_the_documents_is_what_is_found() {
     assert_eq!(lines, count("rows") + count("left"));
 }
 
-/// A model in which all wide code lowers the clock to a half for a millisecond; nobody measured that.
+/// A model in which all wide code lowers the clock to a half for a millisecond; nobody measured
+/// that.
 fn made_up_model() -> String {
     let guess = |key: &str, value: &str| {
         format!("{key} = {{ value = {value}, source = \"made up\", guess = true }}\n")

@@ -278,7 +278,8 @@ fn top_shows_a_screen_on_a_terminal_and_leaves_it_as_it_was() {
     wait("thresholds:");
     server.child.0.kill().unwrap();
     server.child.0.wait().unwrap();
-    // Only what has changed is drawn, so words may lack letters; that it has gone is the only thing in red.
+    // Only what has changed is drawn, so words may lack letters; that it has gone is the only thing
+    // in red.
     wait("\x1b[38;5;1");
     terminal.0.stdin.as_mut().unwrap().write_all(b"q").unwrap();
     assert!(terminal.0.wait().unwrap().success());

@@ -36,7 +36,8 @@ struct Slice {
     name: String,
 }
 
-/// The tracks of a trace by their names, each with those of the groups that it is in: `scenario/core 0/clock`.
+/// The tracks of a trace by their names, each with those of the groups that it is in:
+/// `scenario/core 0/clock`.
 #[track_caller]
 fn read(bytes: &[u8]) -> BTreeMap<String, Row> {
     let trace = Trace::decode(bytes).unwrap();
@@ -181,7 +182,8 @@ fn a_trace_shows_requests_for_p_states_and_their_ramps() {
     let kept: f64 = requests.iter().map(Slice::us).sum();
     let counted = totals["cores"][0]["governor_us"].as_f64().unwrap();
     assert!(kept >= counted - 1e-3 * requests.len() as f64, "{kept}");
-    // Paper 002 Table 4: P2 to P0 takes 23 664 ns, P0 to P2 6046, of which the request has 5800; here from the first request to P0 on.
+    // Paper 002 Table 4: P2 to P0 takes 23 664 ns, P0 to P2 6046, of which the request has 5800;
+    // here from the first request to P0 on.
     let ruling = row(0, "P-state").unwrap();
     assert_eq!(ruling.names()[..4], ["on the way to P0", "P0", "on the way to P2", "P2"]);
     let asked = requests.iter().find(|slice| slice.name == "asks for P2").unwrap();
@@ -192,7 +194,8 @@ fn a_trace_shows_requests_for_p_states_and_their_ramps() {
     // It ramps in steps of 100 MHz meanwhile.
     let ramp: Vec<f64> = (31..=40).map(|step| 100.0 * f64::from(step)).collect();
     assert_eq!(row(0, "clock").unwrap().values[..10], ramp);
-    // The other core of the module has the same clock, whether it executes or not; a model without P-states has no such tracks.
+    // The other core of the module has the same clock, whether it executes or not; a model without
+    // P-states has no such tracks.
     assert_eq!(row(1, "P-state").unwrap().slices, ruling.slices);
     assert!(row(1, "requests for P-states").is_none());
     let (_, without) = trace_of(&[WORST_CASE]);

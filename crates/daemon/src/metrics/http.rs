@@ -2,8 +2,9 @@
 //!
 //! What a connection costs is bounded: bytes and time of the request's head, no byte of a body, one
 //! request, time until the answer is read, one piece of text in memory. So is the number of
-//! connections, in all and of each origin: the newest is let in, and for it the oldest one ends that
-//! has not asked yet. All of it runs in two threads of its own, of which one only asks for the state.
+//! connections, in all and of each origin: the newest is let in, and for it the oldest one ends
+//! that has not asked yet. All of it runs in two threads of its own, of which one only asks for the
+//! state.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
-//! The state as text: Prometheus' format 0.0.4, or OpenMetrics 1.0.0 for a scraper that asks for it.
+//! The state as text: Prometheus' format 0.0.4, or OpenMetrics 1.0.0 for a scraper that asks for
+//! it.
 //!
-//! The text is made in pieces as a connection takes them, so that however long it is, no more than a
-//! piece of it is in memory. Sources: "Exposition formats" in Prometheus' documentation, and the
+//! The text is made in pieces as a connection takes them, so that however long it is, no more than
+//! a piece of it is in memory. Sources: "Exposition formats" in Prometheus' documentation, and the
 //! OpenMetrics specification 1.0.0.
 
 use std::borrow::Cow;

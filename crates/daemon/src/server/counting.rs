@@ -1,7 +1,8 @@
 //! Which clients' processes are counted, and when their counters are opened.
 //!
-//! Opening takes system calls for each thread, in the thread that serves everybody: it is done a little at a time. Each counter is a file,
-//! of which the server may have so many: no user gets them all.
+//! Opening takes system calls for each thread, in the thread that serves everybody: it is done a
+//! little at a time. Each counter is a file, of which the server may have so many: no user gets
+//! them all.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,13 @@ use tracing::{debug, warn};
 use super::{Server, Wants};
 use crate::counters::Counters;
 
-/// For how long counters are opened at once: when somebody connects, and at each look. One thread more may then be under way. A guess: half
-/// of the shortest period that the settings allow.
+/// For how long counters are opened at once: when somebody connects, and at each look. One thread
+/// more may then be under way. A guess: half of the shortest period that the settings allow.
 pub(super) const AT_ONCE: Duration = Duration::from_micros(500);
 
 impl Server {
-    /// Counters for a process that connects, opened as far as that goes at once; `None` if it is not counted. Their files are not its
-    /// user's yet.
+    /// Counters for a process that connects, opened as far as that goes at once; `None` if it is
+    /// not counted. Their files are not its user's yet.
     pub(super) fn count(&mut self, who: (i32, u32)) -> Option<Counters> {
         let counters = self.found.counted.as_ref()?.of_client(who);
         let counters = counters.inspect_err(|why| debug!(pid = who.0, %why, "not counted")).ok()?;
@@ -37,7 +38,8 @@ impl Server {
         }
     }
 
-    /// Takes a client's counters that are not all open, with whose they are; their files are still its user's.
+    /// Takes a client's counters that are not all open, with whose they are; their files are still
+    /// its user's.
     fn take_unopened(&mut self) -> Option<(u64, (i32, u32), Counters)> {
         self.peers.values_mut().find_map(|peer| {
             let Wants::Decisions(client) = &mut peer.wants else { return None };
@@ -55,8 +57,8 @@ impl Server {
         client.counters = counters;
     }
 
-    /// Opens counters of a thread at least, and of others until then; `None` if they cannot be, or take more than the user may have and
-    /// than they were granted.
+    /// Opens counters of a thread at least, and of others until then; `None` if they cannot be, or
+    /// take more than the user may have and than they were granted.
     pub(super) fn open(
         &mut self,
         mut counters: Counters,
@@ -90,8 +92,8 @@ impl Server {
         }
     }
 
-    /// How many files counters of one user's may take: half of what others leave of a quarter of all, so something is left for each who
-    /// comes.
+    /// How many files counters of one user's may take: half of what others leave of a quarter of
+    /// all, so something is left for each who comes.
     fn most_files(&self, user: u32) -> usize {
         self.share(user, self.most_peers / 4, |user| user.files)
     }

@@ -17,7 +17,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How often that is told at most.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// When nobody is let in. The listener reports who waits as long as anybody does, and the server would do nothing but try.
+/// When nobody is let in. The listener reports who waits as long as anybody does, and the server
+/// would do nothing but try.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     until: Option<Instant>,

@@ -19,8 +19,8 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Hardware threads' worth of time that was left in the last period, on those of `all` that are not
-    /// taken now; `None` where that cannot be told yet.
+    /// Hardware threads' worth of time that was left in the last period, on those of `all` that are
+    /// not taken now; `None` where that cannot be told yet.
     pub(super) fn measure(
         &mut self,
         root: &Root,

@@ -1,7 +1,7 @@
 //! The lease: for how long decisions hold if nothing more is heard of the server.
 //!
-//! It is renewed between any two steps of the server's work, each of which is short, so that however
-//! much there is to do at once, it lapses only where the server hangs.
+//! It is renewed between any two steps of the server's work, each of which is short, so that
+//! however much there is to do at once, it lapses only where the server hangs.
 
 use std::time::{Duration, Instant};
 

@@ -40,8 +40,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
-/// A socket there, whose directory is made if need be. One that a server has left behind is replaced; anything else that is there
-/// stays.
+/// A socket there, whose directory is made if need be. One that a server has left behind is
+/// replaced; anything else that is there stays.
 pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
     let failed = |source| ServerError::Listen { path: path.to_owned(), source };
     make_directory_of(path).map_err(failed)?;
@@ -62,7 +62,8 @@ pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
         }
         other => other.map_err(failed)?,
     };
-    // Root's is for everybody's programs, which see nothing of each other; a user's for the user's own.
+    // Root's is for everybody's programs, which see nothing of each other; a user's for the user's
+    // own.
     let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
     rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))
         .map_err(|error| failed(error.into()))?;
@@ -81,8 +82,9 @@ pub(crate) fn make_directory_of(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// While this is held, no other server looks what is left there and replaces it: of two that begin at once, one would remove the other's socket. Nobody waits
-/// for it for long, as others may lock the directory for reasons of their own, or for ever.
+/// While this is held, no other server looks what is left there and replaces it: of two that begin
+/// at once, one would remove the other's socket. Nobody waits for it for long, as others may lock
+/// the directory for reasons of their own, or for ever.
 fn alone(path: &Path) -> Option<File> {
     const PATIENCE: Duration = Duration::from_secs(1);
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());

@@ -1,9 +1,10 @@
-//! The thread that writes what others are told: JSON of everything takes longer than the lease holds.
+//! The thread that writes what others are told: JSON of everything takes longer than the lease
+//! holds.
 //!
 //! A state goes through a pipe, of which the kernel holds 64 KiB: a watcher that keeps its answers
-//! unread keeps those, and for a few seconds the text, which all who asked at once share. A recording
-//! goes as files of memory, as steps may come faster than they are read; one that leaves too much
-//! unread ends.
+//! unread keeps those, and for a few seconds the text, which all who asked at once share. A
+//! recording goes as files of memory, as steps may come faster than they are read; one that leaves
+//! too much unread ends.
 
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -177,8 +178,8 @@ async fn through_pipe(socket: &Socket, text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Sends lines as a file of memory; `unread` are the bytes of those that were not received, as far as
-/// that is known.
+/// Sends lines as a file of memory; `unread` are the bytes of those that were not received, as far
+/// as that is known.
 fn tell_lines(socket: &Socket, text: &str, unread: &mut usize) -> io::Result<()> {
     if dimmer_protocol::is_all_received(socket)? {
         *unread = 0;

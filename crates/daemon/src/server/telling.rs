@@ -68,8 +68,8 @@ impl Server {
         }
     }
 
-    /// Tells those who have asked what goes on, as far as it is their turn, a part at a time; when to
-    /// go on.
+    /// Tells those who have asked what goes on, as far as it is their turn, a part at a time; when
+    /// to go on.
     pub(super) fn tell_states(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut telling = match self.telling.take() {
@@ -163,8 +163,8 @@ impl Server {
         }
     }
 
-    /// The next clients: all that the user may see. Root and the server's own user see everything, as
-    /// in recordings; others their own.
+    /// The next clients: all that the user may see. Root and the server's own user see everything,
+    /// as in recordings; others their own.
     fn tell_part(&self, telling: &mut Telling) {
         let mut sites = 0;
         let sees_all = sees_all(telling.user);
@@ -255,7 +255,8 @@ impl Server {
         }
     }
 
-    /// Begins to tell somebody every step. Only root and the server's own user see what all clients do.
+    /// Begins to tell somebody every step. Only root and the server's own user see what all clients
+    /// do.
     pub(super) fn begin_recording(&mut self, number: u64) -> Result<(), String> {
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         let user = peer.user;
@@ -263,7 +264,8 @@ impl Server {
             return Err("only root and the server's own user may record".to_owned());
         }
         self.watch(number, user)?;
-        // Those who record already get to know what they have not been told; the new one does from all clients below.
+        // Those who record already get to know what they have not been told; the new one does from
+        // all clients below.
         self.tell_recordings();
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         peer.wants = Wants::Record;

@@ -6,11 +6,12 @@ use dimmer_policy::server::chains::Reference;
 
 use super::Server;
 
-/// How many of a user's may be connected without having said what for. Who connects says so at once: a guess that leaves room for a
-/// busy machine.
+/// How many of a user's may be connected without having said what for. Who connects says so at
+/// once: a guess that leaves room for a busy machine.
 const SILENT: usize = 16;
 
-/// How many of a user's may watch or record. A guess: people with screens, and what collects metrics.
+/// How many of a user's may watch or record. A guess: people with screens, and what collects
+/// metrics.
 const WATCHERS: usize = 64;
 
 /// How many may watch or record in all. A guess: some users' worth.
@@ -65,7 +66,8 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Who has to speak or go before another one can be let in: the oldest silent one, if there are as many as may be.
+    /// Who has to speak or go before another one can be let in: the oldest silent one, if there are
+    /// as many as may be.
     pub(super) fn too_silent(&self) -> Option<u64> {
         self.silent.first().copied().filter(|_| self.silent.len() >= SILENT)
     }

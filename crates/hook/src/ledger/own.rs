@@ -1,9 +1,9 @@
 //! A process's side of its ledger.
 //!
-//! Only the head, the slots, and the decisions where calls can move are mapped: each mapping counts for
-//! programs that lock their memory (`mlockall`) or limit it (`ulimit -v`). The rest is written through the
-//! file, which is opened by its path each time: a descriptor that stays open would be one that the program
-//! finds, closes, or replaces.
+//! Only the head, the slots, and the decisions where calls can move are mapped: each mapping counts
+//! for programs that lock their memory (`mlockall`) or limit it (`ulimit -v`). The rest is written
+//! through the file, which is opened by its path each time: a descriptor that stays open would be
+//! one that the program finds, closes, or replaces.
 
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -27,8 +27,8 @@ use super::{
 };
 use crate::trial::Overhead;
 
-/// A process makes no more ledgers, one for each program that it executes, than this while none of them is
-/// removed.
+/// A process makes no more ledgers, one for each program that it executes, than this while none of
+/// them is removed.
 const ATTEMPTS: u32 = 1000;
 
 /// The ledger that this process writes.
@@ -64,8 +64,8 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl OwnLedger {
-    /// Makes an empty ledger in `directory`, for this process. Where that fails, a file there tells the
-    /// observer why, if there can be one.
+    /// Makes an empty ledger in `directory`, for this process. Where that fails, a file there tells
+    /// the observer why, if there can be one.
     ///
     /// # Errors
     /// Where there can be no file, no memory, or no mapping.
@@ -215,9 +215,9 @@ impl OwnLedger {
         Ok(())
     }
 
-    /// Notes functions that are about to be hooked, by their addresses in the file; the number of the first.
-    /// Each of `slots` has counters for them then. Their calls are moved if `are_moved`, in a process that
-    /// has decisions.
+    /// Notes functions that are about to be hooked, by their addresses in the file; the number of
+    /// the first. Each of `slots` has counters for them then. Their calls are moved if `are_moved`,
+    /// in a process that has decisions.
     ///
     /// # Errors
     /// If there is no room. Then nothing is noted.
@@ -325,8 +325,8 @@ impl Slot {
         self.memory.u32(CLAIMED).load(Ordering::Relaxed) != 0
     }
 
-    /// Reserves counters for so many sites. What was reserved before stays as it is: another process that
-    /// shares the slot, by a fork, may have reserved it.
+    /// Reserves counters for so many sites. What was reserved before stays as it is: another
+    /// process that shares the slot, by a fork, may have reserved it.
     fn grow(&self, file: BorrowedFd<'_>, sites: usize) -> Result<(), NoRoom> {
         let room = self.memory.u32(ROOM);
         let had = room.load(Ordering::Acquire) as usize;
@@ -354,7 +354,8 @@ impl Mapped {
 
     fn u32(&self, at: usize) -> &AtomicU32 {
         let place = self.place(at).cast();
-        // SAFETY: a place in the mapping, which lives as long as this; all offsets of numbers are aligned.
+        // SAFETY: a place in the mapping, which lives as long as this; all offsets of numbers are
+        // aligned.
         unsafe { AtomicU32::from_ptr(place) }
     }
 
@@ -367,16 +368,16 @@ impl Mapped {
     /// The byte at an offset.
     fn place(&self, at: usize) -> *mut u8 {
         debug_assert!(at < self.length, "{at}");
-        // SAFETY: all offsets are constants of the layout, or products with numbers below their limits, so
-        // they lie within the mapping.
+        // SAFETY: all offsets are constants of the layout, or products with numbers below their
+        // limits, so they lie within the mapping.
         unsafe { self.memory.as_ptr().add(at) }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own, and hooked code uses none that is dropped: `Hooks` and the
-        // pool of slots keep theirs for ever.
+        // SAFETY: the mapping is this one's own, and hooked code uses none that is dropped: `Hooks`
+        // and the pool of slots keep theirs for ever.
         let unmapped = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

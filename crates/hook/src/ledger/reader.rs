@@ -1,7 +1,8 @@
 //! The observer's side of a ledger.
 //!
-//! The file is read and written by `pread` and `pwrite`, never mapped: a process may truncate it, replace
-//! it, or fill it with anything. Each number is bounded by its table, and what is not there reads as zeros.
+//! The file is read and written by `pread` and `pwrite`, never mapped: a process may truncate it,
+//! replace it, or fill it with anything. Each number is bounded by its table, and what is not there
+//! reads as zeros.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -140,15 +141,16 @@ impl Ledger {
         self.file.metadata().map_or(0, |about| about.blocks() * 512)
     }
 
-    /// Whether no process can use it any more: none has it open or mapped. Where the kernel cannot tell,
-    /// each process may.
+    /// Whether no process can use it any more: none has it open or mapped. Where the kernel cannot
+    /// tell, each process may.
     ///
-    /// The kernel gives a write lease only for a file that is open nowhere else, and a mapping keeps it
-    /// open (`check_conflicting_open` in Linux, fs/locks.c; fcntl(2), F_SETLEASE).
+    /// The kernel gives a write lease only for a file that is open nowhere else, and a mapping
+    /// keeps it open (`check_conflicting_open` in Linux, fs/locks.c; fcntl(2), F_SETLEASE).
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         let file = self.file.as_raw_fd();
-        // A process that opens it meanwhile has the kernel send this signal, which is ignored by default.
+        // A process that opens it meanwhile has the kernel send this signal, which is ignored by
+        // default.
         if control(file, SET_SIGNAL, libc::SIGURG) != 0 {
             return false;
         }
@@ -168,21 +170,23 @@ impl Ledger {
         is_known.then_some(head)
     }
 
-    /// Decides whether calls of the function of this number are moved from now on, in a process whose hooks can do that.
+    /// Decides whether calls of the function of this number are moved from now on, in a process
+    /// whose hooks can do that.
     pub fn decide(&self, site: usize, is_moved: bool) {
         if site < SITES {
             self.write(DECISIONS_AT + site * DECISION_BYTES, &u32::from(is_moved).to_le_bytes());
         }
     }
 
-    /// Has calls that move go to so many of the hardware threads that the process knows of from now on, the first of them.
+    /// Has calls that move go to so many of the hardware threads that the process knows of from now
+    /// on, the first of them.
     pub fn employ(&self, threads: usize) {
         let plus_one = u32::try_from(threads).map_or(u32::MAX, |threads| threads.saturating_add(1));
         self.write(EMPLOYED, &plus_one.to_le_bytes());
     }
 
-    /// Has calls move until then at the latest ([`crate::ticks`]), whatever was decided. The observer renews that time, so that calls stay
-    /// when it is killed.
+    /// Has calls move until then at the latest ([`crate::ticks`]), whatever was decided. The
+    /// observer renews that time, so that calls stay when it is killed.
     pub fn hold_until(&self, ticks: u64) {
         self.write(HOLDS_UNTIL, &ticks.to_le_bytes());
     }
@@ -251,8 +255,8 @@ impl Ledger {
         u32::from_le_bytes(word)
     }
 
-    /// Writes to a place where the process has written before. What cannot be written is not: the process
-    /// goes on as it does.
+    /// Writes to a place where the process has written before. What cannot be written is not: the
+    /// process goes on as it does.
     fn write(&self, at: usize, bytes: &[u8]) {
         let _ = room::write(std::os::fd::AsFd::as_fd(&self.file), at, bytes);
     }
@@ -342,8 +346,8 @@ impl Thread<'_> {
         self.ledger.read(self.at, &mut look.bytes);
     }
 
-    /// Takes the timed calls that are complete since the last time, in the order of their ends, and gives
-    /// each to `take`.
+    /// Takes the timed calls that are complete since the last time, in the order of their ends, and
+    /// gives each to `take`.
     pub fn drain(&self, take: impl FnMut(TimedCall)) {
         let mut look = Look::default();
         self.look(0, &mut look);
@@ -352,8 +356,8 @@ impl Thread<'_> {
 
     /// Likewise, of those that `look` has.
     ///
-    /// The copy may have been made while the thread wrote: the end of a record is read before what stands
-    /// behind it, and written after it. One whose begin is missing is left out.
+    /// The copy may have been made while the thread wrote: the end of a record is read before what
+    /// stands behind it, and written after it. One whose begin is missing is left out.
     pub fn drain_seen(&self, look: &Look, mut take: impl FnMut(TimedCall)) {
         let (head, tail) = (u64_at(&look.bytes, HEAD), u64_at(&look.bytes, TAIL));
         // Whatever stands there: the ring holds no more.
@@ -362,8 +366,8 @@ impl Thread<'_> {
         let mut next = first;
         while next < head {
             let record = &look.bytes[RING + place(next) * RECORD_BYTES..][..RECORD_BYTES];
-            // Its thread has claimed the place and not yet filled it. If it never will, since a signal's
-            // handler jumped out of there, do not wait for it for ever.
+            // Its thread has claimed the place and not yet filled it. If it never will, since a
+            // signal's handler jumped out of there, do not wait for it for ever.
             if u64_at(record, 8) == 0 && head - next < RECORDS as u64 / 2 {
                 break;
             }
@@ -423,14 +427,15 @@ impl<'a> Orders<'a> {
         Self { employed, until }
     }
 
-    /// How many of the hardware threads that calls move to are used now, the first of them, if anybody has said that; see
-    /// [`Ledger::employ`].
+    /// How many of the hardware threads that calls move to are used now, the first of them, if
+    /// anybody has said that; see [`Ledger::employ`].
     #[must_use]
     pub fn employed(&self) -> Option<usize> {
         self.employed.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
     }
 
-    /// Whether calls may move at this time, for all that the observer has said; see [`Ledger::hold_until`].
+    /// Whether calls may move at this time, for all that the observer has said; see
+    /// [`Ledger::hold_until`].
     #[must_use]
     pub fn hold(&self, ticks: u64) -> bool {
         let until = self.until.load(Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! What memory a ledger may take, and how it is had.
 //!
-//! Nothing here raises a signal: RLIMIT_FSIZE is asked before each write, as a write beyond it raises
-//! SIGXFSZ. (`prlimit64` is a call that the C library makes at each start, so that no sandbox lacks it.)
-//! No file is closed by the C library's `close`, which is a point at which POSIX cancels threads.
+//! Nothing here raises a signal: RLIMIT_FSIZE is asked before each write, as a write beyond it
+//! raises SIGXFSZ. (`prlimit64` is a call that the C library makes at each start, so that no
+//! sandbox lacks it.) No file is closed by the C library's `close`, which is a point at which POSIX
+//! cancels threads.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -46,8 +47,8 @@ impl Drop for Opened {
 /// The type of tmpfs file systems, statfs(2).
 const TMPFS: i64 = 0x0102_1994;
 
-/// Whether a ledger may grow. At least a quarter of its file system stays free for others, if that is
-/// memory, and `enough` is a file that exists where a run's ledgers may not grow.
+/// Whether a ledger may grow. At least a quarter of its file system stays free for others, if that
+/// is memory, and `enough` is a file that exists where a run's ledgers may not grow.
 pub(super) fn check(file: BorrowedFd<'_>, enough: &Path) -> Result<(), NoRoom> {
     let of = rustix::fs::fstatfs(file).map_err(|_| NoRoom::Refused)?;
     let is_short = |free: u64, all: u64| free.saturating_mul(SPARED) < all;

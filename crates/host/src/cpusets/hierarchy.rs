@@ -52,8 +52,8 @@ fn group_of(root: &Root, process: &str, controller: &str) -> Option<String> {
     })
 }
 
-/// The CPUs that a thread of a program may run on, by its directory in `/proc`. `None` for those that have ended and for the kernel's
-/// own, which have no memory.
+/// The CPUs that a thread of a program may run on, by its directory in `/proc`. `None` for those
+/// that have ended and for the kernel's own, which have no memory.
 pub(super) fn may_run_on(root: &Root, thread: &str) -> Option<Vec<CpuId>> {
     let status = root.text(&format!("{thread}/status")).ok()?;
     let value = |name| status.lines().find_map(|line| line.strip_prefix(name));
@@ -101,8 +101,9 @@ impl Base {
         Ok(Self { group, mount: mount.point.trim_end_matches('/').to_owned(), is_v2 })
     }
 
-    /// As [`Self::find`], of the thread with this directory in `/proc` and in the same hierarchy, version 2; where its group has no cpuset,
-    /// the nearest above that has. `None`, if it has ended.
+    /// As [`Self::find`], of the thread with this directory in `/proc` and in the same hierarchy,
+    /// version 2; where its group has no cpuset, the nearest above that has. `None`, if it has
+    /// ended.
     pub(super) fn of(&self, root: &Root, thread: &str) -> Option<Self> {
         let group = group_of(root, thread, "")?;
         let its = Self { group: format!("{}{group}", self.mount), ..self.clone() };
@@ -127,8 +128,8 @@ impl Base {
         path
     }
 
-    /// The CPUs that threads in it may run on, ascending; those of the process where its group does not tell (the hierarchy's root
-    /// does not, in version 2).
+    /// The CPUs that threads in it may run on, ascending; those of the process where its group does
+    /// not tell (the hierarchy's root does not, in version 2).
     pub(super) fn cpus(&self, root: &Root) -> Vec<CpuId> {
         let files = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
         let told = files.iter().find_map(|name| root.cpu_list(&self.file(name)).ok());

@@ -23,8 +23,8 @@ impl Release {
         (next(), next()) < (major, minor)
     }
 
-    /// Whether threads are pinned again as they were when their group has its CPUs back: since "sched: Always preserve the user requested
-    /// cpumask", Linux 6.2.
+    /// Whether threads are pinned again as they were when their group has its CPUs back: since
+    /// "sched: Always preserve the user requested cpumask", Linux 6.2.
     pub(super) fn keeps_pins(&self) -> bool {
         !self.is_before(6, 2)
     }

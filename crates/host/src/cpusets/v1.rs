@@ -1,6 +1,8 @@
-//! Version 1: a group with the dedicated CPUs, exclusively, and one with the others, to which threads move.
+//! Version 1: a group with the dedicated CPUs, exclusively, and one with the others, to which
+//! threads move.
 //!
-//! Where the kernel would forget that a thread is pinned, it is refused to move one that is and may run on the dedicated CPUs.
+//! Where the kernel would forget that a thread is pinned, it is refused to move one that is and may
+//! run on the dedicated CPUs.
 
 use dimmer_processor::units::CpuId;
 
@@ -21,7 +23,8 @@ const EXCLUSIVE: &str = "cpuset.cpu_exclusive";
 /// Whether the scheduler spreads threads over its CPUs.
 pub(super) const BALANCED: &str = "cpuset.sched_load_balance";
 
-/// Looks at all threads of the base: those that are started meanwhile are found by the next. A guess.
+/// Looks at all threads of the base: those that are started meanwhile are found by the next. A
+/// guess.
 const LOOKS: u32 = 8;
 
 /// Whether CPUs can be dedicated below `base`, as far as looking tells.
@@ -101,7 +104,8 @@ fn who_shares(root: &Root, base: &Base, cpus: &[CpuId]) -> Option<(String, Vec<C
     })
 }
 
-/// A thread of the base, of another process, that may run on some of these CPUs but not on all that the base has, and where.
+/// A thread of the base, of another process, that may run on some of these CPUs but not on all that
+/// the base has, and where.
 fn pinned(root: &Root, base: &Base, cpus: &[CpuId]) -> Option<(u32, Vec<CpuId>)> {
     let own = process::threads(root, std::process::id());
     let has = base.cpus(root);

@@ -1,11 +1,13 @@
-//! Version 2: a partition. Its CPUs leave all other groups; as a *threaded* group it takes single threads.
+//! Version 2: a partition. Its CPUs leave all other groups; as a *threaded* group it takes single
+//! threads.
 //!
-//! Below the hierarchy's root, and below a partition, any group can be one (a *local* partition). Elsewhere each group from
-//! there up to the root says first that these CPUs may be given away (`cpuset.cpus.exclusive`: a *remote* partition, since
-//! Linux 6.7, for CAP_SYS_ADMIN alone).
+//! Below the hierarchy's root, and below a partition, any group can be one (a *local* partition).
+//! Elsewhere each group from there up to the root says first that these CPUs may be given away
+//! (`cpuset.cpus.exclusive`: a *remote* partition, since Linux 6.7, for CAP_SYS_ADMIN alone).
 //!
-//! What older kernels would not leave as it was is refused: they forget where threads were pinned, and keep everybody off CPUs that are
-//! offline meanwhile. (Threads of the kernel that keep to a node do not count.)
+//! What older kernels would not leave as it was is refused: they forget where threads were pinned,
+//! and keep everybody off CPUs that are offline meanwhile. (Threads of the kernel that keep to a
+//! node do not count.)
 
 use dimmer_processor::units::CpuId;
 
@@ -79,8 +81,9 @@ fn keeps_all(root: &Root, base: &Base) -> Result<(), Unavailable> {
     let online = topology::online(root).unwrap_or_default();
     let mut offline = topology::present(root).unwrap_or_default();
     offline.retain(|cpu| !online.contains(cpu));
-    // From then on the root's threads may run on CPUs that come online later: "cgroup/cpuset: Include offline CPUs when tasks' cpumasks in
-    // top_cpuset are updated". That it is not later is a guess: seen missing in 6.1, and there in 6.12.
+    // From then on the root's threads may run on CPUs that come online later: "cgroup/cpuset:
+    // Include offline CPUs when tasks' cpumasks in top_cpuset are updated". That it is not later is
+    // a guess: seen missing in 6.1, and there in 6.12.
     if release.is_before(6, 5) && is_top(root, base) && !offline.is_empty() {
         let why = format!(
             "Linux {release} would keep everybody off cpu {} even when it is online again",
@@ -91,8 +94,8 @@ fn keeps_all(root: &Root, base: &Base) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// A thread of another process that is kept off some CPUs of its group by more than that, and the CPUs that it may run on. Reads two small
-/// files for each thread of the machine.
+/// A thread of another process that is kept off some CPUs of its group by more than that, and the
+/// CPUs that it may run on. Reads two small files for each thread of the machine.
 fn pinned(root: &Root, base: &Base) -> Option<(u32, Vec<CpuId>)> {
     let names = root.list("/proc").unwrap_or_default();
     let others = names.iter().filter_map(|name| name.parse().ok());
@@ -157,7 +160,8 @@ fn give_away(journal: &mut Journal, file: &str, cpus: &[CpuId]) -> Result<(), Cp
     Ok(journal.change(file, &format_cpu_list(&all))?)
 }
 
-/// Whether it is the root of the whole hierarchy; that of a container's part of it is a group like others, and has a type.
+/// Whether it is the root of the whole hierarchy; that of a container's part of it is a group like
+/// others, and has a type.
 fn is_top(root: &Root, base: &Base) -> bool {
     base.group == base.mount && !root.exists(&base.file("cgroup.type"))
 }

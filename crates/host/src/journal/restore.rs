@@ -17,7 +17,8 @@ pub struct Report {
     pub failed: Vec<Failed>,
     /// Journals of living processes, not touched.
     pub live: Vec<LiveJournal>,
-    /// Journals that are not to be trusted, lines of journals that cannot be read, and journals of other versions.
+    /// Journals that are not to be trusted, lines of journals that cannot be read, and journals of
+    /// other versions.
     pub damaged: Vec<Damaged>,
 }
 
@@ -170,8 +171,8 @@ pub(super) fn undo(root: &Root, records: &[Record], report: &mut Report) {
 
 fn undo_path(root: &Root, path: &str, records: &[&Record], report: &mut Report) {
     if !root.exists(above(path)) {
-        // The file went with its directory, as those of control groups and of drivers do. What is made anew is as the
-        // kernel makes it.
+        // The file went with its directory, as those of control groups and of drivers do. What is
+        // made anew is as the kernel makes it.
         return;
     }
     match records.first().map(|record| &record.change) {
@@ -218,15 +219,16 @@ fn undo_file(root: &Root, path: &str, before: &str, records: &[&Record], report:
     }
 }
 
-/// Whether a file is empty that holds something in all states on record. Of a made-up machine alone: the kernel takes
-/// a write whole or not at all, so there it is somebody else who has emptied it.
+/// Whether a file is empty that holds something in all states on record. Of a made-up machine
+/// alone: the kernel takes a write whole or not at all, so there it is somebody else who has
+/// emptied it.
 fn is_cut_short(root: &Root, found: &str, before: &str, records: &[&Record]) -> bool {
     let is_empty = |record: &&Record| matches!(&record.change, Change::File { written, .. } if written.is_empty());
     !root.is_live() && found.is_empty() && !before.is_empty() && !records.iter().any(is_empty)
 }
 
-/// How often to try to empty a group and to remove it: whoever is in it may start others meanwhile, and the kernel
-/// takes a moment to let go of those that have ended. A guess.
+/// How often to try to empty a group and to remove it: whoever is in it may start others meanwhile,
+/// and the kernel takes a moment to let go of those that have ended. A guess.
 const TRIES: u32 = 50;
 const BETWEEN_TRIES: Duration = Duration::from_millis(2);
 
@@ -241,7 +243,8 @@ fn undo_group(root: &Root, path: &str, members: &str, report: &mut Report) {
     let mut why = String::new();
     for _ in 0..TRIES {
         for member in root.text(&format!("{path}/{members}")).unwrap_or_default().lines() {
-            // Those that have ended meanwhile cannot be moved, and need not be; others keep the group from being removed.
+            // Those that have ended meanwhile cannot be moved, and need not be; others keep the
+            // group from being removed.
             let _ = root.write_control(&format!("{above}/{members}"), member);
         }
         match root.remove_group(path) {
@@ -286,8 +289,8 @@ const UNSET: [(&str, &str); 4] = [
     ("cpuset.cpus.partition", "member"),
 ];
 
-/// Whether somebody uses a controller in a group right below this one: has switched it on for groups further below, or
-/// set what it controls. Who means to and has not yet is not seen.
+/// Whether somebody uses a controller in a group right below this one: has switched it on for
+/// groups further below, or set what it controls. Who means to and has not yet is not seen.
 fn is_relied_on(root: &Root, group: &str, controller: &str) -> bool {
     root.list(group).unwrap_or_default().into_iter().any(|name| {
         let below = format!("{group}/{name}");
@@ -306,8 +309,8 @@ pub(super) fn lists(root: &Root, path: &str, controller: &str) -> Result<bool, R
     Ok(names(&root.text(path)?, controller))
 }
 
-/// Whether a list of controllers has that one. (Of a made-up machine, where nobody makes a list of what was written,
-/// what was written.)
+/// Whether a list of controllers has that one. (Of a made-up machine, where nobody makes a list of
+/// what was written, what was written.)
 pub(super) fn names(list: &str, controller: &str) -> bool {
     list.split_whitespace().any(|name| name.trim_start_matches('+') == controller)
 }

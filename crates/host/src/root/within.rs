@@ -1,8 +1,9 @@
 //! Opening what lies under a root, and nothing outside of it.
 //!
-//! A made-up machine's directory may belong to a user other than the one who looks at it. Its symbolic links and
-//! `..` are therefore resolved as in a chroot (`openat2` with `RESOLVE_IN_ROOT`, Linux 5.6): none leads out of it,
-//! so that root, restoring such a machine, changes no file of the real one.
+//! A made-up machine's directory may belong to a user other than the one who looks at it. Its
+//! symbolic links and `..` are therefore resolved as in a chroot (`openat2` with `RESOLVE_IN_ROOT`,
+//! Linux 5.6): none leads out of it, so that root, restoring such a machine, changes no file of the
+//! real one.
 //!
 //! Nothing here waits for the other end of a FIFO, and no terminal becomes the process's own.
 

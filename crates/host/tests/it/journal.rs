@@ -302,7 +302,8 @@ fn says_of_a_file_cut_short_that_it_is_and_keeps_the_journal() {
 #[test]
 fn a_write_that_fails_leaves_what_was_there() {
     if let Some(root) = child_root() {
-        // SAFETY: the program of a test that is alone in its process; nothing else handles this signal.
+        // SAFETY: the program of a test that is alone in its process; nothing else handles this
+        // signal.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
         rustix::process::setrlimit(rustix::process::Resource::Fsize, none).expect("a limit");

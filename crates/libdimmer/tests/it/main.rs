@@ -1,4 +1,5 @@
-//! C and C++ programs, compiled against the library as it is installed: they do the same wherever their regions run.
+//! C and C++ programs, compiled against the library as it is installed: they do the same wherever
+//! their regions run.
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 
 use std::path::{Path, PathBuf};
@@ -144,7 +145,8 @@ fn last_cpu() -> Option<String> {
     Some(last.to_owned())
 }
 
-/// Checks that a program prints `expected` wherever its regions run, and runs on the dedicated core where it is told to.
+/// Checks that a program prints `expected` wherever its regions run, and runs on the dedicated core
+/// where it is told to.
 #[track_caller]
 fn check(source: &str, link: Link, compilers: &[&str], expected: &str) {
     if !have(compilers) {

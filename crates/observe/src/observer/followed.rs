@@ -144,8 +144,8 @@ impl Followed {
         self.decided = places.len();
     }
 
-    /// Reads what is new; whether anything is. `None` if it is no ledger any more. `room` is for how many
-    /// more functions of threads there is room.
+    /// Reads what is new; whether anything is. `None` if it is no ledger any more. `room` is for
+    /// how many more functions of threads there is room.
     pub(super) fn look(&mut self, rate: Rate, room: &mut usize) -> Option<bool> {
         self.head = self.ledger.head()?;
         let (sites, slots) = (self.head.sites(), self.head.slots());
@@ -266,7 +266,8 @@ impl Followed {
 }
 
 impl FollowedThread {
-    /// Notes what the counters show; whether any call was counted. Functions that are new take of `room`.
+    /// Notes what the counters show; whether any call was counted. Functions that are new take of
+    /// `room`.
     fn count(&mut self, look: &Look, room: &mut usize) -> bool {
         let mut is_changed = false;
         for (site, shown) in look.calls().enumerate().filter(|(_, shown)| *shown != 0) {

@@ -1,10 +1,11 @@
-//! AVXFREQ (paper 000 §4.1.2): the licence governor of Intel's processors, simplified and done again in the kernel, where it can be
-//! improved on.
+//! AVXFREQ (paper 000 §4.1.2): the licence governor of Intel's processors, simplified and done
+//! again in the kernel, where it can be improved on.
 //!
-//! A performance counter counts vector operations. While the core is at L0 it interrupts at the first one, and the core goes
-//! to L1. From then on a timer looks at the counter: operations dense enough raise to L2, and when there have been none
-//! for long enough, the core goes back to L0 and the counter is armed again. Between L1 and L0 there is no way but time: a core at
-//! L2 does not go down to L1.
+//! A performance counter counts vector operations. While the core is at L0 it interrupts at the
+//! first one, and the core goes to L1. From then on a timer looks at the counter: operations dense
+//! enough raise to L2, and when there have been none for long enough, the core goes back to L0 and
+//! the counter is armed again. Between L1 and L0 there is no way but time: a core at L2 does not go
+//! down to L1.
 
 use dimmer_processor::units::LicenceLevel;
 
@@ -21,12 +22,14 @@ pub struct Parameters {
     pub rest_ns: u64,
     /// Operations per cycle, on average since the last look, from which on the core goes to L2.
     pub dense_per_cycle: f64,
-    /// The processor's highest level; the core goes no higher. At L0, there are no licences and nothing is counted.
+    /// The processor's highest level; the core goes no higher. At L0, there are no licences and
+    /// nothing is counted.
     pub highest: LicenceLevel,
 }
 
 impl Default for Parameters {
-    /// Those of the paper: two thirds of a millisecond in all, as the processor was measured to hold a level.
+    /// Those of the paper: two thirds of a millisecond in all, as the processor was measured to
+    /// hold a level.
     fn default() -> Self {
         Self {
             period_ns: 100_000,
@@ -97,8 +100,8 @@ impl AvxFreq {
         }
     }
 
-    /// The counter has interrupted. One that was on its way when the counter was no longer armed changes nothing. The
-    /// counter is to begin at zero now.
+    /// The counter has interrupted. One that was on its way when the counter was no longer armed
+    /// changes nothing. The counter is to begin at zero now.
     pub fn interrupt(&mut self, now: Time) {
         if self.is_armed() {
             let due = now.saturating_add(self.parameters.period_ns);
@@ -107,8 +110,8 @@ impl AvxFreq {
         }
     }
 
-    /// The time has come: what was counted since the last look, or since the interrupt. The counter is to begin at zero
-    /// now. Before its time, or while it is armed, it changes nothing.
+    /// The time has come: what was counted since the last look, or since the interrupt. The counter
+    /// is to begin at zero now. Before its time, or while it is armed, it changes nothing.
     pub fn look(&mut self, now: Time, counted: Counted) {
         let State::Raised { level, due, empty_periods } = self.state else { return };
         if now < due {
@@ -215,8 +218,8 @@ mod tests {
         assert_eq!((none.level(), none.next_wakeup()), (L0, None));
     }
 
-    /// Whatever happens: never without a level while operations are counted, always a next time while raised, and back at L0
-    /// within its bound after the last operation.
+    /// Whatever happens: never without a level while operations are counted, always a next time
+    /// while raised, and back at L0 within its bound after the last operation.
     #[test]
     fn whatever_is_counted_the_level_holds_and_is_given_back_in_time() {
         let parameters = Parameters::default();

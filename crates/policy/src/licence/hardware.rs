@@ -1,13 +1,15 @@
 //! What processors do by themselves, by the rules of a model.
 //!
-//! Wide code asks for a level, at its first instruction or after thousands. Until it is granted the code is throttled; at the change the
-//! core stands still. Levels in between are visited or not. The package's [`PowerControl`] serves such wishes in slots. When
-//! nothing asks for the level any more, it is held for a while and given back at another standstill. (Paper 000 §3.3.)
-//! Where bursts recur at short gaps for long enough, newer processors do not give it back at all. Both kinds are one machine; only
-//! their models differ.
+//! Wide code asks for a level, at its first instruction or after thousands. Until it is granted the
+//! code is throttled; at the change the core stands still. Levels in between are visited or not.
+//! The package's [`PowerControl`] serves such wishes in slots. When nothing asks for the level any
+//! more, it is held for a while and given back at another standstill. (Paper 000 §3.3.) Where
+//! bursts recur at short gaps for long enough, newer processors do not give it back at all. Both
+//! kinds are one machine; only their models differ.
 //!
-//! Unknown, and a choice here: instructions that were not enough to ask for a level are forgotten when the code ends; only the way up
-//! from L0 is throttled (paper 000 §3.3.3 saw the throttling end at L1).
+//! Unknown, and a choice here: instructions that were not enough to ask for a level are forgotten
+//! when the code ends; only the way up from L0 is throttled (paper 000 §3.3.3 saw the throttling
+//! end at L1).
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Missing, Model, Path, Sourced, Upper};
@@ -83,7 +85,8 @@ impl Rules {
     /// The rules of a processor; none where it has one level only.
     ///
     /// # Errors
-    /// If the model knows neither how long a level takes to be granted, nor how long code is throttled; or not how long a level is held.
+    /// If the model knows neither how long a level takes to be granted, nor how long code is
+    /// throttled; or not how long a level is held.
     pub fn new(model: &Model) -> Result<Self, Missing> {
         let (request, release) = (&model.request, &model.release);
         let mut asks = InstructionClass::ALL.map(|_| Vec::new());
@@ -171,7 +174,8 @@ impl Rules {
         }
     }
 
-    /// How long the way from `level` to what is asked for takes once it is served (ns): median, and standard deviation of the logarithm.
+    /// How long the way from `level` to what is asked for takes once it is served (ns): median, and
+    /// standard deviation of the logarithm.
     fn grant_ns(&self, ask: &Ask, demand: &Demand, level: LicenceLevel) -> (f64, f64) {
         let Some((from_l0, log_sd)) = ask.grant_ns else { return (self.usual_ns, 0.0) };
         let lower = self.asks_of(demand).filter(|lower| lower.level <= level);
@@ -189,11 +193,12 @@ fn share(value: Option<&Sourced<f64>>) -> f64 {
     value.map_or(0.0, |sourced| sourced.value)
 }
 
-/// The unit of a package that serves the wishes of its cores, in slots: whoever asks while one is being served is served in the
-/// next slot, together with all others that wait; likewise, by chance, somebody who asks at the moment at which a slot begins.
-/// Those who are served in one slot get their levels together (the author's published raw data of paper 000, figure 3.10: within
-/// 1 µs, where runs differ by many), when the slowest of their wishes is decided: paper 000 §3.3.3 takes it that deciding several
-/// takes longer.
+/// The unit of a package that serves the wishes of its cores, in slots: whoever asks while one is
+/// being served is served in the next slot, together with all others that wait; likewise, by
+/// chance, somebody who asks at the moment at which a slot begins. Those who are served in one slot
+/// get their levels together (the author's published raw data of paper 000, figure 3.10: within 1
+/// µs, where runs differ by many), when the slowest of their wishes is decided: paper 000 §3.3.3
+/// takes it that deciding several takes longer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PowerControl {
     /// When the latest slot begins, and when it ends.
@@ -227,7 +232,8 @@ impl PowerControl {
         self.join(chance)
     }
 
-    /// Whoever was served now gets a level more at once, with all others that were; everybody else waits for that, too.
+    /// Whoever was served now gets a level more at once, with all others that were; everybody else
+    /// waits for that, too.
     fn go_on(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Time {
         if self.begins != now {
             self.begin(now, rules);
@@ -286,10 +292,11 @@ enum Doing {
     Nothing,
     /// The level is given back then.
     Holding { until: Time },
-    /// Code that began at `since` asks for a level once `instructions` of it were executed, and gets it after `grant_ns` (median, and
-    /// standard deviation of the logarithm) from its begin.
+    /// Code that began at `since` asks for a level once `instructions` of it were executed, and
+    /// gets it after `grant_ns` (median, and standard deviation of the logarithm) from its begin.
     Counting { to: LicenceLevel, since: Time, grant_ns: (f64, f64), instructions: u64 },
-    /// It was asked for at `asked`, and is served in the slot that begins then: when it is granted is known once nobody can join any more.
+    /// It was asked for at `asked`, and is served in the slot that begins then: when it is granted
+    /// is known once nobody can join any more.
     Asked { to: LicenceLevel, since: Time, grant_ns: (f64, f64), asked: Time, begins: Time },
     /// The core stands still from `still` on, and has it at `due`.
     Waiting { to: LicenceLevel, still: Time, due: Time },

@@ -1,5 +1,5 @@
-//! The governor that knows what will run next on its core: where one thread runs there, no other that grants what is asked for could do
-//! better at the same prices.
+//! The governor that knows what will run next on its core: where one thread runs there, no other
+//! that grants what is asked for could do better at the same prices.
 
 use dimmer_processor::units::LicenceLevel;
 
@@ -10,7 +10,8 @@ use super::Change;
 pub struct Gap {
     /// How long it is (ns).
     pub ns: f64,
-    /// For how long of that code runs, less what it waits for memory: what becomes longer as the clock falls (ns).
+    /// For how long of that code runs, less what it waits for memory: what becomes longer as the
+    /// clock falls (ns).
     pub scaled_ns: f64,
 }
 
@@ -35,8 +36,8 @@ impl Prices {
     }
 }
 
-/// Other code runs: the level to set, if it is another one than is held. `gap` looks ahead until something asks for more than the code
-/// does; it is asked only where that matters.
+/// Other code runs: the level to set, if it is another one than is held. `gap` looks ahead until
+/// something asks for more than the code does; it is asked only where that matters.
 #[must_use]
 pub fn runs(change: &Change, gap: impl FnOnce() -> Gap, prices: &Prices) -> Option<LicenceLevel> {
     let Change { asked, held, .. } = *change;
@@ -44,8 +45,9 @@ pub fn runs(change: &Change, gap: impl FnOnce() -> Gap, prices: &Prices) -> Opti
     Some(level(asked, held, &gap, prices)).filter(|level| *level != held)
 }
 
-/// The level for code that asks for `asked`, on a core that has `held`: the one asked for, or the one held if giving it back would not
-/// pay in the gap to come. That is what paper 000 §2.3 calls the break-even of power states.
+/// The level for code that asks for `asked`, on a core that has `held`: the one asked for, or the
+/// one held if giving it back would not pay in the gap to come. That is what paper 000 §2.3 calls
+/// the break-even of power states.
 fn level(asked: LicenceLevel, held: LicenceLevel, gap: &Gap, prices: &Prices) -> LicenceLevel {
     let is_kept = asked < held && prices.of_gap(gap, f64::INFINITY) <= prices.changes_ns;
     if is_kept { held } else { asked }

@@ -1,9 +1,11 @@
 //! The governor that learns what will run (the future work of paper 000, §4 and §5.3).
 //!
-//! For each region it remembers how long the gaps after it were. When one ends, it chooses for how long to hold the level: the time
-//! that would have cost least over the gaps remembered. To give it back at once (raise the clock early), to hold it for a while and to keep it
-//! alive until the next region are the same choice at 0, in between, and beyond all gaps. It departs from what the processor
-//! would do only if that would have been clearly better, and not before it has seen enough gaps.
+//! For each region it remembers how long the gaps after it were. When one ends, it chooses for how
+//! long to hold the level: the time that would have cost least over the gaps remembered. To give it
+//! back at once (raise the clock early), to hold it for a while and to keep it alive until the next
+//! region are the same choice at 0, in between, and beyond all gaps. It departs from what the
+//! processor would do only if that would have been clearly better, and not before it has seen
+//! enough gaps.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,13 +16,15 @@ use super::{Change, Time, span};
 
 const L0: LicenceLevel = LicenceLevel::new(0);
 
-/// Gaps remembered for each region: enough for two kinds that alternate, few enough to forget within some dozen bursts. A guess.
+/// Gaps remembered for each region: enough for two kinds that alternate, few enough to forget
+/// within some dozen bursts. A guess.
 const REMEMBERED: usize = 32;
 
 /// Fewest gaps to learn from. A guess.
 const FEWEST: usize = 8;
 
-/// How much less a choice must have cost than the processor's, so that chance does not decide. A guess.
+/// How much less a choice must have cost than the processor's, so that chance does not decide. A
+/// guess.
 const CLEARLY: f64 = 0.9;
 
 /// Code that asks for a level: who runs it, and which of its pieces it is.
@@ -41,7 +45,8 @@ pub enum Decision {
     Hold,
     /// It sets this level.
     Set(LicenceLevel),
-    /// It gives the level back, to L0, once so much time has passed (ns) in which no other code has asked for one.
+    /// It gives the level back, to L0, once so much time has passed (ns) in which no other code has
+    /// asked for one.
     ReleaseAfter(Time),
 }
 
@@ -59,7 +64,8 @@ impl Predictive {
     /// Other code runs on the core.
     ///
     /// * `region`: the code that asks for a level, where it does;
-    /// * `scaled_ns`: for how long code whose speed depends on the clock has run since the last region ended ([`Gap`]);
+    /// * `scaled_ns`: for how long code whose speed depends on the clock has run since the last
+    ///   region ended ([`Gap`]);
     /// * `prices`: of changes between L0 and the highest of the levels in `change`;
     /// * `usual_ns`: how long the processor would hold the level.
     pub fn runs(
@@ -84,7 +90,8 @@ impl Predictive {
         if asked > held { Decision::Set(asked) } else { Decision::Hold }
     }
 
-    /// A region begins: how long the gap was is known now. For `scaled_ns` of it code ran whose speed depends on the clock ([`Gap`]).
+    /// A region begins: how long the gap was is known now. For `scaled_ns` of it code ran whose
+    /// speed depends on the clock ([`Gap`]).
     fn begins(&mut self, now: Time, region: Region, scaled_ns: f64) {
         let before = std::mem::replace(&mut self.region, region);
         if let Some(ended) = self.ended.take() {
@@ -96,7 +103,8 @@ impl Predictive {
         }
     }
 
-    /// The region ends: for how long the level is to be held (ns). `usual_ns` is how long the processor would hold it.
+    /// The region ends: for how long the level is to be held (ns). `usual_ns` is how long the
+    /// processor would hold it.
     fn ends(&mut self, now: Time, prices: &Prices, usual_ns: Time) -> Time {
         self.ended = Some(now);
         let Some(gaps) = self.gaps.get(&self.region).filter(|gaps| gaps.len() >= FEWEST) else {
@@ -105,7 +113,8 @@ impl Predictive {
         let cost = |hold_ns: f64| -> f64 {
             gaps.iter().map(|gap| prices.of_gap(gap, hold_ns)).sum::<f64>()
         };
-        // The cost only falls just beyond a gap; a tenth more, as gaps are not alike to the nanosecond.
+        // The cost only falls just beyond a gap; a tenth more, as gaps are not alike to the
+        // nanosecond.
         let choices = gaps.iter().map(|gap| 1.1 * gap.ns).chain([0.0]);
         let usual = cost(usual_ns as f64);
         let best =
@@ -122,7 +131,8 @@ mod tests {
     const PRICES: Prices = Prices { changes_ns: 35_000.0, slower: 0.35 };
     const USUAL: Time = 674_000;
 
-    /// What it chooses after bursts of 10 us at these gaps (ns), in which all code depends on the clock.
+    /// What it chooses after bursts of 10 us at these gaps (ns), in which all code depends on the
+    /// clock.
     fn chosen(gaps: &[Time]) -> Time {
         let (mut governor, mut now, mut hold, mut before) = (Predictive::default(), 0, 0, 0.0);
         for gap in gaps {
@@ -167,7 +177,8 @@ mod tests {
         assert_eq!(governor.ends(5, &PRICES, USUAL), USUAL);
     }
 
-    /// A processor with three levels: the level is asked for, held from one kind of wide code to the other, and given back.
+    /// A processor with three levels: the level is asked for, held from one kind of wide code to
+    /// the other, and given back.
     #[test]
     fn a_level_is_set_held_and_given_back() {
         let [l1, l2] = [1, 2].map(LicenceLevel::new);

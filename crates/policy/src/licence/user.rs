@@ -1,4 +1,5 @@
-//! The program decides itself (paper 000 §4.2): three calls beside AVXFREQ, which goes on by itself until it is told not to.
+//! The program decides itself (paper 000 §4.2): three calls beside AVXFREQ, which goes on by itself
+//! until it is told not to.
 
 use dimmer_processor::units::LicenceLevel;
 
@@ -27,8 +28,8 @@ impl User {
         true
     }
 
-    /// `avxfreq_set_reclocking`: whether AVXFREQ decides. The level stays what it was until either decides anew; AVXFREQ begins
-    /// at L0.
+    /// `avxfreq_set_reclocking`: whether AVXFREQ decides. The level stays what it was until either
+    /// decides anew; AVXFREQ begins at L0.
     pub fn set_reclocking(&mut self, is_on: bool) {
         match (is_on, self.set) {
             (false, None) => self.set = Some(self.avxfreq.level()),
@@ -40,7 +41,8 @@ impl User {
         }
     }
 
-    /// `avxfreq_set_license`: the level from now on, however far it is from the one before; of no effect while AVXFREQ decides.
+    /// `avxfreq_set_license`: the level from now on, however far it is from the one before; of no
+    /// effect while AVXFREQ decides.
     pub fn set_licence(&mut self, level: LicenceLevel) {
         self.set = self.set.map(|_| level);
     }

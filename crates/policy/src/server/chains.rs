@@ -1,8 +1,10 @@
-//! What counts as evidence of a marked region's code, where the licence level is told by the clock: chains of multiplications, which
-//! clients time right before their regions and right after them. The longer one takes, the lower the clock.
+//! What counts as evidence of a marked region's code, where the licence level is told by the clock:
+//! chains of multiplications, which clients time right before their regions and right after them.
+//! The longer one takes, the lower the clock.
 //!
-//! The clock after a region is compared with the one before it, or with the highest that the user's clients saw lately, if that is
-//! higher: where wide-vector code is frequent, the clock is low before it, too ([`Reference`]).
+//! The clock after a region is compared with the one before it, or with the highest that the user's
+//! clients saw lately, if that is higher: where wide-vector code is frequent, the clock is low
+//! before it, too ([`Reference`]).
 
 use std::ops::RangeInclusive;
 
@@ -10,15 +12,17 @@ use dimmer_processor::units::LicenceLevel;
 
 use super::evidence::Evidence;
 
-/// The clock is told by no fewer chains than this. A guess: one in a few is interrupted on a busy machine.
+/// The clock is told by no fewer chains than this. A guess: one in a few is interrupted on a busy
+/// machine.
 pub const LEAST_CHAINS: u64 = 16;
 
-/// How long a chain may take on average (ticks): 300 cycles of multiplications (100 of 3 cycles each, Intel and AMD alike), on a core
-/// whose clock is an eighth to eight times that of the counter.
+/// How long a chain may take on average (ticks): 300 cycles of multiplications (100 of 3 cycles
+/// each, Intel and AMD alike), on a core whose clock is an eighth to eight times that of the
+/// counter.
 const CHAIN_TICKS: RangeInclusive<f64> = 300.0 / 8.0..=300.0 * 8.0;
 
-/// Of so many calls that were looked at, one at least comes with its clock, if the client tells any: the library tells it of one in 16,
-/// so that none of so many is no chance (4e-15).
+/// Of so many calls that were looked at, one at least comes with its clock, if the client tells
+/// any: the library tells it of one in 16, so that none of so many is no chance (4e-15).
 const LOOKED_AT: u64 = 512;
 
 /// What a region's clients have told and nothing was concluded from yet.
@@ -56,9 +60,10 @@ impl Chains {
 
     /// What it tells, and nothing is left of it then; no evidence while it is too little.
     ///
-    /// `levels`: the clocks of L1, L2, ... as parts of that of L0. Where none is known, and where a client tells no clock (`dimmer run`
-    /// for programs that nobody changed), the region counts as what it was marked or hooked for: wide-vector code, how wide nobody says.
-    /// `reference`: [`Reference::ticks`].
+    /// `levels`: the clocks of L1, L2, ... as parts of that of L0. Where none is known, and where a
+    /// client tells no clock (`dimmer run` for programs that nobody changed), the region counts as
+    /// what it was marked or hooked for: wide-vector code, how wide nobody says. `reference`:
+    /// [`Reference::ticks`].
     pub fn conclude(&mut self, levels: &[f64], reference: Option<f64>) -> Concluded {
         let marked =
             Concluded { evidence: Evidence::Class(LicenceLevel::new(1)), ..Concluded::default() };
@@ -81,8 +86,8 @@ impl Chains {
     }
 }
 
-/// The clock that regions' are compared with: the highest before any region of a user's clients at the last look. One for each user, as
-/// what one tells is no evidence for another's.
+/// The clock that regions' are compared with: the highest before any region of a user's clients at
+/// the last look. One for each user, as what one tells is no evidence for another's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reference {
     last: Option<f64>,

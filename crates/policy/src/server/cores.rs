@@ -1,8 +1,11 @@
-//! How many cores to dedicate (paper 001 §4.2.1, §4.3.3): one is saturated before the next is added.
+//! How many cores to dedicate (paper 001 §4.2.1, §4.3.3): one is saturated before the next is
+//! added.
 //!
-//! One core more where those that there are work nearly all the time, one fewer where the rest would not be near that; the gap between the two
-//! keeps the number still. The last one goes back once nothing has been offloaded for a while. At least one core stays normal. The
-//! paper's prototype stops at one and leaves its thresholds open, so all numbers here are guesses. *Which* cores is [`crate::dedicated`]'s.
+//! One core more where those that there are work nearly all the time, one fewer where the rest
+//! would not be near that; the gap between the two keeps the number still. The last one goes back
+//! once nothing has been offloaded for a while. At least one core stays normal. The paper's
+//! prototype stops at one and leaves its thresholds open, so all numbers here are guesses. *Which*
+//! cores is [`crate::dedicated`]'s.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +23,8 @@ pub struct Settings {
     pub period_ns: Time,
     /// At this utilisation of those that there are (0 to 1), another is added.
     pub saturated: f64,
-    /// If one fewer would still have less than this utilisation, it is taken away. Below `saturated`.
+    /// If one fewer would still have less than this utilisation, it is taken away. Below
+    /// `saturated`.
     pub spare: f64,
     /// For how long nothing must have been offloaded for the last one to go back (ns).
     pub unused_ns: Time,
@@ -73,8 +77,9 @@ impl Cores {
         self.now
     }
 
-    /// Dedicated cores have worked for a user for so long (ns), as the user's programs tell. Of what there is, a user who is not the only
-    /// one counts for no more than an equal part: that others are to give up another core takes their work, too.
+    /// Dedicated cores have worked for a user for so long (ns), as the user's programs tell. Of
+    /// what there is, a user who is not the only one counts for no more than an equal part: that
+    /// others are to give up another core takes their work, too.
     pub fn worked(&mut self, user: UserId, ns: u64) {
         *self.busy_ns.entry(user).or_default() += ns as f64;
     }
@@ -133,7 +138,8 @@ mod tests {
 
     const SECOND: Time = 1_000_000_000;
 
-    /// How many are dedicated after each second, of eight cores, while so much work (in cores) is offloaded.
+    /// How many are dedicated after each second, of eight cores, while so much work (in cores) is
+    /// offloaded.
     fn numbers(cores: usize, work: impl Fn(u64) -> f64) -> Vec<usize> {
         let mut state = Cores::new(Settings::of(cores), 0);
         state.step(0, work(0) > 0.0);
@@ -195,7 +201,8 @@ mod tests {
             };
             (1..=20).map(second).last()
         };
-        // Half of each core at most is that of the one who claims all; and a user alone is believed.
+        // Half of each core at most is that of the one who claims all; and a user alone is
+        // believed.
         assert_eq!((cores(SECOND / 5), cores(0)), (Some(1), Some(7)));
     }
 

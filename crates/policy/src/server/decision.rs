@@ -186,16 +186,18 @@ impl Decide<'_> {
         }
     }
 
-    /// What handing a call over takes (ns), and what one at this level costs, if that is known; beyond the highest known, what one there does,
-    /// which is nothing where there is no level above L0.
+    /// What handing a call over takes (ns), and what one at this level costs, if that is known;
+    /// beyond the highest known, what one there does, which is nothing where there is no level
+    /// above L0.
     fn prices(&self, level: LicenceLevel) -> Option<(f64, &CallCost)> {
         let Prices { hand_over_ns, calls } = self.settings.prices.as_ref()?;
         let index = (level.index() as usize).checked_sub(1)?;
         Some((*hand_over_ns, calls.get(index).or(calls.last()).unwrap_or(&CallCost::FREE)))
     }
 
-    /// What moving it should bring, in parts of performance, by what a call costs the code until the next one, if a core is lost by it; `None`
-    /// if the processor's prices are not known. It is a guess: gaps are longer for clients with several threads, and seldom all the same.
+    /// What moving it should bring, in parts of performance, by what a call costs the code until
+    /// the next one, if a core is lost by it; `None` if the processor's prices are not known. It is
+    /// a guess: gaps are longer for clients with several threads, and seldom all the same.
     fn expected(&self, unit: &Decided) -> Option<f64> {
         let stayed = unit.stayed?;
         let (hand_over_ns, costs) = self.prices(unit.density?.above(&self.lowest)?)?;

@@ -1,7 +1,9 @@
-//! How dense wide-vector code is in what a client ran: per licence level, from whatever evidence there is (paper 001 §4.2.2, §5.2).
+//! How dense wide-vector code is in what a client ran: per licence level, from whatever evidence
+//! there is (paper 001 §4.2.2, §5.2).
 //!
-//! The paper has the cycles that a core held each level, which also count what other code left behind (§5.2, "false positives").
-//! Machines without these counters have other evidence; all of it becomes a share of 0 to 1 for each level.
+//! The paper has the cycles that a core held each level, which also count what other code left
+//! behind (§5.2, "false positives"). Machines without these counters have other evidence; all of it
+//! becomes a share of 0 to 1 for each level.
 
 use dimmer_processor::units::LicenceLevel;
 
@@ -43,8 +45,9 @@ pub struct Density(pub [f64; LEVELS]);
 impl Evidence {
     /// The density that it tells of; `None` if it tells nothing.
     ///
-    /// `clocks`: of L1, L2, ..., as parts of the clock at L0, falling; [`Evidence::Clock`] needs them, and takes a clock between
-    /// two levels' for a mixture of both. A share above one, from counters read at different times, counts as one.
+    /// `clocks`: of L1, L2, ..., as parts of the clock at L0, falling; [`Evidence::Clock`] needs
+    /// them, and takes a clock between two levels' for a mixture of both. A share above one, from
+    /// counters read at different times, counts as one.
     #[must_use]
     pub fn density(&self, clocks: &[f64]) -> Option<Density> {
         match *self {
@@ -64,11 +67,14 @@ impl Evidence {
 }
 
 impl Evidence {
-    /// What is known of a region's code, where this is known of the region itself and `process` of all that its process ran.
+    /// What is known of a region's code, where this is known of the region itself and `process` of
+    /// all that its process ran.
     ///
-    /// The clock right after a region tells of that region. That it was marked or hooked for wide-vector code (a class) says less than
-    /// cycles at a level in its process; where there are none, the region causes none (paper 001 §5.2 has the process alone). Packed
-    /// arithmetic is floating point alone: it tells that the code is wider than what it was marked for, and where there is none nothing.
+    /// The clock right after a region tells of that region. That it was marked or hooked for
+    /// wide-vector code (a class) says less than cycles at a level in its process; where there are
+    /// none, the region causes none (paper 001 §5.2 has the process alone). Packed arithmetic is
+    /// floating point alone: it tells that the code is wider than what it was marked for, and where
+    /// there is none nothing.
     #[must_use]
     pub fn or_of_process(self, process: Self) -> Self {
         match (self, process) {
@@ -94,7 +100,8 @@ fn mixture(ratio: f64, clocks: &[f64]) -> Option<Density> {
         if ratio >= above {
             break;
         }
-        // How far down from the level above; `above > ratio`, so a level that is no slower is passed over.
+        // How far down from the level above; `above > ratio`, so a level that is no slower is
+        // passed over.
         let part = if clock < above { ((above - ratio) / (above - clock)).min(1.0) } else { 1.0 };
         density.0[index] = part;
         if let Some(before) = index.checked_sub(1) {

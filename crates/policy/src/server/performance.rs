@@ -1,9 +1,11 @@
-//! How well clients do, and whether all of them together do better than before (paper 001 §4.2.4, §4.3.3).
+//! How well clients do, and whether all of them together do better than before (paper 001 §4.2.4,
+//! §4.3.3).
 //!
-//! The paper adds up one value a client. Then a client counts by how often it calls, and a change of one outweighs the ruin of
-//! another (§6.3: "the metric of NGINX had more weight"). [`Mixing::Fair`] takes the geometric mean of each client's change instead,
-//! in which no unit and no weight is left (Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark
-//! results", 1986), and bounds what one client can claim.
+//! The paper adds up one value a client. Then a client counts by how often it calls, and a change
+//! of one outweighs the ruin of another (§6.3: "the metric of NGINX had more weight").
+//! [`Mixing::Fair`] takes the geometric mean of each client's change instead, in which no unit and
+//! no weight is left (Fleming and Wallace, "How not to lie with statistics: the correct way to
+//! summarize benchmark results", 1986), and bounds what one client can claim.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +29,8 @@ pub enum Mixing {
     Fair,
 }
 
-/// No client counts for more than a doubling or a halving from one window to the next. A guess; more is hardly ever a clock's doing.
+/// No client counts for more than a doubling or a halving from one window to the next. A guess;
+/// more is hardly ever a clock's doing.
 const MOST_CHANGE: f64 = std::f64::consts::LN_2;
 
 /// What a client has told in a window.
@@ -53,7 +56,8 @@ impl Tally {
         self.told = (self.told.0 + value, self.told.1 + 1.0);
     }
 
-    /// The client's performance, if it is a number above zero. With several sites, rates are means over them.
+    /// The client's performance, if it is a number above zero. With several sites, rates are means
+    /// over them.
     fn value(&self, metric: Metric) -> Option<f64> {
         let value = if self.told.1 > 0.0 {
             self.told.0 / self.told.1
@@ -81,13 +85,15 @@ pub(super) struct Performance {
 }
 
 impl Performance {
-    /// Of a client that comes. `skips_first`: the window in which it does tells nothing, as it was not there for all of it, and
-    /// programs begin otherwise than they go on. The paper's loop takes it.
+    /// Of a client that comes. `skips_first`: the window in which it does tells nothing, as it was
+    /// not there for all of it, and programs begin otherwise than they go on. The paper's loop
+    /// takes it.
     pub(super) fn new(skips_first: bool) -> Self {
         Self { has_begun: !skips_first, ..Self::default() }
     }
 
-    /// How it has changed in the last window since the one before (natural logarithm), if that is known.
+    /// How it has changed in the last window since the one before (natural logarithm), if that is
+    /// known.
     pub(super) const fn changed(&self) -> Option<f64> {
         self.changed
     }

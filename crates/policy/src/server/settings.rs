@@ -1,4 +1,5 @@
-//! What can be chosen of a policy server: the loop and its constants, what is decided as one, what counts as performance.
+//! What can be chosen of a policy server: the loop and its constants, what is decided as one, what
+//! counts as performance.
 
 use super::evidence::LEVELS;
 use super::performance::{Metric, Mixing};
@@ -24,7 +25,8 @@ pub enum Loop {
     Trials(trials::Settings),
 }
 
-/// What a call costs where it is, against what moving it does: from the probe, by the processor's model.
+/// What a call costs where it is, against what moving it does: from the probe, by the processor's
+/// model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
     /// What handing a call over and coming back takes (ns).
@@ -53,7 +55,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Paper 001's prototype on so many cores, of which it dedicates one: per client, by call rate, summed up.
+    /// Paper 001's prototype on so many cores, of which it dedicates one: per client, by call rate,
+    /// summed up.
     #[must_use]
     pub fn paper(cores: usize) -> Self {
         Self {
@@ -75,7 +78,8 @@ impl Settings {
             decides: Loop::Trials(trials::Settings::USUAL),
             unit: Unit::Site,
             mixing: Mixing::Fair,
-            // A trial of leaving all where it is has to have the core back, or it would find that moving costs none.
+            // A trial of leaving all where it is has to have the core back, or it would find that
+            // moving costs none.
             cores: cores::Settings { unused_ns: 0, ..cores::Settings::of(cores) },
             ..Self::paper(cores)
         }

@@ -2,15 +2,15 @@
 //!
 //! What a program tells of itself is believed as far as it costs that program's user alone. A core
 //! that is dedicated is kept off by the programs of all users, and the one for whom it is dedicated
-//! may lie about what that brings. So that user's own evidence does not count here: where the machine
-//! has time left, by the server's own measurement, nothing is taken from anybody. Else other users
-//! lose something, and how much is told by their own performance, when a core comes and when it goes
-//! again (as in [`super::trials`], a switchback). Where they lose what is worthwhile, the user's
-//! calls stay, until what is known is so old that it is tried once more.
+//! may lie about what that brings. So that user's own evidence does not count here: where the
+//! machine has time left, by the server's own measurement, nothing is taken from anybody. Else
+//! other users lose something, and how much is told by their own performance, when a core comes and
+//! when it goes again (as in [`super::trials`], a switchback). Where they lose what is worthwhile,
+//! the user's calls stay, until what is known is so old that it is tried once more.
 //!
-//! Users who tell nothing are not asked, so to be connected hinders nobody. One who pretends to lose
-//! can keep others' calls where they are while the machine has no time left: that takes nothing that
-//! they would have without a server.
+//! Users who tell nothing are not asked, so to be connected hinders nobody. One who pretends to
+//! lose can keep others' calls where they are while the machine has no time left: that takes
+//! nothing that they would have without a server.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ const KNOWN_WINDOWS: u32 = 70;
 /// A loss of this is plain from one sample. A guess: several times the usual noise between windows.
 const PLAIN_LOSS: f64 = 3.0 * WORTHWHILE;
 
-/// After so many windows a user of whom too little is known has calls stay for one, to find out: the
-/// first window in which they are moved from begin to end is the second one.
+/// After so many windows a user of whom too little is known has calls stay for one, to find out:
+/// the first window in which they are moved from begin to end is the second one.
 const UNKNOWN_WINDOWS: u32 = 2;
 
 /// Of a user's gain, so much counts against another's loss; without a bound, one who lies would pay
@@ -43,7 +43,8 @@ const LEAST_IDLE: f64 = 0.25;
 pub(super) struct Seen {
     /// Whether calls were moved.
     pub(super) is_moved: bool,
-    /// How performance has changed since the window before (natural logarithm), the mean of clients.
+    /// How performance has changed since the window before (natural logarithm), the mean of
+    /// clients.
     pub(super) change: Option<f64>,
 }
 
@@ -58,7 +59,8 @@ struct Known {
     /// For how many windows calls were moved of which too little is known.
     unknown_windows: u32,
     is_denied: bool,
-    /// How this user's own performance has changed since a core came or went, if it was told all the time.
+    /// How this user's own performance has changed since a core came or went, if it was told all
+    /// the time.
     since: Option<f64>,
 }
 
@@ -78,8 +80,8 @@ impl Shares {
         self.known.get(&user).is_some_and(|known| known.is_denied)
     }
 
-    /// The end of a window, in which a core was dedicated or not. `idle`: hardware threads' worth of
-    /// time that was left, as far as the server can measure it, on those that are not. Whether
+    /// The end of a window, in which a core was dedicated or not. `idle`: hardware threads' worth
+    /// of time that was left, as far as the server can measure it, on those that are not. Whether
     /// anybody's share has changed.
     pub(super) fn window(
         &mut self,
@@ -150,8 +152,8 @@ impl Shares {
         }
     }
 
-    /// What others have gained by a core that came, or lost by one that went, on average over those who
-    /// told anything.
+    /// What others have gained by a core that came, or lost by one that went, on average over those
+    /// who told anything.
     fn others(&self, user: UserId, sign: f64) -> Option<f64> {
         let others = self.known.iter().filter(|(other, _)| **other != user);
         let gains = others.filter_map(|(_, known)| known.since).map(|since| sign * since);
@@ -183,8 +185,8 @@ mod tests {
     const HONEST: UserId = UserId(2);
     const THIRD: UserId = UserId(3);
 
-    /// Runs windows in which this user wants calls moved all the time, and others' performance is by
-    /// so much higher while they are; the part of windows in which they are moved.
+    /// Runs windows in which this user wants calls moved all the time, and others' performance is
+    /// by so much higher while they are; the part of windows in which they are moved.
     fn share(others: &[(UserId, f64)], idle: Option<f64>, windows: u32) -> f64 {
         let (mut shares, mut was, mut count) = (Shares::default(), false, 0);
         for _ in 0..windows {

@@ -1,4 +1,5 @@
-//! The server with made-up clients, whose performance depends on what is offloaded as the test says.
+//! The server with made-up clients, whose performance depends on what is offloaded as the test
+//! says.
 
 use dimmer_processor::units::LicenceLevel;
 
@@ -11,8 +12,8 @@ const SECOND: Time = 1_000_000_000;
 /// Clients tell this often.
 const TELLS: Time = 20_000_000;
 
-/// A made-up client: what program it runs, how dense that is in L2, and by what its calls become more often where it is offloaded, and
-/// for each other client that is.
+/// A made-up client: what program it runs, how dense that is in L2, and by what its calls become
+/// more often where it is offloaded, and for each other client that is.
 struct Made {
     program: u64,
     density: f64,
@@ -120,7 +121,8 @@ fn constant_input_is_no_oscillation() {
         for own in [-0.3, -0.1, -0.02, 0.0, 0.03, 0.1, 0.3] {
             let mut world = World::new(settings.clone(), vec![gains(own)]);
             world.run(300);
-            // The exciter fires every 100 s, and a trial comes back as often at most where the answer is clear.
+            // The exciter fires every 100 s, and a trial comes back as often at most where the
+            // answer is clear.
             let moves = world.moves_since(0, 60 * SECOND);
             assert!(moves <= 8, "{own} {moves} {settings:?}");
         }
@@ -129,8 +131,9 @@ fn constant_input_is_no_oscillation() {
 
 #[test]
 fn a_step_of_the_load_is_recovered_from_within_bounds() {
-    // That what lost would gain now nobody sees who does not try it. The paper's loop does when its exciter fires; the trials when what
-    // they know of a gain 0.16 below worthwhile has lost so much weight that it may be wrong: 0.99^470.
+    // That what lost would gain now nobody sees who does not try it. The paper's loop does when its
+    // exciter fires; the trials when what they know of a gain 0.16 below worthwhile has lost so
+    // much weight that it may be wrong: 0.99^470.
     for (settings, bound) in both().into_iter().zip([110, 480]) {
         let mut world = World::new(settings, vec![gains(0.15)]);
         world.run(30);
@@ -202,7 +205,8 @@ fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
     }
 }
 
-/// Clients whose calls should gain much by the processor's prices, and how often each was moved and taken back in a minute.
+/// Clients whose calls should gain much by the processor's prices, and how often each was moved and
+/// taken back in a minute.
 fn expected_to_gain(own: f64) -> (World, usize) {
     let mut settings = Settings::usual(8);
     let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4 };
@@ -241,7 +245,8 @@ fn what_should_gain_and_runs_for_short_times_is_moved_no_more_often_than_it_pays
     settings.prices = Some(Prices { hand_over_ns: 10.0, calls: vec![CallCost::FREE, costs] });
     let mut world = World::new(settings, vec![gains(-0.3)]);
     let mut moved = 0;
-    // For a second an hour, in which nobody else is there; each time it takes a tenth of a second of a dedicated core.
+    // For a second an hour, in which nobody else is there; each time it takes a tenth of a second
+    // of a dedicated core.
     for _ in 0..50 {
         world.run(1);
         moved += usize::from(world.is_offloaded(0));
@@ -324,8 +329,8 @@ fn clients_that_leave_are_forgotten() {
     }
 }
 
-/// A program ends, and comes again after so long; how often its calls were moved within the minute after that, with whether they were at
-/// its begin.
+/// A program ends, and comes again after so long; how often its calls were moved within the minute
+/// after that, with whether they were at its begin.
 #[track_caller]
 fn comes_again(own: f64, after: u64) -> (usize, bool) {
     let mut world = World::new(Settings::usual(8), vec![gains(own)]);
@@ -374,14 +379,16 @@ fn a_trial_that_ruins_ends_early() {
         trials += usize::from(is && !was);
         was = is;
     }
-    // A tenth of a second too much is reached after an eighth of one, which at half a percent takes twenty to pay.
+    // A tenth of a second too much is reached after an eighth of one, which at half a percent takes
+    // twenty to pay.
     assert!((1..=2).contains(&trials) && moved_ns <= 2 * 8 * TELLS, "{trials} {moved_ns}");
     assert_eq!(server.decision(ClientId(1), SiteId(1)), Some((Action::Stay, Reason::NotWorth)));
 }
 
 #[test]
 fn a_trial_of_many_threads_calls_is_judged_when_its_effects_have_settled() {
-    // They fill two cores. For a tenth of a second after they were moved queues hold them up; then they bring 15 %.
+    // They fill two cores. For a tenth of a second after they were moved queues hold them up; then
+    // they bring 15 %.
     let mut server = Server::new(Settings::usual(8), 0);
     server.join(ClientId(1), ProgramId(1));
     let mut moved_since = None;
@@ -532,8 +539,9 @@ fn no_client_fills_memory_with_sites() {
     assert_eq!(taken.count(), MOST_SITES);
 }
 
-/// A server with a liar, who tells twice the performance where its calls are moved, and other users' clients, whose performance is by
-/// so much higher while any are; in which part of the time a core is dedicated.
+/// A server with a liar, who tells twice the performance where its calls are moved, and other
+/// users' clients, whose performance is by so much higher while any are; in which part of the time
+/// a core is dedicated.
 fn with_a_liar(settings: Settings, liars: u64, honest: f64, idle: Option<f64>) -> f64 {
     let mut server = Server::new(settings, 0);
     for id in 0..=liars {

@@ -1,4 +1,5 @@
-//! Paper 001's feedback loop (§4.2.3, §4.3.3): thresholds on the density of wide-vector code, grown in the direction in which performance grew.
+//! Paper 001's feedback loop (§4.2.3, §4.3.3): thresholds on the density of wide-vector code, grown
+//! in the direction in which performance grew.
 //!
 //! Once a window, from how performance has changed since the window before:
 //!
@@ -8,9 +9,10 @@
 //! | fell | turns | divided by the factor |
 //! | as before | stays | stays |
 //!
-//! Then every threshold moves by the rate in the direction, within bounds. As the direction changes at the ends of windows alone, no
-//! window spans two ("windows are cut as soon as the threshold growth direction changes"). If the number of offloaded clients has
-//! not changed for long, the *exciter* adds to the rate, so that the loop does not stay where it happens to be.
+//! Then every threshold moves by the rate in the direction, within bounds. As the direction changes
+//! at the ends of windows alone, no window spans two ("windows are cut as soon as the threshold
+//! growth direction changes"). If the number of offloaded clients has not changed for long, the
+//! *exciter* adds to the rate, so that the loop does not stay where it happens to be.
 //!
 //! What the paper leaves open, and is a guess here, says so at the setting.
 
@@ -22,13 +24,16 @@ use crate::licence::Time;
 pub struct Settings {
     /// How long a window is (ns).
     pub window_ns: Time,
-    /// By how much performance must have changed from window to window, in parts of it, to count as changed.
+    /// By how much performance must have changed from window to window, in parts of it, to count as
+    /// changed.
     pub least_trend: f64,
-    /// What the rate is multiplied with where performance grew, and divided by where it fell; above one.
+    /// What the rate is multiplied with where performance grew, and divided by where it fell; above
+    /// one.
     pub factor: f64,
     /// By how much thresholds move a window, to begin with and at least.
     pub least_rate: f64,
-    /// For how long the number of offloaded clients must not have changed for the exciter to fire (ns).
+    /// For how long the number of offloaded clients must not have changed for the exciter to fire
+    /// (ns).
     pub exciter_ns: Time,
     /// What the exciter adds to the rate.
     pub excitement: f64,
@@ -43,8 +48,9 @@ pub struct Settings {
 impl Settings {
     /// As the paper has it, where it says.
     pub const PAPER: Self = Self {
-        // §6.2.3 varies "window size" from 100 to 800 without a unit. Milliseconds are a guess: in seconds, no window would
-        // end within the five minutes of an experiment, and a change takes "a few seconds" to have its full effect (§6.2.1).
+        // §6.2.3 varies "window size" from 100 to 800 without a unit. Milliseconds are a guess: in
+        // seconds, no window would end within the five minutes of an experiment, and a change takes
+        // "a few seconds" to have its full effect (§6.2.1).
         window_ns: 100_000_000,
         // §4.2.3 has an interval [-ε, ε] around no trend; ε is a guess, as is 4 of the next 5.
         least_trend: 0.01,
@@ -53,9 +59,11 @@ impl Settings {
         least_rate: 0.01,
         // §6.2.1: "After 100 seconds the exciter triggers".
         exciter_ns: 100_000_000_000,
-        // §6.2.1: "nearly all clients stopping to offload" at once, so about the whole range of densities.
+        // §6.2.1: "nearly all clients stopping to offload" at once, so about the whole range of
+        // densities.
         excitement: 0.5,
-        // §6.2.1: "The initial threshold of our policy is very low, thus all clients offload immediately".
+        // §6.2.1: "The initial threshold of our policy is very low, thus all clients offload
+        // immediately".
         begin: [0.01; LEVELS],
         lowest: 0.01,
         // All cycles: nothing is denser, so nothing is offloaded.
@@ -76,8 +84,8 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// The loop at its begin: thresholds low, pressed downwards (the paper does not say where to; upwards they would leave the
-    /// bound that "very low" asks for without cause).
+    /// The loop at its begin: thresholds low, pressed downwards (the paper does not say where to;
+    /// upwards they would leave the bound that "very low" asks for without cause).
     #[must_use]
     pub fn new(settings: Settings, now: Time) -> Self {
         let mut begun = Self {
@@ -99,7 +107,8 @@ impl Thresholds {
 
     /// The end of a window. Whether thresholds changed.
     ///
-    /// * `trend`: how performance has changed since the window before, in parts of it; `None` if that is not known;
+    /// * `trend`: how performance has changed since the window before, in parts of it; `None` if
+    ///   that is not known;
     /// * `offloaded`: how many clients (or sites) are offloaded.
     pub fn window(&mut self, now: Time, trend: Option<f64>, offloaded: usize) -> bool {
         let Settings { least_trend, factor, least_rate, exciter_ns, excitement, .. } =
@@ -118,7 +127,8 @@ impl Thresholds {
         } else if now - since >= exciter_ns {
             self.offloaded = (offloaded, now);
             self.rate += excitement;
-            // Where all thresholds are at the bound that they are pressed against, a higher rate alone would excite nothing.
+            // Where all thresholds are at the bound that they are pressed against, a higher rate
+            // alone would excite nothing.
             if self.is_at_bound() {
                 self.is_upwards = !self.is_upwards;
             }
@@ -153,8 +163,8 @@ mod tests {
     const SECOND: Time = 1_000_000_000;
     const WINDOW: Time = Settings::PAPER.window_ns;
 
-    /// Runs the loop on a load of one density, whose performance offloading changes by `gain`. The times at which it was offloaded
-    /// or no longer so.
+    /// Runs the loop on a load of one density, whose performance offloading changes by `gain`. The
+    /// times at which it was offloaded or no longer so.
     fn switches(gain: f64, density: f64, seconds: u64) -> Vec<Time> {
         let mut thresholds = Thresholds::new(Settings::PAPER, 0);
         let (mut was, mut before, mut switches) = (false, 1.0, Vec::new());

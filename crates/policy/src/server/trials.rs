@@ -1,19 +1,27 @@
-//! A feedback loop that asks one question at a time: does all of it do better with this group of calls moved, or without?
+//! A feedback loop that asks one question at a time: does all of it do better with this group of
+//! calls moved, or without?
 //!
-//! A group is the calls of one region of one program, in all its processes: processes that share cores slow each other, so trying
-//! one of them alone tells little (paper 001 §6.3: "stuck with only half of the clients offloaded which is the worst-case-scenario"). At the end of a
-//! window at most one group changes sides, and the change of performance over it is a sample of what moving the group brings. Changing
-//! it back is another, so that drifts of the load cancel (a *switchback* experiment: Bojinov, Simchi-Levi and Zhao, "Design and
-//! Analysis of Switchback Experiments", 2023).
+//! A group is the calls of one region of one program, in all its processes: processes that share
+//! cores slow each other, so trying one of them alone tells little (paper 001 §6.3: "stuck with
+//! only half of the clients offloaded which is the worst-case-scenario"). At the end of a window at
+//! most one group changes sides, and the change of performance over it is a sample of what moving
+//! the group brings. Changing it back is another, so that drifts of the load cancel (a *switchback*
+//! experiment: Bojinov, Simchi-Levi and Zhao, "Design and Analysis of Switchback Experiments",
+//! 2023).
 //!
-//! Which group changes is decided as in discounted UCB (Garivier and Moulines, "On Upper-Confidence Bound Policies for Switching
-//! Bandit Problems", 2011): samples lose weight with time, and a side that has not been tried for long may be better than known by `2 B √(ξ ln n /
-//! N)`. While that leaves open whether moving is worthwhile, calls stay, but for the trial: chance is to have nothing moved. Where the processor's
-//! model expects it to be worthwhile they are moved meanwhile, but for the trial, until one refutes that, or as many as are enough do not
-//! support it; where no window can be compared with another, for one that is paid for. `B`, there the range of rewards, is here the noise
-//! between windows, as in UCB-tuned (Auer, Cesa-Bianchi and Fischer, "Finite-time Analysis of the Multiarmed Bandit Problem", 2002, §4). What trials take is paid for: by so much time on CPUs as moved
-//! calls took more, a group waits for its next one until that is a small part of the time ([`Settings::most_spent`]). A jump of performance that nobody here has caused
-//! makes all samples old, as in Liu, Lee and Shroff, "A Change-Detection Based Framework for Piecewise-Stationary Multi-Armed Bandit Problem", 2018.
+//! Which group changes is decided as in discounted UCB (Garivier and Moulines, "On Upper-Confidence
+//! Bound Policies for Switching Bandit Problems", 2011): samples lose weight with time, and a side
+//! that has not been tried for long may be better than known by `2 B √(ξ ln n / N)`. While that
+//! leaves open whether moving is worthwhile, calls stay, but for the trial: chance is to have
+//! nothing moved. Where the processor's model expects it to be worthwhile they are moved meanwhile,
+//! but for the trial, until one refutes that, or as many as are enough do not support it; where no
+//! window can be compared with another, for one that is paid for. `B`, there the range of rewards,
+//! is here the noise between windows, as in UCB-tuned (Auer, Cesa-Bianchi and Fischer, "Finite-time
+//! Analysis of the Multiarmed Bandit Problem", 2002, §4). What trials take is paid for: by so much
+//! time on CPUs as moved calls took more, a group waits for its next one until that is a small part
+//! of the time ([`Settings::most_spent`]). A jump of performance that nobody here has caused makes
+//! all samples old, as in Liu, Lee and Shroff, "A Change-Detection Based Framework for
+//! Piecewise-Stationary Multi-Armed Bandit Problem", 2018.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +41,8 @@ pub struct Settings {
     pub discount: f64,
     /// ξ of UCB.
     pub exploration: f64,
-    /// Samples of this weight are enough: what they leave open is chance, and is looked at again when they weigh less.
+    /// Samples of this weight are enough: what they leave open is chance, and is looked at again
+    /// when they weigh less.
     pub enough: f64,
     /// The noise is taken to be no less than this, in parts of performance.
     pub least_noise: f64,
@@ -43,22 +52,25 @@ pub struct Settings {
     pub jump: f64,
     /// In parts of performance.
     pub least_jump: f64,
-    /// How much time on CPUs trials of a group may take in the long run, in parts of its clients' time: by how much their calls last longer,
-    /// in which their threads spin, and what the dedicated core works meanwhile.
+    /// How much time on CPUs trials of a group may take in the long run, in parts of its clients'
+    /// time: by how much their calls last longer, in which their threads spin, and what the
+    /// dedicated core works meanwhile.
     pub most_spent: f64,
 }
 
 impl Settings {
     /// For machines as they are.
     pub const USUAL: Self = Self {
-        // Guesses: several hundred updates of a client that reports every 100 calls of some microseconds.
+        // Guesses: several hundred updates of a client that reports every 100 calls of some
+        // microseconds.
         window_ns: 1_000_000_000,
         settle_ns: 200_000_000,
         // Half the weight after a minute; a guess, as programs' habits change.
         discount: 0.99,
         // Garivier and Moulines 2011, §4: the least for which the bound on regret holds.
         exploration: 0.5,
-        // A guess: a load without any difference is then tried in one window of twenty, and not in every one.
+        // A guess: a load without any difference is then tried in one window of twenty, and not in
+        // every one.
         enough: 5.0,
         least_noise: WORTHWHILE / 2.0,
         least_gain: WORTHWHILE,
@@ -71,9 +83,10 @@ impl Settings {
     };
 }
 
-/// A trial ends early when its calls have lasted longer by so much of a window than where they are: code around them would have to
-/// gain more than that. It is about the most that a program gains in paper 001 (§6.3: nginx loses 8.5 % instead of 17 %). What the
-/// dedicated core works does not slow the program, and is soon as much for one with many threads.
+/// A trial ends early when its calls have lasted longer by so much of a window than where they are:
+/// code around them would have to gain more than that. It is about the most that a program gains in
+/// paper 001 (§6.3: nginx loses 8.5 % instead of 17 %). What the dedicated core works does not slow
+/// the program, and is soon as much for one with many threads.
 const DEAR: f64 = 0.1;
 
 /// What is known of a group.
@@ -85,7 +98,8 @@ struct Group {
     is_moved: bool,
     /// Whether moving is expected to be worthwhile, where samples do not say.
     is_expected: bool,
-    /// Whether it came in the midst of the window: what it does in the next one cannot be compared with that.
+    /// Whether it came in the midst of the window: what it does in the next one cannot be compared
+    /// with that.
     is_new: bool,
     /// What its trials took and is not paid for yet (ns of each member's time).
     spent_ns: f64,
@@ -104,15 +118,18 @@ pub struct Trials {
     groups: Vec<Group>,
     /// Changed at the end of the last window.
     changed: Option<usize>,
-    /// Moved without being known to be better, and too dear for that to go on until the end of the window.
+    /// Moved without being known to be better, and too dear for that to go on until the end of the
+    /// window.
     dear: Option<usize>,
-    /// So many windows, the present one first, cannot be compared with the one before: a group began to be moved in their midst.
+    /// So many windows, the present one first, cannot be compared with the one before: a group
+    /// began to be moved in their midst.
     unlike: u8,
     /// Whether nothing could be compared since a group changed sides.
     is_blind: bool,
     /// The mean square of what chance did to trends, and its weight.
     noise: (f64, f64),
-    /// How many groups had been tried before a user's last was. One user's are not tried before another's however many they are.
+    /// How many groups had been tried before a user's last was. One user's are not tried before
+    /// another's however many they are.
     turns: BTreeMap<UserId, u64>,
 }
 
@@ -177,16 +194,18 @@ impl Trials {
         let paid = self.settings.most_spent * self.settings.window_ns as f64 * f64::from(windows);
         for group in &mut self.groups {
             group.weight *= left;
-            // The time in which none of them runs is nobody's to pay with: programs that come often for a short while would be tried each time.
-            // That before they came is of the window, too, if nobody was there to end it.
+            // The time in which none of them runs is nobody's to pay with: programs that come often
+            // for a short while would be tried each time. That before they came is of the window,
+            // too, if nobody was there to end it.
             if group.candidates > 0 && !group.is_new {
                 group.spent_ns = (group.spent_ns - paid).max(0.0);
             }
         }
     }
 
-    /// A group's moved calls, those of one member, have lasted so much longer than they would have where they are, and the dedicated core
-    /// has worked for so long (ns). Together that is the price of trying, where it is not known that moving is better.
+    /// A group's moved calls, those of one member, have lasted so much longer than they would have
+    /// where they are, and the dedicated core has worked for so long (ns). Together that is the
+    /// price of trying, where it is not known that moving is better.
     pub fn spend(&mut self, group: usize, longer_ns: f64, worked_ns: f64) {
         // Calls that are still moved when a trial has ended are of it, too.
         let is_open = |known: &Group| self.known(known) != Some(true) && !self.is_agreed(known);
@@ -203,7 +222,8 @@ impl Trials {
         }
     }
 
-    /// The last member of a group has gone: it is to begin where it does better when one comes again.
+    /// The last member of a group has gone: it is to begin where it does better when one comes
+    /// again.
     pub fn rest(&mut self, group: usize) {
         let Some(mut known) = self.groups.get(group).copied() else { return };
         // What was never sampled is expected anew, if that is paid for.
@@ -227,10 +247,12 @@ impl Trials {
         self.dear = self.dear.filter(|dear| *dear != group);
     }
 
-    /// Moving a group is expected to bring so much, in parts of performance. Where nothing is known of it, nothing is tried, and its trials are
-    /// paid for, it is moved from now on if that is worthwhile.
+    /// Moving a group is expected to bring so much, in parts of performance. Where nothing is known
+    /// of it, nothing is tried, and its trials are paid for, it is moved from now on if that is
+    /// worthwhile.
     pub fn expect(&mut self, group: usize, gain: f64) {
-        // Nor in the window after one in which another began to: with one after the other nothing would ever be compared.
+        // Nor in the window after one in which another began to: with one after the other nothing
+        // would ever be compared.
         let is_idle = self.changed.is_none() && self.unlike != 1;
         if let Some(known) = self.groups.get_mut(group)
             && is_idle
@@ -254,8 +276,9 @@ impl Trials {
         self.is_blind &= !comes;
     }
 
-    /// The end of a window that [`Self::pass`] was told of, given how performance has changed since the one before. The group that changes
-    /// sides, if any does; none is tried where the next window could not be compared with this one.
+    /// The end of a window that [`Self::pass`] was told of, given how performance has changed since
+    /// the one before. The group that changes sides, if any does; none is tried where the next
+    /// window could not be compared with this one.
     ///
     /// # Cost
     /// Linear in groups.
@@ -338,8 +361,9 @@ impl Trials {
             let Group { gain, weight, .. } = *group;
             group.gain = (gain * weight + sample) / (weight + 1.0);
             group.weight += 1.0;
-            // How far samples are from what was known tells the noise as well, and nothing else does where groups change all the time.
-            // The variance of their difference is 1 + 1 / weight times theirs.
+            // How far samples are from what was known tells the noise as well, and nothing else
+            // does where groups change all the time. The variance of their difference is 1 + 1 /
+            // weight times theirs.
             Some((sample - gain).powi(2) * weight / (weight + 1.0)).filter(|_| weight > 0.0)
         } else if is_jump {
             // What is known of programs that are not there is neither confirmed nor refuted by it.
@@ -386,7 +410,8 @@ impl Trials {
         (above.abs() > self.unknown(group)).then_some(above > 0.0)
     }
 
-    /// Whether samples say what is expected, though it may be chance: that is enough until they are old.
+    /// Whether samples say what is expected, though it may be chance: that is enough until they are
+    /// old.
     fn is_agreed(&self, group: &Group) -> bool {
         group.is_expected && group.weight > 0.0 && group.gain > self.settings.least_gain
     }

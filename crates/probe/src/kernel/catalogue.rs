@@ -11,11 +11,14 @@
 //! | register | use |
 //! |---|---|
 //! | vector register 0 | source of every instruction, loaded before a burst |
-//! | vector registers 1 and up | destinations: to 31 for 512-bit (as in the thesis), to 15 otherwise, so that narrower kernels keep their VEX encoding and run without AVX-512 |
+//! | vector registers 1 and up | destinations |
 //! | `tmm6`, `tmm7` | tile sources; `tmm0` to `tmm5` are destinations |
 //! | `r15` | address of the operands in memory |
 //! | `rax rdx rsi rdi r8..r11` | general-purpose templates |
 //! | `rcx` | loop counter of whoever runs the copies; no template touches it |
+//!
+//! Destinations go to register 31 for 512 bits (as in the thesis), and to 15 otherwise, so that
+//! narrower kernels keep their VEX encoding and run without AVX-512.
 
 use std::arch::global_asm;
 

@@ -46,8 +46,9 @@ const PRECISION: (f64, f64) = (0.05, 15.0);
 /// Fewest repetitions of a measurement.
 const LEAST_REPETITIONS: usize = 40;
 
-/// Fewest repetitions, full and quick, unless every burst has the effect: on a shared machine it may
-/// be there in few of them, or for hundreds of milliseconds in none. The thesis took 1000 in any case.
+/// Fewest repetitions, full and quick, unless every burst has the effect: on a shared machine it
+/// may be there in few of them, or for hundreds of milliseconds in none. The thesis took 1000 in
+/// any case.
 const LEAST_UNLESS_ALIKE: (usize, usize) = (1000, 300);
 
 /// How many times the usual number of repetitions is made where not all bursts have the effect.
@@ -63,7 +64,8 @@ const PATIENCE: Patience = Patience { with_few: 4, in_doubt: 16 };
 
 const NO_PATIENCE: Patience = Patience { with_few: 1, in_doubt: 1 };
 
-/// An effect is absent, and need not be looked for any longer, when surely a smaller share of the bursts has it.
+/// An effect is absent, and need not be looked for any longer, when surely a smaller share of the
+/// bursts has it.
 pub const RARE: f64 = 0.02;
 
 /// The share of its time that a measurement may take for its repetitions.
@@ -302,8 +304,8 @@ fn is_open(response: &Response) -> bool {
     !(response.effect || is_rare)
 }
 
-/// Repeats until the cost is precise, `most` repetitions are done (with patience more), or this share
-/// of the time is used up.
+/// Repeats until the cost is precise, `most` repetitions are done (with patience more), or this
+/// share of the time is used up.
 fn repeat(
     lab: &mut Lab<'_>,
     plan: &Plan,

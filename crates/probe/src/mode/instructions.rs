@@ -15,11 +15,12 @@ use crate::program::Operands;
 use crate::response::{self, Response};
 use crate::stats::Estimate;
 
-/// The longest burst tried. 256-bit multiply-adds need up to 30 845 on Skylake-X (paper 000 §3.3.3).
+/// The longest burst tried. 256-bit multiply-adds need up to 30 845 on Skylake-X (paper 000
+/// §3.3.3).
 const LONGEST: u32 = 65_536;
 
-/// Repetitions at one count, relative to the usual number, at most: where few bursts have the effect
-/// at all, it takes more to see any.
+/// Repetitions at one count, relative to the usual number, at most: where few bursts have the
+/// effect at all, it takes more to see any.
 const MOST_ROUNDS: usize = 5;
 
 /// How many of the longest bursts must have had the effect beside each count.

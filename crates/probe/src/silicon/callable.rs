@@ -37,8 +37,8 @@ impl Callable {
 
     /// Executes them.
     pub fn call(&self) {
-        // SAFETY: routines keep to the contract at the head of `drive.rs`: operands are in r15, iterations in rcx, and they
-        // change no register that a function may not.
+        // SAFETY: routines keep to the contract at the head of `drive.rs`: operands are in r15,
+        // iterations in rcx, and they change no register that a function may not.
         unsafe {
             asm!(
                 "call {routine}",

@@ -68,7 +68,8 @@ impl CodeArea {
         let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * AREA, protection, flags) };
         let base = mapped.map_err(failed)?.cast::<u8>();
         let skip = base.align_offset(AREA);
-        // SAFETY: `skip` is below AREA, so AREA bytes from there lie within the mapping of 2 * AREA.
+        // SAFETY: `skip` is below AREA, so AREA bytes from there lie within the mapping of 2 *
+        // AREA.
         let aligned = unsafe { base.add(skip) };
         let memory = NonNull::new(aligned).ok_or_else(|| failed(rustix::io::Errno::NOMEM))?;
         if huge_pages {
@@ -76,7 +77,8 @@ impl CodeArea {
             unsafe { madvise(memory.as_ptr().cast(), AREA, Advice::LinuxHugepage) }
                 .map_err(failed)?;
         }
-        // SAFETY: AREA bytes from `memory` are mapped and writable; writing now faults the pages in.
+        // SAFETY: AREA bytes from `memory` are mapped and writable; writing now faults the pages
+        // in.
         unsafe { memory.as_ptr().write_bytes(0xcc, AREA) };
         let mut area = Self { memory, used: 0, bursts: BTreeMap::new(), fixed: Fixed::default() };
         area.fixed = Fixed {

@@ -9,7 +9,8 @@ use crate::finds::{HEAVY, probe};
 /// As far apart as medians of runs on one processor may be (relative to the least).
 const APART: f64 = 0.15;
 
-/// Code is cold after gaps that are longer than 3 ms: a burst takes 700 ns more then, whatever it executes.
+/// Code is cold after gaps that are longer than 3 ms: a burst takes 700 ns more then, whatever it
+/// executes.
 const COLD: (f64, f64) = (3e6, 700.0);
 
 /// What three days' runs find.

@@ -59,7 +59,8 @@ pub(crate) struct Fake {
     pub(crate) present: f64,
     /// Whether the clock wanders, as that of a core whose neighbours have other work.
     pub(crate) wanders: bool,
-    /// After how long without a burst its code and data are cold, whatever it executes, and what that costs it [ns].
+    /// After how long without a burst its code and data are cold, whatever it executes, and what
+    /// that costs it [ns].
     pub(crate) cold: Option<(f64, f64)>,
     cpus: Vec<CpuId>,
     random: u64,

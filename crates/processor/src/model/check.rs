@@ -115,8 +115,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A load fits the package and the loads before: no more cores than there are, no faster ones among the slow, none twice, and
-    /// where more cores execute, more power.
+    /// A load fits the package and the loads before: no more cores than there are, no faster ones
+    /// among the slow, none twice, and where more cores execute, more power.
     pub(super) fn check_power(&mut self, model: &Model, power: &Power, at: &Range<usize>) {
         let Some(busy) = power.busy_cores else { return };
         let slow = power.slow.as_ref().map_or(0, |(cores, _)| *cores);

@@ -17,8 +17,8 @@ pub const MOST_PER_MEGABYTE: Duration = Duration::from_secs(2);
 /// Most time for a file of any size, as other programs run too.
 const LEAST_LIMIT: Duration = Duration::from_millis(20);
 
-/// Most bytes of memory for a byte of file. Packed relocations take the most: 63 words of 8 bytes for 8
-/// bytes, twice, in vectors that grow by doubling.
+/// Most bytes of memory for a byte of file. Packed relocations take the most: 63 words of 8 bytes
+/// for 8 bytes, twice, in vectors that grow by doubling.
 const MOST_MEMORY: usize = 512;
 /// Most memory for an empty file. The first scan makes a table of all instructions, of a megabyte.
 const LEAST_MEMORY: usize = 4 << 20;
@@ -58,8 +58,8 @@ pub fn run(bytes: &[u8]) -> Outcome {
     Outcome { answer: answer.map_err(said), took, memory }
 }
 
-/// What is wrong with the outcome of scanning `bytes`, if anything is. With `twice` it is scanned again to
-/// compare.
+/// What is wrong with the outcome of scanning `bytes`, if anything is. With `twice` it is scanned
+/// again to compare.
 pub fn problem(bytes: &[u8], outcome: &Outcome, twice: bool) -> Option<String> {
     let scanned = match &outcome.answer {
         Err(panic) => return Some(panic.clone()),

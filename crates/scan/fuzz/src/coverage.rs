@@ -1,7 +1,8 @@
-//! Which edges of the code a case took, and how often, by the counters that LLVM's SanitizerCoverage adds.
+//! Which edges of the code a case took, and how often, by the counters that LLVM's
+//! SanitizerCoverage adds.
 //!
-//! <https://clang.llvm.org/docs/SanitizerCoverage.html>, *Inline 8bit-counters*. Without its flags, see
-//! `.cargo/config.toml`, there are no counters, and every case is like the others.
+//! <https://clang.llvm.org/docs/SanitizerCoverage.html>, *Inline 8bit-counters*. Without its flags,
+//! see `.cargo/config.toml`, there are no counters, and every case is like the others.
 
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
@@ -21,8 +22,8 @@ fn counters() -> &'static [AtomicU8] {
     if first.is_null() {
         return &[];
     }
-    // SAFETY: LLVM lays out this many bytes from `first`, which stay as long as the program runs. Code
-    // counts without atomics, but only on this thread while it is not here.
+    // SAFETY: LLVM lays out this many bytes from `first`, which stay as long as the program runs.
+    // Code counts without atomics, but only on this thread while it is not here.
     unsafe { std::slice::from_raw_parts(first, COUNT.load(Ordering::Relaxed)) }
 }
 

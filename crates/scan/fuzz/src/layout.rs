@@ -1,4 +1,5 @@
-//! Where the tables of an ELF file lie, as far as a damaged one says, so that damage meets what is read.
+//! Where the tables of an ELF file lie, as far as a damaged one says, so that damage meets what is
+//! read.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
-//! Damages ELF files at random, guided by the code that they reach, and scans each: an answer, soon, and
-//! never a panic.
+//! Damages ELF files at random, guided by the code that they reach, and scans each: an answer,
+//! soon, and never a panic.
 //!
-//! In this folder, on stable Rust: `cargo run --release -- --seconds 300`. It damages short files, of which
-//! it scans thousands a second; what takes the square of the length shows only in long ones, given as
-//! arguments.
+//! In this folder, on stable Rust: `cargo run --release -- --seconds 300`. It damages short files,
+//! of which it scans thousands a second; what takes the square of the length shows only in long
+//! ones, given as arguments.
 
 mod case;
 mod coverage;
@@ -29,8 +29,8 @@ use coverage::Coverage;
 /// Cases longer than this are not kept to be damaged further.
 const LONGEST: usize = 1 << 20;
 
-/// Damages ELF files at random and scans them. Ends with status 1 if a scan panics, takes too long, or
-/// contradicts itself.
+/// Damages ELF files at random and scans them. Ends with status 1 if a scan panics, takes too long,
+/// or contradicts itself.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Files to begin with; some of this machine's libraries if there are none.
@@ -41,7 +41,8 @@ struct Arguments {
     /// What the random numbers follow from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where to write the case that runs, which is left there if the program is killed, and findings.
+    /// Where to write the case that runs, which is left there if the program is killed, and
+    /// findings.
     #[arg(long, default_value = "findings")]
     out: PathBuf,
     /// Only scans the files as they are, to try a finding again.

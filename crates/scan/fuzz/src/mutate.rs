@@ -6,7 +6,8 @@ use fastrand::Rng;
 
 use crate::layout::Layout;
 
-/// The least that code can be made of to reach every part of the analysis. Distances follow the jumps.
+/// The least that code can be made of to reach every part of the analysis. Distances follow the
+/// jumps.
 const CODE: [&[u8]; 24] = [
     // vpxor ymm, vpxord zmm, vfmadd zmm, movaps, tdpbssd, vzeroupper.
     &[0xc5, 0xfd, 0xef, 0xc0],
@@ -118,8 +119,8 @@ fn add(rng: &mut Rng, bytes: &mut [u8], at: usize) {
     }
 }
 
-/// Copies what lies in `range` a whole number of times its length further, which for entries of a table
-/// is another entry, or to where there is space.
+/// Copies what lies in `range` a whole number of times its length further, which for entries of a
+/// table is another entry, or to where there is space.
 fn copy(rng: &mut Rng, bytes: &mut [u8], range: Range<usize>) {
     let length = range.len();
     let room = (bytes.len() - range.start) / length;

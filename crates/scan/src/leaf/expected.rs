@@ -1,9 +1,11 @@
-//! What the callers of a function count on afterwards, beside what the calling convention promises: hand-written assembly hands
-//! results over in any register, and compilers that know both sides may as well.
+//! What the callers of a function count on afterwards, beside what the calling convention promises:
+//! hand-written assembly hands results over in any register, and compilers that know both sides may
+//! as well.
 //!
-//! Behind each direct call of the function in its file it is looked which registers are read before they are written, through
-//! returns, jumps and further calls. Calls through pointers, of other files and of functions that others may call as well are taken to be
-//! standard ones: nobody counts on what registers hold behind them but by the convention.
+//! Behind each direct call of the function in its file it is looked which registers are read before
+//! they are written, through returns, jumps and further calls. Calls through pointers, of other
+//! files and of functions that others may call as well are taken to be standard ones: nobody counts
+//! on what registers hold behind them but by the convention.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +61,8 @@ pub(crate) struct Expected<'data, 'scan> {
     scan: &'scan Scan,
     /// By the address that is led to.
     sites: BTreeMap<u64, Vec<Site>>,
-    /// Addresses that others than these may call: those that other files can name, and those that are taken.
+    /// Addresses that others than these may call: those that other files can name, and those that
+    /// are taken.
     reached: BTreeSet<u64>,
     /// What is known of functions that are called.
     ahead: BTreeMap<u64, Ahead>,
@@ -105,7 +108,8 @@ impl<'data, 'scan> Expected<'data, 'scan> {
         found
     }
 
-    /// What callers of the code at `entry` may read afterwards; `None` if nobody is known to lead there.
+    /// What callers of the code at `entry` may read afterwards; `None` if nobody is known to lead
+    /// there.
     pub(crate) fn after(&mut self, entry: u64) -> Option<Registers> {
         let is_reached = self.reached.contains(&entry);
         if !is_reached && !self.sites.contains_key(&entry) {

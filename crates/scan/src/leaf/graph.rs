@@ -1,4 +1,5 @@
-//! The instructions that are reached from an address, by direct jumps wherever they lead, and in which order.
+//! The instructions that are reached from an address, by direct jumps wherever they lead, and in
+//! which order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,8 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use crate::Code;
 
-/// More instructions than this are not followed. The longest functions of libcrypto and libx265 have a quarter of that; a guess.
+/// More instructions than this are not followed. The longest functions of libcrypto and libx265
+/// have a quarter of that; a guess.
 const MOST_STEPS: usize = 1 << 16;
 
 /// An instruction, and where execution goes on.

@@ -1,4 +1,5 @@
-//! Instructions that depend on the thread, or on the kernel's idea of it, or on registers that do not travel.
+//! Instructions that depend on the thread, or on the kernel's idea of it, or on registers that do
+//! not travel.
 
 use iced_x86::{CpuidFeature, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -37,7 +38,8 @@ pub(crate) fn check(instruction: &Instruction) -> Result<(), NotLeaf> {
     if is_sound { Ok(()) } else { Err(NotLeaf::Control { at }) }
 }
 
-/// What touches the direction flag or the control of arithmetic, or makes system calls of some kind, and came with the features below.
+/// What touches the direction flag or the control of arithmetic, or makes system calls of some
+/// kind, and came with the features below.
 const fn is_refused(mnemonic: Mnemonic) -> bool {
     matches!(
         mnemonic,
@@ -62,8 +64,8 @@ const fn is_refused(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// What processors have for instructions that read and write general registers, vector registers, masks, status flags and memory,
-/// and little else.
+/// What processors have for instructions that read and write general registers, vector registers,
+/// masks, status flags and memory, and little else.
 const ALLOWED: [CpuidFeature; 59] = [
     CpuidFeature::INTEL8086,
     CpuidFeature::INTEL186,

@@ -1,7 +1,8 @@
 //! Sets of registers, and which of them an instruction reads and writes.
 //!
-//! Vector registers count as two, the 128 bits that the oldest instructions know and what lies above; general ones too, the
-//! lowest byte apart. What an instruction reads is never understated, what it defines never overstated.
+//! Vector registers count as two, the 128 bits that the oldest instructions know and what lies
+//! above; general ones too, the lowest byte apart. What an instruction reads is never understated,
+//! what it defines never overstated.
 
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
@@ -34,7 +35,8 @@ impl Registers {
     /// Where a function returns by the standard calling convention: `rax`, `rdx`, and two vectors.
     /// Source: System V ABI, x86-64 supplement, §3.2.3.
     pub(crate) const RETURNED: Self = Self(0b101 << BYTES | 0b101 | 0b11 << LOW | 0b11 << HIGH);
-    /// What a function leaves as it was, by the same convention: `rbx`, `rsp`, `rbp`, `r12` to `r15`.
+    /// What a function leaves as it was, by the same convention: `rbx`, `rsp`, `rbp`, `r12` to
+    /// `r15`.
     pub(crate) const PRESERVED: Self =
         Self(Self::PRESERVED_GENERAL as u128 | (Self::PRESERVED_GENERAL as u128) << BYTES);
     /// The same as numbers of registers, a bit each.
@@ -241,8 +243,8 @@ pub(crate) fn is_written(access: OpAccess) -> bool {
     )
 }
 
-/// Whether it gives the same whatever was in its operands, which are one register: all ones, or what a constant table says.
-/// (Of differences the decoder knows.)
+/// Whether it gives the same whatever was in its operands, which are one register: all ones, or
+/// what a constant table says. (Of differences the decoder knows.)
 fn makes_a_constant(instruction: &Instruction) -> bool {
     let operands = instruction.op_count();
     let is_own = |index: u32| {

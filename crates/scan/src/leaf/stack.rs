@@ -1,7 +1,8 @@
-//! What a function does with the stack, and what of its caller's registers it uses: an abstract interpretation of its instructions.
+//! What a function does with the stack, and what of its caller's registers it uses: an abstract
+//! interpretation of its instructions.
 //!
-//! Registers that are put on the stack and taken from there again are not *read*: only what is computed with, or addressed
-//! by, is.
+//! Registers that are put on the stack and taken from there again are not *read*: only what is
+//! computed with, or addressed by, is.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ use crate::leaf::value::{
 /// The most words of the stack that are kept track of. A guess; functions save some ten.
 const MOST_WORDS: usize = 64;
 
-/// How often each instruction is looked at on average, at most. A guess; code that was written by people or compilers takes three.
+/// How often each instruction is looked at on average, at most. A guess; code that was written by
+/// people or compilers takes three.
 const MOST_TURNS: usize = 16;
 
 /// The number of the stack pointer among the general registers.
@@ -37,7 +39,8 @@ pub(crate) struct Use {
     pub(crate) reads: Registers,
     /// What it may change, but for what it restores.
     pub(crate) changes: Registers,
-    /// General registers that it returns something else in than it got, a bit each: of `rax` and `rdx`.
+    /// General registers that it returns something else in than it got, a bit each: of `rax` and
+    /// `rdx`.
     pub(crate) gives: u16,
     /// Whether it names 512-bit registers.
     pub(crate) names_zmm: bool,
@@ -425,7 +428,8 @@ impl Walk<'_> {
         Ok(self.use_words(state, place, 8))
     }
 
-    /// Puts so many bytes on the stack: a word with a value, other bytes, or perhaps other bytes (`None`).
+    /// Puts so many bytes on the stack: a word with a value, other bytes, or perhaps other bytes
+    /// (`None`).
     fn store(
         &mut self,
         state: &mut State,

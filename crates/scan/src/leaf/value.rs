@@ -1,16 +1,17 @@
 //! What registers and the stack hold, as far as following a function tells.
 //!
-//! Each general register, and each word that was put on the stack, holds what some register held at the entry, an address of the stack,
-//! or anything else. An address is known as so far from the stack pointer at the entry, or from where that was rounded down to a
-//! multiple.
+//! Each general register, and each word that was put on the stack, holds what some register held at
+//! the entry, an address of the stack, or anything else. An address is known as so far from the
+//! stack pointer at the entry, or from where that was rounded down to a multiple.
 
 use std::collections::BTreeMap;
 
 use crate::leaf::NotLeaf;
 use crate::leaf::registers::Registers;
 
-/// The most that a function may use of the stack, in bytes: a small part of what threads have (2 MiB in Rust's library, 8 MiB in glibc's).
-/// A guess; the largest frames of libcrypto's kernels have 4 KiB.
+/// The most that a function may use of the stack, in bytes: a small part of what threads have (2
+/// MiB in Rust's library, 8 MiB in glibc's). A guess; the largest frames of libcrypto's kernels
+/// have 4 KiB.
 pub(crate) const MOST_STACK: i64 = 1 << 16;
 
 /// What offsets on the stack are relative to.
@@ -18,7 +19,8 @@ pub(crate) const MOST_STACK: i64 = 1 << 16;
 pub(crate) enum Base {
     /// The stack pointer at the entry: the return address is at zero.
     Entry,
-    /// An address below `from`, relative to that, by less than `by`: rounded down to a multiple of it by the instruction there.
+    /// An address below `from`, relative to that, by less than `by`: rounded down to a multiple of
+    /// it by the instruction there.
     Aligned { at: u64, from: i64, by: i64 },
 }
 
@@ -42,7 +44,8 @@ pub(crate) enum Value {
     Entry(u8),
     /// An address of the stack.
     Stack(Base, i64),
-    /// Something made from addresses in the function's own part of the stack, and perhaps from others that are none of the stack's.
+    /// Something made from addresses in the function's own part of the stack, and perhaps from
+    /// others that are none of the stack's.
     Own,
     /// Something made from other addresses of the stack.
     OfStack,
@@ -89,8 +92,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Where the function's own part of the stack ends, relative to the stack pointer at the entry: below the return address and what
-    /// is kept for the caller.
+    /// Where the function's own part of the stack ends, relative to the stack pointer at the entry:
+    /// below the return address and what is kept for the caller.
     pub(crate) fn end_of_own(&self) -> i64 {
         let is_kept = |number: u8| Registers::PRESERVED_GENERAL & 1 << number != 0;
         let kept = self.words.iter().filter_map(|((base, offset), word)| match (base, word) {

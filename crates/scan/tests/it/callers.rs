@@ -4,7 +4,8 @@ use dimmer_scan::{Callers, scan};
 
 use crate::elf::{CODE, Library};
 
-/// A function of 16 bytes that calls what lies so many bytes behind its begin, after an instruction of five bytes that can be displaced.
+/// A function of 16 bytes that calls what lies so many bytes behind its begin, after an instruction
+/// of five bytes that can be displaced.
 fn calls(distance: i32) -> Vec<u8> {
     let mut code = vec![0x0f, 0x1f, 0x44, 0x00, 0x00, 0xe8];
     code.extend((distance - 10).to_le_bytes());

@@ -1,5 +1,5 @@
-//! Golden table of instruction classes: text, bytes by the GNU assembler, class by the definition in
-//! `dimmer_processor::class`.
+//! Golden table of instruction classes: text, bytes by the GNU assembler, class by the definition
+//! in `dimmer_processor::class`.
 
 use dimmer_processor::class::InstructionClass::{
     self, Heavy128, Heavy256, Heavy512, Light128, Light256, Light512, Scalar, Tile,
@@ -218,7 +218,8 @@ fn width_agrees_with_the_vector_length_of_evex_forms() {
         let mut instruction = Instruction::default();
         instruction.set_code(code);
         let class = classify(&instruction);
-        // Prefetches of scattered elements name only a vector of indices, which may be half as wide.
+        // Prefetches of scattered elements name only a vector of indices, which may be half as
+        // wide.
         let prefetch = format!("{code:?}").contains("erpf");
         let vector = !matches!(class, None | Some(Scalar));
         if form.encoding() != EncodingKind::EVEX || !vector || prefetch {

@@ -1,4 +1,5 @@
-//! Files that are damaged, made to do harm, or not for this scan: an answer, soon, and never a panic.
+//! Files that are damaged, made to do harm, or not for this scan: an answer, soon, and never a
+//! panic.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,8 @@ use dimmer_scan::{Code, Leaves, Scan, ScanError, scan};
 
 use crate::elf::Library;
 
-/// Far more than any of the files here needs, since builds without optimisation run on busy machines.
+/// Far more than any of the files here needs, since builds without optimisation run on busy
+/// machines.
 const SOON: Duration = Duration::from_secs(10);
 
 /// The executable of this test, a real file with all that a linker writes.
@@ -152,8 +154,8 @@ fn flipped_bytes_of_a_real_file_are_answered() {
     }
 }
 
-/// What `real` has until `code` bytes of its largest executable section, followed by its section headers;
-/// sections that end later are cut off.
+/// What `real` has until `code` bytes of its largest executable section, followed by its section
+/// headers; sections that end later are cut off.
 fn beginning(real: &[u8], code: usize) -> Vec<u8> {
     let word = |at: usize| {
         let field = real[at..at + 8].try_into().expect("eight bytes");

@@ -1,5 +1,5 @@
-//! A builder of small ELF files: only what a scan reads, put together by hand so that tests can also make
-//! what no linker would.
+//! A builder of small ELF files: only what a scan reads, put together by hand so that tests can
+//! also make what no linker would.
 
 use iced_x86::code_asm::CodeAssembler;
 
@@ -27,8 +27,8 @@ struct Section {
     entry_size: u64,
 }
 
-/// A frame: where, how many bytes, and how far the caller's stack pointer is above the own at first; and, some
-/// bytes later, how far then.
+/// A frame: where, how many bytes, and how far the caller's stack pointer is above the own at
+/// first; and, some bytes later, how far then.
 struct Frame {
     start: u64,
     size: u32,
@@ -226,8 +226,8 @@ impl Library {
         words.flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Version 1, augmentation "zR", addresses relative to themselves in four bytes. The caller's stack pointer
-    /// is eight bytes above, or more in parts of functions.
+    /// Version 1, augmentation "zR", addresses relative to themselves in four bytes. The caller's
+    /// stack pointer is eight bytes above, or more in parts of functions.
     fn frame_table(&self, address: u64) -> Vec<u8> {
         let mut table = vec![0x14, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b];
         table.extend([0x0c, 7, 8]);

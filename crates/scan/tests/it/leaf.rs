@@ -153,7 +153,8 @@ fn registers_that_are_saved_and_restored_are_not_read() {
     });
 }
 
-/// As hand-written assembly does it: the stack pointer is rounded down, and where it was is kept in a register or on the stack.
+/// As hand-written assembly does it: the stack pointer is rounded down, and where it was is kept in
+/// a register or on the stack.
 #[test]
 fn stack_pointers_that_are_rounded_are_followed() {
     reads(RDI, |a| {
@@ -440,7 +441,8 @@ fn vectors_are_returned_at_the_width_that_is_written() {
     assert_eq!(returns(|a| a.vpxord(zmm0, zmm0, zmm0)), Some(Width::Bits512));
 }
 
-/// A function of 32 bytes that nobody else can name, and one behind it that calls it and goes on so.
+/// A function of 32 bytes that nobody else can name, and one behind it that calls it and goes on
+/// so.
 fn helper(
     body: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
     rest: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,

@@ -1,9 +1,12 @@
-//! What the oracle knows: when something on a core will ask for a level, and what runs there until then.
+//! What the oracle knows: when something on a core will ask for a level, and what runs there until
+//! then.
 //!
-//! Each CPU's threads are followed through copies of their programs: the one that runs, those that wait for their turn, those that sleep, and
-//! those that wait for a lock, from when its owner and who waits before them will have given it back. It is foretold as far as programs
-//! say it: at the clock of L0, turns being of the scheduler's length, in the order in which threads become ready. Threads that stay on no
-//! CPU are expected where they last ran. Locks to be taken in future are taken to be free.
+//! Each CPU's threads are followed through copies of their programs: the one that runs, those that
+//! wait for their turn, those that sleep, and those that wait for a lock, from when its owner and
+//! who waits before them will have given it back. It is foretold as far as programs say it: at the
+//! clock of L0, turns being of the scheduler's length, in the order in which threads become ready.
+//! Threads that stay on no CPU are expected where they last ran. Locks to be taken in future are
+//! taken to be free.
 
 use dimmer_policy::licence::oracle::{Gap, Prices};
 use dimmer_processor::units::LicenceLevel;
@@ -62,8 +65,8 @@ struct Limits {
 }
 
 impl<O: Observer> Machine<O> {
-    /// How long it is, at the clock of L0, until something on the core asks for more than this level; or as long as it is certain that
-    /// keeping another one would not pay.
+    /// How long it is, at the clock of L0, until something on the core asks for more than this
+    /// level; or as long as it is certain that keeping another one would not pay.
     pub(super) fn gap(&self, core: usize, asked: LicenceLevel, prices: &Prices) -> Gap {
         let cpus = self.cores[core].slots.len();
         let pays_ns =

@@ -47,8 +47,8 @@ impl<O: Observer> Machine<O> {
         Ok(())
     }
 
-    /// Other cores execute than before, or one asks for another P-state: sets what rules in its package now. The core itself is looked
-    /// at by the caller.
+    /// Other cores execute than before, or one asks for another P-state: sets what rules in its
+    /// package now. The core itself is looked at by the caller.
     pub(super) fn rule(&mut self, core: usize, asked: Option<(Moment, Moment)>) {
         let Self { points, cores, clocks, active, now, .. } = self;
         let Some(points) = points else { return };
@@ -90,20 +90,23 @@ impl<O: Observer> Machine<O> {
         self.queue.set(Target::Domain(domain), next.map(|time| time.max(self.now)));
     }
 
-    /// What a change of the level by software takes, where the model says what changing between their clocks does.
+    /// What a change of the level by software takes, where the model says what changing between
+    /// their clocks does.
     pub(super) fn change(&self, from: LicenceLevel, to: LicenceLevel) -> Option<Change> {
         let ghz = |level| self.clocks.ghz(level, self.active);
         self.points.as_ref()?.change(ghz(from), ghz(to))
     }
 
-    /// How long a call that changes the level keeps the core (ns): as long as the model's request for the other clock, else as assumed.
+    /// How long a call that changes the level keeps the core (ns): as long as the model's request
+    /// for the other clock, else as assumed.
     pub(super) fn call_ns(&self, from: LicenceLevel, to: LicenceLevel) -> f64 {
         let request = self.change(from, to).and_then(|change| change.request);
         request.map_or(self.settings.costs.call_ns, |request| request as f64 / PS as f64)
     }
 
-    /// A governor in software has set this level instead of that one: the core stands still, or where the model says how long the clock
-    /// takes, it runs on while that rises; a lower one is there at once.
+    /// A governor in software has set this level instead of that one: the core stands still, or
+    /// where the model says how long the clock takes, it runs on while that rises; a lower one is
+    /// there at once.
     pub(super) fn changes_level(&mut self, core: usize, from: LicenceLevel, to: LicenceLevel) {
         let Some(change) = self.change(from, to) else {
             self.cores[core].still_until = self.now.saturating_add(self.stall);

@@ -1,8 +1,10 @@
-//! What it takes a CPU to take over a thread from another one: the kernel's work, and caches that are cold.
+//! What it takes a CPU to take over a thread from another one: the kernel's work, and caches that
+//! are cold.
 //!
-//! What the thread has in the second-level cache of the core that it leaves comes over line by line, one after the other, at the model's price
-//! of a cache line between the two cores: as long as it can take. What lies beyond that cache is as far away from one core as from the
-//! other. Where the model does not know a price, there is none.
+//! What the thread has in the second-level cache of the core that it leaves comes over line by
+//! line, one after the other, at the model's price of a cache line between the two cores: as long
+//! as it can take. What lies beyond that cache is as far away from one core as from the other.
+//! Where the model does not know a price, there is none.
 
 use dimmer_processor::model::Model;
 
@@ -51,7 +53,8 @@ impl Moves {
         }
     }
 
-    /// What it takes a core to take over a thread that has so much in the caches of another one, or of its own (ps).
+    /// What it takes a core to take over a thread that has so much in the caches of another one, or
+    /// of its own (ps).
     pub(super) fn take_over(&self, from: usize, to: usize, cached_kib: u64) -> Moment {
         let cluster = |core: usize| self.clusters.get(core % self.of_package).copied().flatten();
         let [within_cluster, within_package, between_packages] = self.lines;

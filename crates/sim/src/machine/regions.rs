@@ -1,9 +1,11 @@
-//! Marked regions: a thread that enters one goes to a dedicated core if that is decided, and comes back when it leaves it.
+//! Marked regions: a thread that enters one goes to a dedicated core if that is decided, and comes
+//! back when it leaves it.
 //!
-//! Paper 001 hands a closure to another thread and waits; here the thread itself goes, which takes the same time and leaves its core
-//! to others meanwhile, as waiting in a futex does (§4.3.2). What a region enters within stays where it is. Each thread is a client of
-//! the policy server of `policy`, which is told of calls and steps in simulated time; clients of one program are told apart
-//! by [`Machine::belongs`].
+//! Paper 001 hands a closure to another thread and waits; here the thread itself goes, which takes
+//! the same time and leaves its core to others meanwhile, as waiting in a futex does (§4.3.2). What
+//! a region enters within stays where it is. Each thread is a client of the policy server of
+//! `policy`, which is told of calls and steps in simulated time; clients of one program are told
+//! apart by [`Machine::belongs`].
 
 use dimmer_policy::server::cores::Cores;
 use dimmer_policy::server::decision::Action;
@@ -133,7 +135,8 @@ impl Regions {
 }
 
 impl<O: Observer> Machine<O> {
-    /// The thread is of this program: those of one program are decided about together. By itself each is of its own.
+    /// The thread is of this program: those of one program are decided about together. By itself
+    /// each is of its own.
     pub fn belongs(&mut self, thread: usize, program: u64) {
         if let Some(thread) = self.threads.get_mut(thread) {
             thread.calls.program = program;
@@ -347,7 +350,8 @@ impl<O: Observer> Machine<O> {
         self.scheduler.ready(thread, this.pinned)
     }
 
-    /// What it takes a core to take over a thread, which came from another one if it ran before (ps).
+    /// What it takes a core to take over a thread, which came from another one if it ran before
+    /// (ps).
     pub(super) fn taking_over(&mut self, thread: usize, from: Option<usize>, to: usize) -> Moment {
         let this = &mut self.threads[thread];
         if std::mem::take(&mut this.calls.is_handed_over) {

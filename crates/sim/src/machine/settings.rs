@@ -11,8 +11,9 @@ pub struct Settings {
     pub threads_per_core: u32,
     /// What each of several busy hardware threads has of its core's throughput; from 0 to 1.
     pub smt_share: f64,
-    /// Whether idle cores go to the model's idle states, from which waking up takes its time: to the deepest that pays for as long
-    /// as the core turns out to be idle, which a kernel can only guess.
+    /// Whether idle cores go to the model's idle states, from which waking up takes its time: to
+    /// the deepest that pays for as long as the core turns out to be idle, which a kernel can only
+    /// guess.
     pub idle_states: bool,
     /// Who decides about levels.
     pub governor: Governor,

@@ -59,7 +59,8 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// The first 512-bit operation that is executed while the counter is armed makes it interrupt, some cycles later.
+    /// The first 512-bit operation that is executed while the counter is armed makes it interrupt,
+    /// some cycles later.
     pub(super) fn count_if_armed(&mut self, core: usize) {
         let this = &mut self.cores[core];
         if let Software::AvxFreq(avxfreq) = &this.software

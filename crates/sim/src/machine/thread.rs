@@ -18,11 +18,13 @@ pub struct ThreadTotals {
     pub time: Vec<Moment>,
     /// When it finished (ps).
     pub finished: Option<Moment>,
-    /// Calls of marked regions, where somebody decides about them, and those of them that ran on dedicated cores.
+    /// Calls of marked regions, where somebody decides about them, and those of them that ran on
+    /// dedicated cores.
     pub calls: u64,
     /// See above.
     pub offloaded: u64,
-    /// Latencies of requests (ns), if there were any; to three digits, up to an hour, longer ones counted as that.
+    /// Latencies of requests (ns), if there were any; to three digits, up to an hour, longer ones
+    /// counted as that.
     pub latencies: Option<Box<Histogram<u64>>>,
 }
 

@@ -18,7 +18,8 @@ const MOST_MEMORY_NS: f64 = 1e9;
 /// How many instructions a step has at most: minutes of them.
 const MOST_INSTRUCTIONS: f64 = 1e12;
 
-/// How many steps all threads may take together, as far as the file tells: those take some minutes to simulate.
+/// How many steps all threads may take together, as far as the file tells: those take some minutes
+/// to simulate.
 const MOST_STEPS: f64 = 1e9;
 
 /// How often a thread takes its steps at most.
@@ -329,8 +330,8 @@ impl Thread {
         rounds.min(self.times as f64) * self.steps.len() as f64
     }
 
-    /// So many like it, numbered from 1, each on the CPU after that of the one before if the first has one; just this one if no number is
-    /// given.
+    /// So many like it, numbered from 1, each on the CPU after that of the one before if the first
+    /// has one; just this one if no number is given.
     fn equals(self, count: Option<usize>, cpus: usize) -> Result<Vec<Self>, String> {
         let Some(count) = count else { return Ok(vec![self]) };
         let Self { name, cpu, .. } = &self;

@@ -1,4 +1,5 @@
-//! Every number of models and scenarios at its extremes: refused with the range, or simulated within bounds.
+//! Every number of models and scenarios at its extremes: refused with the range, or simulated
+//! within bounds.
 
 use std::cell::Cell;
 
@@ -187,7 +188,8 @@ const NEVER: [&str; 7] = [
     "-inf",
 ];
 
-/// How often a run may ask whether to stop: once in 1024 events. Of the runs here none needs a hundredth of that many.
+/// How often a run may ask whether to stop: once in 1024 events. Of the runs here none needs a
+/// hundredth of that many.
 const MOST_ASKED: u32 = 1000;
 
 /// Where numbers stand in a text: their keys, and the bytes of the number.

@@ -33,7 +33,8 @@ pub struct ThreadOutcome {
     pub finished: Option<Moment>,
     /// Its steps that run code, in order.
     pub phases: Vec<PhaseOutcome>,
-    /// Calls of marked regions, where somebody decides about them; of these, those that ran on dedicated cores.
+    /// Calls of marked regions, where somebody decides about them; of these, those that ran on
+    /// dedicated cores.
     pub calls: u64,
     /// See above.
     pub offloaded: u64,

@@ -142,7 +142,8 @@ fn threads_ask_for_p_states_of_the_model() {
     check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "{ pstate = NAME }, { enter = REGION }");
 }
 
-/// CPU 1 is free after 5 ms and takes the movable thread, which waits for CPU 0 then, with 256 KiB of the caches: 4096 lines of 47.5 ns.
+/// CPU 1 is free after 5 ms and takes the movable thread, which waits for CPU 0 then, with 256 KiB
+/// of the caches: 4096 lines of 47.5 ns.
 #[test]
 fn who_takes_a_thread_over_fetches_what_it_has_in_caches() {
     let model = |name| {
@@ -168,7 +169,8 @@ fn who_takes_a_thread_over_fetches_what_it_has_in_caches() {
     assert_eq!(delayed("i9-7940x", "cached_kib = 256"), [0, 0]);
 }
 
-/// A server of 10 us a request: alone, and at 90 % of what it can do, where requests queue up if they come by chance.
+/// A server of 10 us a request: alone, and at 90 % of what it can do, where requests queue up if
+/// they come by chance.
 #[test]
 fn latencies_are_counted_from_when_requests_come() {
     let model = dimmer_processor::model::builtin("i9-7940x").unwrap();
@@ -188,7 +190,8 @@ fn latencies_are_counted_from_when_requests_come() {
         assert!(close(found.p50, 10_000.0) && close(found.longest, 10_000.0), "{found:?}");
     }
     let found = latencies("requests = \"random\"\nevery_us = 11.111");
-    // A queue with random arrivals and even service (Pollaczek and Khinchine): mean 10 us x (1 + 0.9 / (2 x 0.1)).
+    // A queue with random arrivals and even service (Pollaczek and Khinchine): mean 10 us x (1 +
+    // 0.9 / (2 x 0.1)).
     assert!((found.mean / 55_000.0 - 1.0).abs() < 0.2 && found.p99 > 150_000, "{found:?}");
 }
 

@@ -1,4 +1,5 @@
-//! What the oracle knows of threads that do not run: at the i9-7940X's prices, a level is given back for more than some 60 us of scalar code.
+//! What the oracle knows of threads that do not run: at the i9-7940X's prices, a level is given
+//! back for more than some 60 us of scalar code.
 
 use super::*;
 

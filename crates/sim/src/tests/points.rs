@@ -1,4 +1,5 @@
-//! P-states that programs ask for: what that costs, who shares a clock, and what rated power allows.
+//! P-states that programs ask for: what that costs, who shares a clock, and what rated power
+//! allows.
 
 use super::*;
 
@@ -24,7 +25,8 @@ fn close(found: f64, expected: f64) {
     assert!((found / expected - 1.0).abs() < 1e-4, "{found}, expected {expected}");
 }
 
-/// Paper 002 Table 4, P6 to P0: 471 ns of request, and the clock is there after 56 747 ns; it rises evenly (§4.4).
+/// Paper 002 Table 4, P6 to P0: 471 ns of request, and the clock is there after 56 747 ns; it rises
+/// evenly (§4.4).
 #[test]
 fn a_request_keeps_the_core_and_then_the_clock_ramps() {
     let run = |us: Moment| {
@@ -52,8 +54,8 @@ fn going_down_keeps_the_core_for_nearly_all_of_the_time() {
     close(cycles(&machine, 0), 424.0 * (3.1 + 1.4) / 2.0 + (100_000.0 - 7445.0) * 1.4);
 }
 
-/// Paper 002 §4.4: a critical section that is entered at P6 pays for being boosted to P0 and left at P2, rather than run at P2, from
-/// about 109 us or 436 648 cycles of P0 on.
+/// Paper 002 §4.4: a critical section that is entered at P6 pays for being boosted to P0 and left
+/// at P2, rather than run at P2, from about 109 us or 436 648 cycles of P0 on.
 #[test]
 fn boosting_pays_from_where_the_paper_says() {
     let boosted_ns = |cycles: f64| {
@@ -105,7 +107,8 @@ fn who_waits_does_not_count() {
     assert!((0.99..1.01).contains(&(slow / (3.1 + 1.4))), "{slow}");
 }
 
-/// Paper 002 §2.2: one clock for all cores that execute, and Table 5: P8 to P34 takes 14 393 ns, 13 073 of them the request.
+/// Paper 002 §2.2: one clock for all cores that execute, and Table 5: P8 to P34 takes 14 393 ns, 13
+/// 073 of them the request.
 #[test]
 fn a_package_shares_one_clock() {
     let mut machine = starting("i7-4770", 2, Some("P8"));
@@ -115,8 +118,8 @@ fn a_package_shares_one_clock() {
     machine.spawn("fast", Box::new(Script::once(steps)), Some(1));
     machine.run(2 * MS).unwrap();
     assert_eq!(machine.cores().nth(1).unwrap().stolen, 13_073 * PS);
-    // The other one runs on at 0.8 GHz while the request is made; at 3.4 until the fast one has finished, and slower and slower for
-    // 17 288 ns then (P34 to P8).
+    // The other one runs on at 0.8 GHz while the request is made; at 3.4 until the fast one has
+    // finished, and slower and slower for 17 288 ns then (P34 to P8).
     let expected = 0.8 * 1_000_000.0
         + 0.8 * 13_073.0
         + 2.1 * 1320.0
@@ -141,7 +144,8 @@ fn what_the_model_does_not_tell_is_refused() {
     assert!(refused("i9-7940x", "P1").to_string().ends_with("expected none: it has no P-states"));
 }
 
-/// The clocks (GHz) of so many cores of the FX-8120 after a while, which execute after having asked for this.
+/// The clocks (GHz) of so many cores of the FX-8120 after a while, which execute after having asked
+/// for this.
 fn clocks(asks: &[(usize, Option<usize>)]) -> Vec<f64> {
     let mut machine = starting("fx-8120", 8, None);
     let rate = |machine: &Machine<()>| -> Vec<f64> {
@@ -166,7 +170,8 @@ fn clocks(asks: &[(usize, Option<usize>)]) -> Vec<f64> {
         .collect()
 }
 
-/// Paper 002 §2.1: one core or module reaches P0 if the others wait or run at P6; all cores together run at P2.
+/// Paper 002 §2.1: one core or module reaches P0 if the others wait or run at P6; all cores
+/// together run at P2.
 #[test]
 fn rated_power_limits_the_boost() {
     assert_eq!(clocks(&[(0, None)]), [4.0]);
@@ -180,7 +185,8 @@ fn rated_power_limits_the_boost() {
     assert_eq!(clocks(&[(0, None), (2, None)]), [3.1, 3.1]);
 }
 
-/// What a governor in software waits for: a model's own times instead of those that are assumed where it has none.
+/// What a governor in software waits for: a model's own times instead of those that are assumed
+/// where it has none.
 #[test]
 fn governors_pay_what_the_model_says() {
     let text = r#"

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A made-up processor of four cores with two P-states, both with loads; 40 W wait at 3 GHz, 10 W at 1 GHz.
+/// A made-up processor of four cores with two P-states, both with loads; 40 W wait at 3 GHz, 10 W
+/// at 1 GHz.
 const MADE_UP: &str = r#"
 schema = "dimmer/model/1"
 name = "Made up"

@@ -100,7 +100,8 @@ fn a_dedicated_core_runs_nothing_else_and_threads_find_another() {
 
 #[test]
 fn moved_regions_share_the_dedicated_core() {
-    // Three threads that do nothing but marked code, on one dedicated core: as if they had one core only.
+    // Three threads that do nothing but marked code, on one dedicated core: as if they had one core
+    // only.
     let code = scalar(Extent::Instructions(4.3e5));
     let mut machine = machine(always(4));
     for cpu in 0..3 {

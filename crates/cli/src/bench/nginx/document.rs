@@ -1,5 +1,5 @@
-//! The wire format of `dimmer bench nginx --json`, schema `dimmer/bench-nginx/1`; `docs/bench-json.md`
-//! describes every key.
+//! The wire format of `dimmer bench nginx --json`, schema `dimmer/bench-nginx/1`;
+//! `docs/bench-json.md` describes every key.
 
 use dimmer_bench::nginx::{CONNECTIONS, Cpus, DOCUMENT_BYTES, Run, Tls};
 use dimmer_bench::pairs::{self, Verdict};
@@ -32,7 +32,8 @@ pub(super) struct Report {
     pub(super) ways: Vec<Way>,
     pub(super) differences: Vec<Difference>,
     pub(super) forecast: Forecast,
-    /// How far a policy server was from the best of the other ways, in CPU time; `None` without one.
+    /// How far a policy server was from the best of the other ways, in CPU time; `None` without
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<Regret>,
     /// Requests that failed, of all ways.

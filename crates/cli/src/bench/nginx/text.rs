@@ -9,8 +9,8 @@ use crate::bench::{ratio_of_rounds, signed};
 use crate::report::number::{SPACE, grouped, interval, percent};
 use crate::report::table::{plain_table, styled};
 
-/// A worker that is on its CPU for so much of the time has nothing else to wait for: what is missing is
-/// the handshakes at the begin, and ticks of 10 ms.
+/// A worker that is on its CPU for so much of the time has nothing else to wait for: what is
+/// missing is the handshakes at the begin, and ticks of 10 ms.
 const BUSY: f64 = 0.95;
 
 pub(super) fn render(report: &Report, width: u16) -> String {

@@ -1,4 +1,5 @@
-//! What `dimmer compare --mechanisms` found, as a page: each mechanism beside leaving regions where they are.
+//! What `dimmer compare --mechanisms` found, as a page: each mechanism beside leaving regions where
+//! they are.
 
 use anyhow::Context;
 use maud::html;

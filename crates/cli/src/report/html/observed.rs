@@ -1,5 +1,5 @@
-//! What `dimmer observe` saw, as a page: what the calls cost, what to do about it, and how calls and the gaps
-//! after them are spread.
+//! What `dimmer observe` saw, as a page: what the calls cost, what to do about it, and how calls
+//! and the gaps after them are spread.
 
 use std::path::Path;
 

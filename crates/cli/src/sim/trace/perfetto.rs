@@ -1,17 +1,21 @@
-//! The messages of Perfetto's own trace format that a time line needs, by the names and numbers of Perfetto's `perfetto_trace.proto`
-//! (as its package 0.59.1 for Python has it), from which their meaning is taken too. What is left out here Perfetto does not ask for.
+//! The messages of Perfetto's own trace format that a time line needs, by the names and numbers of
+//! Perfetto's `perfetto_trace.proto` (as its package 0.59.1 for Python has it), from which their
+//! meaning is taken too. What is left out here Perfetto does not ask for.
 //!
-//! Tests read traces with the same messages (`crates/cli/tests/it/trace.rs`). That the numbers are right is told by bytes that Perfetto's own
-//! library has written, in the tests of `tracks`, and by `ci/check-trace.py`, which has that library read our traces.
+//! Tests read traces with the same messages (`crates/cli/tests/it/trace.rs`). That the numbers are
+//! right is told by bytes that Perfetto's own library has written, in the tests of `tracks`, and by
+//! `ci/check-trace.py`, which has that library read our traces.
 
-/// A trace: packets one behind the other, so that traces put one behind the other are a trace again.
+/// A trace: packets one behind the other, so that traces put one behind the other are a trace
+/// again.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Trace {
     #[prost(message, repeated, tag = "1")]
     pub(crate) packet: Vec<TracePacket>,
 }
 
-/// What holds from a moment on, or for the whole trace: an event or the description of a track, never both.
+/// What holds from a moment on, or for the whole trace: an event or the description of a track,
+/// never both.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct TracePacket {
     /// When it happens, for events (ns of the clock that the trace's first packet names).
@@ -34,7 +38,8 @@ pub(crate) struct TracePacket {
 /// `SEQ_INCREMENTAL_STATE_CLEARED`: what later packets of the writer count on begins here.
 pub(crate) const STATE_CLEARED: u32 = 1;
 
-/// `SEQ_NEEDS_INCREMENTAL_STATE`: the packet counts on what the writer has said before, here its [`TracePacketDefaults`].
+/// `SEQ_NEEDS_INCREMENTAL_STATE`: the packet counts on what the writer has said before, here its
+/// [`TracePacketDefaults`].
 pub(crate) const NEEDS_STATE: u32 = 2;
 
 /// What holds for all later packets of the writer that do not say otherwise.
@@ -44,7 +49,8 @@ pub(crate) struct TracePacketDefaults {
     pub(crate) timestamp_clock_id: Option<u32>,
 }
 
-/// `BUILTIN_CLOCK_BOOTTIME`: nanoseconds since the machine began, and what Perfetto converts all other clocks to.
+/// `BUILTIN_CLOCK_BOOTTIME`: nanoseconds since the machine began, and what Perfetto converts all
+/// other clocks to.
 pub(crate) const SINCE_BOOT: u32 = 6;
 
 /// A row of the time line, or a group of rows.
@@ -75,7 +81,8 @@ pub(crate) struct TrackDescriptor {
 /// `EXPLICIT`: by `sibling_order_rank`. By default it is by name, with core 10 before core 2.
 pub(crate) const BY_RANK: i32 = 3;
 
-/// `SIBLING_MERGE_BEHAVIOR_NONE`: never. By default tracks of one name are, so threads of one name would be one.
+/// `SIBLING_MERGE_BEHAVIOR_NONE`: never. By default tracks of one name are, so threads of one name
+/// would be one.
 pub(crate) const APART: i32 = 2;
 
 /// A track of numbers.

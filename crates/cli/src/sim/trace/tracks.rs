@@ -1,8 +1,10 @@
 //! Writes a trace: tracks, and what happens on them.
 //!
-//! Simulated moments are picoseconds, and Perfetto's are nanoseconds: each is rounded to the nearest, half a nanosecond up. That keeps their
-//! order, so what follows one another still does, and a slice is at most 1 ns longer or shorter than what it stands for. One of less than
-//! that may have no length; it is kept, and as it ends before the next one begins, in time or in the order of the file, slices stay side by side.
+//! Simulated moments are picoseconds, and Perfetto's are nanoseconds: each is rounded to the
+//! nearest, half a nanosecond up. That keeps their order, so what follows one another still does,
+//! and a slice is at most 1 ns longer or shorter than what it stands for. One of less than that may
+//! have no length; it is kept, and as it ends before the next one begins, in time or in the order
+//! of the file, slices stay side by side.
 
 use dimmer_sim::Moment;
 use prost::Message;
@@ -27,7 +29,8 @@ pub(super) struct Tracks {
 pub(super) struct Track(u32);
 
 impl Tracks {
-    /// A trace whose moments count from the simulation's begin, as those of a machine do from its start.
+    /// A trace whose moments count from the simulation's begin, as those of a machine do from its
+    /// start.
     pub(super) fn new() -> Self {
         let mut new = Self { bytes: Vec::new(), count: 0 };
         let defaults = TracePacketDefaults { timestamp_clock_id: Some(SINCE_BOOT) };
@@ -39,7 +42,8 @@ impl Tracks {
         new
     }
 
-    /// Describes a track, which is shown below `parent` and behind the tracks that were described before.
+    /// Describes a track, which is shown below `parent` and behind the tracks that were described
+    /// before.
     pub(super) fn describe(&mut self, parent: Option<Track>, name: &str) -> Track {
         self.track(parent, name, None)
     }
@@ -184,7 +188,8 @@ mod tests {
         assert_eq!(events.collect::<Vec<_>>(), expected);
     }
 
-    /// The bytes are those that Perfetto's own library for Python (0.59.1) gives for the same trace, packet by packet.
+    /// The bytes are those that Perfetto's own library for Python (0.59.1) gives for the same
+    /// trace, packet by packet.
     #[test]
     fn bytes_are_those_of_perfettos_own_library() {
         let mut tracks = Tracks::new();

@@ -136,7 +136,8 @@ impl Column {
     }
 }
 
-/// The columns that fit into so many, one space apart, the most useful first; and none that no row fills.
+/// The columns that fit into so many, one space apart, the most useful first; and none that no row
+/// fills.
 pub(super) fn fitting(rows: &[Row], width: u16) -> Vec<Fitted> {
     let is_filled = |column: Column| match column {
         Column::StayedTakes | Column::MovedTakes | Column::Clock | Column::Metric => {

@@ -1,4 +1,5 @@
-//! What the governor does with made-up code on the i9-7940X of paper 000, and on a made-up processor of the newer kind.
+//! What the governor does with made-up code on the i9-7940X of paper 000, and on a made-up
+//! processor of the newer kind.
 
 use dimmer_processor::model::builtin;
 
@@ -199,7 +200,8 @@ fn releases_are_extended_after_512_bit_code_at_l1_alone() {
     assert_eq!((longer(DENSE_512), longer(DENSE_256)), (0, 0));
 }
 
-/// As the Xeon 6 was seen to do: episodes, until bursts have recurred for long enough; then the level stays.
+/// As the Xeon 6 was seen to do: episodes, until bursts have recurred for long enough; then the
+/// level stays.
 #[test]
 fn bursts_that_recur_keep_the_level() {
     let mut bench = Bench::new(newer(), Median);
@@ -288,8 +290,9 @@ fn models_that_say_too_little_are_told_what_is_missing() {
     assert_eq!(Rules::new(&model).unwrap().level_of(&DENSE_512), L0);
 }
 
-/// Whatever runs: the level is that of the code, or code is throttled or the core stands still on the way there; it is called again whenever there is
-/// anything left to do; and it is back at L0 within its bound.
+/// Whatever runs: the level is that of the code, or code is throttled or the core stands still on
+/// the way there; it is called again whenever there is anything left to do; and it is back at L0
+/// within its bound.
 #[test]
 fn whatever_runs_no_wake_up_is_lost() {
     for (rules, hold) in [(skylake(), 1_333_000), (newer(), 240_000)] {

@@ -62,9 +62,10 @@ fn nothing_changes_often_on_constant_input() {
         let mut trials = of(1);
         let moved = run(&mut trials, &[f64::from(thousandths) / 1000.0], 2000, || 0.0);
         let changes = moved[100..].windows(2).filter(|pair| pair[0] != pair[1]).count();
-        // A side is tried again when the weight has fallen to where the other may be better, and each change adds one: there, back,
-        // and there once more, if that was enough to know that it is better. So near what is just worthwhile, where neither side is
-        // better, it is tried often, and elsewhere hardly ever.
+        // A side is tried again when the weight has fallen to where the other may be better, and
+        // each change adds one: there, back, and there once more, if that was enough to know that
+        // it is better. So near what is just worthwhile, where neither side is better, it is tried
+        // often, and elsewhere hardly ever.
         let Settings { least_noise, exploration, discount, least_gain, enough, .. } =
             Settings::USUAL;
         let distance = (f64::from(thousandths) / 1000.0 - least_gain).abs();
@@ -100,7 +101,8 @@ fn chance_alone_moves_hardly_anything() {
 #[test]
 fn trials_take_no_more_than_they_may() {
     let mut trials = of(1);
-    // Each window with calls moved takes a twentieth of its time, and noise leaves the question open.
+    // Each window with calls moved takes a twentieth of its time, and noise leaves the question
+    // open.
     const TAKES: f64 = 0.05;
     let (mut noise, mut spent, windows) = (chance(3), 0.0, 2000);
     for _ in 0..windows {
@@ -164,7 +166,8 @@ fn what_may_not_be_moved_is_not_tried_and_numbers_are_used_anew() {
     assert!(!trials.is_moved(7) && !trials.is_tried(7));
 }
 
-/// What becomes of a group that is expected to gain a tenth, and brings this: where it is after each window.
+/// What becomes of a group that is expected to gain a tenth, and brings this: where it is after
+/// each window.
 fn expected(gain: f64) -> (Trials, Vec<bool>) {
     let mut trials = of(1);
     trials.expect(0, 0.1);
@@ -263,7 +266,8 @@ fn any_trend_is_taken() {
 
 #[test]
 fn what_is_expected_and_loses_is_not_moved_for_long_however_much_chance_there_is() {
-    // Noise of a tenth hides what moving loses: no number of samples that is enough refutes it beyond chance.
+    // Noise of a tenth hides what moving loses: no number of samples that is enough refutes it
+    // beyond chance.
     let moved = (1..40).flat_map(|seed| {
         let (mut trials, mut noise) = (of(1), chance(seed));
         trials.expect(0, 0.1);

@@ -15,7 +15,8 @@ use crate::stats::{Estimate, Samples, floor_index};
 /// Close to the change it was seen to take up to 18 ms; shares there are understated.
 const LEARNING_NS: f64 = 12e6;
 
-/// Scalar work that is measured in one series (ns): several times the milliseconds between relapses.
+/// Scalar work that is measured in one series (ns): several times the milliseconds between
+/// relapses.
 const MEASURED_NS: f64 = 10e6;
 
 /// The same in a quick probe (ns).
@@ -240,7 +241,8 @@ impl Observed {
         let nothing = Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
         let slower: Samples = runs.iter().map(|run| run.slower_pct + stalls_pct).collect();
         // Slower by far more than the error, by more than a clock step is at least, and by more
-        // than a change of code costs. The error of few runs may be small by chance, the interval's is not.
+        // than a change of code costs. The error of few runs may be small by chance, the interval's
+        // is not.
         let is_above = mean(&slower).is_some_and(|mean| mean.ci95.0 > 0.0);
         let stands_out =
             is_above && slower.centre().is_some_and(|(mean, error)| mean > 4.5 * error);
@@ -296,8 +298,8 @@ impl Stalls {
     }
 
     /// Share of gaps with a stall of their own, and the stalls' length (ns); chance stalls, whose
-    /// share is that of `baseline`, may fall into the same gaps. Zeros where the difference may be chance (4.5 binomial errors) or is rare (less than
-    /// one gap in twenty).
+    /// share is that of `baseline`, may fall into the same gaps. Zeros where the difference may be
+    /// chance (4.5 binomial errors) or is rare (less than one gap in twenty).
     fn beyond(&self, baseline: &Self) -> (f64, f64) {
         // Half a count more on either side keeps the errors of none and of all above zero.
         let share = |s: &Self| (s.stalled as f64 + 0.5) / (s.gaps as f64 + 1.0);

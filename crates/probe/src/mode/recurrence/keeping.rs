@@ -39,8 +39,8 @@ impl Alone {
 /// isolation costs a scalar stand-in: code that was not run for a while is fetched again.
 const THROTTLED: f64 = 2.0;
 
-/// Stand-ins that take longer, as a factor of the quickest gap's, were fetched from far: from the second-level cache, code comes at
-/// half its speed or better.
+/// Stand-ins that take longer, as a factor of the quickest gap's, were fetched from far: from the
+/// second-level cache, code comes at half its speed or better.
 const COLD: f64 = 3.0;
 
 /// Share of warm stand-ins below which bursts tell nothing either.
@@ -57,8 +57,8 @@ pub(super) struct FullSpeed {
 
 impl FullSpeed {
     /// Half way, as a factor, from full speed to the first burst of a series, which is isolated;
-    /// from the series of all gaps. `None` if isolated bursts are not throttled, so that their times
-    /// tell nothing. Back to back they take `full_speed_ns`, if nothing else slows them.
+    /// from the series of all gaps. `None` if isolated bursts are not throttled, so that their
+    /// times tell nothing. Back to back they take `full_speed_ns`, if nothing else slows them.
     pub(super) fn of(sweep: &[Vec<Run>], full_speed_ns: f64) -> Option<Self> {
         let median =
             |times: &mut dyn Iterator<Item = f64>| times.collect::<Samples>().quantile(0.5);
@@ -91,8 +91,8 @@ impl FullSpeed {
         share_below(learned.iter(), self.threshold_ns)
     }
 
-    /// Whether too many stand-ins of these series were cold. Each series has its part in caches by chance, and those of long gaps
-    /// have few stand-ins: all series of a gap together tell more.
+    /// Whether too many stand-ins of these series were cold. Each series has its part in caches by
+    /// chance, and those of long gaps have few stand-ins: all series of a gap together tell more.
     fn is_cold(self, runs: &[Run]) -> bool {
         // The first stand-in of a series is cold at any gap.
         let stand_ins = || runs.iter().flat_map(|run| run.stand_ins.iter().skip(1));
@@ -117,8 +117,9 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    /// Of the series that were alone, if there are [`FEWEST`], else of all. `None` without a series that
-    /// tells: if even the first, isolated burst is not throttled, somebody else holds the licence.
+    /// Of the series that were alone, if there are [`FEWEST`], else of all. `None` without a series
+    /// that tells: if even the first, isolated burst is not throttled, somebody else holds the
+    /// licence.
     pub(super) fn of(runs: &[Run], full_speed: FullSpeed, alone: Alone) -> Option<Self> {
         if full_speed.is_cold(runs) {
             return None;

@@ -82,7 +82,8 @@ fn between(value: &DeValue<'_>, low: f64, high: f64) -> Result<f64, String> {
     found.ok_or_else(|| format!("a number from {low} to {high}"))
 }
 
-// The ranges are far wider than what there is, and narrow enough that times in picoseconds neither vanish nor overflow.
+// The ranges are far wider than what there is, and narrow enough that times in picoseconds neither
+// vanish nor overflow.
 
 /// How many there are of something that a machine has.
 pub(super) fn count<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {

@@ -11,7 +11,8 @@ use crate::report::number::grouped;
 /// Height of a way's row, in units of the page.
 const ROW: u32 = 38;
 
-/// One way: its name, and what it gives over the others' measure: median, and 95 % interval (1 is as much).
+/// One way: its name, and what it gives over the others' measure: median, and 95 % interval (1 is
+/// as much).
 pub(in crate::report::html) struct Way {
     pub(in crate::report::html) name: &'static str,
     pub(in crate::report::html) ratio: f64,

@@ -10,8 +10,8 @@ use crate::report::number::{grouped, percent, round_time, time};
 /// Half the width of a bucket, as a factor: times are told in 16 buckets for each doubling.
 const HALF_BUCKET: f64 = 1.0219;
 
-/// How many calls took how long: `buckets` has the middle of each (ns) and its calls. `marked` is a time
-/// with its name; `None` without calls that took any time.
+/// How many calls took how long: `buckets` has the middle of each (ns) and its calls. `marked` is a
+/// time with its name; `None` without calls that took any time.
 pub(in crate::report::html) fn spread(
     name: &str,
     buckets: &[(f64, f64)],
