@@ -1,4 +1,4 @@
-//! The dependency policy of `deny.toml`, as far as it can be checked without network: licences,
+//! The dependency policy of `deny.toml`, as far as it can be checked without network: licenses,
 //! sources, duplicates, and advisories where this machine has a database of them.
 //!
 //! The lists are read from `deny.toml`, so that cargo-deny and this command agree. That a version
@@ -31,7 +31,7 @@ struct Licenses {
     exceptions: Vec<Exception>,
 }
 
-/// Licences that are allowed to one crate.
+/// Licenses that are allowed to one crate.
 #[derive(Debug, Deserialize)]
 struct Exception {
     #[serde(rename = "crate")]
@@ -81,7 +81,7 @@ fn check(policy: &Policy, packages: &[&Package]) -> Result<Vec<Problem>> {
         for exception in own {
             allowed.extend(licensees(&exception.allow)?);
         }
-        if let Some(what) = wrong_licence(package.license.as_deref(), &allowed) {
+        if let Some(what) = wrong_license(package.license.as_deref(), &allowed) {
             problems.push(Problem::new(&place, what));
         }
         let source = package.source.as_ref().map_or("a path", |source| source.repr.as_str());
@@ -95,20 +95,20 @@ fn check(policy: &Policy, packages: &[&Package]) -> Result<Vec<Problem>> {
 
 fn licensees(names: &[String]) -> Result<Vec<Licensee>> {
     let parse =
-        |name: &String| Licensee::parse(name).with_context(|| format!("deny.toml: licence {name}"));
+        |name: &String| Licensee::parse(name).with_context(|| format!("deny.toml: license {name}"));
     names.iter().map(parse).collect()
 }
 
-/// What is wrong with a licence expression, if anything.
-fn wrong_licence(licence: Option<&str>, allowed: &[Licensee]) -> Option<String> {
-    let Some(text) = licence else { return Some("states no licence".to_owned()) };
+/// What is wrong with a license expression, if anything.
+fn wrong_license(license: Option<&str>, allowed: &[Licensee]) -> Option<String> {
+    let Some(text) = license else { return Some("states no license".to_owned()) };
     // Crates older than the SPDX rule write `MIT/Apache-2.0`, which the lax mode reads as OR.
     match Expression::parse_mode(text, ParseMode::LAX) {
-        Err(error) => Some(format!("licence `{text}` cannot be read: {}", error.reason)),
+        Err(error) => Some(format!("license `{text}` cannot be read: {}", error.reason)),
         Ok(expression) => {
             let is_allowed = expression
                 .evaluate(|needed| allowed.iter().any(|licensee| licensee.satisfies(needed)));
-            (!is_allowed).then(|| format!("licence `{text}` is not allowed by deny.toml"))
+            (!is_allowed).then(|| format!("license `{text}` is not allowed by deny.toml"))
         }
     }
 }
@@ -171,30 +171,30 @@ mod tests {
     use crate::tree::fixture;
 
     #[track_caller]
-    fn check_licence(licence: Option<&str>, expected: Option<&str>) {
+    fn check_license(license: Option<&str>, expected: Option<&str>) {
         let allowed = ["MIT", "Apache-2.0 WITH LLVM-exception"]
-            .map(|name| Licensee::parse(name).expect("a licence"));
-        assert_eq!(wrong_licence(licence, &allowed).as_deref(), expected);
+            .map(|name| Licensee::parse(name).expect("a license"));
+        assert_eq!(wrong_license(license, &allowed).as_deref(), expected);
     }
 
     #[test]
     fn accepts_expressions_that_the_list_satisfies() {
-        check_licence(Some("MIT OR GPL-3.0-only"), None);
-        check_licence(Some("MIT/Apache-2.0"), None);
-        check_licence(Some("MIT AND Apache-2.0 WITH LLVM-exception"), None);
+        check_license(Some("MIT OR GPL-3.0-only"), None);
+        check_license(Some("MIT/Apache-2.0"), None);
+        check_license(Some("MIT AND Apache-2.0 WITH LLVM-exception"), None);
     }
 
     #[test]
     fn refuses_expressions_that_the_list_does_not_satisfy() {
-        check_licence(None, Some("states no licence"));
-        check_licence(
+        check_license(None, Some("states no license"));
+        check_license(
             Some("MIT AND GPL-3.0-only"),
-            Some("licence `MIT AND GPL-3.0-only` is not allowed by deny.toml"),
+            Some("license `MIT AND GPL-3.0-only` is not allowed by deny.toml"),
         );
-        check_licence(Some("Apache-2.0"), Some("licence `Apache-2.0` is not allowed by deny.toml"));
-        check_licence(
+        check_license(Some("Apache-2.0"), Some("license `Apache-2.0` is not allowed by deny.toml"));
+        check_license(
             Some("Beerware-ish"),
-            Some("licence `Beerware-ish` cannot be read: unknown term"),
+            Some("license `Beerware-ish` cannot be read: unknown term"),
         );
     }
 
@@ -216,9 +216,9 @@ mod tests {
         let theirs: Vec<&Package> =
             metadata.packages.iter().filter(|package| package.name == "theirs").collect();
         assert_eq!(
-            check(&policy, &theirs).expect("known licences"),
+            check(&policy, &theirs).expect("known licenses"),
             [
-                Problem::new("theirs 0.0.0", "licence `GPL-3.0-only` is not allowed by deny.toml"),
+                Problem::new("theirs 0.0.0", "license `GPL-3.0-only` is not allowed by deny.toml"),
                 Problem::new("theirs 0.0.0", "comes from a path, not crates.io"),
             ]
         );
@@ -228,7 +228,7 @@ mod tests {
         )
         .expect("a policy");
         assert_eq!(
-            check(&excepted, &theirs).expect("known licences"),
+            check(&excepted, &theirs).expect("known licenses"),
             [Problem::new("theirs 0.0.0", "comes from a path, not crates.io")]
         );
         assert_eq!(

@@ -24,7 +24,7 @@ usage: cargo xtask COMMAND
 
   ci            everything a change must pass; what `make test` and CI run
   tidy          the rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check
-  dependencies  licences, sources, duplicates and advisories of what Cargo.lock names
+  dependencies  licenses, sources, duplicates and advisories of what Cargo.lock names
   header        writes the C header of libdimmer anew
   torture       a hundred real programs, and hostile surroundings, with and without Dimmer; takes an hour or two,
                 and goes on where it was interrupted. NAME...: only those; --binaries DIR: of another build

@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Predicts what a workload does on a processor model.
     Sim(Sim),
-    /// Compares governors of licence levels on a workload, on a processor model.
+    /// Compares governors of license levels on a workload, on a processor model.
     Compare(Compare),
     /// Runs phases of scalar and wide-vector code, on this machine or on a processor model.
     Phases(Phases),
@@ -221,7 +221,7 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// Hooks functions with instructions of these classes [default: those that ask for a licence
+    /// Hooks functions with instructions of these classes [default: those that ask for a license
     /// level by the model; without a model heavy-256,light-512,heavy-512,tile].
     #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
     pub(crate) classes: Vec<InstructionClass>,
@@ -339,7 +339,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Who decides which licence level a core has.
+/// Who decides which license level a core has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Governor {
     /// The processor by itself.
@@ -383,7 +383,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// Who decides which licence level a core has.
+    /// Who decides which license level a core has.
     #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
     pub(crate) governor: Governor,
 
@@ -468,7 +468,7 @@ pub(crate) struct Phases {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// Who decides which licence level a simulated core has.
+    /// Who decides which license level a simulated core has.
     #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
     pub(crate) governor: Governor,
 

@@ -1,4 +1,4 @@
-//! `dimmer compare`: ways to run one workload side by side, by who governs licence levels
+//! `dimmer compare`: ways to run one workload side by side, by who governs license levels
 //! ([`governors`]) or by who moves marked regions ([`mechanisms`]).
 
 use std::process::ExitCode;

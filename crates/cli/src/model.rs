@@ -86,7 +86,7 @@ fn summary(model: &Model) -> String {
     lines.value("guaranteed", clock.base_mhz.as_ref(), " MHz");
     lines.value("highest", clock.max_mhz.as_ref(), " MHz");
     lines.value("rated power", clock.tdp_mw.as_ref(), " mW");
-    lines.head("Licence levels");
+    lines.head("License levels");
     for level in &model.levels {
         for bin in &level.bins {
             let cores = format!("{} up to {} cores", level.name, bin.cores);

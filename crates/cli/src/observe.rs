@@ -22,7 +22,7 @@ use dimmer_probe::handoff;
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use crate::args::{Observe, Via};
 use crate::named::{self, Wanted};
@@ -32,7 +32,7 @@ use crate::{bad_input, launch, scan, state};
 use document::{Known, Report};
 
 /// Classes whose functions are hooked if nothing is known of the processor: those that ask for a
-/// licence level on some processor (`models/`).
+/// license level on some processor (`models/`).
 const CLASSES: [InstructionClass; 4] = [
     InstructionClass::Heavy256,
     InstructionClass::Light512,
@@ -221,7 +221,7 @@ fn classes(arguments: &Observe, model: Option<&Model>, machine: &Machine) -> Vec
     let Some(model) = model else { return usual() };
     let asks = |class: &InstructionClass| {
         let uses_zmm = *class >= InstructionClass::Light512;
-        dimmer_scan::level([*class], uses_zmm, model) > LicenceLevel::new(0)
+        dimmer_scan::level([*class], uses_zmm, model) > LicenseLevel::new(0)
     };
     let asking: Vec<InstructionClass> =
         InstructionClass::ALL.into_iter().filter(runs).filter(asks).collect();

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use comfy_table::{Cell, CellAlignment};
 use dimmer_host::interrupt::Interrupt;
-use dimmer_policy::licence::hardware::Rules;
+use dimmer_policy::license::hardware::Rules;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
 use dimmer_sim::{

@@ -212,12 +212,12 @@ fn features(machine: &Machine, plan: &Plan) -> Vec<String> {
     names.filter(|name| permitted || !name.starts_with("amx")).collect()
 }
 
-/// Cycles, and what this microarchitecture counts of licences and throttling.
+/// Cycles, and what this microarchitecture counts of licenses and throttling.
 fn events(machine: &Machine) -> Vec<Countable> {
     let documented = events::documented(machine.identity.microarchitecture).unwrap_or_default();
     let relevant = documented
         .iter()
-        .filter(|event| matches!(event.counts, Counts::LicenceCycles(_) | Counts::ThrottledCycles));
+        .filter(|event| matches!(event.counts, Counts::LicenseCycles(_) | Counts::ThrottledCycles));
     std::iter::once(Countable::Cycles)
         .chain(relevant.map(|event| Countable::Event(*event)))
         .collect()

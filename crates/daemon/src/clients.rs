@@ -70,7 +70,7 @@ pub struct Client {
     pub program: ProgramId,
     /// Its memory.
     pub table: Mapped<Table>,
-    /// The cycles that its process spends at licence levels, where they are counted.
+    /// The cycles that its process spends at license levels, where they are counted.
     pub counters: Option<Counters>,
     /// Its sites, by place.
     pub sites: Vec<Site>,
@@ -269,7 +269,7 @@ fn whole(value: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use dimmer_policy::server::chains::LEAST_CHAINS;
-    use dimmer_processor::units::LicenceLevel;
+    use dimmer_processor::units::LicenseLevel;
     use dimmer_protocol::Owned;
 
     use super::*;
@@ -341,7 +341,7 @@ mod tests {
         // Without levels nothing can be told from it.
         client.table.sites[0].add_calls(1);
         let seen = client.look(&Look { clocks: &[], ..LOOK });
-        assert_eq!(seen.windows[0].1.evidence, Evidence::Class(LicenceLevel::new(1)));
+        assert_eq!(seen.windows[0].1.evidence, Evidence::Class(LicenseLevel::new(1)));
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
         client.table.add(b"silent", 7);
         client.meet(&mut names, 10);
         let second = Look { span_ns: 1_000_000_000, ..LOOK };
-        let cycles = |at| Evidence::LicenceCycles { all: 1000, at: [at, 0, 0, 0] };
+        let cycles = |at| Evidence::LicenseCycles { all: 1000, at: [at, 0, 0, 0] };
         for at in [200, 0] {
             client.table.sites[0].add_calls(1000);
             client.table.sites[2].add_calls(1000);

@@ -1,4 +1,4 @@
-//! The cycles that a client's process spends at each licence level, or else its packed
+//! The cycles that a client's process spends at each license level, or else its packed
 //! floating-point arithmetic, where the processor counts these and the kernel lets this user.
 
 use std::io;
@@ -26,7 +26,7 @@ pub struct Counted {
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// [`Evidence::LicenceCycles`].
+    /// [`Evidence::LicenseCycles`].
     Cycles,
     /// [`Evidence::PackedArithmetic`], which newer processors have instead.
     Packed,
@@ -45,7 +45,7 @@ impl Counted {
             (!levels.is_empty()).then_some(Self { countables, kind, levels })
         };
         let cycles = of(Kind::Cycles, Countable::Cycles, |counts| match counts {
-            Counts::LicenceCycles(level) => {
+            Counts::LicenseCycles(level) => {
                 Some((level.index() as usize).checked_sub(1)?.min(LEVELS - 1))
             }
             _ => None,
@@ -64,7 +64,7 @@ impl Counted {
     #[must_use]
     pub const fn what(&self) -> &'static str {
         match self.kind {
-            Kind::Cycles => "cycles at licence levels",
+            Kind::Cycles => "cycles at license levels",
             Kind::Packed => "packed floating-point arithmetic",
         }
     }
@@ -175,7 +175,7 @@ impl Counters {
         }
         self.last = counts;
         match self.kind {
-            Kind::Cycles => Evidence::LicenceCycles { all, at },
+            Kind::Cycles => Evidence::LicenseCycles { all, at },
             Kind::Packed => Evidence::PackedArithmetic { all, at },
         }
     }
@@ -232,7 +232,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_processor_has_licence_events_or_none() {
+    fn a_processor_has_license_events_or_none() {
         let counted = Counted::of(Microarchitecture::SkylakeServer).unwrap();
         assert_eq!(counted.levels, [0, 1]);
         assert_eq!(counted.countables[0], Countable::Cycles);
@@ -250,7 +250,7 @@ pub(crate) mod tests {
     #[test]
     fn cycles_of_each_second_are_told() {
         let mut counters = made_up(&[[1000, 100, 10], [3000, 1100, 10], [2000, 0, 0]]);
-        let cycles = |all, l1, l2| Evidence::LicenceCycles { all, at: [l1, l2, 0, 0] };
+        let cycles = |all, l1, l2| Evidence::LicenseCycles { all, at: [l1, l2, 0, 0] };
         assert_eq!(counters.look(PERIOD_NS - 1), Evidence::None, "too early");
         assert_eq!(counters.look(1), cycles(1000, 100, 10));
         assert_eq!(counters.look(PERIOD_NS / 2), cycles(1000, 100, 10), "as before, meanwhile");

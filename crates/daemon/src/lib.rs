@@ -16,7 +16,7 @@
 //! | [`metrics`] | the same for Prometheus |
 //! | [`settings`] | the configuration file |
 //! | [`log`] | the log, bounded and never waited for |
-//! | [`counters`] | licence levels or packed arithmetic, counted for each process |
+//! | [`counters`] | license levels or packed arithmetic, counted for each process |
 //! | [`machine`] | cores and prices of the machine |
 //! | [`watch`] | the other end, for who wants to see any of this |
 #![forbid(unsafe_code)]

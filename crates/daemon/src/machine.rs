@@ -12,7 +12,7 @@ use dimmer_policy::dedicated;
 use dimmer_policy::server::settings::Prices;
 use dimmer_probe::handoff;
 use dimmer_processor::model::{Missing, Model};
-use dimmer_processor::units::{CpuId, LicenceLevel};
+use dimmer_processor::units::{CpuId, LicenseLevel};
 
 use crate::counters::Counted;
 use crate::settings::Settings;
@@ -182,7 +182,7 @@ fn counted(root: &Root, settings: &Settings) -> Result<Counted, String> {
     let microarchitecture = Cpuid::instruction().identity().microarchitecture;
     let counted = Counted::of(microarchitecture).ok_or_else(|| {
         format!(
-            "no event of this processor ({microarchitecture}) counts cycles at licence levels, or packed arithmetic"
+            "no event of this processor ({microarchitecture}) counts cycles at license levels, or packed arithmetic"
         )
     })?;
     let own = i32::try_from(std::process::id()).map_err(|error| error.to_string())?;
@@ -194,7 +194,7 @@ fn counted(root: &Root, settings: &Settings) -> Result<Counted, String> {
 /// The clocks of L1, L2, ..., and what calls at each cost.
 fn costs(model: &Model) -> Result<(Vec<f64>, Vec<CallCost>), Missing> {
     let calls = cost::of_levels(model)?;
-    let levels = (1..).take(calls.len()).map(LicenceLevel::new);
+    let levels = (1..).take(calls.len()).map(LicenseLevel::new);
     let clock = |level| Ok(model.clock_ratio(level, "what calls cost")?.min(1.0));
     Ok((levels.map(clock).collect::<Result<_, _>>()?, calls))
 }

@@ -11,7 +11,7 @@ use dimmer_policy::cost::CallCost;
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::evidence::{Evidence, LEVELS};
 use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, UserId, Window, settings};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
@@ -161,7 +161,7 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SeenEvidence {
-    LicenceCycles { all: u64, at: [u64; LEVELS] },
+    LicenseCycles { all: u64, at: [u64; LEVELS] },
     Clock(f64),
     Class(u32),
     None,
@@ -172,7 +172,7 @@ impl From<&Window> for Seen {
         let Window { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence } =
             *window;
         let evidence = match evidence {
-            Evidence::LicenceCycles { all, at } => SeenEvidence::LicenceCycles { all, at },
+            Evidence::LicenseCycles { all, at } => SeenEvidence::LicenseCycles { all, at },
             Evidence::Clock(ratio) => SeenEvidence::Clock(ratio),
             Evidence::Class(level) => SeenEvidence::Class(level.index()),
             _ => SeenEvidence::None,
@@ -185,9 +185,9 @@ impl From<&Seen> for Window {
     fn from(seen: &Seen) -> Self {
         let Seen { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence } = *seen;
         let evidence = match evidence {
-            SeenEvidence::LicenceCycles { all, at } => Evidence::LicenceCycles { all, at },
+            SeenEvidence::LicenseCycles { all, at } => Evidence::LicenseCycles { all, at },
             SeenEvidence::Clock(ratio) => Evidence::Clock(ratio),
-            SeenEvidence::Class(level) => Evidence::Class(LicenceLevel::new(level)),
+            SeenEvidence::Class(level) => Evidence::Class(LicenseLevel::new(level)),
             SeenEvidence::None => Evidence::None,
         };
         Self { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence }
@@ -374,8 +374,8 @@ mod tests {
 
     #[test]
     fn windows_are_the_same_when_they_are_read_back() {
-        let cycles = Evidence::LicenceCycles { all: 10, at: [3, 2, 0, 0] };
-        let class = Evidence::Class(LicenceLevel::new(2));
+        let cycles = Evidence::LicenseCycles { all: 10, at: [3, 2, 0, 0] };
+        let class = Evidence::Class(LicenseLevel::new(2));
         for evidence in [cycles, Evidence::Clock(0.9), class, Evidence::None] {
             let window = Window { span_ns: 1, calls: 2, evidence, ..Window::default() };
             let text = serde_json::to_string(&Seen::from(&window)).unwrap();

@@ -328,7 +328,7 @@ impl Settings {
         self.server.model.as_deref()
     }
 
-    /// Whether clients' cycles at licence levels, or packed arithmetic, are counted, where that can
+    /// Whether clients' cycles at license levels, or packed arithmetic, are counted, where that can
     /// be.
     #[must_use]
     pub const fn counts(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::unavailable::Unavailable;
 /// Something that Dimmer can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// A stable name: `licence-events`.
+    /// A stable name: `license-events`.
     pub id: &'static str,
     /// What it is, for people.
     pub title: &'static str,

@@ -1,4 +1,4 @@
-//! Performance-monitoring events that tell something about licences, per microarchitecture.
+//! Performance-monitoring events that tell something about licenses, per microarchitecture.
 //!
 //! Only events that Intel or AMD document: the tables are those of Linux,
 //! `tools/perf/pmu-events/arch/x86/<table>/{other,floating-point,pipeline}.json`. Where a table has
@@ -6,7 +6,7 @@
 //! and Comet Lake that of Skylake, Cooper Lake that of Cascade Lake, Raptor Lake that of Alder
 //! Lake, Emerald Rapids that of Sapphire Rapids.
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use crate::microarchitecture::Microarchitecture;
 
@@ -27,9 +27,9 @@ pub struct PmuEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Counts {
-    /// Core cycles at a licence level, numbered as the event's name numbers it.
-    LicenceCycles(LicenceLevel),
-    /// Core cycles throttled while a licence request was pending.
+    /// Core cycles at a license level, numbered as the event's name numbers it.
+    LicenseCycles(LicenseLevel),
+    /// Core cycles throttled while a license request was pending.
     ThrottledCycles,
     /// Packed floating-point arithmetic of this width in bits, retired. Fused multiply-adds count
     /// twice on Intel.
@@ -53,21 +53,21 @@ const fn event(name: &'static str, code: u8, umask: u8, counts: Counts) -> PmuEv
     PmuEvent { name, code, umask, counts }
 }
 
-const fn licence(name: &'static str, umask: u8, level: u32) -> PmuEvent {
-    event(name, 0x28, umask, Counts::LicenceCycles(LicenceLevel::new(level)))
+const fn license(name: &'static str, umask: u8, level: u32) -> PmuEvent {
+    event(name, 0x28, umask, Counts::LicenseCycles(LicenseLevel::new(level)))
 }
 
 const fn packed(name: &'static str, code: u8, umask: u8, width: u16) -> PmuEvent {
     event(name, code, umask, Counts::PackedArithmetic { width })
 }
 
-const LVL0: PmuEvent = licence("CORE_POWER.LVL0_TURBO_LICENSE", 0x07, 0);
-const LVL1: PmuEvent = licence("CORE_POWER.LVL1_TURBO_LICENSE", 0x18, 1);
-const LVL2: PmuEvent = licence("CORE_POWER.LVL2_TURBO_LICENSE", 0x20, 2);
+const LVL0: PmuEvent = license("CORE_POWER.LVL0_TURBO_LICENSE", 0x07, 0);
+const LVL1: PmuEvent = license("CORE_POWER.LVL1_TURBO_LICENSE", 0x18, 1);
+const LVL2: PmuEvent = license("CORE_POWER.LVL2_TURBO_LICENSE", 0x20, 2);
 const THROTTLE: PmuEvent = event("CORE_POWER.THROTTLE", 0x28, 0x40, Counts::ThrottledCycles);
-const LICENSE_1: PmuEvent = licence("CORE_POWER.LICENSE_1", 0x02, 1);
-const LICENSE_2: PmuEvent = licence("CORE_POWER.LICENSE_2", 0x04, 2);
-const LICENSE_3: PmuEvent = licence("CORE_POWER.LICENSE_3", 0x08, 3);
+const LICENSE_1: PmuEvent = license("CORE_POWER.LICENSE_1", 0x02, 1);
+const LICENSE_2: PmuEvent = license("CORE_POWER.LICENSE_2", 0x04, 2);
+const LICENSE_3: PmuEvent = license("CORE_POWER.LICENSE_3", 0x08, 3);
 
 const DOUBLE_256: PmuEvent = packed("FP_ARITH_INST_RETIRED.256B_PACKED_DOUBLE", 0xC7, 0x10, 256);
 const SINGLE_256: PmuEvent = packed("FP_ARITH_INST_RETIRED.256B_PACKED_SINGLE", 0xC7, 0x20, 256);
@@ -80,7 +80,7 @@ const WIDTH_256: PmuEvent =
 const WIDTH_512: PmuEvent =
     packed("fp_ops_retired_by_width.pack_512_uops_retired", 0x08, 0x20, 512);
 
-/// The documented events of `microarchitecture`, licence levels first; empty where its tables
+/// The documented events of `microarchitecture`, license levels first; empty where its tables
 /// have none of them; `None` where Dimmer does not know its tables.
 #[must_use]
 pub const fn documented(microarchitecture: Microarchitecture) -> Option<&'static [PmuEvent]> {
@@ -117,15 +117,15 @@ mod tests {
     #[track_caller]
     fn check(microarchitecture: Microarchitecture, expected: &str) {
         let events = documented(microarchitecture).unwrap_or_default();
-        let licence = events.iter().filter(|event| {
-            matches!(event.counts, Counts::LicenceCycles(_) | Counts::ThrottledCycles)
+        let license = events.iter().filter(|event| {
+            matches!(event.counts, Counts::LicenseCycles(_) | Counts::ThrottledCycles)
         });
-        let found: Vec<String> = licence.map(|event| format!("r{:04x}", event.config())).collect();
+        let found: Vec<String> = license.map(|event| format!("r{:04x}", event.config())).collect();
         assert_eq!(found.join(" "), expected, "{microarchitecture}");
     }
 
     #[test]
-    fn has_licence_events_just_where_the_tables_have_them() {
+    fn has_license_events_just_where_the_tables_have_them() {
         check(Microarchitecture::SkylakeServer, "r0728 r1828 r2028 r4028");
         check(Microarchitecture::IceLakeServer, "r0728 r1828 r2028");
         check(Microarchitecture::AlderLake, "r0228 r0428 r0828");

@@ -7,7 +7,7 @@
 //! `dimmer probe --mode recurrence` measures it.)
 
 use dimmer_processor::model::{Missing, Model, Sourced};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 /// What the model must say, in words for [`Missing`].
 const NEEDED_FOR: &str = "what a call costs the code after it";
@@ -46,8 +46,8 @@ impl CallCost {
     ///
     /// # Errors
     /// If the model does not know a level's clock, or how long it is held.
-    pub fn new(model: &Model, level: LicenceLevel) -> Result<Self, Missing> {
-        if level == LicenceLevel::new(0) {
+    pub fn new(model: &Model, level: LicenseLevel) -> Result<Self, Missing> {
+        if level == LicenseLevel::new(0) {
             return Ok(Self::FREE);
         }
         let (request, release) = (&model.request, &model.release);
@@ -57,7 +57,7 @@ impl CallCost {
         let slower: f64 = lowered(level)?;
         let mut most = slower;
         for index in 1..u32::try_from(model.levels.len()).unwrap_or(u32::MAX) {
-            most = most.max(lowered(LicenceLevel::new(index))?);
+            most = most.max(lowered(LicenseLevel::new(index))?);
         }
         let part = if most > 0.0 { slower / most } else { 0.0 };
         let time = |value: &Option<Sourced<u64>>| value.as_ref().map_or(0.0, |ns| ns.value as f64);
@@ -106,7 +106,7 @@ impl CallCost {
 /// If the model lacks what [`CallCost::new`] needs.
 pub fn of_levels(model: &Model) -> Result<Vec<CallCost>, Missing> {
     let levels = 1..u32::try_from(model.levels.len()).unwrap_or(u32::MAX);
-    levels.map(|level| CallCost::new(model, LicenceLevel::new(level))).collect()
+    levels.map(|level| CallCost::new(model, LicenseLevel::new(level))).collect()
 }
 
 /// The part of calls and the gaps between them (`spent_ns`, of all threads) in which threads ran
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn cost(model: &Model) -> CallCost {
-        CallCost::new(model, LicenceLevel::new(2)).unwrap()
+        CallCost::new(model, LicenseLevel::new(2)).unwrap()
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         let mut shared = xeon_6();
         shared.release.recurrence_slowdown = Some(Sourced::new(0.004, "test"));
         shared.release.episode_ns = Some(Sourced::new(200, "test"));
-        let (most, less) = (cost(&shared), CallCost::new(&shared, LicenceLevel::new(1)).unwrap());
+        let (most, less) = (cost(&shared), CallCost::new(&shared, LicenseLevel::new(1)).unwrap());
         assert_eq!((most.slower, most.episode_ns), (0.004, 200.0));
         assert!((less.slower - 0.002).abs() < 1e-9 && (less.episode_ns - 100.0).abs() < 1e-6);
     }
@@ -215,7 +215,7 @@ mod tests {
         for (name, text) in dimmer_processor::model::BUILTIN {
             let model = Model::parse(std::path::Path::new(name), text).unwrap();
             for index in 0..model.levels.len() {
-                let level = LicenceLevel::new(u32::try_from(index).unwrap());
+                let level = LicenseLevel::new(u32::try_from(index).unwrap());
                 match CallCost::new(&model, level) {
                     Ok(cost) => assert!((0.0..1.0).contains(&cost.slower), "{name} {cost:?}"),
                     Err(missing) => assert!(missing.to_string().contains("costs"), "{missing}"),

@@ -1,6 +1,6 @@
 //! Which cores to dedicate to wide-vector code: how many is decided elsewhere, which of them here.
 //!
-//! Whole cores, as hardware threads of one core share its clock and its licence: a dedicated one
+//! Whole cores, as hardware threads of one core share its clock and its license: a dedicated one
 //! beside a normal one would slow what it is to protect. Near the program, as each hand-over is a
 //! cache line there and back: the same last-level cache first, then the same NUMA node, then the
 //! same package. And never the last core that the program has for everything else. Paper 003 leaves

@@ -7,7 +7,7 @@
 
 pub mod cost;
 pub mod dedicated;
-pub mod licence;
+pub mod license;
 pub mod moving;
 pub mod narrowing;
 pub mod server;

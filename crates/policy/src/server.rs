@@ -28,7 +28,7 @@ pub mod trials;
 
 use std::collections::BTreeMap;
 
-use crate::licence::Time;
+use crate::license::Time;
 use cores::Cores;
 use decision::{Action, Change, Decide, Decided, Reason, State, Stayed};
 use evidence::{Evidence, LEVELS};

@@ -13,7 +13,7 @@ use crate::target::{Job, Target, TargetError};
 const CLOCK_WINDOW_NS: f64 = 250.0;
 
 /// Nominal length of the issue window in a pair (ns). Pairs of these two are the probe's 0.4 us
-/// resolution: short against the microseconds that licences are held, long against the steps of
+/// resolution: short against the microseconds that licenses are held, long against the steps of
 /// coarse time-stamp counters (10 ns on Zen 5).
 const ISSUE_WINDOW_NS: f64 = 150.0;
 
@@ -21,7 +21,7 @@ const ISSUE_WINDOW_NS: f64 = 150.0;
 const LATENCY_TOLERANCE: f64 = 0.03;
 
 /// How far the quartiles of the clock may lie apart, relative to the median, before it counts as
-/// not settled. A licence step of interest is half a percent to forty; frequency scaling still
+/// not settled. A license step of interest is half a percent to forty; frequency scaling still
 /// moving at the end of the warm-up shows as tens of percent.
 const UNSETTLED: f64 = 0.10;
 

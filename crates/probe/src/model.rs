@@ -6,7 +6,7 @@
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Bin, Identity, Level, Model, Rule, Shape, Sourced, Upper};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use crate::mode::Mode;
 use crate::outcome::{Detail, Findings, Gap, Outcome, Throttling};
@@ -97,7 +97,7 @@ fn lowest(mut clocks: Vec<(Estimate, &Outcome)>) -> Option<(Estimate, &Outcome)>
 /// The clock over nominal that an outcome tells.
 fn clock_of(outcome: &Outcome) -> Option<Estimate> {
     match &outcome.detail {
-        // The licence's clock is the lowest; without a settled one it is throttling that the
+        // The license's clock is the lowest; without a settled one it is throttling that the
         // effect is.
         Detail::Downclock(found) => {
             let lowest = found.lowest.as_ref().map(|lowest| lowest.clock_ratio.estimate);
@@ -139,7 +139,7 @@ fn add_levels(model: &mut Model, classes: &[Class<'_>]) {
         model.rules.push(Rule {
             class: class.class,
             upper: class.upper,
-            level: Sourced::new(LicenceLevel::new(index), source),
+            level: Sourced::new(LicenseLevel::new(index), source),
             instructions: class.instructions.map(|found| {
                 let source = format!("dimmer probe: instructions, {} class", class.class);
                 Sourced::new(whole(found.median).max(1), source)

@@ -294,7 +294,7 @@ pub struct Recurrence {
     pub burst_instructions: u32,
     /// One entry per gap, ascending; around a change each is the mean of several, up to 21 % apart.
     pub gaps: Vec<Gap>,
-    /// The gap at which the regime changes (us): from there on licences are lost, or the clock
+    /// The gap at which the regime changes (us): from there on licenses are lost, or the clock
     /// returns. The interval is the range over stretches of the measurement. `None` if all gaps
     /// behave alike, or too nearly so.
     pub regime_change_us: Option<Estimate>,
@@ -313,7 +313,7 @@ pub struct Gap {
     pub stall_share: f64,
     /// Duration of a burst (ns).
     pub burst_ns: Estimate,
-    /// Share of the bursts that ran at full speed, because the licence was kept over the gap;
+    /// Share of the bursts that ran at full speed, because the license was kept over the gap;
     /// `None` if isolated bursts are not throttled, so that it cannot be told.
     pub kept_share: Option<f64>,
     /// How long bursts recur before the first is kept (ms); `None` if none is, and beyond the

@@ -16,7 +16,7 @@ mod tests;
 use std::fmt;
 
 use crate::class::InstructionClass;
-use crate::units::LicenceLevel;
+use crate::units::LicenseLevel;
 
 pub use self::builtin::{BUILTIN, builtin};
 pub use self::keys::KEYS;
@@ -87,7 +87,7 @@ pub enum Domain {
     Package,
 }
 
-/// Clocks and limits that do not depend on a licence.
+/// Clocks and limits that do not depend on a license.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clock {
     /// Who shares a clock.
@@ -115,7 +115,7 @@ pub struct Bin {
     pub mhz: Sourced<u64>,
 }
 
-/// A licence level: a cap on the clock, or on issue.
+/// A license level: a cap on the clock, or on issue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
     /// Its name: `L0`.
@@ -148,7 +148,7 @@ pub struct Rule {
     /// The state of the upper register halves.
     pub upper: Upper,
     /// The level it asks for.
-    pub level: Sourced<LicenceLevel>,
+    pub level: Sourced<LicenseLevel>,
     /// Median number of instructions until it does.
     pub instructions: Option<Sourced<u64>>,
     /// Standard deviation of that number's natural logarithm; absent or 0: always the same.
@@ -205,7 +205,7 @@ pub struct Release {
     /// How long those take at most, evenly spread from `hold_ns` (ns).
     pub extended_ns: Option<Sourced<u64>>,
     /// From which level alone they do; absent: from any.
-    pub extended_level: Option<Sourced<LicenceLevel>>,
+    pub extended_level: Option<Sourced<LicenseLevel>>,
     /// After code of which class or a more demanding one; absent: after any.
     pub extended_class: Option<Sourced<InstructionClass>>,
     /// How long the core stands still at the change (ns).
@@ -305,7 +305,7 @@ pub struct Model {
     pub clusters: Vec<Cluster>,
     /// Clocks and limits.
     pub clock: Clock,
-    /// Licence levels, the unrestricted one first; at least one.
+    /// License levels, the unrestricted one first; at least one.
     pub levels: Vec<Level>,
     /// Which code asks for which level.
     pub rules: Vec<Rule>,
@@ -378,7 +378,7 @@ impl Model {
     /// [`Missing`] if the model says neither the ratio nor both clocks.
     pub fn clock_ratio(
         &self,
-        level: LicenceLevel,
+        level: LicenseLevel,
         needed_for: &'static str,
     ) -> Result<f64, Missing> {
         let at = |index: u32| self.levels.get(usize::try_from(index).ok()?);
@@ -396,11 +396,11 @@ impl Model {
     /// The level that code of `class` asks for, upper register halves being as given; the first
     /// level where no rule speaks of it.
     #[must_use]
-    pub fn level_of(&self, class: InstructionClass, upper: Upper) -> LicenceLevel {
+    pub fn level_of(&self, class: InstructionClass, upper: Upper) -> LicenseLevel {
         let applies =
             |rule: &&Rule| rule.class == class && (rule.upper == Upper::Any || rule.upper == upper);
         let levels = self.rules.iter().filter(applies).map(|rule| rule.level.value);
-        levels.max().unwrap_or(LicenceLevel::new(0))
+        levels.max().unwrap_or(LicenseLevel::new(0))
     }
 }
 

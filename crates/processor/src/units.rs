@@ -107,8 +107,8 @@ identifier!(
     NodeId
 );
 identifier!(
-    /// A licence level: 0 is the unrestricted clock, each higher one a lower cap.
-    LicenceLevel
+    /// A license level: 0 is the unrestricted clock, each higher one a lower cap.
+    LicenseLevel
 );
 
 impl KiloHertz {

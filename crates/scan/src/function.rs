@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, Upper};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use crate::hook::Unhookable;
 
@@ -72,25 +72,25 @@ impl Function {
         all.filter_map(|(offset, hook)| Some((self.addresses.start + offset, hook.ok()?)))
     }
 
-    /// The licence level that it asks for on a processor, see [`level`].
+    /// The license level that it asks for on a processor, see [`level`].
     #[must_use]
-    pub fn level(&self, model: &Model) -> LicenceLevel {
+    pub fn level(&self, model: &Model) -> LicenseLevel {
         let present = self.instructions.iter().filter(|(_, count)| *count > 0);
         level(present.map(|(class, _)| class), self.zmm > 0, model)
     }
 }
 
-/// The licence level that code with instructions of these classes asks for on a processor: the
+/// The license level that code with instructions of these classes asks for on a processor: the
 /// highest that any of them does, upper register halves being dirty if it uses 512-bit registers.
 #[must_use]
 pub fn level(
     classes: impl IntoIterator<Item = InstructionClass>,
     uses_zmm: bool,
     model: &Model,
-) -> LicenceLevel {
+) -> LicenseLevel {
     let upper = if uses_zmm { Upper::Dirty } else { Upper::Any };
     let levels = classes.into_iter().map(|class| model.level_of(class, upper));
-    levels.max().unwrap_or(LicenceLevel::new(0))
+    levels.max().unwrap_or(LicenseLevel::new(0))
 }
 
 /// What says that code is a function, the most reliable first.

@@ -35,7 +35,7 @@ use std::ops::Range;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 pub use archive::Archive;
@@ -75,11 +75,11 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Every function with the licence level that it asks for on a processor.
+    /// Every function with the license level that it asks for on a processor.
     pub fn levels<'a>(
         &'a self,
         model: &'a Model,
-    ) -> impl Iterator<Item = (&'a Function, LicenceLevel)> + 'a {
+    ) -> impl Iterator<Item = (&'a Function, LicenseLevel)> + 'a {
         self.functions.iter().map(|function| (function, function.level(model)))
     }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, builtin};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::{Extent, Machine, Moment, Script, Segment, Settings, Step};
 use nexosim::model::{Context, schedulable};
 
@@ -83,7 +83,7 @@ fn run(cores: u32) -> u64 {
         let class = InstructionClass::Light256;
         let burst = Segment { class, extent: Extent::Instructions(700.0), ..scalar };
         let times = SEGMENTS / 2 / u64::from(cores);
-        let steps = [scalar, burst].map(|code| (Step::Run(code), LicenceLevel::new(0))).to_vec();
+        let steps = [scalar, burst].map(|code| (Step::Run(code), LicenseLevel::new(0))).to_vec();
         machine.spawn("t", Box::new(Script::new(steps, times)), Some(core));
     }
     let _ = machine.run(Moment::MAX);

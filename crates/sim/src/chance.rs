@@ -1,6 +1,6 @@
 //! Chance with a seed.
 
-use dimmer_policy::licence::Chance;
+use dimmer_policy::license::Chance;
 
 /// A generator; equal seeds give equal numbers.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The clock of a core by its level and by how many cores are active.
 
 use dimmer_processor::model::{Missing, Model};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 /// Clocks of a processor (GHz), by level and active cores.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,7 +72,7 @@ impl Clocks {
     /// The clock (GHz) at a level with so many cores active, 0 counting as 1; the last level's
     /// beyond it.
     #[must_use]
-    pub fn ghz(&self, level: LicenceLevel, active: u32) -> f64 {
+    pub fn ghz(&self, level: LicenseLevel, active: u32) -> f64 {
         let level = index(level.index()).min(self.ghz.len() - 1);
         let by_cores = &self.ghz[level];
         by_cores[index(active.max(1) - 1).min(by_cores.len() - 1)]
@@ -80,7 +80,7 @@ impl Clocks {
 
     /// Instructions issued per cycle relative to L0.
     #[must_use]
-    pub fn issue(&self, level: LicenceLevel) -> f64 {
+    pub fn issue(&self, level: LicenseLevel) -> f64 {
         self.issue.get(index(level.index())).copied().unwrap_or(1.0)
     }
 
@@ -93,7 +93,7 @@ impl Clocks {
     /// Whether any level's clock differs between these numbers of active cores.
     pub(crate) fn differ(&self, one: u32, other: u32) -> bool {
         let levels = (0..self.ghz.len()).filter_map(|level| u32::try_from(level).ok());
-        levels.map(LicenceLevel::new).any(|level| self.ghz(level, one) != self.ghz(level, other))
+        levels.map(LicenseLevel::new).any(|level| self.ghz(level, one) != self.ghz(level, other))
     }
 }
 

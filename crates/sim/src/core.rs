@@ -1,9 +1,9 @@
 //! A core: what runs on it, how fast, and in which states it spends its time.
 
-use dimmer_policy::licence::hardware::{Hardware, Rules};
-use dimmer_policy::licence::{Demand, Order, Time};
+use dimmer_policy::license::hardware::{Hardware, Rules};
+use dimmer_policy::license::{Demand, Order, Time};
 use dimmer_processor::class::InstructionClass;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use crate::governor::Software;
 use crate::program::{Extent, Segment};
@@ -42,7 +42,7 @@ pub(crate) enum Act {
     /// It looks at the counter.
     Look,
     /// It sets the level.
-    Set(LicenceLevel),
+    Set(LicenseLevel),
 }
 
 /// A thread on a core.
@@ -90,7 +90,7 @@ pub(crate) struct Core {
     pub(crate) hardware: Hardware,
     pub(crate) software: Software,
     /// The level that the governor in software has set.
-    pub(crate) set: LicenceLevel,
+    pub(crate) set: LicenseLevel,
     /// When it sets the level back to L0, if it waits for that.
     pub(crate) release: Option<Moment>,
     /// Standing still until then, for the governor in software has changed the clock.
@@ -123,7 +123,7 @@ pub(crate) struct Core {
     order: Order,
     /// What the governors last saw run, and the level that it asks for.
     pub(crate) demand: Demand,
-    pub(crate) asked: LicenceLevel,
+    pub(crate) asked: LicenseLevel,
     /// What the observer was told last.
     pub(crate) told: State,
 }
@@ -135,7 +135,7 @@ impl Core {
         Self {
             hardware,
             software,
-            set: LicenceLevel::new(0),
+            set: LicenseLevel::new(0),
             release: None,
             still_until: 0,
             stolen_until: 0,
@@ -154,8 +154,8 @@ impl Core {
             totals: Totals { level: vec![0; levels], ..Totals::default() },
             order,
             demand: Demand::SCALAR,
-            asked: LicenceLevel::new(0),
-            told: State { level: LicenceLevel::new(0), is_throttled: false, is_still: false },
+            asked: LicenseLevel::new(0),
+            told: State { level: LicenseLevel::new(0), is_throttled: false, is_still: false },
         }
     }
 
@@ -165,7 +165,7 @@ impl Core {
     }
 
     /// The level in force: that of the governor in software where there is one.
-    pub(crate) fn level(&self) -> LicenceLevel {
+    pub(crate) fn level(&self) -> LicenseLevel {
         match self.software {
             Software::Absent => self.order.level,
             _ => self.set,
@@ -261,7 +261,7 @@ impl Core {
     }
 
     /// The level that the governor in software has decided for, whether it is set already or not.
-    pub(crate) fn wanted(&self) -> LicenceLevel {
+    pub(crate) fn wanted(&self) -> LicenseLevel {
         match self.act {
             Some(Act::Set(level)) => level,
             _ => self.set,

@@ -1,9 +1,9 @@
 //! Who decides about a core's level beside the processor.
 
-use dimmer_policy::licence::avxfreq::{AvxFreq, Parameters};
-use dimmer_policy::licence::predictive::Predictive;
-use dimmer_policy::licence::user::User;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_policy::license::avxfreq::{AvxFreq, Parameters};
+use dimmer_policy::license::predictive::Predictive;
+use dimmer_policy::license::user::User;
+use dimmer_processor::units::LicenseLevel;
 
 /// Who decides which level a core has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ pub(crate) enum Software {
 
 impl Software {
     /// On a processor with this highest level.
-    pub(crate) fn new(governor: Governor, highest: LicenceLevel) -> Self {
+    pub(crate) fn new(governor: Governor, highest: LicenseLevel) -> Self {
         let parameters = Parameters { highest, ..Parameters::default() };
         match governor {
             Governor::Hardware => Self::Absent,

@@ -1,4 +1,4 @@
-//! A discrete-event machine: cores with licences, a governor each, and threads that run code on
+//! A discrete-event machine: cores with licenses, a governor each, and threads that run code on
 //! them.
 //!
 //! [`Machine`] holds a processor [`Model`](dimmer_processor::model::Model), a [`Governor`] and
@@ -38,7 +38,7 @@ pub use self::governor::{Costs, Governor};
 pub use self::machine::{Ended, Machine, Settings, ThreadTotals};
 pub use self::observer::{Course, Observer, Ruling, Served, State};
 pub use self::offload::{Decider, Mechanism, Offload};
-pub use self::program::{Arrivals, Extent, Licence, Program, Script, Segment, Step};
+pub use self::program::{Arrivals, Extent, License, Program, Script, Segment, Step};
 
 /// A moment of simulated time (ps), from the machine's start; 213 days are as far as it goes.
 pub type Moment = u64;

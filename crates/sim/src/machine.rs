@@ -9,11 +9,11 @@ mod settings;
 mod software;
 mod thread;
 
-use dimmer_policy::licence::Time;
-use dimmer_policy::licence::hardware::{PowerControl, Rules};
+use dimmer_policy::license::Time;
+use dimmer_policy::license::hardware::{PowerControl, Rules};
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use self::locks::Lock;
 use self::moves::Moves;
@@ -30,7 +30,7 @@ use crate::queue::{Queue, Target};
 use crate::sched::{Fair, Scheduler};
 use crate::{Clocks, Moment, Observer, PS, Random, Ruling, SimError, State};
 
-const L0: LicenceLevel = LicenceLevel::new(0);
+const L0: LicenseLevel = LicenseLevel::new(0);
 
 /// Why a machine no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl<O: Observer> Machine<O> {
         let chained = request.chained_throttle_factor.as_ref().map(|factor| factor.value);
         let stall_ns = request.stall_ns.as_ref().map_or(0, |stall| stall.value);
         let threads = index(settings.threads_per_core);
-        let highest = LicenceLevel::new(short(clocks.levels().saturating_sub(1)));
+        let highest = LicenseLevel::new(short(clocks.levels().saturating_sub(1)));
         let software = Software::new(settings.governor, highest);
         let new_core = || Core::new(threads, clocks.levels(), software.clone());
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();

@@ -1,6 +1,6 @@
 //! Who watches a simulation.
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use crate::{Moment, Segment};
 
@@ -8,7 +8,7 @@ use crate::{Moment, Segment};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The level in force.
-    pub level: LicenceLevel,
+    pub level: LicenseLevel,
     /// Whether wide code is throttled.
     pub is_throttled: bool,
     /// Whether it stands still, for the clock changes.
@@ -53,7 +53,7 @@ pub trait Observer {
     }
 
     /// A governor in software has decided for this level.
-    fn decides(&mut self, now: Moment, core: usize, level: LicenceLevel) {
+    fn decides(&mut self, now: Moment, core: usize, level: LicenseLevel) {
         let _ = (now, core, level);
     }
 
@@ -131,7 +131,7 @@ impl<O: Observer> Observer for Option<O> {
         }
     }
 
-    fn decides(&mut self, now: Moment, core: usize, level: LicenceLevel) {
+    fn decides(&mut self, now: Moment, core: usize, level: LicenseLevel) {
         if let Some(observer) = self {
             observer.decides(now, core, level);
         }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use dimmer_policy::licence::{Chance as _, Demand};
+use dimmer_policy::license::{Chance as _, Demand};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use crate::{Governor, Moment, Random};
 
@@ -41,11 +41,11 @@ pub enum Extent {
 
 /// A call of paper 000 §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Licence {
+pub enum License {
     /// `avxfreq_set_reclocking`.
     Reclocking(bool),
     /// `avxfreq_set_license`.
-    Set(LicenceLevel),
+    Set(LicenseLevel),
 }
 
 /// What a thread does next.
@@ -64,7 +64,7 @@ pub enum Step {
     /// It leaves the region that it entered last, which has this number.
     Leave(usize),
     /// It tells the governor; of no effect unless that is [`Governor::User`].
-    Call(Licence),
+    Call(License),
     /// It asks for this P-state for its core, by its place in the model.
     Ask(usize),
     /// A request that came at this moment is done: its latency is counted.
@@ -128,13 +128,13 @@ impl Segment {
 #[derive(Clone, Debug)]
 pub struct Script {
     /// The steps, and the level that each one's code asks for.
-    steps: Vec<(Step, LicenceLevel)>,
+    steps: Vec<(Step, LicenseLevel)>,
     /// How often they are still to be begun.
     times: u64,
     next: usize,
     /// Whether it tells the governor what it is going to run.
     calls: bool,
-    told: Option<LicenceLevel>,
+    told: Option<LicenseLevel>,
     /// If each time over is a request: how they come.
     requests: Option<Arrivals>,
     /// When the one that is served came, if any is.
@@ -148,13 +148,13 @@ pub struct Script {
 impl Script {
     /// These steps, once.
     pub fn once(steps: impl IntoIterator<Item = Step>) -> Self {
-        let steps = steps.into_iter().map(|step| (step, LicenceLevel::new(0)));
+        let steps = steps.into_iter().map(|step| (step, LicenseLevel::new(0)));
         Self::new(steps.collect(), 1)
     }
 
     /// These steps, so many times over; each with the level that its code asks for.
     #[must_use]
-    pub fn new(steps: Vec<(Step, LicenceLevel)>, times: u64) -> Self {
+    pub fn new(steps: Vec<(Step, LicenseLevel)>, times: u64) -> Self {
         let times = if steps.is_empty() { 0 } else { times };
         let (requests, came) = (None, None);
         Self {
@@ -232,7 +232,7 @@ impl Program for Script {
         };
         if self.calls && matches!(step, Step::Run(_)) && self.told != Some(*level) {
             self.told = Some(*level);
-            return Step::Call(Licence::Set(*level));
+            return Step::Call(License::Set(*level));
         }
         self.next += 1;
         *step

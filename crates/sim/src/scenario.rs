@@ -20,9 +20,9 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use dimmer_policy::licence::hardware::Rules;
+use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use self::document::Document;
 pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
@@ -157,7 +157,7 @@ impl Scenario {
         for thread in &self.threads {
             let level = |step: &Step| match step {
                 Step::Run(segment) => rules.level_of(&segment.demand()),
-                _ => LicenceLevel::new(0),
+                _ => LicenseLevel::new(0),
             };
             let of_model = |step: &Step| match step {
                 Step::Ask(name) => pstates.get(*name).map_or(*step, |place| Step::Ask(*place)),

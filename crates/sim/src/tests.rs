@@ -2,7 +2,7 @@
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, builtin};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::*;
 
@@ -145,8 +145,8 @@ fn a_program_that_decides_itself_loses_nothing_after_wide_code() {
     let took = |governor| {
         let mut machine = machine(Settings { governor, ..Settings::default() });
         let steps = vec![
-            (Step::Run(heavy(Extent::Instructions(1e6))), LicenceLevel::new(2)),
-            (Step::Run(scalar(Extent::Instructions(1e7))), LicenceLevel::new(0)),
+            (Step::Run(heavy(Extent::Instructions(1e6))), LicenseLevel::new(2)),
+            (Step::Run(scalar(Extent::Instructions(1e7))), LicenseLevel::new(0)),
         ];
         machine.spawn("a", Box::new(Script::new(steps, 1).under(governor)), None);
         machine.run(Moment::MAX).unwrap();
@@ -185,7 +185,7 @@ fn shares_of_three(length: f64) {
     let mut machine = machine(Settings::default());
     for name in ["a", "b", "c"] {
         let code = Step::Run(scalar(Extent::Instructions(length)));
-        let steps = vec![(code, LicenceLevel::new(0))];
+        let steps = vec![(code, LicenseLevel::new(0))];
         machine.spawn(name, Box::new(Script::new(steps, u64::MAX)), None);
     }
     machine.run(90 * MS).unwrap();
@@ -299,7 +299,7 @@ fn the_states_of_a_core_add_up_to_the_time() {
             vec![burst, Step::Sleep(100 * US)],
         ];
         for steps in programs {
-            let steps = steps.into_iter().map(|step| (step, LicenceLevel::new(0))).collect();
+            let steps = steps.into_iter().map(|step| (step, LicenseLevel::new(0))).collect();
             machine.spawn("t", Box::new(Script::new(steps, u64::MAX)), None);
         }
         machine.run(20 * MS).unwrap();
@@ -320,7 +320,7 @@ fn one_seed_one_result() {
             let burst =
                 Segment { class: InstructionClass::Heavy256, ..heavy(Extent::Instructions(2e4)) };
             let code = scalar(Extent::Instructions(1e6));
-            let l0 = LicenceLevel::new(0);
+            let l0 = LicenseLevel::new(0);
             let program = Script::new(vec![(Step::Run(code), l0), (Step::Run(burst), l0)], 50);
             machine.spawn(name, Box::new(program), None);
         }
@@ -394,7 +394,7 @@ fn a_deadlock_beside_others_is_told() {
         machine.spawn(name, Box::new(Script::once(steps)), None);
     }
     let code = Step::Run(scalar(Extent::Time(MS)));
-    machine.spawn("c", Box::new(Script::new(vec![(code, LicenceLevel::new(0))], 1000)), None);
+    machine.spawn("c", Box::new(Script::new(vec![(code, LicenseLevel::new(0))], 1000)), None);
     assert!(machine.run(MS).unwrap_err().to_string().starts_with("deadlock at 10 µs"));
 }
 
@@ -411,7 +411,7 @@ fn a_lock_is_not_kept() {
 #[test]
 fn avxfreq_is_never_stuck() {
     let settings = Settings { governor: Governor::AvxFreq, ..Settings::default() };
-    let l0 = LicenceLevel::new(0);
+    let l0 = LicenseLevel::new(0);
     let run = |steps: Vec<Step>, times| {
         let mut machine = machine(settings.clone());
         let steps = steps.into_iter().map(|step| (step, l0)).collect();
@@ -431,7 +431,7 @@ fn avxfreq_is_never_stuck() {
     }
 }
 
-/// A processor without licences has nothing to govern.
+/// A processor without licenses has nothing to govern.
 #[test]
 fn no_governor_asks_for_a_level_that_the_model_lacks() {
     let text = builtin("fx-8120").unwrap();
@@ -465,11 +465,11 @@ fn the_oracle_does_not_keep_what_nobody_asks_for() {
 fn memory_does_not_grow_with_time() {
     let mut machine = machine(Settings { cores: 4, ..Settings::default() });
     let short = [scalar(Extent::Time(US)), heavy(Extent::Time(US))];
-    let steps = short.map(|code| (Step::Run(code), LicenceLevel::new(0))).to_vec();
+    let steps = short.map(|code| (Step::Run(code), LicenseLevel::new(0))).to_vec();
     machine.spawn("flips", Box::new(Script::new(steps, 50_000)), Some(0));
     for core in 1..4 {
         let steps = [Step::Run(scalar(Extent::Instructions(1e3))), Step::Sleep(US)];
-        let steps = steps.map(|step| (step, LicenceLevel::new(0))).to_vec();
+        let steps = steps.map(|step| (step, LicenseLevel::new(0))).to_vec();
         machine.spawn("sleeps", Box::new(Script::new(steps, 1000)), Some(core));
     }
     let longest = Extent::Time(90 * MS);
@@ -485,7 +485,7 @@ fn a_machine_that_is_stopped_tells_how_far_it_got_and_may_go_on() {
     let begun = || {
         let mut machine = machine(Settings::default());
         let steps = [scalar(Extent::Time(US)), heavy(Extent::Time(US))];
-        let steps = steps.map(|code| (Step::Run(code), LicenceLevel::new(0))).to_vec();
+        let steps = steps.map(|code| (Step::Run(code), LicenseLevel::new(0))).to_vec();
         machine.spawn("a", Box::new(Script::new(steps, 10_000)), None);
         machine
     };

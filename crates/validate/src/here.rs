@@ -3,10 +3,10 @@
 //!
 //! A prediction knows the model and the program, and nothing of any measurement of such programs.
 
-use dimmer_policy::licence::hardware::Rules;
+use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Missing, Model, Rule, Sourced, Upper};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::{
     Clocks, Extent, Machine, Moment, Program, Random, Segment, Settings, SimError, Step,
 };
@@ -37,7 +37,7 @@ pub struct Pattern {
 /// # Errors
 /// If the model lacks what the simulator needs.
 pub fn slowdown(model: &Model, pattern: &Pattern) -> Result<f64, SimError> {
-    let ghz = Clocks::new(model, 1)?.ghz(LicenceLevel::new(0), 1);
+    let ghz = Clocks::new(model, 1)?.ghz(LicenseLevel::new(0), 1);
     let cycles = pattern.scalar_ns * ghz;
     let one = |seed| {
         let mut machine = Machine::new(model, Settings { seed, ..Settings::default() }, ())?;
@@ -104,7 +104,7 @@ impl Program for Interleaved {
 /// If the model's rules are not complete.
 pub fn asks_for_level(model: &Model, class: InstructionClass) -> Result<bool, Missing> {
     let demand = Segment { class, ipc: BURST_IPC, ..Segment::SCALAR }.demand();
-    Ok(Rules::new(model)?.level_of(&demand) > LicenceLevel::new(0))
+    Ok(Rules::new(model)?.level_of(&demand) > LicenseLevel::new(0))
 }
 
 /// Whether the model says anything of this class.
@@ -145,7 +145,7 @@ pub fn lacks(model: &Model, classes: &[InstructionClass]) -> Vec<Lack> {
         }
         for rule in rules(model, *class) {
             look(&format!("rule.level of {class}"), Some(rule.level.guess));
-            if rule.level.value > LicenceLevel::new(0) {
+            if rule.level.value > LicenseLevel::new(0) {
                 has_levels = true;
                 all_granted &= rule.grant_ns.is_some();
                 look(&format!("rule.instructions of {class}"), guess(&rule.instructions));
@@ -209,7 +209,7 @@ mod tests {
             .unwrap()
             .level_of(&Segment { class: heavy.class, ipc: BURST_IPC, ..Segment::SCALAR }.demand());
         let clocks = Clocks::new(&model, 1).unwrap();
-        let expected = clocks.ghz(LicenceLevel::new(0), 1) / clocks.ghz(level, 1) - 1.0;
+        let expected = clocks.ghz(LicenseLevel::new(0), 1) / clocks.ghz(level, 1) - 1.0;
         let found = slowdown(&model, &heavy).unwrap();
         assert!((found - expected).abs() < 1e-4, "{found} is not {expected}");
         assert!(asks_for_level(&model, heavy.class).unwrap());

@@ -3,8 +3,8 @@
 //! As there: code runs on one or more cores, and it is noted when each reaches a level. Other cores
 //! may run wide code already ("pre-throttling").
 
-use dimmer_policy::licence::Demand;
-use dimmer_policy::licence::hardware::Rules;
+use dimmer_policy::license::Demand;
+use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, Upper};
 use dimmer_sim::{

@@ -1,7 +1,7 @@
 //! The multi-phase runs of paper 000 (§5.1.2, §5.2.2).
 
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::{Extent, Governor, Machine, Moment, Script, Segment, Settings, SimError, Step};
 
 use crate::modes::US;
@@ -49,7 +49,7 @@ fn machine(
     let scalar = |us| Segment { extent: lasting(us), ..Segment::SCALAR };
     let phases =
         [scalar(before), Segment { extent: lasting(heavy), ..Segment::FMA_512 }, scalar(after)];
-    let levels = [0, 2, 0].map(LicenceLevel::new);
+    let levels = [0, 2, 0].map(LicenseLevel::new);
     let numbered = phases.into_iter().enumerate();
     let steps =
         numbered.map(|(counter, phase)| Step::Run(Segment { counter, ..phase })).zip(levels);

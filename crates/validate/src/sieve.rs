@@ -5,7 +5,7 @@
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::{Extent, Machine, Moment, PS, Script, Segment, Settings, SimError, Step};
 
 use crate::modes::MS;
@@ -131,7 +131,7 @@ impl Bursts {
 
 /// Time of an iteration of this code (ms), the other cores being busy.
 fn time(model: &Model, code: &[Segment]) -> Result<f64, SimError> {
-    let steps = code.iter().map(|code| (Step::Run(*code), LicenceLevel::new(0))).collect();
+    let steps = code.iter().map(|code| (Step::Run(*code), LicenseLevel::new(0))).collect();
     let mut machine = busy(model)?;
     let thread = machine.spawn("measured", Box::new(Script::new(steps, ITERATIONS)), Some(0));
     machine.run(10_000 * MS)?;

@@ -1,7 +1,7 @@
 //! Paper 000, "AVX-induced reclocking" on the i9-7940X: what it found out about the hardware
 //! (§3.3), AVXFREQ (§5.2.1), and the multi-phase runs (§5.2.2).
 
-use dimmer_policy::licence::hardware::Rules;
+use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
 use dimmer_sim::{Extent, Governor, Segment, SimError, Step};
 
@@ -28,7 +28,7 @@ pub(crate) const LEFT: &[Left] = &[
     Left {
         id: "R000-24",
         what: "frequency switch of an i7-3770",
-        why: "cited from elsewhere; that processor has no licences and no model here",
+        why: "cited from elsewhere; that processor has no licenses and no model here",
     },
     Left {
         id: "R000-25",

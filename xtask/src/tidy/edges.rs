@@ -1,7 +1,7 @@
 //! Rules about dependencies between crates: they point downwards only, as ARCHITECTURE.md draws
 //! them, and `processor` knows no operating system.
 //!
-//! Licences and sources of foreign crates are checked by [`crate::dependencies`].
+//! Licenses and sources of foreign crates are checked by [`crate::dependencies`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -73,7 +73,7 @@ pub const DOCUMENT_BYTES: usize = 24 << 10;
 
 /// Words of the document, so that it compresses as text does, to a third.
 const WORDS: &str = "a about all an and are as at be but by can carries clock code core cost each every fast \
-     for frequency from has have how if in instruction is it its leave licence light like long machine many \
+     for frequency from has have how if in instruction is it its leave license light like long machine many \
      measure more most narrow near next no not of on one or other over page part phase place processor \
      program reader request run same server slow so text than that the their there these they this through \
      time to under until vector wait what when where which while wide with work";

@@ -1,4 +1,4 @@
-//! `dimmer compare --governors`: who governs licence levels, side by side.
+//! `dimmer compare --governors`: who governs license levels, side by side.
 
 use std::process::ExitCode;
 

@@ -9,7 +9,7 @@ use dimmer_host::root::Root;
 use dimmer_observe::{FunctionPlace, Observed, Tally, ThreadSeen, Times};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use serde::Serialize;
 
 use super::{Run, losses};
@@ -263,7 +263,7 @@ fn without_effect(model: &Model, functions: &[Function]) -> Option<String> {
     let classes = functions.iter().filter_map(|function| function.class.as_deref()?.parse().ok());
     let most: InstructionClass = classes.max()?;
     let mut rules = model.rules.iter().filter(|rule| rule.class == most);
-    let rule = rules.find(|rule| rule.level.value == LicenceLevel::new(0))?;
+    let rule = rules.find(|rule| rule.level.value == LicenseLevel::new(0))?;
     Some(format!("{most}: {}", rule.level.source))
 }
 

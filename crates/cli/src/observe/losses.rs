@@ -8,7 +8,7 @@ use dimmer_observe::{Clocks, FunctionPlace, Tally};
 use dimmer_policy::cost::{self, CallCost, Lost};
 use dimmer_policy::ways::{self, Load};
 use dimmer_probe::stats::Samples;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::Run;
 use super::document::{ClockCheck, Function, Losses, Outlook};
@@ -28,7 +28,7 @@ pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, St
     }
     let mut costs = Vec::new();
     for index in 0..u32::try_from(model.levels.len()).unwrap_or(u32::MAX) {
-        let cost = CallCost::new(model, LicenceLevel::new(index));
+        let cost = CallCost::new(model, LicenseLevel::new(index));
         costs.push(cost.map_err(|missing| missing.to_string())?);
     }
     let by_name: BTreeMap<&str, CallCost> =

@@ -513,7 +513,7 @@ pub(super) fn change_verdict(recurrence: &Recurrence) -> Option<String> {
     Some(format!("At gaps of {} the behaviour changes{colon}{regime}.", with_interval(&change)))
 }
 
-/// How long bursts must recur until the licence is kept, at the longest gap over which it mostly
+/// How long bursts must recur until the license is kept, at the longest gap over which it mostly
 /// is.
 fn kept_verdict(recurrence: &Recurrence) -> Option<String> {
     let mostly = |gap: &&Gap| gap.kept_share.is_some_and(|share| share >= 0.5);
@@ -521,7 +521,7 @@ fn kept_verdict(recurrence: &Recurrence) -> Option<String> {
     let gap = recurrence.gaps.iter().rev().find(known)?;
     let after = gap.kept_after_ms?;
     Some(format!(
-        "The licence is not kept at once: at gaps of {} bursts recur for {} before it first is; \
+        "The license is not kept at once: at gaps of {} bursts recur for {} before it first is; \
          from then on, {} of them run at full speed.",
         time(gap.gap_us * 1e3),
         time(after * 1e6),

@@ -18,7 +18,7 @@ use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ pub(super) struct Candidate {
     title: String,
     /// As [`PlannedEntry`] writes itself.
     entries: Vec<String>,
-    /// The licence level that code around which it is asks for, where that is to decide.
+    /// The license level that code around which it is asks for, where that is to decide.
     level: Option<u32>,
     /// Whether that code is known to have 512-bit registers.
     has_zmm: bool,
@@ -117,7 +117,7 @@ pub(super) fn choose(
 
 impl Found {
     fn chosen(self, model: Option<&Model>, key: Option<Key>) -> anyhow::Result<Chosen> {
-        let cost = |level: u32, model| CallCost::new(model, LicenceLevel::new(level));
+        let cost = |level: u32, model| CallCost::new(model, LicenseLevel::new(level));
         let costs = self.functions.iter().map(|function| function.level.zip(model));
         let costs: Result<_, _> =
             costs.map(|of| of.map(|(level, model)| cost(level, model)).transpose()).collect();
@@ -143,7 +143,7 @@ impl Candidate {
     }
 
     /// The code around which it is asks for this level, and has 512-bit registers or has not.
-    pub(super) fn with_demand(self, level: LicenceLevel, has_zmm: bool) -> Self {
+    pub(super) fn with_demand(self, level: LicenseLevel, has_zmm: bool) -> Self {
         Self { level: Some(level.index()), has_zmm, ..self }
     }
 

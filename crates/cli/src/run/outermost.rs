@@ -11,7 +11,7 @@ use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use dimmer_scan::{Callers, Code, Function, Leaves, Scan};
 
 use super::How;
@@ -30,7 +30,7 @@ struct Around {
 /// What code asks for.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
-    level: LicenceLevel,
+    level: LicenseLevel,
     /// Whether it has 512-bit registers, which narrower code has not.
     has_zmm: bool,
 }
@@ -100,14 +100,14 @@ fn plan(file: &Path, function: &Function) -> Planned {
     Planned { file: file.to_path_buf(), title: String::new(), entries: entries.collect() }
 }
 
-/// A function around code that asks for a licence level, if that costs anything.
+/// A function around code that asks for a license level, if that costs anything.
 fn around(planned: Planned, demand: Demand, model: &Model) -> anyhow::Result<Option<Around>> {
     let cost = CallCost::new(model, demand.level).map_err(bad_input)?;
     let is_costly = cost.episode_ns > 0.0 || cost.slower > 0.0;
     Ok(is_costly.then_some(Around { planned, demand }))
 }
 
-/// The functions of a file that ask for a licence level.
+/// The functions of a file that ask for a license level.
 fn costly<'scan>(
     scan: &'scan Scan,
     model: &Model,
@@ -119,7 +119,7 @@ fn costly<'scan>(
         let classes = present.map(|(class, _)| class).filter(runs);
         let has_zmm = function.zmm > 0 && machine.has_more_than_256_bits();
         let level = dimmer_scan::level(classes, function.zmm > 0, model);
-        (level != LicenceLevel::new(0)).then_some((function, Demand { level, has_zmm }))
+        (level != LicenseLevel::new(0)).then_some((function, Demand { level, has_zmm }))
     };
     scan.functions.iter().filter_map(demand).collect()
 }

@@ -145,7 +145,7 @@ impl FileEntry {
     }
 }
 
-fn name(model: &Model, level: dimmer_processor::units::LicenceLevel) -> Option<String> {
+fn name(model: &Model, level: dimmer_processor::units::LicenseLevel) -> Option<String> {
     let index = usize::try_from(level.index()).ok()?;
     model.levels.get(index).map(|level| level.name.clone())
 }

@@ -8,7 +8,7 @@ mod tracks;
 use std::collections::BTreeMap;
 
 use dimmer_processor::model::Model;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::scenario::{Outcome, Scenario};
 use dimmer_sim::{Moment, Observer, Ruling, Segment, State};
 
@@ -18,7 +18,7 @@ use tracks::{Track, Tracks};
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     states: Vec<(Moment, usize, State)>,
-    decisions: Vec<(Moment, usize, LicenceLevel)>,
+    decisions: Vec<(Moment, usize, LicenseLevel)>,
     /// Core, thread, and the step that it runs from then on; none if it stops.
     runs: Vec<(Moment, usize, usize, Option<usize>)>,
     /// Of each core, the clock from then on (GHz).
@@ -54,7 +54,7 @@ impl Observer for Trace {
         self.runs.push((now, core, thread, None));
     }
 
-    fn decides(&mut self, now: Moment, core: usize, level: LicenceLevel) {
+    fn decides(&mut self, now: Moment, core: usize, level: LicenseLevel) {
         self.decisions.push((now, core, level));
     }
 
@@ -95,7 +95,7 @@ impl Trace {
         model: &Model,
         end: Moment,
     ) {
-        let name = |level: LicenceLevel| {
+        let name = |level: LicenseLevel| {
             let index = usize::try_from(level.index()).unwrap_or(usize::MAX);
             model.levels.get(index).map_or("", |level| level.name.as_str())
         };
@@ -104,11 +104,11 @@ impl Trace {
             (false, true) => format!("{}, throttled", name(level)),
             (false, false) => name(level).to_owned(),
         };
-        let first = State { level: LicenceLevel::new(0), is_throttled: false, is_still: false };
+        let first = State { level: LicenseLevel::new(0), is_throttled: false, is_still: false };
         let states = self.states.iter().filter(|(_, of, _)| *of == core);
         let states = states.map(|(now, _, state)| (*now, *state));
         let states = std::iter::once((0, first)).chain(states);
-        let track = tracks.describe(Some(group), "licence level");
+        let track = tracks.describe(Some(group), "license level");
         tracks.slices(track, states.map(|(now, state)| (now, Some(told(state)))), end);
         let mut decisions = self.decisions.iter().filter(|(_, of, _)| *of == core).peekable();
         if decisions.peek().is_some() {

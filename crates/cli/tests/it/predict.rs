@@ -405,7 +405,7 @@ fn bad_input_is_told() {
     check(&["sim", scenario, "--model", "none"], "no model or file `none`; models: ");
     check(
         &["sim", scenario, "--model", "i5-1035g4"],
-        "does not say `release.hold_ns`, which the licence governor of the processor needs",
+        "does not say `release.hold_ns`, which the license governor of the processor needs",
     );
     check(&["sim", scenario, "--governor", "none"], "[possible values: hardware, avxfreq");
     check(&["phases", "0", "0", "--model", "i9-7940x"], "there is nothing to run");

@@ -135,7 +135,7 @@ fn a_trace_shows_levels_and_threads() {
     let (_, rows) = trace_of(&[WORST_CASE]);
     let whole = &rows["Multi-phase, worst case"];
     assert_eq!(whole.names(), ["complete"]);
-    let levels = &rows["Multi-phase, worst case/core 0/licence level"];
+    let levels = &rows["Multi-phase, worst case/core 0/license level"];
     let thread = &rows["Multi-phase, worst case/core 0/phases"];
     for name in ["L0, throttled", "L1", "L2", "L2, standing still"] {
         assert!(levels.names().contains(&name), "{name}: {levels:?}");
@@ -212,7 +212,7 @@ fn every_core_has_a_group_and_one_seed_gives_the_same_bytes() {
         [(&[BOOSTED][..], 8), (&["scenarios/web-server.toml"], 4), (&moved, 2)]
     {
         let (bytes, rows) = trace_of(arguments);
-        for row in ["licence level", "clock"] {
+        for row in ["license level", "clock"] {
             let of = rows.keys().filter(|path| path.ends_with(&format!("/{row}")));
             assert_eq!(of.count(), cores, "{arguments:?}, {row}");
         }

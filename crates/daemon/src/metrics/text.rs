@@ -61,7 +61,7 @@ impl Format {
 enum Of {
     /// The server as a whole.
     Server(fn(&State) -> f64),
-    /// Each licence level above L0.
+    /// Each license level above L0.
     Levels(fn(&State) -> &[f64]),
     /// Each client, if it has any.
     Client(fn(&Client) -> Option<Value>),

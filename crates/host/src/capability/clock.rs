@@ -10,7 +10,7 @@ const MSR: Subject = Subject {
     id: "msr",
     title: "model-specific registers (msr)",
     area: Area::Clock,
-    enables: "APERF and MPERF, P-states and licences set from user mode",
+    enables: "APERF and MPERF, P-states and licenses set from user mode",
 };
 const MSR_SAFE: Subject = Subject {
     id: "msr-safe",

@@ -1,4 +1,4 @@
-//! Performance counters, and which of their events tell about licences.
+//! Performance counters, and which of their events tell about licenses.
 
 use super::{Area, Capability, Context, Subject};
 use crate::events::{self, Counts, PmuEvent};
@@ -11,17 +11,17 @@ const PMU: Subject = Subject {
     area: Area::Counters,
     enables: "probe: counted cycles beside timed ones, and compared with them",
 };
-const LICENCE_EVENTS: Subject = Subject {
-    id: "licence-events",
-    title: "licence-level events",
+const LICENSE_EVENTS: Subject = Subject {
+    id: "license-events",
+    title: "license-level events",
     area: Area::Counters,
-    enables: "licence levels read instead of concluded from timing",
+    enables: "license levels read instead of concluded from timing",
 };
 const THROTTLE_EVENTS: Subject = Subject {
     id: "throttle-events",
     title: "throttle events",
     area: Area::Counters,
-    enables: "throttled cycles counted while a licence is pending",
+    enables: "throttled cycles counted while a license is pending",
 };
 const PACKED_EVENTS: Subject = Subject {
     id: "packed-events",
@@ -36,12 +36,12 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
     let events = |subject: &Subject, wanted: fn(&Counts) -> bool| {
         documented(context, subject, usable, wanted)
     };
-    let licence = events(&LICENCE_EVENTS, |counts| matches!(counts, Counts::LicenceCycles(_)));
+    let license = events(&LICENSE_EVENTS, |counts| matches!(counts, Counts::LicenseCycles(_)));
     let throttle = events(&THROTTLE_EVENTS, |counts| matches!(counts, Counts::ThrottledCycles));
     let packed = events(&PACKED_EVENTS, |counts| {
         matches!(counts, Counts::PackedArithmetic { .. } | Counts::TileCycles)
     });
-    vec![pmu, licence, throttle, packed]
+    vec![pmu, license, throttle, packed]
 }
 
 /// What to do without counters.

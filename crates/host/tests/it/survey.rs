@@ -73,7 +73,7 @@ fn finds_everything_on_a_skylake_server_as_root() {
             + turbo: /sys/devices/system/cpu/intel_pstate/no_turbo, turbo is on
             + rapl: package, package
             + pmu: cpu, 4 general counters, perf_event_paranoid 2
-            + licence-events: CORE_POWER.LVL0_TURBO_LICENSE (r0728), CORE_POWER.LVL1_TURBO_LICENSE (r1828), CORE_POWER.LVL2_TURBO_LICENSE (r2028)
+            + license-events: CORE_POWER.LVL0_TURBO_LICENSE (r0728), CORE_POWER.LVL1_TURBO_LICENSE (r1828), CORE_POWER.LVL2_TURBO_LICENSE (r2028)
             + throttle-events: CORE_POWER.THROTTLE (r4028)
             + packed-events: FP_ARITH_INST_RETIRED.256B_PACKED_DOUBLE (r10c7), FP_ARITH_INST_RETIRED.256B_PACKED_SINGLE (r20c7), FP_ARITH_INST_RETIRED.512B_PACKED_DOUBLE (r40c7), FP_ARITH_INST_RETIRED.512B_PACKED_SINGLE (r80c7)
             + allowed-cpus: 4 of 4 present: 0-3
@@ -128,7 +128,7 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - pmu: no core PMU in /sys/bus/event_source/devices: the hypervisor (KVM) gives this guest none
                 -> use bare metal or a virtual machine with a PMU; Dimmer concludes from timing instead
-            . licence-events: the event tables of Granite Rapids document none
+            . license-events: the event tables of Granite Rapids document none
             . throttle-events: the event tables of Granite Rapids document none
             - packed-events: Granite Rapids has FP_ARITH_INST_RETIRED.256B_PACKED_DOUBLE (r10c7), FP_ARITH_INST_RETIRED.256B_PACKED_SINGLE (r20c7), FP_ARITH_INST_RETIRED.512B_PACKED_DOUBLE (r40c7), FP_ARITH_INST_RETIRED.512B_PACKED_SINGLE (r80c7), EXE.AMX_BUSY (r02b7), but no counters can be opened
                 -> see pmu; Dimmer concludes from timing instead
@@ -194,7 +194,7 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - pmu: no core PMU in /sys/bus/event_source/devices: the hypervisor (KVM) gives this guest none
                 -> use bare metal or a virtual machine with a PMU; Dimmer concludes from timing instead
-            . licence-events: the event tables of Zen 5 document none
+            . license-events: the event tables of Zen 5 document none
             . throttle-events: the event tables of Zen 5 document none
             - packed-events: Zen 5 has fp_ops_retired_by_width.pack_256_uops_retired (r1008), fp_ops_retired_by_width.pack_512_uops_retired (r2008), but no counters can be opened
                 -> see pmu; Dimmer concludes from timing instead
@@ -251,7 +251,7 @@ fn names_the_missing_permissions_on_a_desktop() {
                 -> run as root, or as root: chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj
             - pmu: /proc/sys/kernel/perf_event_paranoid is 4
                 -> as root: sysctl kernel.perf_event_paranoid=2, or give CAP_PERFMON
-            - licence-events: Alder Lake has CORE_POWER.LICENSE_1 (r0228), CORE_POWER.LICENSE_2 (r0428), CORE_POWER.LICENSE_3 (r0828), but no counters can be opened
+            - license-events: Alder Lake has CORE_POWER.LICENSE_1 (r0228), CORE_POWER.LICENSE_2 (r0428), CORE_POWER.LICENSE_3 (r0828), but no counters can be opened
                 -> see pmu; Dimmer concludes from timing instead
             . throttle-events: the event tables of Alder Lake document none
             - packed-events: Alder Lake has FP_ARITH_INST_RETIRED.256B_PACKED_DOUBLE (r10c7), FP_ARITH_INST_RETIRED.256B_PACKED_SINGLE (r20c7), but no counters can be opened

@@ -1,4 +1,4 @@
-//! What counts as evidence of a marked region's code, where the licence level is told by the clock:
+//! What counts as evidence of a marked region's code, where the license level is told by the clock:
 //! chains of multiplications, which clients time right before their regions and right after them.
 //! The longer one takes, the lower the clock.
 //!
@@ -8,7 +8,7 @@
 
 use std::ops::RangeInclusive;
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::evidence::Evidence;
 
@@ -66,7 +66,7 @@ impl Chains {
     /// [`Reference::ticks`].
     pub fn conclude(&mut self, levels: &[f64], reference: Option<f64>) -> Concluded {
         let marked =
-            Concluded { evidence: Evidence::Class(LicenceLevel::new(1)), ..Concluded::default() };
+            Concluded { evidence: Evidence::Class(LicenseLevel::new(1)), ..Concluded::default() };
         if levels.is_empty() || (self.clocks == 0 && self.stayed >= LOOKED_AT) {
             *self = Self::default();
             return marked;
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn without_clocks_to_go_by_a_region_is_what_it_was_marked_for() {
-        let marked = Evidence::Class(LicenceLevel::new(1));
+        let marked = Evidence::Class(LicenseLevel::new(1));
         check(told(16, 200, 250), &[], None, marked);
         check(Chains::default(), &[], None, marked);
         let silent = |stayed| Chains { stayed, ..Chains::default() };

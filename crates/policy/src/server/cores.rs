@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::UserId;
-use crate::licence::Time;
+use crate::license::Time;
 
 /// When cores come and go.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,7 +145,7 @@ mod tests {
         state.step(0, work(0) > 0.0);
         let second = |second: u64| {
             let done = work(second).min(state.dedicated() as f64);
-            state.worked(UserId(0), crate::licence::span(done * SECOND as f64));
+            state.worked(UserId(0), crate::license::span(done * SECOND as f64));
             state.step(second * SECOND, done > 0.0)
         };
         (1..=60).map(second).collect()

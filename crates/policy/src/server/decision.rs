@@ -1,6 +1,6 @@
 //! What is done with a region's calls, and why.
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::evidence::{Density, LEVELS};
 use super::settings::{Prices, Settings};
@@ -36,7 +36,7 @@ pub enum Reason {
     /// Stays: it is below the threshold of every level.
     Sparse,
     /// Is offloaded: it is above the threshold of this level.
-    Dense(LicenceLevel),
+    Dense(LicenseLevel),
     /// Stays: its turn to be tried has not come.
     Untried,
     /// Is where it is to find out how that is.
@@ -189,7 +189,7 @@ impl Decide<'_> {
     /// What handing a call over takes (ns), and what one at this level costs, if that is known;
     /// beyond the highest known, what one there does, which is nothing where there is no level
     /// above L0.
-    fn prices(&self, level: LicenceLevel) -> Option<(f64, &CallCost)> {
+    fn prices(&self, level: LicenseLevel) -> Option<(f64, &CallCost)> {
         let Prices { hand_over_ns, calls } = self.settings.prices.as_ref()?;
         let index = (level.index() as usize).checked_sub(1)?;
         Some((*hand_over_ns, calls.get(index).or(calls.last()).unwrap_or(&CallCost::FREE)))

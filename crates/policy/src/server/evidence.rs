@@ -1,22 +1,22 @@
-//! How dense wide-vector code is in what a client ran: per licence level, from whatever evidence
+//! How dense wide-vector code is in what a client ran: per license level, from whatever evidence
 //! there is (paper 001 §4.2.2, §5.2).
 //!
 //! The paper has the cycles that a core held each level, which also count what other code left
 //! behind (§5.2, "false positives"). Machines without these counters have other evidence; all of it
 //! becomes a share of 0 to 1 for each level.
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::thresholds;
 
-/// So many licence levels above L0 are told apart. Processors known today have up to three.
+/// So many license levels above L0 are told apart. Processors known today have up to three.
 pub const LEVELS: usize = 4;
 
 /// What is known of the code that ran in a window, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Evidence {
     /// Cycles that the core held each level while the code ran (paper 001 §5.2).
-    LicenceCycles {
+    LicenseCycles {
         /// All cycles.
         all: u64,
         /// Of these, those at L1, L2, ...
@@ -32,7 +32,7 @@ pub enum Evidence {
     /// The clock found by timing, as a part of the clock at L0.
     Clock(f64),
     /// The level that the most demanding instructions found in the code ask for.
-    Class(LicenceLevel),
+    Class(LicenseLevel),
     /// Nothing is known.
     #[default]
     None,
@@ -51,7 +51,7 @@ impl Evidence {
     #[must_use]
     pub fn density(&self, clocks: &[f64]) -> Option<Density> {
         match *self {
-            Self::LicenceCycles { all, at } | Self::PackedArithmetic { all, at } => (all > 0)
+            Self::LicenseCycles { all, at } | Self::PackedArithmetic { all, at } => (all > 0)
                 .then(|| Density(at.map(|part| (part as f64 / all as f64).clamp(0.0, 1.0)))),
             Self::Clock(ratio) => mixture(ratio, clocks),
             Self::Class(level) => {
@@ -78,7 +78,7 @@ impl Evidence {
     #[must_use]
     pub fn or_of_process(self, process: Self) -> Self {
         match (self, process) {
-            (Self::Class(_) | Self::None, Self::LicenceCycles { all: 1.., .. }) => process,
+            (Self::Class(_) | Self::None, Self::LicenseCycles { all: 1.., .. }) => process,
             (Self::Class(level), Self::PackedArithmetic { .. }) => {
                 let density = process.density(&[]).unwrap_or_default();
                 let found = density.above(&[thresholds::Settings::PAPER.lowest; LEVELS]);
@@ -115,9 +115,9 @@ fn mixture(ratio: f64, clocks: &[f64]) -> Option<Density> {
 impl Density {
     /// The most demanding level whose share is above that level's threshold.
     #[must_use]
-    pub fn above(&self, thresholds: &[f64; LEVELS]) -> Option<LicenceLevel> {
+    pub fn above(&self, thresholds: &[f64; LEVELS]) -> Option<LicenseLevel> {
         let index = (0..LEVELS).rev().find(|index| self.0[*index] > thresholds[*index])?;
-        u32::try_from(index + 1).ok().map(LicenceLevel::new)
+        u32::try_from(index + 1).ok().map(LicenseLevel::new)
     }
 
     /// This density, moved towards a newer one by `part` (0 to 1) of the way.
@@ -159,18 +159,18 @@ mod tests {
     #[test]
     fn counters_are_shares_of_all_and_none_without_any() {
         let at = [20, 50, 0, 0];
-        check(Evidence::LicenceCycles { all: 100, at }, Some([0.2, 0.5]));
+        check(Evidence::LicenseCycles { all: 100, at }, Some([0.2, 0.5]));
         check(Evidence::PackedArithmetic { all: 200, at }, Some([0.1, 0.25]));
-        check(Evidence::LicenceCycles { all: 40, at }, Some([0.5, 1.0]));
-        check(Evidence::LicenceCycles { all: 0, at }, None);
+        check(Evidence::LicenseCycles { all: 40, at }, Some([0.5, 1.0]));
+        check(Evidence::LicenseCycles { all: 0, at }, None);
         check(Evidence::None, None);
     }
 
     #[test]
     fn cycles_of_the_process_count_where_the_region_tells_no_clock() {
-        let cycles = Evidence::LicenceCycles { all: 100, at: [20, 0, 0, 0] };
-        let none = Evidence::LicenceCycles { all: 0, at: [0; LEVELS] };
-        let class = Evidence::Class(LicenceLevel::new(1));
+        let cycles = Evidence::LicenseCycles { all: 100, at: [20, 0, 0, 0] };
+        let none = Evidence::LicenseCycles { all: 0, at: [0; LEVELS] };
+        let class = Evidence::Class(LicenseLevel::new(1));
         for own in [Evidence::None, class] {
             assert_eq!(own.or_of_process(cycles), cycles);
             assert_eq!(own.or_of_process(none), own, "it did not run");
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn packed_arithmetic_of_the_process_tells_how_wide_a_marked_region_is_and_refutes_nothing() {
-        let class = |level| Evidence::Class(LicenceLevel::new(level));
+        let class = |level| Evidence::Class(LicenseLevel::new(level));
         let packed = |at| Evidence::PackedArithmetic { all: 1000, at };
         for (at, level) in [([0; LEVELS], 1), ([500, 10, 0, 0], 1), ([0, 11, 0, 0], 2)] {
             assert_eq!(class(1).or_of_process(packed(at)), class(level), "{at:?}");
@@ -212,16 +212,16 @@ mod tests {
 
     #[test]
     fn a_class_is_all_of_its_level() {
-        check(Evidence::Class(LicenceLevel::new(0)), Some([0.0, 0.0]));
-        check(Evidence::Class(LicenceLevel::new(2)), Some([0.0, 1.0]));
-        let far = Evidence::Class(LicenceLevel::new(u32::MAX)).density(&CLOCKS);
+        check(Evidence::Class(LicenseLevel::new(0)), Some([0.0, 0.0]));
+        check(Evidence::Class(LicenseLevel::new(2)), Some([0.0, 1.0]));
+        let far = Evidence::Class(LicenseLevel::new(u32::MAX)).density(&CLOCKS);
         assert_eq!(far, Some(Density([0.0, 0.0, 0.0, 1.0])));
     }
 
     #[test]
     fn the_most_demanding_level_above_its_threshold_counts() {
         let density = Density([0.6, 0.3, 0.0, 0.0]);
-        let above = |one, two| density.above(&[one, two, 0.0, 0.0]).map(LicenceLevel::index);
+        let above = |one, two| density.above(&[one, two, 0.0, 0.0]).map(LicenseLevel::index);
         assert_eq!(above(0.1, 0.1), Some(2));
         assert_eq!(above(0.1, 0.3), Some(1));
         assert_eq!(above(0.6, 0.3), None);

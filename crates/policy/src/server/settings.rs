@@ -5,7 +5,7 @@ use super::evidence::LEVELS;
 use super::performance::{Metric, Mixing};
 use super::{cores, thresholds, trials};
 use crate::cost::CallCost;
-use crate::licence::Time;
+use crate::license::Time;
 
 /// What is decided as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

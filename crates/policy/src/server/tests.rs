@@ -1,12 +1,12 @@
 //! The server with made-up clients, whose performance depends on what is offloaded as the test
 //! says.
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::settings::Prices;
 use super::*;
 use crate::cost::CallCost;
-use crate::licence::span;
+use crate::license::span;
 
 const SECOND: Time = 1_000_000_000;
 /// Clients tell this often.
@@ -66,7 +66,7 @@ impl World {
                     in_region_ns: 100 * calls,
                     offloaded_calls: moved,
                     offloaded_ns: 100 * moved,
-                    evidence: Evidence::LicenceCycles {
+                    evidence: Evidence::LicenseCycles {
                         all: 1000,
                         at: [0, span(1000.0 * client.density), 0, 0],
                     },
@@ -266,7 +266,7 @@ fn nothing_is_expected_of_few_calls_of_short_gaps_or_on_few_cores() {
         let mut server = Server::new(settings, 0);
         server.join(ClientId(1), ProgramId(1));
         let calls = SECOND / apart_ns;
-        let evidence = Evidence::Class(LicenceLevel::new(2));
+        let evidence = Evidence::Class(LicenseLevel::new(2));
         let window = Window {
             span_ns: SECOND,
             calls,
@@ -304,7 +304,7 @@ fn clients_that_leave_are_forgotten() {
         world.run(20);
         let count = world.server.offloaded();
         // Of what is decided about it meanwhile nobody hears.
-        let evidence = Evidence::Class(LicenceLevel::new(2));
+        let evidence = Evidence::Class(LicenseLevel::new(2));
         let window = Window { evidence, ..Window::default() };
         world.server.join(ClientId(9), ProgramId(9));
         world.server.observe(ClientId(9), SiteId(7), &window);
@@ -370,7 +370,7 @@ fn a_trial_that_ruins_ends_early() {
             in_region_ns: calls * each,
             offloaded_calls: if was { calls } else { 0 },
             offloaded_ns: 0,
-            evidence: Evidence::Class(LicenceLevel::new(2)),
+            evidence: Evidence::Class(LicenseLevel::new(2)),
         };
         server.observe(ClientId(1), SiteId(1), &window);
         server.step(now);
@@ -405,7 +405,7 @@ fn a_trial_of_many_threads_calls_is_judged_when_its_effects_have_settled() {
             in_region_ns: calls * each,
             offloaded_calls: moved,
             offloaded_ns: moved * 5000,
-            evidence: Evidence::Class(LicenceLevel::new(2)),
+            evidence: Evidence::Class(LicenseLevel::new(2)),
         };
         server.observe(ClientId(1), SiteId(1), &window);
         server.step(now);
@@ -450,7 +450,7 @@ fn what_clients_tell_themselves_counts() {
     let mut was = false;
     for now in (0..100 * SECOND).step_by(usize::try_from(TELLS).unwrap()) {
         let calls = if was { 2000 } else { 1000 };
-        let evidence = Evidence::Class(LicenceLevel::new(2));
+        let evidence = Evidence::Class(LicenseLevel::new(2));
         let window =
             Window { span_ns: TELLS, calls, in_region_ns: calls, evidence, ..Window::default() };
         server.observe(ClientId(1), SiteId(1), &window);
@@ -508,11 +508,11 @@ fn any_input_is_taken() {
                         evidence: Evidence::None,
                     };
                     window.evidence = [
-                        Evidence::LicenceCycles { all, at },
+                        Evidence::LicenseCycles { all, at },
                         Evidence::PackedArithmetic { all, at },
                         Evidence::Clock(f64::from_bits(all.rotate_left(17))),
                         Evidence::Clock(0.8),
-                        Evidence::Class(LicenceLevel::new(u32::try_from(all % 9).unwrap())),
+                        Evidence::Class(LicenseLevel::new(u32::try_from(all % 9).unwrap())),
                         Evidence::None,
                     ][draw(6)];
                     server.observe(client, site, &window);
@@ -569,7 +569,7 @@ fn with_a_liar(settings: Settings, liars: u64, honest: f64, idle: Option<f64>) -
                 in_region_ns: 100 * calls,
                 offloaded_calls: moved,
                 offloaded_ns: 100 * moved,
-                evidence: Evidence::LicenceCycles { all: 1000, at: [0, wide, 0, 0] },
+                evidence: Evidence::LicenseCycles { all: 1000, at: [0, wide, 0, 0] },
             };
             assert!(server.observe(ClientId(id), SiteId(7), &window));
         }

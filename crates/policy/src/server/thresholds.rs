@@ -17,7 +17,7 @@
 //! What the paper leaves open, and is a guess here, says so at the setting.
 
 use super::evidence::LEVELS;
-use crate::licence::Time;
+use crate::license::Time;
 
 /// The constants of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]

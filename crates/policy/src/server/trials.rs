@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 
 use super::UserId;
 use super::performance::Trend;
-use crate::licence::Time;
+use crate::license::Time;
 use crate::ways::WORTHWHILE;
 
 /// The constants of the loop.

@@ -1,7 +1,7 @@
 //! A long stretch of the kernel, from its first instruction to the settled clock: the thesis's
 //! DOWNCLOCK mode (paper 000 §3.2.5).
 //!
-//! The clock need not stay where the licence takes it: on Emerald Rapids it stands 11 % lower for
+//! The clock need not stay where the license takes it: on Emerald Rapids it stands 11 % lower for
 //! some 0.3 ms and is nominal again from then on, while the code goes on. So the lowest level and
 //! the settled one are told apart. Stretches that show nothing at all, on a machine where others
 //! do, are counted and left out. Unlike in `response` there are no baselines to judge them by, only
@@ -27,7 +27,7 @@ const FAR_NS: f64 = 60e6;
 /// Repetitions of the latter, at most.
 const FAR_REPETITIONS: usize = 12;
 
-/// The smallest step of the settled clock that counts. Licences come in bins of 100 MHz, some 2 %
+/// The smallest step of the settled clock that counts. Licenses come in bins of 100 MHz, some 2 %
 /// of the clock; within the tens of milliseconds of a stretch it drifts by nearly 1 % on shared
 /// machines.
 pub(crate) const SMALLEST_STEP: f64 = 0.01;

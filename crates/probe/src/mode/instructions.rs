@@ -1,7 +1,7 @@
 //! How many instructions it takes to cause the effect: the thesis's REQUIRED_INSTRUCTIONS mode
 //! (paper 000 §3.2.5).
 //!
-//! The thesis added one instruction at a time until the licence changed, a thousand times over.
+//! The thesis added one instruction at a time until the license changed, a thousand times over.
 //! Here every count is tried a number of times, and each repetition is told an effect or none by
 //! its cost: the share of bursts with an effect, as a function of the count, is the distribution
 //! of the number required. Bursts have bare operands: not one vector instruction more than counted.

@@ -22,11 +22,11 @@ pub(super) const FINE_NS: f64 = 40.0;
 pub(super) const FINE_WINDOWS: usize = 40;
 
 /// Settled length of a coarse window (ns): twice the clock window beside it, so that a kernel of
-/// two instructions a cycle stays well above the one in two cycles that licences are said to ask
+/// two instructions a cycle stays well above the one in two cycles that licenses are said to ask
 /// for (paper 003 §2).
 pub(super) const COARSE_NS: f64 = 500.0;
 
-/// Scalar code before the stretch (ns): the licence of the one before is given back.
+/// Scalar code before the stretch (ns): the license of the one before is given back.
 const QUIET_NS: f64 = 3e6;
 
 /// How much slower than settled a window must be to count as throttled: a dispatch rate of 83 %,
@@ -311,7 +311,7 @@ pub(super) fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
 /// How these stretches are throttled, given the slowness of throttled windows.
 pub(super) fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttling> {
     let end = |stretch: &Stretch| {
-        // The change point between `level` and 0, as in the release of a licence.
+        // The change point between `level` and 0, as in the release of a license.
         let (mut sum, mut best, mut end) = (0.0, 0.0, 0.0);
         let coarse = stretch.coarse.iter().map(|window| (window.at_ns, window.slowness));
         let windows = stretch.fine.iter().copied().chain(coarse).filter(|w| w.1.is_finite());

@@ -1,7 +1,7 @@
 //! A made-up processor with known constants, as a target of programs.
 //!
 //! It executes windows in its own time: scalar work at the clock that its governor grants, bursts
-//! throttled while a licence is pending. On top come what makes real machines hard to measure:
+//! throttled while a license is pending. On top come what makes real machines hard to measure:
 //! coarse time stamps, a little jitter, interrupts (flagged) and stolen time (not flagged).
 
 use dimmer_probe::kernel::Kernel;
@@ -13,31 +13,31 @@ use dimmer_processor::units::{CpuId, KiloHertz, TscFrequency};
 /// The constants that a probe is to find. Times in ns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Governor {
-    /// The least demanding class that asks for a licence.
+    /// The least demanding class that asks for a license.
     pub(crate) from: InstructionClass,
     /// Instructions of that class that it takes.
     pub(crate) instructions: u32,
-    /// Slow-down of kernel code while the licence is pending; 1 is none.
+    /// Slow-down of kernel code while the license is pending; 1 is none.
     pub(crate) throttle: f64,
     /// How long it is pending.
     pub(crate) pending: f64,
     /// The stall when it is granted.
     pub(crate) grant_stall: f64,
-    /// Clock with the licence over nominal.
+    /// Clock with the license over nominal.
     pub(crate) ratio: f64,
     /// How long it is held after the last instruction.
     pub(crate) hold: f64,
     /// The stall when it is given back.
     pub(crate) release_stall: f64,
-    /// Bursts at gaps below this keep the licence; 0: no memory.
+    /// Bursts at gaps below this keep the license; 0: no memory.
     pub(crate) memory: f64,
     /// For how long they must have recurred before.
     pub(crate) learns: f64,
 }
 
-/// A licence's state.
+/// A license's state.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Licence {
+enum License {
     None,
     /// Until when.
     Pending(f64),
@@ -54,7 +54,7 @@ pub(crate) struct Fake {
     pub(crate) disturbances: f64,
     /// Core cycles of a multiplication; 3.5 makes the instrument refuse.
     pub(crate) multiplication: f64,
-    /// Share of the time in which a licence lowers the clock and stalls the core; in the rest it
+    /// Share of the time in which a license lowers the clock and stalls the core; in the rest it
     /// does neither, as if the clock were low enough already.
     pub(crate) present: f64,
     /// Whether the clock wanders, as that of a core whose neighbours have other work.
@@ -65,13 +65,13 @@ pub(crate) struct Fake {
     cpus: Vec<CpuId>,
     random: u64,
     now: f64,
-    licence: Licence,
+    license: License,
     seen: u32,
     last_wide: f64,
     last_burst: f64,
     /// Since when bursts recur.
     recurring_since: f64,
-    /// How long the licence is held after the last instruction, as things are.
+    /// How long the license is held after the last instruction, as things are.
     keep: f64,
 }
 
@@ -90,7 +90,7 @@ impl Fake {
             cpus: vec![CpuId::new(0)],
             random: 0x1234_5678_9abc_def1,
             now: 1000.0,
-            licence: Licence::None,
+            license: License::None,
             seen: 0,
             last_wide: -1e12,
             last_burst: -1e12,
@@ -132,18 +132,18 @@ impl Fake {
         if self.wanders { 1.0 - 0.025 * (self.mood(11e6) * 3.0).floor() } else { 1.0 }
     }
 
-    /// Moves to `now`, changing the licence on the way; time that stalls take is added.
-    fn settle_licence(&mut self) {
+    /// Moves to `now`, changing the license on the way; time that stalls take is added.
+    fn settle_license(&mut self) {
         let Some(governor) = self.governor() else { return };
-        match self.licence {
-            Licence::Pending(until) if self.now >= until => {
+        match self.license {
+            License::Pending(until) if self.now >= until => {
                 self.now += governor.grant_stall;
-                self.licence = Licence::Held(self.last_wide + self.keep);
-                self.settle_licence();
+                self.license = License::Held(self.last_wide + self.keep);
+                self.settle_license();
             }
-            Licence::Held(until) if self.now >= until => {
+            License::Held(until) if self.now >= until => {
                 self.now += governor.release_stall;
-                self.licence = Licence::None;
+                self.license = License::None;
             }
             _ => {}
         }
@@ -152,21 +152,21 @@ impl Fake {
     /// Scalar work of `ns` at the nominal clock.
     fn scalar(&mut self, mut ns: f64) {
         while ns > 1e-9 {
-            self.settle_licence();
-            let ratio = match (self.licence, self.governor()) {
-                (Licence::Held(_), Some(governor)) => governor.ratio,
+            self.settle_license();
+            let ratio = match (self.license, self.governor()) {
+                (License::Held(_), Some(governor)) => governor.ratio,
                 _ => 1.0,
             };
-            let change = match self.licence {
-                Licence::None => f64::INFINITY,
-                Licence::Pending(until) | Licence::Held(until) => until - self.now,
+            let change = match self.license {
+                License::None => f64::INFINITY,
+                License::Pending(until) | License::Held(until) => until - self.now,
             };
             let ratio = ratio * self.clock();
             let taken = (ns / ratio).min(change.max(1e-6));
             self.now += taken;
             ns -= taken * ratio;
         }
-        self.settle_licence();
+        self.settle_license();
     }
 
     fn burst(&mut self, kernel: &Kernel, count: u32) {
@@ -184,20 +184,20 @@ impl Fake {
         let recurring = self.now - self.recurring_since > governor.learns;
         self.keep = if recurring { governor.memory.max(governor.hold) } else { governor.hold };
         for _ in 0..count {
-            self.settle_licence();
+            self.settle_license();
             self.seen = self.seen.saturating_add(1);
-            if self.licence == Licence::None && self.seen >= governor.instructions {
-                self.licence = Licence::Pending(self.now + governor.pending);
+            if self.license == License::None && self.seen >= governor.instructions {
+                self.license = License::Pending(self.now + governor.pending);
             }
-            let slow = match self.licence {
-                Licence::None => 1.0,
-                Licence::Pending(_) => governor.throttle,
-                Licence::Held(_) => 1.0 / governor.ratio,
+            let slow = match self.license {
+                License::None => 1.0,
+                License::Pending(_) => governor.throttle,
+                License::Held(_) => 1.0 / governor.ratio,
             };
             self.now += slow / per_cycle / GHZ / self.clock();
             self.last_wide = self.now;
-            if let Licence::Held(_) = self.licence {
-                self.licence = Licence::Held(self.now + self.keep);
+            if let License::Held(_) = self.license {
+                self.license = License::Held(self.now + self.keep);
             }
         }
     }

@@ -153,7 +153,7 @@ fn check_xeon_6_episode(step: f64) {
     // Fewer instructions a nanosecond, as many a cycle.
     close("issue", episode.issue_ratio_after.estimate.median, 1.0, 0.01);
     let throttling = episode.throttling.as_ref().unwrap();
-    // The burst is over before the licence comes: all of it but its first instructions.
+    // The burst is over before the license comes: all of it but its first instructions.
     close("throttled time", throttling.throttled_ns.estimate.median, 400.0, 0.25);
     close("throttle factor", throttling.throttle_factor.median, 0.25, 0.1);
 }
@@ -214,7 +214,7 @@ fn episode_finds_nothing_where_only_the_clock_wanders() {
 
 #[test]
 fn episode_finds_the_skylake_kind() {
-    // 800 multiply-adds are over before the licence comes, so all that the code after them sees of
+    // 800 multiply-adds are over before the license comes, so all that the code after them sees of
     // it is a halt, the lowered clock for the hold, and another halt.
     let outcome = one(Some(SKYLAKE), Mode::Episode, HEAVY);
     let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
@@ -284,9 +284,9 @@ fn instructions_finds_the_number_required() {
     }
 }
 
-/// Gaps are told by the scalar work in them, which takes longer while the licence is kept. One that
+/// Gaps are told by the scalar work in them, which takes longer while the license is kept. One that
 /// is nearly as long as the memory is made longer by the first interrupt and stolen stretch, and
-/// the bursts have to be learned anew: the licence is then mostly not kept.
+/// the bursts have to be learned anew: the license is then mostly not kept.
 fn assert_is_the_memory(change_ns: f64) {
     const LONGEST_INTERRUPTS: f64 = 5000.0 + 21_000.0;
     let [least, most] =

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use super::{Domain, Level, Model, Path, Rule, Sourced, Upper};
-use crate::units::LicenceLevel;
+use crate::units::LicenseLevel;
 
 impl Model {
     /// The model as a file: what it has, in the order of `docs/model.md`.
@@ -208,7 +208,7 @@ impl Writer {
 }
 
 /// A level's name as TOML writes it.
-fn name_of(level: LicenceLevel, levels: &[Level]) -> String {
+fn name_of(level: LicenseLevel, levels: &[Level]) -> String {
     let index = usize::try_from(level.index()).ok();
     let level = index.and_then(|index| levels.get(index));
     quoted(&level.map_or("", |level| &level.name))

@@ -8,8 +8,8 @@
 //! Threads that stay on no CPU are expected where they last ran. Locks to be taken in future are
 //! taken to be free.
 
-use dimmer_policy::licence::oracle::{Gap, Prices};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_policy::license::oracle::{Gap, Prices};
+use dimmer_processor::units::LicenseLevel;
 
 use super::{L0, Machine, Observer, Thread, software};
 use crate::core::Running;
@@ -34,7 +34,7 @@ struct Followed {
 /// Code of which something is left.
 #[derive(Clone, Copy, Debug)]
 struct Code {
-    level: LicenceLevel,
+    level: LicenseLevel,
     /// How long it still takes, or when it ends, if that is the time.
     left: Left,
     /// Which part of its time depends on the clock.
@@ -67,7 +67,7 @@ struct Limits {
 impl<O: Observer> Machine<O> {
     /// How long it is, at the clock of L0, until something on the core asks for more than this
     /// level; or as long as it is certain that keeping another one would not pay.
-    pub(super) fn gap(&self, core: usize, asked: LicenceLevel, prices: &Prices) -> Gap {
+    pub(super) fn gap(&self, core: usize, asked: LicenseLevel, prices: &Prices) -> Gap {
         let cpus = self.cores[core].slots.len();
         let pays_ns =
             if prices.slower > 0.0 { prices.changes_ns / prices.slower } else { f64::MAX };
@@ -89,7 +89,7 @@ impl<O: Observer> Machine<O> {
     }
 
     /// What a CPU will do until something there asks for more than this level.
-    fn foretell(&self, core: usize, slot: usize, asked: LicenceLevel, limits: Limits) -> Foretold {
+    fn foretell(&self, core: usize, slot: usize, asked: LicenseLevel, limits: Limits) -> Foretold {
         let running = self.cores[core].slots[slot].as_ref();
         let mut threads = self.followed(self.cpu(core, slot), running);
         let mut foretold = Foretold::default();

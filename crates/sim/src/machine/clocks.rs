@@ -1,6 +1,6 @@
 //! The clocks of cores: by the levels in force, by what software asks for, and by rated power.
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::{L0, Machine, Observer};
 use crate::governor::Software;
@@ -92,14 +92,14 @@ impl<O: Observer> Machine<O> {
 
     /// What a change of the level by software takes, where the model says what changing between
     /// their clocks does.
-    pub(super) fn change(&self, from: LicenceLevel, to: LicenceLevel) -> Option<Change> {
+    pub(super) fn change(&self, from: LicenseLevel, to: LicenseLevel) -> Option<Change> {
         let ghz = |level| self.clocks.ghz(level, self.active);
         self.points.as_ref()?.change(ghz(from), ghz(to))
     }
 
     /// How long a call that changes the level keeps the core (ns): as long as the model's request
     /// for the other clock, else as assumed.
-    pub(super) fn call_ns(&self, from: LicenceLevel, to: LicenceLevel) -> f64 {
+    pub(super) fn call_ns(&self, from: LicenseLevel, to: LicenseLevel) -> f64 {
         let request = self.change(from, to).and_then(|change| change.request);
         request.map_or(self.settings.costs.call_ns, |request| request as f64 / PS as f64)
     }
@@ -107,7 +107,7 @@ impl<O: Observer> Machine<O> {
     /// A governor in software has set this level instead of that one: the core stands still, or
     /// where the model says how long the clock takes, it runs on while that rises; a lower one is
     /// there at once.
-    pub(super) fn changes_level(&mut self, core: usize, from: LicenceLevel, to: LicenceLevel) {
+    pub(super) fn changes_level(&mut self, core: usize, from: LicenseLevel, to: LicenseLevel) {
         let Some(change) = self.change(from, to) else {
             self.cores[core].still_until = self.now.saturating_add(self.stall);
             return;
@@ -123,7 +123,7 @@ impl<O: Observer> Machine<O> {
     }
 
     /// What changing between L0 and this level and back takes (ns).
-    pub(super) fn both_ways_ns(&self, level: LicenceLevel) -> f64 {
+    pub(super) fn both_ways_ns(&self, level: LicenseLevel) -> f64 {
         let one_way = |from, to| {
             let total = self.change(from, to).and_then(|change| change.total);
             let assumed = self.stall as f64 / PS as f64 + self.settings.costs.call_ns;

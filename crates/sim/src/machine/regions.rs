@@ -228,7 +228,7 @@ impl<O: Observer> Machine<O> {
             span_ns: (self.now - told.told) / PS,
             in_region_ns: told.window.in_region_ns / PS,
             offloaded_ns: told.window.offloaded_ns / PS,
-            evidence: Evidence::LicenceCycles { all: told.all, at: told.cycles },
+            evidence: Evidence::LicenseCycles { all: told.all, at: told.cycles },
             ..told.window
         };
         let (client, site) = (ClientId(thread as u64), SiteId(site as u64));

@@ -1,24 +1,24 @@
 //! What a governor in software does to a core: it hears what runs, takes time, and sets the level.
 
-use dimmer_policy::licence::avxfreq::Counted;
-use dimmer_policy::licence::oracle::{self, Prices};
-use dimmer_policy::licence::predictive::{Decision, Region};
-use dimmer_policy::licence::{Change, Demand};
+use dimmer_policy::license::avxfreq::Counted;
+use dimmer_policy::license::oracle::{self, Prices};
+use dimmer_policy::license::predictive::{Decision, Region};
+use dimmer_policy::license::{Change, Demand};
 use dimmer_processor::class::InstructionClass;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::{L0, Machine, Observer};
 use crate::core::{Act, Running};
 use crate::governor::Software;
-use crate::program::Licence;
+use crate::program::License;
 use crate::{Moment, PS};
 
 impl<O: Observer> Machine<O> {
-    pub(super) fn call(&mut self, core: usize, call: Licence) {
+    pub(super) fn call(&mut self, core: usize, call: License) {
         let Software::User(user) = &mut self.cores[core].software else { return };
         match call {
-            Licence::Reclocking(is_on) => user.set_reclocking(is_on),
-            Licence::Set(level) => user.set_licence(level),
+            License::Reclocking(is_on) => user.set_reclocking(is_on),
+            License::Set(level) => user.set_license(level),
         }
         let level = user.level();
         let call_ns = self.call_ns(self.cores[core].set, level);
@@ -123,7 +123,7 @@ impl<O: Observer> Machine<O> {
     }
 
     /// Whose code on the core it is that asks for this level.
-    fn region(&self, core: usize, asked: LicenceLevel) -> Region {
+    fn region(&self, core: usize, asked: LicenseLevel) -> Region {
         let asks = |running: &&Running| self.rules.level_of(&running.segment.demand()) == asked;
         let running = self.cores[core].slots.iter().flatten().find(asks);
         running.map_or_else(Region::default, |running| Region {
@@ -133,7 +133,7 @@ impl<O: Observer> Machine<O> {
     }
 
     /// What changes between L0 and this level cost.
-    fn prices(&self, level: LicenceLevel) -> Prices {
+    fn prices(&self, level: LicenseLevel) -> Prices {
         let ratio = self.clocks.ghz(level, self.active) / self.clocks.ghz(L0, self.active);
         Prices { changes_ns: self.both_ways_ns(level), slower: (1.0 - ratio).max(0.0) }
     }

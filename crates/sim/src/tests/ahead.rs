@@ -14,7 +14,7 @@ fn for_us(code: fn(Extent) -> Segment, us: Moment) -> Step {
 }
 
 fn spawn(machine: &mut Machine<Levels>, cpu: usize, steps: &[Step], times: u64) {
-    let steps = steps.iter().map(|step| (*step, LicenceLevel::new(0))).collect();
+    let steps = steps.iter().map(|step| (*step, LicenseLevel::new(0))).collect();
     machine.spawn("t", Box::new(Script::new(steps, times)), Some(cpu));
 }
 

@@ -231,10 +231,10 @@ total_ns = { value = 20_500, source = "s" }
         let model = Model::parse(std::path::Path::new("made-up"), text).unwrap();
         let settings = Settings { governor: Governor::User, ..Settings::default() };
         let mut machine = Machine::new(&model, settings, ()).unwrap();
-        let l0 = LicenceLevel::new(0);
+        let l0 = LicenseLevel::new(0);
         let steps = vec![
             (Step::Run(scalar(Extent::Time(100 * US))), l0),
-            (Step::Run(heavy(Extent::Time(100 * US))), LicenceLevel::new(1)),
+            (Step::Run(heavy(Extent::Time(100 * US))), LicenseLevel::new(1)),
             (Step::Run(scalar(Extent::Time(100 * US))), l0),
         ];
         let program = Script::new(steps, 1).under(Governor::User);

@@ -18,7 +18,7 @@ fn always(cores: usize) -> Settings {
 }
 
 fn steps(times: u64, steps: &[Step]) -> Box<Script> {
-    Box::new(Script::new(steps.iter().map(|step| (*step, LicenceLevel::new(0))).collect(), times))
+    Box::new(Script::new(steps.iter().map(|step| (*step, LicenseLevel::new(0))).collect(), times))
 }
 
 /// Bursts of 20 us of 512-bit code, marked, each after a millisecond of scalar code.

@@ -223,7 +223,7 @@ fn method(instrument: &Instrument) -> Markup {
                  over each other at the end of the burst."
             }
             p {
-                "Where this page speaks of a licence: some processors run wide code at full \
+                "Where this page speaks of a license: some processors run wide code at full \
                  speed only under one. The first wide instructions ask for it and are throttled until \
                  it is granted; while it is held the clock may be lower, and some time after the last \
                  of them it is given back."

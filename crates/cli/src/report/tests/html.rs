@@ -75,7 +75,7 @@ fn machine_with_brief_effects() {
             "The costliest isolated burst, 64 instructions of tdpbf16ps-tile-unrolled, costs the \
              code after it 2 301 ns [2 251, 2 329].",
             "At gaps of 250 µs [242, 258] the behaviour changes: below,",
-            "The licence is not kept at once: at gaps of 158 µs bursts recur for 3.20 ms",
+            "The license is not kept at once: at gaps of 158 µs bursts recur for 3.20 ms",
             "Bursts of fewer than 34 instructions are over before they are throttled.",
             "tdpbssd-tile-unrolled: the kernel refuses tile data to this process.",
         ],

@@ -1,7 +1,7 @@
 //! Where the regime changes.
 //!
 //! The share of bursts that are kept falls from one level to another over a range of gaps, and both
-//! levels depend on what else runs on the core: other programs' wide code keeps licences too, now
+//! levels depend on what else runs on the core: other programs' wide code keeps licenses too, now
 //! and then for seconds. So no single gap can be judged by itself, nor one after the other, as a
 //! bisection would. Instead gaps from below the change to above it are measured in turn, pass by
 //! pass, and the change is where the shares of all series that were alone on the core part best.
@@ -63,9 +63,9 @@ const SMALLEST_RISE: f64 = 0.004;
 /// What tells one regime from the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Signal {
-    /// Bursts at full speed: the licence was kept since the last one.
+    /// Bursts at full speed: the license was kept since the last one.
     Bursts(FullSpeed),
-    /// The clock just before the next burst: lowered while the licence is kept.
+    /// The clock just before the next burst: lowered while the license is kept.
     Clock,
 }
 
@@ -105,7 +105,7 @@ impl Signal {
         }
     }
 
-    /// How much of the licence one run kept, on a scale of its own.
+    /// How much of the license one run kept, on a scale of its own.
     fn score(self, run: &Run) -> f64 {
         match self {
             Self::Bursts(full_speed) => full_speed.share(run),
@@ -131,7 +131,7 @@ fn fall(values: &[f64], at: usize) -> f64 {
 }
 
 /// Goes on from a parting as long as values are not yet low: above the lower part's mean by a
-/// quarter of the difference. The licence's own hold may make a step before the memory's.
+/// quarter of the difference. The license's own hold may make a step before the memory's.
 fn last_of_step(values: &[f64], parting: usize) -> usize {
     let later = &values[parting..];
     let low = later.iter().sum::<f64>() / later.len() as f64 + fall(values, parting) / 4.0;
@@ -182,7 +182,7 @@ pub(super) fn passes(
 }
 
 impl Passes {
-    /// Runs during which nobody else kept the licence, in the order of passes.
+    /// Runs during which nobody else kept the license, in the order of passes.
     fn alone(&self, alone: Alone) -> impl Iterator<Item = &Run> {
         self.runs.iter().flatten().filter(move |run| alone.is_alone(run))
     }

@@ -172,7 +172,7 @@ impl Timed {
     }
 }
 
-/// Measures all gaps in turn, as others on the core may keep licences for seconds: each until its
+/// Measures all gaps in turn, as others on the core may keep licenses for seconds: each until its
 /// slow-down is precise, or the time is used up.
 pub(super) fn sweep(
     lab: &mut Lab<'_>,
@@ -227,7 +227,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// `alone` says of runs whether nobody else's wide code may have kept the licence.
+    /// `alone` says of runs whether nobody else's wide code may have kept the license.
     pub(super) fn of(runs: &[Run], full_speed: Option<FullSpeed>, alone: Alone) -> Self {
         let gap_us = runs.iter().map(|run| run.gap_us).sum::<f64>() / runs.len() as f64;
         let keeping = full_speed.and_then(|full_speed| Keeping::of(runs, full_speed, alone));

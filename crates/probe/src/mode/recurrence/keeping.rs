@@ -1,7 +1,7 @@
-//! Which bursts of a series ran at full speed, because the licence was kept since the one before;
+//! Which bursts of a series ran at full speed, because the license was kept since the one before;
 //! and which series can tell, because nobody else kept it.
 //!
-//! Other hardware threads of the core share the licence. On a shared Emerald Rapids host, bursts at
+//! Other hardware threads of the core share the license. On a shared Emerald Rapids host, bursts at
 //! gaps of 300 to 1500 us ran at full speed in 0.6 % of the cases while the other thread, somebody
 //! else's, was idle (185 series), and in 19 to 29 % while it was busy (411 series).
 //!
@@ -119,7 +119,7 @@ pub(super) struct Keeping {
 impl Keeping {
     /// Of the series that were alone, if there are [`FEWEST`], else of all. `None` without a series
     /// that tells: if even the first, isolated burst is not throttled, somebody else holds the
-    /// licence.
+    /// license.
     pub(super) fn of(runs: &[Run], full_speed: FullSpeed, alone: Alone) -> Option<Self> {
         if full_speed.is_cold(runs) {
             return None;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn series_that_begin_with_somebody_elses_licence_say_nothing() {
+    fn series_that_begin_with_somebody_elses_license_say_nothing() {
         let own = || series([true, true, true, true]);
         let kept = series([true, true, false, false]);
         let others = series([false, false, false, false]);

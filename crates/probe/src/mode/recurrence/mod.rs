@@ -1,13 +1,13 @@
 //! Bursts at regular gaps: what happens between isolated episodes and a steady state.
 //!
-//! A governor with a memory may keep a licence while bursts recur, and give it back between them
+//! A governor with a memory may keep a license while bursts recur, and give it back between them
 //! only from some gap on. At every gap the scalar work between bursts is compared with the same
 //! work between scalar stand-ins. Where bursts are no longer kept at full speed (or, if bursts do
 //! not show it, where the clock is no longer lowered until the next burst) is then measured by
 //! itself ([`change`]).
 //!
 //! The memory has to be filled: on Emerald Rapids bursts are throttled one by one for the first 4.7
-//! ms of recurrence (gaps of 50 us) to 9 ms (180 us). It also empties while the licence is kept:
+//! ms of recurrence (gaps of 50 us) to 9 ms (180 us). It also empties while the license is kept:
 //! then they are throttled again for some ms, and so on, so that no more than 50 to 70 % are kept.
 //! So a series runs for a while before it counts, and the time until the first burst is kept is an
 //! outcome of its own.
@@ -101,7 +101,7 @@ fn regime(signal: Option<Signal>, change_us: Option<Estimate>) -> &'static str {
              themselves, to say where it changes"
         }
         (Some(Signal::Bursts(_)), Some(_)) => {
-            "below this gap the licence is kept, and bursts run at full speed; above it each is \
+            "below this gap the license is kept, and bursts run at full speed; above it each is \
              throttled anew"
         }
         (Some(Signal::Clock), Some(_)) => {

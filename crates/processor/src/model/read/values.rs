@@ -6,7 +6,7 @@ use toml::de::DeValue;
 
 use super::super::{Domain, Path};
 use crate::class::InstructionClass;
-use crate::units::LicenceLevel;
+use crate::units::LicenseLevel;
 
 /// Reads one value or says what it expects.
 pub(super) type Accept<T> = fn(&DeValue<'_>) -> Result<T, String>;
@@ -34,12 +34,12 @@ pub(super) fn word<T: Copy>(
 /// One of these levels, by its name.
 pub(super) fn a_level(
     levels: Vec<String>,
-) -> impl Fn(&DeValue<'_>) -> Result<LicenceLevel, String> {
+) -> impl Fn(&DeValue<'_>) -> Result<LicenseLevel, String> {
     move |value| {
         let name = value.as_str().unwrap_or_default();
         let index = levels.iter().position(|level| level == name);
         let index = index.and_then(|index| u32::try_from(index).ok());
-        index.map(LicenceLevel::new).ok_or_else(|| format!("one of {}", levels.join(", ")))
+        index.map(LicenseLevel::new).ok_or_else(|| format!("one of {}", levels.join(", ")))
     }
 }
 

@@ -333,7 +333,7 @@ fn recurrence_caption(recurrence: &Recurrence, kept: bool, axis: Range<f64>) -> 
         "What bursts cost the code between them, by how far they are apart, with its 95 % interval."
             .to_owned();
     if kept {
-        caption.push_str(" A burst is at full speed where the licence was kept over the gap.");
+        caption.push_str(" A burst is at full speed where the license was kept over the gap.");
     }
     if recurrence.regime_change_us.is_some() {
         caption.push_str(" The line marks where the behaviour changes, the shade how far that wandered meanwhile.");

@@ -1,4 +1,4 @@
-//! AVXFREQ (paper 000 §4.1.2): the licence governor of Intel's processors, simplified and done
+//! AVXFREQ (paper 000 §4.1.2): the license governor of Intel's processors, simplified and done
 //! again in the kernel, where it can be improved on.
 //!
 //! A performance counter counts vector operations. While the core is at L0 it interrupts at the
@@ -7,7 +7,7 @@
 //! the counter is armed again. Between L1 and L0 there is no way but time: a core at L2 does not go
 //! down to L1.
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::Time;
 
@@ -22,9 +22,9 @@ pub struct Parameters {
     pub rest_ns: u64,
     /// Operations per cycle, on average since the last look, from which on the core goes to L2.
     pub dense_per_cycle: f64,
-    /// The processor's highest level; the core goes no higher. At L0, there are no licences and
+    /// The processor's highest level; the core goes no higher. At L0, there are no licenses and
     /// nothing is counted.
-    pub highest: LicenceLevel,
+    pub highest: LicenseLevel,
 }
 
 impl Default for Parameters {
@@ -62,12 +62,12 @@ enum State {
     /// At L0, the counter armed.
     Armed,
     /// At a higher level, to look at the counter when it is due.
-    Raised { level: LicenceLevel, due: Time, empty_periods: u32 },
+    Raised { level: LicenseLevel, due: Time, empty_periods: u32 },
 }
 
-const L0: LicenceLevel = LicenceLevel::new(0);
-const L1: LicenceLevel = LicenceLevel::new(1);
-const L2: LicenceLevel = LicenceLevel::new(2);
+const L0: LicenseLevel = LicenseLevel::new(0);
+const L1: LicenseLevel = LicenseLevel::new(1);
+const L2: LicenseLevel = LicenseLevel::new(2);
 
 impl AvxFreq {
     /// At L0, nothing counted yet.
@@ -78,7 +78,7 @@ impl AvxFreq {
 
     /// The level that the core is to have.
     #[must_use]
-    pub fn level(&self) -> LicenceLevel {
+    pub fn level(&self) -> LicenseLevel {
         match self.state {
             State::Armed => L0,
             State::Raised { level, .. } => level,
@@ -241,7 +241,7 @@ mod tests {
                 let now = due + next() % 5_000;
                 let operations = if now < ends { next() % 3 * (next() % 400_000) } else { 0 };
                 governor.look(now, Counted { operations, cycles: 340_000 });
-                assert!(operations == 0 || governor.level() > LicenceLevel::new(0));
+                assert!(operations == 0 || governor.level() > LicenseLevel::new(0));
                 assert!(governor.is_armed() == governor.next_wakeup().is_none());
                 if operations > 0 {
                     last = now;

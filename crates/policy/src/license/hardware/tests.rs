@@ -269,7 +269,7 @@ fn releases_are_extended_less_often_beside_a_core_at_a_level() {
     let extended = |raised: usize| {
         let mut chance = Any(7);
         let core = Hardware {
-            level: LicenceLevel::new(1),
+            level: LicenseLevel::new(1),
             last: InstructionClass::Heavy512,
             ..Hardware::default()
         };

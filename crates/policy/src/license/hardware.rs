@@ -13,14 +13,14 @@
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Missing, Model, Path, Sourced, Upper};
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::{Chance, Demand, Order, Time, log_normal, span};
 
 /// What the rules are for, in words for [`Missing`].
-const NEEDED_FOR: &str = "the licence governor of the processor";
+const NEEDED_FOR: &str = "the license governor of the processor";
 
-const L0: LicenceLevel = LicenceLevel::new(0);
+const L0: LicenseLevel = LicenseLevel::new(0);
 
 /// A model's rules, complete.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ pub struct Rules {
 #[derive(Clone, Debug, PartialEq)]
 struct Ask {
     upper: Upper,
-    level: LicenceLevel,
+    level: LicenseLevel,
     /// Instructions until it does: median, and standard deviation of the logarithm.
     instructions: (f64, f64),
     least_per_cycle: f64,
@@ -59,7 +59,7 @@ struct Extended {
     /// The same beside a core that has a level.
     share_beside: f64,
     most_ns: f64,
-    level: Option<LicenceLevel>,
+    level: Option<LicenseLevel>,
     class: Option<InstructionClass>,
 }
 
@@ -141,7 +141,7 @@ impl Rules {
     /// The level that this code asks for in the end.
     #[must_use]
     #[inline]
-    pub fn level_of(&self, demand: &Demand) -> LicenceLevel {
+    pub fn level_of(&self, demand: &Demand) -> LicenseLevel {
         self.asks_of(demand).map(|ask| ask.level).max().unwrap_or(L0)
     }
 
@@ -165,7 +165,7 @@ impl Rules {
     }
 
     /// What the code asks for next at this level.
-    fn next_ask(&self, demand: &Demand, level: LicenceLevel) -> Option<&Ask> {
+    fn next_ask(&self, demand: &Demand, level: LicenseLevel) -> Option<&Ask> {
         let higher = self.asks_of(demand).filter(|ask| ask.level > level);
         if self.is_in_turn {
             higher.min_by_key(|ask| ask.level)
@@ -176,7 +176,7 @@ impl Rules {
 
     /// How long the way from `level` to what is asked for takes once it is served (ns): median, and
     /// standard deviation of the logarithm.
-    fn grant_ns(&self, ask: &Ask, demand: &Demand, level: LicenceLevel) -> (f64, f64) {
+    fn grant_ns(&self, ask: &Ask, demand: &Demand, level: LicenseLevel) -> (f64, f64) {
         let Some((from_l0, log_sd)) = ask.grant_ns else { return (self.usual_ns, 0.0) };
         let lower = self.asks_of(demand).filter(|lower| lower.level <= level);
         let behind = lower.filter_map(|lower| lower.grant_ns).map(|(ns, _)| ns);
@@ -276,7 +276,7 @@ impl PowerControl {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hardware {
     demand: Demand,
-    level: LicenceLevel,
+    level: LicenseLevel,
     doing: Doing,
     /// What ran last that asked for a level.
     last: InstructionClass,
@@ -294,14 +294,14 @@ enum Doing {
     Holding { until: Time },
     /// Code that began at `since` asks for a level once `instructions` of it were executed, and
     /// gets it after `grant_ns` (median, and standard deviation of the logarithm) from its begin.
-    Counting { to: LicenceLevel, since: Time, grant_ns: (f64, f64), instructions: u64 },
+    Counting { to: LicenseLevel, since: Time, grant_ns: (f64, f64), instructions: u64 },
     /// It was asked for at `asked`, and is served in the slot that begins then: when it is granted
     /// is known once nobody can join any more.
-    Asked { to: LicenceLevel, since: Time, grant_ns: (f64, f64), asked: Time, begins: Time },
+    Asked { to: LicenseLevel, since: Time, grant_ns: (f64, f64), asked: Time, begins: Time },
     /// The core stands still from `still` on, and has it at `due`.
-    Waiting { to: LicenceLevel, still: Time, due: Time },
+    Waiting { to: LicenseLevel, still: Time, due: Time },
     /// The clock changes.
-    Standing { to: LicenceLevel, until: Time },
+    Standing { to: LicenseLevel, until: Time },
 }
 
 impl Default for Hardware {
@@ -425,7 +425,7 @@ impl Hardware {
     /// What was wished for is granted so much later than usual, in standard deviations.
     fn wait(
         &mut self,
-        (to, since, (median, log_sd)): (LicenceLevel, Time, (f64, f64)),
+        (to, since, (median, log_sd)): (LicenseLevel, Time, (f64, f64)),
         (asked, begins): (Time, Time),
         deviation: f64,
         rules: &Rules,

@@ -1,7 +1,7 @@
 //! The governor that knows what will run next on its core: where one thread runs there, no other
 //! that grants what is asked for could do better at the same prices.
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::Change;
 
@@ -39,7 +39,7 @@ impl Prices {
 /// Other code runs: the level to set, if it is another one than is held. `gap` looks ahead until
 /// something asks for more than the code does; it is asked only where that matters.
 #[must_use]
-pub fn runs(change: &Change, gap: impl FnOnce() -> Gap, prices: &Prices) -> Option<LicenceLevel> {
+pub fn runs(change: &Change, gap: impl FnOnce() -> Gap, prices: &Prices) -> Option<LicenseLevel> {
     let Change { asked, held, .. } = *change;
     let gap = if asked < held { gap() } else { Gap::default() };
     Some(level(asked, held, &gap, prices)).filter(|level| *level != held)
@@ -48,7 +48,7 @@ pub fn runs(change: &Change, gap: impl FnOnce() -> Gap, prices: &Prices) -> Opti
 /// The level for code that asks for `asked`, on a core that has `held`: the one asked for, or the
 /// one held if giving it back would not pay in the gap to come. That is what paper 000 §2.3 calls
 /// the break-even of power states.
-fn level(asked: LicenceLevel, held: LicenceLevel, gap: &Gap, prices: &Prices) -> LicenceLevel {
+fn level(asked: LicenseLevel, held: LicenseLevel, gap: &Gap, prices: &Prices) -> LicenseLevel {
     let is_kept = asked < held && prices.of_gap(gap, f64::INFINITY) <= prices.changes_ns;
     if is_kept { held } else { asked }
 }
@@ -57,8 +57,8 @@ fn level(asked: LicenceLevel, held: LicenceLevel, gap: &Gap, prices: &Prices) ->
 mod tests {
     use super::*;
 
-    const L0: LicenceLevel = LicenceLevel::new(0);
-    const L2: LicenceLevel = LicenceLevel::new(2);
+    const L0: LicenseLevel = LicenseLevel::new(0);
+    const L2: LicenseLevel = LicenseLevel::new(2);
     /// Two standstills of 10 us and a third off the clock: 60 us are the break-even.
     const PRICES: Prices = Prices { changes_ns: 20_000.0, slower: 1.0 / 3.0 };
 

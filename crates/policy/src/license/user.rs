@@ -1,7 +1,7 @@
 //! The program decides itself (paper 000 §4.2): three calls beside AVXFREQ, which goes on by itself
 //! until it is told not to.
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::Time;
 use super::avxfreq::{AvxFreq, Counted, Parameters};
@@ -12,7 +12,7 @@ pub struct User {
     avxfreq: AvxFreq,
     parameters: Parameters,
     /// The level that the program has set; `None` while AVXFREQ decides.
-    set: Option<LicenceLevel>,
+    set: Option<LicenseLevel>,
 }
 
 impl User {
@@ -43,13 +43,13 @@ impl User {
 
     /// `avxfreq_set_license`: the level from now on, however far it is from the one before; of no
     /// effect while AVXFREQ decides.
-    pub fn set_licence(&mut self, level: LicenceLevel) {
+    pub fn set_license(&mut self, level: LicenseLevel) {
         self.set = self.set.map(|_| level);
     }
 
     /// The level that the core is to have.
     #[must_use]
-    pub fn level(&self) -> LicenceLevel {
+    pub fn level(&self) -> LicenseLevel {
         self.set.unwrap_or_else(|| self.avxfreq.level())
     }
 
@@ -84,14 +84,14 @@ impl User {
 mod tests {
     use super::*;
 
-    const L0: LicenceLevel = LicenceLevel::new(0);
-    const L1: LicenceLevel = LicenceLevel::new(1);
-    const L2: LicenceLevel = LicenceLevel::new(2);
+    const L0: LicenseLevel = LicenseLevel::new(0);
+    const L1: LicenseLevel = LicenseLevel::new(1);
+    const L2: LicenseLevel = LicenseLevel::new(2);
 
     #[test]
     fn avxfreq_decides_until_it_is_told_not_to() {
         let mut user = User::new(Parameters::default());
-        user.set_licence(L2);
+        user.set_license(L2);
         assert_eq!((user.level(), user.is_armed()), (L0, true));
         user.interrupt(0);
         assert_eq!((user.level(), user.next_wakeup()), (L1, Some(100_000)));
@@ -104,7 +104,7 @@ mod tests {
         user.set_reclocking(false);
         assert_eq!((user.level(), user.next_wakeup(), user.is_armed()), (L1, None, false));
         for level in [L2, L0, L2] {
-            user.set_licence(level);
+            user.set_license(level);
             assert_eq!(user.level(), level);
         }
         user.interrupt(5);
@@ -117,7 +117,7 @@ mod tests {
         let mut user = User::new(Parameters::default());
         user.interrupt(0);
         user.set_reclocking(false);
-        user.set_licence(L2);
+        user.set_license(L2);
         user.set_reclocking(true);
         assert_eq!((user.level(), user.is_armed(), user.is_enabled()), (L0, true, true));
     }

@@ -9,12 +9,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 use super::oracle::{Gap, Prices};
 use super::{Change, Time, span};
 
-const L0: LicenceLevel = LicenceLevel::new(0);
+const L0: LicenseLevel = LicenseLevel::new(0);
 
 /// Gaps remembered for each region: enough for two kinds that alternate, few enough to forget
 /// within some dozen bursts. A guess.
@@ -44,7 +44,7 @@ pub enum Decision {
     /// The level stays until other code runs.
     Hold,
     /// It sets this level.
-    Set(LicenceLevel),
+    Set(LicenseLevel),
     /// It gives the level back, to L0, once so much time has passed (ns) in which no other code has
     /// asked for one.
     ReleaseAfter(Time),
@@ -181,7 +181,7 @@ mod tests {
     /// the other, and given back.
     #[test]
     fn a_level_is_set_held_and_given_back() {
-        let [l1, l2] = [1, 2].map(LicenceLevel::new);
+        let [l1, l2] = [1, 2].map(LicenseLevel::new);
         let mut governor = Predictive::default();
         let mut runs = |now, asked, had, held| {
             let heard = (Region::default(), 0.0);

@@ -1,4 +1,4 @@
-//! Licence governors: who decides which licence level a core holds, and when.
+//! License governors: who decides which license level a core holds, and when.
 //!
 //! A governor is a state machine. What happens to its core goes in, with the time; what it wants of
 //! the core ([`Order`]), and the time at which it wants to be called again, come out. It has no
@@ -19,7 +19,7 @@ pub mod user;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
-use dimmer_processor::units::LicenceLevel;
+use dimmer_processor::units::LicenseLevel;
 
 /// A moment on the clock of whoever calls (ns); where that begins does not matter.
 pub type Time = u64;
@@ -39,7 +39,7 @@ pub struct Demand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// The level whose clock it is to run at.
-    pub level: LicenceLevel,
+    pub level: LicenseLevel,
     /// Whether code that asks for a higher level is throttled.
     pub is_throttled: bool,
     /// Whether the core stands still, for the clock changes.
@@ -50,11 +50,11 @@ pub struct Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The level that the code asks for.
-    pub asked: LicenceLevel,
+    pub asked: LicenseLevel,
     /// That the code before asked for.
-    pub had: LicenceLevel,
+    pub had: LicenseLevel,
     /// That the governor has decided for last, whether it is set already or not.
-    pub held: LicenceLevel,
+    pub held: LicenseLevel,
 }
 
 /// A source of chance, for what is measured as a distribution.
