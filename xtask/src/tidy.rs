@@ -1,12 +1,14 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
 //! [`sources`] reads the Rust files, [`edges`] what depends on what, [`documents`] what is written
-//! about it. What the compiler or clippy can check is left to them. Each rule has a test that
-//! shows it failing on a made-up tree: a checker that never fails checks nothing.
+//! about it, [`words`] which words all of them use. What the compiler or clippy can check is left
+//! to them. Each rule has a test that shows it failing on a made-up tree: a checker that never
+//! fails checks nothing.
 
 mod documents;
 mod edges;
 mod sources;
+mod words;
 
 use std::path::Path;
 
@@ -29,6 +31,10 @@ fn problems(root: &Path) -> Result<Vec<Problem>> {
     problems.extend(edges::check(&metadata)?);
     problems.extend(documents::check(root, &metadata)?);
     problems.extend(header::check(root, &metadata)?);
+    let mut files = tree::rust_files(root)?;
+    files.extend(tree::documents(root)?);
+    files.extend(tree::files_below(root, &["models", "scenarios"], "toml")?);
+    problems.extend(words::check(&files));
     Ok(problems)
 }
 

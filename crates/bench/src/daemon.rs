@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::process;
 use dimmer_host::root::Root;
-use dimmer_protocol::{Beacon, Hello, Mapped, SITES, STAY, Table, Welcome};
+use dimmer_protocol::{Hello, LeasePage, Mapped, SITES, STAY, Table, Welcome};
 
 use crate::error::BenchError;
 
@@ -68,7 +68,7 @@ impl Drop for Server {
 #[derive(Debug)]
 struct Client {
     _socket: OwnedFd,
-    beacon: Mapped<Beacon>,
+    lease_page: Mapped<LeasePage>,
     table: Mapped<Table>,
 }
 
@@ -215,12 +215,12 @@ impl Server {
         let mut bytes = [0; Welcome::BYTES];
         loop {
             match dimmer_protocol::receive(&socket, &mut bytes).map_err(failed("hear dimmerd"))? {
-                Some((_, [Some(beacon), Some(table)])) => {
-                    let mapped = Mapped::new(beacon.as_fd())
-                        .and_then(|beacon| Ok((beacon, Mapped::new(table.as_fd())?)));
-                    let (beacon, table) = mapped
+                Some((_, [Some(lease_page), Some(table)])) => {
+                    let mapped = Mapped::new(lease_page.as_fd())
+                        .and_then(|lease_page| Ok((lease_page, Mapped::new(table.as_fd())?)));
+                    let (lease_page, table) = mapped
                         .map_err(|error| failed("map memory")(std::io::Error::other(error)))?;
-                    return Ok(Client { _socket: socket, beacon, table });
+                    return Ok(Client { _socket: socket, lease_page, table });
                 }
                 Some(_) => return Err(self.silent("refuses a client")),
                 None if begin.elapsed() > PATIENCE => return Err(self.silent("does not answer")),
@@ -232,7 +232,7 @@ impl Server {
     /// How long after the policy's decision one that comes new sees it (us).
     fn newcomer(&self, number: usize) -> Result<Option<f64>, BenchError> {
         let client = self.connect(usize::MAX - number)?;
-        if client.beacon.cores().next().is_none() {
+        if client.lease_page.cores().next().is_none() {
             return Ok(None);
         }
         client.table.add(b"new", 1);
@@ -246,7 +246,7 @@ impl Server {
             std::hint::spin_loop();
         }
         let now = dimmer_protocol::ticks();
-        let ticks = now.saturating_sub(client.beacon.decided()) as f64;
+        let ticks = now.saturating_sub(client.lease_page.decided()) as f64;
         Ok(Some(ticks / dimmer_protocol::ticks_per_ns() / 1000.0))
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use dimmer_host::cache;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::events::{self, Counts};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::journal::Journal;
-use dimmer_host::kept;
 use dimmer_host::machine::Machine;
 use dimmer_host::perf::Countable;
 use dimmer_host::root::{Root, format_cpu_list};
@@ -325,7 +325,7 @@ impl<'a> Outputs<'a> {
 
 /// Keeps the model of this machine for the commands that need one.
 fn keep_model(findings: &Findings, host: &Machine, machine: &MachineDescription, quick: bool) {
-    let Some(path) = kept::model(&host.identity, quick) else { return };
+    let Some(path) = cache::model(&host.identity, quick) else { return };
     if let Err(error) = state::replace(&path, &model_of(findings, host, machine).to_toml()) {
         eprintln!("warning: cannot keep the model for other commands: {}: {error}", path.display());
     }

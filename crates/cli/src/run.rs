@@ -3,8 +3,8 @@
 mod account;
 mod borrow;
 mod chosen;
-mod clear;
 mod dedicate;
+mod exclusion;
 mod forms;
 mod leaves;
 mod narrow;

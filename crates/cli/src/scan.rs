@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use dimmer_host::cpuid::Cpuid;
-use dimmer_host::kept;
 use dimmer_host::libraries::{self, Search};
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
@@ -190,8 +189,9 @@ pub(crate) fn choose_model(
     if let Some(name) = asked {
         return Ok(Some((model::read(name)?, name.to_owned())));
     }
-    let mut kept =
-        [false, true].into_iter().filter_map(|quick| kept::model(&machine.identity, quick));
+    let mut kept = [false, true]
+        .into_iter()
+        .filter_map(|quick| dimmer_host::cache::model(&machine.identity, quick));
     let kept = kept.find(|path| path.exists());
     kept.map(|path| Ok((model::read_file(&path)?, path.display().to_string()))).transpose()
 }

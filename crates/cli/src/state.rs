@@ -1,10 +1,10 @@
-//! What commands keep between runs besides models ([`dimmer_host::kept`]), in the user's own
+//! What commands keep between runs besides models ([`dimmer_host::cache`]), in the user's own
 //! directories.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use dimmer_host::kept;
+use dimmer_host::cache;
 use dimmer_processor::class::InstructionClass;
 
 /// What can be found again takes so much at most (bytes), what one command adds not counted. A
@@ -13,12 +13,12 @@ const MOST_CACHED: u64 = 64 << 20;
 
 /// Where scans are kept; `None` without a home directory.
 pub(crate) fn scans() -> Option<PathBuf> {
-    Some(kept::cache()?.join("scan"))
+    Some(cache::directory()?.join("scan"))
 }
 
 /// Where it is kept which functions of programs were chosen; `None` without a home directory.
 pub(crate) fn choices() -> Option<PathBuf> {
-    Some(kept::cache()?.join("run"))
+    Some(cache::directory()?.join("run"))
 }
 
 /// Where it is kept what to hook of files, for functions with instructions of these classes; makes
@@ -26,7 +26,7 @@ pub(crate) fn choices() -> Option<PathBuf> {
 pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
     let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
     let version = concat!(env!("CARGO_PKG_VERSION"), "-8");
-    let plans = kept::cache()?.join("plan").join(version).join(classes.join("+"));
+    let plans = cache::directory()?.join("plan").join(version).join(classes.join("+"));
     make_room();
     std::fs::create_dir_all(&plans).ok().map(|()| plans)
 }
@@ -41,7 +41,7 @@ pub(crate) fn cache(path: &Path, content: &str) {
 /// Has what was not used for longest go where too much is kept: once a command.
 fn make_room() {
     static MADE: Once = Once::new();
-    MADE.call_once(|| drop(kept::cache().map(|cache| kept::bound(&cache, MOST_CACHED))));
+    MADE.call_once(|| drop(cache::directory().map(|cache| cache::bound(&cache, MOST_CACHED))));
 }
 
 /// Replaces a file by one with this content, making its directory; whoever reads it meanwhile gets

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dimmer_policy::server::chains::{Chains, Concluded};
 use dimmer_policy::server::evidence::Evidence;
+use dimmer_policy::server::timing::{Concluded, TimingEvidence};
 use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
 use dimmer_protocol::{Mapped, Sums, Table};
 
@@ -51,8 +51,8 @@ pub struct Site {
     pub clock: Option<f64>,
     /// How long the chain took right before it last, on average (ticks).
     before_ticks: Option<f64>,
-    /// Chains from which nothing was concluded yet.
-    chains: Chains,
+    /// TimingEvidence from which nothing was concluded yet.
+    timing: TimingEvidence,
 }
 
 /// A client that is served.
@@ -204,7 +204,7 @@ impl Site {
             stayed_ns: None,
             clock: None,
             before_ticks: None,
-            chains: Chains::default(),
+            timing: TimingEvidence::default(),
         }
     }
 
@@ -247,8 +247,8 @@ impl Site {
     /// What its clocks tell of its code.
     fn conclude(&mut self, news: &Sums, look: &Look<'_>) -> Concluded {
         let &Sums { stayed, clocks, before_ticks, after_ticks, .. } = news;
-        self.chains.add(&Chains { stayed, clocks, before_ticks, after_ticks });
-        let concluded = self.chains.conclude(look.clocks, look.reference);
+        self.timing.add(&TimingEvidence { stayed, clocks, before_ticks, after_ticks });
+        let concluded = self.timing.conclude(look.clocks, look.reference);
         self.before_ticks = concluded.before_ticks.or(self.before_ticks);
         if let Evidence::Clock(ratio) = concluded.evidence {
             self.clock = Some(ratio.min(1.0));
@@ -268,7 +268,7 @@ fn whole(value: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use dimmer_policy::server::chains::LEAST_CHAINS;
+    use dimmer_policy::server::timing::LEAST_CHAINS;
     use dimmer_processor::units::LicenseLevel;
     use dimmer_protocol::Owned;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
-use dimmer_host::{affinity, bounded_file, kept, topology};
+use dimmer_host::{affinity, bounded_file, cache, topology};
 use dimmer_policy::cost::{self, CallCost};
 use dimmer_policy::dedicated;
 use dimmer_policy::server::settings::Prices;
@@ -148,7 +148,7 @@ fn model(root: &Root, settings: &Settings) -> Result<(PathBuf, Model), String> {
         return Ok(named);
     }
     let identity = Machine::read(root, &Cpuid::instruction()).identity;
-    let mut kept = [false, true].into_iter().filter_map(|quick| kept::model(&identity, quick));
+    let mut kept = [false, true].into_iter().filter_map(|quick| cache::model(&identity, quick));
     kept.find(|path| path.exists()).map_or_else(
         || Err("nothing is known of this processor's levels; `dimmer probe` measures them".into()),
         |path| read_model(&path),

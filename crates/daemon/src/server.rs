@@ -1,14 +1,14 @@
 //! The server's loop: one thread that waits for whoever comes, looks at clients' sums at its
 //! period, asks the policy, and writes what that says.
 
+mod admission;
 mod counting;
-mod door;
 mod idle;
 mod lease;
-mod listening;
+mod listener;
 mod looking;
+mod publisher;
 mod teller;
-mod telling;
 #[cfg(test)]
 mod tests;
 mod users;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::root::Root;
 use dimmer_policy::server::{ClientId, Server as Policy, UserId};
-use dimmer_protocol::{Beacon, Closer, Hello, Owned, Socket, Table, Welcome};
+use dimmer_protocol::{Closer, Hello, LeasePage, Owned, Socket, Table, Welcome};
 use rustix::event::epoll;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
@@ -35,13 +35,13 @@ use crate::machine::Found;
 use crate::names::Names;
 use crate::record::Line;
 use crate::settings::{Settings, SettingsError};
-use door::Pause;
+use admission::Pause;
 use idle::Idle;
 use lease::Lease;
-pub use listening::Place;
-pub(crate) use listening::make_directory_of;
+pub use listener::Place;
+pub(crate) use listener::make_directory_of;
+use publisher::{Publication, Turn};
 use teller::{Hearer, Teller};
-use telling::{Telling, Turn};
 use users::User;
 
 /// Why there is no server.
@@ -182,7 +182,7 @@ pub struct Server {
     /// When a user may be told the state again, where that is not now.
     may_ask: HashMap<u32, Turn>,
     /// What is being put together, and when that may go on.
-    telling: Option<Telling>,
+    publication: Option<Publication>,
     may_tell: Instant,
     /// How many may be connected: each has a file.
     most_peers: usize,
@@ -207,9 +207,9 @@ impl Server {
         };
         let (listener, place) = match options.inherited.take() {
             Some(socket) => (socket, None),
-            None => (listening::listen(&options.socket)?, Some(Place::new(&options.socket))),
+            None => (listener::listen(&options.socket)?, Some(Place::new(&options.socket))),
         };
-        let most_peers = listening::allow_many_files();
+        let most_peers = listener::allow_many_files();
         let thread = |source| ServerError::System { what: "start a thread", source };
         let closer = Closer::new().map_err(thread)?;
         let teller = Teller::new().map_err(thread)?;
@@ -226,9 +226,9 @@ impl Server {
                 .map_err(system("wait for events"))?;
         }
         let found = Found::new(&options.root, &options.settings);
-        let beacon = Owned::<Beacon>::new()?;
+        let lease_page = Owned::<LeasePage>::new()?;
         let cores: Vec<u32> = found.spare.cpus.iter().map(|cpu| cpu.index()).collect();
-        beacon.write(&cores);
+        lease_page.write(&cores);
         let now = Instant::now();
         let policy = new_policy(&options.settings, &found, 0);
         Ok(Self {
@@ -239,7 +239,7 @@ impl Server {
             closer,
             events,
             signals,
-            lease: Lease::new(beacon),
+            lease: Lease::new(lease_page),
             policy,
             fresh_since_ns: Some(0),
             peers: BTreeMap::new(),
@@ -250,7 +250,7 @@ impl Server {
             asking: BTreeMap::new(),
             next_ask: 0,
             may_ask: HashMap::new(),
-            telling: None,
+            publication: None,
             may_tell: now,
             most_peers,
             pause: Pause::default(),
@@ -387,7 +387,7 @@ impl Server {
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         let is_first = self.users.values().all(|user| user.clients == 0);
         let user = self.users.entry(peer.user).or_default();
-        let files = [self.lease.beacon.as_fd(), table.as_fd()];
+        let files = [self.lease.page.as_fd(), table.as_fd()];
         dimmer_protocol::send(peer.socket.as_fd(), &Welcome.to_bytes(), &files)
             .map_err(|error| error.to_string())?;
         user.clients += 1;
@@ -520,7 +520,7 @@ impl Server {
 
     /// Leaves clients to themselves.
     fn end(&mut self) {
-        self.lease.beacon.renew(0);
+        self.lease.page.renew(0);
         self.clients().for_each(|client| client.table.leave());
         info!("ended");
     }

@@ -7,9 +7,9 @@
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
 //! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
 //! * what programs on it run: [`libraries`], [`program`], and who knows names of it: [`symbols`];
-//!   what can be hidden from them: [`faulting`]; what Dimmer itself keeps there: [`kept`];
-//! * what one thread can ask of it: [`affinity`], [`clear`], [`realtime`], [`memory`], [`tile`],
-//!   [`perf`], [`uprobes`];
+//!   what can be hidden from them: [`faulting`]; what Dimmer itself keeps there: [`cache`];
+//! * what one thread can ask of it: [`affinity`], [`exclusion`], [`realtime`], [`memory`],
+//!   [`tile`], [`perf`], [`uprobes`];
 //! * files that a user names: [`bounded_file`];
 //! * what disturbed a measurement: [`steal`], [`usage`]; what time was left: [`idle`];
 //! * how to change it: [`turbo`], [`cpusets`], always through the [`journal`], undone on an
@@ -20,19 +20,19 @@ compile_error!("dimmer-host speaks to Linux on x86-64 only");
 
 pub mod affinity;
 pub mod bounded_file;
+pub mod cache;
 pub mod capability;
-pub mod clear;
 pub mod cpufreq;
 pub mod cpuid;
 pub mod cpusets;
 pub mod events;
+pub mod exclusion;
 pub mod faulting;
 pub mod file_limit;
 pub mod held;
 pub mod idle;
 pub mod interrupt;
 pub mod journal;
-pub mod kept;
 pub mod libraries;
 pub mod machine;
 pub mod memory;

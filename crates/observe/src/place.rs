@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use dimmer_hook::Names;
 use dimmer_host::root::Root;
-use dimmer_host::{bounded_file, clear};
+use dimmer_host::{bounded_file, exclusion};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
 use rustix::process::geteuid;
 
@@ -56,8 +56,9 @@ pub fn places() -> Vec<PathBuf> {
     places
 }
 
-/// The file in a run's directory that says which threads are kept off cores, as [`clear::written`]
-/// has it. Those that are about to replace it are called likewise, with more behind.
+/// The file in a run's directory that says which threads are kept off cores, as
+/// [`exclusion::written`] has it. Those that are about to replace it are called likewise, with more
+/// behind.
 pub const KEPT_OFF: &str = "kept-off";
 
 /// More than this is no such file (bytes).
@@ -91,7 +92,7 @@ fn remove_unowned(root: &Root, path: &Path) -> bool {
     // A machine that is made up has no threads.
     let kept_off = bounded_file::read_to_string(&path.join(KEPT_OFF), LONGEST);
     if let (true, Ok(kept_off)) = (root.is_live(), kept_off) {
-        clear::let_back(root, &kept_off);
+        exclusion::let_back(root, &kept_off);
     }
     fs::remove_dir_all(path).is_ok()
 }
@@ -172,7 +173,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use dimmer_host::affinity;
-    use dimmer_host::clear::{Kept, KeptOff};
+    use dimmer_host::exclusion::{Kept, KeptOff};
 
     use super::*;
 
@@ -225,7 +226,7 @@ mod tests {
         let killed = parent.path().join("dimmer-run-killed");
         fs::create_dir(&killed).unwrap();
         let note = |kept: &[Kept]| {
-            fs::write(killed.join(KEPT_OFF), clear::written(&root, kept)).unwrap();
+            fs::write(killed.join(KEPT_OFF), exclusion::written(&root, kept)).unwrap();
         };
         let others = &all[..all.len() - 1];
         let thread = child.id();

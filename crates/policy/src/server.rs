@@ -4,7 +4,7 @@
 //! | module | what | paper |
 //! |---|---|---|
 //! | [`evidence`] | how dense wide-vector code is in what ran | §4.2.2, §5.2 |
-//! | [`chains`] | evidence by the clock, and without any | |
+//! | [`timing`] | evidence by the clock, and without any | |
 //! | [`performance`] | how well clients do | §4.2.4 |
 //! | [`thresholds`] | the paper's feedback loop | §4.2.3 |
 //! | [`trials`] | a loop that asks one question at a time | |
@@ -16,7 +16,6 @@
 //! This module keeps what clients have told, asks the loop at the end of each window, and says what
 //! has changed. Clients are told nothing here, and no core is touched: whoever calls does that.
 
-pub mod chains;
 pub mod cores;
 pub mod decision;
 pub mod evidence;
@@ -24,6 +23,7 @@ pub mod performance;
 pub mod settings;
 mod shares;
 pub mod thresholds;
+pub mod timing;
 pub mod trials;
 
 use std::collections::BTreeMap;

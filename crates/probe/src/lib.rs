@@ -11,6 +11,7 @@
 //! constants that they have put there.
 
 pub mod calibration;
+mod detection;
 mod epoch;
 pub mod handoff;
 pub mod interleaved;
@@ -20,7 +21,6 @@ pub mod mode;
 pub mod model;
 pub mod outcome;
 pub mod phases;
-mod presence;
 pub mod program;
 mod response;
 pub mod session;

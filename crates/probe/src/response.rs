@@ -14,15 +14,15 @@
 //!    relative excess and p the plateau (Page 1954, for two known means).
 //! 4. A stall belongs to the effect if it lies next to the release; others are time that somebody
 //!    else took, and are left out on both sides.
-//! 5. Where the repetitions fall into two kinds, with the effect and without ([`presence`]), steps
+//! 5. Where the repetitions fall into two kinds, with the effect and without ([`detection`]), steps
 //!    1 to 4 are taken again on those with it.
 //!
-//! [`presence`]: crate::presence
+//! [`detection`]: crate::detection
 
 use crate::calibration::Calibration;
+use crate::detection::{Costs, Detection, SMALLEST_COST_NS};
 use crate::epoch::{Disturbance, Epoch, Epochs, Seen};
 use crate::outcome::CurvePoint;
-use crate::presence::{Costs, Presence, SMALLEST_COST_NS};
 use crate::stats::{Estimate, Samples};
 
 /// How many standard errors a bin must stand out by. With some 40 bins, 4.5 keeps false alarms
@@ -161,7 +161,7 @@ pub(crate) struct Response {
     /// When the last trace of the effect was seen (ns); 0 without an effect.
     pub(crate) end_ns: f64,
     /// Which bursts did something.
-    pub(crate) presence: Presence,
+    pub(crate) detection: Detection,
     /// Cost of each repetition, less its baseline's (ns).
     pub(crate) extra_ns: Samples,
     /// What a burst costs on average, all repetitions together, each cost up to a quarter of the
@@ -194,14 +194,14 @@ impl Response {
     /// it.
     pub(crate) fn extra(&self) -> Option<Estimate> {
         let own = self.extra_ns.estimate()?;
-        let Some(cost) = self.presence.cost else { return Some(own) };
+        let Some(cost) = self.detection.cost else { return Some(own) };
         let ci95 = (own.ci95.0.min(cost.ci95.0), own.ci95.1.max(cost.ci95.1));
         Some(Estimate { ci95, ..own })
     }
 
     /// The share of bursts with the effect, or at most with one unseen; `None` if all have it.
     pub(crate) fn share(&self) -> Option<Estimate> {
-        self.presence.share.filter(|_| self.presence.with.is_some() || !self.effect)
+        self.detection.share.filter(|_| self.detection.with.is_some() || !self.effect)
     }
 
     /// The largest cost that an effect may have on average and stay unseen, or the largest that the
@@ -218,20 +218,20 @@ pub(crate) fn analyse(calibration: &Calibration, seen: &Seen) -> Response {
     let Seen { bursts, baselines, .. } = seen;
     let issue = slows_issue(bursts, baselines);
     let all = superpose(calibration, bursts, baselines, issue);
-    let presence = all.costs(seen).presence();
+    let detection = all.costs(seen).detection();
     let of = |epochs: &[Epoch], with: &[usize]| -> Vec<Epoch> {
         with.iter().filter_map(|&index| epochs.get(index).cloned()).collect()
     };
-    let those = presence
+    let those = detection
         .with
         .as_ref()
         .map(|with| superpose(calibration, &of(bursts, with), &of(baselines, with), issue));
     let (found, with, cost) = match those.filter(|those| those.effect) {
-        Some(those) => (those, presence.with, presence.cost),
+        Some(those) => (those, detection.with, detection.cost),
         None => (all, None, None),
     };
     let mean_ns = found.costs(seen).mean();
-    Response { mean_ns, presence: Presence { with, cost, ..presence }, ..found }
+    Response { mean_ns, detection: Detection { with, cost, ..detection }, ..found }
 }
 
 /// Whether the burst slows the issue of the code after it beyond the clock.
@@ -287,7 +287,7 @@ fn superpose(
         issue,
         horizon_ns: horizon as f64 * calibration.pair_ns,
         end_ns: end as f64 * calibration.pair_ns,
-        presence: Presence { with: None, share: None, cost: None },
+        detection: Detection { with: None, share: None, cost: None },
         mean_ns: None,
         release_ns: if effect { of(|release| release.at_ns) } else { Samples::default() },
         stall_ns: if effect { of(|release| release.stall_ns) } else { Samples::default() },
@@ -401,7 +401,7 @@ fn cost(epoch: &Epoch, horizon: usize, release: Option<&Release>) -> f64 {
 /// value for each repetition with the effect, 1 being nominal.
 pub(crate) fn ratio_after(
     epochs: &Epochs,
-    presence: &Presence,
+    detection: &Detection,
     until_ns: f64,
     ratio: fn(&crate::epoch::Pair) -> f64,
 ) -> Samples {
@@ -411,8 +411,9 @@ pub(crate) fn ratio_after(
         near.map(ratio).collect::<Samples>().trimmed_mean(0.1).unwrap_or(f64::NAN)
     };
     let both = epochs.own.bursts.iter().zip(&epochs.own.baselines).enumerate();
-    let counts =
-        |index: &usize| presence.with.as_ref().is_none_or(|with| with.binary_search(index).is_ok());
+    let counts = |index: &usize| {
+        detection.with.as_ref().is_none_or(|with| with.binary_search(index).is_ok())
+    };
     both.filter(|(index, _)| counts(index))
         .map(|(_, (burst, baseline))| middle(baseline) / middle(burst))
         .collect()

@@ -1,12 +1,12 @@
 //! What the policy server and its clients agree on: a few packets over a socket, and memory.
 //!
 //! A client connects, says who it is ([`Hello`]), and gets two files of memory ([`Welcome`]): the
-//! *beacon*, which is the same for all clients and theirs to read alone, and a *table* of its own.
-//! From then on nobody sends anything:
+//! *lease page*, which is the same for all clients and theirs to read alone, and a *table* of its
+//! own. From then on nobody sends anything:
 //!
 //! | what | who writes | who reads |
 //! |---|---|---|
-//! | [`Beacon`]: until when decisions hold, which cores are dedicated | server | all clients |
+//! | [`LeasePage`]: until when decisions hold, which cores are dedicated | server | all clients |
 //! | [`Table::decisions`]: a word a site | server | client, at every entry of a region |
 //! | [`Table::sites`]: names, and what the sites have seen | client | server, when it decides |
 //! | [`Client`](ByClient): the number of sites, and what the program gets done | client | server |
@@ -17,9 +17,9 @@
 //! nothing to flood, one that nobody reads loses nothing, and what the server has to read goes by
 //! the number of sites, not of calls.
 //!
-//! A decision to move work holds as long as the beacon's lease does, which the server renews. So
-//! where a server has ended, work stays where it is within [`LEASE`], without a thread or a system
-//! call of the client's. That a client has ended is told by its socket.
+//! A decision to move work holds as long as the lease page's lease does, which the server renews.
+//! So where a server has ended, work stays where it is within [`LEASE`], without a thread or a
+//! system call of the client's. That a client has ended is told by its socket.
 //!
 //! **Nothing here is to be believed.** Either side may write what it likes: whoever reads takes
 //! numbers as numbers, texts as bytes and counts as no more than there is room for.
@@ -40,7 +40,7 @@ pub use socket::{
     listen, place, receive, send, variable,
 };
 pub use table::{
-    BEACON_CORES, BORROW, Beacon, ByClient, ByServer, Head, LEASE, NAME_BYTES, OFFLOAD, SITES,
+    BORROW, ByClient, ByServer, Head, LEASE, LEASE_CORES, LeasePage, NAME_BYTES, OFFLOAD, SITES,
     STAY, Site, Sums, Table,
 };
 

@@ -16,7 +16,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
-use crate::table::{Beacon, Table};
+use crate::table::{LeasePage, Table};
 
 /// Why memory cannot be had, or is not what it should be.
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +49,8 @@ pub unsafe trait Shareable {
 }
 
 // SAFETY: nothing but atomic integers.
-unsafe impl Shareable for Beacon {
-    const NAME: &CStr = c"dimmer-beacon";
+unsafe impl Shareable for LeasePage {
+    const NAME: &CStr = c"dimmer-lease";
     const IS_WRITTEN: bool = false;
     const AT_ONCE: usize = size_of::<Self>();
 }
@@ -260,13 +260,13 @@ impl<T: Shareable> Reservation<T> {
     }
 }
 
-impl Reservation<Beacon> {
-    /// Puts a server's beacon there.
+impl Reservation<LeasePage> {
+    /// Puts a server's lease page there.
     ///
     /// # Errors
     /// If it is something else, or cannot be mapped; the one before stays then.
     pub fn adopt(&self, file: BorrowedFd<'_>) -> Result<(), MemoryError> {
-        let new = Mapped::<Beacon>::new(file)?;
+        let new = Mapped::<LeasePage>::new(file)?;
         if !new.is_known() {
             return Err(MemoryError::Foreign);
         }
@@ -354,22 +354,24 @@ mod tests {
     }
 
     #[test]
-    fn clients_cannot_write_the_beacon() {
-        let server = Owned::<Beacon>::new().unwrap();
+    fn clients_cannot_write_the_lease_page() {
+        let server = Owned::<LeasePage>::new().unwrap();
         server.write(&[3, 2]);
         server.renew(500);
         server.dedicate(9);
-        let client = Mapped::<Beacon>::new(server.as_fd()).unwrap();
+        let client = Mapped::<LeasePage>::new(server.as_fd()).unwrap();
         assert!(client.is_known() && client.holds(499) && !client.holds(500));
         assert_eq!((client.cores().collect::<Vec<_>>(), client.dedicated()), (vec![3, 2], 2));
-        assert!(Mapped::<Beacon>::map(server.as_fd(), ProtFlags::READ | ProtFlags::WRITE).is_err());
+        assert!(
+            Mapped::<LeasePage>::map(server.as_fd(), ProtFlags::READ | ProtFlags::WRITE).is_err()
+        );
         assert!(LEASE.as_millis() == 100);
     }
 
     #[test]
     fn what_is_not_agreed_on_is_refused() {
         let table = Owned::<Table>::new().unwrap();
-        assert!(matches!(Mapped::<Beacon>::new(table.as_fd()), Err(MemoryError::Foreign)));
+        assert!(matches!(Mapped::<LeasePage>::new(table.as_fd()), Err(MemoryError::Foreign)));
         // Not sealed, so it may shrink.
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"test", flags).unwrap();
@@ -451,20 +453,24 @@ mod tests {
     }
 
     #[test]
-    fn one_beacon_comes_after_another_at_the_same_place() {
-        let reservation = Reservation::<Beacon>::new().unwrap();
-        let beacon = reservation.get();
-        assert!(!beacon.holds(0) && beacon.dedicated() == 0 && beacon.cores().next().is_none());
+    fn one_lease_page_comes_after_another_at_the_same_place() {
+        let reservation = Reservation::<LeasePage>::new().unwrap();
+        let lease_page = reservation.get();
+        assert!(
+            !lease_page.holds(0)
+                && lease_page.dedicated() == 0
+                && lease_page.cores().next().is_none()
+        );
         for core in [3, 5] {
-            let server = Owned::<Beacon>::new().unwrap();
+            let server = Owned::<LeasePage>::new().unwrap();
             server.write(&[core]);
             server.renew(500);
             reservation.adopt(server.as_fd()).unwrap();
-            assert!(beacon.holds(499) && beacon.cores().eq([core]));
+            assert!(lease_page.holds(499) && lease_page.cores().eq([core]));
             server.renew(0);
-            assert!(!beacon.holds(499));
+            assert!(!lease_page.holds(499));
         }
-        let empty = Owned::<Beacon>::new().unwrap();
+        let empty = Owned::<LeasePage>::new().unwrap();
         assert!(matches!(reservation.adopt(empty.as_fd()), Err(MemoryError::Foreign)));
     }
 

@@ -31,7 +31,7 @@ pub enum PacketError {
 /// What somebody who connects says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hello {
-    /// Decide for my sites. Answered by a [`Welcome`] with two files: beacon and table.
+    /// Decide for my sites. Answered by a [`Welcome`] with two files: lease page and table.
     Serve {
         /// What the program is called, for people to see; without control characters where it has
         /// come from others.

@@ -12,8 +12,8 @@ pub const LEASE: Duration = Duration::from_millis(100);
 /// How many sites of a client the server decides for; others stay where they are.
 pub const SITES: usize = 1024;
 
-/// How many hardware threads the beacon can name.
-pub const BEACON_CORES: usize = 256;
+/// How many hardware threads the lease page can name.
+pub const LEASE_CORES: usize = 256;
 
 /// How many bytes of a site's name there is room for; longer ones lose their begin, as what tells
 /// them apart is at the end.
@@ -28,14 +28,14 @@ pub const OFFLOAD: u32 = 1;
 pub const BORROW: u32 = 2;
 
 /// "dimmer" and what it is, as the first bytes of a file.
-const BEACON: u64 = u64::from_le_bytes(*b"dimmerbn");
+const LEASE_PAGE: u64 = u64::from_le_bytes(*b"dimmerbn");
 /// As above.
 const TABLE: u64 = u64::from_le_bytes(*b"dimmertb");
 
 /// What the server tells all clients; they cannot write it.
 #[derive(Debug)]
 #[repr(C, align(4096))]
-pub struct Beacon {
+pub struct LeasePage {
     magic: AtomicU64,
     version: AtomicU32,
     /// How many of the cores are dedicated now: the first of the list.
@@ -46,7 +46,7 @@ pub struct Beacon {
     decided: AtomicU64,
     /// How many cores may ever be dedicated.
     length: AtomicU32,
-    cores: [AtomicU32; BEACON_CORES],
+    cores: [AtomicU32; LEASE_CORES],
 }
 
 /// A client's sites.
@@ -139,7 +139,7 @@ pub struct Sums {
     pub after_ticks: u64,
 }
 
-const _: () = assert!(size_of::<Beacon>() == 4096);
+const _: () = assert!(size_of::<LeasePage>() == 4096);
 const _: () = assert!(size_of::<Head>() == 4096 && size_of::<Site>() == 256);
 const _: () = assert!(size_of::<Table>() == 4096 + SITES * 4 + SITES * 256);
 const _: () = assert!(std::mem::offset_of!(Table, decisions) == 4096);
@@ -147,22 +147,22 @@ const _: () = assert!(std::mem::offset_of!(Table, sites) == 8192);
 const _: () =
     assert!(std::mem::offset_of!(Site, line) == 64 && std::mem::offset_of!(Site, name) == 72);
 
-impl Beacon {
-    /// Makes empty memory a beacon: these cores may be dedicated, none is.
+impl LeasePage {
+    /// Makes empty memory a lease page: these cores may be dedicated, none is.
     pub fn write(&self, cores: &[u32]) {
         for (place, core) in self.cores.iter().zip(cores) {
             place.store(*core, Ordering::Relaxed);
         }
-        let length = u32::try_from(cores.len().min(BEACON_CORES)).unwrap_or(0);
+        let length = u32::try_from(cores.len().min(LEASE_CORES)).unwrap_or(0);
         self.length.store(length, Ordering::Relaxed);
         self.version.store(VERSION, Ordering::Relaxed);
-        self.magic.store(BEACON, Ordering::Release);
+        self.magic.store(LEASE_PAGE, Ordering::Release);
     }
 
     /// Whether it is one of this version.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        self.magic.load(Ordering::Acquire) == BEACON
+        self.magic.load(Ordering::Acquire) == LEASE_PAGE
             && self.version.load(Ordering::Relaxed) == VERSION
     }
 

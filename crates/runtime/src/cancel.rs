@@ -75,7 +75,7 @@ pub(crate) fn is_heard() -> bool {
     IS_HEARD.load(Ordering::Relaxed)
 }
 
-/// To be called in the harbour now and then: if the thread that is away at that worker is
+/// To be called on the trampoline stack now and then: if the thread that is away at that worker is
 /// cancelled, it learns of it. Some system calls, and nothing of thread-local storage.
 pub(crate) fn pass_on(worker: &Shared, traveller: &Travelling) {
     if !is_heard()

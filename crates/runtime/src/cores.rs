@@ -15,14 +15,14 @@ use dimmer_processor::units::CpuId;
 use crate::cancel::Uncancelled;
 use crate::job::{self, Large, Small};
 use crate::lane::{CALL, IDLE};
-use crate::near::{self, Near};
+use crate::placement::{self, Placement};
 use crate::signals;
 use crate::slot::{self, HandOver};
 use crate::spawn::spawn;
 use crate::travel::{CannotTravel, Journey};
 use crate::word::{Patience, Word};
 use crate::worker::{Shared, Worker};
-use crate::{clear, doze, end, fork};
+use crate::{end, exclusion, fork, monitor_wait};
 
 /// Why dedicated cores cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ pub struct Cores {
     /// How many of them work is handed to: the first.
     used: AtomicUsize,
     /// Which of these each thread's work goes to.
-    near: Near,
+    placement: Placement,
     root: Root,
     /// Lets workers onto the cores, where others may not run there.
     entrance: Option<String>,
@@ -131,13 +131,13 @@ impl Cores {
         }
         end::prepare();
         fork::count();
-        doze::choose();
+        monitor_wait::choose();
         signals::may_fence_all();
         let seat = |cpu: &CpuId| Seat { cpu: *cpu, worker: OnceLock::new() };
         Ok(Self {
             seats: cpus.iter().map(seat).collect(),
             used: AtomicUsize::new(0),
-            near: Near::default(),
+            placement: Placement::default(),
             root: root.clone(),
             entrance: entrance.map(str::to_owned),
             patience: Patience(spin),
@@ -155,7 +155,7 @@ impl Cores {
         let count = count.min(self.seats.len());
         if count > 1 {
             let all: Vec<CpuId> = self.seats.iter().map(|seat| seat.cpu).collect();
-            self.near.look(&self.root, &all);
+            self.placement.look(&self.root, &all);
         }
         let wanted = self.seats[..count].iter().map(|seat| seat.cpu);
         // New threads may run where their maker does, who may keep off these cores.
@@ -192,7 +192,7 @@ impl Cores {
         let dedicated: Vec<CpuId> = self.cpus().collect();
         let workers: Vec<u32> =
             self.seats.iter().filter_map(|seat| seat.worker.get()?.shared.thread()).collect();
-        clear::keep_off(&self.root, &dedicated, &workers);
+        exclusion::keep_off(&self.root, &dedicated, &workers);
     }
 
     /// Whether these are the cores.
@@ -217,7 +217,7 @@ impl Cores {
     #[inline]
     pub(crate) fn usual(&self, slot: usize) -> usize {
         let count = self.len();
-        if count > 1 { self.near.choose(slot, count, slot::taken, near::here) } else { 0 }
+        if count > 1 { self.placement.choose(slot, count, slot::taken, placement::here) } else { 0 }
     }
 
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it

@@ -16,21 +16,21 @@
 //! are started ([`dedicated`]), which happens in neither a handler nor the middle of either
 //! (`handler`, `thread`).
 
-mod bell;
 mod cancel;
-mod clear;
 mod clock;
 mod cores;
-mod doze;
+mod doorbell;
 mod end;
 mod errno;
+mod exclusion;
 mod fork;
 mod futex;
 mod handler;
 mod job;
 mod lane;
 mod lend;
-mod near;
+mod monitor_wait;
+mod placement;
 mod prepare;
 mod region;
 mod sample;

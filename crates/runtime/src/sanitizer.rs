@@ -2,17 +2,17 @@
 //!
 //! AddressSanitizer keeps what it knows of a thread, its stack among it, in thread-local storage,
 //! which travels with the stack: nothing has to be told. (Its fake stacks do not bear that the
-//! harbour uses the same storage meanwhile: `ci/sanitizers.sh` switches them off. Programs that are
-//! instrumented while this crate is not do not have the problem.)
+//! trampoline stack uses the same storage meanwhile: `ci/sanitizers.sh` switches them off. Programs
+//! that are instrumented while this crate is not do not have the problem.)
 //!
-//! ThreadSanitizer keeps a thread's clock there. So a kernel thread that waits in the harbour,
-//! instrumented, would use the clock of the thread that runs elsewhere meanwhile.
+//! ThreadSanitizer keeps a thread's clock there. So a kernel thread that waits on the trampoline
+//! stack, instrumented, would use the clock of the thread that runs elsewhere meanwhile.
 //! `__tsan_switch_to_fiber` does not help, as it changes a pointer in that same storage. With
-//! `--cfg dimmer_tsan` the harbour therefore has the storage of a thread that does nothing else,
-//! and the switches between the two, which it does not see, are told to it. Otherwise all of this
-//! is nothing.
+//! `--cfg dimmer_tsan` the trampoline stack therefore has the storage of a thread that does nothing
+//! else, and the switches between the two, which it does not see, are told to it. Otherwise all of
+//! this is nothing.
 
-/// Thread-local storage for a harbour.
+/// Thread-local storage for a trampoline stack.
 #[cfg(not(dimmer_tsan))]
 #[derive(Debug)]
 pub(crate) struct Storage;
@@ -23,11 +23,11 @@ impl Storage {
         Self
     }
 
-    /// The harbour's own storage from now on; to be called on arrival in it.
+    /// The trampoline stack's own storage from now on; to be called on arrival in it.
     #[inline(always)]
     pub(crate) fn moor<T>(&self, _: *const T) {}
 
-    /// The thread's again; to be called before leaving the harbour.
+    /// The thread's again; to be called before leaving the trampoline stack.
     #[inline(always)]
     pub(crate) fn cast_off(&self, _: u64) {}
 }

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::{Beacon, Hello, Reservation, Table, Welcome};
+use dimmer_protocol::{Hello, LeasePage, Reservation, Table, Welcome};
 use rustix::fs::FileType;
 
 use crate::cancel::Uncancelled;
@@ -58,7 +58,7 @@ static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
 struct Known {
     table: Reservation<Table>,
     /// What the server tells all.
-    beacon: Reservation<Beacon>,
+    lease_page: Reservation<LeasePage>,
     sockets: Vec<PathBuf>,
     hello: [u8; Hello::BYTES],
 }
@@ -81,8 +81,8 @@ fn found_out() -> Option<&'static Known> {
         let hello = Hello::Serve { name: program() }.to_bytes();
         let mut sockets = dimmer_protocol::candidates();
         sockets.retain(|path| path.as_os_str().len() < LONGEST);
-        let (table, beacon) = (Reservation::new().ok()?, Reservation::new().ok()?);
-        Some(Known { table, beacon, sockets, hello })
+        let (table, lease_page) = (Reservation::new().ok()?, Reservation::new().ok()?);
+        Some(Known { table, lease_page, sockets, hello })
     };
     KNOWN.get_or_init(find_out).as_ref()
 }
@@ -118,25 +118,25 @@ pub fn metric(amount: u64) {
     }
 }
 
-fn beacon() -> Option<&'static Beacon> {
-    Some(known()?.beacon.get())
+fn lease_page() -> Option<&'static LeasePage> {
+    Some(known()?.lease_page.get())
 }
 
 /// Whether what a server has decided counts at that moment (ticks).
 fn holds(now: u64) -> bool {
-    beacon().is_some_and(|beacon| beacon.holds(now))
+    lease_page().is_some_and(|lease_page| lease_page.holds(now))
 }
 
 /// The cores that a server may dedicate, if one has said so.
 pub(crate) fn cores() -> Option<Vec<CpuId>> {
-    let cores: Vec<CpuId> = beacon()?.cores().map(CpuId::new).collect();
+    let cores: Vec<CpuId> = lease_page()?.cores().map(CpuId::new).collect();
     (!cores.is_empty()).then_some(cores)
 }
 
 /// How many of them are dedicated at that moment (ticks): none where there is no server any more.
 #[inline]
 pub(crate) fn dedicated(now: u64) -> usize {
-    beacon().filter(|beacon| beacon.holds(now)).map_or(0, Beacon::dedicated)
+    lease_page().filter(|lease_page| lease_page.holds(now)).map_or(0, LeasePage::dedicated)
 }
 
 /// Looks after the connection, if it is time to. Costs two loads if not; else some system calls,
@@ -208,10 +208,10 @@ fn take_answer(known: &Known) -> u64 {
     let mut bytes = [0; Welcome::BYTES];
     match dimmer_protocol::receive(socket, &mut bytes) {
         Ok(None) => return ASKED,
-        Ok(Some((length, [Some(beacon), Some(table)])))
+        Ok(Some((length, [Some(lease_page), Some(table)])))
             if length == bytes.len()
                 && Welcome::parse(&bytes).is_ok()
-                && adopt(known, &beacon, &table).is_some() =>
+                && adopt(known, &lease_page, &table).is_some() =>
         {
             REFUSED.store(0, Ordering::Relaxed);
             return SERVED;
@@ -223,8 +223,8 @@ fn take_answer(known: &Known) -> u64 {
     ALONE
 }
 
-fn adopt(known: &Known, beacon: &OwnedFd, table: &OwnedFd) -> Option<()> {
-    known.beacon.adopt(beacon.as_fd()).ok()?;
+fn adopt(known: &Known, lease_page: &OwnedFd, table: &OwnedFd) -> Option<()> {
+    known.lease_page.adopt(lease_page.as_fd()).ok()?;
     known.table.adopt(table.as_fd()).ok()
 }
 

@@ -11,7 +11,8 @@ const OWN: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// The signal by which the C library cancels a thread; its own functions never block it. At home
-/// its handler would unwind the harbour. Source: glibc, sysdeps/unix/sysv/linux/internal-signals.h.
+/// its handler would unwind the trampoline stack. Source: glibc,
+/// sysdeps/unix/sysv/linux/internal-signals.h.
 pub(crate) const CANCEL: libc::c_int = 32;
 
 /// The signal by which the C library has all threads change their rights; who asks waits for all of

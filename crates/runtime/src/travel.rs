@@ -2,11 +2,11 @@
 //! kernel thread waits at home.
 //!
 //! A thread departs by leaving in a worker's lane where it goes on, and switching from its own
-//! stack to a small one, the *harbour*, on which its kernel thread hands over the lane and waits.
-//! So the stack is handed over only when nobody stands on it any more. The worker switches to it,
-//! with the thread's thread-local storage (the FS base): `errno`, `malloc`'s cache, `pthread_self`
-//! and thread-locals are the thread's own, there as at home. Going home is the same the other way
-//! round.
+//! stack to a small one, the *trampoline stack*, on which its kernel thread hands over the lane and
+//! waits. So the stack is handed over only when nobody stands on it any more. The worker switches
+//! to it, with the thread's thread-local storage (the FS base): `errno`, `malloc`'s cache,
+//! `pthread_self` and thread-locals are the thread's own, there as at home. Going home is the same
+//! the other way round.
 //!
 //! What the kernel knows of a thread stays at home: its number, its signal mask (all signals are
 //! blocked at home meanwhile, and wait), its area of restartable sequences (so `sched_getcpu` tells
@@ -56,12 +56,12 @@ pub enum CannotTravel {
     /// All workers have ended, or the process is a child of the one that started them.
     #[error("no dedicated core has a worker")]
     NoWorker,
-    /// No memory for the harbour.
+    /// No memory for the trampoline stack.
     #[error("cannot map a stack")]
     System(#[from] io::Error),
 }
 
-/// What a thread needs to travel. It lies at the top of the harbour's stack.
+/// What a thread needs to travel. It lies at the top of the trampoline stack.
 pub(crate) struct Travelling {
     slot: usize,
     pub(crate) thread_pointer: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Travelling {
     pub(crate) thread: &'static Thread,
     patience: Cell<Patience>,
     /// Where its kernel thread goes on when it leaves.
-    harbour: Cell<Context>,
+    trampoline: Cell<Context>,
     storage: Storage,
     _stack: Stack,
 }
@@ -96,7 +96,7 @@ impl Deref for Traveller {
 impl Drop for Traveller {
     fn drop(&mut self) {
         // With what is read goes the memory that it was read from.
-        // SAFETY: nobody uses it any more: its thread is at home, and the harbour empty.
+        // SAFETY: nobody uses it any more: its thread is at home, and the trampoline stack empty.
         drop(unsafe { self.0.read() });
     }
 }
@@ -153,24 +153,31 @@ impl Traveller {
         // SAFETY: `check` has found that it may be read.
         let thread_pointer = unsafe { switch::thread_pointer() };
         fork::note_home();
-        let (patience, harbour) = (Cell::new(patience), Cell::default());
+        let (patience, trampoline) = (Cell::new(patience), Cell::default());
         let storage = Storage::new();
         let place: *mut Travelling = stack.top();
         let thread = thread::own();
-        let travelling =
-            Travelling { slot, thread_pointer, thread, patience, harbour, storage, _stack: stack };
+        let travelling = Travelling {
+            slot,
+            thread_pointer,
+            thread,
+            patience,
+            trampoline,
+            storage,
+            _stack: stack,
+        };
         // SAFETY: room of its own, aligned.
         unsafe { place.write(travelling) };
         // SAFETY: within a mapping.
         let traveller = Self(unsafe { NonNull::new_unchecked(place) });
-        traveller.harbour.set(switch::prepare(place.cast(), wait_at_home, place.cast()));
+        traveller.trampoline.set(switch::prepare(place.cast(), wait_at_home, place.cast()));
         Ok(traveller)
     }
 }
 
-/// What the kernel thread does in the harbour, while its thread is away: hands it to a worker,
-/// waits for it, and goes on with it. It shares its thread-local storage with the thread, so it
-/// must not use it.
+/// What the kernel thread does on the trampoline stack, while its thread is away: hands it to a
+/// worker, waits for it, and goes on with it. It shares its thread-local storage with the thread,
+/// so it must not use it.
 unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) -> ! {
     // SAFETY: `Traveller::new` has given itself, which outlives its stack.
     let traveller = unsafe { &*traveller.cast::<Travelling>() };
@@ -190,7 +197,7 @@ unsafe extern "C" fn wait_at_home(bound_for: *const (), traveller: *const ()) ->
         sanitizer::leave(lane.travel());
         traveller.storage.cast_off(traveller.thread_pointer);
         // SAFETY: filled when the thread left its worker, or when it left here.
-        let message = unsafe { switch(traveller.harbour.as_ptr(), lane.context(), NOTHING) };
+        let message = unsafe { switch(traveller.trampoline.as_ptr(), lane.context(), NOTHING) };
         bound_for = message[0].cast();
     }
 }
@@ -330,9 +337,9 @@ impl<'a> Journey<'a> {
         // SAFETY: the lane is idle: while a closure is in it no journey begins.
         unsafe { (*travel).thread_pointer = traveller.thread_pointer };
         sanitizer::leave(&raw const **traveller);
-        // SAFETY: the harbour's context was kept when it was last left.
+        // SAFETY: the trampoline stack's context was kept when it was last left.
         let [lane, worker] =
-            unsafe { switch(lane.context(), traveller.harbour.as_ptr(), bound_for) };
+            unsafe { switch(lane.context(), traveller.trampoline.as_ptr(), bound_for) };
         if lane.is_null() {
             // Without a message, the worker has ended or is held up, and the thread is still here.
             sanitizer::arrive(travel);
@@ -405,7 +412,7 @@ impl Drop for Journey<'_> {
     fn drop(&mut self) {
         self.go_home();
         let traveller = self.traveller.take();
-        // In a child, what waited in the harbour has stayed with the parent.
+        // In a child, what waited on the trampoline stack has stayed with the parent.
         let traveller = traveller.filter(|_| !self.cores.is_inherited());
         keep(traveller);
         slot::set_place(Place::Home);

@@ -9,7 +9,7 @@ use dimmer_host::root::Root;
 use crate::cancel::Uncancelled;
 use crate::cores::Cores;
 use crate::thread::{self, Inside};
-use crate::{clear, fork, handler, prepare, served, settings, signals};
+use crate::{exclusion, fork, handler, prepare, served, settings, signals};
 
 /// The process's dedicated cores, once they are started. In a child of fork(2) its parent's, which
 /// are of no use to it.
@@ -158,7 +158,7 @@ fn follow_anew(_: &Inside, count: usize) {
     let all = served::cores().unwrap_or_default();
     let Some(cores) = started() else {
         // Others' work goes there.
-        clear::keep_off(&Root::live(), &all[..count.min(all.len())], &[]);
+        exclusion::keep_off(&Root::live(), &all[..count.min(all.len())], &[]);
         return;
     };
     if count == 0 || cores.are(&all) {

@@ -59,11 +59,12 @@ impl Word {
     }
 
     /// Waits for a change for some microseconds while the value is to be waited for, with what the
-    /// processor has for that; whether it has something. See [`doze`](crate::doze::doze).
-    pub(crate) fn doze(&self, is_waited_for: impl FnOnce(u32) -> bool) -> bool {
+    /// processor has for that; whether it has something. See
+    /// [`monitor_wait`](crate::monitor_wait::wait).
+    pub(crate) fn monitor_wait(&self, is_waited_for: impl FnOnce(u32) -> bool) -> bool {
         // A model of the protocol has no cache lines.
         cfg!(not(all(test, loom)))
-            && crate::doze::doze(&raw const self.0, || is_waited_for(self.value()))
+            && crate::monitor_wait::wait(&raw const self.0, || is_waited_for(self.value()))
     }
 
     /// Waits as long as the value is `value`. `None` after a nap without a change, or when a signal
@@ -81,7 +82,7 @@ impl Word {
         }
         let begin = Instant::now();
         while begin.elapsed() < patience.0 {
-            let turns = if self.doze(|now| now == value) { 1 } else { TURNS };
+            let turns = if self.monitor_wait(|now| now == value) { 1 } else { TURNS };
             for _ in 0..turns {
                 let now = self.value();
                 if now != value {

@@ -13,8 +13,8 @@ use dimmer_host::cpusets;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
-use crate::bell::Bell;
 use crate::cores::StartError;
+use crate::doorbell::Doorbell;
 use crate::lane::{CALL, LENT, Lane, TRAVEL, WITHDRAWN};
 use crate::slot::{self, Place, SLOTS};
 use crate::spawn::{Spawned, spawn};
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) lanes: Box<[Lane]>,
     /// Lanes that were ever used: those below this slot.
     used: AtomicUsize,
-    bell: Line<Bell>,
+    doorbell: Line<Doorbell>,
     must_end: AtomicBool,
     has_ended: AtomicBool,
     /// Somebody waited in vain while other work was under way; until that has ended, nobody asks
@@ -170,7 +170,7 @@ impl Worker {
             cpu,
             lanes: std::iter::repeat_with(Lane::default).take(SLOTS).collect(),
             used: AtomicUsize::new(0),
-            bell: Line::default(),
+            doorbell: Line::default(),
             must_end: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             is_held_up: AtomicBool::new(false),
@@ -235,7 +235,7 @@ fn stand(root: &Root, cpu: CpuId, entrance: Option<&str>) -> Result<Pinned, Star
 impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.must_end.store(true, Ordering::SeqCst);
-        self.shared.bell.0.wake();
+        self.shared.doorbell.0.wake();
         let Some(thread) = self.thread.take() else { return };
         if fork::forks() != self.shared.own.0.forks {
             // In a child that thread never was: its handle may be another's by now.
@@ -264,7 +264,7 @@ impl Shared {
     /// Wakes the worker if it sleeps. To be called after something was put into a lane.
     #[inline]
     pub(crate) fn ring(&self) {
-        self.bell.0.ring();
+        self.doorbell.0.ring();
     }
 
     /// The kernel's number of the worker's thread.
@@ -355,7 +355,7 @@ impl Shared {
                 if since.elapsed() >= patience.0 {
                     break true;
                 }
-                turns = if self.doze() { 1 } else { TURNS };
+                turns = if self.monitor_wait() { 1 } else { TURNS };
             };
             if self.must_end.load(Ordering::SeqCst) {
                 // Work that nobody waits for, as its owner has forgotten it.
@@ -365,16 +365,17 @@ impl Shared {
             }
             if is_idle {
                 let has_work = || self.must_end.load(Ordering::SeqCst) || self.look();
-                self.bell.0.sleep(has_work, trip::let_back);
+                self.doorbell.0.sleep(has_work, trip::let_back);
             }
         }
     }
 
-    /// Waits for the only lane to change, as [`Word::doze`](crate::word::Word::doze) does. Where
-    /// there are more, a processor cannot watch them all.
-    fn doze(&self) -> bool {
+    /// Waits for the only lane to change, as
+    /// [`Word::monitor_wait`](crate::word::Word::monitor_wait) does. Where there are more, a
+    /// processor cannot watch them all.
+    fn monitor_wait(&self) -> bool {
         let is_idle = |word| !is_asked(word);
-        self.used.load(Ordering::Relaxed) == 1 && self.lanes[0].word.doze(is_idle)
+        self.used.load(Ordering::Relaxed) == 1 && self.lanes[0].word.monitor_wait(is_idle)
     }
 
     /// Looks at each lane once, and does what is there; whether there was anything.

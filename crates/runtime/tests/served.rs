@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::{BORROW, Beacon, Hello, Owned, Table, Welcome};
+use dimmer_protocol::{BORROW, Hello, LeasePage, Owned, Table, Welcome};
 use dimmer_runtime::Site;
 use rustix::net::{SocketFlags, accept_with};
 
@@ -30,7 +30,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
 
 /// A server that dedicates one core and has the client's only site moved there.
 struct Server {
-    beacon: Owned<Beacon>,
+    lease_page: Owned<LeasePage>,
     table: Owned<Table>,
     listener: OwnedFd,
     connection: Option<OwnedFd>,
@@ -38,13 +38,14 @@ struct Server {
 
 impl Server {
     fn new(path: &std::path::Path, core: CpuId) -> Self {
-        let (beacon, table) = (Owned::<Beacon>::new().unwrap(), Owned::<Table>::new().unwrap());
-        beacon.write(&[core.index()]);
-        beacon.dedicate(1);
-        beacon.renew(u64::MAX);
+        let (lease_page, table) =
+            (Owned::<LeasePage>::new().unwrap(), Owned::<Table>::new().unwrap());
+        lease_page.write(&[core.index()]);
+        lease_page.dedicate(1);
+        lease_page.renew(u64::MAX);
         table.write();
         let listener = dimmer_protocol::listen(path).unwrap();
-        Self { beacon, table, listener, connection: None }
+        Self { lease_page, table, listener, connection: None }
     }
 
     /// Waits for the client, and tells it where its site runs.
@@ -63,7 +64,7 @@ impl Server {
         });
         let (length, _) = hello.unwrap();
         assert!(matches!(Hello::parse(&bytes[..length]), Ok(Hello::Serve { .. })));
-        let files = [self.beacon.as_fd(), self.table.as_fd()];
+        let files = [self.lease_page.as_fd(), self.table.as_fd()];
         dimmer_protocol::send(connection.as_fd(), &Welcome.to_bytes(), &files).unwrap();
         until(|| self.table.length() == 1);
         self.table.decisions[0].store(BORROW, Ordering::Relaxed);
@@ -120,7 +121,7 @@ fn a_process_that_enters_no_region_any_more_gets_the_servers_core_back() {
     let mut told = told.filter(|line| line == "away" || line == "let back");
     assert_eq!(told.next().as_deref(), Some("away"));
     // The server's end, as its clients see it.
-    server.beacon.renew(0);
+    server.lease_page.renew(0);
     drop(server);
     assert_eq!(told.next().as_deref(), Some("let back"));
     assert!(child.wait().unwrap().success());

@@ -9,7 +9,10 @@ use pulldown_cmark::{Event, Parser, Tag};
 use crate::tree::{self, Problem, TextFile};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-const MOST_LINES: usize = 300;
+/// A map, not the country.
+const MOST_BYTES: usize = 48_000;
+/// Of a line, but for tables.
+const MOST_COLUMNS: usize = 100;
 
 /// Checks the documents of the tree at `root`; `metadata` knows its crates.
 ///
@@ -68,9 +71,15 @@ fn crates(metadata: &Metadata) -> Vec<Crate> {
 fn check_architecture(text: &str, crates: &[Crate]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut report = |what: String| problems.push(Problem::new(ARCHITECTURE, what));
-    let lines = text.lines().count();
-    if lines > MOST_LINES {
-        report(format!("{lines} lines, more than {MOST_LINES}: it is a map, not the country"));
+    if text.len() > MOST_BYTES {
+        let bytes = text.len();
+        report(format!("{bytes} bytes, more than {MOST_BYTES}: it is a map, not the country"));
+    }
+    for (line, number) in text.lines().zip(1..) {
+        let columns = line.chars().count();
+        if columns > MOST_COLUMNS && !line.starts_with('|') {
+            report(format!("line {number} has {columns} columns, more than {MOST_COLUMNS}"));
+        }
     }
     let paragraphs = paragraphs(text);
     let mut foreign: Vec<&str> = Vec::new();
@@ -236,8 +245,12 @@ mod tests {
     #[test]
     fn refuses_an_architecture_that_nobody_reads() {
         check_architecture(
-            &format!("{COMPLETE}{}", "More.\n".repeat(290)),
-            &["301 lines, more than 300: it is a map, not the country"],
+            &format!("{COMPLETE}{}", "More.\n".repeat(8_000)),
+            &["48107 bytes, more than 48000: it is a map, not the country"],
+        );
+        check_architecture(
+            &format!("{COMPLETE}{}\n| {}\n", "x".repeat(101), "x".repeat(101)),
+            &["line 10 has 101 columns, more than 100"],
         );
     }
 

@@ -22,7 +22,7 @@ use dimmer_processor::units::CpuId;
 use super::How;
 use super::account::{Account, Function, Kept};
 use super::chosen::{self, Chosen};
-use super::clear::Clear;
+use super::exclusion::Exclusion;
 use super::forms::{self, Forms, Spent};
 use super::leaves::NoLeaf;
 use super::served::Served;
@@ -40,7 +40,7 @@ pub(super) struct Borrowing {
     observer: Observer,
     how: How,
     /// Where calls move to, and who is kept off there.
-    clear: Clear,
+    exclusion: Exclusion,
     functions: Vec<Moved>,
     /// Functions that stay, as they are no leaf functions.
     others: Vec<NoLeaf>,
@@ -193,12 +193,12 @@ impl Borrowing {
         if let Some(text) = forms.as_ref().and_then(Forms::text) {
             eprintln!("{text}");
         }
-        let clear = Clear::new(root, &cpus, observer.directory());
+        let exclusion = Exclusion::new(root, &cpus, observer.directory());
         Ok(Some(Self {
             observer,
             how,
             forms,
-            clear,
+            exclusion,
             functions,
             others,
             round_trip,
@@ -212,7 +212,7 @@ impl Borrowing {
     /// The hardware threads that calls move to; `None` if none does, as the program has narrower
     /// code.
     pub(super) fn cpus(&self) -> Option<&[CpuId]> {
-        (!self.is_narrow()).then_some(self.clear.cpus())
+        (!self.is_narrow()).then_some(self.exclusion.cpus())
     }
 
     /// Whether the program is to have narrower code.
@@ -274,10 +274,10 @@ impl Borrowing {
         let dedicated = self.served.as_ref().map(Served::dedicated).filter(|_| !is_narrow);
         let is_wanted = self.functions.iter().any(|moved| moved.is_moved);
         for (process, ledger) in self.observer.processes() {
-            self.clear.know(process, ledger);
+            self.exclusion.know(process, ledger);
         }
         // First the program is to be off the cores.
-        self.observer.employ(self.clear.step(dedicated, is_wanted));
+        self.observer.employ(self.exclusion.step(dedicated, is_wanted));
         for (place, is_moved) in changes {
             self.observer.decide(place, is_moved);
         }
@@ -292,7 +292,7 @@ impl Borrowing {
         for place in self.functions.iter().flat_map(|moved| moved.planned.places()) {
             self.observer.decide(place, false);
         }
-        self.clear.end();
+        self.exclusion.end();
         let is_narrow = self.is_narrow();
         let observed = self.observer.finish();
         let calls = observed.functions();

@@ -11,7 +11,7 @@ use dimmer_host::root::format_cpu_list;
 use dimmer_observe::Tally;
 use dimmer_policy::moving::Word;
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::{BORROW, Beacon, Hello, Mapped, OFFLOAD, SITES, Sums, Table, Welcome};
+use dimmer_protocol::{BORROW, Hello, LeasePage, Mapped, OFFLOAD, SITES, Sums, Table, Welcome};
 
 use crate::launch;
 use crate::named::Planned;
@@ -51,7 +51,7 @@ enum Connection {
 struct Made {
     /// Open as long as the server is to decide.
     _socket: OwnedFd,
-    beacon: Mapped<Beacon>,
+    lease_page: Mapped<LeasePage>,
     table: Mapped<Table>,
     /// Whether the functions were named to the server: after what they have done so far, which is
     /// not to be taken for what they do now.
@@ -86,7 +86,7 @@ impl Served {
 
     /// The hardware threads that the server may dedicate, in the order in which it does.
     pub(super) fn cores(&self) -> Vec<CpuId> {
-        self.made().map_or_else(Vec::new, |made| made.beacon.cores().map(CpuId::new).collect())
+        self.made().map_or_else(Vec::new, |made| made.lease_page.cores().map(CpuId::new).collect())
     }
 
     /// Calls go to these: the program was told so when it began. A server that dedicates others, as
@@ -98,7 +98,7 @@ impl Served {
     /// How many of them it has dedicated now: none where no server is alive.
     pub(super) fn dedicated(&self) -> usize {
         let made = self.made().filter(|made| made.holds());
-        made.map_or(0, |made| made.beacon.dedicated().min(usable(&made.beacon, &self.cpus)))
+        made.map_or(0, |made| made.lease_page.dedicated().min(usable(&made.lease_page, &self.cpus)))
     }
 
     /// Looks for a server, where the one before has gone. Never waits. Returns why calls cannot go
@@ -111,7 +111,7 @@ impl Served {
             self.connection = Connection::ask(&self.program);
         }
         let made = self.made().filter(|made| made.holds())?;
-        let (fits, its) = (usable(&made.beacon, &self.cpus) > 0, self.cores());
+        let (fits, its) = (usable(&made.lease_page, &self.cpus) > 0, self.cores());
         let why = (self.fits && !fits).then(|| misfit(&its, &self.cpus));
         self.fits = fits;
         why
@@ -176,9 +176,9 @@ impl Connection {
             return;
         }
         let Self::Asked(socket) = std::mem::replace(self, Self::None) else { return };
-        if let Ok(Some((_, [Some(beacon), Some(table)]))) = answer
+        if let Ok(Some((_, [Some(lease_page), Some(table)]))) = answer
             && Welcome::parse(&bytes).is_ok()
-            && let Some(made) = Made::new(socket, (&beacon, &table), functions)
+            && let Some(made) = Made::new(socket, (&lease_page, &table), functions)
         {
             *self = Self::Made(made);
         }
@@ -188,29 +188,29 @@ impl Connection {
 impl Made {
     fn new(
         socket: OwnedFd,
-        (beacon, table): (&OwnedFd, &OwnedFd),
+        (lease_page, table): (&OwnedFd, &OwnedFd),
         functions: usize,
     ) -> Option<Self> {
-        let beacon = Mapped::<Beacon>::new(beacon.as_fd()).ok()?;
+        let lease_page = Mapped::<LeasePage>::new(lease_page.as_fd()).ok()?;
         let table = Mapped::<Table>::new(table.as_fd()).ok()?;
-        let is_known = beacon.is_known() && table.is_known();
+        let is_known = lease_page.is_known() && table.is_known();
         let has_memory = is_known && table.has_memory(0..functions.min(SITES));
-        has_memory.then_some(Self { _socket: socket, beacon, table, is_named: false })
+        has_memory.then_some(Self { _socket: socket, lease_page, table, is_named: false })
     }
 
     /// Whether what the server has decided counts.
     fn holds(&self) -> bool {
-        self.beacon.holds(dimmer_protocol::ticks()) && !self.table.is_left()
+        self.lease_page.holds(dimmer_protocol::ticks()) && !self.table.is_left()
     }
 }
 
 /// How many of a server's cores calls can go to that can go to these: those that both lists begin
 /// with.
-fn usable(beacon: &Beacon, own: &[CpuId]) -> usize {
+fn usable(lease_page: &LeasePage, own: &[CpuId]) -> usize {
     if own.is_empty() {
         return usize::MAX;
     }
-    let its = beacon.cores().map(CpuId::new);
+    let its = lease_page.cores().map(CpuId::new);
     its.zip(own).take_while(|(its, own)| its == *own).count()
 }
 
@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn calls_go_to_those_of_a_servers_cores_that_the_program_knows() {
-        let beacon = Owned::<Beacon>::new().unwrap();
-        beacon.write(&[7, 3, 6]);
-        let usable = |own: &[u32]| usable(&beacon, &cpus(own));
+        let lease_page = Owned::<LeasePage>::new().unwrap();
+        lease_page.write(&[7, 3, 6]);
+        let usable = |own: &[u32]| usable(&lease_page, &cpus(own));
         assert_eq!((usable(&[7]), usable(&[7, 3, 6]), usable(&[7, 3, 6, 2])), (1, 3, 3));
         assert_eq!((usable(&[7, 6]), usable(&[3]), usable(&[3, 7])), (1, 0, 0));
         assert_eq!(usable(&[]), usize::MAX);

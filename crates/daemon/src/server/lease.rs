@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use dimmer_protocol::{Beacon, LEASE, Owned};
+use dimmer_protocol::{LEASE, LeasePage, Owned};
 
 /// The lease is renewed when a quarter of it is over: a server that is late by half still counts.
 const RENEWAL: Duration = Duration::from_nanos(LEASE.subsec_nanos() as u64 / 4);
@@ -13,19 +13,19 @@ const RENEWAL: Duration = Duration::from_nanos(LEASE.subsec_nanos() as u64 / 4);
 /// The lease, and where clients read it.
 #[derive(Debug)]
 pub(super) struct Lease {
-    pub(super) beacon: Owned<Beacon>,
+    pub(super) page: Owned<LeasePage>,
     /// When it was renewed last, while there are clients.
     renewed: Option<Instant>,
 }
 
 impl Lease {
-    pub(super) const fn new(beacon: Owned<Beacon>) -> Self {
-        Self { beacon, renewed: None }
+    pub(super) const fn new(page: Owned<LeasePage>) -> Self {
+        Self { page, renewed: None }
     }
 
     /// Lets decisions hold for so long from now on.
     pub(super) fn renew(&self, span: Duration) {
-        self.beacon.renew(dimmer_protocol::ticks().saturating_add(ticks_of(span)));
+        self.page.renew(dimmer_protocol::ticks().saturating_add(ticks_of(span)));
     }
 
     /// Renews it if it is time, and keeps it from now on.

@@ -87,7 +87,7 @@ impl Server {
         self.policy.idle(step.idle);
         let decided = self.policy.step(step.now_ns);
         self.lease.keep();
-        self.lease.beacon.note_decided(dimmer_protocol::ticks());
+        self.lease.page.note_decided(dimmer_protocol::ticks());
         self.apply(&decided);
         if is_recorded {
             step.changes = record::changes(&decided.changes);
@@ -102,7 +102,7 @@ impl Server {
     fn apply(&mut self, step: &Step) {
         // Cores are there before work comes, and go after it has.
         if step.cores > self.dedicated {
-            self.lease.beacon.dedicate(self.found.threads(step.cores));
+            self.lease.page.dedicate(self.found.threads(step.cores));
         }
         for change in &step.changes {
             let Some(peer) = self.peers.get(&change.client.0) else { continue };
@@ -133,7 +133,7 @@ impl Server {
 
     pub(super) fn dedicate(&mut self, cores: usize) {
         info!(cores, "dedicated cores");
-        self.lease.beacon.dedicate(self.found.threads(cores));
+        self.lease.page.dedicate(self.found.threads(cores));
         self.dedicated = cores;
     }
 }

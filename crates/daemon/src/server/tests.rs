@@ -233,8 +233,8 @@ fn a_state_is_put_together_a_part_at_a_time_and_read_from_a_pipe() {
     loop {
         fixture.server.may_tell = Instant::now();
         fixture.server.tell_states();
-        let Some(telling) = &fixture.server.telling else { break };
-        parts.push(telling.clients.iter().map(|client| client.sites.len()).sum::<usize>());
+        let Some(publication) = &fixture.server.publication else { break };
+        parts.push(publication.clients.iter().map(|client| client.sites.len()).sum::<usize>());
     }
     assert_eq!(parts, [SITES, 2 * SITES, 3 * SITES, 4 * SITES, 5 * SITES]);
     let file = fixture.answer(&watcher);
@@ -329,15 +329,15 @@ fn the_lease_is_renewed_between_any_two_steps() {
     lease.hold();
     // As long as this takes, it lapses; a look renews it before it has ended.
     std::thread::sleep(2 * dimmer_protocol::LEASE);
-    assert!(!lease.beacon.holds(dimmer_protocol::ticks()));
+    assert!(!lease.page.holds(dimmer_protocol::ticks()));
     let before = dimmer_protocol::ticks();
     fixture.look();
-    assert!(fixture.server.lease.beacon.holds(before));
+    assert!(fixture.server.lease.page.holds(before));
     // Not where nobody is there to keep it for.
     fixture.server.lease.rest();
     std::thread::sleep(2 * dimmer_protocol::LEASE);
     fixture.server.lease.keep();
-    assert!(!fixture.server.lease.beacon.holds(dimmer_protocol::ticks()));
+    assert!(!fixture.server.lease.page.holds(dimmer_protocol::ticks()));
 }
 
 #[test]
@@ -408,12 +408,12 @@ fn settings_read_anew_leave_the_lease_and_a_policy_that_a_recording_begins_with(
     fixture.server.reload().unwrap();
     let (is_fresh, now_ns) = begin(&mut fixture);
     assert!(is_fresh && now_ns >= before, "{now_ns} {before}");
-    assert!(!fixture.server.lease.beacon.holds(dimmer_protocol::ticks()));
+    assert!(!fixture.server.lease.page.holds(dimmer_protocol::ticks()));
     let (number, ..) = fixture.client(1000);
     assert!(!begin(&mut fixture).0);
     let now = dimmer_protocol::ticks();
     fixture.server.reload().unwrap();
-    assert!(fixture.server.lease.beacon.holds(now + 2 * lease::ticks_of(dimmer_protocol::LEASE)));
+    assert!(fixture.server.lease.page.holds(now + 2 * lease::ticks_of(dimmer_protocol::LEASE)));
     assert!(!begin(&mut fixture).0);
     fixture.server.part(number, "has gone");
     fixture.server.reload().unwrap();
@@ -423,14 +423,14 @@ fn settings_read_anew_leave_the_lease_and_a_policy_that_a_recording_begins_with(
 #[test]
 fn the_last_client_leaves_no_core_dedicated() {
     let mut fixture = fixture();
-    fixture.server.lease.beacon.write(&[2, 3]);
+    fixture.server.lease.page.write(&[2, 3]);
     let clients = [fixture.client(1000), fixture.client(1001)];
-    fixture.server.lease.beacon.dedicate(2);
+    fixture.server.lease.page.dedicate(2);
     fixture.server.dedicated = 1;
     fixture.server.part(clients[0].0, "has gone");
-    assert_eq!(fixture.server.lease.beacon.dedicated(), 2);
+    assert_eq!(fixture.server.lease.page.dedicated(), 2);
     fixture.server.part(clients[1].0, "has gone");
-    assert_eq!((fixture.server.lease.beacon.dedicated(), fixture.server.dedicated), (0, 0));
+    assert_eq!((fixture.server.lease.page.dedicated(), fixture.server.dedicated), (0, 0));
 }
 
 #[test]

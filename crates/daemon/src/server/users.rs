@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dimmer_policy::server::chains::Reference;
+use dimmer_policy::server::timing::Reference;
 
 use super::Server;
 

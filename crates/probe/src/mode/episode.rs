@@ -159,8 +159,8 @@ fn outcome(
         effect_share: response.share(),
         mean_extra_ns: response.mean_ns,
         extra_ns: extra(response),
-        clock_ratio_after: quantity(ratio_after(epochs, &response.presence, after_ns, clock)),
-        issue_ratio_after: quantity(ratio_after(epochs, &response.presence, after_ns, issue)),
+        clock_ratio_after: quantity(ratio_after(epochs, &response.detection, after_ns, clock)),
+        issue_ratio_after: quantity(ratio_after(epochs, &response.detection, after_ns, issue)),
         release_delay_ns: of_most(&response.release_ns, response),
         release_stall_ns: of_most(&response.stall_ns, response),
         throttling,
@@ -287,7 +287,7 @@ impl Repeating {
         if looks_for_few {
             self.next_look *= 2;
         }
-        let is_alike = self.response.effect && self.response.presence.with.is_none();
+        let is_alike = self.response.effect && self.response.detection.with.is_none();
         let is_enough = if is_alike {
             tried >= self.most || is_precise(&self.response)
         } else {
@@ -300,7 +300,7 @@ impl Repeating {
 
 /// Whether neither an effect was found, nor that it is rare.
 fn is_open(response: &Response) -> bool {
-    let is_rare = response.presence.share.is_some_and(|share| share.ci95.1 < RARE);
+    let is_rare = response.detection.share.is_some_and(|share| share.ci95.1 < RARE);
     !(response.effect || is_rare)
 }
 

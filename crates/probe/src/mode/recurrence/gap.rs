@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::keeping::{Alone, FullSpeed, Keeping};
+use crate::detection::SMALLEST_COST_NS;
 use crate::kernel::{self, Kernel};
 use crate::lab::{Deadline, Lab, ModeError};
 use crate::outcome::Gap;
-use crate::presence::SMALLEST_COST_NS;
 use crate::program::{Program, Trace, Work};
 use crate::stats::{Estimate, Samples, floor_index};
 

@@ -1,4 +1,4 @@
-//! The bell that wakes a worker: whoever fills a lane rings, if the worker sleeps.
+//! The doorbell that wakes a worker: a thread that fills a lane rings it while the worker sleeps.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ const AWAKE: u32 = 0;
 /// The worker sleeps until somebody rings.
 const ASLEEP: u32 = 1;
 
-/// The bell; changed rarely, so who rings reads it in its own cache.
+/// The doorbell. It changes rarely, so threads that ring read it in their own caches.
 #[derive(Debug, Default)]
-pub(crate) struct Bell(Word);
+pub(crate) struct Doorbell(Word);
 
-impl Bell {
+impl Doorbell {
     /// Wakes the worker if it sleeps. To be called after something was put into a lane, with
     /// [`Word::set`].
     #[inline]
@@ -37,7 +37,7 @@ impl Bell {
     /// Sleeps until somebody rings, unless there is something to do already; does `meanwhile` after
     /// each nap.
     pub(crate) fn sleep(&self, has_work: impl FnOnce() -> bool, meanwhile: impl Fn()) {
-        // Before the lanes are looked at: who fills one later finds the bell so, and rings.
+        // Before the lanes are looked at: a thread that fills one later finds this, and rings.
         self.0.set(ASLEEP);
         if !has_work() {
             while self.0.wait_while(ASLEEP, Patience(Duration::ZERO)).is_none() {
@@ -58,15 +58,15 @@ mod models {
     #[test]
     fn loom_a_worker_that_goes_to_sleep_misses_nothing() {
         loom::model(|| {
-            let shared = Arc::new((Word::default(), Bell::default()));
+            let shared = Arc::new((Word::default(), Doorbell::default()));
             let owner = Arc::clone(&shared);
             let thread = loom::thread::spawn(move || {
                 owner.0.set(CALL);
                 owner.1.ring();
             });
-            let (lane, bell) = &*shared;
+            let (lane, doorbell) = &*shared;
             while lane.value() != CALL {
-                bell.sleep(|| lane.value() == CALL, || ());
+                doorbell.sleep(|| lane.value() == CALL, || ());
             }
             thread.join().unwrap();
         });

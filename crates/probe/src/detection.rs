@@ -48,7 +48,7 @@ pub(crate) struct Costs {
 
 /// Which bursts have the effect.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Presence {
+pub(crate) struct Detection {
     /// The repetitions whose burst has it, ascending; `None` if they are of one kind.
     pub(crate) with: Option<Vec<usize>>,
     /// The share of bursts that cost something, less that by chance; `None` with fewer than two
@@ -78,13 +78,13 @@ impl Costs {
     }
 
     /// Tells bursts with the effect from those without.
-    pub(crate) fn presence(&self) -> Presence {
+    pub(crate) fn detection(&self) -> Detection {
         let Some((typical, least)) = self.noise() else {
-            return Presence { with: None, share: None, cost: None };
+            return Detection { with: None, share: None, cost: None };
         };
         let Some(threshold) = self.threshold(typical, least) else {
             let share = self.share_above(typical + least);
-            return Presence { with: None, share, cost: None };
+            return Detection { with: None, share, cost: None };
         };
         let is_told =
             |cost: &Estimate| cost.ci95.0 > cost.median / TOLD && cost.ci95.1 < cost.median * TOLD;
@@ -92,7 +92,7 @@ impl Costs {
         // Two kinds, not the tail of one: those with the effect lie well above the noise.
         let two = cost.filter(|cost| cost.median > typical + 2.0 * least);
         let with = two.map(|cost| self.nearest_to(cost.median, threshold));
-        Presence { with, share: self.share_above(threshold), cost: two }
+        Detection { with, share: self.share_above(threshold), cost: two }
     }
 
     /// What bursts above the threshold cost that are there beyond chance: half of that excess costs
@@ -288,20 +288,20 @@ mod tests {
 
     #[test]
     fn chance_is_no_effect() {
-        let presence = costs(0.1, |_| false).presence();
-        assert_eq!(presence.with, None);
-        let (low, high) = presence.share.unwrap().ci95;
-        assert!(low == 0.0 && high < 0.04, "{presence:?}");
+        let detection = costs(0.1, |_| false).detection();
+        assert_eq!(detection.with, None);
+        let (low, high) = detection.share.unwrap().ci95;
+        assert!(low == 0.0 && high < 0.04, "{detection:?}");
     }
 
     #[test]
     fn a_minority_is_found_among_as_many_chances() {
         let costs = costs(0.05, |index| index % 20 == 0);
-        let presence = costs.presence();
-        let with: Samples = presence.with.unwrap().iter().map(|&i| costs.bursts[i]).collect();
+        let detection = costs.detection();
+        let with: Samples = detection.with.unwrap().iter().map(|&i| costs.bursts[i]).collect();
         let middle = with.quantile(0.5).unwrap();
         assert!((middle - 1400.0).abs() < 50.0, "{middle}");
-        let share = presence.share.unwrap();
+        let share = detection.share.unwrap();
         assert!(share.ci95.0 < 0.05 && 0.05 < share.ci95.1, "{share:?}");
     }
 
@@ -311,22 +311,22 @@ mod tests {
         for index in (5..1000).step_by(10) {
             costs.baselines[index] += 1400.0;
         }
-        assert_eq!(costs.presence().with, None);
+        assert_eq!(costs.detection().with, None);
     }
 
     #[test]
     fn two_in_a_hundred_are_found_among_as_many_chances() {
-        let presence = costs(0.02, |index| index % 50 == 0).presence();
+        let detection = costs(0.02, |index| index % 50 == 0).detection();
         assert!(
-            presence.with.as_ref().is_some_and(|with| (15..=25).contains(&with.len())),
-            "{presence:?}"
+            detection.with.as_ref().is_some_and(|with| (15..=25).contains(&with.len())),
+            "{detection:?}"
         );
     }
 
     #[test]
     fn a_few_among_twice_as_many_chances_have_their_cost() {
-        let presence = costs(0.08, |index| index % 25 == 0).presence();
-        let cost = presence.cost.unwrap();
+        let detection = costs(0.08, |index| index % 25 == 0).detection();
+        let cost = detection.cost.unwrap();
         assert!(cost.ci95.0 < 1400.0 && 1400.0 < cost.ci95.1, "{cost:?}");
         assert!((cost.median / 1400.0 - 1.0).abs() < 0.1, "{cost:?}");
     }
@@ -339,16 +339,16 @@ mod tests {
         for index in (0..1000).filter(|index| scattered(*index) == 1) {
             costs.bursts[index] += 200.0;
         }
-        let presence = costs.presence();
-        assert_eq!((presence.with, presence.cost), (None, None));
-        assert!(presence.share.unwrap().ci95.0 > 0.02, "{:?}", presence.share);
+        let detection = costs.detection();
+        assert_eq!((detection.with, detection.cost), (None, None));
+        assert!(detection.share.unwrap().ci95.0 > 0.02, "{:?}", detection.share);
     }
 
     #[test]
     fn without_quiet_stretches_the_baselines_tell_chance() {
         let mut costs = costs(0.05, |index| index % 10 == 0);
         costs.quiet.clear();
-        let share = costs.presence().share.unwrap();
+        let share = costs.detection().share.unwrap();
         assert!(share.ci95.0 < 0.1 && 0.1 < share.ci95.1, "{share:?}");
     }
 
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn runs_of_bursts_with_the_effect_widen_the_interval() {
-        let width = |costs: Costs| costs.presence().share.unwrap().half_width();
+        let width = |costs: Costs| costs.detection().share.unwrap().half_width();
         let scattered = width(costs(0.0, |index| index % 3 == 0));
         let in_runs = width(costs(0.0, |index| index % 600 < 200));
         assert!(in_runs > 5.0 * scattered, "{in_runs} {scattered}");
@@ -380,14 +380,14 @@ mod tests {
     fn bursts_that_all_cost_the_same_are_of_one_kind() {
         let mut costs = costs(0.0, |_| false);
         costs.bursts.iter_mut().for_each(|cost| *cost += 60.0);
-        assert_eq!(costs.presence().with, None);
+        assert_eq!(costs.detection().with, None);
     }
 
     #[test]
     fn nothing_measured_is_nothing_told() {
         let costs =
             Costs { most: 10_000.0, bursts: Vec::new(), baselines: Vec::new(), quiet: Vec::new() };
-        assert_eq!(costs.presence(), Presence { with: None, share: None, cost: None });
+        assert_eq!(costs.detection(), Detection { with: None, share: None, cost: None });
         assert_eq!(costs.mean(), None);
     }
 }

@@ -13,7 +13,7 @@ use crate::cpuid::Identity;
 /// The directory that a variable names, or the usual one below the home directory; `None` without a
 /// home directory.
 #[must_use]
-pub fn directory(variable: &str, usual: &str) -> Option<PathBuf> {
+pub fn user_directory(variable: &str, usual: &str) -> Option<PathBuf> {
     let absolute =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     absolute(variable).or_else(|| Some(absolute("HOME")?.join(usual)))
@@ -25,14 +25,14 @@ pub fn directory(variable: &str, usual: &str) -> Option<PathBuf> {
 pub fn model(identity: &Identity, quick: bool) -> Option<PathBuf> {
     let Identity { vendor, family, model, stepping, .. } = identity;
     let effort = if quick { "quick" } else { "full" };
-    let models = directory("XDG_STATE_HOME", ".local/state")?.join("dimmer");
+    let models = user_directory("XDG_STATE_HOME", ".local/state")?.join("dimmer");
     Some(models.join(format!("model-{vendor}-{family}-{model}-{stepping}-{effort}.toml")))
 }
 
 /// Where what can be found again is kept: scans, plans, choices; `None` without a home directory.
 #[must_use]
-pub fn cache() -> Option<PathBuf> {
-    Some(directory("XDG_CACHE_HOME", ".cache")?.join("dimmer"))
+pub fn directory() -> Option<PathBuf> {
+    Some(user_directory("XDG_CACHE_HOME", ".cache")?.join("dimmer"))
 }
 
 /// How far below a directory [`bound`] looks: one for each kind, version, and choice of instruction

@@ -27,7 +27,7 @@ const LOOKED_AT: u64 = 512;
 
 /// What a region's clients have told and nothing was concluded from yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Chains {
+pub struct TimingEvidence {
     /// Calls that stayed and were looked at.
     pub stayed: u64,
     /// Those of them that came with the clock.
@@ -49,7 +49,7 @@ pub struct Concluded {
     pub is_lie: bool,
 }
 
-impl Chains {
+impl TimingEvidence {
     /// Adds what was told since.
     pub fn add(&mut self, news: &Self) {
         self.stayed = self.stayed.saturating_add(news.stayed);
@@ -119,13 +119,18 @@ mod tests {
     /// Levels of which L1 has nine tenths of the clock.
     const LEVELS: [f64; 1] = [0.9];
 
-    fn told(clocks: u64, before: u64, after: u64) -> Chains {
+    fn told(clocks: u64, before: u64, after: u64) -> TimingEvidence {
         let (before_ticks, after_ticks) = (clocks * before, clocks * after);
-        Chains { stayed: 16 * clocks, clocks, before_ticks, after_ticks }
+        TimingEvidence { stayed: 16 * clocks, clocks, before_ticks, after_ticks }
     }
 
     #[track_caller]
-    fn check(mut chains: Chains, levels: &[f64], reference: Option<f64>, expected: Evidence) {
+    fn check(
+        mut timing: TimingEvidence,
+        levels: &[f64],
+        reference: Option<f64>,
+        expected: Evidence,
+    ) {
         assert_eq!(chains.conclude(levels, reference).evidence, expected);
     }
 
@@ -145,19 +150,24 @@ mod tests {
         let concluded = chains.conclude(&LEVELS, None);
         assert_eq!(concluded.evidence, Evidence::Clock(0.8));
         assert_eq!(concluded.before_ticks, Some(200.0));
-        assert_eq!(chains, Chains::default());
+        assert_eq!(chains, TimingEvidence::default());
     }
 
     #[test]
     fn without_clocks_to_go_by_a_region_is_what_it_was_marked_for() {
         let marked = Evidence::Class(LicenseLevel::new(1));
         check(told(16, 200, 250), &[], None, marked);
-        check(Chains::default(), &[], None, marked);
-        let silent = |stayed| Chains { stayed, ..Chains::default() };
+        check(TimingEvidence::default(), &[], None, marked);
+        let silent = |stayed| TimingEvidence { stayed, ..TimingEvidence::default() };
         check(silent(LOOKED_AT), &LEVELS, None, marked);
         // One that tells its clock is not taken for silent, however rarely.
         check(silent(LOOKED_AT - 1), &LEVELS, None, Evidence::None);
-        check(Chains { stayed: LOOKED_AT, ..told(1, 200, 250) }, &LEVELS, None, Evidence::None);
+        check(
+            TimingEvidence { stayed: LOOKED_AT, ..told(1, 200, 250) },
+            &LEVELS,
+            None,
+            Evidence::None,
+        );
     }
 
     #[test]
@@ -169,7 +179,7 @@ mod tests {
             assert_eq!(concluded, Concluded { is_lie, ..Concluded::default() });
         }
         let mut most =
-            Chains { clocks: u64::MAX, stayed: 1, before_ticks: u64::MAX, after_ticks: 1 };
+            TimingEvidence { clocks: u64::MAX, stayed: 1, before_ticks: u64::MAX, after_ticks: 1 };
         most.add(&most.clone());
         assert!(most.conclude(&LEVELS, None).is_lie);
     }

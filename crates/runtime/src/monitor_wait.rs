@@ -71,7 +71,7 @@ pub(crate) fn choose() {
 ///
 /// Touches nothing in thread-local storage.
 #[inline(never)]
-pub(crate) fn doze<T>(line: *const T, is_waited_for: impl FnOnce() -> bool) -> bool {
+pub(crate) fn wait<T>(line: *const T, is_waited_for: impl FnOnce() -> bool) -> bool {
     let chosen = Instruction::ALL.get(usize::from(CHOSEN.load(Ordering::Relaxed)));
     match chosen {
         None | Some(Instruction::Pause) => return false,
@@ -222,35 +222,35 @@ mod tests {
     }
 
     #[test]
-    fn who_dozes_is_woken_by_a_write_and_by_the_deadline() {
+    fn a_wait_ends_by_a_write_and_by_the_deadline() {
         choose();
         let word = AtomicU32::new(0);
-        if !doze(&raw const word, || true) {
+        if !wait(&raw const word, || true) {
             println!("SKIPPED: the processor has neither WAITPKG nor MONITORX");
             return;
         }
         // Nobody writes: the deadline ends it.
         let begin = Instant::now();
-        assert!(doze(&raw const word, || true));
+        assert!(wait(&raw const word, || true));
         assert!(begin.elapsed() < Duration::from_secs(1));
-        let dozes = AtomicBool::new(true);
+        let is_waiting = AtomicBool::new(true);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while word.load(Ordering::Acquire) == 0 {
-                    doze(&raw const word, || word.load(Ordering::Acquire) == 0);
+                    wait(&raw const word, || word.load(Ordering::Acquire) == 0);
                 }
-                dozes.store(false, Ordering::Release);
+                is_waiting.store(false, Ordering::Release);
             });
             word.store(1, Ordering::Release);
         });
-        assert!(!dozes.load(Ordering::Acquire));
+        assert!(!is_waiting.load(Ordering::Acquire));
     }
 
     #[test]
     fn without_instructions_nothing_is_done() {
         if Instruction::of(&Cpuid::instruction()) == Instruction::Pause {
             choose();
-            assert!(!doze(&raw const CHOSEN, || unreachable!()));
+            assert!(!wait(&raw const CHOSEN, || unreachable!()));
         } else {
             println!("SKIPPED: the processor has instructions for waiting");
         }

@@ -21,7 +21,7 @@ const MOST: usize = 64;
 
 /// What each thread has chosen, and how far all cores are.
 #[derive(Debug)]
-pub(crate) struct Near {
+pub(crate) struct Placement {
     choices: Box<[Choice]>,
     /// Read when there is something to choose from; empty if the machine tells nothing.
     distances: OnceLock<Distances>,
@@ -36,14 +36,14 @@ type Distances = BTreeMap<CpuId, Box<[Distance]>>;
 #[repr(align(64))]
 struct Choice(AtomicU64);
 
-impl Default for Near {
+impl Default for Placement {
     fn default() -> Self {
         let choices = (0..SLOTS).map(|_| Choice::default()).collect();
         Self { choices, distances: OnceLock::new() }
     }
 }
 
-impl Near {
+impl Placement {
     /// Reads how far these cores are from wherever threads may be, once; takes some tens of
     /// milliseconds on large machines.
     pub(crate) fn look(&self, root: &Root, cpus: &[CpuId]) {
@@ -151,10 +151,10 @@ mod tests {
     /// What threads in slots 0, 1, ... choose of these cores, one after the other.
     fn chosen(cpus: &[u32], here: &[u32]) -> Vec<u32> {
         let ids: Vec<CpuId> = cpus.iter().map(|number| CpuId::new(*number)).collect();
-        let near = Near::default();
-        near.distances.set(distances(&machine(), &ids)).unwrap();
+        let placement = Placement::default();
+        placement.distances.set(distances(&machine(), &ids)).unwrap();
         let choose = |(slot, here): (usize, &u32)| {
-            cpus[near.choose(slot, cpus.len(), || (2 << slot) - 1, || CpuId::new(*here))]
+            cpus[placement.choose(slot, cpus.len(), || (2 << slot) - 1, || CpuId::new(*here))]
         };
         here.iter().enumerate().map(choose).collect()
     }
@@ -175,10 +175,10 @@ mod tests {
 
     #[test]
     fn a_choice_is_kept_for_a_while_and_made_anew_for_other_cores() {
-        let near = Near::default();
-        let choose = |slot, count, here| near.choose(slot, count, || 0, || CpuId::new(here));
+        let placement = Placement::default();
+        let choose = |slot, count, here| placement.choose(slot, count, || 0, || CpuId::new(here));
         let cpus = [7, 3, 5, 1].map(CpuId::new);
-        near.distances.set(distances(&machine(), &cpus)).unwrap();
+        placement.distances.set(distances(&machine(), &cpus)).unwrap();
         assert_eq!([choose(2, 4, 0), choose(2, 4, 6)], [3, 3]);
         assert_eq!(choose(2, 3, 6), 0);
         for _ in 0..USES {
@@ -192,10 +192,10 @@ mod tests {
 
     #[test]
     fn who_has_gone_counts_no_more() {
-        let near = Near::default();
+        let placement = Placement::default();
         let cpus = [7, 1].map(CpuId::new);
-        near.distances.set(distances(&machine(), &cpus)).unwrap();
-        let choose = |slot, taken| near.choose(slot, 2, || taken, || CpuId::new(0));
+        placement.distances.set(distances(&machine(), &cpus)).unwrap();
+        let choose = |slot, taken| placement.choose(slot, 2, || taken, || CpuId::new(0));
         assert_eq!([choose(0, 0b1), choose(1, 0b11)], [1, 0]);
         assert_eq!(choose(2, 0b110), 1);
     }

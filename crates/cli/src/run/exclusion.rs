@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dimmer_host::clear::{self, Kept, KeptOff};
+use dimmer_host::exclusion::{self, Kept, KeptOff};
 use dimmer_host::process::{self, Thread};
 use dimmer_host::root::Root;
 use dimmer_policy::server::cores::{Cores, Settings};
@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// The dedicated hardware threads, and who is kept off them.
 #[derive(Debug)]
-pub(super) struct Clear {
+pub(super) struct Exclusion {
     root: Root,
     /// Those that may be used, in the order in which they are.
     cpus: Vec<CpuId>,
@@ -49,7 +49,7 @@ pub(super) struct Clear {
     asked: BTreeSet<(u32, OsString)>,
 }
 
-impl Clear {
+impl Exclusion {
     /// None is used. The directory is the run's.
     pub(super) fn new(root: &Root, cpus: &[CpuId], directory: &Path) -> Self {
         let now = Instant::now();
@@ -125,7 +125,7 @@ impl Clear {
         // Where it cannot be written, they are kept off all the same.
         let note = |kept: &[Kept]| {
             if !kept.is_empty() {
-                let _ = state::replace(&self.note, &clear::written(&self.root, kept));
+                let _ = state::replace(&self.note, &exclusion::written(&self.root, kept));
             }
         };
         let cpus = &self.cpus[..used];
@@ -171,12 +171,17 @@ mod tests {
     }
 
     /// The processes that are found, but for this one.
-    fn found(clear: &mut Clear) -> Vec<u32> {
-        clear.threads().into_iter().map(|(process, _)| process).filter(|one| *one != 1).collect()
+    fn found(exclusion: &mut Exclusion) -> Vec<u32> {
+        exclusion
+            .threads()
+            .into_iter()
+            .map(|(process, _)| process)
+            .filter(|one| *one != 1)
+            .collect()
     }
 
-    fn on(directory: &Path) -> Clear {
-        Clear { own: 1, ..Clear::new(&Root::new(directory), &[], directory) }
+    fn on(directory: &Path) -> Exclusion {
+        Exclusion { own: 1, ..Exclusion::new(&Root::new(directory), &[], directory) }
     }
 
     #[test]

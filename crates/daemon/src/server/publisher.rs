@@ -12,10 +12,10 @@ use crate::clients::{Client, Site};
 use crate::record::{self, Line};
 use crate::state::{self, State};
 
-/// Of the server's time, telling one user takes no more than one part in so many.
+/// Of the server's time, publishing to one user takes no more than one part in so many.
 const OF_USER: u32 = 10;
 
-/// And telling all of them, in the thread that decides.
+/// And publishing to all of them, in the thread that decides.
 const OF_ALL: u32 = 5;
 
 /// A part of a state ends with the first client after so many sites, which takes some 0.2 ms, or
@@ -37,7 +37,7 @@ pub(super) enum Turn {
 
 /// A state that is put together.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct Publication {
     user: u32,
     to: Vec<Hearer>,
     /// The first peer that is not in it yet.
@@ -48,7 +48,7 @@ pub(super) struct Telling {
     took: Duration,
 }
 
-impl Telling {
+impl Publication {
     fn new(user: u32, to: Vec<Hearer>) -> Self {
         let (clients, took) = (Vec::new(), Duration::ZERO);
         Self { user, to, next: 0, is_whole: false, clients, hidden: 0, took }
@@ -72,29 +72,29 @@ impl Server {
     /// to go on.
     pub(super) fn tell_states(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let mut telling = match self.telling.take() {
-            Some(telling) => telling,
-            None => match self.next_telling(now) {
-                Ok(telling) => telling,
+        let mut publication = match self.publication.take() {
+            Some(publication) => publication,
+            None => match self.next_publication(now) {
+                Ok(publication) => publication,
                 Err(next) => return next,
             },
         };
         if now < self.may_tell {
-            self.telling = Some(telling);
+            self.publication = Some(publication);
             return Some(self.may_tell);
         }
-        self.tell_part(&mut telling);
+        self.tell_part(&mut publication);
         let took = now.elapsed();
-        telling.took += took;
+        publication.took += took;
         self.may_tell = now + took * OF_ALL;
-        if telling.is_whole {
-            let Telling { user, to, took, .. } = telling;
-            let state = Box::new(self.head(telling.clients, telling.hidden));
+        if publication.is_whole {
+            let Publication { user, to, took, .. } = publication;
+            let state = Box::new(self.head(publication.clients, publication.hidden));
             match self.teller.tell(Job::State { user, state, to }) {
                 // What writing it takes counts as well.
                 Ok(()) => drop(self.may_ask.insert(user, Turn::IsTold(took))),
                 Err(Job::State { state, to, .. }) => {
-                    self.telling = Some(Telling {
+                    self.publication = Some(Publication {
                         user,
                         to,
                         next: u64::MAX,
@@ -108,14 +108,14 @@ impl Server {
                 Err(_) => {}
             }
         } else {
-            self.telling = Some(telling);
+            self.publication = Some(publication);
         }
         Some(self.may_tell)
     }
 
     /// Begins to tell the user who asked first of those whose turn it is; else when it is the next
     /// one's, as far as that is known.
-    fn next_telling(&mut self, now: Instant) -> Result<Telling, Option<Instant>> {
+    fn next_publication(&mut self, now: Instant) -> Result<Publication, Option<Instant>> {
         self.may_ask.retain(|_, turn| !matches!(turn, Turn::From(from) if *from <= now));
         let mut next = None::<Instant>;
         let mut turn = None;
@@ -141,7 +141,7 @@ impl Server {
             to.push(peer.hearer(*number));
             false
         });
-        Ok(Telling::new(user, to))
+        Ok(Publication::new(user, to))
     }
 
     /// What has become of what was told.
@@ -165,23 +165,23 @@ impl Server {
 
     /// The next clients: all that the user may see. Root and the server's own user see everything,
     /// as in recordings; others their own.
-    fn tell_part(&self, telling: &mut Telling) {
+    fn tell_part(&self, publication: &mut Publication) {
         let mut sites = 0;
-        let sees_all = sees_all(telling.user);
-        for (count, (number, peer)) in self.peers.range(telling.next..).enumerate() {
+        let sees_all = sees_all(publication.user);
+        for (count, (number, peer)) in self.peers.range(publication.next..).enumerate() {
             if sites >= SITES || count >= PEERS {
-                telling.next = *number;
+                publication.next = *number;
                 return;
             }
             let Wants::Decisions(client) = &peer.wants else { continue };
-            if sees_all || client.user == telling.user {
+            if sees_all || client.user == publication.user {
                 sites += client.sites.len();
-                telling.clients.push(self.client_state(client));
+                publication.clients.push(self.client_state(client));
             } else {
-                telling.hidden += 1;
+                publication.hidden += 1;
             }
         }
-        (telling.next, telling.is_whole) = (u64::MAX, true);
+        (publication.next, publication.is_whole) = (u64::MAX, true);
     }
 
     /// A state of these clients.
@@ -209,7 +209,7 @@ impl Server {
             },
             cores: state::Cores {
                 may: self.found.spare.cpus.iter().map(|cpu| cpu.index()).collect(),
-                dedicated: self.lease.beacon.dedicated(),
+                dedicated: self.lease.page.dedicated(),
                 no_core: self.found.no_core.clone(),
             },
             clients,
@@ -220,11 +220,11 @@ impl Server {
     /// All that a user may see, at once.
     #[cfg(test)]
     pub(super) fn state(&self, user: u32) -> State {
-        let mut telling = Telling::new(user, Vec::new());
-        while !telling.is_whole {
-            self.tell_part(&mut telling);
+        let mut publication = Publication::new(user, Vec::new());
+        while !publication.is_whole {
+            self.tell_part(&mut publication);
         }
-        self.head(telling.clients, telling.hidden)
+        self.head(publication.clients, publication.hidden)
     }
 
     fn client_state(&self, client: &Client) -> state::Client {

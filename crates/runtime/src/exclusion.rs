@@ -6,7 +6,7 @@
 
 use std::sync::Mutex;
 
-use dimmer_host::clear::KeptOff;
+use dimmer_host::exclusion::KeptOff;
 use dimmer_host::process;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
