@@ -258,7 +258,7 @@ impl Shared {
     /// Whether the worker sleeps until somebody rings.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn is_asleep(&self) -> bool {
-        self.bell.0.is_asleep()
+        self.doorbell.0.is_asleep()
     }
 
     /// Wakes the worker if it sleeps. To be called after something was put into a lane.

@@ -250,7 +250,7 @@ mod tests {
         );
         check_architecture(
             &format!("{COMPLETE}{}\n| {}\n", "x".repeat(101), "x".repeat(101)),
-            &["line 10 has 101 columns, more than 100"],
+            &["line 12 has 101 columns, more than 100"],
         );
     }
 

@@ -131,7 +131,7 @@ mod tests {
         reference: Option<f64>,
         expected: Evidence,
     ) {
-        assert_eq!(chains.conclude(levels, reference).evidence, expected);
+        assert_eq!(timing.conclude(levels, reference).evidence, expected);
     }
 
     #[test]
