@@ -51,7 +51,7 @@ pub struct Site {
     pub clock: Option<f64>,
     /// How long the chain took right before it last, on average (ticks).
     before_ticks: Option<f64>,
-    /// TimingEvidence from which nothing was concluded yet.
+    /// Timing evidence from which nothing was concluded yet.
     timing: TimingEvidence,
 }
 
