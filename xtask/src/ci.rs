@@ -241,8 +241,8 @@ mod tests {
     fn tiny_crate(source: &str) -> tempfile::TempDir {
         fixture::tree(&format!(
             "//- Cargo.toml\n[package]\nname = \"tiny\"\nedition = \"2024\"\n[workspace]\n\
-             // - Cargo.lock\nversion = 4\n[[package]]\nname = \"tiny\"\nversion = \"0.0.0\"\n\
-             // - src/lib.rs\n{source}"
+             //- Cargo.lock\nversion = 4\n[[package]]\nname = \"tiny\"\nversion = \"0.0.0\"\n\
+             //- src/lib.rs\n{source}"
         ))
     }
 

@@ -203,9 +203,9 @@ mod tests {
         let tree = fixture::tree(
             "//- Cargo.toml\n[workspace]\nresolver = \"3\"\nmembers = [\"ours\"]\n\
              exclude = [\"theirs\"]\n\
-             // - ours/src/lib.rs\n//- ours/Cargo.toml\n[package]\nname = \"ours\"\n\
+             //- ours/src/lib.rs\n//- ours/Cargo.toml\n[package]\nname = \"ours\"\n\
              [dependencies.theirs]\npath = \"../theirs\"\n\
-             // - theirs/src/lib.rs\n//- theirs/Cargo.toml\n[package]\nname = \"theirs\"\n\
+             //- theirs/src/lib.rs\n//- theirs/Cargo.toml\n[package]\nname = \"theirs\"\n\
              license = \"GPL-3.0-only\"\n",
         );
         let metadata = tree::metadata(tree.path(), &["--offline"]).expect("metadata");

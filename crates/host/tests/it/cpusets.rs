@@ -11,70 +11,70 @@ use crate::fixture::Machine;
 
 /// Version 2, this process in the hierarchy's root, four CPUs.
 const ROOT_V2: &str = "\
-// - /proc/self/mounts
+//- /proc/self/mounts
 cgroup2 /sys/fs/cgroup cgroup2 rw 0 0
-// - /proc/self/cgroup
+//- /proc/self/cgroup
 0::/
-// - /sys/devices/system/cpu/online
+//- /sys/devices/system/cpu/online
 0-3
-// - /sys/fs/cgroup/cgroup.controllers
+//- /sys/fs/cgroup/cgroup.controllers
 cpuset cpu memory
-// - /sys/fs/cgroup/cgroup.subtree_control
+//- /sys/fs/cgroup/cgroup.subtree_control
 cpu
-// - /sys/fs/cgroup/cgroup.{procs,threads}
+//- /sys/fs/cgroup/cgroup.{procs,threads}
 1
 ";
 
 /// Version 2, this process in a session, as root.
 const SESSION_V2: &str = "\
-// - /proc/self/mounts
+//- /proc/self/mounts
 cgroup2 /sys/fs/cgroup cgroup2 rw 0 0
-// - /proc/self/cgroup
+//- /proc/self/cgroup
 0::/user/session
-// - /proc/self/status
+//- /proc/self/status
 CapEff:	000001ffffffffff
-// - /proc/sys/kernel/osrelease
+//- /proc/sys/kernel/osrelease
 6.12.9
-// - /sys/devices/system/cpu/online
+//- /sys/devices/system/cpu/online
 0-3
-// - /sys/fs/cgroup/cgroup.controllers
+//- /sys/fs/cgroup/cgroup.controllers
 cpuset cpu memory
-// - /sys/fs/cgroup/cgroup.subtree_control
+//- /sys/fs/cgroup/cgroup.subtree_control
 cpuset memory
-// - /sys/fs/cgroup/user/{cgroup.subtree_control,session/cgroup.subtree_control}
+//- /sys/fs/cgroup/user/{cgroup.subtree_control,session/cgroup.subtree_control}
 
-// - /sys/fs/cgroup/user/session/cgroup.{procs,threads}
+//- /sys/fs/cgroup/user/session/cgroup.{procs,threads}
 7
-// - /sys/fs/cgroup/user/{cpuset.cpus.exclusive,session/cpuset.cpus.exclusive}
+//- /sys/fs/cgroup/user/{cpuset.cpus.exclusive,session/cpuset.cpus.exclusive}
 
-// - /sys/fs/cgroup/user/session/cpuset.cpus.effective
+//- /sys/fs/cgroup/user/session/cpuset.cpus.effective
 0-3
 ";
 
 /// Version 1: a shell that may run anywhere, a program that is pinned elsewhere, a thread of the
 /// kernel.
 const ROOT_V1: &str = "\
-// - /proc/self/mounts
+//- /proc/self/mounts
 cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0
-// - /proc/self/cgroup
+//- /proc/self/cgroup
 3:cpuset:/
-// - /sys/fs/cgroup/cpuset/tasks
+//- /sys/fs/cgroup/cpuset/tasks
 20
 21
 22
-// - /sys/fs/cgroup/cpuset/cpuset.{cpus,effective_cpus}
+//- /sys/fs/cgroup/cpuset/cpuset.{cpus,effective_cpus}
 0-3
-// - /sys/fs/cgroup/cpuset/cpuset.{mems,effective_mems}
+//- /sys/fs/cgroup/cpuset/cpuset.{mems,effective_mems}
 0-1
-// - /sys/fs/cgroup/cpuset/cpuset.cpu_exclusive
+//- /sys/fs/cgroup/cpuset/cpuset.cpu_exclusive
 1
-// - /proc/20/status
+//- /proc/20/status
 VmSize: 100 kB
 Cpus_allowed_list:	0-3
-// - /proc/21/status
+//- /proc/21/status
 VmSize: 100 kB
 Cpus_allowed_list:	0-1
-// - /proc/22/status
+//- /proc/22/status
 Cpus_allowed_list:	0-3
 ";
 
@@ -296,11 +296,11 @@ fn who_keeps_off_by_the_group_alone_or_under_later_kernels_is_not_in_the_way() {
     let machine = |release: &str, allowed: &str| {
         format!(
             "{ROOT_V2}//- /proc/sys/kernel/osrelease\n{release}\n//- /sys/devices/system/cpu/present\n0-3\n\
-             // - /sys/fs/cgroup/jobs/cpuset.cpus.effective\n0-1\n\
-             // - /proc/20/task/20/status\nVmSize: 1 kB\nCpus_allowed_list:\t{allowed}\n\
-             // - /proc/20/task/20/cgroup\n0::/jobs/one\n\
-             // - /proc/30/task/30/status\nCpus_allowed_list:\t0\n//-
-             //   /proc/30/task/30/cgroup\n0::/\n"
+             //- /sys/fs/cgroup/jobs/cpuset.cpus.effective\n0-1\n\
+             //- /proc/20/task/20/status\nVmSize: 1 kB\nCpus_allowed_list:\t{allowed}\n\
+             //- /proc/20/task/20/cgroup\n0::/jobs/one\n\
+             //- /proc/30/task/30/status\nCpus_allowed_list:\t0\n\
+             //- /proc/30/task/30/cgroup\n0::/\n"
         )
     };
     let check = |machine: &str| begin(&Machine::new(machine).root, &[1], Balancing::Balanced);
@@ -330,8 +330,8 @@ fn a_controller_that_others_rely_on_by_now_stays_switched_on() {
         holds(root, "/sys/fs/cgroup", &[("cgroup.subtree_control", "+cpuset")]);
     }
     let unset = "//- /sys/fs/cgroup/jobs/cpuset.{cpus,mems,cpus.exclusive}\n\n\
-                 // - /sys/fs/cgroup/jobs/cpuset.cpus.partition\nmember\n\
-                 // - /sys/fs/cgroup/jobs/cgroup.subtree_control\nmemory\n";
+                 //- /sys/fs/cgroup/jobs/cpuset.cpus.partition\nmember\n\
+                 //- /sys/fs/cgroup/jobs/cgroup.subtree_control\nmemory\n";
     let machine = Machine::new(&format!("{ROOT_V2}{unset}"));
     begin(&machine.root, &[3], Balancing::Balanced).expect("dedicated").undo().expect("undone");
     holds(&machine.root, "/sys/fs/cgroup", &[("cgroup.subtree_control", "-cpuset")]);

@@ -31,7 +31,7 @@ fn check(machine: &str, files: &[(&str, &str)]) {
 fn uses_the_switch_of_intel_pstate_first() {
     check(
         "//- /sys/devices/system/cpu/intel_pstate/no_turbo\n0\n\
-         // - /sys/devices/system/cpu/cpufreq/boost\n1\n",
+         //- /sys/devices/system/cpu/cpufreq/boost\n1\n",
         &[
             ("/sys/devices/system/cpu/intel_pstate/no_turbo", "1"),
             ("/sys/devices/system/cpu/cpufreq/boost", "1"),
@@ -51,8 +51,8 @@ fn uses_the_switch_for_all_policies() {
 fn uses_the_switch_of_each_policy() {
     check(
         "//- /sys/devices/system/cpu/cpufreq/policy0/boost\n1\n\
-         // - /sys/devices/system/cpu/cpufreq/policy1/boost\n0\n\
-         // - /sys/devices/system/cpu/cpufreq/policy2/boost\n1\n",
+         //- /sys/devices/system/cpu/cpufreq/policy1/boost\n0\n\
+         //- /sys/devices/system/cpu/cpufreq/policy2/boost\n1\n",
         &[
             ("/sys/devices/system/cpu/cpufreq/policy0/boost", "0"),
             ("/sys/devices/system/cpu/cpufreq/policy1/boost", "0"),
