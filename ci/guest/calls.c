@@ -1,4 +1,4 @@
-// Calls a function, from so many threads, for as long as there is a file; a child does likewise.
+// Calls a function from THREADS threads for as long as FILE exists; a child does the same.
 //
 // usage: calls FILE THREADS
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 static const char *file;
 
-// Longer than any way there and back, also where the processor is emulated.
+// Takes longer than any migration there and back, also on an emulated processor.
 __attribute__((noinline, noclone, noipa)) long kept(void) {
     volatile long sum = 0;
     for (long i = 0; i < 1000000; i++)

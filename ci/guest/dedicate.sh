@@ -79,7 +79,7 @@ start() {
     wanted=$1
     shift
     touch /tmp/go
-    "$@" --hook kept --json /tmp/json -- calls /tmp/go 2 2>/tmp/told &
+    "$@" --json=/tmp/json -- calls /tmp/go 2 2>/tmp/told &
     dimmer=$!
     soon has_processes 2 || cat /tmp/told
     parent=$(processes | head -n 1)
@@ -99,8 +99,8 @@ finish() {
 refused() {
     what=$1 reason=$2
     shift 2
-    "$@" --hook kept -- calls /tmp/none 1 2>/tmp/told
-    is "$what: status" $? 2
+    "$@" -- calls /tmp/none 1 2>/tmp/told
+    is "$what: status" $? 125
     has "$what" "$(tr '\n' ' ' </tmp/told)" "$reason"
     same "$what"
 }
@@ -122,23 +122,23 @@ before() { everything | sort -u >/tmp/before; }
 # The kernel is as old as these numbers, or older than the others.
 is_before() { [ "$(printf '%s\n%s.0\n' "$(uname -r)" "$1" | sort -V | head -n 1)" != "$1.0" ]; }
 
-borrow="dimmer run --mechanism borrow --dedicate"
+migrate="dimmer run --migrate=kept --dedicate"
 sleep 10000 &
 bystander=$!
 before
 
-has "the topology" "$(dimmer doctor)" "4 hardware threads on 2 cores"
-has "the capability" "$(dimmer doctor)" "partitions (cgroup v2) below $groups: 0-3"
+has "the topology" "$(dimmer doctor --all)" "4 hardware threads on 2 cores"
+has "the capability" "$(dimmer doctor --all)" "partitions (cgroup v2) below $groups: 0-3"
 
 say "dedicated cores, from the begin to the end"
-# shellcheck disable=SC2086 # $borrow is several words, here and below
-start 2 $borrow --cores 2,3
+# shellcheck disable=SC2086 # $migrate is several words, here and below
+start 2 $migrate --cpus 2,3
 dedicated "dedicated" 2-3 0-1
 finish "dedicated"
 same "the program's end"
 
 say "a signal; one hardware thread of a core alone"
-start 1 $borrow --cores 3
+start 1 $migrate --cpus 3
 dedicated "a sibling" 3 0-2
 kill -TERM "$dimmer"
 wait "$dimmer"
@@ -148,7 +148,7 @@ soon has_processes 0
 same "SIGTERM"
 
 say "a crash; a whole core by itself, and where who starts it may run"
-start 2 taskset d $borrow
+start 2 taskset d $migrate
 dedicated "a whole core" 2-3 0-1 "0 0"
 kill -KILL "$dimmer"
 wait "$dimmer" 2>/dev/null
@@ -165,23 +165,23 @@ echo +cpuset >"$groups/cgroup.subtree_control"
 echo 3 >"$groups/jobs/cpuset.cpus"
 echo root >"$groups/jobs/cpuset.cpus.partition"
 before
-refused "somebody else's" "cpu 3 is for the control group $groups/jobs alone" $borrow --cores 2,3
-refused "half of a core" "the control group $groups/jobs alone" $borrow --cores 3
+refused "somebody else's" "cpu 3 is for the control group $groups/jobs alone" $migrate --cpus 2,3
+refused "half of a core" "the control group $groups/jobs alone" $migrate --cpus 3
 echo member >"$groups/jobs/cpuset.cpus.partition"
 before
-refused "somebody else's as well" "the kernel made no partition of cpu 3" $borrow --cores 3
+refused "somebody else's as well" "the kernel made no partition of cpu 3" $migrate --cpus 3
 rmdir "$groups/jobs"
 echo -cpuset >"$groups/cgroup.subtree_control"
 echo 0 >/sys/devices/system/cpu/cpu3/online
 before
-refused "offline" "cpu 3 is offline" $borrow --cores 3
+refused "offline" "cpu 3 is offline" $migrate --cpus 3
 if is_before 6.5; then
-    refused "another is offline" "would keep everybody off cpu 3 even when it is online again" $borrow --cores 2
+    refused "another is offline" "would keep everybody off cpu 3 even when it is online again" $migrate --cpus 2
 fi
 echo 0 >/sys/devices/system/cpu/cpu2/online
 before
-refused "the only core" "no core to move calls to" $borrow
-refused "all of it" "no core would be left for the program itself" $borrow --cores 0,1
+refused "the only core" "no core to move calls to" $migrate
+refused "all of it" "no core would be left for the program itself" $migrate --cpus 0,1
 for cpu in 2 3; do echo 1 >"/sys/devices/system/cpu/cpu$cpu/online"; done
 
 say "threads that are pinned"
@@ -191,9 +191,9 @@ taskset 8 sleep 10000 &
 last=$!
 before
 if is_before 6.2; then
-    refused "pinned" "is pinned to cpu" $borrow --cores 3
+    refused "pinned" "is pinned to cpu" $migrate --cpus 3
 else
-    start 2 $borrow --cores 2,3
+    start 2 $migrate --cpus 2,3
     is "pinned threads" "$(may_run "$first") $(may_run "$last")" "0 0-1"
     finish "pinned"
     same "pinned threads"
@@ -204,7 +204,7 @@ wait "$first" "$last" 2>/dev/null
 say "somebody who relies on cpusets meanwhile"
 mkdir "$groups/jobs"
 before
-start 2 $borrow --cores 2,3
+start 2 $migrate --cpus 2,3
 echo 0 >"$groups/jobs/cpuset.cpus"
 finish "somebody relies on it"
 has "it is told" "$(cat /tmp/told)" "left $groups/cgroup.subtree_control at +cpuset"
@@ -218,9 +218,9 @@ mkdir "$groups/session"
 echo $$ >"$groups/session/cgroup.procs"
 before
 if is_before 6.7; then
-    refused "a group below the root" "makes partitions below other partitions alone" $borrow --cores 3
+    refused "a group below the root" "makes partitions below other partitions alone" $migrate --cpus 3
 else
-    start 2 $borrow --cores 2,3
+    start 2 $migrate --cpus 2,3
     dedicated "a group below the root" 2-3 0-1
     finish "a group below the root"
     same "a group below the root"
@@ -233,7 +233,7 @@ before
 dimmerd --verbose 2>/tmp/log &
 server=$!
 soon test -S /run/dimmer/socket
-start 2 dimmer run --mechanism auto
+start 2 dimmer run --auto=kept
 is "served: workers" "$(workers "$parent" | tr '\n' ',')" "2 /,3 /,"
 # The program keeps its threads off these cores while the server dedicates them: when it first tries what moving
 # calls brings, which was seen to take from 1 to 155 s in emulated guests.
@@ -241,7 +241,7 @@ patience=600
 if soon may_run_on "$parent" 0-1; then say "ok: served: the program: 0-1"; fi
 patience=60
 is "served: everybody" "$(may_run "$bystander")" "0-3"
-refused_by_server=$(dimmer run --mechanism auto --dedicate --hook kept -- calls /tmp/none 1 2>&1)
+refused_by_server=$(dimmer run --auto=kept --dedicate -- calls /tmp/none 1 2>&1)
 has "served and dedicated" "$refused_by_server" "the policy server's cores are for all of its programs"
 finish "served"
 has "served: the server" "$(cat /tmp/log)" "dedicated cores cores=1"
@@ -264,11 +264,11 @@ if grep -q " $groups cgroup " /proc/mounts; then
     taskset 9 sleep 10000 &
     pinned=$!
     before
-    if is_before 6.2; then refused "old: pinned" "is pinned to cpu" $borrow --cores 3; fi
+    if is_before 6.2; then refused "old: pinned" "is pinned to cpu" $migrate --cpus 3; fi
     kill "$pinned"
     wait "$pinned" 2>/dev/null
     before
-    start 2 $borrow --cores 2,3
+    start 2 $migrate --cpus 2,3
     own=$(find "$groups" -type d -name 'dimmer.*' ! -name '*.others')
     is "old: the group" "$(cat "$own/cpuset.cpus" "$own/cpuset.cpu_exclusive" "$own/cpuset.sched_load_balance" | tr '\n' ' ')" "2-3 1 0 "
     is "old: everybody" "$(may_run 1) $(may_run "$bystander") $(may_run "$parent")" "0-1 0-1 0-1"

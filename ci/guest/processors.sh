@@ -42,6 +42,6 @@ run regions
 run probe silicon
 run commands observe::every_call observe::labels observe::exceptions observe::jumps observe::handlers \
     observe::coroutines observe::backtraces observe::programs observe::a_program_may \
-    borrow::programs offload::programs offload::faults offload::ciphers
+    migrate::programs delegate::programs delegate::faults delegate::ciphers
 awk '{ passed += $1; failed += $2; skipped += $3 } END { print passed " passed, " failed " failed, " skipped " skipped" }' /tmp/numbers
 exit "$failed"

@@ -1,17 +1,18 @@
-//! Asks the linker to have this library initialised before all others: none of their threads runs
-//! yet then, and none of their code has been called.
+//! Makes the linker have this library initialised before all others. At that moment none of their
+//! threads runs yet, and none of their code has been called.
 //!
-//! And prepares the unwinder that is linked into it: that of the C compiler, but for
-//! `_Unwind_Backtrace`, which this library has itself for others to call (`backtrace`). Without the
-//! tools for that, the shared one is linked, and loaded into each program.
+//! Also prepares the unwinder that is linked into the library. It is that of the C compiler,
+//! without the name `_Unwind_Backtrace`: this library exports a function of that name itself
+//! (`backtrace`). Without the tools for that, the shared unwinder is linked, and loaded into each
+//! program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the C compiler calls it.
+/// The C compiler's name for the unwinder.
 const UNWINDER: &str = "libgcc_eh.a";
 
-/// Who else has the function that is renamed there.
+/// The renaming of the function whose name this library needs.
 const RENAMED: &str = "_Unwind_Backtrace=dimmer_preload_unwind_backtrace";
 
 fn main() {
@@ -33,7 +34,7 @@ fn prepare(own: &Path) -> Result<(), String> {
     let told = Command::new("cc").arg(format!("-print-file-name={UNWINDER}")).output();
     let told = told.map_err(|error| format!("cannot run cc: {error}"))?;
     let path = String::from_utf8_lossy(&told.stdout).trim().to_owned();
-    // Of a file that it does not know, the compiler gives the name alone.
+    // If the compiler has no such file, it prints the bare name.
     if !Path::new(&path).is_absolute() {
         return Err(format!("cc has no {UNWINDER}"));
     }

@@ -1,8 +1,8 @@
-//! Makes the table of what a scan has to know of each instruction: its class, and what it does to
-//! the flow of control.
+//! Generates the table of what a scan uses of each instruction: its class, and its effect on the
+//! flow of control.
 //!
-//! "Heavy" and "light" are as `dimmer_processor::class` says; which mnemonics are meant by that is
-//! decided here.
+//! "Heavy" and "light" have the meaning of `dimmer_processor::class`. This file decides which
+//! mnemonics are heavy.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn main() {
     }
 }
 
-/// An instruction's traits as `classify` writes them.
+/// An instruction's traits, as source text for `classify`.
 fn traits(code: Code) -> String {
     const NARROW: [&str; 3] = ["Scalar", "Light128", "Heavy128"];
     let form = code.op_code();
@@ -60,7 +60,7 @@ fn kind_of(code: Code, mnemonic: Mnemonic) -> &'static str {
     }
 }
 
-/// How wide the registers are that a form names.
+/// The width of the registers that an instruction form names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Width {
     Mmx,
@@ -92,7 +92,8 @@ fn class_of(form: &OpCodeInfo, mnemonic: Mnemonic) -> Option<&'static str> {
     })
 }
 
-/// By the name that the decoder's authors gave to the kind of operand: `ymm_or_mem`, `mem_vsib64z`.
+/// Takes the width from the decoder crate's name for the kind of operand: `ymm_or_mem`,
+/// `mem_vsib64z`.
 fn width_of_operand(form: &OpCodeInfo, index: u32) -> Option<Width> {
     let kind = format!("{:?}", form.op_kind(index));
     let vector_index = kind.starts_with("mem_vsib").then(|| kind.chars().last()).flatten();
@@ -109,7 +110,7 @@ fn width_of_operand(form: &OpCodeInfo, index: u32) -> Option<Width> {
     }
 }
 
-/// Whether the instruction (name without the leading `v`) works on or moves one element only.
+/// Whether the instruction (name without the leading `v`) works on or moves only one element.
 fn is_one_element(name: &str) -> bool {
     const MOVES: [&str; 10] = [
         "movd",
@@ -126,7 +127,8 @@ fn is_one_element(name: &str) -> bool {
     if MOVES.contains(&name) {
         return true;
     }
-    // Integer vectors of signed doublewords end like scalars: `pabsd`, `pdpwssd`, `pcompressd`.
+    // Names for integer vectors of signed doublewords end like scalar ones: `pabsd`, `pdpwssd`,
+    // `pcompressd`.
     if name.starts_with('p') || name.starts_with("broadcast") {
         return false;
     }
@@ -134,8 +136,8 @@ fn is_one_element(name: &str) -> bool {
 }
 
 /// Whether the instruction (name without the leading `v`) is heavy: floating-point arithmetic,
-/// which includes converting, comparing, rounding and approximating, or integer multiplication.
-/// Tests of bits (`testps`, `fpclassps`), carry-less and Galois-field products are none.
+/// which includes converting, comparing, rounding and approximating, or integer multiplication. Bit
+/// tests (`testps`, `fpclassps`), carry-less products and Galois-field products are not heavy.
 fn is_heavy(name: &str) -> bool {
     const FLOATING_POINT: [&str; 31] = [
         "add", "sub", "mul", "div", "sqrt", "rsqrt", "rcp", "max", "min", "cmp", "dpp", "dpbf16",
@@ -144,6 +146,6 @@ fn is_heavy(name: &str) -> bool {
     ];
     const INTEGER: [&str; 6] = ["pmul", "pmadd", "pdp", "p4dp", "pmac", "pmadc"];
     let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
-    // Bit fields, in spite of the name.
+    // `pmultishift` works on bit fields, despite its name.
     !name.starts_with("pmultishift") && (begins(&FLOATING_POINT) || begins(&INTEGER))
 }

@@ -1,6 +1,6 @@
 //! Everything a change must pass, in one command with one summary.
 //!
-//! All steps run even when one fails, so that one run shows everything there is to mend.
+//! All steps run even if one fails, so that one run shows everything that must be fixed.
 
 use std::env;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::test_log::{self, Counts};
 use crate::tidy;
 use crate::tree::{self, Problem};
 
-/// How a step ended; a step that failed is an error instead.
+/// How a step ended. A step that failed is an error instead.
 enum Outcome {
     Passed,
     Skipped(String),
@@ -78,8 +78,8 @@ const FORMAT: &[&str] = &["fmt", "--all", "--check"];
 const CLIPPY: &[&str] =
     &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
 
-/// Tests may unwrap, all else may not. Clippy's own switch for tests does not reach helper
-/// functions of integration tests, so this is a second run that leaves tests out.
+/// Tests may unwrap; other code may not. Clippy's own switch for tests does not cover helper
+/// functions of integration tests, so this is a second run without tests.
 const CLIPPY_PANICS: &[&str] = &[
     "clippy",
     "--workspace",
@@ -107,7 +107,7 @@ const DOCUMENTATION: &[&str] = &[
     "build.rustdocflags=['-D', 'warnings']",
 ];
 
-/// What tests of other packages start, which `cargo test` does not build.
+/// What tests of other packages start. `cargo test` does not build it.
 const STARTED: &[&str] = &[
     "build",
     "--locked",
@@ -126,7 +126,7 @@ const STARTED: &[&str] = &[
 const TEST: &[&str] = &["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"];
 
 const HELP: &[&str] =
-    &["run", "--quiet", "--locked", "--package", "dimmer-cli", "--bin", "dimmer", "--", "--help"];
+    &["run", "--quiet", "--locked", "--package", "dimmer-cli", "--bin", "dimmer", "--"];
 
 fn cargo_at(root: &Path, arguments: &[&str]) -> Command {
     let mut command = cargo();
@@ -142,7 +142,7 @@ fn succeed(command: &mut Command) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Runs a command of a part of the toolchain that may be absent, except where CI runs.
+/// Runs a command of a part of the toolchain that may be absent, except on CI.
 fn component(name: &str, command: &mut Command) -> Result<Outcome> {
     if has_command(name) {
         return succeed(command);
@@ -154,7 +154,7 @@ fn component(name: &str, command: &mut Command) -> Result<Outcome> {
     Ok(Outcome::Skipped(reason))
 }
 
-/// Runs the tests, passing on and counting what they print.
+/// Runs the tests. Passes on what they print, and counts it.
 fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, Counts)> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
     let mut reader = test_log::Reader::default();
@@ -175,7 +175,7 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
     Ok((outcome, reader.finish()))
 }
 
-/// Runs a script that takes a machine of its own, where one can be had.
+/// Runs a script that needs a machine of its own, if one is available.
 fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<Outcome> {
     let mut command = Command::new("sh");
     command.arg(script).current_dir(root).stdout(Stdio::piped());
@@ -193,32 +193,53 @@ fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<Outcome> {
     Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
 }
 
-/// Checks that README.md shows every command that `dimmer --help` lists.
+/// Checks that README.md shows every command that `dimmer --help` lists, and the documents every
+/// command below these.
 fn commands(root: &Path) -> Result<Outcome> {
-    let help = cargo_at(root, HELP).output().context("cannot start cargo")?;
-    if !help.status.success() {
-        bail!("`dimmer --help` ended with {}", help.status);
+    let help = |command: &str| -> Result<String> {
+        let asked = [HELP, &command.split_whitespace().collect::<Vec<_>>(), &["--help"]].concat();
+        let help = cargo_at(root, &asked).output().context("cannot start cargo")?;
+        if !help.status.success() {
+            bail!("`dimmer {command} --help` ended with {}", help.status);
+        }
+        Ok(String::from_utf8_lossy(&help.stdout).into_owned())
+    };
+    let read = |path: &Path| {
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let readme = read(&root.join("README.md"))?;
+    let mut documents = readme.clone();
+    for entry in fs::read_dir(root.join("docs")).context("cannot read docs/")? {
+        documents += &read(&entry.context("cannot read docs/")?.path())?;
     }
-    let readme = fs::read_to_string(root.join("README.md")).context("cannot read README.md")?;
-    tree::none_of(&unmentioned_commands(&String::from_utf8_lossy(&help.stdout), &readme))?;
+    let mut below = listed_commands(&help("")?);
+    if below.is_empty() {
+        bail!("`dimmer --help` lists no commands under `Commands:`");
+    }
+    let mut problems = unmentioned_commands(&below, "README.md", &readme);
+    while let Some(command) = below.pop() {
+        let own = listed_commands(&help(&command)?);
+        let own: Vec<String> = own.into_iter().map(|one| format!("{command} {one}")).collect();
+        problems.extend(unmentioned_commands(&own, "docs/", &documents));
+        below.extend(own);
+    }
+    tree::none_of(&problems)?;
     Ok(Outcome::Passed)
 }
 
-fn unmentioned_commands(help: &str, readme: &str) -> Vec<Problem> {
-    let mut commands = help
-        .lines()
-        .skip_while(|line| *line != "Commands:")
-        .skip(1)
-        .take_while(|line| !line.trim().is_empty())
-        .filter_map(|line| line.split_whitespace().next())
-        .peekable();
-    if commands.peek().is_none() {
-        return vec![Problem::new("dimmer --help", "lists no commands under `Commands:`")];
-    }
-    commands
-        .filter(|command| *command != "help" && !readme.contains(&format!("dimmer {command}")))
-        .map(|command| Problem::new("README.md", format!("does not show `dimmer {command}`")))
-        .collect()
+/// The commands that a help text lists.
+fn listed_commands(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines = lines.take_while(|line| !line.trim().is_empty());
+    // A line that goes on with the description of a command is indented further.
+    let commands = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let commands = commands.filter(|command| !command.is_empty() && *command != "help");
+    commands.map(str::to_owned).collect()
+}
+
+fn unmentioned_commands(commands: &[String], place: &str, text: &str) -> Vec<Problem> {
+    let missing = commands.iter().filter(|command| !text.contains(&format!("dimmer {command}")));
+    missing.map(|one| Problem::new(place, format!("does not show `dimmer {one}`"))).collect()
 }
 
 #[cfg(test)]
@@ -226,7 +247,7 @@ mod tests {
     use super::*;
     use crate::tree::fixture;
 
-    /// Whether `cargo` is content with a crate that has the given `src/lib.rs`.
+    /// Whether `cargo` accepts a crate with the given `src/lib.rs`.
     fn accepts(arguments: &[&str], source: &str) -> bool {
         let crate_root = tiny_crate(source);
         tiny_cargo(crate_root.path(), arguments).output().expect("cargo").status.success()
@@ -246,11 +267,11 @@ mod tests {
         ))
     }
 
-    /// Checks that a step takes one source and refuses the other.
+    /// Checks that a step accepts one source and refuses the other.
     #[track_caller]
     fn check(arguments: &[&str], good: &str, bad: &str) {
         let [command, ..] = arguments else { panic!("no command") };
-        // `cargo doc` is part of Cargo, but knows no `--version`.
+        // `cargo doc` is part of Cargo, but has no `--version`.
         if *command != "doc" && !has_command(command) {
             println!("SKIPPED: cargo {command} is not installed");
             return;
@@ -304,16 +325,15 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_command_that_the_readme_does_not_show() {
-        let help =
-            "Commands:\n  doctor  Tells\n  probe   Measures\n  help    Helps\n\nOptions:\n  -h\n";
+    fn refuses_a_command_that_the_documents_do_not_show() {
+        let help = "Commands:\n  doctor  Tells\n          more\n  probe   Measures\n  \
+                    help    Helps\n\nOptions:\n  -h\n";
+        let commands = listed_commands(help);
+        assert_eq!(commands, ["doctor", "probe"]);
         assert_eq!(
-            unmentioned_commands(help, "Run `dimmer doctor`."),
+            unmentioned_commands(&commands, "README.md", "Run `dimmer doctor`."),
             [Problem::new("README.md", "does not show `dimmer probe`")]
         );
-        assert_eq!(
-            unmentioned_commands("Usage: dimmer\n", ""),
-            [Problem::new("dimmer --help", "lists no commands under `Commands:`")]
-        );
+        assert!(listed_commands("Usage: dimmer\n").is_empty());
     }
 }

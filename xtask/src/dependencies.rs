@@ -1,8 +1,8 @@
 //! The dependency policy of `deny.toml`, as far as it can be checked without network: licenses,
-//! sources, duplicates, and advisories where this machine has a database of them.
+//! sources, duplicates, and advisories if this machine has a database of them.
 //!
-//! The lists are read from `deny.toml`, so that cargo-deny and this command agree. That a version
-//! was yanked is known to the registry only and not checked here.
+//! The lists are read from `deny.toml`, so that cargo-deny and this command agree. Only the
+//! registry lists yanked versions, so these are not checked here.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -31,7 +31,7 @@ struct Licenses {
     exceptions: Vec<Exception>,
 }
 
-/// Licenses that are allowed to one crate.
+/// Licenses that one crate may have.
 #[derive(Debug, Deserialize)]
 struct Exception {
     #[serde(rename = "crate")]
@@ -45,7 +45,7 @@ struct Sources {
     allow_registry: Vec<String>,
 }
 
-/// Checks what `Cargo.lock` names against `deny.toml`.
+/// Checks the packages in `Cargo.lock` against `deny.toml`.
 ///
 /// # Errors
 /// When something breaks the policy, or the lock file does not match the manifests.
@@ -122,7 +122,7 @@ fn duplicates(packages: &[&Package]) -> BTreeMap<String, Vec<String>> {
     versions
 }
 
-/// A tool that knows advisories: its Cargo command, and where it keeps its database below
+/// Tools that check advisories: the Cargo command, and the place of the database below
 /// `$CARGO_HOME`.
 const ADVISORY_TOOLS: [(&[&str], &str); 2] = [
     (&["deny", "--offline", "check", "advisories"], "advisory-dbs"),

@@ -1,7 +1,7 @@
-//! What checks the project itself, run as `cargo xtask`.
+//! Checks of the project itself, run as `cargo xtask`.
 //!
-//! Nothing of Dimmer lives here. `ci` is the one command that decides whether a change is fit; the
-//! other commands are parts of it that are quick enough to run while working.
+//! Contains no part of Dimmer. `ci` is the one command that decides whether a change is acceptable.
+//! Most other commands are parts of it that are quick enough to run while working.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::print_stdout,

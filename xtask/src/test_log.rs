@@ -1,18 +1,18 @@
 //! Counts what `cargo test -- --show-output` reports, over all test binaries.
 //!
-//! The test harness knows no test that finds at run time that it cannot run. Such a test prints
-//! `SKIPPED: reason` and passes; here it is counted as skipped, not as passed.
+//! In the test harness, a test cannot report at run time that it cannot run. Such a test prints
+//! `SKIPPED: reason` and passes. It counts here as skipped, not as passed.
 
-/// The tests of all binaries that a log shows.
+/// The tests of all binaries in a log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Tests that ran and held.
+    /// Tests that ran and passed.
     pub(crate) passed: usize,
-    /// Tests that did not hold.
+    /// Tests that failed.
     pub(crate) failed: usize,
-    /// Tests that said they could not run, with their reasons, and documentation tests left out.
+    /// Tests that reported that they could not run, and documentation tests left out.
     pub(crate) skipped: usize,
-    /// One line `TEST: REASON` for each test that said it could not run.
+    /// One line `TEST: REASON` for each test that reported that it could not run.
     pub(crate) reasons: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Takes in the next line of the log.
+    /// Reads the next line of the log.
     pub(crate) fn line(&mut self, line: &str) {
         let section = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" ----"));
         if line == "successes:" || line == "failures:" {
@@ -57,7 +57,7 @@ impl Reader {
         }
     }
 
-    /// What the log amounts to.
+    /// The counts of the whole log.
     pub(crate) fn finish(self) -> Counts {
         self.counts
     }

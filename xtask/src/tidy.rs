@@ -1,9 +1,9 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
-//! [`sources`] reads the Rust files, [`edges`] what depends on what, [`documents`] what is written
-//! about it, [`words`] which words all of them use. What the compiler or clippy can check is left
-//! to them. Each rule has a test that shows it failing on a made-up tree: a checker that never
-//! fails checks nothing.
+//! [`sources`] checks the Rust files, [`edges`] the dependencies, [`documents`] the documentation,
+//! and [`words`] the words that all of them use. What the compiler or clippy can check is left to
+//! them. Each rule has a test that shows it failing on a made-up tree: a checker that never fails
+//! checks nothing.
 
 mod documents;
 mod edges;
@@ -17,7 +17,7 @@ use anyhow::Result;
 use crate::header;
 use crate::tree::{self, Problem};
 
-/// Checks the tree at `root` and prints what is wrong with it.
+/// Checks the tree at `root` and prints the problems in it.
 ///
 /// # Errors
 /// When a rule is broken, or the tree cannot be read.

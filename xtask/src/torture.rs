@@ -1,10 +1,9 @@
-//! Real programs with and without Dimmer: output, end and time must be the same.
+//! Real programs with and without Dimmer: output and end must be the same, and times are compared.
 //!
 //! `ci/torture/workloads.toml` names the programs and the hostile surroundings. Each runs plain,
-//! and then in every way in which Dimmer is put into it, twice. What was done is kept in
-//! `target/torture/results.tsv`, under the binaries that it was done with, so that a campaign that
-//! was interrupted goes on where it was. What failed is kept with its command in
-//! `target/torture/failures`.
+//! and then twice in every way of using Dimmer. `target/torture/results.tsv` records each run under
+//! the binaries that it was made with, so that an interrupted campaign goes on where it stopped.
+//! Failed runs are kept with their commands in `target/torture/failures`.
 
 mod child;
 mod results;
@@ -24,32 +23,32 @@ use child::{Done, Run};
 use results::{Entry, Results, Verdict};
 use workload::{Set, Workload};
 
-/// How often each way is tried.
+/// How often each way is run.
 const TURNS: usize = 2;
 
-/// Functions that are moved, those with most time first.
+/// How many functions are moved, those with most time first.
 const HOTTEST: usize = 12;
 
-/// A way in which a program is run.
+/// A way of running a program with Dimmer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Observe,
     ObserveAll,
-    Borrow,
-    Offload,
+    Migrate,
+    Delegate,
     Auto,
 }
 
 impl Way {
     const ALL: [Self; 5] =
-        [Self::Observe, Self::ObserveAll, Self::Borrow, Self::Offload, Self::Auto];
+        [Self::Observe, Self::ObserveAll, Self::Migrate, Self::Delegate, Self::Auto];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Observe => "observe",
             Self::ObserveAll => "observe-all",
-            Self::Borrow => "borrow",
-            Self::Offload => "offload",
+            Self::Migrate => "migrate",
+            Self::Delegate => "delegate",
             Self::Auto => "auto",
         }
     }
@@ -58,23 +57,23 @@ impl Way {
 /// Classes of instructions that every program has.
 const CLASSES: &str = "scalar,light-128,heavy-128,light-256,heavy-256,light-512,heavy-512";
 
-/// Where everything is.
+/// The paths of the campaign.
 #[derive(Debug)]
 struct Places {
     /// The directory of the binaries.
     binaries: PathBuf,
-    /// The directory of what the campaign makes.
+    /// The directory for what the campaign writes.
     own: PathBuf,
     inputs: PathBuf,
-    /// The home of the user, as Dimmer sees it.
+    /// The user's home directory, as Dimmer sees it.
     home: PathBuf,
 }
 
-/// Runs the campaign: with binaries from elsewhere after `--binaries`, and of the workloads and
-/// surroundings only those whose names contain one of the other arguments, if there are any.
+/// Runs the campaign. `--binaries` names another directory of binaries. Each other argument selects
+/// the workloads and surroundings whose names contain it; without any, all run.
 ///
 /// # Errors
-/// If something failed, or the campaign cannot begin.
+/// If something failed, or the campaign cannot start.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let mut binaries = root.join("target/release");
     let mut wanted = Vec::new();
@@ -134,7 +133,7 @@ impl Places {
         self.binaries.join("dimmer")
     }
 
-    /// What tells these binaries from others: their sizes and times of change.
+    /// Identifies these binaries: their sizes and modification times.
     fn stamp(&self) -> Result<String> {
         let mut stamp = String::new();
         for name in ["dimmer", "dimmerd", "libdimmer_preload.so"] {
@@ -146,7 +145,7 @@ impl Places {
         Ok(stamp)
     }
 
-    /// A command of Dimmer's, with the home of this campaign.
+    /// A command line of Dimmer, with the home directory of this campaign.
     fn command(&self, arguments: &[&str]) -> Vec<String> {
         let mut words = vec!["env".to_owned(), format!("HOME={}", self.home.display())];
         words.push(self.dimmer().display().to_string());
@@ -155,7 +154,7 @@ impl Places {
     }
 }
 
-/// Makes the inputs, unless they were made by the same script.
+/// Makes the inputs, unless the same script made them before.
 fn make_inputs(root: &Path, places: &Places) -> Result<()> {
     let script = root.join("ci/torture/prepare.sh");
     let text = fs::read_to_string(&script)?;
@@ -171,7 +170,7 @@ fn make_inputs(root: &Path, places: &Places) -> Result<()> {
     Ok(fs::write(made, text)?)
 }
 
-/// A policy server of the campaign's own.
+/// A policy server for the campaign alone.
 #[derive(Debug)]
 struct Server {
     process: std::process::Child,
@@ -207,7 +206,7 @@ impl Drop for Server {
     }
 }
 
-/// Where the campaign is, on standard error.
+/// The progress of the campaign, on standard error.
 #[derive(Debug)]
 struct Progress {
     all: usize,
@@ -246,7 +245,7 @@ impl Progress {
     }
 }
 
-/// One workload in every way.
+/// Runs one workload in every way.
 fn torture(
     places: &Places,
     server: &Server,
@@ -286,7 +285,7 @@ fn torture(
             let run = Run {
                 command: &words,
                 output: workload.output.as_deref(),
-                // What scans libraries, and times all calls, may take longer.
+                // Scanning libraries, and timing all calls, may take longer.
                 seconds: workload.seconds * 4,
             };
             let directory = places.own.join(format!("work/{name}-{}-{turn}", way.name()));
@@ -315,11 +314,11 @@ fn torture(
     results.complete(name)
 }
 
-/// How often a program whose output differs is run without Dimmer again, as its output may depend
-/// on when its threads run.
+/// How often a program whose output differs is run again without Dimmer, as its output may depend
+/// on the timing of its threads.
 const AGAIN: usize = 12;
 
-/// A run without Dimmer on one CPU, beside whatever else wants it.
+/// A run without Dimmer at low priority, on one CPU that it shares with other programs.
 fn plain_in_need(workload: &Workload, command: &[String], places: &Places) -> Result<Done> {
     let before = ["taskset", "-c", "0", "nice", "-n", "10"].map(str::to_owned);
     let words: Vec<String> = before.into_iter().chain(command.iter().cloned()).collect();
@@ -328,7 +327,7 @@ fn plain_in_need(workload: &Workload, command: &[String], places: &Places) -> Re
     run.make(&places.own.join(format!("work/{}-again", workload.name)))
 }
 
-/// What stands before the program; `None` where nothing could be moved.
+/// The words before the program's command; `None` if no function could be moved.
 fn words_of(
     way: Way,
     places: &Places,
@@ -336,34 +335,35 @@ fn words_of(
     json: &Path,
     hottest: &[String],
 ) -> Option<Vec<String>> {
-    let moving = |mechanism: &str| {
-        let mut words = places.command(&["run", "--mechanism", mechanism]);
-        words.extend(hottest.iter().flat_map(|entry| ["--hook".to_owned(), entry.clone()]));
-        words.push("--".to_owned());
+    let moving = |mechanisms: &[&str]| {
+        let named = hottest.join(",");
+        let flags = mechanisms.iter().map(|mechanism| format!("--{mechanism}={named}"));
+        let mut words = places.command(&["run"]);
+        words.extend(flags.chain(["--".to_owned()]));
         (!hottest.is_empty()).then_some(words)
     };
     match way {
         Way::Observe => Some(places.command(&["observe", "--"])),
         Way::ObserveAll => {
-            let json = json.display().to_string();
-            Some(places.command(&["observe", "--classes", CLASSES, "--json", &json, "--"]))
+            let json = format!("--json={}", json.display());
+            Some(places.command(&["observe", "--classes", CLASSES, &json, "--"]))
         }
-        Way::Borrow => moving("borrow"),
-        Way::Offload => moving("offload,borrow"),
+        Way::Migrate => moving(&["migrate"]),
+        Way::Delegate => moving(&["delegate", "migrate"]),
         Way::Auto => {
-            let mut words = moving("auto")?;
+            let mut words = moving(&["auto"])?;
             words.insert(1, format!("DIMMER_POLICY={}", server.socket.display()));
             Some(words)
         }
     }
 }
 
-/// Whether the program did what it does without Dimmer.
+/// Compares a run with Dimmer to the plain run.
 fn verdict(plain: &Done, done: &Done, varies: bool) -> Verdict {
     if done.is_late {
         return Verdict::Failed("does not end".to_owned());
     }
-    // Says what it cannot run, and why.
+    // Dimmer prints what it cannot run, and why.
     let told = String::from_utf8_lossy(&done.stderr);
     if let Some(why) = told.strip_prefix("error: ").filter(|_| done.end == "2" && plain.end != "2")
     {
@@ -378,7 +378,7 @@ fn verdict(plain: &Done, done: &Done, varies: bool) -> Verdict {
     if done.is_same(plain) { Verdict::Same } else { Verdict::Failed("other output".to_owned()) }
 }
 
-/// Keeps what failed, with its command.
+/// Keeps a failed run, with its command.
 fn keep(places: &Places, name: &str, words: &[String], plain: &Done, done: &Done) -> Result<()> {
     let directory = places.own.join("failures").join(name);
     let _ = fs::remove_dir_all(&directory);

@@ -1,6 +1,6 @@
-//! Reading the repository: its Rust sources, its documents and what Cargo knows about it.
+//! Reads the repository: its Rust sources, its documents and Cargo's metadata.
 //!
-//! Every function takes the root, so that the checkers' own tests can put a made-up tree there.
+//! Every function takes the root, so that the checkers' own tests can pass a made-up tree.
 
 use std::env;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand};
 
-/// The only target Dimmer is built for; dependencies of other targets are not ours to judge.
+/// The only target that Dimmer is built for. Dependencies of other targets are not checked.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// A text file of the repository.
@@ -17,7 +17,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub(crate) struct TextFile {
     /// Path below the root, with `/` between its parts.
     pub(crate) path: String,
-    /// What the file holds.
+    /// The content of the file.
     pub(crate) text: String,
 }
 
@@ -27,13 +27,13 @@ impl TextFile {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    /// The `//!` lines the file opens with.
+    /// The `//!` lines at the start of the file.
     pub(crate) fn header(&self) -> impl Iterator<Item = &str> {
         self.text.lines().take_while(|line| line.starts_with("//!"))
     }
 }
 
-/// Something the tree must not contain, and where it is.
+/// Something that the tree must not contain, and where it is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problem(String);
 
@@ -58,9 +58,9 @@ pub(crate) fn none_of(problems: &[Problem]) -> Result<()> {
     }
 }
 
-/// The root of the repository that Cargo runs this program or its tests from.
+/// The root of the repository from which Cargo runs this program or its tests.
 ///
-/// Asked for at run time: clones that share a `CARGO_TARGET_DIR` share the compiled program too.
+/// Found at run time: clones that share a `CARGO_TARGET_DIR` share the compiled program too.
 pub(crate) fn root() -> PathBuf {
     let manifest = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     manifest.and_then(|xtask| Some(xtask.parent()?.to_owned())).unwrap_or_else(|| ".".into())
@@ -88,8 +88,8 @@ pub(crate) fn documents(root: &Path) -> Result<Vec<TextFile>> {
     Ok(found)
 }
 
-/// All files with `extension` in or below the given directories of `root`, sorted by path;
-/// directories that do not exist are empty, hidden ones and `target` are not entered.
+/// All files with `extension` in or below the given directories of `root`, sorted by path. Missing
+/// directories count as empty. Hidden ones and `target` are not entered.
 ///
 /// # Errors
 /// When a directory or file cannot be read.
@@ -118,7 +118,7 @@ pub(crate) fn files_below(
     Ok(found)
 }
 
-/// What `cargo metadata` says about the workspace at `root`; `options` are passed on.
+/// The output of `cargo metadata` for the workspace at `root`; `options` are passed on.
 ///
 /// # Errors
 /// When Cargo fails, for example because `Cargo.lock` does not match the manifests.

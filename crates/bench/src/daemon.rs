@@ -1,9 +1,9 @@
-//! What `dimmerd` takes under load: many clients with many sites, whose sums are written to all the
+//! Measures `dimmerd` under load: many clients with many sites, whose sums are written all the
 //! time; and how soon a decision is visible to a client.
 //!
-//! The clients are in this process, each with a connection and memory of its own, as the server
-//! sees them. A *record* is an entry of a region that was looked at closely: what a ring of
-//! statistics would hold one of.
+//! The clients are in this process. To the server they look like real ones: each has a connection
+//! and memory of its own. A *record* is an entry of a region that was examined closely; a ring of
+//! statistics would hold one of them for each such entry.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,39 +18,40 @@ use dimmer_protocol::{Hello, LeasePage, Mapped, SITES, STAY, Table, Welcome};
 
 use crate::error::BenchError;
 
-/// For how long the server is waited for.
+/// How long to wait for the server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the server has to bear.
+/// The load on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Programs.
+    /// Number of programs.
     pub clients: usize,
-    /// Sites of each.
+    /// Number of sites of each program.
     pub sites: usize,
-    /// Records a second, of all together.
+    /// Records per second, of all programs together.
     pub records: u64,
-    /// For so many seconds.
+    /// How long the load lasts (s).
     pub seconds: usize,
-    /// Programs that come during that time, to see how soon they are decided for.
+    /// Number of programs that come during that time, to measure how soon decisions about them are
+    /// visible.
     pub newcomers: usize,
 }
 
-/// What it took.
+/// The results of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Taken {
     /// The server's time on CPUs, second by second, as a part of one core.
     pub cpu: Vec<f64>,
-    /// Its memory at the end, what it shares with clients included (MiB).
+    /// The server's memory at the end, including what it shares with clients (MiB).
     pub resident_mib: f64,
-    /// Records that were written a second.
+    /// Records that were written per second.
     pub records: f64,
-    /// From the policy's decision to when a client sees it (us), for each newcomer that is to be
-    /// moved; none where no core can be dedicated.
+    /// The time from the policy's decision until a client sees it (us), for each newcomer that is
+    /// to be moved; empty if no core can be dedicated.
     pub visible_us: Vec<f64>,
 }
 
-/// A server of its own, in a directory of its own; it ends with this.
+/// A server in a directory of its own. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -64,7 +65,7 @@ impl Drop for Server {
     }
 }
 
-/// A client as the server sees one.
+/// A client, as the server sees one.
 #[derive(Debug)]
 struct Client {
     _socket: OwnedFd,
@@ -72,11 +73,11 @@ struct Client {
     table: Mapped<Table>,
 }
 
-/// Has the server that `dimmerd` is bear a load, under a configuration to which limits are added;
-/// `done` is called each second.
+/// Loads a `dimmerd` server whose configuration is `policy` with extra limits. Calls `done` once
+/// per second.
 ///
 /// # Errors
-/// If it does not start or does not answer, or if the user interrupts.
+/// If the server does not start or does not answer, or if the user interrupts.
 pub fn measure(
     root: &Root,
     dimmerd: &Path,
@@ -87,7 +88,7 @@ pub fn measure(
 ) -> Result<Taken, BenchError> {
     let most = load.clients + load.newcomers + 1;
     let sites = most * SITES;
-    // One user's are at most half of all.
+    // One user has at most half of all sites.
     let limits =
         format!("clients_per_user = {most}\nsites_per_user = {sites}\nsites = {}\n", 2 * sites);
     let server = Server::start(dimmerd, &format!("{policy}\n[server]\n{limits}"), false)?;
@@ -103,7 +104,7 @@ pub fn measure(
     let spent = || process::on_cpu(root, id).into_values().sum::<Duration>();
     std::thread::scope(|scope| {
         scope.spawn(|| write(&clients, load, &is_over, &written));
-        // What joining takes is not what serving does.
+        // Wait until the clients have joined: the cost of joining is not that of serving.
         std::thread::sleep(Duration::from_secs(1));
         let mut taken = Taken::default();
         let (begin, before) = (Instant::now(), written.load(Ordering::Relaxed));
@@ -158,11 +159,11 @@ fn write(clients: &[Client], load: &Load, is_over: &AtomicBool, written: &Atomic
 }
 
 impl Server {
-    /// Starts one, with these settings; with what is known of this machine's prices, or without:
-    /// what they exclude is not tried.
+    /// Starts a server with these settings. `knows_prices`: whether the server has the known prices
+    /// of this machine; it does not try what they exclude.
     ///
     /// # Errors
-    /// If it does not start, or does not listen within 10 s.
+    /// If the server does not start, or does not listen within 10 s.
     pub fn start(dimmerd: &Path, settings: &str, knows_prices: bool) -> Result<Self, BenchError> {
         let failed = |what: &str| BenchError::system(what.to_owned());
         let directory = tempfile::tempdir().map_err(failed("make a directory for dimmerd"))?;
@@ -187,7 +188,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The path of its socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
@@ -229,7 +230,8 @@ impl Server {
         }
     }
 
-    /// How long after the policy's decision one that comes new sees it (us).
+    /// The time from the policy's decision until a new client sees it (us), if there is a decision
+    /// to see.
     fn newcomer(&self, number: usize) -> Result<Option<f64>, BenchError> {
         let client = self.connect(usize::MAX - number)?;
         if client.lease_page.cores().next().is_none() {
@@ -238,7 +240,7 @@ impl Server {
         client.table.add(b"new", 1);
         let begin = Instant::now();
         while client.table.decisions[0].load(Ordering::Acquire) == STAY {
-            // So that it is seen to do something, whenever it is looked at.
+            // So that the client is active whenever the server looks at it.
             client.table.sites[0].add_calls(1);
             if begin.elapsed() > PATIENCE {
                 return Ok(None);
@@ -251,7 +253,7 @@ impl Server {
     }
 }
 
-/// A process's memory (MiB).
+/// A process's resident memory (MiB).
 fn resident_mib(root: &Root, process: u32) -> Option<f64> {
     let text = root.text(&format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

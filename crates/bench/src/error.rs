@@ -5,7 +5,7 @@ use std::io;
 use dimmer_host::affinity::AffinityError;
 use dimmer_host::root::RootError;
 
-/// Why there is no result. Whatever had been started has been ended when one of these is returned.
+/// Why there is no result. Everything that was started has ended when one of these is returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -15,30 +15,30 @@ pub enum BenchError {
          let it use a second one (taskset, cpuset)"
     )]
     OneCpu {
-        /// How many it may run on.
+        /// Number of CPUs that this process may run on.
         allowed: usize,
     },
-    /// The CPU for the load does not take this process.
+    /// This process cannot be pinned to the load's CPU.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
-    /// The processes of the machine cannot be seen.
+    /// The machine's processes cannot be read.
     #[error(transparent)]
     Proc(#[from] RootError),
-    /// A file, a port or a program is refused.
+    /// The system refuses a file, a port or a program.
     #[error("cannot {what}")]
     System {
-        /// What was tried.
+        /// The operation that was tried.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A program that has one thing to do did not do it.
+    /// A program with a single task did not do it.
     #[error("{program} failed: {said}")]
     Failed {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// Its last words.
+        /// Its last output.
         said: String,
     },
     /// The server ended, or did not answer in time.
@@ -46,16 +46,16 @@ pub enum BenchError {
     Server {
         /// What it did or did not do.
         how: String,
-        /// Its last words, and those of what it ran under.
+        /// The last output of the server, and of the command that it ran under.
         said: String,
     },
-    /// The tool for load did not say what it should have.
+    /// The load tool did not print what it should have.
     #[error("wrk does not say how many requests it made: {said}")]
     Load {
-        /// What it said.
+        /// What it printed.
         said: String,
     },
-    /// The user wants it to end.
+    /// The user has interrupted the experiment.
     #[error("interrupted")]
     Interrupted,
 }

@@ -1,5 +1,5 @@
-//! What it takes to move a call of a hooked function: the thread there and back, with all that the
-//! processor keeps of it.
+//! Measures what it takes to move a call of a hooked function: the thread there and back, with all
+//! its processor state.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,82 +12,89 @@ use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::units::CpuId;
-use dimmer_runtime::{CannotTravel, Cores, StartError, check_travel};
+use dimmer_runtime::{CannotMigrate, Cores, StartError, check_migration};
 
-/// Calls of each kind that are measured.
+/// Number of measured calls of each kind.
 pub const CALLS: usize = 2000;
 
 /// Why calls cannot be moved here.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HookedError {
-    /// Threads cannot go on elsewhere.
+    /// Threads cannot migrate.
     #[error(transparent)]
-    Travel(#[from] CannotTravel),
-    /// Their registers cannot be taken along.
+    Travel(#[from] CannotMigrate),
+    /// Their registers cannot migrate with them.
     #[error(transparent)]
     Registers(#[from] CannotMove),
-    /// The cores cannot be had.
+    /// The cores cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The kernel does not let threads be kept off them.
+    /// The kernel does not allow threads to be kept off the cores.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
     /// No function of Dimmer's own can be hooked.
     #[error(transparent)]
     Hook(#[from] HookError),
-    /// Nothing can be counted.
+    /// Calls cannot be counted.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// There can be no temporary directory.
+    /// No temporary directory can be made.
     #[error("cannot make a directory for the ledger")]
     Directory(#[source] io::Error),
 }
 
 /// How calls move within this process.
-const MOVER: Mover = Mover { leave, come_home, cut_short, end_at_home, lend, unwind_lent };
+const MOVER: Mover = Mover {
+    begin_migration,
+    end_migration,
+    cut_migration_short,
+    end_cut_migration,
+    delegate,
+    unwind_delegated,
+};
 
-extern "C" fn leave() -> u32 {
-    dimmer_runtime::calls::leave_home().unwrap_or(0)
+extern "C" fn begin_migration() -> u32 {
+    dimmer_runtime::calls::begin_migration().unwrap_or(0)
 }
 
-extern "C" fn come_home() -> u64 {
-    dimmer_runtime::calls::come_home_quietly().unwrap_or(SIGNALS_ARE_RIGHT)
+extern "C" fn end_migration() -> u64 {
+    dimmer_runtime::calls::end_migration().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
-extern "C" fn cut_short() {
-    dimmer_runtime::calls::come_home_early();
+extern "C" fn cut_migration_short() {
+    dimmer_runtime::calls::cut_migration_short();
 }
 
-extern "C" fn end_at_home() -> u64 {
-    dimmer_runtime::calls::end_at_home().unwrap_or(SIGNALS_ARE_RIGHT)
+extern "C" fn end_cut_migration() -> u64 {
+    dimmer_runtime::calls::end_cut_migration().unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
-fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
-    dimmer_runtime::dedicated()?.lend(move || call.make()).ok()
+fn delegate(call: LeafCall<'_>) -> Option<LeafEnd> {
+    dimmer_runtime::dedicated()?.delegate_leaf(move || call.make()).ok()
 }
 
-extern "C" fn unwind_lent() {
-    dimmer_runtime::calls::unwind_lent();
+extern "C" fn unwind_delegated() {
+    dimmer_runtime::calls::unwind_delegated();
 }
 
-/// What moved calls take that do nothing (ns each).
+/// The times of moved calls that do nothing (ns each).
 #[derive(Clone, Debug, Default)]
 pub struct RoundTrips {
-    /// Moved with their thread.
+    /// Calls that moved with their thread.
     pub moved: Samples,
-    /// Of leaf functions, lent.
+    /// Calls of leaf functions that were delegated.
     pub lent: Samples,
 }
 
 /// Dedicates these cores for the rest of this process's life, and times moved calls that do
-/// nothing, of both kinds in turn; the calling thread keeps off the cores meanwhile. Takes some
-/// milliseconds. To be called once.
+/// nothing, of both kinds in turn. The calling thread keeps off the cores meanwhile. Takes some
+/// milliseconds. Call it only once.
 ///
 /// # Errors
 /// [`HookedError`].
 pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, HookedError> {
-    check_travel()?;
+    check_migration()?;
     let cores = Cores::start(root, cpus)?;
     let allowed = affinity::allowed()?;
     let rest: Vec<CpuId> = allowed.iter().filter(|cpu| !cpus.contains(cpu)).copied().collect();
@@ -101,6 +108,6 @@ pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, HookedErro
     let took = took?;
     Ok(RoundTrips {
         moved: took.iter().map(|trip| trip.moved_ns).collect(),
-        lent: took.iter().map(|trip| trip.lent_ns).collect(),
+        lent: took.iter().map(|trip| trip.delegated_ns).collect(),
     })
 }

@@ -1,8 +1,8 @@
-//! Experiments with programs that nobody changed: what wide-vector code costs them, and what a
-//! mechanism gives back.
+//! Experiments with unmodified programs: what wide-vector code costs them, and what a mechanism
+//! gives back.
 //!
-//! An experiment runs a program in several ways and compares them round by round. It does not know
-//! what the ways do: each is a command to put before the program's own.
+//! An experiment runs a program in several ways and compares them round by round. It does not
+//! depend on what the ways do: each is a command to put before the program's own.
 #![forbid(unsafe_code)]
 
 pub mod daemon;

@@ -1,8 +1,8 @@
-//! What it takes to move work to another core and back, beside what else could carry it there.
+//! Measures what it takes to move work to another core and back, beside other ways to carry it
+//! there.
 //!
-//! All ways have their turn in each round, between the same two cores. The least that physics asks
-//! for is a cache line there and one back ([`Way::PingPong`]); everything is compared with that,
-//! round by round.
+//! Each way has its turn in each round, between the same two cores. The physical minimum is a cache
+//! line there and one back ([`Way::PingPong`]). Every way is compared with that, round by round.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,21 +13,20 @@ use dimmer_host::root::Root;
 use dimmer_probe::handoff;
 use dimmer_probe::stats::{Estimate, Samples};
 use dimmer_processor::units::CpuId;
-use dimmer_runtime::{CannotTravel, Cores, Journey, StartError};
+use dimmer_runtime::{CannotMigrate, Cores, Migration, StartError};
 use rustix::thread::futex;
 
-/// After this long without work a worker sleeps, and does not stand in the way of the next
-/// contender.
+/// A worker sleeps after this long without work, so that it does not disturb the next way.
 const REST: Duration = Duration::from_millis(3);
 
 /// Why nothing can be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MovesError {
-    /// There is but one CPU to move work between.
+    /// There is only one CPU.
     #[error("moving work takes two CPUs, and this process may run on one (cpu {0})")]
     OneCpu(CpuId),
-    /// The kernel does not let threads be pinned.
+    /// The kernel does not allow threads to be pinned.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
     /// No worker could be started.
@@ -35,20 +34,20 @@ pub enum MovesError {
     Start(#[from] StartError),
 }
 
-/// Ways to have something done on another core.
+/// Ways to run something on another core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// A cache line there and one back, and nothing done.
+    /// A cache line there and one back, without any work.
     PingPong,
-    /// An empty closure, with [`Cores::offload`].
-    Offload,
-    /// An empty call, with [`Cores::borrow`].
-    Borrow,
-    /// There and back in a journey that has begun.
+    /// An empty closure, with [`Cores::delegate`].
+    Delegate,
+    /// An empty call, with [`Cores::migrate`].
     Migrate,
-    /// A message through a bounded channel of crossbeam's, and one back.
+    /// There and back in a journey that has already started.
+    Migration,
+    /// A message through a bounded channel of crossbeam, and one back.
     Channel,
-    /// A futex there and one back.
+    /// A futex wake-up there and one back.
     Futex,
     /// A thread that is started and ends.
     Spawn,
@@ -57,86 +56,87 @@ pub enum Way {
 }
 
 impl Way {
-    /// All, the least first.
+    /// All ways, the cheapest first.
     pub const ALL: [Self; 8] = [
         Self::PingPong,
-        Self::Offload,
-        Self::Borrow,
+        Self::Delegate,
         Self::Migrate,
+        Self::Migration,
         Self::Channel,
         Self::Futex,
         Self::Spawn,
         Self::Affinity,
     ];
 
-    /// Round trips a turn: more of the quick ones.
+    /// Round trips per turn: more of the quick ways.
     const fn trips(self) -> usize {
         match self {
-            Self::PingPong | Self::Offload | Self::Borrow | Self::Migrate => 2000,
+            Self::PingPong | Self::Delegate | Self::Migrate | Self::Migration => 2000,
             Self::Channel => 200,
             Self::Futex | Self::Spawn | Self::Affinity => 20,
         }
     }
 }
 
-/// What one way took.
+/// The round trips of one way.
 #[derive(Clone, Debug)]
 pub struct Trips {
-    /// Which.
+    /// The way.
     pub way: Way,
     /// Every round trip (ns).
     pub all: Samples,
-    /// The mean of the middle half of a round's, over the ping-pong's of the same round.
+    /// The mean of the middle half of a round's trips, divided by the ping-pong's mean of the same
+    /// round.
     pub ratio: Option<Estimate>,
 }
 
-/// What was found.
+/// The results of all ways.
 #[derive(Debug)]
 pub struct Moves {
-    /// Where the calling thread stood.
+    /// The CPU of the calling thread.
     pub home: CpuId,
-    /// Where work was moved to.
+    /// The CPU to which work was moved.
     pub away: CpuId,
-    /// One a way, in the order of [`Way::ALL`], without those that this machine does not have.
+    /// One entry per way, in the order of [`Way::ALL`], without the ways that this machine lacks.
     pub trips: Vec<Trips>,
-    /// Reference cycles in a nanosecond: those of the time-stamp counter.
+    /// Reference cycles per nanosecond: those of the time-stamp counter.
     pub cycles_per_ns: f64,
-    /// Why threads cannot travel here.
-    pub cannot_travel: Option<CannotTravel>,
+    /// Why threads cannot migrate on this machine, if they cannot.
+    pub cannot_migrate: Option<CannotMigrate>,
 }
 
 impl Moves {
-    /// What a way took.
+    /// The round trips of a way.
     #[must_use]
     pub fn of(&self, way: Way) -> Option<&Trips> {
         self.trips.iter().find(|trips| trips.way == way)
     }
 }
 
-/// Measures all ways in turn, `rounds` times; `done` is told after each round.
+/// Measures all ways in turn, `rounds` times. Calls `done` after each round.
 ///
 /// # Errors
 /// [`MovesError`].
 pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Moves, MovesError> {
     let (home, away) = handoff::two_cpus(root)?.map_err(MovesError::OneCpu)?;
     let cores = Cores::start(root, &[away])?;
-    let cannot_travel = cores.depart().err();
+    let cannot_migrate = cores.begin_migration().err();
     let ways: Vec<Way> = Way::ALL
         .into_iter()
-        .filter(|way| cannot_travel.is_none() || !matches!(way, Way::Borrow | Way::Migrate))
+        .filter(|way| cannot_migrate.is_none() || !matches!(way, Way::Migrate | Way::Migration))
         .collect();
     let mut took: Vec<Vec<Vec<f64>>> = vec![Vec::new(); ways.len()];
     for round in 0..rounds {
         for turn in 0..ways.len() {
             let at = (turn + round) % ways.len();
-            // Threads inherit where they may run: responders are started before this one is pinned.
+            // Threads inherit their affinity: responders are started before this thread is pinned.
             took[at].push(trips(root, ways[at], &cores, home, away)?);
             std::thread::sleep(REST);
         }
         done();
     }
-    // Of the middle half: as little moved by what is rare as a median, and finer than the counter's
-    // steps, which may be 10 ns.
+    // The mean of the middle half: rare values move it as little as a median, and it is finer than
+    // the counter's steps, which may be 10 ns.
     let mean =
         |times: &Vec<f64>| Samples::new(times.clone()).trimmed_mean(0.25).unwrap_or(f64::NAN);
     let ratio = |at: usize| -> Option<Estimate> {
@@ -149,10 +149,10 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Mov
         ratio: ratio(at),
     });
     let (trips, cycles_per_ns) = (trips.collect(), dimmer_runtime::ticks_per_ns());
-    Ok(Moves { home, away, trips, cycles_per_ns, cannot_travel })
+    Ok(Moves { home, away, trips, cycles_per_ns, cannot_migrate })
 }
 
-/// Times single round trips of one way (ns), from the thread's home CPU to the other and back.
+/// Times single round trips of one way (ns), from the home CPU to the other and back.
 fn trips(
     root: &Root,
     way: Way,
@@ -202,18 +202,18 @@ fn trips(
                 Ok(took)
             })
         }
-        Way::Offload => {
+        Way::Delegate => {
             let _pinned = affinity::pin(root, home)?;
-            Ok(timed(way, || cores.offload(|| ())))
-        }
-        Way::Borrow => {
-            let _pinned = affinity::pin(root, home)?;
-            Ok(timed(way, || cores.borrow(|| black_box(()))))
+            Ok(timed(way, || cores.delegate(|| ())))
         }
         Way::Migrate => {
             let _pinned = affinity::pin(root, home)?;
-            let Ok(mut journey) = cores.depart() else { return Ok(Vec::new()) };
-            Ok(timed(way, || there_and_back(&mut journey)))
+            Ok(timed(way, || cores.migrate(|| black_box(()))))
+        }
+        Way::Migration => {
+            let _pinned = affinity::pin(root, home)?;
+            let Ok(mut migration) = cores.begin_migration() else { return Ok(Vec::new()) };
+            Ok(timed(way, || there_and_back(&mut migration)))
         }
         Way::Spawn => {
             let _pinned = affinity::pin(root, home)?;
@@ -232,14 +232,14 @@ fn trips(
     }
 }
 
-/// A function of its own, so that what the compiler keeps on the stack meanwhile is not what the
-/// loop around it needs.
+/// A separate function, so that what the compiler keeps on the stack meanwhile is not what the loop
+/// around it needs.
 #[inline(never)]
-fn there_and_back(journey: &mut Journey<'_>) {
-    drop(journey.go(0));
+fn there_and_back(migration: &mut Migration<'_>) {
+    drop(migration.go(0));
 }
 
-/// Times each of a way's round trips (ns), after some that warm it up.
+/// Times each round trip of a way (ns), after some for warm-up.
 fn timed(way: Way, mut trip: impl FnMut()) -> Vec<f64> {
     (0..way.trips() / 10 + 2).for_each(|_| trip());
     let mut took = vec![0.0; way.trips()];
@@ -251,7 +251,7 @@ fn timed(way: Way, mut trip: impl FnMut()) -> Vec<f64> {
     took
 }
 
-/// What two threads share, a cache line each.
+/// What two threads share, in a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line {
@@ -262,7 +262,7 @@ struct Line {
 }
 
 impl Line {
-    /// Counts up every odd number that comes, until it is over.
+    /// Adds one to every odd number that comes, until the end.
     fn answer(&self) {
         while !self.is_over.load(Ordering::Relaxed) {
             let asked = self.number.load(Ordering::Acquire);
@@ -273,7 +273,7 @@ impl Line {
         }
     }
 
-    /// Answers each wake-up with one.
+    /// Answers each wake-up with another.
     fn answer_sleeping(&self) {
         loop {
             while self.there.swap(0, Ordering::Acquire) == 0 {
@@ -294,7 +294,7 @@ impl Line {
     }
 }
 
-/// Asks from one CPU while a thread on another answers.
+/// Asks from one CPU while a thread on another CPU answers.
 fn with_responder(
     root: &Root,
     home: CpuId,

@@ -1,9 +1,9 @@
-//! Two programs on one machine, one with bursts of wide-vector code, one without, under a policy
-//! server: does its loop find out whether moving the bursts pays here?
+//! Two programs on one machine under a policy server, one with bursts of wide-vector code, one
+//! without: does the server's loop find out whether moving the bursts pays here?
 //!
-//! Both programs are this one again (see [`run_program`]), so that the server sees two processes.
-//! Each way has its turn in every round, and in each turn the second half counts: in the first the
-//! loop may still be learning.
+//! Both programs are further processes of this program (see [`run_program`]), so that the server
+//! has two clients. Each way has its turn in every round. In each turn the second half counts: in
+//! the first the loop may still be learning.
 
 use std::ffi::OsString;
 use std::io;
@@ -27,7 +27,7 @@ use crate::primesieve::Sieve;
 /// Steps of the sieve between bursts: some 50 to 100 us.
 const STEPS: u32 = 100_000;
 
-/// Instructions in a burst, as `bench primesieve` has it.
+/// Instructions in a burst, as in `bench primesieve`.
 const BURST: u32 = 800;
 
 /// How the bursts are run.
@@ -37,31 +37,32 @@ pub enum Way {
     Stay,
     /// Always on the dedicated core.
     Always,
-    /// As a policy server decides that knows what calls and hand-overs cost here, if a probe has
-    /// found out.
+    /// As a policy server decides that has the prices of calls and hand-overs on this machine, if a
+    /// probe has measured them.
     Server,
-    /// As one decides that does not know, and has to try.
+    /// As a policy server decides that has no prices, and has to try.
     Trying,
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Self; 4] = [Self::Stay, Self::Always, Self::Server, Self::Trying];
 }
 
-/// Iterations a second of both programs.
+/// Iterations per second of both programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// Of the one with bursts.
+    /// Of the program with bursts.
     pub wide: f64,
-    /// Of the other.
+    /// Of the other program.
     pub scalar: f64,
     /// The part of bursts that ran on the dedicated core.
     pub moved: f64,
 }
 
-/// One of the two programs: for so long. Says how many iterations it made in the second half, in
-/// how many nanoseconds, how many bursts began in all, and how many of them elsewhere.
+/// Runs one of the two programs for `span`. Returns the number of iterations in the second half,
+/// the length of that half (ns), the number of all calls of the region, and the number of those
+/// that ran elsewhere.
 ///
 /// # Errors
 /// If there is no memory for the burst's code.
@@ -93,8 +94,8 @@ pub fn run_program(burst: Option<&Arc<Kernel>>, span: Duration) -> Result<[u64; 
     Ok([iterations, u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), calls, moved])
 }
 
-/// Runs both programs all ways, `rounds` times. `program` starts one of them: after it come `wide`
-/// or `scalar`, and `--seconds` with their number.
+/// Runs both programs in all ways, `rounds` times. `program` is the command that starts one of
+/// them; `wide` or `scalar` is added to it, and `--seconds` with a number.
 ///
 /// # Errors
 /// If the server or a program does not start, or if the user interrupts.
@@ -134,13 +135,13 @@ fn turn(
     let start = |kind: &str| {
         let (first, rest) = program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(first);
-        command.args(rest).arg(kind).arg("--seconds").arg(seconds.to_string());
+        command.args(rest).arg(kind).arg("--duration").arg(seconds.to_string());
         command.env_remove(POLICY).env_remove(CORES).env_remove(dimmer_protocol::SOCKET);
         match (&server, way) {
             (Some(server), _) => drop(command.env(dimmer_protocol::SOCKET, server.socket())),
-            // The other program has nothing that is worth moving.
+            // The other program has no code that is worth moving.
             (None, Way::Always) if kind == "wide" => {
-                command.env(POLICY, "borrow").env(CORES, dedicated.to_string());
+                command.env(POLICY, "migrate").env(CORES, dedicated.to_string());
             }
             _ => drop(command.env(POLICY, "stay")),
         }
@@ -162,7 +163,7 @@ fn turn(
     Ok(Rates { wide: rate(wide), scalar: rate(scalar), moved: moved as f64 / calls.max(1) as f64 })
 }
 
-/// What a program said at its end.
+/// The numbers that a program printed at its end.
 fn finish(child: Child) -> io::Result<[u64; 4]> {
     let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,8 +1,9 @@
-//! A stock web server with TLS under load: CPU time per request of its worker.
+//! Measures a stock web server with TLS under load: CPU time of its worker per request.
 //!
-//! After paper 001, §6.3, and the measurement by Krasnov that it repeats: ChaCha20-Poly1305, which
-//! OpenSSL runs with the widest vectors there are, beside compression, which is scalar code.
-//! Smaller than there: one worker and one thread of load, gzip alone, some seconds.
+//! It follows paper 001, §6.3, and the measurement by Krasnov that the paper repeats:
+//! ChaCha20-Poly1305, which OpenSSL runs with the widest vectors there are, beside compression,
+//! which is scalar code. This experiment is smaller: one worker and one thread of load, gzip alone,
+//! some seconds.
 
 mod load;
 mod server;
@@ -28,31 +29,32 @@ pub use load::{CONNECTIONS, Load};
 pub use site::{DOCUMENT_BYTES, Tls};
 pub use tools::{Tools, install, install_command, missing};
 
-/// Load before each measured one: connections are made, caches filled, hooks in place.
+/// Load before each measured one: connections are made, caches filled, and hooks installed.
 const WARM_UP_SECONDS: u32 = 1;
 
-/// Load after each measured one, whose answers are compared with the document.
+/// Load after each measured one. Its answers are compared with the document.
 const CHECK_SECONDS: u32 = 1;
 
-/// Which CPU each side has.
+/// The CPU of each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpus {
-    /// The worker's, alone.
+    /// The worker's CPU, for it alone.
     pub server: CpuId,
-    /// The load's, and of everything else.
+    /// The CPU of the load and of everything else.
     pub load: CpuId,
     /// Whether both are hardware threads of one core, and so slow each other down.
     pub same_core: bool,
-    /// Where calls of the server are moved to: a third one, or else the load's.
+    /// The CPU to which calls of the server are moved: a third one, or if there is none, the
+    /// load's.
     pub away: CpuId,
 }
 
 impl Cpus {
-    /// Two of those that this process may run on: the last one, which interrupts visit least, for
-    /// the server; for the load the first one of another core.
+    /// Chooses two of the CPUs that this process may run on. The server has the last one, which
+    /// interrupts visit least. The load has the first one of another core.
     ///
     /// # Errors
-    /// [`BenchError::OneCpu`]; [`BenchError::Affinity`] if the kernel does not tell.
+    /// [`BenchError::OneCpu`]; [`BenchError::Affinity`] if the kernel does not report these CPUs.
     pub fn choose(root: &Root) -> Result<Self, BenchError> {
         let allowed = affinity::allowed()?;
         let siblings = |cpu| topology::read(root).map(|found| found.siblings(cpu));
@@ -74,27 +76,27 @@ impl Cpus {
 /// One way in one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
-    /// What the load saw.
+    /// The results of the load.
     pub load: Load,
     /// The worker's time on its CPU during the load.
     pub on_cpu: Duration,
 }
 
 impl Run {
-    /// The worker's time on its CPU for a request, in microseconds; not finite without requests.
+    /// The worker's time on its CPU per request, in microseconds; not finite without requests.
     #[must_use]
     pub fn cpu_us_per_request(&self) -> f64 {
         self.on_cpu.as_secs_f64() * 1e6 / self.load.requests as f64
     }
 
-    /// Part of the time that the worker was on its CPU; not finite without requests.
+    /// The part of the time that the worker was on its CPU; not finite without requests.
     #[must_use]
     pub fn busy_ratio(&self) -> f64 {
         self.on_cpu.as_secs_f64() * self.load.requests_per_s / self.load.requests as f64
     }
 }
 
-/// Everything that the runs share. Dropping it removes the directory and lets the thread go.
+/// Everything that the runs share. Dropping it removes the directory and unpins the thread.
 #[derive(Debug)]
 pub struct Experiment {
     tools: Tools,
@@ -104,35 +106,34 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Makes the site, and pins the calling thread, and with it what it will start, to the load's
-    /// CPU; the server pins its worker itself.
+    /// Makes the site, and pins the calling thread to the load's CPU, and with it everything that
+    /// the thread will start. The server pins its worker itself.
     ///
     /// # Errors
-    /// [`BenchError`]; nothing is left then.
+    /// [`BenchError`]; nothing is left behind then.
     pub fn prepare(root: &Root, tools: Tools, cpus: Cpus, tls: Tls) -> Result<Self, BenchError> {
         let site = Site::make(&tools, cpus.server, tls)?;
         let _pinned = affinity::pin(root, cpus.load)?;
         Ok(Self { tools, cpus, site, _pinned })
     }
 
-    /// A directory that lives as long as this.
+    /// A directory that lives as long as this experiment.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.site.directory()
     }
 
-    /// Which CPU each side has.
+    /// The CPU of each side.
     #[must_use]
     pub fn cpus(&self) -> Cpus {
         self.cpus
     }
 
-    /// Starts the server by the command `prefix` with its own after it, loads it for so many
-    /// seconds, and ends it as a service manager would, so that what the prefix runs has ended when
-    /// this returns.
+    /// Starts the server with the command `prefix` before its own, loads it for `seconds`, and ends
+    /// it as a service manager would, so that the prefix's command has ended when this returns.
     ///
     /// # Errors
-    /// [`BenchError`]; the server has been ended then too.
+    /// [`BenchError`]; the server has ended then, too.
     pub fn run(
         &self,
         prefix: &[OsString],

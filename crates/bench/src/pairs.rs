@@ -1,21 +1,22 @@
-//! Comparing two ways round by round: what both share, such as neighbours on the machine, cancels
+//! Compares two ways round by round. What both share, such as neighbours on the machine, cancels
 //! out.
 
 use dimmer_probe::stats::{Estimate, Samples};
 
-/// In which order so many ways have their turn in a round: each is as often first as last and in
-/// between, and as often before its neighbours as after them.
+/// The order in which `ways` ways have their turn in a round. Each way is equally often first, last
+/// and in between, and equally often before and after its neighbours.
 #[must_use]
 pub fn order(round: usize, ways: usize) -> Vec<usize> {
     let turns = (0..ways).map(|turn| (turn + round) % ways);
     if (round / ways.max(1)).is_multiple_of(2) { turns.collect() } else { turns.rev().collect() }
 }
 
-/// Rounds from which on the range of their differences holds the true median with more than 95 %.
+/// Rounds from which on the range of their differences contains the true median with more than
+/// 95 %.
 pub const ENOUGH: usize = 6;
 
-/// From the first to the second value of each pair, in percent of the first: median with 95 %
-/// interval; `None` without pairs.
+/// The change from the first to the second value of each pair, in percent of the first: median with
+/// 95 % interval; `None` without pairs.
 #[must_use]
 pub fn change_pct(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Estimate> {
     let changes = pairs.into_iter().map(|(before, after)| (after - before) / before * 100.0);
@@ -28,25 +29,25 @@ pub fn difference(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Estimat
     pairs.into_iter().map(|(first, second)| first - second).collect::<Samples>().estimate()
 }
 
-/// How often, of 1, the range of `rounds` values holds the true median: always but when all lie on
-/// one side of it.
+/// The probability that the range of `rounds` values contains the true median. It does, unless all
+/// values lie on one side of it.
 #[must_use]
 pub fn range_holds_median_ratio(rounds: usize) -> f64 {
     1.0 - 2.0 * 0.5_f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX))
 }
 
-/// What a change says.
+/// The meaning of a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// The second way takes less; how much less, a positive number.
+    /// The second way takes less, by this positive number.
     Less(Estimate),
-    /// The second way takes more.
+    /// The second way takes more, by this number.
     More(Estimate),
-    /// Neither was seen; a difference larger than this would have been.
+    /// No difference was seen; a difference larger than this would have been seen.
     NoneLargerThan(f64),
 }
 
-/// A change is one if its interval does not hold zero.
+/// A change counts if its interval does not contain zero.
 #[must_use]
 pub fn verdict(change: &Estimate) -> Verdict {
     if change.ci95.1 < 0.0 {
@@ -61,15 +62,15 @@ pub fn verdict(change: &Estimate) -> Verdict {
 /// Whether a change is below a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Within {
-    /// All of its interval is.
+    /// All of its interval is below it.
     Yes,
-    /// None of it is.
+    /// No part of its interval is.
     No,
-    /// Some of it is: more rounds would tell.
+    /// A part of its interval is: more rounds would decide.
     Unknown,
 }
 
-/// Whether a change (percent) is at most so much.
+/// Whether a change (percent) is at most `most`.
 #[must_use]
 pub fn within(change: &Estimate, most: f64) -> Within {
     match change.ci95 {
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn change_is_that_of_pairs_not_of_medians() {
-        // The machine slows down by half from round to round, the second way is 10 % faster in
+        // The machine slows down by half from round to round. The second way is 10 % faster in
         // each.
         let change = change_pct([(100.0, 90.0), (150.0, 135.0), (225.0, 202.5)]).unwrap();
         assert!((change.median + 10.0).abs() < 1e-9, "{change:?}");

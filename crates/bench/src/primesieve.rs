@@ -2,7 +2,7 @@
 //! 001 §3.2 to §3.4 on this machine.
 //!
 //! The scalar work is a sieve of Eratosthenes over a segment that fits into the first-level cache.
-//! Since the cost of a burst depends on when the last one was, the work between bursts is swept.
+//! The cost of a burst depends on the time since the last one, so the work between bursts is swept.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use dimmer_probe::target::TargetError;
 use dimmer_processor::units::CpuId;
 use dimmer_runtime::{Cores, StartError};
 
-/// Numbers in the segment: a bit for each odd one, 16 KiB.
+/// Numbers in the segment: one bit for each odd number, 16 KiB.
 const SEGMENT: usize = 16 * 1024 * 8;
 
-/// How long each way runs in a round, if an iteration is not longer.
+/// How long each way runs in a round, unless one iteration takes longer.
 const TURN: Duration = Duration::from_millis(8);
 
-/// How long workers spin: longer than any gap, as a dedicated core's do.
+/// How long workers spin: longer than any gap, like the workers of a dedicated core.
 const SPIN: Duration = Duration::from_millis(10);
 
 /// Why nothing can be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SieveError {
-    /// There is but one CPU to move work between.
+    /// There is only one CPU.
     #[error("moving work takes two CPUs, and this process may run on one (cpu {0})")]
     OneCpu(CpuId),
-    /// The kernel does not let threads be pinned.
+    /// The kernel does not allow threads to be pinned.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
     /// No worker could be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// No memory for the burst's code.
+    /// There is no memory for the burst's code.
     #[error(transparent)]
     Target(#[from] TargetError),
 }
@@ -48,13 +48,13 @@ pub enum SieveError {
 /// One cell of the experiment.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// What bursts execute.
+    /// The code of the bursts.
     pub kernel: Arc<Kernel>,
-    /// The scalar instructions that compute as much, element by element, in one burst.
+    /// The scalar instructions that compute the same as one burst, element by element.
     pub instead: Arc<Kernel>,
     /// Instructions in a burst.
     pub burst: u32,
-    /// Scalar instructions for one of the kernel's.
+    /// Scalar instructions for one instruction of the kernel.
     pub lanes: u32,
     /// Scalar work between two bursts (ns).
     pub gap_ns: f64,
@@ -64,17 +64,17 @@ pub struct Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// A closure on the worker's stack.
-    Offload,
+    Delegate,
     /// The call on the caller's stack.
-    Borrow,
+    Migrate,
 }
 
 impl Mechanism {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Offload, Self::Borrow];
+    /// Both mechanisms.
+    pub const ALL: [Self; 2] = [Self::Delegate, Self::Migrate];
 }
 
-/// What an iteration took (ns), by turns of a round.
+/// The time of an iteration (ns), for each turn of a round.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     scalar: f64,
@@ -83,18 +83,18 @@ struct Round {
     moved: [f64; 2],
 }
 
-/// What was found for one cell.
+/// The results of one cell.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The scalar work alone, an iteration (ns): the gap as it was.
+    /// An iteration of the scalar work alone (ns): the gap as it was.
     pub scalar_ns: Estimate,
     /// With the bursts where they are (ns).
     pub direct_ns: Estimate,
     /// With scalar code instead of bursts (ns).
     pub instead_ns: Estimate,
-    /// By mechanism: an iteration with the bursts moved (ns); what moving takes away of what bursts
-    /// cost, direct less scalar, in percent, from the medians; and by how much an iteration is
-    /// longer than direct, in percent, round by round.
+    /// For each mechanism: an iteration with the bursts moved (ns); the part of the bursts' cost,
+    /// direct less scalar, that moving takes away, in percent, from the medians; and by how much an
+    /// iteration is longer than direct, in percent, round by round.
     pub moved: Vec<(Mechanism, Estimate, f64, Estimate)>,
 }
 
@@ -111,7 +111,7 @@ impl Sieve {
         Self { composite: vec![0; SEGMENT / 8], prime: 3, at: 0 }
     }
 
-    /// Crosses out so many multiples.
+    /// Crosses out `steps` multiples.
     pub(crate) fn work(&mut self, steps: u32) {
         for _ in 0..steps {
             self.composite[self.at / 8] |= 1 << (self.at % 8);
@@ -136,7 +136,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Starts a worker and measures how quick the scalar work is.
+    /// Starts a worker and measures the speed of the scalar work.
     ///
     /// # Errors
     /// [`SieveError`].
@@ -155,13 +155,13 @@ impl Bench {
         Ok(Self { root: root.clone(), home, away, cores, steps_per_ns })
     }
 
-    /// From and to where bursts move.
+    /// The CPU from which bursts move, and the CPU to which they move.
     #[must_use]
     pub fn cpus(&self) -> (CpuId, CpuId) {
         (self.home, self.away)
     }
 
-    /// Runs one cell, all ways in turn, `rounds` times.
+    /// Runs one cell in all ways in turn, `rounds` times.
     ///
     /// # Errors
     /// [`SieveError`].
@@ -173,7 +173,7 @@ impl Bench {
         let steps = whole(cell.gap_ns * self.steps_per_ns);
         let iterations = whole(TURN.as_secs_f64() * 1e9 / cell.gap_ns).clamp(2, 10_000);
         let mut turn = |burst: &dyn Fn()| {
-            // One that does not count, after which caches hold what the others need.
+            // First an iteration that does not count: after it, caches hold what the others need.
             for iteration in [1, iterations] {
                 let begin = Instant::now();
                 for _ in 0..iteration {
@@ -198,12 +198,12 @@ impl Bench {
                     0 => turn(&|| ()),
                     1 => turn(&|| burst.call()),
                     2 => turn(&|| instead.call()),
-                    3 => turn(&|| self.cores.offload(|| burst.call())),
-                    _ => turn(&|| self.cores.borrow(|| burst.call())),
+                    3 => turn(&|| self.cores.delegate(|| burst.call())),
+                    _ => turn(&|| self.cores.migrate(|| burst.call())),
                 };
             }
-            let [scalar, direct, instead, offloaded, borrowed] = took;
-            Round { scalar, direct, instead, moved: [offloaded, borrowed] }
+            let [scalar, direct, instead, delegated, migrated] = took;
+            Round { scalar, direct, instead, moved: [delegated, migrated] }
         };
         let rounds: Vec<Round> = (0..rounds).map(&mut round).collect();
         Ok(Found::of(&rounds))
@@ -237,7 +237,7 @@ impl Found {
 /// Rounds to a count of at least one.
 fn whole(value: f64) -> u32 {
     let value = value.round().clamp(1.0, f64::from(u32::MAX));
-    // Within the range of the type by the line above.
+    // Within the range of the type, by the line above.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     let value = value as u32;
     value

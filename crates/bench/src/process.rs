@@ -1,4 +1,4 @@
-//! Other processes, as `/proc/PID/stat` tells of them (proc(5)).
+//! Other processes, as `/proc/PID/stat` describes them (proc(5)).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,27 +8,28 @@ use dimmer_host::root::{Root, RootError};
 /// A process at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// The process's id.
     pub id: u32,
-    /// The name of its program, 15 bytes of it.
+    /// The name of its program, at most 15 bytes of it.
     pub name: String,
-    /// Who started it, or took it over.
+    /// The process that started it, or adopted it.
     pub parent: u32,
-    /// Time of its threads on CPUs so far, the kernel's on their behalf included, in ticks of the
+    /// Time of its threads on CPUs so far, including the kernel's on their behalf, in ticks of the
     /// kernel.
     pub ticks: u64,
 }
 
 impl Process {
-    /// What a line of `/proc/PID/stat` says; `None` if it is none.
+    /// Parses a line of `/proc/PID/stat`; `None` if it is none.
     ///
-    /// The name stands in parentheses and may hold anything, parentheses and blanks too; nothing
-    /// that follows has any.
+    /// The name is in parentheses and may contain anything, also parentheses and blanks. No later
+    /// field contains a parenthesis.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.rsplit_once(')')?;
         let (id, name) = before.split_once(" (")?;
-        // The state is the first of these and the third of all (proc(5)): the time is 14 and 15.
+        // The state is the first of these fields and the third of all (proc(5)): the times are 14
+        // and 15.
         let fields: Vec<&str> = after.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         Some(Self {
@@ -53,14 +54,14 @@ impl Process {
     }
 }
 
-/// The descendant of `ancestor`, or itself, that is called `name` and whose parent is called so
-/// too: the worker of a server. `None` if there is none.
+/// Finds the worker of a server: the descendant of `ancestor` that is called `name` and whose
+/// parent, perhaps `ancestor` itself, is called `name`, too. `None` if there is none.
 ///
 /// # Errors
 /// [`RootError`]: `/proc` cannot be read.
 pub fn worker(root: &Root, ancestor: u32, name: &str) -> Result<Option<u32>, RootError> {
     let ids = root.list("/proc")?.into_iter().filter_map(|entry| entry.parse().ok());
-    // Processes may end between the two looks.
+    // Processes may end between listing and reading.
     let all = ids.filter_map(|id| Process::read(root, id)).map(|process| (process.id, process));
     let all: BTreeMap<u32, Process> = all.collect();
     let is_worker = |process: &&Process| {
@@ -74,7 +75,7 @@ pub fn worker(root: &Root, ancestor: u32, name: &str) -> Result<Option<u32>, Roo
 
 fn descends(all: &BTreeMap<u32, Process>, id: u32, ancestor: u32) -> bool {
     let mut id = id;
-    // Ids are used again, so looks at different moments might make a circle.
+    // Ids are used again, so reads at different moments might form a circle.
     for _ in 0..all.len() {
         match all.get(&id) {
             Some(process) if process.parent == ancestor => return true,

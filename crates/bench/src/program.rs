@@ -1,4 +1,4 @@
-//! Runs a program from its start to its end, and tells what it took and what it wrote.
+//! Runs a program from its start to its end, and measures its times and its output.
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -18,35 +18,35 @@ use crate::error::BenchError;
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// From its start to its end.
+    /// The time from its start to its end.
     pub lasted: Duration,
-    /// Time on CPUs, of its children too; of what was put before it likewise.
+    /// Time on CPUs, including that of its children and of the command before it.
     pub on_cpu: Duration,
-    /// What it did, as far as others see it.
+    /// What it did, as far as that is visible from outside.
     pub outcome: Outcome,
 }
 
 /// How a run ended and what it wrote, so that two can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its exit status, as a shell tells it: 128 and the number of the signal that ended it.
+    /// Its exit status, as in a shell: 128 and the number of the signal, if a signal ended it.
     pub status: i32,
     /// A hash of its standard output.
     pub output: u64,
-    /// The length of that (bytes).
+    /// The length of its standard output (bytes).
     pub bytes: u64,
 }
 
-/// How often it is looked whether the user has interrupted.
+/// The interval between two checks for an interrupt by the user.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Runs `command` behind `prefix`, without input; its standard error goes nowhere. If the user
-/// interrupts, it is told to end, and if this process is killed, the kernel tells it to (`setpriv
-/// --pdeathsig`, where that is installed).
+/// Runs `command` behind `prefix`, without input. Its standard error is discarded. If the user
+/// interrupts, this function sends it SIGTERM. If this process is killed, the kernel does
+/// (`setpriv --pdeathsig`, if that is installed).
 ///
 /// # Errors
-/// [`BenchError::System`] if it cannot be started, [`BenchError::Interrupted`] if the user has
-/// interrupted, when it has ended.
+/// [`BenchError::System`] if it cannot be started; [`BenchError::Interrupted`] if the user has
+/// interrupted, after it has ended.
 pub fn run(
     prefix: &[OsString],
     command: &[OsString],
@@ -76,7 +76,7 @@ pub fn run(
     Ok(Run { lasted, on_cpu, outcome })
 }
 
-/// Reads what it writes, and waits for its end.
+/// Reads its output, and waits for its end.
 fn finish(mut child: Child, interrupt: &Interrupt) -> io::Result<Outcome> {
     let (mut hasher, mut bytes) = (DefaultHasher::new(), 0);
     let mut buffer = vec![0; 1 << 16];
@@ -104,7 +104,7 @@ fn finish(mut child: Child, interrupt: &Interrupt) -> io::Result<Outcome> {
     Ok(Outcome { status, output: hasher.finish(), bytes })
 }
 
-/// Tells it to end.
+/// Asks a process to end.
 fn end(child: &Child) {
     if let Some(process) = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default()) {
         // It may have ended just now.
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn what_cannot_be_run_ends_so() {
         let words = [OsString::from("/nowhere/at/all")];
-        // `setpriv` tells it as shells do.
+        // `setpriv` reports it as shells do.
         let status = run(&[], &words, &Interrupt::install().unwrap()).map(|run| run.outcome.status);
         assert!(!matches!(status, Ok(0)), "{status:?}");
     }

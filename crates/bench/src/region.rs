@@ -1,28 +1,28 @@
-//! What a marked region costs that stays where it is.
+//! Measures the cost of a marked region that is not moved.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use dimmer_runtime::{Decision, Site};
 
-/// Entries a turn: some milliseconds.
+/// Entries per turn: some milliseconds.
 const CALLS: u32 = 1_000_000;
 
-/// One round, each kind in turn (ns a call).
+/// One round, each kind in turn (ns per call).
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// A loop that calls a function which does nothing.
+    /// A loop around a call of an empty function.
     pub plain_ns: f64,
     /// The same, with a region around the call.
     pub region_ns: f64,
-    /// The same, with a region that a policy server may decide for.
+    /// The same, with a region about which a policy server may decide.
     pub served_ns: f64,
 }
 
-/// Measures rounds, `done` is told after each.
+/// Measures `rounds` rounds. Calls `done` after each.
 pub fn measure(rounds: usize, mut done: impl FnMut()) -> Vec<Round> {
     static SITE: Site = Site::new("bench", file!(), line!());
-    /// Nobody decides for it but what is so without a word: a server, whether there is one or not.
+    /// A site with the default decision: a server decides, whether there is one or not.
     static SERVED: Site = Site::new("served", file!(), line!());
     SITE.decide(Decision::Stay);
     let measured = (0..rounds).map(|_| {
@@ -41,7 +41,7 @@ pub fn measure(rounds: usize, mut done: impl FnMut()) -> Vec<Round> {
     measured.collect()
 }
 
-/// What the region is around.
+/// The function inside the region.
 #[inline(never)]
 fn work(number: u32) -> u32 {
     black_box(number)

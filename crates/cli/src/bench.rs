@@ -1,10 +1,10 @@
-//! `dimmer bench`: what Dimmer itself costs, and what it brings.
+//! `dimmer bench`: the overhead of Dimmer itself, and what it gains.
 
 mod daemon;
 mod hook;
+mod hooked_moves;
 mod moves;
 mod nginx;
-mod offload;
 mod primesieve;
 mod program;
 mod server;
@@ -20,25 +20,27 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::number::{grouped, percent};
 
-use crate::args::Bench;
+use crate::args::{Bench, BenchDev};
+use crate::output;
 
 pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
     match arguments {
-        Bench::Hook(arguments) => hook::run(arguments),
-        Bench::Handoff(arguments) => moves::run(root, arguments, Way::Offload),
-        Bench::Borrow(arguments) => moves::run(root, arguments, Way::Borrow),
-        Bench::Offload(arguments) => offload::run(root, arguments),
-        Bench::Migrate(arguments) => moves::run(root, arguments, Way::Migrate),
-        Bench::Region(arguments) => moves::region(arguments),
-        Bench::Primesieve(arguments) => primesieve::run(root, arguments),
-        Bench::Nginx(arguments) => nginx::run(root, arguments),
         Bench::Program(arguments) => program::run(arguments),
-        Bench::Daemon(arguments) => daemon::run(root, arguments),
+        Bench::Nginx(arguments) => nginx::run(root, arguments),
         Bench::Server(arguments) => server::run(root, arguments),
+        Bench::Primesieve(arguments) => primesieve::run(root, arguments),
+        Bench::Dev(BenchDev::Hook(arguments)) => hook::run(arguments),
+        Bench::Dev(BenchDev::Delegate(arguments)) => moves::run(root, arguments, Way::Delegate),
+        Bench::Dev(BenchDev::MigrateCall(arguments)) => moves::run(root, arguments, Way::Migrate),
+        Bench::Dev(BenchDev::Migrate(arguments)) => moves::run(root, arguments, Way::Migration),
+        Bench::Dev(BenchDev::HookedMoves(arguments)) => hooked_moves::run(root, arguments),
+        Bench::Dev(BenchDev::Region(arguments)) => moves::region(arguments),
+        Bench::Dev(BenchDev::Daemon(arguments)) => daemon::run(root, arguments),
     }
 }
 
-/// An error, or that the user has interrupted: the exit status says so then, as a shell expects.
+/// Returns the error, or the signal's exit status if the user has interrupted the command, as a
+/// shell expects.
 fn end(error: anyhow::Error, interrupt: &Interrupt, what: &str) -> anyhow::Result<ExitCode> {
     match interrupt.exit_status() {
         Some(status) => {
@@ -49,13 +51,13 @@ fn end(error: anyhow::Error, interrupt: &Interrupt, what: &str) -> anyhow::Resul
     }
 }
 
-/// A number with its sign, also a positive one's.
+/// A number with its sign, `+` included.
 fn signed(value: f64) -> String {
     let number = grouped(value, 1);
     if value > 0.0 { format!("+{number}") } else { number }
 }
 
-/// How far intervals of so many rounds can be relied on, where that needs a word.
+/// A note on how reliable the intervals of this number of rounds are, if one is needed.
 fn ratio_of_rounds(rounds: usize) -> String {
     if rounds >= pairs::ENOUGH {
         return String::new();
@@ -67,7 +69,7 @@ fn ratio_of_rounds(rounds: usize) -> String {
 }
 
 fn progress(turns: u64) -> ProgressBar {
-    let bar = ProgressBar::new(turns);
+    let bar = ProgressBar::with_draw_target(Some(turns), output::progress_target());
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {msg}");
     if let Ok(style) = style {
         bar.set_style(style);

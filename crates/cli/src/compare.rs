@@ -1,5 +1,5 @@
-//! `dimmer compare`: ways to run one workload side by side, by who governs license levels
-//! ([`governors`]) or by who moves marked regions ([`mechanisms`]).
+//! `dimmer sim compare`: compares ways to run one workload, by what governs license levels
+//! ([`governors`]) or by what moves marked regions ([`loops`]).
 
 use std::process::ExitCode;
 
@@ -20,42 +20,42 @@ use crate::report::MachineDescription;
 use crate::{args, probe, sim};
 
 pub(crate) mod governors;
-pub(crate) mod mechanisms;
+pub(crate) mod loops;
 
 pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
     let outputs = Outputs {
         begin: jiff::Zoned::now(),
-        json: arguments.json.as_deref().map(Output::open).transpose()?,
-        page: arguments.report.as_deref().map(Output::open).transpose()?,
+        json: arguments.json.open()?,
+        page: arguments.page.open()?,
     };
-    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.as_deref())?;
-    if arguments.mechanisms.is_empty() {
+    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.model.as_deref())?;
+    if arguments.loops.is_empty() {
         governors::run(arguments, &scenario, &model, outputs)
     } else {
-        mechanisms::run(arguments, &scenario, &model, outputs)
+        loops::run(arguments, &scenario, &model, outputs)
     }
 }
 
-/// What every comparison says of itself; `docs/sim-json.md` describes every key.
+/// The common part of every comparison; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
 pub(crate) struct Study {
     schema: &'static str,
     pub(crate) scenario: String,
     pub(crate) source: String,
     pub(crate) model: String,
-    /// Whether an interrupt ended it before all runs were complete.
+    /// Whether an interrupt ended the comparison before all runs were complete.
     partial: bool,
-    /// Of each way: those that are complete, and those that were asked for.
+    /// For each way: the number of complete runs, and of requested ones.
     pub(crate) runs: u64,
     asked_runs: u64,
-    /// What a way is called.
+    /// The noun for a way.
     #[serde(skip)]
     way: &'static str,
 }
 
 impl Study {
-    /// `asked`: what a way is called, and how many runs were asked for. `runs`: how many are
-    /// complete.
+    /// `asked`: the noun for a way, and the number of requested runs. `runs`: the number of
+    /// complete ones.
     fn new(
         schema: &'static str,
         scenario: &Scenario,
@@ -76,7 +76,7 @@ impl Study {
         }
     }
 
-    /// How far it got, if an interrupt ended it.
+    /// How far the comparison got, if an interrupt ended it.
     pub(crate) fn told_partial(&self) -> Option<String> {
         let Self { runs, asked_runs, way, .. } = self;
         self.partial.then(|| {
@@ -86,7 +86,7 @@ impl Study {
         })
     }
 
-    /// The first lines of its text, with `more` at the end of its sentence.
+    /// The first lines of the text, with `more` at the end of the sentence.
     fn heading(&self, more: &str) -> String {
         let Self { scenario, source, model, runs, way, .. } = self;
         let mut text = format!(
@@ -97,7 +97,7 @@ impl Study {
     }
 }
 
-/// Where results go, and when it began.
+/// Where results go, and when the command started.
 pub(crate) struct Outputs {
     begin: jiff::Zoned,
     json: Option<Output>,
@@ -105,7 +105,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Shows a comparison as was asked for.
+    /// Writes a comparison to the requested outputs.
     fn show(
         self,
         document: &impl Serialize,
@@ -122,9 +122,9 @@ impl Outputs {
     }
 }
 
-/// For each way the results of seeds 1 to `runs`, in this order however many processors work on
-/// them; if it `stops` before, of those seeds that are complete for all ways. `one` has no result
-/// if it was stopped.
+/// Runs each way with seeds 1 to `runs`. The results of each way are in the order of the seeds,
+/// however many processors work on them. If `stops` returns true, only seeds that are complete for
+/// all ways count. `one` returns `None` if it was stopped.
 fn repeat<Way: Sync, T: Send + Clone>(
     ways: &[Way],
     runs: u64,
@@ -161,12 +161,12 @@ impl Measured {
         Some(Self { median: samples.quantile(0.5)?, ci95, p99: samples.quantile(0.99)? })
     }
 
-    /// An energy (J) as people read it.
+    /// An energy (J) as text.
     pub(crate) fn told_joules(&self) -> String {
         format!("{:.4} J", self.median)
     }
 
-    /// A ratio as a difference in percent, with its interval where that can be seen.
+    /// A ratio as a difference in percent, with its interval if that is wide enough to be seen.
     pub(crate) fn told(&self) -> String {
         let percent = |ratio: f64| 100.0 * (ratio - 1.0);
         let (low, high) = (percent(self.ci95.0), percent(self.ci95.1));
@@ -176,7 +176,7 @@ impl Measured {
     }
 }
 
-/// A cell with a number in it.
+/// A right-aligned cell for a number.
 fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }

@@ -1,9 +1,12 @@
-//! `dimmer doctor`: the survey of the machine, for people and for programs.
+//! `dimmer doctor`: which commands work on this machine, and the survey of its capabilities.
+
+mod uses;
 
 use std::borrow::Cow;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use clap::ValueEnum as _;
 use dimmer_host::capability::{Area, Capability, State, Survey};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::journal;
@@ -11,31 +14,57 @@ use dimmer_host::root::Root;
 use serde::Serialize;
 
 use crate::args::Doctor;
-use crate::output;
+use crate::{exit, output};
+pub(crate) use uses::Use;
+use uses::Verdict;
 
-/// Where the words of a capability begin.
+/// Indentation of the text of a capability.
 const INDENT: &str = "      ";
 
+/// Where the remark on a command begins.
+const VERDICT_INDENT: &str = "                    ";
+
 pub(crate) fn run(root: &Root, arguments: &Doctor) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.open()?;
     let cpuid = Cpuid::of(root).context("cannot tell what processor this is")?;
     let survey = Survey::take(root, &cpuid);
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&Document::of(&survey))?);
-    } else {
-        print!("{}", text(&survey, output::width()));
-        let pending = journal::pending(root);
-        if !pending.is_empty() {
-            println!(
-                "\nA run that was killed has left this machine changed: `dimmer restore` undoes it."
-            );
-        }
+    let is_all = arguments.all || output::is_verbose();
+    let mut text = text(&survey, is_all, output::width());
+    if !journal::pending(root).is_empty() {
+        text +=
+            "\nA run that was killed has left this machine changed: `dimmer restore` undoes it.\n";
     }
-    Ok(ExitCode::SUCCESS)
+    output::show(json, &Document::of(&survey), &text)?;
+    let fails = |asked: &&Use| asked.verdict(&survey).0 == Verdict::No;
+    let failing: Vec<&str> = arguments.require.iter().filter(fails).map(|one| one.name()).collect();
+    if failing.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    error!("required, and does not work here: {}", failing.join(", "));
+    Ok(ExitCode::from(exit::NO))
 }
 
-/// The survey in plain words, `width` columns wide.
-fn text(survey: &Survey, width: usize) -> String {
+/// The survey as text, `width` columns wide: a line for each command, and with `is_all` each
+/// capability.
+fn text(survey: &Survey, is_all: bool, width: usize) -> String {
     let mut lines = machine_lines(survey);
+    lines.push(String::new());
+    for one in Use::value_variants() {
+        let (verdict, remark) = one.verdict(survey);
+        lines.extend(wrapped(
+            &format!("  {:<9} {:<7} {remark}", one.name(), verdict.name()),
+            "",
+            VERDICT_INDENT,
+            width,
+        ));
+    }
+    if !is_all {
+        lines.push(
+            "\nEvery capability, and how to get those that are missing: dimmer doctor --all"
+                .to_owned(),
+        );
+        return lines.join("\n") + "\n";
+    }
     let total = survey.capabilities.len();
     let available = survey.capabilities.iter().filter(|c| c.is_available()).count();
     for area in Area::ALL {
@@ -48,6 +77,12 @@ fn text(survey: &Survey, width: usize) -> String {
     lines.push(String::new());
     lines.push(format!("{available} of {total} capabilities are available here."));
     lines.join("\n") + "\n"
+}
+
+/// Lines of `width` columns: the first begins with `first`, the others with `rest`.
+fn wrapped(text: &str, first: &str, rest: &str, width: usize) -> Vec<String> {
+    let options = textwrap::Options::new(width).initial_indent(first).subsequent_indent(rest);
+    textwrap::wrap(text, options).into_iter().map(Cow::into_owned).collect()
 }
 
 fn machine_lines(survey: &Survey) -> Vec<String> {
@@ -84,7 +119,7 @@ fn machine_lines(survey: &Survey) -> Vec<String> {
     ]
 }
 
-/// A line with the verdict, and what is known below it.
+/// A line with the verdict, and the details below it.
 fn capability_lines(capability: &Capability, width: usize) -> Vec<String> {
     let (mark, words) = match &capability.state {
         State::Available { detail } => ("yes", detail.clone()),
@@ -93,21 +128,27 @@ fn capability_lines(capability: &Capability, width: usize) -> Vec<String> {
         }
         State::NotApplicable { why } => ("-  ", why.clone()),
     };
-    let head = format!("  {mark} {} (for {})", capability.title, capability.enables);
-    let wrap = |text: &str, first| {
-        let options = textwrap::Options::new(width).initial_indent(first).subsequent_indent(INDENT);
-        let lines = textwrap::wrap(text, options).into_iter().map(Cow::into_owned);
-        lines.collect::<Vec<String>>()
-    };
-    [wrap(&head, ""), wrap(&words, INDENT)].concat()
+    let enables = capability
+        .enables
+        .map_or_else(|| "no command uses it yet".to_owned(), |enables| format!("for {enables}"));
+    let head = format!("  {mark} {} ({enables})", capability.title);
+    [wrapped(&head, "", INDENT, width), wrapped(&words, INDENT, INDENT, width)].concat()
 }
 
-/// `dimmer/doctor/1`; see `docs/doctor-json.md`.
+/// `dimmer/doctor/2`; see `docs/doctor-json.md`.
 #[derive(Serialize)]
 struct Document<'a> {
     schema: &'static str,
     machine: MachineDocument<'a>,
+    commands: Vec<CommandDocument>,
     capabilities: Vec<CapabilityDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct CommandDocument {
+    command: &'static str,
+    verdict: &'static str,
+    remark: String,
 }
 
 #[derive(Serialize)]
@@ -152,14 +193,21 @@ struct CapabilityDocument<'a> {
     detail: Option<&'a str>,
     why: Option<&'a str>,
     remedy: Option<&'a str>,
-    enables: &'static str,
+    enables: Option<&'static str>,
 }
 
 impl<'a> Document<'a> {
     fn of(survey: &'a Survey) -> Self {
         Self {
-            schema: "dimmer/doctor/1",
+            schema: "dimmer/doctor/2",
             machine: MachineDocument::of(survey),
+            commands: Use::value_variants()
+                .iter()
+                .map(|one| {
+                    let (verdict, remark) = one.verdict(survey);
+                    CommandDocument { command: one.name(), verdict: verdict.name(), remark }
+                })
+                .collect(),
             capabilities: survey.capabilities.iter().map(CapabilityDocument::of).collect(),
         }
     }

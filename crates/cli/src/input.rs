@@ -1,4 +1,4 @@
-//! Files that are read whole: of the right kind, and up to a limit.
+//! Reads whole files: of the right kind, and up to a limit.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,18 +9,18 @@ use dimmer_host::program;
 
 use crate::bad_input;
 
-/// The longest document: models, scenarios, what was kept (bytes). The longest model has some 20
-/// kB.
+/// Size limit of a document: models, scenarios, cached results (bytes). The longest model has some
+/// 20 kB.
 const LONGEST_TEXT: u64 = 16 << 20;
 
-/// The longest program or library (bytes): the largest that are known have some 2 GB.
+/// Size limit of a program or library (bytes): the largest known ones have some 2 GB.
 const LONGEST_PROGRAM: u64 = 4 << 30;
 
-/// The longest line of a recording (bytes): a step of 1024 programs with 256 regions each has some
-/// 50 MB.
+/// Length limit of a line of a recording (bytes): a step of 1024 programs with 256 regions each has
+/// some 50 MB.
 const LONGEST_LINE: usize = 64 << 20;
 
-/// A document that the user names.
+/// Reads a document that the user named.
 pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
     bounded_file::read_to_string(path, LONGEST_TEXT).map_err(|error| match error {
         error @ BoundedFileError::Unreadable { .. } => error.into(),
@@ -28,17 +28,17 @@ pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
     })
 }
 
-/// What this command has kept for itself.
+/// Reads a file that this command has cached.
 pub(crate) fn kept(path: &Path) -> io::Result<String> {
     bounded_file::read_to_string(path, LONGEST_TEXT).map_err(io::Error::other)
 }
 
-/// A program or a library.
+/// Reads a program or a library.
 pub(crate) fn program(path: &Path) -> Result<Vec<u8>, BoundedFileError> {
     bounded_file::read(path, LONGEST_PROGRAM)
 }
 
-/// The lines of a file, however long that is; each up to a limit.
+/// The lines of a file of any length; the length of each line is limited.
 pub(crate) fn lines(path: &Path) -> io::Result<Lines> {
     Ok(Lines { file: BufReader::new(program::open(path)?), line: 0 })
 }
@@ -47,7 +47,7 @@ pub(crate) fn lines(path: &Path) -> io::Result<Lines> {
 #[derive(Debug)]
 pub(crate) struct Lines {
     file: BufReader<File>,
-    /// What was read of the line so far.
+    /// Bytes read of the current line.
     line: usize,
 }
 
@@ -87,7 +87,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "short\n".repeat(100_000)).unwrap();
         assert_eq!(lines(file.path()).unwrap().lines().map(Result::unwrap).count(), 100_000);
-        // It takes no room on disk, and none in memory beyond the limit.
+        // The file is sparse: it takes no room on disk, and none in memory beyond the limit.
         file.as_file().set_len(1 << 40).unwrap();
         let said = lines(file.path()).unwrap().split(b'\n').find_map(Result::err).unwrap();
         assert!(said.to_string().contains("longer than"), "{said}");

@@ -1,6 +1,5 @@
-//! Starting the user's program: which file that is, whether it takes a library to preload, what
-//! else it loads, and how it ended. What a preloaded library is to do there is the callers'
-//! business.
+//! Starts the user's program: finds its file, whether a library can be preloaded into it, which
+//! libraries it loads, and how it ended. The callers define what the preloaded library does.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -25,26 +24,33 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::bad_input;
 
-/// The library to preload; it lies beside the command, or where libraries of installed programs do.
+/// The library to preload. It lies beside the command, or where libraries of installed programs
+/// lie.
 const LIBRARY: &str = "libdimmer_preload.so";
 
-/// The variable by which the loader is told of libraries to load first, see ld.so(8).
+/// The variable that lists libraries for the loader to load first, see ld.so(8).
 pub(crate) const PRELOAD: &str = "LD_PRELOAD";
 
-/// Where, as seen from the command's own directory.
+/// Directories that may contain the library, relative to the command's own directory.
 const PLACES: [&str; 3] = ["", "deps", "../lib/dimmer"];
 
-/// How many scripts may be interpreters of each other (Linux, fs/exec.c).
+/// Maximum number of scripts that may be interpreters of each other (Linux, fs/exec.c).
 const MOST_SCRIPTS: usize = 5;
+
+/// The kernel cannot execute the program.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct CannotExecute(String);
 
 /// A program that the user named.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     /// The file to execute.
     pub(crate) file: PathBuf,
-    /// What the kernel makes a process of: that file, or the interpreter of the script that it is.
+    /// The file that the kernel makes a process of: that file, or the interpreter if it is a
+    /// script.
     pub(crate) executed: PathBuf,
-    /// How the kernel starts that.
+    /// How the kernel starts that file.
     start: Start,
 }
 
@@ -54,36 +60,39 @@ impl Program {
         let Some(name) = command.first() else {
             return Err(bad_input("no program to run"));
         };
-        let file = program::find(name, std::env::var_os("PATH").as_deref()).map_err(bad_input)?;
+        let file = program::find(name, std::env::var_os("PATH").as_deref())?;
         let mut executed = file.clone();
         for _ in 0..=MOST_SCRIPTS {
             let shown = executed.display().to_string();
             let opened = program::open(&executed)
-                .map_err(|error| bad_input(format!("cannot read {shown}: {error}")))?;
+                .map_err(|error| CannotExecute(format!("cannot read {shown}: {error}")))?;
             match dimmer_scan::start(|offset, into| program::read_at(&opened, offset, into)) {
                 Start::Script(interpreter) => {
                     executed = PathBuf::from(OsStr::from_bytes(interpreter.bytes()));
                 }
                 Start::Unknown => {
-                    return Err(bad_input(format!("{shown}: not an ELF file, nor a script")));
+                    return Err(
+                        CannotExecute(format!("{shown}: not an ELF file, nor a script")).into()
+                    );
                 }
                 start => return Ok(Self { file, executed, start }),
             }
         }
-        Err(bad_input(format!(
+        Err(CannotExecute(format!(
             "{} is a script whose interpreter is a script, and so on: the kernel gives up there",
             file.display()
-        )))
+        ))
+        .into())
     }
 
-    /// Starts it, with signals as this process was started with.
+    /// Starts the program with the signal settings that this process was started with.
     pub(crate) fn spawn(&self, command: &mut Command, relay: &Relay) -> anyhow::Result<Child> {
-        let refused = |error| bad_input(format!("cannot run {}: {error}", self.file.display()));
+        let refused = |error| CannotExecute(format!("cannot run {}: {error}", self.file.display()));
         relay.prepare(command);
-        command.spawn().map_err(refused)
+        Ok(command.spawn().map_err(refused)?)
     }
 
-    /// Whether a library can be preloaded into it, and if not, why.
+    /// Whether a library can be preloaded into the program; if not, the reason.
     pub(crate) fn takes_library(&self) -> Result<(), String> {
         let shown = self.executed.display();
         if program::changes_rights(&self.executed) {
@@ -112,16 +121,17 @@ impl Program {
         }
     }
 
-    /// The files that it runs code of from the start: what is executed first, then the libraries
-    /// that it and they need. What cannot be read or found is left out: the loader will say so.
+    /// The files whose code the program runs from the start: first the executed file, then the
+    /// libraries that it and they need. Leaves out files that cannot be read or found: the loader
+    /// will report them.
     pub(crate) fn loaded(&self) -> Vec<Loaded> {
         let machine = Machine::read(&Root::live(), &Cpuid::instruction());
         let library_path = std::env::var("LD_LIBRARY_PATH").ok();
         let search = Search::new(&Root::live(), library_path.as_deref(), &machine.features);
         let mut pending = VecDeque::from([self.executed.clone()]);
         let (mut seen, mut loaded) = (BTreeSet::new(), Vec::new());
-        // Names that were looked for where the loader looks for all files: most files need the
-        // same.
+        // Names that were searched for where the loader searches for all files: most files need the
+        // same ones.
         let mut names = BTreeSet::new();
         while let Some(file) = pending.pop_front() {
             let own = file.canonicalize().unwrap_or_else(|_| file.clone());
@@ -144,19 +154,19 @@ impl Program {
     }
 }
 
-/// A file that a program runs code of.
+/// A file whose code a program runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
     pub(crate) file: PathBuf,
     pub(crate) needed: Needed,
 }
 
-/// A command as the user reads it.
+/// The words of a command, for messages.
 pub(crate) fn shown(command: &[OsString]) -> Vec<String> {
     command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// The library to preload.
+/// Finds the library to preload.
 pub(crate) fn library() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let directory = own.parent().unwrap_or(Path::new("/"));
@@ -169,8 +179,8 @@ pub(crate) fn library() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The value of [`PRELOAD`] by which the loader takes `library` first, and then what is in
-/// `existing`, its value so far.
+/// The value of [`PRELOAD`] that makes the loader take `library` first, and then what is in
+/// `existing`, the value so far.
 pub(crate) fn preload(library: &Path, existing: Option<OsString>) -> OsString {
     let Some(existing) = existing.filter(|existing| !existing.is_empty()) else {
         return library.as_os_str().to_owned();
@@ -185,8 +195,8 @@ pub(crate) fn preload(library: &Path, existing: Option<OsString>) -> OsString {
     all
 }
 
-/// Waits until the program ends, or makes it end at the deadline; calls `look` meanwhile, every
-/// [`INTERVAL`]. Signals for this command are passed on.
+/// Waits until the program ends, or sends it SIGTERM at the deadline. Meanwhile calls `look` every
+/// [`INTERVAL`]. Passes signals for this command on to the program.
 pub(crate) fn follow(
     child: &mut Child,
     deadline: Option<Instant>,
@@ -206,7 +216,7 @@ pub(crate) fn follow(
         if !is_told && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             is_told = true;
             if let Some(process) = process {
-                // It may have ended just now.
+                // The program may have ended just now.
                 let _ = kill_process(process, Signal::TERM);
             }
         }
@@ -214,25 +224,25 @@ pub(crate) fn follow(
     }
 }
 
-/// By what the end of a process is known; kernels before 5.3 have none.
+/// A handle that becomes readable when the process ends; `None` on kernels before 5.3.
 pub(crate) fn end_of(process: u32) -> Option<OwnedFd> {
     let process = Pid::from_raw(i32::try_from(process).ok()?)?;
     pidfd_open(process, PidfdFlags::empty()).ok()
 }
 
-/// Waits for [`INTERVAL`], or until the process ends; whether it has.
+/// Waits for [`INTERVAL`], or until the process ends; returns whether it has ended.
 pub(crate) fn wait(end: Option<&OwnedFd>) -> bool {
     let Some(end) = end else {
         std::thread::sleep(INTERVAL);
         return false;
     };
     let longest = Timespec::try_from(INTERVAL).ok();
-    // A signal ends it as well, and then it is looked why.
+    // A signal also ends the wait; the caller then checks for it.
     poll(&mut [PollFd::new(end, PollFlags::IN)], longest.as_ref()).is_ok_and(|ended| ended > 0)
 }
 
-/// The program's own exit status, as a shell tells it: 128 and the number of the signal that ended
-/// it.
+/// The program's own exit status, as a shell reports it: 128 plus the signal's number if a signal
+/// ended it.
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command speaks through it")]
 
-// First: all others are to have its macros.
+// First, so that all other modules have its macros.
 #[macro_use]
 mod standard_error;
 
@@ -10,6 +10,7 @@ mod args;
 mod bench;
 mod compare;
 mod doctor;
+mod exit;
 mod input;
 mod launch;
 mod measured;
@@ -37,12 +38,10 @@ use clap::Parser;
 use dimmer_host::file_limit;
 use dimmer_host::root::Root;
 
-use crate::args::{Arguments, Command};
+use crate::args::{Arguments, Command, Daemon, Sim};
+use crate::output::Output;
 
-/// Exit status for input that cannot be used; the same that clap gives.
-const BAD_INPUT: u8 = 2;
-
-/// The user asked for something that does not exist or cannot be: exit status 2, not 1.
+/// The user asked for something that does not exist or is impossible: see [`exit`].
 #[derive(Debug)]
 struct BadInput(String);
 
@@ -54,48 +53,75 @@ impl std::fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
-/// An error of the user's input, from anything that has words.
+/// Turns any error with a text into an error of the user's input.
 fn bad_input(error: impl ToString) -> anyhow::Error {
     BadInput(error.to_string()).into()
 }
 
 fn main() -> ExitCode {
     output::quiet_closed_pipes();
-    // Without it, a file that grows too long ends this process instead of being reported.
+    // Otherwise a file that grows too long ends this process instead of being reported.
     let _ = file_limit::report();
     std::panic::catch_unwind(run_command).unwrap_or_else(|panic| {
         if output::is_closed_pipe(panic.as_ref()) {
-            return ExitCode::from(output::CLOSED_PIPE);
+            return ExitCode::from(exit::CLOSED_PIPE);
         }
         std::panic::resume_unwind(panic)
     })
 }
 
 fn run_command() -> ExitCode {
-    let arguments = Arguments::parse();
-    let root = arguments.root.map_or_else(Root::live, Root::new);
-    let result = match &arguments.command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() && args::names_wrapper(std::env::args_os()) => {
+            // A status of its own: the program's may be clap's.
+            let _ = error.print();
+            return ExitCode::from(exit::WRAPPER_FAILED);
+        }
+        Err(error) => error.exit(),
+    };
+    output::set_verbosity(arguments.quiet, arguments.verbose);
+    let wraps = arguments.command.wraps();
+    run_to_output(&arguments).unwrap_or_else(|error| {
+        if !error.is::<output::ClosedPipe>() {
+            error!("error: {error:#}");
+        }
+        ExitCode::from(exit::of(&error, wraps))
+    })
+}
+
+/// Runs the command with its report going where `--output` says.
+fn run_to_output(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let output = arguments.output.as_deref().map(Output::open).transpose()?;
+    if arguments.command.wraps() {
+        // Standard output is the program's.
+        return dispatch(arguments, output);
+    }
+    let redirected = output.map(output::Redirected::begin).transpose()?;
+    let status = dispatch(arguments, None)?;
+    redirected.map_or(Ok(()), output::Redirected::end)?;
+    Ok(status)
+}
+
+fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<ExitCode> {
+    let root = arguments.root.as_ref().map_or_else(Root::live, Root::new);
+    match &arguments.command {
         Command::Doctor(arguments) => doctor::run(&root, arguments),
         Command::Probe(arguments) => probe::run(&root, arguments),
         Command::Scan(arguments) => scan::run(&root, arguments),
-        Command::Observe(arguments) => observe::run(&root, arguments),
-        Command::Run(arguments) => run::run(&root, arguments),
+        Command::Observe(arguments) => observe::run(&root, arguments, report),
+        Command::Run(arguments) => run::run(&root, arguments, report),
         Command::Bench(arguments) => bench::run(&root, arguments),
-        Command::Top(arguments) => top::run(&root, arguments),
-        Command::Record(arguments) => record::run(arguments),
-        Command::Replay(arguments) => replay::run(arguments),
-        Command::Sim(arguments) => sim::run(arguments),
-        Command::Compare(arguments) => compare::run(arguments),
-        Command::Phases(arguments) => phases::run(arguments),
-        Command::Validate(arguments) => validate::run(arguments),
-        Command::Model(arguments) => model::run(arguments),
-        Command::Restore(arguments) => restore::run(&root, arguments),
-    };
-    result.unwrap_or_else(|error| {
-        if error.is::<output::ClosedPipe>() {
-            return ExitCode::from(output::CLOSED_PIPE);
+        Command::Top(arguments) | Command::Daemon(Daemon::Top(arguments)) => {
+            top::run(&root, arguments)
         }
-        eprintln!("error: {error:#}");
-        ExitCode::from(if error.is::<BadInput>() { BAD_INPUT } else { 1 })
-    })
+        Command::Daemon(Daemon::Record(arguments)) => record::run(arguments),
+        Command::Daemon(Daemon::Replay(arguments)) => replay::run(arguments),
+        Command::Sim(Sim::Run(arguments)) => sim::run(arguments),
+        Command::Sim(Sim::Compare(arguments)) => compare::run(arguments),
+        Command::Sim(Sim::Phases(arguments)) => phases::run(arguments),
+        Command::Sim(Sim::Validate(arguments)) => validate::run(arguments),
+        Command::Sim(Sim::Model(arguments)) => model::run(arguments),
+        Command::Restore(arguments) => restore::run(&root, arguments),
+    }
 }

@@ -1,5 +1,5 @@
-//! The CPU that is measured, and the machine as a target of programs: the same checks for all
-//! commands that time real code.
+//! The CPU to measure, and the machine as a target of programs: the same checks for all commands
+//! that time real code.
 
 use dimmer_host::affinity;
 use dimmer_host::machine::Machine;
@@ -10,7 +10,7 @@ use dimmer_processor::units::CpuId;
 
 use crate::bad_input;
 
-/// The CPU that was asked for, if it can be used, or the last one allowed.
+/// The requested CPU, if it can be used, or the last allowed one.
 pub(crate) fn cpu(machine: &Machine, asked: Option<u32>) -> anyhow::Result<CpuId> {
     let default_cpu = machine.allowed.last().copied().unwrap_or(CpuId::new(0));
     let cpu = asked.map_or(default_cpu, CpuId::new);
@@ -18,7 +18,7 @@ pub(crate) fn cpu(machine: &Machine, asked: Option<u32>) -> anyhow::Result<CpuId
     Ok(cpu)
 }
 
-/// Whether the time-stamp counter tells the time.
+/// Checks that the time-stamp counter measures time.
 pub(crate) fn check_clock(machine: &Machine) -> anyhow::Result<()> {
     if !machine.tsc.invariant {
         anyhow::bail!(
@@ -35,7 +35,7 @@ pub(crate) fn usable(machine: &Machine, cpu: CpuId) -> Vec<CpuId> {
     std::iter::once(cpu).chain(others).collect()
 }
 
-/// The machine for programs that need neither AMX nor counters.
+/// The machine as a target for programs that need neither AMX nor counters.
 pub(crate) fn silicon(machine: &Machine, cpu: CpuId) -> Result<Silicon, TargetError> {
     Silicon::new(SiliconConfig {
         cpus: usable(machine, cpu),

@@ -1,4 +1,4 @@
-//! `dimmer model`: lists, shows and checks processor models.
+//! `dimmer sim model`: lists, shows and checks processor models.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use dimmer_processor::model::{BUILTIN, Model, Sourced, Upper, builtin};
 
-use crate::args::{self, ModelAction};
+use crate::args;
 use crate::{bad_input, input};
 
 pub(crate) fn run(arguments: &args::Model) -> anyhow::Result<ExitCode> {
-    match &arguments.action {
-        ModelAction::List => list()?,
-        ModelAction::Show { model } => print!("{}", summary(&read(model)?)),
-        ModelAction::Check { file } => {
+    match arguments {
+        args::Model::List => list()?,
+        args::Model::Show { model } => print!("{}", summary(&read(model)?)),
+        args::Model::Check { file } => {
             let model = read_file(file)?;
             println!(
                 "{}: a model of {}, {} levels, {} rules",
@@ -35,7 +35,7 @@ fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A model by name, or by file if there is no such name.
+/// A model by name, or by file if no model has that name.
 pub(crate) fn read(name: &str) -> anyhow::Result<Model> {
     if let Some(text) = builtin(name) {
         return Ok(Model::parse(Path::new(name), text)?);
@@ -52,7 +52,7 @@ pub(crate) fn read_file(path: &Path) -> anyhow::Result<Model> {
     Model::parse(path, &input::text(path)?).map_err(bad_input)
 }
 
-/// The model for people: levels, rules, constants, each with its source.
+/// The model as text: levels, rules, constants, each with its source.
 fn summary(model: &Model) -> String {
     let mut out = String::new();
     let identity = &model.identity;
@@ -154,7 +154,7 @@ fn summary(model: &Model) -> String {
     lines.0
 }
 
-/// Lines of a summary: what, value with interval, source.
+/// Lines of a summary: name, value with interval, source.
 struct Lines(String);
 
 impl Lines {

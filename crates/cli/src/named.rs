@@ -1,5 +1,5 @@
-//! Functions that the user names: in what a program loads from the start, or by address in a
-//! library.
+//! Functions that the user names: in the files that a program loads from the start, or by address
+//! in a library.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,11 +13,11 @@ use dimmer_observe::Place;
 use crate::scan::document::{FileScan, WideFunction};
 use crate::{bad_input, launch, scan};
 
-/// How many names like a wrong one are told.
+/// Number of similar names that are suggested for a wrong one.
 const NEAREST: usize = 3;
 
 /// Whether the user may mean this function: by its symbol, or as `dimmer scan` shows it, which is
-/// by address if it has none.
+/// by address if it has no symbol.
 fn is_named(function: &WideFunction, name: &str) -> bool {
     match &function.name {
         Some(known) => known == name || scan::text::title(function) == name,
@@ -25,7 +25,7 @@ fn is_named(function: &WideFunction, name: &str) -> bool {
     }
 }
 
-/// A hexadecimal number after `0x`.
+/// Parses a hexadecimal number after `0x`.
 fn address(text: &str) -> Option<u64> {
     text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok())
 }
@@ -33,14 +33,14 @@ fn address(text: &str) -> Option<u64> {
 /// A function that the user has named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// By symbol, or as `dimmer scan` shows it: `0x` and the address if nobody names it.
+    /// By symbol, or as `dimmer scan` shows it: `0x` and the address if it has no symbol.
     Name(String),
-    /// By a library's file, or its name there, and the address of an entry in it.
+    /// By a library's file or file name, and the address of an entry in it.
     Place { library: String, address: u64 },
 }
 
 impl Wanted {
-    /// `NAME`, or `LIBRARY:OFFSET` with a hexadecimal offset after `0x`.
+    /// Parses `NAME`, or `LIBRARY:OFFSET` with a hexadecimal offset after `0x`.
     pub(crate) fn parse(text: &str) -> Self {
         let place = text.rsplit_once(":0x").and_then(|(library, offset)| {
             let address = u64::from_str_radix(offset, 16).ok()?;
@@ -49,7 +49,7 @@ impl Wanted {
         place.unwrap_or_else(|| Self::Name(text.to_owned()))
     }
 
-    /// Whether it is a function of this file, or, with an address, has an entry there.
+    /// Whether this is a function of this file or, given an address, has an entry there.
     pub(crate) fn is(&self, file: &Path, function: &WideFunction) -> bool {
         match self {
             Self::Name(name) => is_named(function, name),
@@ -70,10 +70,10 @@ fn has_entry(function: &WideFunction, address: u64) -> bool {
     function.address == address || function.entries.iter().any(|entry| entry.address == address)
 }
 
-/// Which functions to hook, and nothing else.
+/// Which functions to hook, and no others.
 #[derive(Debug)]
 pub(crate) struct Plans {
-    /// Where the hooks read it.
+    /// Where the hooks read the plans.
     pub(crate) directory: Place,
     pub(crate) functions: Vec<Planned>,
 }
@@ -82,19 +82,19 @@ pub(crate) struct Plans {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) file: PathBuf,
-    /// As `dimmer scan` shows it.
+    /// The name that `dimmer scan` shows.
     pub(crate) title: String,
-    /// Its entries.
+    /// The entries of the function.
     pub(crate) entries: Vec<PlannedEntry>,
 }
 
-/// Plans by which these functions are hooked.
+/// Writes the plans that hook these functions.
 pub(crate) fn plans(program: &launch::Program, wanted: &[Wanted]) -> anyhow::Result<Plans> {
     let (functions, files) = find(program, wanted)?;
     Plans::write(files.iter().map(PathBuf::as_path), functions)
 }
 
-/// These functions, and the files of which nothing else is to be hooked.
+/// Finds these functions, and the files in which nothing else is to be hooked.
 pub(crate) fn find(
     program: &launch::Program,
     wanted: &[Wanted],
@@ -109,7 +109,7 @@ pub(crate) fn find(
         }
     };
     program.loaded().iter().for_each(|loaded| add(&loaded.file));
-    // What is loaded later can be named by its file.
+    // A library that is loaded later can be named by its file.
     for one in wanted {
         if let Wanted::Place { library, .. } = one {
             add(Path::new(library));
@@ -139,7 +139,7 @@ pub(crate) fn find(
 }
 
 impl Plans {
-    /// Has these functions hooked, and nothing else of these files.
+    /// Writes plans that hook these functions, and nothing else in these files.
     pub(crate) fn write<'a>(
         files: impl Iterator<Item = &'a Path>,
         functions: Vec<Planned>,
@@ -162,7 +162,7 @@ fn is_own(scan: &FileScan) -> bool {
     is_own_ground(scan.soname.as_deref().unwrap_or_default())
 }
 
-/// The functions of this name, if any can be hooked.
+/// The functions with this name, if any can be hooked.
 fn by_name<'a>(
     name: &str,
     files: &'a [(PathBuf, FileScan)],
@@ -195,7 +195,7 @@ fn by_name<'a>(
     )))
 }
 
-/// The function with an entry there.
+/// The function with an entry at this address.
 fn by_place<'a>(
     library: &str,
     address: u64,
@@ -235,7 +235,7 @@ fn by_place<'a>(
     )))
 }
 
-/// Why a function cannot be hooked.
+/// The reason why a function cannot be hooked.
 fn why_not(scan: &FileScan, function: &WideFunction) -> Option<String> {
     if is_own(scan) {
         return Some("hooks themselves run on this library".to_owned());
@@ -253,7 +253,7 @@ fn entries(function: &WideFunction) -> impl Iterator<Item = PlannedEntry> + '_ {
     all.filter_map(|(address, bytes)| Some(PlannedEntry::new(address, bytes?)))
 }
 
-/// The names that are most like this one, the best first; none that have little in common with it.
+/// The names that are most similar to this one, the best first; dissimilar names are left out.
 fn nearest(name: &str, known: impl Iterator<Item = String>) -> Vec<String> {
     const ALIKE: f64 = 0.8;
     let likeness = |other: String| (strsim::jaro_winkler(name, &other), other);

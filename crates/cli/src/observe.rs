@@ -1,4 +1,4 @@
-//! `dimmer observe`: runs a program with hooks in it, and tells what they saw.
+//! `dimmer observe`: runs a program with hooks in it, and reports what they observed.
 
 pub(crate) mod document;
 mod losses;
@@ -31,7 +31,7 @@ use crate::report::html;
 use crate::{bad_input, launch, scan, state};
 use document::{Known, Report};
 
-/// Classes whose functions are hooked if nothing is known of the processor: those that ask for a
+/// Classes whose functions are hooked if nothing is known about the processor: those that request a
 /// license level on some processor (`models/`).
 const CLASSES: [InstructionClass; 4] = [
     InstructionClass::Heavy256,
@@ -40,18 +40,22 @@ const CLASSES: [InstructionClass; 4] = [
     InstructionClass::Tile,
 ];
 
-pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
-    let page = arguments.report.as_deref().map(Output::open).transpose()?;
+pub(crate) fn run(
+    root: &Root,
+    arguments: &Observe,
+    to: Option<Output>,
+) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.open()?;
+    let page = arguments.page.open()?;
     let begun = jiff::Timestamp::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let model = scan::choose_model(arguments.model.as_deref(), &machine)?;
+    let model = scan::choose_model(arguments.model.name(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
-    let end = End { after: arguments.seconds.map(Duration::from_secs_f64) };
+    let end = End { after: arguments.duration };
     let (mut seen, via) = match (arguments.pid, arguments.via) {
         (Some(_), Some(Via::Hooks)) => {
             return Err(bad_input(
-                "--via hooks cannot be had with --pid: hooks are put in when a program starts; expected uprobes",
+                "--via hooks does not work with --pid: hooks need a program that starts; expected uprobes",
             ));
         }
         (Some(process), _) => (uprobes::attach(root, process, &classes, &end)?, Via::Uprobes),
@@ -90,7 +94,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
     });
     if let Some(page) = page {
-        // Reads the tables of time zones, which takes some milliseconds.
+        // Reads the time zone tables, which takes some milliseconds.
         let begun = begun.to_zoned(jiff::tz::TimeZone::system());
         let description = crate::probe::description(&machine, &begun);
         page.write(&html::observed::render(&report, &description)?)?;
@@ -100,7 +104,7 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
         Some(json) if json.is_standard() => json.write(&rendered)?,
         json => {
             let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-            eprint!("{}", output::printable(&text::render(&report, width)));
+            output::report(to, &text::render(&report, width))?;
             if let Some(json) = json {
                 json.write(&rendered)?;
             }
@@ -109,13 +113,13 @@ pub(crate) fn run(root: &Root, arguments: &Observe) -> anyhow::Result<ExitCode> 
     Ok(seen.status.map_or(ExitCode::SUCCESS, launch::exit_code))
 }
 
-/// What came of observing.
+/// The result of observing.
 struct Seen {
     command: Vec<String>,
     status: Option<ExitStatus>,
     on_cpu: Duration,
     observed: Observed,
-    /// Where there are plans for its files that tell how many functions of the classes they have.
+    /// Where plans for its files are that contain the number of functions of the classes.
     plans: Option<PathBuf>,
 }
 
@@ -129,8 +133,8 @@ fn start(arguments: &Observe, classes: &[InstructionClass], end: &End) -> anyhow
     let mut observer = Observer::new();
     let mut command = Command::new(&program.file);
     command.args(&words[1..]);
-    // For functions that were named there are plans, and for what is loaded later no class to make
-    // one for.
+    // Named functions have their own plans. For files that are loaded later there is no class to
+    // make a plan for.
     let wanted = wanted(arguments);
     let named = (!wanted.is_empty()).then(|| named::plans(&program, &wanted)).transpose()?;
     let plans = if named.is_none() { state::plans(classes) } else { None };
@@ -171,33 +175,33 @@ fn wanted(arguments: &Observe) -> Vec<Wanted> {
     arguments.function.iter().map(|text| Wanted::parse(text)).collect()
 }
 
-/// When to end, before the program does.
+/// When to end, if the program has not ended by then.
 struct End {
-    /// How long after everything is prepared.
+    /// Time after the end of the preparations.
     after: Option<Duration>,
 }
 
 impl End {
-    /// When that is, if everything is prepared now.
+    /// The deadline, if the preparations end now.
     fn deadline(&self) -> Option<Instant> {
         self.after.map(|after| Instant::now() + after)
     }
 }
 
-/// What was run, and what came of it.
+/// The run and its results.
 struct Run<'a> {
     command: &'a [String],
-    /// How its calls were seen; by uprobes they are only counted.
+    /// How its calls were observed; uprobes only count them.
     via: Via,
-    /// How it ended, if it was started here.
+    /// The exit status, if the program was started here.
     status: Option<ExitStatus>,
-    /// What handing work to another core takes here at least (ns).
+    /// The minimum time to hand work to another core on this machine (ns).
     hand_off: Option<Estimate>,
-    /// Whether the machine lets its clock be governed.
+    /// Whether the machine allows its clock to be governed.
     is_governable: bool,
-    /// The time that the program and its children had on CPUs.
+    /// CPU time of the program and its children.
     on_cpu: Duration,
-    /// The time that this command had.
+    /// CPU time of this command.
     own_cpu: Duration,
     observed: &'a Observed,
     known: &'a Known,
@@ -225,6 +229,7 @@ fn classes(arguments: &Observe, model: Option<&Model>, machine: &Machine) -> Vec
     };
     let asking: Vec<InstructionClass> =
         InstructionClass::ALL.into_iter().filter(runs).filter(asks).collect();
-    // On a processor without levels there is nothing to gain; what is called is told all the same.
+    // On a processor without levels there is nothing to gain, but the calls are reported
+    // nevertheless.
     if asking.is_empty() { usual() } else { asking }
 }

@@ -1,4 +1,4 @@
-//! `dimmer phases`: the multi-phase tool of paper 000 §5.1.2, on this machine or on a processor
+//! `dimmer sim phases`: the multi-phase tool of paper 000 §5.1.2, on this machine or on a processor
 //! model.
 
 mod machine;
@@ -20,7 +20,7 @@ use crate::output::{self, Output};
 use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input, model, sim};
 
-/// Runs on a model, if nothing else is asked for.
+/// Default number of runs on a model.
 const RUNS: u64 = 30;
 
 /// What a phase executes.
@@ -35,7 +35,7 @@ impl Kind {
     /// In the order of the durations.
     const ALL: [Self; 3] = [Self::Heavy, Self::Waiting, Self::Scalar];
 
-    /// What it is called where wide code is so wide.
+    /// The name, with the width of wide code in bits.
     fn name(self, bits: u32) -> String {
         match self {
             Self::Heavy => format!("heavy {bits} bit"),
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// Its code for the simulator, and how many instructions an iteration has.
+    /// The code for the simulator, and the number of instructions in an iteration.
     fn simulated(self) -> (Segment, f64) {
         match self {
             Self::Heavy => (Segment::FMA_512, f64::from(dimmer_probe::phases::UNROLLED)),
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// A phase that is run.
+/// A phase to run.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     kind: Kind,
@@ -111,13 +111,13 @@ fn simulate(
     Ok(output::end(&interrupt))
 }
 
-/// The phases that take any time.
+/// The phases with a duration above 0.
 fn phases(durations: &[u64]) -> Vec<Phase> {
     let all = durations.iter().zip(Kind::ALL.into_iter().cycle());
     all.map(|(us, kind)| Phase { kind, us: *us }).filter(|phase| phase.us > 0).collect()
 }
 
-/// The iterations of each phase on a model; `None` if it `stops` before the last one's end.
+/// The iterations of each phase on a model; `None` if `stops` ends the run early.
 fn once(
     model: &Model,
     governor: Governor,
@@ -146,7 +146,7 @@ fn once(
     Ok(Some(phases.iter().zip(done).map(of).collect()))
 }
 
-/// A row for each phase; `of` tells its iterations, run by run.
+/// A row for each phase; `of` returns its iterations, run by run.
 fn table(phases: &[Phase], names: &[String], of: impl Fn(usize) -> Samples) -> String {
     let mut table = plain_table();
     table.set_header(["Phase", "µs", "iterations", "95 % interval", "p99"]);
@@ -167,7 +167,7 @@ fn table(phases: &[Phase], names: &[String], of: impl Fn(usize) -> Samples) -> S
     styled(table, width, output::colour())
 }
 
-/// The runs as CSV: a line for each phase of each, with what was found of it under these headings.
+/// The runs as CSV: a line for each phase of each run, with the results under these headings.
 fn series<const N: usize>(
     phases: &[Phase],
     names: &[String],
@@ -186,7 +186,7 @@ fn series<const N: usize>(
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
-/// Iterations as CSV has them.
+/// The number of iterations as CSV has it.
 fn iterations(done: f64) -> String {
     format!("{done:.1}")
 }

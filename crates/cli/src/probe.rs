@@ -35,7 +35,7 @@ use crate::progress::Progress;
 use crate::report::{self, MachineDescription};
 use crate::{bad_input, measured, restore, state};
 
-/// What a quick probe measures: each class once, the light and narrow ones as controls.
+/// Kernels of a quick probe: each class once, the light and narrow ones as controls.
 const REPRESENTATIVES: [&str; 6] = [
     "vfmadd231pd-512-unrolled",
     "vfmadd231pd-512-unrolled-load",
@@ -45,17 +45,17 @@ const REPRESENTATIVES: [&str; 6] = [
     "vfmadd231sd-scalar-unrolled",
 ];
 
-/// What a quick probe asks of each kernel.
+/// Modes in which a quick probe measures each kernel.
 const QUICK_MODES: [Mode; 3] = [Mode::Episode, Mode::Downclock, Mode::Recurrence];
 
-/// Instructions in a burst where nothing else is said: what one short call of a vectorised library
+/// Default number of instructions in a burst: about what one short call of a vectorized library
 /// function executes.
 const BURST: u32 = 800;
 
 /// Bursts from one instruction to about a millisecond, beside [`BURST`].
 const SWEEP: [u32; 5] = [1, 31, 10_000, 200_000, 4_000_000];
 
-/// Time for a quick probe, of which calibration and the least repetitions may need more.
+/// Time for a quick probe; calibration and the minimum repetitions may need more.
 const QUICK_BUDGET: Duration = Duration::from_secs(16);
 
 /// Time for a full probe.
@@ -63,7 +63,7 @@ const FULL_BUDGET: Duration = Duration::from_secs(420);
 
 pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     let begin = jiff::Zoned::now();
-    // Code runs on the real processor, whatever root the files are read under.
+    // The code runs on the real processor, whatever root the files are read from.
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     if arguments.list {
         list(&machine);
@@ -83,7 +83,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         eprint!("{}", restore::words(&undone));
     }
     let findings = match (findings, interrupt.exit_status()) {
-        // Whoever interrupts a run wants no reason why it would have failed.
+        // After an interrupt, the reason for a failure does not matter.
         (Err(_), Some(status)) => {
             eprintln!("interrupted: nothing was complete yet");
             return Ok(ExitCode::from(status));
@@ -98,8 +98,8 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     Ok(output::end(&interrupt))
 }
 
-/// The model of this machine by a quick probe of what such a probe usually measures, and of
-/// `kernels`; it is kept. `None` if that was interrupted.
+/// Measures a model of this machine by a quick probe of the usual kernels and of `kernels`, and
+/// caches it. `None` if the probe was interrupted.
 pub(crate) fn calibrate(
     machine: &Machine,
     cpu: CpuId,
@@ -111,7 +111,7 @@ pub(crate) fn calibrate(
     let usual = REPRESENTATIVES.iter().filter_map(|name| kernel::find(name).ok());
     let kernels: Vec<Kernel> = usual.chain(others.map(|kernel| (**kernel).clone())).collect();
     let plan = Plan {
-        items: items(&[], &kernels, &[], true),
+        items: items(&Asked { kernels: &kernels, quick: true, ..Asked::default() }),
         cpu,
         settings: Settings { effort: Effort::Quick, repetitions: 1000, threads: 1, load: None },
         budget: QUICK_BUDGET,
@@ -139,12 +139,12 @@ fn silicon(machine: &Machine, plan: &Plan, huge_pages: bool) -> Result<Silicon, 
     })
 }
 
-/// Everything the user asked for, checked.
+/// Checks everything that the user asked for.
 fn plan(machine: &Machine, arguments: &Probe) -> anyhow::Result<Plan> {
-    let modes: Vec<Mode> = parsed(&arguments.mode)?;
+    let modes: Vec<Mode> = arguments.mode.iter().map(|mode| mode.0).collect();
     let kernels = arguments.kernel.iter().map(|name| kernel::find(name).map_err(bad_input));
     let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>()?;
-    let cpu = measured::cpu(machine, arguments.cpu)?;
+    let cpu = measured::cpu(machine, arguments.cpu.cpu)?;
     let usable = machine.allowed.len().max(1);
     if !(1..=usable).contains(&arguments.threads) {
         return Err(bad_input(format!(
@@ -155,7 +155,13 @@ fn plan(machine: &Machine, arguments: &Probe) -> anyhow::Result<Plan> {
     }
     let explicit = !modes.is_empty();
     Ok(Plan {
-        items: items(&modes, &kernels, &arguments.burst, arguments.quick),
+        items: items(&Asked {
+            modes: &modes,
+            kernels: &kernels,
+            bursts: &arguments.burst,
+            quick: arguments.quick,
+            all_cpus: arguments.all_cpus,
+        }),
         cpu,
         settings: Settings {
             effort: if arguments.quick { Effort::Quick } else { Effort::Full },
@@ -172,28 +178,41 @@ fn plan(machine: &Machine, arguments: &Probe) -> anyhow::Result<Plan> {
     })
 }
 
-fn parsed<T: std::str::FromStr<Err: ToString>>(names: &[String]) -> anyhow::Result<Vec<T>> {
-    names.iter().map(|name| name.parse().map_err(bad_input)).collect()
+/// The user's request; a list is empty if the user named nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked<'a> {
+    modes: &'a [Mode],
+    kernels: &'a [Kernel],
+    bursts: &'a [u32],
+    quick: bool,
+    /// Whether heavy code may run on all CPUs.
+    all_cpus: bool,
 }
 
-/// Modes, kernels and bursts asked for; what is not said is chosen so that the time is enough: all
-/// kernels in the modes that look for an effect, a few in those that examine it.
-fn items(modes: &[Mode], kernels: &[Kernel], bursts: &[u32], quick: bool) -> Vec<Item> {
+/// The requested modes, kernels and bursts. The defaults for the rest fit the time: all kernels in
+/// the modes that look for an effect, a few kernels in the modes that examine it. Levels, which
+/// load the whole machine, only on request.
+fn items(asked: &Asked<'_>) -> Vec<Item> {
+    let Asked { modes, kernels, bursts, quick, all_cpus } = *asked;
     let named = |names: &[&str]| -> Vec<Kernel> {
         names.iter().filter_map(|name| kernel::find(name).ok()).collect()
     };
     let representatives = named(&REPRESENTATIVES);
     let burst = if bursts.is_empty() { &[BURST] } else { bursts };
+    let with_levels = |modes: &[Mode]| -> Vec<Mode> {
+        let others = modes.iter().copied().filter(|mode| *mode != Mode::Levels);
+        others.chain(all_cpus.then_some(Mode::Levels)).collect()
+    };
     match (modes.is_empty(), kernels.is_empty()) {
         (false, false) => Plan::cross(modes, kernels, burst),
         (false, true) if quick => Plan::cross(modes, &representatives, burst),
         (false, true) => Plan::cross(modes, kernel::all(), burst),
-        (true, false) if quick => Plan::cross(&QUICK_MODES, kernels, burst),
-        (true, false) => Plan::cross(&Mode::ALL, kernels, burst),
-        (true, true) if quick => Plan::cross(&QUICK_MODES, &representatives, burst),
+        (true, false) if quick => Plan::cross(&with_levels(&QUICK_MODES), kernels, burst),
+        (true, false) => Plan::cross(&with_levels(&Mode::ALL), kernels, burst),
+        (true, true) if quick => Plan::cross(&with_levels(&QUICK_MODES), &representatives, burst),
         (true, true) => {
             let find = [Mode::Episode, Mode::Downclock, Mode::Throttle];
-            let examine = [Mode::Upclock, Mode::Instructions, Mode::Recurrence, Mode::Levels];
+            let examine = with_levels(&[Mode::Upclock, Mode::Instructions, Mode::Recurrence]);
             let sweep = if bursts.is_empty() { &SWEEP } else { bursts };
             let swept = [Mode::Episode, Mode::Recurrence];
             let mut items = Plan::cross(&find, kernel::all(), burst);
@@ -204,7 +223,7 @@ fn items(modes: &[Mode], kernels: &[Kernel], bursts: &[u32], quick: bool) -> Vec
     }
 }
 
-/// Extensions that code may use; AMX only where the kernel permits it to this process.
+/// Extensions that code may use; AMX only if the kernel permits it to this process.
 fn features(machine: &Machine, plan: &Plan) -> Vec<String> {
     let tiles = plan.items.iter().any(|item| item.kernel.class == InstructionClass::Tile);
     let permitted = tiles && tile::permit().is_ok();
@@ -212,7 +231,7 @@ fn features(machine: &Machine, plan: &Plan) -> Vec<String> {
     names.filter(|name| permitted || !name.starts_with("amx")).collect()
 }
 
-/// Cycles, and what this microarchitecture counts of licenses and throttling.
+/// Cycles, and this microarchitecture's events for license levels and throttling.
 fn events(machine: &Machine) -> Vec<Countable> {
     let documented = events::documented(machine.identity.microarchitecture).unwrap_or_default();
     let relevant = documented
@@ -244,7 +263,7 @@ fn list(machine: &Machine) {
     }
 }
 
-/// The machine in the words of the report.
+/// Describes the machine for the report.
 pub(crate) fn description(machine: &Machine, begin: &jiff::Zoned) -> MachineDescription {
     MachineDescription {
         vendor: machine.identity.vendor.clone(),
@@ -260,7 +279,7 @@ pub(crate) fn description(machine: &Machine, begin: &jiff::Zoned) -> MachineDesc
     }
 }
 
-/// Where results go, opened before anything is measured.
+/// The outputs, opened before anything is measured.
 struct Outputs<'a> {
     arguments: &'a Probe,
     json: Option<Output>,
@@ -277,8 +296,8 @@ impl<'a> Outputs<'a> {
         }
         Ok(Self {
             arguments,
-            json: open(&arguments.json)?,
-            report: open(&arguments.report)?,
+            json: arguments.json.open()?,
+            report: arguments.page.open()?,
             model: open(&arguments.emit_model)?,
         })
     }
@@ -300,7 +319,7 @@ impl<'a> Outputs<'a> {
         };
         if let Some(file) = self.json {
             file.write(&(report::json::render(findings, machine)? + "\n"))?;
-            note(&self.arguments.json);
+            note(&self.arguments.json.json);
         }
         if let Some(path) = &self.arguments.csv {
             report::csv::write(path, findings)?;
@@ -308,7 +327,7 @@ impl<'a> Outputs<'a> {
         }
         if let Some(file) = self.report {
             file.write(&report::html::render(findings, machine)?)?;
-            note(&self.arguments.report);
+            note(&self.arguments.page.report);
         }
         if let Some(file) = self.model {
             file.write(&model_of(findings, host, machine).to_toml())?;
@@ -323,7 +342,7 @@ impl<'a> Outputs<'a> {
     }
 }
 
-/// Keeps the model of this machine for the commands that need one.
+/// Caches the model of this machine for the commands that need one.
 fn keep_model(findings: &Findings, host: &Machine, machine: &MachineDescription, quick: bool) {
     let Some(path) = cache::model(&host.identity, quick) else { return };
     if let Err(error) = state::replace(&path, &model_of(findings, host, machine).to_toml()) {
@@ -331,7 +350,7 @@ fn keep_model(findings: &Findings, host: &Machine, machine: &MachineDescription,
     }
 }
 
-/// The processor model that the findings amount to.
+/// The processor model made from the findings.
 fn model_of(findings: &Findings, host: &Machine, machine: &MachineDescription) -> Model {
     let count = |count: usize| {
         let count = u32::try_from(count).ok().filter(|count| *count > 0)?;
@@ -364,7 +383,7 @@ fn model_of(findings: &Findings, host: &Machine, machine: &MachineDescription) -
     model
 }
 
-/// What a cache line takes from one CPU to another, if this process may run on two.
+/// Time for a cache line to go from one CPU to another, if this process may run on two.
 fn cache_line(topology: &Topology) -> Option<Move> {
     let root = Root::live();
     let (home, other) = handoff::two_cpus(&root).ok()?.ok()?;

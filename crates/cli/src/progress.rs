@@ -6,6 +6,8 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_probe::lab::Observer;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::output;
+
 /// The progress bar, on standard error.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -14,9 +16,9 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar that is drawn once the measurement has taken so long.
+    /// A bar that is drawn once the measurement has taken longer than `after`.
     pub(crate) fn new(interrupt: Interrupt, after: Duration) -> Self {
-        let bar = ProgressBar::new(1000);
+        let bar = ProgressBar::with_draw_target(Some(1000), output::progress_target());
         let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed}  {msg}");
         if let Ok(style) = style {
             bar.set_style(style.progress_chars("━╸ "));
@@ -24,7 +26,7 @@ impl Progress {
         Self { bar, interrupt, shown_from: Instant::now() + after }
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! `dimmer record`: writes down what the policy server sees and decides, as it comes.
+//! `dimmer daemon record`: records what the daemon sees and decides, while it does so.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::args;
 use crate::output::{self, Output};
 use crate::report::number::counted;
 
-/// How long nothing may come before it is looked whether to end.
+/// Longest wait for new lines before the loop checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What has been written.
@@ -21,15 +21,15 @@ const LOOK: Duration = Duration::from_millis(100);
 struct Written {
     steps: usize,
     bytes: u64,
-    /// Whether the recording begins with the policy; none before its first line.
+    /// Whether the policy started with this recording; `None` before the first line.
     is_fresh: Option<bool>,
 }
 
 pub(crate) fn run(arguments: &args::Record) -> anyhow::Result<ExitCode> {
     let mut output = Output::open(&arguments.file)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let watch = Watch::new(arguments.socket.as_deref())?;
-    let until = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    let watch = Watch::new(arguments.socket.socket.as_deref())?;
+    let until = arguments.duration.map(|duration| Instant::now() + duration);
     watch.record()?;
     output.empty()?;
     let spinner = spinner();
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &args::Record) -> anyhow::Result<ExitCode> {
 }
 
 impl Written {
-    /// Takes note of whole lines.
+    /// Counts whole lines.
     fn add(&mut self, text: &str) -> serde_json::Result<()> {
         if self.is_fresh.is_none() {
             let first: Line = serde_json::from_str(text.lines().next().unwrap_or_default())?;
@@ -88,8 +88,8 @@ impl Written {
     }
 }
 
-/// Why the server has ended the recording, as far as that can be known from whether it is still
-/// there.
+/// The reason why the server ended the recording, as far as it follows from whether the server is
+/// still there.
 fn told_end(is_there: bool) -> &'static str {
     if is_there {
         "The server has ended the recording: its settings were read anew, or it was not written fast enough."
@@ -98,7 +98,7 @@ fn told_end(is_there: bool) -> &'static str {
     }
 }
 
-/// What a replay of it can show.
+/// What a replay of the recording can show.
 fn told_begin(is_fresh: bool) -> &'static str {
     if is_fresh {
         "The policy began with it, so a replay must decide the same."
@@ -107,9 +107,10 @@ fn told_begin(is_fresh: bool) -> &'static str {
     }
 }
 
-/// What turns on standard error while it is a terminal, and leaves nothing behind.
+/// A spinner on standard error if that is a terminal; it leaves nothing on the screen.
 fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
+    spinner.set_draw_target(output::progress_target());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}  {msg}; Ctrl-C ends it") {
         spinner.set_style(style);
     }

@@ -1,4 +1,4 @@
-//! `dimmer replay`: a recording of the policy server, run through its policy or another.
+//! `dimmer daemon replay`: replays a recording of the policy server with its policy or another one.
 
 use std::io::{BufRead as _, Cursor, Read as _};
 use std::path::Path;
@@ -9,19 +9,19 @@ use dimmer_daemon::record::{self, Begin, Line, Replayed};
 use dimmer_daemon::settings::Settings;
 use serde::Serialize;
 
-use crate::output::{self, Output};
 use crate::report::number::{counted, grouped, length, percent};
 use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input, input};
+use crate::{exit, output};
 
-/// What was found; `docs/dimmerd.md` describes every key.
+/// The results; `docs/dimmerd.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Document {
     schema: &'static str,
     span_s: f64,
     steps: usize,
     clients: usize,
-    /// Whether the server's policy began with the recording.
+    /// Whether the server's policy started with the recording.
     is_fresh: bool,
     /// Whether both policies have the same settings.
     is_same_settings: bool,
@@ -30,7 +30,7 @@ struct Document {
     replayed: Policy,
 }
 
-/// A policy, and what it did.
+/// A policy, and its decisions.
 #[derive(Debug, Serialize)]
 struct Policy {
     #[serde(rename = "loop")]
@@ -44,13 +44,13 @@ struct Policy {
 }
 
 pub(crate) fn run(arguments: &args::Replay) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let settings =
         arguments.config.as_deref().map(Settings::read).transpose().map_err(bad_input)?;
     let document = replay(&arguments.file, settings)?;
     output::show(json, &document, &document.text())?;
     Ok(if document.must_be_same() && document.different_steps > 0 {
-        ExitCode::FAILURE
+        ExitCode::from(exit::NO)
     } else {
         ExitCode::SUCCESS
     })
@@ -92,7 +92,7 @@ impl Document {
         }
     }
 
-    /// Whether anything that differs is a fault.
+    /// Whether any difference is a fault.
     const fn must_be_same(&self) -> bool {
         self.is_fresh && self.is_same_settings
     }
@@ -122,7 +122,7 @@ impl Document {
         )
     }
 
-    /// What that means, in words.
+    /// The meaning of the result, in words.
     fn meaning(&self) -> String {
         let differ = if self.different_steps == 0 {
             "Both said the same after every step.".to_owned()
@@ -162,7 +162,7 @@ mod tests {
             ),
             r#"{"join":{"client":1,"program":1,"name":"client"}}"#,
             r#"{"site":{"site":0,"name":"work"}}"#,
-            r#"{"step":{"now_ns":50000000,"seen":[[1,0,{"span_ns":50000000,"calls":1000,"in_region_ns":20000000,"offloaded_calls":0,"offloaded_ns":0,"evidence":{"class":1}}]],"metrics":[],"changes":[[1,0,true]],"cores":1}}"#,
+            r#"{"step":{"now_ns":50000000,"seen":[[1,0,{"span_ns":50000000,"calls":1000,"in_region_ns":20000000,"moved_calls":0,"moved_ns":0,"evidence":{"class":1}}]],"metrics":[],"changes":[[1,0,true]],"cores":1}}"#,
         ];
         std::fs::write(file.path(), lines.join("\n") + "\n").unwrap();
         file

@@ -1,4 +1,4 @@
-//! `dimmer restore`: undoes what killed runs have left changed.
+//! `dimmer restore`: undoes changes that killed runs have left behind.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,12 +24,12 @@ pub(crate) fn run(root: &Root, arguments: &Restore) -> anyhow::Result<ExitCode> 
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where runs have their directories; of a made-up machine, the first of these.
+/// The directories in which runs have theirs; for a made-up machine, only the first of these.
 fn places_of(root: &Root) -> Vec<PathBuf> {
     if root.is_live() {
         return places();
     }
-    // Neither it nor what leads there may be a link out of the made-up machine.
+    // Neither the directory nor a part of its path may be a link out of the made-up machine.
     let whole = |path: &str| root.path(path).canonicalize().ok();
     let place = whole("/dev/shm").zip(whole("/"));
     place
@@ -39,7 +39,7 @@ fn places_of(root: &Root) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The report, a line each.
+/// The report, one line for each entry.
 pub(crate) fn words(report: &Report) -> String {
     use std::fmt::Write as _;
 

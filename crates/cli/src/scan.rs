@@ -1,4 +1,4 @@
-//! `dimmer scan`: the wide-vector functions of programs, libraries and processes.
+//! `dimmer scan`: the wide SIMD functions of programs, libraries and processes.
 
 mod cache;
 pub(crate) mod document;
@@ -18,17 +18,17 @@ use dimmer_processor::model::Model;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Scan;
-use crate::output::{self, Output};
+use crate::output;
 use crate::{bad_input, input, model};
 use cache::Key;
 use document::{Failure, FileEntry, FileScan, ModelEntry, Report};
 use names::Sources;
 
 pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let model = choose_model(arguments.model.as_deref(), &machine)?;
-    let mut places = places(root, &arguments.target)?;
+    let model = choose_model(arguments.model.name(), &machine)?;
+    let mut places = places(root, arguments)?;
     if !arguments.libraries {
         places.truncate(1);
     }
@@ -78,29 +78,34 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
 /// A file to scan.
 #[derive(Debug)]
 struct Place {
-    /// How it is called.
+    /// The path that is shown.
     path: String,
-    /// Where to read it.
+    /// Where to read the file.
     file: PathBuf,
-    /// Whether its libraries have to be looked up; those of a process are known.
+    /// Whether its libraries must be searched for; those of a process are known.
     is_file: bool,
 }
 
-/// The file, or the files of the process, that the user means. The first one is the program.
-fn places(root: &Root, target: &str) -> anyhow::Result<Vec<Place>> {
-    let file = Path::new(target);
-    if file.exists() {
-        let file = file.to_owned();
-        return Ok(vec![Place { path: target.to_owned(), file, is_file: true }]);
+/// The file, or the files of the process, that the user named. The first one is the program.
+fn places(root: &Root, arguments: &Scan) -> anyhow::Result<Vec<Place>> {
+    if let Some(file) = &arguments.file {
+        if !file.exists() {
+            let shown = file.display();
+            let hint = match shown.to_string().parse::<u32>() {
+                Ok(pid) => format!("; `-p {pid}` scans a process"),
+                Err(_) => String::new(),
+            };
+            return Err(bad_input(format!(
+                "no file `{shown}`; expected a program or a library{hint}"
+            )));
+        }
+        let path = file.display().to_string();
+        return Ok(vec![Place { path, file: file.clone(), is_file: true }]);
     }
-    let pid: u32 = target.parse().map_err(|_| {
-        bad_input(format!("no file `{target}`; expected a program, a library, or a process id"))
-    })?;
+    let pid = arguments.pid.ok_or_else(|| bad_input("no file and no process to scan"))?;
     let mapped = libraries::mapped(root, pid).map_err(|error| {
         let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        bad_input(format!(
-            "neither a file `{target}` nor a process {pid} of this user: {error}: {why}"
-        ))
+        bad_input(format!("--pid {pid}: no process of this user: {error}: {why}"))
     })?;
     let place = |one: libraries::Mapped| Place { path: one.path, file: one.file, is_file: false };
     Ok(mapped.into_iter().map(place).collect())
@@ -147,21 +152,21 @@ pub(crate) fn scan_file(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
     Ok(scan)
 }
 
-/// What changes when this file, or one that knows names of its functions, is replaced.
+/// A text that changes when this file, or a file with names of its functions, is replaced.
 pub(crate) fn stamp(root: &Root, file: &Path) -> anyhow::Result<String> {
     let names = Sources::find(root, file, &read(file)?).stamp();
     Ok(format!("{}{names}", identity(file)?))
 }
 
-/// What tells this file, as it is now, from others: also one whose code was changed and that kept
-/// its build id, and its times where they can be set.
+/// Identifies this file in its present state: the identity also changes if the code was changed
+/// while the build id and the times that can be set stayed the same.
 pub(crate) fn identity(file: &Path) -> std::io::Result<String> {
     let file = std::fs::metadata(file)?;
     let (seconds, rest) = (file.ctime(), file.ctime_nsec());
     Ok(format!("{}-{}-{}-{seconds}.{rest}", file.dev(), file.ino(), file.len()))
 }
 
-/// The scan of one file with its functions that are not wide as well; such scans are not kept.
+/// The scan of one file including its functions that are not wide; these scans are not cached.
 pub(crate) fn scan_narrow_too(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
     let bytes = read(file)?;
     let mut functions = dimmer_scan::scan(&bytes)?;
@@ -180,8 +185,8 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// The model that says what asks for which level, and where it comes from: the one asked for, or
-/// what a probe of this machine has left.
+/// The model that defines which code requests which level, and its origin: the requested model, or
+/// the result of a probe of this machine.
 pub(crate) fn choose_model(
     asked: Option<&str>,
     machine: &Machine,
@@ -198,6 +203,7 @@ pub(crate) fn choose_model(
 
 fn progress() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
+    bar.set_draw_target(output::progress_target());
     let style = ProgressStyle::with_template("{spinner} {elapsed}  {msg}");
     if let Ok(style) = style {
         bar.set_style(style);

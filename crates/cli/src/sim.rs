@@ -1,4 +1,4 @@
-//! `dimmer sim`: what a workload does on a processor model.
+//! `dimmer sim`: simulates a workload on a processor model.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use comfy_table::{Cell, CellAlignment};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Latencies, Outcome, Scenario, ThreadOutcome};
-use dimmer_sim::{Energy, Governor, Mechanism, Moment, Totals};
+use dimmer_sim::{Energy, Governor, Moment, Moving, Totals};
 use serde::Serialize;
 
 use crate::output::{self, Output};
@@ -21,7 +21,7 @@ mod trace;
 /// Microseconds in a picosecond.
 const US: f64 = 1e-6;
 
-/// What was found; `docs/sim-json.md` describes every key.
+/// The results; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     schema: &'static str,
@@ -29,9 +29,10 @@ struct Document<'a> {
     source: &'a str,
     model: &'a str,
     governor: &'static str,
-    mechanism: &'static str,
+    #[serde(rename = "loop")]
+    moving: &'static str,
     seed: u64,
-    /// Whether an interrupt ended it before its end.
+    /// Whether an interrupt ended the simulation early.
     partial: bool,
     end_us: f64,
     asked_us: Option<f64>,
@@ -50,7 +51,7 @@ struct Thread<'a> {
     finished_us: Option<f64>,
     phases: Vec<Phase<'a>>,
     calls: u64,
-    offloaded: u64,
+    moved: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     latencies_us: Option<LatenciesDocument>,
 }
@@ -93,17 +94,17 @@ struct Level<'a> {
     time_us: f64,
 }
 
-pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.open()?;
     let trace = arguments.trace.as_deref().map(Output::open).transpose()?;
     let is_piped = trace.as_ref().is_some_and(Output::is_standard);
     if is_piped && json.as_ref().is_some_and(Output::is_standard) {
         return Err(bad_input("--trace and --json: one of them goes to standard output, not both"));
     }
-    let (scenario, model) = read(&arguments.scenario, arguments.model.as_deref())?;
+    let (scenario, model) = read(&arguments.scenario, arguments.model.model.as_deref())?;
     let governor = governor(arguments.governor);
-    let mechanism = mechanism(arguments.mechanism);
-    let settings = scenario.settings(&model, governor, mechanism, arguments.seed);
+    let moving = moving(arguments.moving);
+    let settings = scenario.settings(&model, governor, moving, arguments.seed);
     let settings = settings.map_err(bad_input)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let traced = trace.is_some().then(trace::Trace::default);
@@ -113,7 +114,7 @@ pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
         trace.write(&traced.encode(&scenario, &model, &outcome))?;
     }
     let rendered = || -> anyhow::Result<String> {
-        let decide = (governor, mechanism);
+        let decide = (governor, moving);
         let document = document(&scenario, &model, decide, arguments.seed, &outcome);
         Ok(serde_json::to_string_pretty(&document)? + "\n")
     };
@@ -131,7 +132,7 @@ pub(crate) fn run(arguments: &args::Sim) -> anyhow::Result<ExitCode> {
     Ok(output::end(&interrupt))
 }
 
-/// A scenario, and the model that it runs on.
+/// Reads a scenario, and the model that it runs on.
 pub(crate) fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Scenario, Model)> {
     let text = input::text(path);
     let scenario = Scenario::parse(path, &text.map_err(|error| bad_input(format!("{error:#}")))?);
@@ -150,12 +151,12 @@ pub(crate) fn governor(governor: args::Governor) -> Governor {
     }
 }
 
-pub(crate) fn mechanism(mechanism: args::Offloading) -> Mechanism {
-    match mechanism {
-        args::Offloading::None => Mechanism::None,
-        args::Offloading::OffloadPaper => Mechanism::OffloadPaper,
-        args::Offloading::Offload => Mechanism::Offload,
-        args::Offloading::OffloadAlways => Mechanism::OffloadAlways,
+pub(crate) fn moving(moving: args::Moving) -> Moving {
+    match moving {
+        args::Moving::None => Moving::None,
+        args::Moving::Thresholds => Moving::Thresholds,
+        args::Moving::Trials => Moving::Trials,
+        args::Moving::Always => Moving::Always,
     }
 }
 
@@ -178,7 +179,7 @@ impl LatenciesDocument {
 fn document<'a>(
     scenario: &'a Scenario,
     model: &'a Model,
-    (governor, mechanism): (Governor, Mechanism),
+    (governor, moving): (Governor, Moving),
     seed: u64,
     outcome: &'a Outcome,
 ) -> Document<'a> {
@@ -196,7 +197,7 @@ fn document<'a>(
             })
             .collect(),
         calls: thread.calls,
-        offloaded: thread.offloaded,
+        moved: thread.moved,
         latencies_us: thread.latencies.as_ref().map(LatenciesDocument::new),
     });
     let energy = outcome.energy.as_ref().ok();
@@ -227,7 +228,7 @@ fn document<'a>(
         source: &scenario.source,
         model: &model.identity.name,
         governor: governor.name(),
-        mechanism: mechanism.name(),
+        moving: moving.name(),
         seed,
         partial: outcome.is_partial,
         end_us: us(outcome.end),
@@ -277,10 +278,10 @@ fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcom
         }
     }
     let sum = |of: fn(&ThreadOutcome) -> u64| outcome.threads.iter().map(of).sum::<u64>();
-    let (calls, offloaded) = (sum(|thread| thread.calls), sum(|thread| thread.offloaded));
+    let (calls, moved) = (sum(|thread| thread.calls), sum(|thread| thread.moved));
     if calls > 0 {
         text.push_str(&format!(
-            "\nMarked regions: {offloaded} of {calls} calls ran on dedicated cores\n"
+            "\nMarked regions: {moved} of {calls} calls ran on dedicated cores\n"
         ));
     }
     text.push('\n');
@@ -290,7 +291,7 @@ fn text(scenario: &Scenario, model: &Model, governor: Governor, outcome: &Outcom
     text + &energy::text(outcome)
 }
 
-/// How far it got, if an interrupt ended it.
+/// How far the simulation got, if an interrupt ended it.
 fn partial(scenario: &Scenario, outcome: &Outcome) -> String {
     if !outcome.is_partial {
         return String::new();
@@ -310,7 +311,7 @@ fn partial(scenario: &Scenario, outcome: &Outcome) -> String {
     format!("PARTIAL: interrupted when {asked}.\n")
 }
 
-/// Where a core's time went, the states that it never had left out.
+/// The time that a core spent in each state, without the states that did not occur.
 fn states(model: &Model, core: &Totals) -> String {
     let all = core.level.iter().sum::<Moment>()
         + core.throttled
@@ -339,7 +340,7 @@ fn states(model: &Model, core: &Totals) -> String {
     format!("{}; {} changes of level{below}", parts.join(", "), core.changes)
 }
 
-/// A time as people read it.
+/// A time with a suitable unit.
 fn span(time: Moment) -> String {
     match time as f64 * US {
         us if us >= 1e6 => format!("{:.3} s", us / 1e6),

@@ -1,20 +1,31 @@
 //! Standard error that cannot be written (closed, full, beyond the limit of a file's size) costs
-//! what would have been told there, nothing else: a program that runs under `dimmer` ends as it
-//! does without. So these take the place of the standard library's macros, which panic.
+//! what was to be printed there, nothing more: a program that runs under `dimmer` ends as it does
+//! without. So these macros replace those of the standard library, which panic.
+//!
+//! `eprint!` and `eprintln!` print notes, which `--quiet` suppresses; `error!` prints errors.
 
-/// As [`std::eprint!`], without an error.
+/// Prints a note, as [`std::eprint!`] does, unless `--quiet` is set.
 macro_rules! eprint {
-    ($($told:tt)*) => {{
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!($($told)*));
+    ($($text:tt)*) => {{
+        if !crate::output::is_quiet() {
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!($($text)*));
+        }
     }};
 }
 
-/// As [`std::eprintln!`], likewise.
+/// Prints a note and a line end, as [`std::eprintln!`] does, unless `--quiet` is set.
 macro_rules! eprintln {
-    ($($told:tt)*) => {{
+    ($($text:tt)*) => {
+        eprint!("{}\n", format_args!($($text)*))
+    };
+}
+
+/// Prints an error and a line end, also with `--quiet`.
+macro_rules! error {
+    ($($text:tt)*) => {{
         let _ = std::io::Write::write_fmt(
             &mut std::io::stderr(),
-            format_args!("{}\n", format_args!($($told)*)),
+            format_args!("{}\n", format_args!($($text)*)),
         );
     }};
 }

@@ -1,4 +1,4 @@
-//! What commands keep between runs besides models ([`dimmer_host::cache`]), in the user's own
+//! What commands cache between runs besides models ([`dimmer_host::cache`]), in the user's own
 //! directories.
 
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use std::sync::Once;
 use dimmer_host::cache;
 use dimmer_processor::class::InstructionClass;
 
-/// What can be found again takes so much at most (bytes), what one command adds not counted. A
-/// guess: two thousand scans, as that of a library takes 30 KB on average.
+/// Size limit of the cache, not counting what the current command adds (bytes). A guess: two
+/// thousand scans, since the scan of a library takes 30 KB on average.
 const MOST_CACHED: u64 = 64 << 20;
 
-/// Where scans are kept; `None` without a home directory.
+/// The directory of cached scans; `None` without a home directory.
 pub(crate) fn scans() -> Option<PathBuf> {
     Some(cache::directory()?.join("scan"))
 }
 
-/// Where it is kept which functions of programs were chosen; `None` without a home directory.
+/// The directory of cached choices of functions; `None` without a home directory.
 pub(crate) fn choices() -> Option<PathBuf> {
     Some(cache::directory()?.join("run"))
 }
 
-/// Where it is kept what to hook of files, for functions with instructions of these classes; makes
-/// the directory. `None` if there can be none.
+/// The directory of cached hook plans for functions with instructions of these classes; creates it.
+/// `None` if it cannot be created.
 pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
     let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
     let version = concat!(env!("CARGO_PKG_VERSION"), "-8");
@@ -31,28 +31,28 @@ pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
     std::fs::create_dir_all(&plans).ok().map(|()| plans)
 }
 
-/// Keeps in a file what can be found again; if it cannot be kept, it is found again the next time,
-/// nothing else.
+/// Caches a result in a file. If that fails, the only effect is that the next run computes the
+/// result again.
 pub(crate) fn cache(path: &Path, content: &str) {
     make_room();
     let _ = replace(path, content);
 }
 
-/// Has what was not used for longest go where too much is kept: once a command.
+/// Evicts the least recently used entries if the cache is over its limit. Runs once per command.
 fn make_room() {
     static MADE: Once = Once::new();
     MADE.call_once(|| drop(cache::directory().map(|cache| cache::bound(&cache, MOST_CACHED))));
 }
 
-/// Replaces a file by one with this content, making its directory; whoever reads it meanwhile gets
-/// the old one or the new one.
+/// Replaces the content of a file and creates its directory if necessary. A concurrent reader gets
+/// the old or the new content.
 pub(crate) fn replace(path: &Path, content: &str) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory)?;
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
     let written = std::fs::write(&name, content).and_then(|()| std::fs::rename(&name, path));
-    // A disk that is full is not to hold what nobody reads.
+    // Do not leave a useless partial file on a full disk.
     written.inspect_err(|_| drop(std::fs::remove_file(&name)))
 }
 

@@ -1,5 +1,4 @@
-//! `dimmer top`: what the policy server does, as a screen that goes with it, as a table, or as
-//! JSON.
+//! `dimmer top`: shows what the policy server does, as a live screen, as a table, or as JSON.
 
 mod history;
 mod plain;
@@ -27,18 +26,18 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::args;
-use crate::output::{self, Output};
+use crate::output;
 use view::{News, View, Wish};
 
-/// How long a key, or what a look brings, may wait.
+/// Longest delay before a key or a new state is handled.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(root: &Root, arguments: &args::Top) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let watch = Watch::new(arguments.socket.as_deref())?;
+    let watch = Watch::new(arguments.socket.socket.as_deref())?;
     let state = watch.state()?;
-    let interval = Duration::from_secs_f64(arguments.interval);
+    let interval = arguments.interval;
     if let Some(json) = json {
         let is_all = json.is_standard();
         json.write(&(serde_json::to_string_pretty(&state)? + "\n"))?;
@@ -51,19 +50,20 @@ pub(crate) fn run(root: &Root, arguments: &args::Top) -> anyhow::Result<ExitCode
         return once(root, &watch, &state, interval, &interrupt);
     }
     let socket = watch.path().display().to_string();
-    let mut view = View::new(socket, arguments.interval, state);
+    let mut view = View::new(socket, interval.as_secs_f64(), state);
     let (told, news) = mpsc::channel();
     let (keep, ended) = mpsc::channel();
-    let (root, named) = (root.clone(), arguments.socket.clone());
+    let (root, named) = (root.clone(), arguments.socket.socket.clone());
     let looks = std::thread::spawn(move || look(&root, watch, named, interval, &told, &ended));
     let terminal = ratatui::try_init().context("cannot use the terminal");
     let shown = terminal.and_then(|mut terminal| {
         live(&mut terminal, &mut view, &news, &interrupt).context("cannot use the terminal")
     });
-    // A terminal that has gone needs nothing.
+    // If the terminal is gone, there is nothing to restore.
     let _ = ratatui::try_restore();
     drop((keep, news));
-    // It may be waiting for a server that says nothing; nobody else needs to.
+    // The thread may be waiting for a server that does not answer; nothing else needs to wait for
+    // it.
     drop(looks);
     Ok(match shown? {
         Wish::Interrupt => ExitCode::from(130),
@@ -71,7 +71,7 @@ pub(crate) fn run(root: &Root, arguments: &args::Top) -> anyhow::Result<ExitCode
     })
 }
 
-/// Two looks, and what was between them.
+/// Takes two states, and shows the interval between them.
 fn once(
     root: &Root,
     watch: &Watch,
@@ -93,8 +93,8 @@ fn once(
     Ok(output::end(interrupt))
 }
 
-/// Tells what goes on once every interval, whether the server ends and comes again, until nobody
-/// listens.
+/// Sends the state once every interval, also across restarts of the server, until the receiver is
+/// gone.
 fn look(
     root: &Root,
     watch: Watch,
@@ -122,7 +122,7 @@ fn look(
     }
 }
 
-/// Shows what comes and does what keys ask for, until one ends it, or a signal.
+/// Shows what comes in and does what keys request, until a key or a signal ends it.
 fn live(
     terminal: &mut DefaultTerminal,
     view: &mut View,
@@ -156,8 +156,8 @@ fn live(
     Ok(Wish::End)
 }
 
-/// Waits for a key, but no longer than [`TICK`]; whether the terminal is still there. Of one that
-/// has gone, crossterm 0.29 would read the end for ever.
+/// Waits for a key, at most for [`TICK`]; returns whether the terminal still exists. Otherwise
+/// crossterm 0.29 would read the end of file forever.
 fn wait() -> std::io::Result<bool> {
     let (keys, tick) = (std::io::stdin(), TICK.try_into().ok());
     let mut wanted = [PollFd::new(&keys, PollFlags::IN)];

@@ -1,5 +1,5 @@
-//! `dimmer validate`: a paper's results, or what this machine does, beside what the simulator
-//! gives.
+//! `dimmer sim validate`: compares a paper's results, or the behavior of this machine, with the
+//! simulator's results.
 
 mod here;
 
@@ -24,7 +24,7 @@ struct Document {
     partial: bool,
     rows: Vec<RowDocument>,
     left: Vec<LeftDocument>,
-    /// Of paper 001.
+    /// Only for paper 001.
     loops: Vec<LoopsDocument>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     if arguments.here {
         return here::run(arguments);
     }
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let markdown = arguments.markdown.as_deref().map(Output::open).transpose()?;
     let papers = match arguments.paper {
         None => Paper::ALL.to_vec(),
@@ -126,7 +126,7 @@ impl LoopDocument {
     }
 }
 
-/// What heads the columns about the loops.
+/// Headings of the columns about the loops.
 const LOOPS: [&str; 6] = [
     "workload",
     "best",
@@ -136,7 +136,7 @@ const LOOPS: [&str; 6] = [
     "changes of side",
 ];
 
-/// Both loops on each workload, cell by cell.
+/// The rows of both loops on each workload, cell by cell.
 fn loops_rows(loops: &[Compared]) -> impl Iterator<Item = [String; 6]> {
     let row = |one: &Compared, name: &str, of: &Loop| {
         let found = of.found_s.map_or("never".to_owned(), |at| format!("{at:.2} s"));
@@ -169,7 +169,7 @@ fn loops_text(loops: &[Compared]) -> String {
     format!("\nfeedback loops\n\n{}\n{partial}", styled(table, width, output::colour()))
 }
 
-/// How many rows are hits, and how far it got, if an interrupt ended it.
+/// How many rows are hits, and how far the experiments got if an interrupt ended them.
 fn verdict(recreated: &Recreated) -> String {
     let Recreated { rows, done, experiments, .. } = recreated;
     let hits = rows.iter().filter(|row| row.hit).count();
@@ -202,7 +202,7 @@ fn text(recreated: &Recreated) -> String {
 fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
     let mut text = String::from(
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. Written by \
-         `dimmer validate --markdown docs/VALIDATION.md`; a test compares.\nThe simulator knows the processor's model \
+         `dimmer sim validate --markdown docs/VALIDATION.md`; a test compares.\nThe simulator knows the processor's model \
          ([model.md](model.md)), what governors in software cost, and the experiment; a row that is a parameter seen again says so.\n",
     );
     for recreated in recreated {
@@ -225,7 +225,7 @@ fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
     if !loops.is_empty() {
         text.push_str(
             "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop with the exciter every 20 s and windows of 800 ms, and Dimmer's, which tries a program's region with and without, on the \
-             workloads of `scenarios/`. What programs get done (a geometric mean over them) is told against the best of moving nothing (`none`), everything (`offload-always`), and of two programs \
+             workloads of `scenarios/`. What programs get done (a geometric mean over them) is told against the best of moving nothing (`none`), everything (`always`), and of two programs \
              one; calls off it are those on the other side (a mean over programs), and first on it are most clients. Which is best may change meanwhile.\n\n",
         );
         let _ = writeln!(text, "| {} |\n|---|---|---|---|---|---|", LOOPS.join(" | "));

@@ -1,5 +1,5 @@
-//! Clients as the server sees them. Nothing that a client has written is believed: what cannot be
-//! is cut to what can.
+//! Clients as the server sees them. The server does not trust what a client writes: impossible
+//! values are clipped to possible ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,80 +16,80 @@ use crate::recent::{Calls, Recent};
 /// What is the same for all clients while their sums are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
-    /// Since the last one (ns).
+    /// Time since the last look (ns).
     pub span_ns: u64,
-    /// Ticks of the time-stamp counter in a nanosecond.
+    /// Ticks of the time-stamp counter per nanosecond.
     pub ticks_per_ns: f64,
-    /// How many hardware threads there are: no site can be busy for longer than all of them.
+    /// Limit of the time in a site: no site can be busy for longer than this many CPUs together.
     pub cpus: usize,
-    /// What a hand-over takes (ns), if that is known.
+    /// The cost of a hand-over (ns); 0 if not known.
     pub hand_over_ns: f64,
     /// The clock of each level, as far as known.
     pub clocks: &'a [f64],
-    /// How long a chain takes at the clock that the user's are compared with (ticks).
+    /// How long a chain takes at the clock that the user's clocks are compared with (ticks).
     pub reference: Option<f64>,
 }
 
 /// A site of a client.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Its number.
+    /// Number of the site.
     pub id: SiteId,
-    /// Its name.
+    /// Name of the site.
     pub name: Arc<str>,
-    /// Its line.
+    /// Source line of the site.
     pub line: u32,
-    /// What it had seen when it was last looked at.
+    /// Its sums at the last look.
     pub sums: Sums,
-    /// What it did lately.
+    /// Its calls in the last seconds.
     pub recent: Recent,
-    /// For how long it is looked at (ns).
+    /// Time since the first look at it (ns).
     known_ns: u64,
-    /// How long one that stayed took when one was sampled last (ns).
+    /// Mean duration of the calls that stayed, when some were sampled last (ns).
     stayed_ns: Option<f64>,
-    /// The clock right after it, as a part of the highest.
+    /// The clock right after it, relative to the highest.
     pub clock: Option<f64>,
-    /// How long the chain took right before it last, on average (ticks).
+    /// The mean duration of the chain right before it, when last measured (ticks).
     before_ticks: Option<f64>,
-    /// Timing evidence from which nothing was concluded yet.
+    /// Timing evidence from which no conclusion was drawn yet.
     timing: TimingEvidence,
 }
 
 /// A client that is served.
 #[derive(Debug)]
 pub struct Client {
-    /// Its number.
+    /// Number of the client.
     pub id: ClientId,
     /// The process that has connected.
     pub process: i32,
-    /// Its user.
+    /// Id of its user.
     pub user: u32,
-    /// What it calls itself.
+    /// The name that it reports.
     pub name: String,
-    /// The number of that.
+    /// The program's number.
     pub program: ProgramId,
-    /// Its memory.
+    /// Its shared memory.
     pub table: Mapped<Table>,
-    /// The cycles that its process spends at license levels, where they are counted.
+    /// The cycles that its process spends at license levels, if they are counted.
     pub counters: Option<Counters>,
     /// Its sites, by place.
     pub sites: Vec<Site>,
-    /// Places by number, for decisions.
+    /// Places by site number, for decisions.
     places: BTreeMap<SiteId, Vec<usize>>,
-    /// What it has said that it got done, when it was last looked at.
+    /// The work that it reported as done, at the last look.
     done: Option<u64>,
-    /// The same of late, if it ever said anything.
+    /// The work of the last seconds, if it ever reported any.
     pub done_recently: Option<Recent>,
-    /// How often it said what cannot be.
+    /// How often it reported impossible values.
     pub lies: u64,
 }
 
-/// What a client did since it was last looked at.
+/// What a client did since the last look.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// By site; those that did nothing are left out.
+    /// Windows by site; sites that did nothing are left out.
     pub windows: Vec<(SiteId, Window)>,
-    /// What it got done by its own account, per second.
+    /// Work done per second, by its own account.
     pub metric: Option<f64>,
 }
 
@@ -120,8 +120,8 @@ impl Client {
         }
     }
 
-    /// Takes note of sites that are new, up to so many, as far as there is memory for them; how
-    /// many there are now. Costs a load if there are none.
+    /// Registers new sites, up to `most`, as far as there is memory for them. Returns the number of
+    /// sites. Costs one load if there are no new ones.
     pub fn meet(&mut self, names: &mut Names, most: usize) -> usize {
         let length = self.table.length().min(most);
         if length > self.sites.len() && !self.table.has_memory(self.sites.len()..length) {
@@ -130,7 +130,7 @@ impl Client {
         for place in self.sites.len()..length {
             let written = &self.table.sites[place];
             let (bytes, length) = written.name();
-            // A name is for people, and goes to terminals.
+            // A name is for people, and terminals print it.
             let name: String = String::from_utf8_lossy(&bytes[..length])
                 .chars()
                 .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
@@ -138,13 +138,13 @@ impl Client {
             let (name, line) = (Arc::from(name), written.line());
             let Some(id) = names.site(self.program, &name, line) else { break };
             self.places.entry(id).or_default().push(place);
-            // What it saw before it came here is not of this window.
+            // What it saw before it was registered is not part of this window.
             self.sites.push(Site::new(id, (name, line), written.sums()));
         }
         self.sites.len()
     }
 
-    /// Reads what the sites did. Costs some loads a site.
+    /// Reads what the sites did. Costs a few loads per site.
     pub fn look(&mut self, look: &Look<'_>) -> Seen {
         let mut seen = Seen::default();
         let counters = self.counters.as_mut();
@@ -175,14 +175,14 @@ impl Client {
         seen
     }
 
-    /// How long the chain took right before regions last, on average, where it was shortest
-    /// (ticks).
+    /// The mean duration of the chain right before regions when last measured, where it was
+    /// shortest (ticks).
     #[must_use]
     pub fn chain_ticks(&self) -> Option<f64> {
         self.sites.iter().filter_map(|site| site.before_ticks).min_by(f64::total_cmp)
     }
 
-    /// The places of a site of this number; of all, without one.
+    /// The places of the site with this number; of all sites if `site` is `None`.
     pub fn places(&self, site: Option<SiteId>) -> impl Iterator<Item = usize> + '_ {
         let some = site.and_then(|site| self.places.get(&site));
         let all = if site.is_none() { 0..self.sites.len() } else { 0..0 };
@@ -191,7 +191,7 @@ impl Client {
 }
 
 impl Site {
-    /// A site that is new, with what it had seen before.
+    /// A new site, with its earlier sums.
     #[must_use]
     pub fn new(id: SiteId, (name, line): (Arc<str>, u32), sums: Sums) -> Self {
         Self {
@@ -208,17 +208,17 @@ impl Site {
         }
     }
 
-    /// What it did, by its sums; and whether these said what cannot be.
+    /// What it did, from its sums, and whether these were impossible.
     fn window(&mut self, news: &Sums, look: &Look<'_>) -> (Window, bool) {
         let ns = |ticks: u64| ticks as f64 / look.ticks_per_ns;
         let most_ns = look.span_ns as f64 * look.cpus as f64;
-        // No call is shorter than this, moved or not.
+        // No call is shorter than a nanosecond, moved or not.
         let most_calls = whole(most_ns);
         let moved = news.moved.min(news.calls).min(most_calls);
         let calls = news.calls.min(most_calls);
         self.known_ns = self.known_ns.saturating_add(look.span_ns);
-        // None has lasted longer than that; what was under way when the site was met may have begun
-        // a look before.
+        // No call has lasted longer than that. A call under way when the site was registered may
+        // have started a look earlier.
         let longest_ns = self.known_ns as f64 + look.span_ns as f64;
         let lasted = |ticks: u64, calls: u64| ns(ticks).min(longest_ns * calls as f64);
         let sampled = (news.stayed, lasted(news.stayed_ticks, news.stayed));
@@ -230,21 +230,21 @@ impl Site {
         let stayed_ns = self.stayed_ns.unwrap_or(0.0) * (calls - moved) as f64;
         let in_region_ns = stayed_ns + moved_ns;
         let Concluded { evidence, is_lie, .. } = self.conclude(news, look);
-        let offloaded_ns = (moved_ns - moved as f64 * look.hand_over_ns).clamp(0.0, most_ns);
+        let worked_ns = (moved_ns - moved as f64 * look.hand_over_ns).clamp(0.0, most_ns);
         let window = Window {
             span_ns: look.span_ns,
             calls,
             in_region_ns: whole(in_region_ns.min(most_ns)),
-            offloaded_calls: moved,
-            offloaded_ns: whole(offloaded_ns),
+            moved_calls: moved,
+            moved_ns: whole(worked_ns),
             evidence,
         };
-        // A sample may be longer than the time between two looks, when it ends.
+        // A sample may be longer than the time between two looks when it ends.
         let is_cut = news.calls > most_calls || news.moved > news.calls.saturating_add(moved + 64);
         (window, is_cut || is_lie)
     }
 
-    /// What its clocks tell of its code.
+    /// Draws a conclusion about its code from its clocks.
     fn conclude(&mut self, news: &Sums, look: &Look<'_>) -> Concluded {
         let &Sums { stayed, clocks, before_ticks, after_ticks, .. } = news;
         self.timing.add(&TimingEvidence { stayed, clocks, before_ticks, after_ticks });
@@ -307,11 +307,11 @@ mod tests {
         let window = Window {
             span_ns: 1_000_000,
             calls: 30,
-            // 20 of 2 us and 10 of 1.5 us.
+            // 20 calls of 2 us and 10 of 1.5 us.
             in_region_ns: 55_000,
-            offloaded_calls: 10,
+            moved_calls: 10,
             // Of these 1.5 us, 0.1 us is the way.
-            offloaded_ns: 14_000,
+            moved_ns: 14_000,
             evidence: Evidence::None,
         };
         assert_eq!(seen.windows, [(client.sites[0].id, window)]);
@@ -332,13 +332,13 @@ mod tests {
         }
         let seen = client.look(&LOOK);
         assert_eq!(seen.windows[0].1.evidence, Evidence::Clock(0.8));
-        // Where the clock was low before as well, the highest clock of others counts.
+        // If the clock was low before as well, the highest clock of others is the reference.
         for _ in 0..LEAST_CHAINS {
             client.table.sites[0].add_clock(250, 250);
         }
         let seen = client.look(&Look { reference: Some(200.0), ..LOOK });
         assert_eq!(seen.windows[0].1.evidence, Evidence::Clock(0.8));
-        // Without levels nothing can be told from it.
+        // Without known levels the clock is no evidence.
         client.table.sites[0].add_calls(1);
         let seen = client.look(&Look { clocks: &[], ..LOOK });
         assert_eq!(seen.windows[0].1.evidence, Evidence::Class(LicenseLevel::new(1)));
@@ -384,7 +384,7 @@ mod tests {
         check(1, 250, 1);
         check(0, 250, 1);
         check(250, 0, 1);
-        // An interrupt in one of them.
+        // An interrupt in one of the measurements.
         check(1_000_000, 250, 0);
         check(250, 1_000_000, 0);
     }
@@ -435,8 +435,8 @@ mod tests {
             let seen = client.look(&LOOK);
             for (_, window) in seen.windows {
                 let most = LOOK.span_ns * LOOK.cpus as u64;
-                assert!(window.calls <= most && window.offloaded_calls <= window.calls);
-                assert!(window.in_region_ns <= most && window.offloaded_ns <= most);
+                assert!(window.calls <= most && window.moved_calls <= window.calls);
+                assert!(window.in_region_ns <= most && window.moved_ns <= most);
                 if let Evidence::Clock(ratio) = window.evidence {
                     assert!(ratio.is_finite());
                 }

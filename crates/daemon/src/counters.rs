@@ -1,5 +1,6 @@
-//! The cycles that a client's process spends at each license level, or else its packed
-//! floating-point arithmetic, where the processor counts these and the kernel lets this user.
+//! Counters for a client's process: the cycles spent at each license level, or otherwise its packed
+//! floating-point arithmetic. Requires a processor that counts these, and a kernel that permits it
+//! to this user.
 
 use std::io;
 
@@ -10,20 +11,20 @@ use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_policy::server::evidence::{Evidence, LEVELS};
 
-/// Counters are read no more often (ns): each is a system call a thread.
+/// Minimum time between two reads of the counters (ns): each read is a system call per thread.
 const PERIOD_NS: u64 = 1_000_000_000;
 
 /// What to count of each client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// All of it first, then what is of levels.
+    /// The counter of the total first, then the counters of the levels.
     countables: Vec<Countable>,
     kind: Kind,
-    /// Of those after the first: its place in the evidence.
+    /// For each counter after the first: its index in the evidence.
     levels: Vec<usize>,
 }
 
-/// What is counted.
+/// The kind of event that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// [`Evidence::LicenseCycles`].
@@ -33,7 +34,7 @@ enum Kind {
 }
 
 impl Counted {
-    /// The events of this processor; `None` if it has no such.
+    /// The events of this processor; `None` if it has none.
     #[must_use]
     pub fn of(microarchitecture: Microarchitecture) -> Option<Self> {
         let events = events::documented(microarchitecture).unwrap_or_default();
@@ -50,7 +51,7 @@ impl Counted {
             }
             _ => None,
         });
-        // As rules of levels have it: 256 bits may ask for L1, 512 for L2.
+        // By the rules of levels, 256 bits may ask for L1, and 512 for L2.
         cycles.or_else(|| {
             of(Kind::Packed, Countable::Instructions, |counts| match counts {
                 Counts::PackedArithmetic { width: 256 } => Some(0),
@@ -60,7 +61,7 @@ impl Counted {
         })
     }
 
-    /// What is counted, for people.
+    /// A description of the counted events.
     #[must_use]
     pub const fn what(&self) -> &'static str {
         match self.kind {
@@ -78,11 +79,11 @@ impl Counted {
         Ok(Counters::new(Box::new(counters), self.kind, self.levels.clone()))
     }
 
-    /// Likewise for a client's process. One that has gone may have left its number to another
-    /// user's.
+    /// Like [`Self::of_process`], for a client's process. A process that has ended may have left
+    /// its id to a process of another user.
     ///
     /// # Errors
-    /// As [`Self::of_process`], and if the process is not this user's.
+    /// As [`Self::of_process`], and if the process does not belong to this user.
     pub fn of_client(&self, (process, user): (i32, u32)) -> Result<Counters, Unavailable> {
         if perf::owner(process).is_ok_and(|owner| owner != user) {
             let why = format!("process {process} is not of user {user}, or has more rights");
@@ -92,15 +93,15 @@ impl Counted {
     }
 }
 
-/// Where counts come from: [`ProcessCounters`], but in tests.
+/// The source of counts: [`ProcessCounters`], except in tests.
 trait Source: std::fmt::Debug {
-    /// Begins to count one more thread; whether there are others.
+    /// Starts to count one more thread. Returns whether there are others.
     fn open_next(&mut self, root: &Root) -> Result<bool, Unavailable>;
 
-    /// How many files it takes, as far as known.
+    /// The number of files that it needs, as far as known.
     fn files(&self) -> usize;
 
-    /// What was counted so far.
+    /// The counts so far.
     fn read(&mut self) -> io::Result<Vec<u64>>;
 }
 
@@ -122,13 +123,13 @@ impl Source for ProcessCounters {
 #[derive(Debug)]
 pub struct Counters {
     source: Box<dyn Source>,
-    /// Whether none remains to be opened.
+    /// Whether all are open.
     pub is_open: bool,
     kind: Kind,
     levels: Vec<usize>,
-    /// What they said when they were read last.
+    /// The counts when they were read last.
     last: Vec<u64>,
-    /// For how long they were not read (ns).
+    /// Time since they were read last (ns).
     unread_ns: u64,
     evidence: Evidence,
 }
@@ -139,7 +140,7 @@ impl Counters {
         Self { source, is_open: false, kind, levels, last, unread_ns: 0, evidence: Evidence::None }
     }
 
-    /// Begins to count one more thread.
+    /// Starts to count one more thread.
     ///
     /// # Errors
     /// As [`ProcessCounters::open_next`].
@@ -148,14 +149,14 @@ impl Counters {
         Ok(())
     }
 
-    /// How many files they take when all are open, as far as known.
+    /// The number of files that they need when all are open, as far as known.
     #[must_use]
     pub fn files(&self) -> usize {
         self.source.files()
     }
 
-    /// What they tell of the last second or so; `span_ns` has passed since they were asked last.
-    /// None if they cannot be read.
+    /// The evidence of the last second or so. `span_ns` is the time since the last call.
+    /// [`Evidence::None`] if the counters cannot be read.
     pub fn look(&mut self, span_ns: u64) -> Evidence {
         self.unread_ns = self.unread_ns.saturating_add(span_ns);
         if self.unread_ns >= PERIOD_NS {
@@ -165,7 +166,7 @@ impl Counters {
         self.evidence
     }
 
-    /// What was counted since the last time.
+    /// The evidence from the counts since the last time.
     fn since(&mut self, counts: Vec<u64>) -> Evidence {
         let mut news = counts.iter().zip(&self.last).map(|(now, last)| now.saturating_sub(*last));
         let all = news.next().unwrap_or(0);
@@ -188,13 +189,13 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Counts that were made up, refused once there are no more, of a process with so many threads.
+    /// Made-up counts of a process with `threads` threads; reads fail when no counts are left.
     #[derive(Debug)]
     struct MadeUp {
         counts: VecDeque<Vec<u64>>,
         threads: usize,
         opened: usize,
-        /// Threads of its children, which are found with its first.
+        /// Threads of its children, which are found with its first thread.
         children: usize,
     }
 
@@ -214,7 +215,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Counters that say this, one after the other: all cycles, and those at L1 and L2.
+    /// Counters that return these counts in order: all cycles, and those at L1 and L2.
     pub(crate) fn made_up(counts: &[[u64; 3]]) -> Counters {
         of_kind(Kind::Cycles, counts)
     }
@@ -225,7 +226,8 @@ pub(crate) mod tests {
         Counters::new(Box::new(source), kind, vec![0, 1])
     }
 
-    /// Counters of so many threads, and of others that are children's, with three files each.
+    /// Unopened counters of `threads` threads, and of `children` threads of children, with three
+    /// files each.
     pub(crate) fn unopened(threads: usize, children: usize) -> Counters {
         let source = MadeUp { counts: VecDeque::new(), threads, opened: 0, children };
         Counters::new(Box::new(source), Kind::Cycles, vec![0, 1])
@@ -273,7 +275,7 @@ pub(crate) mod tests {
         let owner = perf::owner(own).unwrap();
         let of = |process, user| counted.of_client((process, user)).unwrap_err().to_string();
         assert!(of(own, owner + 1).contains("not of user"));
-        // The first is that of a client in a namespace that this one does not see.
+        // 0 is the id of a client in a namespace that this process does not see.
         for gone in [0, i32::MAX] {
             assert!(of(gone, owner).contains(&format!("process {gone}:")));
         }
@@ -284,7 +286,7 @@ pub(crate) mod tests {
                 "SKIPPED: the kernel does not tell what a process has started (CONFIG_PROC_CHILDREN)"
             );
         } else if let Err(why) = opened {
-            // Here, or there is a processor that has them.
+            // Succeeds if the processor has the events; otherwise `perf_event_open` fails.
             assert!(why.to_string().contains("perf_event_open"), "{why}");
         }
     }

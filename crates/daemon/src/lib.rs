@@ -1,24 +1,24 @@
-//! The policy server: it sees every program on a machine that uses Dimmer, and decides all the time
+//! The policy server: it sees every program on a machine that uses Dimmer, and decides continuously
 //! which regions are worth moving and how many cores to dedicate (paper 001, chapter 4).
 //!
-//! What decides is [`dimmer_policy::server`]; what is agreed on with programs is
-//! [`dimmer_protocol`]. Here the two are brought together: sums are read from clients' memory and
-//! told to the policy, and what it says is written back.
+//! [`dimmer_policy::server`] decides; [`dimmer_protocol`] defines the exchange with programs. This
+//! crate connects the two: it reads sums from clients' memory, reports them to the policy, and
+//! writes the decisions back.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`server`] | the loop: who comes and goes, when to look and to decide |
-//! | [`clients`] | what is known of a client, and what became of its sites since the last look |
-//! | [`names`] | programs and sites by name, also those that have gone, as they may come again |
-//! | [`recent`] | what was done lately, as people are told it |
-//! | [`record`] | what the policy got to see and what it said, line by line, and the same again |
-//! | [`state`] | all that goes on, as a document |
+//! | [`server`] | the loop: clients that connect and leave, when to read sums and to decide |
+//! | [`clients`] | the state of a client, and what its sites did since the last look |
+//! | [`names`] | numbers of programs and sites by name, also of absent ones, which may come again |
+//! | [`recent`] | averages of the last seconds, for display |
+//! | [`record`] | inputs and decisions of the policy, line by line, and their replay |
+//! | [`state`] | the state of the server, as a document |
 //! | [`metrics`] | the same for Prometheus |
 //! | [`settings`] | the configuration file |
-//! | [`log`] | the log, bounded and never waited for |
+//! | [`log`] | the log, bounded and never blocking |
 //! | [`counters`] | license levels or packed arithmetic, counted for each process |
 //! | [`machine`] | cores and prices of the machine |
-//! | [`watch`] | the other end, for who wants to see any of this |
+//! | [`watch`] | the other end, for programs that watch or record |
 #![forbid(unsafe_code)]
 
 pub mod clients;

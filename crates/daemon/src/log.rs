@@ -1,8 +1,9 @@
-//! The log: bounded, and never waited for.
+//! The log: bounded, and never blocking.
 //!
-//! Lines are written by a thread of its own, so a log that is not read holds up nobody; those for
-//! which there is no room are counted. Of each kind so many may come, then a few: what others do,
-//! as connecting, fills no disk. What was left out is told once a minute.
+//! A separate thread writes the lines, so a log that is not read blocks no other thread. Lines for
+//! which there is no room are counted. Each kind of line is limited to a burst and then to a low
+//! rate, so that the actions of others, such as connecting, fill no disk. Once a minute, the log
+//! reports how many lines were left out.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -20,56 +21,57 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Lines that wait to be written, of some hundred bytes each.
+/// Maximum number of lines that wait to be written, of some hundred bytes each.
 const WAITING: usize = 4096;
 
-/// How often what was left out is told.
+/// Interval of the reports about lines left out.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// For how long the end of the program waits for the log.
+/// How long the program waits for the log when it ends.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The target of lines that tell what was left out.
+/// The target of the lines that report what was left out.
 const OWN: &str = "dimmer-log";
 
-/// How many lines of a kind may come.
+/// The limit for lines of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Allowance {
-    /// At once.
+    /// Lines at once.
     burst: f64,
-    /// In a second, from then on.
+    /// Lines per second after that.
     rate: f64,
 }
 
 impl Allowance {
-    /// A machine's worth of programs that start; then some MB a day of all kinds. Guesses.
+    /// The burst suits a machine's worth of starting programs, the rate some MB a day of all kinds.
+    /// Guesses.
     const USUAL: Self = Self { burst: 200.0, rate: 0.1 };
-    /// For each decision, which somebody has asked to see.
+    /// For each decision, which the user has asked to see.
     const VERBOSE: Self = Self { burst: 10_000.0, rate: 100.0 };
 }
 
-/// How the log is written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     Text,
-    /// An object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The end of a log: dropped, it waits a moment for lines that are not written yet.
+/// Handle of a log: on drop, it waits a moment for lines that are not written yet.
 #[derive(Debug)]
 pub struct Log {
     lines: SyncSender<Message>,
 }
 
-/// Begins to write a log there, for all of the program.
+/// Starts a log that is written to `to`, for the whole program.
 ///
 /// # Errors
-/// If the system has no thread for it.
+/// If the system cannot start a thread.
 pub fn begin(format: Format, is_verbose: bool, to: impl Write + Send + 'static) -> io::Result<Log> {
     let (log, subscriber) = subscriber(format, is_verbose, to)?;
-    // One that was there already stays.
+    // A subscriber that was set before stays.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Ok(log)
 }
@@ -82,8 +84,8 @@ fn subscriber(
     let (lines, written) = sync_channel(WAITING);
     let (limits, lost) = (Limits::new(is_verbose), Arc::new(AtomicU64::new(0)));
     let writer = Lines { lines: lines.clone(), lost: Arc::clone(&lost) };
-    // Where the log cannot be written, as on a full disk, that is no reason to end: saying so would
-    // fail as well, and panic.
+    // A log that cannot be written, as on a full disk, does not end the program. Reporting that
+    // would fail as well, and panic.
     let layer = tracing_subscriber::fmt::layer().with_target(false).log_internal_errors(false);
     let layer = layer.with_writer(writer);
     let registry = tracing_subscriber::registry();
@@ -101,7 +103,7 @@ impl Drop for Log {
         let end = Instant::now() + PATIENCE;
         let (written, is_written) = channel();
         let mut message = Message::End(written);
-        // There may be no room for that either.
+        // There may be no room for the end message either.
         while let Err(error) = self.lines.try_send(message) {
             let std::sync::mpsc::TrySendError::Full(full) = error else { return };
             message = full;
@@ -114,15 +116,15 @@ impl Drop for Log {
     }
 }
 
-/// What the writing thread gets.
+/// A message to the writing thread.
 #[derive(Debug)]
 enum Message {
     Line(Vec<u8>),
-    /// All that came before is written.
+    /// Requests an answer when everything before it is written.
     End(Sender<()>),
 }
 
-/// Takes lines for the thread.
+/// Passes lines to the writing thread.
 #[derive(Clone, Debug)]
 struct Lines {
     lines: SyncSender<Message>,
@@ -138,10 +140,10 @@ impl MakeWriter<'_> for Lines {
 }
 
 impl Write for Lines {
-    /// A line is written at once.
+    /// Each call writes one line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.lines.try_send(Message::Line(line.to_vec())).is_err() {
-            // Relaxed: a number that is told sooner or later.
+            // Relaxed: a count that is reported sooner or later.
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
@@ -167,13 +169,13 @@ fn write_all(lines: &Receiver<Message>, mut to: impl Write, limits: &Limits, los
         }
         if told.elapsed() >= TOLD_EVERY {
             told = Instant::now();
-            // Relaxed: see where it is counted.
+            // Relaxed: only a count that is reported, see `Lines::write`.
             tell_left_out(limits.take_left_out(), lost.swap(0, Ordering::Relaxed));
         }
     }
 }
 
-/// Says what was left out, in the log itself.
+/// Logs what was left out.
 fn tell_left_out(kinds: Vec<(String, u64)>, lost: u64) {
     for (kind, lines) in kinds {
         warn!(target: OWN, kind, lines, "left out, as there are too many of this kind");
@@ -183,7 +185,7 @@ fn tell_left_out(kinds: Vec<(String, u64)>, lost: u64) {
     }
 }
 
-/// How many lines of each kind there were: of each place in the code that logs.
+/// Line counts of each kind: a kind is a place in the code that logs.
 #[derive(Clone, Debug)]
 struct Limits {
     level: Level,
@@ -192,16 +194,16 @@ struct Limits {
 
 #[derive(Debug)]
 struct Kind {
-    /// Lines that may come now.
+    /// Lines that may be logged now.
     left: f64,
     at: Instant,
     left_out: u64,
-    /// The first that was left out.
+    /// The message of the first line that was left out.
     message: String,
 }
 
 impl Kind {
-    /// Whether one more may come.
+    /// Whether one more line may be logged.
     fn takes(&mut self, now: Instant, allowance: Allowance) -> bool {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.left = (self.left + passed * allowance.rate).min(allowance.burst);
@@ -218,7 +220,7 @@ impl Limits {
         Self { level, kinds: Arc::default() }
     }
 
-    /// Whether a line may come; if not, it is counted.
+    /// Whether a line may be logged; if not, it is counted.
     fn take(&self, event: &Event<'_>, now: Instant) -> bool {
         let metadata = event.metadata();
         if metadata.target() == OWN {
@@ -240,7 +242,7 @@ impl Limits {
         takes
     }
 
-    /// What was left out since the last time, by the message of the first line of each kind.
+    /// What was left out since the last call, by the message of the first line of each kind.
     fn take_left_out(&self) -> Vec<(String, u64)> {
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let mut left_out: Vec<_> = kinds
@@ -267,7 +269,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for Limits {
     }
 }
 
-/// Takes an event's message.
+/// Receives an event's message.
 struct Said<'a>(&'a mut String);
 
 impl Visit for Said<'_> {
@@ -284,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the log goes in a test: nothing is written while this is locked.
+    /// The destination of the log in a test: writes block while this is locked.
     #[derive(Clone, Debug, Default)]
     struct Slow(Arc<Mutex<Vec<u8>>>);
 
@@ -305,7 +307,7 @@ mod tests {
         let (log, subscriber) = subscriber(Format::Json, true, to.clone()).unwrap();
         let held = to.0.lock().unwrap();
         tracing::subscriber::with_default(subscriber, || {
-            // More than may wait, and less than may come.
+            // More than may wait, and fewer than the limit allows.
             (0..2 * WAITING).for_each(|number| tracing::debug!(number, "decision"));
             drop(held);
             drop(log);
@@ -329,7 +331,7 @@ mod tests {
         });
         let text = String::from_utf8(to.0.lock().unwrap().clone()).unwrap();
         let clients = text.lines().filter(|line| line.ends_with(" client")).count();
-        // A slow machine may let one more come.
+        // On a slow machine, the limit may allow some more.
         assert!((200..400).contains(&clients), "{clients}");
         assert!(text.contains("another") && !text.contains("not asked for"));
         assert!(text.contains("too many of this kind kind=\"client\" lines=800"), "{text}");

@@ -1,4 +1,4 @@
-//! What the server has to know of the machine: which cores may be dedicated, and what calls and
+//! The server's knowledge of the machine: which cores may be dedicated, and what calls and
 //! hand-overs cost.
 
 use std::path::{Path, PathBuf};
@@ -20,39 +20,39 @@ use crate::settings::Settings;
 /// Cores that may be dedicated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spare {
-    /// Their hardware threads, in the order in which they are.
+    /// Their hardware threads, in the order in which they are dedicated.
     pub cpus: Vec<CpuId>,
-    /// After how many of these each core is complete.
+    /// For each core, the number of these hardware threads up to the core's last one.
     ends: Vec<usize>,
 }
 
-/// What was found out, once, at the start.
+/// What was found out about the machine, once, at the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// How many cores there are for clients.
+    /// The number of cores that clients may use.
     pub cores: usize,
-    /// The hardware threads that there are for clients.
+    /// The hardware threads that clients may use.
     pub all: Vec<CpuId>,
     /// The hardware threads that may be dedicated.
     pub spare: Spare,
-    /// Why none may be.
+    /// Why no core may be dedicated.
     pub no_core: Option<String>,
-    /// The clock of L1, L2, ... as a part of that of L0.
+    /// The clock of L1, L2, ... relative to that of L0.
     pub clocks: Vec<f64>,
-    /// What calls and hand-overs cost.
+    /// The cost of calls and hand-overs.
     pub prices: Option<Prices>,
-    /// Where the model is from.
+    /// The file of the processor model.
     pub model: Option<PathBuf>,
-    /// Why nothing is known of costs.
+    /// Why costs are not known.
     pub no_prices: Option<String>,
-    /// What is counted of each client.
+    /// The events counted for each client.
     pub counted: Option<Counted>,
-    /// Why nothing is.
+    /// Why nothing is counted.
     pub no_counters: Option<String>,
 }
 
 impl Found {
-    /// Finds out. Takes up to 0.2 s, for hand-overs.
+    /// Examines the machine. Takes up to 0.2 s, to measure hand-overs.
     #[must_use]
     pub fn new(root: &Root, settings: &Settings) -> Self {
         let all = affinity::allowed().unwrap_or_default();
@@ -85,13 +85,13 @@ impl Found {
         found
     }
 
-    /// How many cores may be dedicated.
+    /// The number of cores that may be dedicated.
     #[must_use]
     pub const fn most(&self) -> usize {
         self.spare.ends.len()
     }
 
-    /// How many hardware threads so many cores have.
+    /// The number of hardware threads of the first `cores` cores.
     #[must_use]
     pub fn threads(&self, cores: usize) -> usize {
         let last = cores.min(self.most()).checked_sub(1);
@@ -99,7 +99,7 @@ impl Found {
     }
 }
 
-/// How many cores there are, and which may be dedicated.
+/// The number of cores, and those that may be dedicated.
 fn cores(root: &Root, settings: &Settings) -> Result<(usize, Spare), String> {
     let topology = topology::read(root).map_err(|error| error.to_string())?;
     let allowed = affinity::allowed().map_err(|error| error.to_string())?;
@@ -120,7 +120,7 @@ fn cores(root: &Root, settings: &Settings) -> Result<(usize, Spare), String> {
     let mut spare = Spare::default();
     for wanted in 1..=settings.most_cores() {
         let picked = if named.is_some() {
-            // All that are named may go, as long as another one is left.
+            // All named hardware threads may be dedicated as long as another one is left.
             let kept = allowed.iter().find(|cpu| !from.contains(cpu)).copied();
             let from: Vec<CpuId> = from.iter().copied().chain(kept).collect();
             dedicated::pick(&topology, &from, kept.as_slice(), wanted)
@@ -142,7 +142,7 @@ fn cores(root: &Root, settings: &Settings) -> Result<(usize, Spare), String> {
     Ok((all.len(), spare))
 }
 
-/// The model that is named, or what a probe of this machine has left.
+/// The model that the configuration names, or the one that a probe of this machine stored.
 fn model(root: &Root, settings: &Settings) -> Result<(PathBuf, Model), String> {
     if let Some(named) = named_model(settings)? {
         return Ok(named);
@@ -155,10 +155,10 @@ fn model(root: &Root, settings: &Settings) -> Result<(PathBuf, Model), String> {
     )
 }
 
-/// The processor model that the configuration names, if it names one, and its file.
+/// The processor model that the configuration names, if any, and its file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the model.
 pub fn named_model(settings: &Settings) -> Result<Option<(PathBuf, Model)>, String> {
     settings.model().map(read_model).transpose()
 }
@@ -174,7 +174,7 @@ fn read_model(path: &Path) -> Result<(PathBuf, Model), String> {
     Ok((path.to_owned(), model))
 }
 
-/// What can be counted of clients: tried on this process.
+/// The events that can be counted for clients; tested on this process.
 fn counted(root: &Root, settings: &Settings) -> Result<Counted, String> {
     if !settings.counts() {
         return Err("`server.counters` is false".to_owned());
@@ -191,7 +191,7 @@ fn counted(root: &Root, settings: &Settings) -> Result<Counted, String> {
     Ok(counted)
 }
 
-/// The clocks of L1, L2, ..., and what calls at each cost.
+/// The clocks of L1, L2, ..., and the cost of calls at each.
 fn costs(model: &Model) -> Result<(Vec<f64>, Vec<CallCost>), Missing> {
     let calls = cost::of_levels(model)?;
     let levels = (1..).take(calls.len()).map(LicenseLevel::new);

@@ -1,4 +1,4 @@
-//! `dimmerd`: the policy server. Arguments in, a log out.
+//! `dimmerd`: the policy server. Reads arguments, and writes a log.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "a command speaks of what it cannot do")]
 
@@ -16,25 +16,25 @@ use dimmer_policy::cost::CallCost;
 use sd_notify::NotifyState;
 use tracing::{error, info};
 
-/// Decides, all the time, which regions of programs are worth moving to dedicated cores
+/// Decides continuously which regions of programs are worth moving to dedicated cores
 ///
-/// Programs that use Dimmer's library find it by themselves; `dimmer top` shows what it does. It
-/// needs no rights. SIGHUP has it read its configuration anew; when it ends, programs go on with
-/// all of their work where it is.
+/// Programs that use Dimmer's library find the server by themselves; `dimmer top` shows what it
+/// does. The server needs no privileges. SIGHUP makes it read its configuration again. When it
+/// ends, programs go on, and all of their work stays where it is.
 #[derive(Debug, Parser)]
 #[command(name = "dimmerd", version, max_term_width = 100)]
 struct Arguments {
-    /// The configuration; docs/dimmerd.md has the keys.
+    /// The configuration file; docs/dimmerd.md describes the keys.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where programs find it; by default $DIMMER_SOCKET, or else /run/dimmer/socket for root and
-    /// $XDG_RUNTIME_DIR/dimmer/socket for others.
+    /// Socket at which programs find the server. Default: $DIMMER_SOCKET, or if that is not set,
+    /// /run/dimmer/socket for root and $XDG_RUNTIME_DIR/dimmer/socket for others.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Says whether the configuration is right, and the model that it names, and ends.
+    /// Checks the configuration and the processor model that it names, and exits.
     #[arg(long)]
     check: bool,
-    /// How the log on standard error is written.
+    /// Format of the log on standard error.
     #[arg(long, value_enum, default_value_t = Log::Text)]
     log: Log,
     /// Also logs each decision.
@@ -81,11 +81,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let passed = sd_notify::listen_fds().ok().and_then(|mut files| files.next());
     let inherited = passed.map(dimmer_protocol::inherit).transpose();
     let inherited = inherited.context("what the service manager has passed is no socket")?;
-    // One that was passed is where programs find it, whatever this would be by default.
+    // Programs find a passed socket at its own path, whatever the default path is.
     let place = inherited.as_ref().and_then(dimmer_protocol::place);
     let socket = place.map_or_else(|| socket(arguments), Ok)?;
     let listen = settings.listen().map_err(anyhow::Error::msg)?;
-    // Scrapers that come before the server listens wait for it.
+    // Scrapers that connect before the server listens wait for it.
     let metrics = listen.map(|address| Metrics::bind(&address)).transpose()?;
     let (root, file) = (Root::live(), arguments.config.clone());
     let options = Options { root, socket: socket.clone(), inherited, file, settings };
@@ -107,10 +107,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where metrics will be told.
+/// The socket at which metrics will be served.
 struct Metrics {
     listener: Listener,
-    /// A Unix socket is removed with this.
+    /// Removes a Unix socket when dropped.
     place: Option<Place>,
 }
 
@@ -125,17 +125,17 @@ impl Metrics {
         Ok(Self { listener, place })
     }
 
-    /// Tells them from now on.
+    /// Serves metrics from now on.
     fn serve(self, socket: PathBuf) -> anyhow::Result<Option<Place>> {
         metrics::serve(self.listener, socket).context("cannot tell metrics")?;
         Ok(self.place)
     }
 }
 
-/// Where programs find it.
+/// The socket at which programs find the server.
 fn socket(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     let named = arguments.socket.clone();
-    // An empty variable is as good as none.
+    // An empty variable counts as none.
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let named = named.or_else(|| variable(dimmer_protocol::SOCKET).map(PathBuf::from));
     if let Some(path) = named {
@@ -152,12 +152,12 @@ fn socket(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     Ok(directory.join("dimmer/socket"))
 }
 
-/// The service manager, if there is one, is told.
+/// Notifies the service manager, if there is one.
 fn notify(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(states);
 }
 
-/// What it can do here, and what it cannot and why.
+/// Logs what the server can do here, and what it cannot do and why.
 fn tell(server: &Server, socket: &std::path::Path) {
     let found = server.found();
     info!(socket = %socket.display(), "listening");

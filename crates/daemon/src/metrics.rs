@@ -1,5 +1,5 @@
-//! What goes on, for Prometheus: over HTTP ([`http`]), as text ([`text`]). The state is asked for
-//! as by anybody who watches.
+//! Metrics for Prometheus: over HTTP ([`http`]), as text ([`text`]). They come from the state,
+//! which is requested as any watcher requests it.
 
 pub mod http;
 pub mod text;
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use crate::watch::Watch;
 use http::{Limits, Listener};
 
-/// Answers from now on, until the process ends; `socket` is the server's.
+/// Answers scrapers until the process ends; `socket` is the server's.
 ///
 /// # Errors
-/// If the system has no thread for it.
+/// If the system cannot start a thread.
 pub fn serve(listener: Listener, socket: PathBuf) -> io::Result<()> {
     http::serve(listener, Limits::USUAL, move || {
         let state = Watch::new(Some(&socket)).and_then(|watch| watch.state());

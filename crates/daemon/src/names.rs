@@ -1,9 +1,9 @@
-//! Programs and sites by name, each with a number that is the same in all processes of a program,
-//! and in those that come later: what was learnt about a program is known by these numbers, so it
-//! survives the last process as long as they are remembered.
+//! Numbers of programs and sites by name. A number is the same in all processes of a program, and
+//! in later ones: what the policy learns about a program is stored under these numbers, so it
+//! survives the last process as long as the numbers are remembered.
 //!
-//! Of sites that no process has, so many of each user's are remembered, those that were there last.
-//! All of it is forgotten when the server ends.
+//! Of the sites that no process has, a limited number per user is remembered: those that were there
+//! last. Everything is forgotten when the server ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use dimmer_policy::server::{ProgramId, SiteId};
 
 use crate::clients::Site;
 
-/// So many sites of a user's that no process has are remembered. A guess: as many as one process
+/// Number of sites without a process that are remembered per user. A guess: as many as one process
 /// may have.
 const OF_USER: usize = dimmer_protocol::SITES;
 
-/// And so many of all users together, of some hundred bytes each. A guess; whoever has the most
-/// gives way.
+/// Number of sites without a process that are remembered for all users together, of some hundred
+/// bytes each. A guess. When it is exceeded, the user with the most such sites loses the oldest.
 const OF_ALL: usize = 16 * OF_USER;
 
-/// What is forgotten: a site, or without one a program, of which nothing is left then.
+/// What is forgotten: a site, or with `None` a program, of which nothing is left then.
 pub type Forgotten = (ProgramId, Option<SiteId>);
 
 /// Programs and sites by name.
@@ -30,7 +30,7 @@ pub struct Names {
     known: HashMap<ProgramId, Program>,
     /// The next number of a program, of a site, and of a site's leaving.
     next: (u64, u64, u64),
-    /// Sites that no process has, by user and in the order in which the last one left.
+    /// Sites that no process has, by user and in the order in which the last process left.
     absent: BTreeMap<u32, BTreeMap<u64, (ProgramId, Place)>>,
 }
 
@@ -48,14 +48,14 @@ struct Program {
 #[derive(Debug)]
 struct Known {
     id: SiteId,
-    /// At how many places of processes it is.
+    /// The number of places in processes' tables that hold it.
     places: usize,
-    /// When the last of them left.
+    /// When the last of these places left.
     left: u64,
 }
 
 impl Names {
-    /// A process of a user's program comes.
+    /// Registers a process of a user's program.
     pub fn join(&mut self, user: u32, name: &str) -> ProgramId {
         let (next, ..) = &mut self.next;
         let id = *self.programs.entry((user, name.to_owned())).or_insert_with(|| {
@@ -67,8 +67,8 @@ impl Names {
         id
     }
 
-    /// The number of a program's site, which is at one more place; `None` if there is no process of
-    /// such a program.
+    /// The number of a program's site, counted at one more place; `None` if there is no process of
+    /// the program.
     pub fn site(&mut self, program: ProgramId, name: &Arc<str>, line: u32) -> Option<SiteId> {
         let (_, next, _) = &mut self.next;
         let known = self.known.get_mut(&program)?;
@@ -85,7 +85,7 @@ impl Names {
         Some(site.id)
     }
 
-    /// A process of a program has gone, with its sites; what is forgotten now.
+    /// Removes a process of a program, with its sites. Returns what is forgotten now.
     pub fn leave(&mut self, id: ProgramId, sites: &[Site]) -> Vec<Forgotten> {
         let mut forgotten = Vec::new();
         let Some(program) = self.known.get_mut(&id) else { return forgotten };
@@ -116,7 +116,7 @@ impl Names {
         forgotten
     }
 
-    /// Forgets the site of a user's that has been away for the longest.
+    /// Forgets the user's site that has been absent longest.
     fn forget_oldest(&mut self, user: u32, forgotten: &mut Vec<Forgotten>) {
         let Some(absent) = self.absent.get_mut(&user) else { return };
         let Some((_, (id, place))) = absent.pop_first() else { return };
@@ -142,7 +142,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// So many sites of a process, by the names that they have.
+    /// Registers the sites of a process with names from this range.
     fn sites(names: &mut Names, program: ProgramId, called: std::ops::Range<usize>) -> Vec<Site> {
         let site = |number: usize| {
             let name = Arc::from(format!("site {number}"));
@@ -162,11 +162,11 @@ mod tests {
         let has = sites(&mut names, program, 0..3);
         assert!(had.iter().zip(&has).all(|(had, has)| had.id == has.id));
         assert!(names.absent[&1000].is_empty());
-        // Another user's, and another program's, are others.
+        // The same name of another user or of another program gets another number.
         let [other, named] = [names.join(1001, "test"), names.join(1000, "named")];
         assert!(other != program && named != program);
         assert_ne!(sites(&mut names, other, 0..1)[0].id, had[0].id);
-        // One without sites has nothing to be remembered by.
+        // A program without sites is forgotten.
         assert_eq!(names.leave(named, &[]), [(named, None)]);
     }
 

@@ -1,15 +1,15 @@
-//! What was done lately, as people are told it. One look is a twentieth of a second, in which a
-//! region may be sampled once or twice: a sample that was pre-empted would then stand for thousands
-//! of calls. So a look counts half as much for each second that has passed.
+//! Averages of the last seconds, for display. One look covers a twentieth of a second, in which a
+//! region may be sampled once or twice: a sample that was preempted would then stand for thousands
+//! of calls. So the weight of a look halves with each second that passes.
 
-/// After so long a look counts half as much (ns).
+/// Time after which the weight of a look halves (ns).
 const HALF_LIFE_NS: f64 = 1e9;
 
-/// Sums over time in which older looks count less.
+/// Sums over time in which older looks have less weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Recent {
     span_ns: f64,
-    /// Calls of a region, or what a program got done.
+    /// Calls of a region, or units of work of a program.
     number: f64,
     moved: f64,
     moved_ns: f64,
@@ -20,16 +20,16 @@ pub struct Recent {
 /// What a look has seen of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Calls {
-    /// All.
+    /// All calls.
     pub number: u64,
-    /// Of these, those that were moved, and how long they took in all (ns).
+    /// Those of them that were moved, and their total duration (ns).
     pub moved: (u64, f64),
-    /// Of those that stayed, those that were sampled, and how long they took in all (ns).
+    /// Those of the calls that stayed that were sampled, and their total duration (ns).
     pub sampled: (u64, f64),
 }
 
 impl Recent {
-    /// Adds what was seen in the last `span_ns`.
+    /// Adds the calls seen in the last `span_ns`.
     pub fn add(&mut self, span_ns: u64, calls: &Calls) {
         let span_ns = span_ns as f64;
         let part = (-span_ns / HALF_LIFE_NS).exp2();
@@ -42,25 +42,25 @@ impl Recent {
         add(&mut self.sampled_ns, calls.sampled.1);
     }
 
-    /// So many a second.
+    /// Calls per second.
     #[must_use]
     pub fn per_s(&self) -> f64 {
         if self.span_ns > 0.0 { self.number * 1e9 / self.span_ns } else { 0.0 }
     }
 
-    /// How long a call that stayed took (ns), if any was sampled.
+    /// The mean duration of a call that stayed (ns), if any was sampled.
     #[must_use]
     pub fn stayed_ns(&self) -> Option<f64> {
         mean(self.sampled_ns, self.sampled)
     }
 
-    /// How long a call that was moved took (ns), if any was.
+    /// The mean duration of a call that was moved (ns), if there were any.
     #[must_use]
     pub fn moved_ns(&self) -> Option<f64> {
         mean(self.moved_ns, self.moved)
     }
 
-    /// The part of one CPU's time in the region.
+    /// The share of one CPU's time spent in the region.
     #[must_use]
     pub fn share(&self) -> f64 {
         let stayed_ns = self.stayed_ns().unwrap_or(0.0) * (self.number - self.moved).max(0.0);
@@ -68,9 +68,9 @@ impl Recent {
     }
 }
 
-/// `None` where nothing was seen, or so long ago that nothing is left of it.
+/// The mean; `None` if nothing was seen, or so long ago that its weight has vanished.
 fn mean(sum: f64, number: f64) -> Option<f64> {
-    /// Five minutes and a half.
+    /// The weight after five minutes and a half.
     const LEAST: f64 = 1e-100;
     (number > LEAST).then(|| sum / number)
 }
@@ -81,7 +81,7 @@ mod tests {
 
     const LOOK_NS: u64 = 50_000_000;
 
-    /// A region of 20 us that is entered 10 000 times a second, one of 250 sampled.
+    /// A region of 20 us that is entered 10 000 times per second; one call of 250 is sampled.
     const STEADY: Calls = Calls { number: 500, moved: (0, 0.0), sampled: (2, 40_000.0) };
 
     fn after(looks: u32, calls: &Calls) -> Recent {
@@ -105,7 +105,7 @@ mod tests {
     fn one_sample_that_was_pre_empted_does_not_stand_for_all() {
         let mut recent = after(200, &STEADY);
         recent.add(LOOK_NS, &Calls { sampled: (2, 4_040_000.0), ..STEADY });
-        // Of one look alone, the region would take twenty times a CPU's time.
+        // By this look alone, the region would take twenty times a CPU's time.
         assert!(recent.share() < 1.0, "{recent:?}");
     }
 

@@ -1,9 +1,9 @@
-//! What the policy got to see and what it said, as lines of JSON; and the same again, under the
-//! same policy or another.
+//! Recordings: the policy's inputs and decisions as lines of JSON, and their replay under the same
+//! policy or another.
 //!
-//! A recording begins with the settings and with who is there, so a policy of its own can be fed
-//! with what follows. That policy begins anew: it says the same as the server's did if that began
-//! with the recording.
+//! A recording starts with the settings and the clients present, so that another policy instance
+//! can be fed with what follows. That instance starts from nothing: it decides as the server's did
+//! if the server's started with the recording.
 
 use std::io::{self, BufRead};
 
@@ -25,51 +25,51 @@ pub const SCHEMA: &str = "dimmer/record/1";
 pub enum Line {
     /// The first line.
     Begin(Begin),
-    /// A client has come.
+    /// A client has connected.
     Join {
-        /// Its number.
+        /// Number of the client.
         client: u64,
-        /// Its program's number.
+        /// Number of its program.
         program: u64,
-        /// Its user's.
+        /// Id of its user.
         #[serde(default)]
         user: u32,
-        /// What it is called.
+        /// Its name.
         name: String,
     },
-    /// A client has gone.
+    /// A client has left.
     Leave {
-        /// Its number.
+        /// Number of the client.
         client: u64,
     },
-    /// What was learnt about a site that no client has, or about a program as a whole, is
+    /// What the policy has learnt about a site that no client has, or about a whole program, is
     /// forgotten.
     Forget {
-        /// The program's number.
+        /// Number of the program.
         program: u64,
-        /// The site's; none: of the program.
+        /// Number of the site; `None`: the whole program.
         site: Option<u64>,
     },
     /// A site was seen for the first time.
     Site {
-        /// Its number.
+        /// Number of the site.
         site: u64,
-        /// What it is called.
+        /// Its name.
         name: String,
     },
-    /// What clients did, and what the policy said to that.
+    /// What clients did, and what the policy decided then.
     Step(Step),
 }
 
 impl Line {
-    /// Whether a written line is a [`Line::Step`]. Reads no more of it than that takes.
+    /// Whether a written line is a [`Line::Step`]. Reads only the start of the line.
     #[must_use]
     pub fn is_step(written: &str) -> bool {
         written.starts_with("{\"step\":")
     }
 }
 
-/// What a recording begins with.
+/// The start of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Begin {
@@ -77,15 +77,15 @@ pub struct Begin {
     pub schema: String,
     /// The settings in force.
     pub settings: Box<Settings>,
-    /// When it begins (ns since the server did).
+    /// When it starts (ns since the server did).
     pub now_ns: u64,
-    /// Whether the server's policy begins here, too.
+    /// Whether the server's policy starts here, too.
     pub is_fresh: bool,
-    /// How many cores there are, and how many may be dedicated.
+    /// The number of cores, and the number that may be dedicated.
     pub cores: (usize, usize),
-    /// The clock of L1, L2, ...
+    /// The clock of L1, L2, ... relative to that of L0.
     pub clocks: Vec<f64>,
-    /// What calls cost, if that is known.
+    /// The cost of calls, if known.
     pub prices: Option<Prices>,
 }
 
@@ -130,17 +130,17 @@ impl From<&Prices> for settings::Prices {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// When (ns).
+    /// Time of the look (ns since the server started).
     pub now_ns: u64,
-    /// Client, site, and what was seen of them.
+    /// Client, site, and what was seen of it.
     pub seen: Vec<(u64, u64, Seen)>,
-    /// Client, and what it says it got done a second.
+    /// Client, and its reported work per second.
     pub metrics: Vec<(u64, f64)>,
-    /// What the server has changed: client, site (none: all), whether it is moved.
+    /// The server's changes: client, site (`None`: all), whether it is moved.
     pub changes: Vec<(u64, Option<u64>, bool)>,
-    /// How many cores it has dedicated.
+    /// The number of cores that the server has dedicated.
     pub cores: usize,
-    /// Hardware threads' worth of time that was left lately, if that was measured.
+    /// Idle time of the last period, in hardware threads, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<f64>,
 }
@@ -152,12 +152,12 @@ pub struct Seen {
     span_ns: u64,
     calls: u64,
     in_region_ns: u64,
-    offloaded_calls: u64,
-    offloaded_ns: u64,
+    moved_calls: u64,
+    moved_ns: u64,
     evidence: SeenEvidence,
 }
 
-/// An [`Evidence`], as far as the server has any.
+/// An [`Evidence`], of the kinds that the server has.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SeenEvidence {
@@ -169,80 +169,79 @@ enum SeenEvidence {
 
 impl From<&Window> for Seen {
     fn from(window: &Window) -> Self {
-        let Window { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence } =
-            *window;
+        let Window { span_ns, calls, in_region_ns, moved_calls, moved_ns, evidence } = *window;
         let evidence = match evidence {
             Evidence::LicenseCycles { all, at } => SeenEvidence::LicenseCycles { all, at },
             Evidence::Clock(ratio) => SeenEvidence::Clock(ratio),
             Evidence::Class(level) => SeenEvidence::Class(level.index()),
             _ => SeenEvidence::None,
         };
-        Self { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence }
+        Self { span_ns, calls, in_region_ns, moved_calls, moved_ns, evidence }
     }
 }
 
 impl From<&Seen> for Window {
     fn from(seen: &Seen) -> Self {
-        let Seen { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence } = *seen;
+        let Seen { span_ns, calls, in_region_ns, moved_calls, moved_ns, evidence } = *seen;
         let evidence = match evidence {
             SeenEvidence::LicenseCycles { all, at } => Evidence::LicenseCycles { all, at },
             SeenEvidence::Clock(ratio) => Evidence::Clock(ratio),
             SeenEvidence::Class(level) => Evidence::Class(LicenseLevel::new(level)),
             SeenEvidence::None => Evidence::None,
         };
-        Self { span_ns, calls, in_region_ns, offloaded_calls, offloaded_ns, evidence }
+        Self { span_ns, calls, in_region_ns, moved_calls, moved_ns, evidence }
     }
 }
 
-/// What is wrong with a recording.
+/// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// A line cannot be read.
     #[error("cannot read line {line}")]
     Read {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Why.
+        /// The error of the read.
         source: io::Error,
     },
-    /// A line is none of a recording.
+    /// A line is not part of a recording.
     #[error("line {line}: {what}")]
     Wrong {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         what: String,
     },
 }
 
-/// What came of running a recording through a policy.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replayed {
-    /// How long it is (ns).
+    /// Length of the recording (ns).
     pub span_ns: u64,
-    /// Looks at clients.
+    /// Number of looks at clients.
     pub steps: usize,
-    /// Clients that were ever there.
+    /// Number of clients that were ever present.
     pub clients: usize,
-    /// Whether the server's policy began with it, and it was run under the same settings: then both
-    /// must say the same.
+    /// Whether the server's policy started with the recording, and the replay had the same
+    /// settings: then both must decide the same.
     pub is_same_policy: bool,
-    /// Looks after which the two differed, in what they changed or in cores.
+    /// Number of looks after which the two differed, in changes or in cores.
     pub different: usize,
-    /// Decisions changed, by the server and by this policy.
+    /// Changed decisions, by the server and by this policy.
     pub changes: [usize; 2],
-    /// The part of all calls that the policies had moved when they came, by the server and by this
-    /// one.
+    /// The share of all calls that came while their decision was to move, by the server and by this
+    /// policy.
     pub moved: [f64; 2],
-    /// The mean number of cores dedicated, by the server and by this policy.
+    /// The mean number of dedicated cores, by the server and by this policy.
     pub cores: [f64; 2],
 }
 
-/// Which calls are moved: of sites, and of clients as a whole.
+/// Which calls are moved: by site, and by client as a whole.
 type Moved = std::collections::BTreeMap<(u64, Option<u64>), bool>;
 
-/// Runs a recording through the policy that it was made under, or through that of other settings.
+/// Replays a recording under the policy that it was made under, or under that of other settings.
 ///
 /// # Errors
 /// [`ReplayError`].
@@ -327,8 +326,8 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
 
 /// The next line; `None` after the last one.
 fn next_line(lines: &mut impl BufRead) -> io::Result<Option<String>> {
-    /// Bytes of a line at most. A step of as many sites as a server has, all of them active, has
-    /// some 13 MB.
+    /// Maximum length of a line in bytes. A step of all sites that a server may have, all of them
+    /// active, has some 13 MB.
     const MOST: u64 = 1 << 26;
     let mut line = String::new();
     if io::Read::take(lines, MOST).read_line(&mut line)? == 0 {
@@ -341,14 +340,14 @@ fn next_line(lines: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok(Some(line))
 }
 
-/// Changes as they are written down.
+/// Changes in the form of a recording.
 #[must_use]
 pub fn changes(
     changes: &[dimmer_policy::server::decision::Change],
 ) -> Vec<(u64, Option<u64>, bool)> {
     let write = |change: &dimmer_policy::server::decision::Change| {
         let site = change.site.map(|site| site.0);
-        (change.client.0, site, change.action == Action::Offload)
+        (change.client.0, site, change.action == Action::Move)
     };
     changes.iter().map(write).collect()
 }

@@ -1,5 +1,5 @@
-//! The server's loop: one thread that waits for whoever comes, looks at clients' sums at its
-//! period, asks the policy, and writes what that says.
+//! The server's loop: one thread that waits for connections, reads clients' sums at its period,
+//! asks the policy, and writes the policy's decisions.
 
 mod admission;
 mod counting;
@@ -44,48 +44,48 @@ use publisher::{Publication, Turn};
 use teller::{Hearer, Teller};
 use users::User;
 
-/// Why there is no server.
+/// Why the server cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// One runs there already.
+    /// A server runs there already.
     #[error("a policy server runs already at {}", .0.display())]
     Taken(PathBuf),
-    /// There can be no socket there.
+    /// The server cannot listen there.
     #[error("cannot listen at {}", path.display())]
     Listen {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The system refuses something that it needs.
+    /// The system refuses something that the server needs.
     #[error("cannot {what}")]
     System {
-        /// What.
+        /// What the system refuses.
         what: &'static str,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// There is no memory to share.
+    /// Shared memory cannot be created.
     #[error(transparent)]
     Memory(#[from] dimmer_protocol::MemoryError),
 }
 
-/// Which event is whose.
+/// Event numbers: the source of an event.
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const TELLER: u64 = 2;
 const FIRST_PEER: u64 = 3;
 
-/// How many are let in before others get their turn.
+/// Maximum number of connections admitted before other events get their turn.
 const WELCOMES: usize = 64;
 
-/// For how long decisions hold while the machine is looked at anew: five times what that takes at
-/// most.
+/// How long decisions hold while the machine is examined again: five times the maximum of what that
+/// takes.
 const FINDING_OUT: Duration = Duration::from_secs(1);
 
-/// Somebody who is connected.
+/// A connection.
 #[derive(Debug)]
 struct Peer {
     socket: Arc<Socket>,
@@ -102,20 +102,20 @@ impl Peer {
 
 #[derive(Debug)]
 enum Wants {
-    /// It has not said yet.
+    /// It has not sent a request yet.
     Unknown,
     /// Decisions.
     Decisions(Box<Client>),
-    /// To watch; how many had asked before it did, if it has and it is not its turn yet.
+    /// To watch. `asks` is the order of its request, if it waits for the answer.
     Watch {
-        /// How many.
+        /// Order number of the request.
         asks: Option<u64>,
     },
-    /// To be told every step.
+    /// To receive every step.
     Record,
 }
 
-/// What signals have asked for.
+/// The requests of signals.
 #[derive(Clone, Debug)]
 pub struct Signals {
     end: Arc<AtomicBool>,
@@ -124,7 +124,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Has SIGTERM and SIGINT end the server, and SIGHUP have it read its settings anew.
+    /// Makes SIGTERM and SIGINT end the server, and SIGHUP reload its settings.
     ///
     /// # Errors
     /// If the system refuses.
@@ -140,18 +140,18 @@ impl Signals {
     }
 }
 
-/// What a server needs to begin.
+/// What a server needs to start.
 #[derive(Debug)]
 pub struct Options {
-    /// The machine.
+    /// The root of the machine's file system.
     pub root: Root,
-    /// Where to listen.
+    /// Path of the socket.
     pub socket: PathBuf,
-    /// A socket that listens already, as systemd passes one.
+    /// A socket that listens already, as systemd passes it.
     pub inherited: Option<OwnedFd>,
-    /// Where the settings are from, to be read anew.
+    /// File of the settings, for reloading.
     pub file: Option<PathBuf>,
-    /// What they are.
+    /// The settings.
     pub settings: Settings,
 }
 
@@ -159,32 +159,33 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Server {
     options: Options,
-    /// Where the socket is, unless it was passed.
+    /// Path of the socket, unless the socket was passed.
     place: Option<Place>,
     found: Found,
-    /// Closed as peers are: those who wait to be let in may have sent files.
+    /// Closed by `closer`, as the peers' sockets are: peers that wait to be admitted may have sent
+    /// files.
     listener: Socket,
     closer: Closer,
     events: OwnedFd,
     signals: Signals,
     lease: Lease,
     policy: Policy,
-    /// When the policy began (ns since the server did), as long as it has had no client.
+    /// When the policy started (ns since the server did), as long as it has had no client.
     fresh_since_ns: Option<u64>,
     peers: BTreeMap<u64, Peer>,
     next_peer: u64,
     names: Names,
     users: HashMap<u32, User>,
     teller: Teller,
-    /// Those who have asked for the state, in that order.
+    /// Watchers that have asked for the state, in order of their requests.
     asking: BTreeMap<u64, u64>,
     next_ask: u64,
-    /// When a user may be told the state again, where that is not now.
+    /// When a user may get the state again, if that is not now.
     may_ask: HashMap<u32, Turn>,
-    /// What is being put together, and when that may go on.
+    /// The state being assembled, and when assembling may continue.
     publication: Option<Publication>,
     may_tell: Instant,
-    /// How many may be connected: each has a file.
+    /// Maximum number of connections: each needs a file.
     most_peers: usize,
     pause: Pause,
     begun: Instant,
@@ -192,12 +193,12 @@ pub struct Server {
     look_took: Duration,
     idle: Idle,
     dedicated: usize,
-    /// What those who record have not been told; nothing where nobody does.
+    /// Lines that recordings have not received; empty if there are no recordings.
     new_lines: Vec<Line>,
 }
 
 impl Server {
-    /// A server that listens. Takes up to 0.2 s to find out what hand-overs take.
+    /// A server that listens. Takes up to 0.2 s to measure hand-overs.
     ///
     /// # Errors
     /// [`ServerError`].
@@ -263,7 +264,7 @@ impl Server {
         })
     }
 
-    /// Whether its socket was passed by a service manager, which says who may connect.
+    /// Whether its socket was passed by a service manager, which decides who may connect.
     #[must_use]
     pub const fn is_inherited(&self) -> bool {
         self.place.is_none()
@@ -275,11 +276,11 @@ impl Server {
         &self.found
     }
 
-    /// Serves until a signal ends it; `told` is called with each reading of the settings anew:
-    /// whether there are any, or what is wrong.
+    /// Serves until a signal ends it. Calls `told` after each request to reload the settings, with
+    /// whether there is a file, or with what is wrong in it.
     ///
     /// # Errors
-    /// If the system fails it.
+    /// If the system refuses a call that the server needs.
     pub fn run(
         &mut self,
         told: &mut dyn FnMut(Result<bool, SettingsError>),
@@ -339,7 +340,7 @@ impl Server {
         }
     }
 
-    /// Takes what somebody says.
+    /// Handles a packet from a peer.
     fn hear(&mut self, number: u64) {
         let Some(peer) = self.peers.get_mut(&number) else { return };
         let mut bytes = [0; Hello::BYTES];
@@ -371,7 +372,7 @@ impl Server {
         }
     }
 
-    /// Takes on a client.
+    /// Accepts a client.
     fn serve(&mut self, number: u64, name: String) -> Result<(), String> {
         let (most, _) = self.options.settings.most_per_user();
         let Some(peer) = self.peers.get(&number) else { return Ok(()) };
@@ -382,7 +383,8 @@ impl Server {
         }
         let table = Owned::<Table>::new().map_err(|error| error.to_string())?;
         table.write();
-        // Before it is answered and goes on, so that nothing it starts is missed.
+        // Counting starts before the answer, after which the client goes on, so it misses no new
+        // thread.
         let counters = self.count(who);
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         let is_first = self.users.values().all(|user| user.clients == 0);
@@ -404,16 +406,17 @@ impl Server {
         self.policy.join_of(UserId(who.1), id, program);
         self.fresh_since_ns = None;
         if is_first {
-            // What happened while nobody was there is no window.
+            // The time without clients is not part of a window.
             self.looked = Instant::now();
         }
         Ok(())
     }
 
-    /// Somebody has gone, or has to go.
+    /// Removes a peer that has gone or must go.
     fn part(&mut self, number: u64, why: &str) {
         let Some(peer) = self.peers.remove(&number) else { return };
-        // A file that is closed here alone leaves by itself; one that was passed on does not.
+        // Closing a file removes it from epoll only if this was the last copy; a passed-on file has
+        // others.
         let _ = epoll::delete(&self.events, &peer.socket);
         let user = self.users.entry(peer.user).or_default();
         match &peer.wants {
@@ -442,14 +445,14 @@ impl Server {
         }
         info!(pid = client.process, uid = client.user, name = client.name, "client {why}");
         if self.dedicated > 0 && !self.has_clients() {
-            // No look follows that would give them back.
+            // No look follows that would give the cores back.
             self.dedicate(0);
         }
     }
 
-    /// Keeps a line for those who record, if there are any.
+    /// Keeps a line for recordings, if there are any.
     fn note(&mut self, line: Line) {
-        /// With so many they are told before the next look.
+        /// This many lines are sent without waiting for the next look.
         const MANY: usize = 4096;
         if self.is_recorded() {
             self.new_lines.push(line);
@@ -474,8 +477,8 @@ impl Server {
         })
     }
 
-    /// Reads the settings anew, if there are any, and begins with a policy that knows nothing.
-    /// Where they are wrong, all stays as it is.
+    /// Reloads the settings, if there is a file, and starts with a new policy that has learnt
+    /// nothing. If the settings are wrong, everything stays as it is.
     fn reload(&mut self) -> Result<bool, SettingsError> {
         let Some(path) = &self.options.file else { return Ok(false) };
         let settings = Settings::read(path)?;
@@ -488,7 +491,7 @@ impl Server {
         }
         self.options.settings = settings;
         if self.has_clients() {
-            // To find out takes longer than the lease.
+            // Examining the machine takes longer than the lease.
             self.lease.renew(FINDING_OUT);
         }
         let spare = std::mem::take(&mut self.found.spare);
@@ -518,7 +521,7 @@ impl Server {
         Ok(true)
     }
 
-    /// Leaves clients to themselves.
+    /// Tells clients that the server ends, and ends the lease.
     fn end(&mut self) {
         self.lease.page.renew(0);
         self.clients().for_each(|client| client.table.leave());

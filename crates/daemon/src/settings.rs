@@ -1,5 +1,5 @@
-//! The configuration file: every parameter of the policy (paper 001 §6.2.3), and what the server
-//! needs besides. All of it may be left out; `docs/dimmerd.md` has the keys.
+//! The configuration file: every parameter of the policy (paper 001 §6.2.3), and further settings
+//! of the server. All keys are optional; `docs/dimmerd.md` describes them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,24 +14,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::http::Address;
 
-/// What is wrong with a configuration file.
+/// Why a configuration file is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] BoundedFileError),
-    /// Something in it is wrong.
+    /// The content is wrong.
     #[error("{}: {what}", path.display())]
     Wrong {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What, where, and what is accepted.
+        /// What is wrong, where, and what is accepted.
         what: String,
     },
 }
 
-/// A configuration file, as it is written down: also what a recording begins with.
+/// A configuration file as written; also part of the start of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -157,7 +157,7 @@ impl Default for Cores {
         let usual = settings::Settings::usual(0).cores;
         Self {
             list: None,
-            // One is what paper 001's prototype has; more is the user's choice.
+            // Paper 001's prototype has one; more is the user's choice.
             most: 1,
             period_ms: ms(usual.period_ns),
             saturated: usual.saturated,
@@ -204,13 +204,14 @@ impl Default for Trials {
 
 impl Default for Server {
     fn default() -> Self {
-        // Short against the windows of the loops; reading 10 000 sites takes about a millisecond.
+        // Short compared with the windows of the loops; reading 10 000 sites takes about a
+        // millisecond.
         Self {
             period_ms: 50.0,
             model: None,
             counters: true,
             clients_per_user: 4096,
-            // Sixteen programs with as many as one may have.
+            // Sixteen programs with as many sites as one may have.
             sites_per_user: 16_384,
             sites: 65_536,
         }
@@ -223,7 +224,7 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`].
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
-        /// A configuration with everything in it has some 1.5 kB.
+        /// A configuration with all keys has some 1.5 kB.
         const MOST: u64 = 1 << 20;
         let text = bounded_file::read_to_string(path, MOST)?;
         Self::parse(&text).map_err(|what| SettingsError::Wrong { path: path.to_owned(), what })
@@ -239,9 +240,9 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether all numbers are in their ranges.
+    /// Checks that all numbers are in their ranges.
     fn check(&self) -> Result<(), String> {
-        /// A day; more is a mistake.
+        /// A day; a larger value is a mistake.
         const LONGEST_MS: f64 = 86_400_000.0;
         let Self { cores, thresholds, trials, server, .. } = self;
         let ranges = [
@@ -289,10 +290,10 @@ impl Settings {
         self.cores.list.as_ref().map(parse).transpose()
     }
 
-    /// Where metrics are told, if anywhere.
+    /// The address at which metrics are served, if any.
     ///
     /// # Errors
-    /// If that is no address.
+    /// If the value is not an address.
     pub fn listen(&self) -> Result<Option<Address>, String> {
         let parse = |text: &String| {
             Address::parse(text).ok_or_else(|| {
@@ -304,50 +305,49 @@ impl Settings {
         self.metrics.listen.as_ref().map(parse).transpose()
     }
 
-    /// The hardware threads that may be dedicated, if they are named.
+    /// The hardware threads that may be dedicated, if the configuration names them.
     #[must_use]
     pub fn named_cores(&self) -> Option<Vec<CpuId>> {
         self.listed_cores().ok().flatten()
     }
 
-    /// How many cores may be dedicated at most.
+    /// Maximum number of cores that may be dedicated.
     #[must_use]
     pub const fn most_cores(&self) -> usize {
         self.cores.most
     }
 
-    /// How often clients' sums are read.
+    /// Interval at which clients' sums are read.
     #[must_use]
     pub fn period(&self) -> Duration {
         Duration::from_secs_f64(self.server.period_ms / 1000.0)
     }
 
-    /// The processor model that says what calls cost, if it is named.
+    /// The processor model with the cost of calls, if the configuration names one.
     #[must_use]
     pub fn model(&self) -> Option<&Path> {
         self.server.model.as_deref()
     }
 
-    /// Whether clients' cycles at license levels, or packed arithmetic, are counted, where that can
-    /// be.
+    /// Whether to count clients' cycles at license levels, or packed arithmetic, where possible.
     #[must_use]
     pub const fn counts(&self) -> bool {
         self.server.counters
     }
 
-    /// How many sites all programs may have.
+    /// Maximum number of sites of all programs together.
     #[must_use]
     pub const fn most_sites(&self) -> usize {
         self.server.sites
     }
 
-    /// How many clients of one user are served, and how many sites of all of them.
+    /// Maximum number of clients of one user, and of sites of all of them.
     #[must_use]
     pub const fn most_per_user(&self) -> (usize, usize) {
         (self.server.clients_per_user, self.server.sites_per_user)
     }
 
-    /// In words, for people: loop, unit, metric, mixing.
+    /// Loop, unit, metric and mixing as words.
     #[must_use]
     pub fn words(&self) -> [&'static str; 4] {
         [
@@ -370,8 +370,8 @@ impl Settings {
         ]
     }
 
-    /// The policy, on a machine of so many cores of which so many may be dedicated, with these
-    /// clocks of levels and these prices.
+    /// The policy's settings on a machine with `cores` cores, of which `most` may be dedicated,
+    /// with these clocks of levels and these prices.
     #[must_use]
     pub fn policy(
         &self,
@@ -490,7 +490,7 @@ mod tests {
     fn the_file_that_is_installed_says_what_holds_without_it() {
         let installed = Settings::parse(include_str!("../package/dimmerd.toml")).unwrap();
         assert_eq!(installed, Settings::default());
-        // All of it.
+        // The file has all keys.
         let all = serde_json::to_value(Settings {
             cores: Cores { list: Some(String::new()), ..Cores::default() },
             server: Server { model: Some(PathBuf::new()), ..Server::default() },

@@ -1,5 +1,5 @@
-//! All that goes on in the server, as a document: for `dimmer top`, and for metrics.
-//! `docs/dimmerd.md` describes every key.
+//! The state of the server as a document, for `dimmer top` and for metrics. `docs/dimmerd.md`
+//! describes every key.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The document's schema.
 pub const SCHEMA: &str = "dimmer/state/1";
 
-/// What goes on.
+/// The state of the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// [`SCHEMA`].
@@ -19,19 +19,19 @@ pub struct State {
     pub version: String,
     /// The server's process.
     pub pid: u32,
-    /// For how long it runs (s).
+    /// Time since the start (s).
     pub up_s: f64,
-    /// What decides.
+    /// The policy in force.
     pub policy: Policy,
     /// The cores that may be dedicated.
     pub cores: Cores,
-    /// Clients of users whom the one who asks may see.
+    /// Clients of the users that the asking user may see.
     pub clients: Vec<Client>,
-    /// How many others there are.
+    /// The number of other clients.
     pub hidden: usize,
 }
 
-/// What decides.
+/// The policy in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// `trials` or `thresholds`.
@@ -43,15 +43,15 @@ pub struct Policy {
     pub metric: String,
     /// `fair` or `sum`.
     pub mixing: String,
-    /// Where what calls cost is from.
+    /// The file of the model that gives the cost of calls.
     pub model: Option<String>,
-    /// Why that is not known.
+    /// Why the costs are not known.
     pub no_prices: Option<String>,
-    /// What a hand-over takes (ns).
+    /// The cost of a hand-over (ns).
     pub hand_over_ns: Option<f64>,
     /// The most that a call costs the code after it, at L1, L2, ... (ns).
     pub call_ns: Option<Vec<f64>>,
-    /// The thresholds of L1, L2, ..., if the loop has any.
+    /// The thresholds of L1, L2, ..., if the loop has thresholds.
     pub thresholds: Option<Vec<f64>>,
 }
 
@@ -60,26 +60,26 @@ pub struct Policy {
 pub struct Cores {
     /// Their hardware threads, in the order in which they are dedicated.
     pub may: Vec<u32>,
-    /// How many of these are dedicated now.
+    /// The number of these that are dedicated now.
     pub dedicated: usize,
-    /// Why none may be.
+    /// Why no core may be dedicated.
     pub no_core: Option<String>,
 }
 
 /// A client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Client {
-    /// Its number, as in recordings; no other client of this server ever has it.
+    /// Number of the client, as in recordings; unique for the life of the server.
     pub client: u64,
-    /// Its process.
+    /// Id of its process.
     pub pid: i32,
-    /// Its user.
+    /// Id of its user.
     pub uid: u32,
-    /// What it calls itself.
+    /// The name that it reports.
     pub name: String,
-    /// How often it said what cannot be.
+    /// How often it reported impossible values.
     pub lies: u64,
-    /// What it gets done by its own account, a second.
+    /// Work done per second, by its own account.
     pub metric: Option<f64>,
     /// Its sites.
     pub sites: Vec<Site>,
@@ -88,40 +88,40 @@ pub struct Client {
 /// A site. Rates and times are of the last seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Site {
-    /// Its name.
+    /// Name of the site.
     pub name: Arc<str>,
-    /// Its line.
+    /// Source line of the site.
     pub line: u32,
-    /// Entries since its program began.
+    /// Entries since its program started.
     pub calls: u64,
     /// Entries that were moved since then.
     pub moved: u64,
-    /// Entries a second.
+    /// Entries per second.
     pub calls_per_s: f64,
-    /// The part of one CPU's time in it.
+    /// The share of one CPU's time spent in it.
     pub share: f64,
-    /// How long one that stays takes (ns).
+    /// Mean duration of an entry that stays (ns).
     pub stayed_ns: Option<f64>,
-    /// How long one that is moved takes, with the way (ns).
+    /// Mean duration of an entry that is moved, including the way (ns).
     pub moved_ns: Option<f64>,
-    /// The clock right after it, as a part of the highest.
+    /// The clock right after it, relative to the highest.
     pub clock: Option<f64>,
-    /// `stay` or `offload`.
+    /// `stay` or `delegate`.
     pub action: Cow<'static, str>,
-    /// Why, in a word or two.
+    /// Reason, in a few words.
     pub reason: Cow<'static, str>,
 }
 
-/// What becomes of a site's calls, in a word.
+/// The action for a site's calls, as a word.
 #[must_use]
 pub const fn action(action: Action) -> &'static str {
     match action {
         Action::Stay => "stay",
-        Action::Offload => "offload",
+        Action::Move => "move",
     }
 }
 
-/// Why, in a word or two.
+/// The reason of a decision, in a few words.
 #[must_use]
 pub fn reason(reason: Reason) -> Cow<'static, str> {
     Cow::Borrowed(match reason {

@@ -1,4 +1,4 @@
-//! The other end: whoever wants to see what a server does.
+//! The other end: connections of programs that watch or record a server.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -10,36 +10,36 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::state::State;
 
-/// For how long a server is waited for.
+/// How long a watcher waits for the server.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why nothing is to be seen.
+/// Why a watcher gets no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
     /// There is no server.
     #[error("no policy server at {}; `dimmerd` is one", list(.0))]
     NoServer(Vec<PathBuf>),
-    /// It does not answer, or has gone.
+    /// The server does not answer, or has gone.
     #[error("the policy server at {} {what}", path.display())]
     Silent {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// What it does.
+        /// What the server does.
         what: &'static str,
     },
-    /// It fails.
+    /// The connection fails.
     #[error("cannot talk to the policy server at {}", path.display())]
     System {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It answers something else.
+    /// The answer is not of this protocol.
     #[error("the policy server at {} is another version of Dimmer: {why}", path.display())]
     Foreign {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
         /// What is wrong with the answer.
         why: String,
@@ -58,10 +58,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Connects to the first server there is, or to the one that is named.
+    /// Connects to the first server found, or to the named one.
     ///
     /// # Errors
-    /// If there is none, or this user may not connect to it.
+    /// If there is no server, or this user may not connect to it.
     pub fn new(named: Option<&Path>) -> Result<Self, WatchError> {
         let paths = named.map_or_else(dimmer_protocol::candidates, |path| vec![path.to_owned()]);
         let mut refused = None;
@@ -77,16 +77,16 @@ impl Watch {
         Err(refused.unwrap_or(WatchError::NoServer(paths)))
     }
 
-    /// Where the server is.
+    /// Path of the server's socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What goes on now.
+    /// The current state of the server.
     ///
     /// # Errors
-    /// If the server does not say.
+    /// If the server does not answer.
     pub fn state(&self) -> Result<State, WatchError> {
         self.ask(&Hello::Watch)?;
         let text = self.text(PATIENCE)?.ok_or_else(|| self.silent("does not answer"))?;
@@ -98,7 +98,7 @@ impl Watch {
         })
     }
 
-    /// Asks to be told every step from now on, for [`Self::lines`].
+    /// Requests every step from now on, for [`Self::lines`].
     ///
     /// # Errors
     /// If the server has gone.
@@ -106,7 +106,7 @@ impl Watch {
         self.ask(&Hello::Record)
     }
 
-    /// What has come of a recording within that time: whole lines.
+    /// The lines of a recording that arrive within that time; only whole lines.
     ///
     /// # Errors
     /// If the server has gone.
@@ -143,16 +143,16 @@ impl Watch {
         }
     }
 
-    /// Reads a text to its end. It comes through a pipe, or is all there in a file.
+    /// Reads a text to its end. It comes through a pipe, or lies complete in a file.
     fn read(&self, file: &OwnedFd) -> Result<String, WatchError> {
-        /// Bytes at once: what a pipe holds.
+        /// Bytes per read: what a pipe holds.
         const PIECE: usize = 1 << 16;
         let mut bytes = Vec::new();
         let mut until = Instant::now() + PATIENCE;
         loop {
             if !self.wait(file, until)? {
                 if Instant::now() < until {
-                    // A signal; the question was asked already.
+                    // A signal interrupted the wait; the question was asked already.
                     continue;
                 }
                 return Err(self.silent("stops in the middle of its answer"));
@@ -173,8 +173,8 @@ impl Watch {
         })
     }
 
-    /// Waits until something can be read, or the other side has gone; whether it is so by then, and
-    /// no signal has come, which is for whoever asks.
+    /// Waits until something can be read, or the other side has closed. Returns false on timeout,
+    /// and on a signal, which the caller handles.
     fn wait(&self, file: &OwnedFd, until: Instant) -> Result<bool, WatchError> {
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec {

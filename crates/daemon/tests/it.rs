@@ -1,5 +1,5 @@
-//! The server as its users have it: the program itself, with clients that behave, that lie, that
-//! die, and that talk nonsense.
+//! Tests of the program itself, as users run it: with clients that behave, lie, die, or send
+//! nonsense.
 
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
@@ -17,10 +17,10 @@ use dimmer_daemon::state::State;
 use dimmer_daemon::watch::Watch;
 use dimmer_protocol::{Hello, Mapped, SITES, Sums, Table, Welcome};
 
-/// Moves every marked region from its first look on.
+/// Moves every marked region from the first look on.
 const MOVES: &str = "[policy]\nloop = \"thresholds\"\nunit = \"site\"\n";
 
-/// For how long something is waited for that will come.
+/// How long to wait for something that will come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server, and a directory for it.
@@ -44,7 +44,7 @@ fn command(directory: &Path, settings: &str) -> Command {
     let file = directory.join("dimmerd.toml");
     std::fs::write(&file, settings).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_dimmerd"));
-    // What a probe has left on this machine is none of the tests' business.
+    // The tests must not depend on a probe's results on this machine.
     command.env("XDG_STATE_HOME", directory).env_remove("NOTIFY_SOCKET");
     command.arg("--config").arg(file).arg("--socket").arg(socket(directory));
     command.stderr(std::fs::File::create(directory.join("log")).unwrap());
@@ -76,7 +76,7 @@ impl Server {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
-    /// Waits until the log says this.
+    /// Waits until the log contains this.
     #[track_caller]
     fn wait_for_log(&self, text: &str) {
         let begin = Instant::now();
@@ -90,7 +90,7 @@ impl Server {
         Watch::new(Some(&self.socket())).unwrap().state().unwrap()
     }
 
-    /// Waits for a state that is as it should be.
+    /// Waits until the state satisfies a condition.
     #[track_caller]
     fn wait(&self, is_so: impl Fn(&State) -> bool) -> State {
         let begin = Instant::now();
@@ -104,7 +104,7 @@ impl Server {
         }
     }
 
-    /// Whether a core can be dedicated here; says so if not.
+    /// Whether a core can be dedicated here; prints the reason if not.
     fn can_move(&self) -> bool {
         let no_core = self.state().cores.no_core;
         if let Some(why) = &no_core {
@@ -113,7 +113,7 @@ impl Server {
         no_core.is_none()
     }
 
-    /// An honest client that runs for so long (ms).
+    /// An honest client that runs for this long (ms).
     fn client(&self, ms: u32) -> Child {
         let mut command = Command::new(example());
         command.arg(ms.to_string()).env("DIMMER_SOCKET", self.socket());
@@ -182,8 +182,8 @@ fn regions_move_while_a_server_says_so_and_find_the_next_one() {
     let [client_state] = &state.clients[..] else { panic!("{state:#?}") };
     assert_eq!((client_state.name.as_str(), client_state.lies), ("client", 0));
     assert_eq!((&*client_state.sites[0].name, state.cores.dedicated), ("work", 1));
-    assert!(client_state.sites[0].action == "offload" && client_state.metric.is_some());
-    // It ends without a word; another one comes.
+    assert!(client_state.sites[0].action == "move" && client_state.metric.is_some());
+    // The server dies without notice; another one starts.
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     std::thread::sleep(Duration::from_millis(500));
@@ -198,7 +198,7 @@ fn regions_move_while_a_server_says_so_and_find_the_next_one() {
 
 #[test]
 fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
-    // Longer, and with other nonsense: `DIMMER_FUZZ_SECONDS=300 cargo test -p dimmer-daemon
+    // For a longer run with other nonsense: `DIMMER_FUZZ_SECONDS=300 cargo test -p dimmer-daemon
     // one_that_lies -- --nocapture`.
     let seconds = std::env::var("DIMMER_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let seed = seconds.map_or(5, |_| fastrand::u64(..));
@@ -228,7 +228,7 @@ fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
             table.head.client.add_done(any(&mut chance));
             table.decisions[chance.usize(..SITES)].store(chance.u32(..), Ordering::Relaxed);
         }
-        // Packets that are none, and many who come and go.
+        // Invalid packets, and many connections that come and go.
         for _ in 0..10 {
             let Ok(stranger) = dimmer_protocol::connect(&server.socket()) else { continue };
             let mut bytes = Hello::Watch.to_bytes();
@@ -247,10 +247,11 @@ fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
     let liar = state.clients.iter().find(|client| client.name == "liar").unwrap();
     assert!(liar.sites.len() <= SITES);
     let mine = state.clients.iter().find(|client| client.name == "client");
-    // What the honest one did is told as it was.
+    // The state shows what the honest client did.
     if let Some(mine) = mine {
         assert_eq!((mine.lies, mine.sites.len()), (0, 1));
-        // Of 50 us and more each; how long they take, the few samples of a busy machine tell badly.
+        // Each call takes 50 us or more. The few samples on a busy machine measure their duration
+        // badly.
         assert!(mine.sites[0].calls_per_s < 20_000.0, "{mine:#?}");
     }
     let said = said(honest);
@@ -283,7 +284,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     at(Path::new("/proc/nowhere/socket"), "cannot listen at /proc/nowhere/socket");
     at(&server.socket(), "a policy server runs already at");
     assert!(Watch::new(Some(Path::new("/no/such"))).unwrap_err().to_string().contains("/no/such"));
-    // What is no socket is nobody's to remove.
+    // The server must not remove a file that is not a socket.
     let file = server.directory.path().join("precious");
     std::fs::write(&file, "day").unwrap();
     at(&file, "Address already in use");
@@ -305,7 +306,7 @@ fn a_log_that_cannot_be_written_ends_nothing() {
 fn a_log_that_nobody_reads_holds_up_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (_unread, full) = rustix::pipe::pipe().unwrap();
-    // Not a byte more.
+    // Fills the pipe to the last byte.
     rustix::io::ioctl_fionbio(&full, true).unwrap();
     while rustix::io::write(&full, &[b'x'; 4096]).is_ok() {}
     while rustix::io::write(&full, b"x").is_ok() {}
@@ -336,7 +337,7 @@ fn a_server_takes_its_own_socket_away_and_no_other() {
     std::fs::rename(one.socket(), two.socket()).unwrap();
     end(&mut two);
     assert!(!two.socket().exists());
-    // Nor does one leave its own that cannot begin.
+    // A server that cannot start leaves no socket either.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let settings = format!("[metrics]\nlisten = \"{}\"\n", taken.local_addr().unwrap());
     let directory = tempfile::tempdir().unwrap();
@@ -378,7 +379,7 @@ fn settings_are_read_anew_and_wrong_ones_change_nothing() {
     hang_up("[policy]\nloop = \"none\"\n");
     server.wait_for_log("stays as it was");
     assert_eq!(server.state().policy.decides, "thresholds");
-    // What cannot change is told, and why a file cannot be read.
+    // The log reports settings that cannot change, and why a file cannot be read.
     hang_up("[metrics]\nlisten = \"127.0.0.1:1\"\n");
     server.wait(|state| state.policy.decides == "trials");
     server.wait_for_log("where metrics are told changes when");
@@ -393,7 +394,7 @@ fn without_files_it_waits_and_says_so() {
     use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
     let server = Server::start("");
     let pid = Pid::from_child(&server.child);
-    // The server has inherited what it may have at most.
+    // The server has inherited this maximum.
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let limit = |current| {
         prlimit(Some(pid), Resource::Nofile, Rlimit { current, maximum }).unwrap();
@@ -405,7 +406,7 @@ fn without_files_it_waits_and_says_so() {
         let parts: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
         parts[11].parse::<u64>().unwrap() + parts[12].parse::<u64>().unwrap()
     };
-    // Once it serves: the files that it has, and no more.
+    // Once the server works: the files that it has, and no more.
     server.state();
     limit(Some(3));
     let before = cpu_ticks();
@@ -434,11 +435,11 @@ fn metrics_are_told_over_http() {
     };
     let text = get("/metrics");
     assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("text/plain; version=0.0.4"));
-    assert!(
-        text.contains("program=\"client\",site=\"work\",line=\"15\",place=\"0\"} ")
-            && text.contains("dimmer_clients 1\n"),
-        "{text}"
-    );
+    // The line of the site in the example.
+    let source = include_str!("../../runtime/examples/client.rs");
+    let line = 1 + source.lines().position(|line| line.starts_with("static WORK")).unwrap();
+    let site = format!("program=\"client\",site=\"work\",line=\"{line}\",place=\"0\"}} ");
+    assert!(text.contains(&site) && text.contains("dimmer_clients 1\n"), "{text}");
     assert!(get("/").starts_with("HTTP/1.1 404 "));
     said(client);
 }
@@ -489,7 +490,7 @@ fn a_socket_that_was_passed_is_where_the_server_is() {
 fn who_does_not_read_metrics_keeps_them_from_nobody() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));
-    // More than the system keeps for who does not read.
+    // More than the system buffers for a connection that is not read.
     let clients: Vec<_> = (0..8).map(|_| server.connect("many")).collect();
     for (_, table) in &clients {
         assert!((0..SITES).all(|_| table.add(&[b'x'; 120], 1).is_some()));
@@ -528,7 +529,7 @@ fn what_is_recorded_from_the_begin_is_the_same_again() {
     let replayed = record::replay(text.as_bytes(), None).unwrap();
     assert!(replayed.is_same_policy && replayed.steps > 5 && replayed.clients == 2, "{replayed:?}");
     assert_eq!((replayed.different, replayed.changes[0]), (0, replayed.changes[1]), "{text}");
-    // Another policy says something else, and the same each time.
+    // Another policy decides differently, and the same each time.
     let paper = toml::from_str("[policy]\nloop = \"trials\"\n").unwrap();
     let other = record::replay(text.as_bytes(), Some(&paper)).unwrap();
     assert!(!other.is_same_policy);
@@ -548,7 +549,7 @@ fn a_configuration_is_right_when_its_model_is() {
     };
     let (code, told) = check();
     assert!(code == Some(2) && told.contains("`server.model`: cannot read"), "{told}");
-    // One that nobody writes is not waited for, and one without an end not read.
+    // The check neither waits for a FIFO without a writer nor reads a file without an end.
     let kind = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, &model, kind).unwrap();
     let (code, told) = check();

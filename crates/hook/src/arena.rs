@@ -6,10 +6,10 @@ use std::ops::Range;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-/// How far apart the places are that are tried.
+/// The distance between two addresses that are tried (bytes).
 const STEP: u64 = 1 << 16;
 
-/// How far from the code memory may lie, with room to spare (bytes).
+/// The largest distance of the memory from the code, with room to spare (bytes).
 const REACH: u64 = 0x7000_0000;
 
 /// The smallest address that a process may map by default.
@@ -45,12 +45,12 @@ impl Arena {
         Err(io::Error::new(io::ErrorKind::OutOfMemory, "no free memory within reach of the code"))
     }
 
-    /// Where it begins.
+    /// The address of its first byte.
     pub(crate) fn address(&self) -> u64 {
         self.memory as u64
     }
 
-    /// Copies `bytes` to `at` (bytes from the begin); whether there is room.
+    /// Copies `bytes` to `at` (bytes from the start). Returns false if there is no room.
     #[must_use]
     pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) -> bool {
         if at.checked_add(bytes.len()).is_none_or(|end| end > self.length) {
@@ -58,18 +58,19 @@ impl Arena {
         }
         // SAFETY: within the mapping, as just checked.
         let to = unsafe { self.memory.add(at) };
-        // SAFETY: nobody else knows the memory yet, and it is writable until it is executable.
+        // SAFETY: no other thread has the memory's address yet, and the memory is writable until it
+        // is executable.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         true
     }
 
-    /// Makes it executable, for ever.
+    /// Makes the memory executable for the rest of the process's life.
     ///
     /// # Errors
-    /// If that is not allowed.
+    /// If the system does not allow that.
     pub(crate) fn seal(self) -> io::Result<()> {
         let access = MprotectFlags::READ | MprotectFlags::EXEC;
-        // SAFETY: the mapping is this arena's own, and nobody writes to it any more.
+        // SAFETY: the mapping is this arena's own, and no thread writes to it any more.
         unsafe { rustix::mm::mprotect(self.memory.cast(), self.length, access) }?;
         std::mem::forget(self);
         Ok(())
@@ -94,7 +95,7 @@ fn map_at(at: u64, length: usize) -> Result<*mut u8, rustix::io::Errno> {
     if memory == wanted {
         return Ok(memory.cast());
     }
-    // A kernel before 4.17 takes the address for a wish.
+    // A kernel before 4.17 takes the address only as a hint.
     // SAFETY: the mapping was just made.
     unsafe { rustix::mm::munmap(memory, length) }?;
     Err(rustix::io::Errno::EXIST)

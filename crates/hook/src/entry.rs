@@ -1,8 +1,8 @@
 //! The stub that the jump over a function's entry leads to.
 //!
-//! It counts down to the next timed call, counts the call, executes the displaced instructions and
-//! goes on in the function. Flags may change, which nobody passes to a function that can be hooked
-//! (`dimmer_scan` looks); all registers stay.
+//! The stub counts down to the next timed call, counts the call, executes the displaced
+//! instructions and goes on in the function. All registers stay. Flags may change: no caller passes
+//! flags to a function that can be hooked (`dimmer_scan` checks that).
 
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, ptr, qword_ptr, r11, rsp};
 use iced_x86::{
@@ -11,34 +11,35 @@ use iced_x86::{
 
 use crate::swap::{COUNTDOWN, COUNTED_AT};
 
-/// The jump over the entry: opcode and a 32-bit distance.
+/// The length of the jump over the entry: opcode and a 32-bit distance.
 const JUMP_BYTES: usize = 5;
 /// The opcode of a jump with a 32-bit distance.
 const JUMP: u8 = 0xe9;
-/// The instruction that stops whoever comes to the rest of the displaced ones.
+/// The instruction that stops a thread that reaches the rest of the displaced ones.
 const TRAP: u8 = 0xcc;
 /// `endbr64`, which has to stay where indirect calls land.
 const LANDING_PAD: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
-/// Where in the rarely executed part moved calls begin (bytes).
-const AWAY_PART: usize = 32;
+/// Offset in the rarely executed part of the code for moved calls (bytes).
+const MIGRATE_PART: usize = 32;
 
-/// What a stub needs to know.
+/// What a stub is built from: addresses and numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Where the function begins in memory.
+    /// Address of the function's start.
     pub(crate) function: u64,
-    /// Where the stub will lie.
+    /// The stub's future address.
     pub(crate) stub: u64,
-    /// Where its part for timed calls will lie, which is apart because it is rarely executed.
+    /// Future address of the stub's part for timed calls, which is apart because it is rarely
+    /// executed.
     pub(crate) rare: u64,
     /// The number of the function.
     pub(crate) site: u32,
-    /// Where its [`crate::swap::Site`] is.
+    /// Address of its [`crate::swap::Site`].
     pub(crate) record: u64,
-    /// Where the address of the code for timed calls is kept, near the stub.
+    /// Place, near the stub, of the address of the code for timed calls.
     pub(crate) slow_at: u64,
-    /// How its calls are moved, if they can be.
+    /// How its calls are moved; `None` if they cannot be.
     pub(crate) moving: Option<Moving>,
     /// See [`crate::swap::thread_offset`].
     pub(crate) thread: i64,
@@ -47,30 +48,30 @@ pub(crate) struct Place {
 /// How a function's calls are moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moving {
-    /// Where in memory it is decided whether they are.
+    /// Address of the decision whether they are.
     pub(crate) decision: u64,
-    /// Where the address of the code for moved calls is kept, near the stub.
+    /// Place, near the stub, of the address of the code for moved calls.
     pub(crate) away_at: u64,
 }
 
 /// A stub, and how the function leads to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stub {
-    /// Its code, which begins where the function's jump leads.
+    /// Its code. The function's jump leads to the first byte.
     pub(crate) code: Vec<u8>,
     /// Its code for timed calls, and that for moved ones.
     pub(crate) rare: Vec<u8>,
-    /// Where in it the displaced instructions begin (bytes).
+    /// Offset in `code` of the displaced instructions (bytes).
     pub(crate) body: usize,
-    /// Where in the function to write, in bytes from its begin.
+    /// Where in the function to write (bytes from its start).
     pub(crate) patch_at: usize,
-    /// What to write there.
+    /// The bytes to write there.
     pub(crate) patch: Vec<u8>,
 }
 
-/// Builds the stub for a function whose first instructions are `head`, of which those are displaced
-/// that the jump needs. `None` where these cannot be encoded elsewhere, or the stub is too far
-/// away.
+/// Builds the stub for a function whose first instructions are `head`. It displaces those of them
+/// that the jump overwrites. Returns `None` if these cannot be encoded elsewhere, or if the stub is
+/// too far away.
 pub(crate) fn build(head: &[u8], place: &Place) -> Option<Stub> {
     let patch_at = if head.starts_with(&LANDING_PAD) { LANDING_PAD.len() } else { 0 };
     let head = &head[patch_at..];
@@ -96,15 +97,15 @@ pub(crate) fn build(head: &[u8], place: &Place) -> Option<Stub> {
     patch.resize(length, TRAP);
     let mut rare = slow(place).ok()?;
     if let Some(moving) = place.moving {
-        rare.resize(AWAY_PART, TRAP);
-        let part = hand_over(place, moving.away_at, place.rare + AWAY_PART as u64).ok()?;
+        rare.resize(MIGRATE_PART, TRAP);
+        let part = hand_over(place, moving.away_at, place.rare + MIGRATE_PART as u64).ok()?;
         rare.extend(part);
     }
     Some(Stub { code: [count, moved].concat(), rare, body, patch_at, patch })
 }
 
-/// The instructions at another place. What they refer to stays where it is, even if that is the
-/// function itself: a function may take its own address to compare it.
+/// Encodes the instructions for another place. Their operands still refer to the original
+/// addresses, even within the function itself: a function may take its own address to compare it.
 fn encode(instructions: &mut [Instruction], at: u64) -> Result<Vec<u8>, IcedError> {
     let mut encoder = Encoder::new(64);
     let mut next = at;
@@ -116,12 +117,12 @@ fn encode(instructions: &mut [Instruction], at: u64) -> Result<Vec<u8>, IcedErro
     Ok(encoder.take_buffer())
 }
 
-/// Hands a call over to be timed.
+/// Code that hands a call over to the code for timed calls.
 fn slow(place: &Place) -> Result<Vec<u8>, IcedError> {
     hand_over(place, place.slow_at, place.rare)
 }
 
-/// Hands a call over to the code whose address is kept there.
+/// Code that hands a call over to the code whose address is at `kept_at`.
 fn hand_over(place: &Place, kept_at: u64, own: u64) -> Result<Vec<u8>, IcedError> {
     let mut code = CodeAssembler::new(64)?;
     code.mov(ptr(rsp - 8), r11)?;
@@ -131,7 +132,7 @@ fn hand_over(place: &Place, kept_at: u64, own: u64) -> Result<Vec<u8>, IcedError
     code.assemble(own)
 }
 
-/// Counts a call; ends where the displaced instructions begin.
+/// Code that counts a call. It ends where the displaced instructions begin.
 fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
     let own = |what: i64| (place.thread + what).cast_unsigned();
     let mut code = CodeAssembler::new(64)?;
@@ -140,7 +141,7 @@ fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
         code.mov(r11, moving.decision)?;
         code.cmp(dword_ptr(r11), 0)?;
         code.mov(r11, ptr(rsp - 8))?;
-        code.jne(place.rare + AWAY_PART as u64)?;
+        code.jne(place.rare + MIGRATE_PART as u64)?;
     }
     code.sub(dword_ptr(own(COUNTDOWN)).fs(), 1)?;
     code.js(place.rare)?;
@@ -152,7 +153,7 @@ fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
 }
 
 impl Stub {
-    /// How far from the function's begin the last byte lies that is written.
+    /// The distance from the function's start to the last byte that is written.
     pub(crate) fn reach(&self) -> u64 {
         (self.patch_at + self.patch.len() - 1) as u64
     }

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A file that is mapped, to be read. It must not be cut meanwhile: it is one that the loader has
-/// mapped as well.
+/// A file that is mapped for reading. It must not be truncated meanwhile: it is a file that the
+/// loader has mapped as well.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     memory: NonNull<u8>,
@@ -19,11 +19,11 @@ impl Mapped {
     /// Maps a whole file.
     ///
     /// # Errors
-    /// If it has no bytes, or cannot be mapped.
+    /// If the file has no bytes, or cannot be mapped.
     pub(crate) fn new(file: &File) -> io::Result<Self> {
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         let anywhere = std::ptr::null_mut();
-        // SAFETY: a new mapping, where the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let memory = unsafe {
             rustix::mm::mmap(anywhere, length, ProtFlags::READ, MapFlags::PRIVATE, file, 0)
         }?;
@@ -36,14 +36,14 @@ impl Deref for Mapped {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes are mapped there, for as long as this lives.
+        // SAFETY: `length` bytes are mapped there as long as this value lives.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.length) }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own, and nobody refers to it any more.
+        // SAFETY: the mapping is this value's own, and no reference to it is left.
         let unmapped = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

@@ -14,12 +14,12 @@ use dimmer_scan::{Code, ScanError};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::arena::Arena;
-use crate::away::{self, CannotMove, Mover};
+use crate::delegate::{self, Passed};
 use crate::entry::{self as stub, Moving, Place, Stub};
 use crate::file::Mapped;
 use crate::ledger::{LedgerError, Orders, OwnLedger};
+use crate::migrate::{self, CannotMove, Mover};
 use crate::objects::Loaded;
-use crate::offload::{self, Passed};
 use crate::plan::{Plan, PlannedEntry};
 use crate::process;
 use crate::registers::Form;
@@ -27,87 +27,86 @@ use crate::rows;
 use crate::slots;
 use crate::swap::{self, Site};
 
-/// Bytes of a stub, at most: some 40 to count, and the displaced instructions, of 19 bytes at most,
-/// some of which become longer elsewhere. Most stubs have less than the 64 bytes of a line of the
-/// cache.
+/// The most bytes of a stub: some 40 to count, and the displaced instructions, of 19 bytes at most,
+/// some of which become longer elsewhere. Most stubs have less than the 64 bytes of a cache line.
 const STUB_BYTES: usize = 128;
 
-/// Stubs begin at a line of the cache.
+/// Stubs start at a cache line.
 const LINE: usize = 64;
 
-/// Bytes of the part of a stub that is for timed calls and moved ones.
+/// Bytes of the part of a stub for timed and moved calls.
 const RARE_BYTES: usize = 64;
 
-/// Where the address of the code for moved calls is, from the begin of the stubs' memory.
-const AWAY_AT: usize = 8;
+/// Offset in the stubs' memory of the address of the code for migrated calls.
+const MIGRATE_AT: usize = 8;
 
-/// Likewise, for calls of leaf functions.
-const OFFLOAD_AT: usize = 16;
+/// Offset in the stubs' memory of the address of the code for delegated calls of leaf functions.
+const DELEGATE_AT: usize = 16;
 
 /// Bytes of these addresses, and of the one before them.
 const ADDRESS_BYTES: usize = 24;
 
 const PAGE: u64 = 4096;
 
-/// Why a file's functions could not be hooked.
+/// Reasons why a file's functions could not be hooked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HookError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot be read")]
     Read(#[source] io::Error),
-    /// It is no file of this kind of processor, or damaged.
+    /// The file is not for this kind of processor, or is damaged.
     #[error("cannot be scanned")]
     Scan(#[from] ScanError),
-    /// There is no place near it, or its code must not be changed.
+    /// There is no free memory near the code, or the code must not be changed.
     #[error("cannot {what}")]
     Memory {
-        /// What cannot be done.
+        /// The action that failed.
         what: &'static str,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The ledger has no room.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// Somebody has said that nothing is to be hooked.
+    /// [`Hooks::refuse`] has switched hooking off.
     #[error("is not hooked: {0}")]
     Refused(&'static str),
 }
 
-/// Hooks of this process. There is one at most, and it stays for ever: functions cannot be
-/// unhooked, since a thread may be within.
+/// Hooks of this process. There is one such value at most, and it lives until the process ends:
+/// functions cannot be unhooked, since a thread may be inside one.
 #[derive(Debug)]
 pub struct Hooks {
-    /// Never unmapped, as hooked code writes to it.
+    /// Never unmapped, because hooked code writes to it.
     ledger: &'static OwnLedger,
     classes: BTreeSet<InstructionClass>,
-    /// Where it is kept which entries of a file to hook.
+    /// The directory of plans, which list the entries of a file to hook.
     plans: Option<PathBuf>,
-    /// How calls are moved; `None` where they are not.
+    /// How calls are moved; `None` if they are not.
     moves: Option<Moves>,
-    /// Why nothing is to be hooked, if so.
+    /// Reason why nothing is to be hooked, if there is one.
     refused: Option<&'static str>,
-    /// Whether it was found out what timing adds to times, or tried.
+    /// Whether the overhead of timing was measured, or the attempt failed.
     is_calibrated: Cell<bool>,
     /// Whether calls can be counted.
     is_begun: Cell<bool>,
-    /// Where the file with the hooks' own code is loaded, if the loader knows.
+    /// Base address of the file with the hooks' own code; `None` if the loader does not report it.
     own: Option<u64>,
 }
 
 /// How calls of hooked functions are moved.
 #[derive(Clone, Copy, Debug)]
 struct Moves {
-    /// Whether they move before anything is decided.
+    /// Whether calls move before anything is decided.
     all: bool,
-    /// What of the processor's state goes with them.
+    /// How the processor's state that travels with them is stored.
     form: Form,
 }
 
 impl Hooks {
-    /// Makes calls be counted in `ledger`, of functions with instructions of these classes. What a
-    /// scan of a file has given is kept in the directory `plans`, which must be for these classes
+    /// Makes hooks that count calls in `ledger`, of functions with instructions of these classes.
+    /// The results of scans are kept in the directory `plans`, which must be for these classes
     /// alone.
     #[must_use]
     pub fn new(
@@ -127,25 +126,26 @@ impl Hooks {
         }
     }
 
-    /// Makes calls of functions that are hooked from now on be moved by `mover`, where
-    /// [`crate::Ledger::decide`] says so; `all` is what holds before.
+    /// From now on, `mover` moves calls of functions that are hooked later, if
+    /// [`crate::Ledger::decide`] decides that. Before any decision, all calls move if `all`, and
+    /// otherwise none.
     ///
     /// # Errors
     /// [`CannotMove`].
     pub fn move_by(&mut self, mover: Mover, all: bool) -> Result<(), CannotMove> {
-        let form = away::prepare(mover)?;
+        let form = migrate::prepare(mover)?;
         self.ledger.map_decisions().map_err(|_| CannotMove::NoDecisions)?;
         self.moves = Some(Moves { all, form });
         Ok(())
     }
 
-    /// What whoever reads the ledger says of calls that move.
+    /// The observer's orders for calls that move.
     #[must_use]
     pub fn orders(&self) -> Orders<'static> {
         self.ledger.orders()
     }
 
-    /// Has nothing be hooked from now on; what would have been is noted in the ledger with the
+    /// From now on, nothing is hooked. The ledger notes the files that would have been, with the
     /// reason.
     pub fn refuse(&mut self, why: &'static str) {
         self.refused = Some(why);
@@ -157,14 +157,14 @@ impl Hooks {
 
     /// Hooks the functions of loaded files, and notes in the ledger what went wrong with each.
     ///
-    /// Takes as long as scanning the files that no plan is kept of, and a few microseconds for each
+    /// Takes the time to scan the files that have no plan, and a few microseconds for each
     /// function.
     ///
     /// # Safety
     /// No other thread may run the files' code meanwhile, and this one must not come from there.
     /// Each file must be loaded at its base, and stay there as long as its code is run.
     pub unsafe fn take(&mut self, loaded: &[&Loaded]) {
-        // What hooks run on themselves is none of the program's files.
+        // The file with the hooks' own code is not one of the program's files.
         let is_own = |file: &&&Loaded| Some(file.base) == self.own;
         let loaded: Vec<&Loaded> = loaded.iter().filter(|file| !is_own(file)).copied().collect();
         let objects: Vec<_> = loaded.iter().map(|file| (file.base, &*file.path)).collect();
@@ -172,7 +172,7 @@ impl Hooks {
         let noted = noted.unwrap_or_default();
         loaded.iter().skip(noted.len()).for_each(|_| self.ledger.leave_out_file());
         for (object, file) in noted.zip(loaded) {
-            // SAFETY: as promised to this function.
+            // SAFETY: the caller guarantees the contract of `take_as`, which is the same.
             if let Err(error) = unsafe { self.take_as(object, file) } {
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
                 self.ledger.set_problem(object, &format!("{error}{}", cause.unwrap_or_default()));
@@ -180,8 +180,8 @@ impl Hooks {
         }
     }
 
-    /// Has room for counters, before anything is hooked. Most processes of a shell script have
-    /// nothing to hook, and need none.
+    /// Reserves room for counters, before anything is hooked. Most processes of a shell script have
+    /// nothing to hook, and need no room.
     fn begin(&self) -> Result<(), LedgerError> {
         if !self.is_begun.get() {
             slots::begin(self.ledger).inspect_err(|error| self.ledger.give_up(error))?;
@@ -192,6 +192,8 @@ impl Hooks {
         Ok(())
     }
 
+    /// Hooks the functions of one loaded file, with the number `object` in the ledger.
+    ///
     /// # Safety
     /// As [`Hooks::take`].
     unsafe fn take_as(&self, object: usize, loaded: &Loaded) -> Result<(), HookError> {
@@ -214,7 +216,7 @@ impl Hooks {
         }
         if !self.is_calibrated.replace(true) {
             // Not before there is something to hook: most processes of a shell script have nothing,
-            // and end soon. Without it, times are somewhat too long.
+            // and end soon. If calibration fails, times are somewhat too long.
             let _ = self.calibrate();
         }
         let file = File::open(&loaded.path).map_err(HookError::Read)?;
@@ -228,8 +230,8 @@ impl Hooks {
             is_same.then_some((*entry, head))
         };
         let entries: Vec<(PlannedEntry, &[u8])> = plan.entries.iter().filter_map(entry).collect();
-        // SAFETY: as promised to this function; the heads are those of functions that can be
-        // hooked.
+        // SAFETY: the caller guarantees the contract of `take`; the heads are those of functions
+        // that can be hooked.
         let failed = unsafe { self.patch(object, loaded.base, &entries)? };
         let different = plan.entries.len() - entries.len();
         let problems = [(different, "differ from the file"), (failed, "cannot be moved")];
@@ -243,10 +245,11 @@ impl Hooks {
         Ok(())
     }
 
-    /// Puts jumps over entries, given with the bytes to displace; how many it had to leave out.
+    /// Puts jumps over entries, given with the bytes to displace. Returns the number of entries
+    /// that it had to leave out.
     ///
     /// # Safety
-    /// As [`Hooks::take`], and the entries must be such that `dimmer_scan` says can be hooked.
+    /// As [`Hooks::take`]. In addition, `dimmer_scan` must report that the entries can be hooked.
     pub(crate) unsafe fn patch(
         &self,
         object: usize,
@@ -261,14 +264,14 @@ impl Hooks {
         let code = base + first.0.address..base + last.0.address;
         let memory = |what| move |source| HookError::Memory { what, source };
         // The addresses of the code for timed calls and for moved ones of both kinds come first,
-        // then what is rarely executed, then stubs.
+        // then the rarely executed parts, then the stubs.
         let stubs_at = (ADDRESS_BYTES + entries.len() * RARE_BYTES).next_multiple_of(LINE);
         let mut arena = Arena::near(&code, stubs_at + entries.len() * STUB_BYTES)
             .map_err(memory("map memory near the code"))?;
         let (mut rare_used, mut used) = (ADDRESS_BYTES, stubs_at);
         let mut is_written = arena.write(0, &swap::slow().to_le_bytes());
-        is_written &= arena.write(AWAY_AT, &away::away().to_le_bytes());
-        is_written &= arena.write(OFFLOAD_AT, &offload::offload().to_le_bytes());
+        is_written &= arena.write(MIGRATE_AT, &migrate::entry().to_le_bytes());
+        is_written &= arena.write(DELEGATE_AT, &delegate::entry().to_le_bytes());
         let addresses: Vec<u64> = entries.iter().map(|(entry, _)| entry.address).collect();
         let are_moved = self.moves.is_some_and(|moves| moves.all);
         let sites =
@@ -293,7 +296,7 @@ impl Hooks {
                 moving: self.ledger.decision_at(site).map(|decision| Moving {
                     decision,
                     away_at: arena.address()
-                        + if entry.leaf.is_some() { OFFLOAD_AT } else { AWAY_AT } as u64,
+                        + if entry.leaf.is_some() { DELEGATE_AT } else { MIGRATE_AT } as u64,
                 }),
                 thread,
             };
@@ -311,47 +314,48 @@ impl Hooks {
             return Err(HookError::Memory { what: "write the stubs", source });
         }
         arena.seal().map_err(memory("make the stubs executable"))?;
-        // SAFETY: the patches lead to stubs that are in place, and nobody runs the code meanwhile.
+        // SAFETY: the patches lead to stubs that are in place, and no thread runs the code
+        // meanwhile.
         unsafe { write(&patches) }.map_err(memory("change the code"))?;
         Ok(entries.len() - patches.len())
     }
 }
 
-/// Where the file with the hooks' own code is loaded, if the loader knows. (0 is where programs lie
-/// that cannot be moved.)
+/// Base address of the file with the hooks' own code; `None` if the loader does not report it. (0
+/// is the base of programs that cannot be moved.)
 fn own_base() -> Option<u64> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     let within = std::ptr::with_exposed_provenance(address(swap::slow()));
     // SAFETY: the address is within loaded code, and `info` lives until the call returns.
     let is_found = unsafe { libc::dladdr(within, info.as_mut_ptr()) } != 0;
-    // SAFETY: all-zero bytes are a valid `Dl_info`, so it is initialised in any case.
+    // SAFETY: all-zero bytes are a valid `Dl_info`, so `info` is initialised in any case.
     let info = unsafe { info.assume_init() };
     is_found.then(|| info.dli_fbase.addr() as u64)
 }
 
-/// Changes code of a file where nobody uses it: whether what is written to it can be executed
-/// again. A kernel, a filter of system calls or SELinux may refuse that, and a page that is in use
-/// must not lose the right to be executed.
+/// Tests on an unused copy of a file's code whether code that was written can be executed again. A
+/// kernel, a filter of system calls or SELinux may refuse that, and a page that is in use must not
+/// lose the right to be executed.
 ///
 /// # Errors
-/// What was refused.
+/// The refusal of the system.
 fn rehearse(file: &File) -> io::Result<()> {
     let access = ProtFlags::READ | ProtFlags::EXEC;
     let anywhere = std::ptr::null_mut();
-    // SAFETY: a new mapping, where the kernel likes.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let page =
         unsafe { rustix::mm::mmap(anywhere, address(PAGE), access, MapFlags::PRIVATE, file, 0) }?;
     let pages = page.expose_provenance() as u64..page.expose_provenance() as u64 + PAGE;
     let change = || {
         // SAFETY: the page is this function's own.
         unsafe { protect(&pages, MprotectFlags::READ | MprotectFlags::WRITE) }?;
-        // SAFETY: as above; it can be written to, and the file has a first byte.
+        // SAFETY: the page is this function's own; it is writable, and the file has a first byte.
         unsafe { page.cast::<u8>().write_volatile(0) };
-        // SAFETY: as above.
+        // SAFETY: the page is this function's own.
         unsafe { protect(&pages, MprotectFlags::READ | MprotectFlags::EXEC) }
     };
     let changed = change();
-    // SAFETY: as above, and nobody uses it any more.
+    // SAFETY: the page is this function's own, and no longer in use.
     unsafe { rustix::mm::munmap(page, address(PAGE)) }?;
     Ok(changed?)
 }
@@ -359,21 +363,22 @@ fn rehearse(file: &File) -> io::Result<()> {
 /// Writes a piece of code over other code of a file.
 ///
 /// # Safety
-/// The file must be mapped there, and nobody may run the pages meanwhile.
+/// The file must be mapped there, and no thread may run the pages meanwhile.
 ///
 /// # Errors
-/// If that is not allowed. Then nothing has changed.
+/// If the system does not allow that. Then nothing has changed.
 pub unsafe fn replace_code(file: &File, at: u64, code: &[u8]) -> io::Result<()> {
     rehearse(file)?;
     let patch = Stub { patch: code.to_vec(), ..Stub::default() };
-    // SAFETY: as promised to this function.
+    // SAFETY: the caller guarantees that the file is mapped there and that no thread runs the
+    // pages.
     unsafe { write(&[(at, patch)]) }
 }
 
 /// Writes patches over code.
 ///
 /// # Safety
-/// The patches must lie in mapped code that nobody runs meanwhile.
+/// The patches must lie in mapped code that no thread runs meanwhile.
 unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
     let page = |address: u64| address & !(PAGE - 1);
     let mut rest = patches;
@@ -388,7 +393,7 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
         let (run, after) = rest.split_at(number);
         rest = after;
         let pages = start..end;
-        // SAFETY: mapped, and nobody runs it meanwhile.
+        // SAFETY: the pages are mapped, and no thread runs them meanwhile.
         unsafe { protect(&pages, MprotectFlags::READ | MprotectFlags::WRITE) }?;
         for (function, stub) in run {
             let to = std::ptr::with_exposed_provenance_mut::<u8>(address(
@@ -397,19 +402,21 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
             // SAFETY: code of a whole file that is mapped and was just made writable.
             unsafe { copy(&stub.patch, to) };
         }
-        // SAFETY: as before the loop; this is how the loader mapped it.
+        // SAFETY: mapped, and not run by any thread, as before the loop; the loader mapped it this
+        // way.
         unsafe { protect(&pages, MprotectFlags::READ | MprotectFlags::EXEC) }?;
     }
     Ok(())
 }
 
-/// Copies by an instruction: a function to copy by may lie in the pages that cannot be executed
-/// just then, as every program may bring its own.
+/// Copies with an instruction. A function for copying may lie in the pages that cannot be executed
+/// at this moment, since every program may bring its own.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`].
 unsafe fn copy(from: &[u8], to: *mut u8) {
-    // SAFETY: as promised to this function; compiled code has the direction flag clear.
+    // SAFETY: the caller guarantees two ranges that can be copied; compiled code has the direction
+    // flag clear.
     unsafe {
         asm!(
             "rep movsb",
@@ -421,29 +428,29 @@ unsafe fn copy(from: &[u8], to: *mut u8) {
     }
 }
 
-/// By a system call of its own, for the same reason.
+/// Changes access with a system call of its own, for the same reason.
 ///
 /// # Safety
-/// The pages must be mapped, and nobody may use them in other ways meanwhile.
+/// The pages must be mapped, and no thread may use them in other ways meanwhile.
 unsafe fn protect(pages: &Range<u64>, access: MprotectFlags) -> rustix::io::Result<()> {
     let start = std::ptr::with_exposed_provenance_mut(address(pages.start));
     let length = address(pages.end - pages.start);
-    // SAFETY: as promised to this function.
+    // SAFETY: the caller guarantees that the pages are mapped and not otherwise used.
     unsafe { rustix::mm::mprotect(start, length, access) }
 }
 
-/// Whether these bytes lie in memory there.
+/// Whether memory holds these bytes there.
 ///
 /// # Safety
 /// The memory must be readable.
 unsafe fn holds(at: u64, bytes: &[u8]) -> bool {
     let live = std::ptr::with_exposed_provenance::<u8>(address(at));
-    // SAFETY: as promised to this function; code does not change meanwhile.
+    // SAFETY: the caller guarantees readable memory; code does not change meanwhile.
     let live = unsafe { std::slice::from_raw_parts(live, bytes.len()) };
     live == bytes
 }
 
-/// An address of this machine's, which has 64 bits.
+/// Converts an address. This machine's addresses have 64 bits.
 fn address(of: u64) -> usize {
     usize::try_from(of).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! The ledger: a file in which a hooked process counts and times its calls, and which the observer
-//! reads.
+//! The ledger: a file in which a hooked process counts and times its calls. The observer reads it.
 //!
-//! A process makes one when it starts ([`OwnLedger`]) and shares it with the children that it
-//! forks; a program that it executes makes its own. The observer reads and writes it by `pread` and
-//! `pwrite` ([`Ledger`]), so nothing that a process does to its ledger can harm the observer.
+//! A process makes a ledger when it starts ([`OwnLedger`]) and shares it with the children that it
+//! forks; a program that it executes makes its own. The observer reads and writes the ledger by
+//! `pread` and `pwrite` ([`Ledger`]), so nothing that a process does to its ledger can harm the
+//! observer.
 //!
 //! | at | what | mapped by the process |
 //! |---|---|---|
@@ -27,12 +27,12 @@
 //! | [`RING`] | [`RECORDS`] timed calls | the thread |
 //! | [`COUNTERS`] | calls of each site, modulo 2³² | the thread |
 //!
-//! *Memory.* A page is reserved before it is used: the process writes it through the file, which
-//! fails with an error where there is no room. (A first touch through a mapping raises SIGBUS
-//! there.) What is never written stays a hole, so that a ledger takes some kilobytes, and 20 more
+//! *Memory.* A page is reserved before it is used: the process writes it through the file. That
+//! fails with an error if there is no room, where a first touch through a mapping would raise
+//! SIGBUS. Pages that are never written stay holes. So a ledger takes some kilobytes, and 20 more
 //! for each thread of a process in which something is hooked. [`room`] has the limits.
 //!
-//! A ring that is not read fills up, and from then on calls are only counted.
+//! A ring that is not read fills up. From then on calls are only counted.
 
 mod own;
 mod reader;
@@ -59,66 +59,66 @@ const SLOT_COUNT: usize = 12;
 /// Sites that can be read.
 const SITE_COUNT: usize = 16;
 const OBJECT_COUNT: usize = 20;
-/// How many of the hardware threads that calls move to are used, plus one; 0 where the observer has
-/// not decided. Written by the observer.
-const EMPLOYED: usize = 24;
-/// Bytes of texts.
+/// The number of hardware threads in use, of those that calls move to, plus one; 0 if the observer
+/// has not decided. Written by the observer.
+const USED_CORES: usize = 24;
+/// Bytes of texts in use.
 const TEXT_USED: usize = 28;
-/// What timing adds to calls, and to gaps, and what counting takes (64 bits each).
+/// What timing adds to calls and to gaps, and what counting takes (64 bits each).
 const INSIDE: usize = 32;
 const BETWEEN: usize = 40;
 const COUNTING: usize = 48;
-/// Until when calls may move, in ticks of the time-stamp counter (64 bits); 0 without a limit.
-/// Written by the observer.
+/// The time until which calls may move, in ticks of the time-stamp counter (64 bits); 0 without a
+/// limit. Written by the observer.
 const HOLDS_UNTIL: usize = 56;
 /// Threads that found no slot.
 pub(crate) const LEFT_OUT: usize = 64;
 /// Whether calls can move.
 const MOVES: usize = 68;
-/// Numbers of sites that are given away; those from [`SITE_COUNT`] on cannot be read yet.
+/// Numbers of sites that are taken; those from [`SITE_COUNT`] on cannot be read yet.
 const SITES_TAKEN: usize = 72;
-/// Loaded files that there was no room to note.
+/// Loaded files for which there was no room.
 const FILES_LEFT_OUT: usize = 76;
-/// The head ends there.
+/// Length of the head.
 const HEAD_BYTES: usize = 128;
 
-/// Where the hooked files are.
+/// Offset of the table of hooked files.
 const OBJECTS_AT: usize = HEAD_BYTES;
-/// How many there may be.
+/// The most hooked files.
 const OBJECTS: usize = 512;
-/// Base address (8 bytes), then of path and problem each: place among the texts, length (4 bytes
-/// each).
+/// A record of the table: base address (8 bytes), then for the path and for the problem its place
+/// among the texts and its length (4 bytes each).
 const OBJECT_BYTES: usize = 32;
 
-/// Where texts are.
+/// Offset of the texts.
 const TEXTS_AT: usize = 5 * PAGE;
-/// Bytes of all of them.
+/// Bytes of all texts.
 const TEXT_BYTES: usize = 64 * PAGE;
-/// Bytes of one (`PATH_MAX` of Linux).
+/// Bytes of one text (`PATH_MAX` of Linux).
 const LONGEST_TEXT: usize = 4096;
 
-/// Where the hooked functions are.
+/// Offset of the table of hooked functions.
 const SITES_AT: usize = TEXTS_AT + TEXT_BYTES;
-/// How many there may be.
+/// The most hooked functions.
 pub(crate) const SITES: usize = 32_768;
 const SITE_BYTES: usize = 8;
 /// Bits of a site's address. Addresses of programs have 47.
 const ADDRESS_BITS: u32 = 48;
 
-/// Where the decisions are.
+/// Offset of the decisions.
 const DECISIONS_AT: usize = SITES_AT + SITES * SITE_BYTES;
 const DECISION_BYTES: usize = 4;
 
-/// Where the slots begin.
+/// Offset of the slots.
 const SLOTS_AT: usize = DECISIONS_AT + SITES * DECISION_BYTES;
-/// How many there may be.
+/// The most slots.
 pub(crate) const SLOTS: usize = 512;
-/// From one slot to the next.
+/// Distance from one slot to the next.
 pub(crate) const SLOT_BYTES: usize = (COUNTERS + SITES * 4).next_multiple_of(PAGE);
 
 pub(crate) const TID: usize = 0;
 pub(crate) const PID: usize = 4;
-/// One: all calls are timed.
+/// If this is one, all calls are timed.
 pub(crate) const PERIOD: usize = 8;
 pub(crate) const CLAIMED: usize = 12;
 /// 64 bits.
@@ -126,27 +126,28 @@ pub(crate) const DROPPED: usize = 16;
 /// 64 bits.
 pub(crate) const MOVED: usize = 24;
 const ROOM: usize = 32;
-/// How many records were ever put into the ring; the next goes to this number modulo [`RECORDS`].
+/// The number of records ever put into the ring; the next goes to this number modulo [`RECORDS`].
 pub(crate) const HEAD: usize = 64;
 pub(crate) const TAIL: usize = 128;
-/// Where the ring is.
+/// Offset of the ring in a slot.
 pub(crate) const RING: usize = 192;
-/// Its records. A thread makes up to 160 between two looks of the observer (`PAIRS_PER_SECOND`):
-/// the ring lasts for three looks. What does not fit is counted and not timed.
+/// The number of records in the ring. A thread makes up to 160 between two looks of the observer
+/// (`PAIRS_PER_SECOND`): the ring lasts for three looks. Calls that do not fit are counted and not
+/// timed.
 pub(crate) const RECORDS: usize = 512;
-/// Begin and end (8 bytes each; no end: not yet complete), site (4), flags (4), how long
-/// the chain after it took and the one before it (4 each).
+/// Start and end (8 bytes each; no end: not yet complete), site (4), flags (4), duration of the
+/// chain after the call and of the one before it (4 each).
 pub(crate) const RECORD_BYTES: usize = 32;
 /// The call follows the one before it in the ring.
 const FOLLOWS: u32 = 1;
-/// It was interrupted.
+/// The kernel interrupted the call.
 const INTERRUPTED: u32 = 2;
-/// It was moved, and timed with the way.
-pub(crate) const AWAY_CALL: u32 = 4;
-/// Where in the flags the number of the function is that it went on in, plus one; zero if it did
-/// not.
+/// The call was moved. Its time includes the way there and back.
+pub(crate) const MIGRATED_CALL: u32 = 4;
+/// Position in the flags of the number of the function in which the call went on, plus one; zero if
+/// it did not.
 pub(crate) const GOES_ON_SHIFT: u32 = 8;
-/// The number of calls for each site, modulo 2³² (32 bits each): hot ones share a core's nearest
+/// The number of calls of each site, modulo 2³² (32 bits each): hot counters share a core's nearest
 /// cache with the program.
 pub(crate) const COUNTERS: usize = RING + RECORDS * RECORD_BYTES;
 
@@ -159,78 +160,80 @@ const _: () = assert!(SLOTS_AT.is_multiple_of(PAGE) && SLOT_BYTES.is_multiple_of
 const _: () = assert!(RECORDS.is_power_of_two() && ROOM + 4 <= HEAD && RING == TAIL + 64);
 const _: () = assert!(OBJECTS <= 1 << (64 - ADDRESS_BITS) && COUNTERS.is_multiple_of(64));
 
-/// The ending of a ledger's name.
+/// The extension of a ledger's name.
 const ENDING: &str = "ledger";
 
-/// The name of the file that says that the ledgers of a run take enough; see [`Ledger::limit_run`].
+/// The name of the file that, if it exists, limits the ledgers of a run; see [`Ledger::limit_run`].
 const ENOUGH: &str = "enough";
 
-/// What is wrong with a ledger.
+/// Errors of ledgers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerError {
-    /// It cannot be made, opened or mapped.
+    /// The ledger cannot be made, opened or mapped.
     #[error("cannot {what} the ledger {}", path.display())]
     Io {
-        /// What cannot be done.
+        /// The action that failed, as a verb.
         what: &'static str,
-        /// Which file.
+        /// The ledger's file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is not a ledger, or was damaged.
+    /// The file is not a ledger, or was damaged.
     #[error("{} is no ledger of this version of Dimmer", path.display())]
     Foreign {
-        /// Which file.
+        /// The file's name.
         path: PathBuf,
     },
     /// There is no more room for files or functions.
     #[error("the ledger has room for {most} {what}, no more")]
     Full {
-        /// Of what.
+        /// What there is no more room for, as a plural noun.
         what: &'static str,
-        /// How many.
+        /// The most that there is room for.
         most: usize,
     },
-    /// No memory may be reserved for it.
+    /// No memory may be reserved for the ledger.
     #[error("the ledger cannot grow: {0}")]
     NoRoom(NoRoom),
 }
 
-/// Why no memory is reserved for a ledger.
+/// Reasons why no memory is reserved for a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoRoom {
-    /// RLIMIT_FSIZE.
+    /// The process's limit on file sizes, RLIMIT_FSIZE.
     #[error("files of the process may not be long enough (ulimit -f)")]
     FileLimit,
-    /// See `room`.
+    /// The file system would be too full; see `room`.
     #[error("less than a quarter of the file system of ledgers would be free")]
     FileSystem,
-    /// See [`Ledger::limit_run`].
+    /// The run's ledgers take enough; see [`Ledger::limit_run`].
     #[error("the ledgers of this run take as much memory as they may")]
     Run,
-    /// It cannot be written or mapped.
+    /// The ledger cannot be written or mapped.
     #[error("the process cannot write or map it")]
     Refused,
     /// The process has given up rights to make system calls since it was started.
     #[error("the process has restricted its system calls (seccomp)")]
     Restricted,
-    /// What it executes is a program of 32 bits, or for another kind of processor, and was left
-    /// alone.
+    /// The process executes a program of 32 bits, or for another kind of processor, and that
+    /// program was left alone.
     #[error("it runs a program of 32 bits, or for another kind of processor")]
     Machine,
-    /// What it executes has another loader than glibc's, and was left alone.
+    /// The process executes a program with a loader other than glibc's, and that program was left
+    /// alone.
     #[error("its program has another loader than glibc's for x86-64, as programs of musl have")]
     Loader,
-    /// What it executes was built with a sanitizer, and was left alone.
+    /// The process executes a program that was built with a sanitizer, and that program was left
+    /// alone.
     #[error("its program was built with a sanitizer, whose runtime has to be the first library")]
     Sanitizer,
 }
 
 impl NoRoom {
-    /// As the ending of the name of a ledger that could not be made.
+    /// The extensions of the names of ledgers that could not be made.
     const NAMES: [(Self, &'static str); 8] = [
         (Self::FileLimit, "file-limit"),
         (Self::FileSystem, "file-system"),
@@ -242,28 +245,28 @@ impl NoRoom {
         (Self::Sanitizer, "sanitizer"),
     ];
 
-    /// That ending.
+    /// The extension for this reason.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(why, _)| *why == self).map_or("refused", |(_, name)| name)
     }
 
-    /// The reason that the name of a file in the run's directory tells of.
+    /// The reason that a file's extension names.
     fn told_by(path: &Path) -> Option<Self> {
         let ending = path.extension()?;
         Self::NAMES.iter().find(|(_, name)| ending == *name).map(|(why, _)| *why)
     }
 }
 
-/// A hooked file.
+/// A file whose functions are hooked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// What has to be added to addresses in the file.
+    /// The difference between addresses in memory and in the file.
     pub base: u64,
-    /// The file, as the loader calls it.
+    /// The file, as the loader names it.
     pub path: PathBuf,
-    /// Why nothing of it, or not all that could be, is hooked; empty if nothing went wrong. Without
-    /// control characters.
+    /// Reason why nothing of the file is hooked, or not all that could be; empty if nothing went
+    /// wrong. Without control characters.
     pub problem: String,
 }
 
@@ -292,26 +295,27 @@ impl SiteEntry {
 pub struct TimedCall {
     /// The number of the function.
     pub site: usize,
-    /// The number of the function that it ended in: another one if it went on there by a jump.
+    /// The number of the function that the call ended in. It differs from `site` if the call went
+    /// on in another function by a jump.
     pub ended_in: usize,
-    /// When it began (ticks of the time-stamp counter).
+    /// When the call started (ticks of the time-stamp counter).
     pub begin: u64,
-    /// When it ended.
+    /// When the call ended (ticks of the time-stamp counter).
     pub end: u64,
-    /// Whether no hooked call of this thread lies between the one timed before and this one.
+    /// Whether this thread made no hooked call between the previous timed call and this one.
     pub follows: bool,
-    /// Whether the kernel interrupted it, as far as the processor lets that be seen.
+    /// Whether the kernel interrupted the call, as far as the processor lets programs see that.
     pub interrupted: bool,
-    /// Whether it was moved; its time is then that from leaving home to being back there.
+    /// Whether the call was moved; its time then runs from leaving home to being back there.
     pub moved: bool,
-    /// How long a chain of multiplications took right after it (ticks); zero if there was none.
+    /// Duration of a chain of multiplications right after the call (ticks); zero if there was none.
     pub chain_after: u32,
-    /// The same right before it.
+    /// Duration of such a chain right before the call (ticks); zero if there was none.
     pub chain_before: u32,
 }
 
 impl TimedCall {
-    /// A record of the ring, if it is complete and possible.
+    /// Reads a record of the ring; `None` unless it is complete and possible.
     fn read(record: &[u8]) -> Option<Self> {
         let (begin, end) = (u64_at(record, 0), u64_at(record, 8));
         let (site, flags) = (u32_at(record, 16) as usize, u32_at(record, 20));
@@ -323,7 +327,7 @@ impl TimedCall {
             end,
             follows: flags & FOLLOWS != 0,
             interrupted: flags & INTERRUPTED != 0,
-            moved: flags & AWAY_CALL != 0,
+            moved: flags & MIGRATED_CALL != 0,
             chain_after: u32_at(record, 24),
             chain_before: u32_at(record, 28),
         };
@@ -331,17 +335,17 @@ impl TimedCall {
     }
 }
 
-/// Where a slot is.
+/// Offset of a slot.
 fn slot_at(number: usize) -> usize {
     SLOTS_AT + number * SLOT_BYTES
 }
 
-/// Bytes of a slot that has counters for so many sites, whole pages.
+/// Bytes of a slot with counters for `sites` sites, rounded up to pages.
 fn slot_length(sites: usize) -> usize {
     (COUNTERS + sites * 4).next_multiple_of(PAGE)
 }
 
-/// The number at a place; zero where there is none.
+/// The number at an offset; zero if `bytes` ends before.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
     word.map_or(0, |word| u32::from_le_bytes(*word))

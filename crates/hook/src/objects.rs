@@ -1,10 +1,10 @@
-//! The files that are loaded into this process, and when more are.
+//! The files that are loaded into this process, and notice when more are loaded.
 //!
-//! The loader keeps a list for debuggers, and calls an empty function whenever it has changed the
-//! list: after new files are mapped, and before any of their code runs. A hook there sees what
-//! `dlopen` loads in time, whoever calls it, with one copy of the C library. (The loader's own
-//! interface for auditors runs with a second copy, and nothing that is loaded without that
-//! interface.) Files loaded into a namespace of their own (`dlmopen`) are not in the list.
+//! The loader keeps a list for debuggers. After each change of the list it calls an empty function:
+//! after new files are mapped, and before any of their code runs. A hook there sees in time what
+//! `dlopen` loads, for any caller, with one copy of the C library. (The loader's own interface for
+//! auditors runs with a second copy, and with nothing that is loaded without that interface.) Files
+//! loaded into a namespace of their own (`dlmopen`) are not in the list.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,9 +13,9 @@ use std::path::PathBuf;
 /// A loaded file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loaded {
-    /// What has to be added to addresses in the file.
+    /// The difference between addresses in memory and in the file.
     pub base: u64,
-    /// The file.
+    /// The file's path.
     pub path: PathBuf,
 }
 
@@ -42,7 +42,7 @@ struct LinkMap {
 /// A link to the program that this process runs.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// The state in which the list is whole.
+/// The state in which the list is complete.
 const CONSISTENT: c_int = 0;
 
 /// The loader's list for debuggers.
@@ -53,7 +53,7 @@ pub struct Objects(*const Rendezvous);
 unsafe impl Send for Objects {}
 
 impl Objects {
-    /// Finds the list; `None` with a loader that keeps none.
+    /// Finds the list; `None` if the loader keeps none.
     #[must_use]
     pub fn find() -> Option<Self> {
         // SAFETY: a lookup of a name, ended by zero.
@@ -61,38 +61,38 @@ impl Objects {
         (!list.is_null()).then(|| Self(list.cast_const().cast()))
     }
 
-    /// The function that is called on changes.
+    /// Address of the function that the loader calls on changes.
     #[must_use]
     pub fn changed(&self) -> u64 {
         // SAFETY: the loader's own structure, which lives as long as the process.
         unsafe { (*self.0).changed }
     }
 
-    /// Whether the list is whole, and not just being changed.
+    /// Whether the list is complete. It is not while the loader changes it.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
-        // SAFETY: as in `changed`.
+        // SAFETY: the loader's own structure, which lives as long as the process.
         let state = unsafe { (*self.0).state };
         state == CONSISTENT
     }
 
-    /// All loaded files, the program first; those without a file are left out.
+    /// All loaded files, the program first. Entries without a file are left out.
     #[must_use]
     pub fn loaded(&self) -> Vec<Loaded> {
         let mut loaded = Vec::new();
-        // SAFETY: as in `changed`.
+        // SAFETY: the loader's own structure, which lives as long as the process.
         let mut next = unsafe { (*self.0).first };
-        // SAFETY: a list of the loader, which is not changed meanwhile.
+        // SAFETY: the loader's list, which does not change meanwhile.
         while let Some(element) = unsafe { next.as_ref() } {
             let name: &[u8] = if element.name.is_null() {
                 b""
             } else {
-                // SAFETY: the loader ends its names with zero.
+                // SAFETY: the loader's names end with a zero byte.
                 unsafe { CStr::from_ptr(element.name) }.to_bytes()
             };
             let is_program = loaded.is_empty() && element.previous.is_null();
             match name {
-                // The loader does not name the program.
+                // The loader's list has no name for the program.
                 b"" if is_program => {
                     let path = std::fs::read_link(PROGRAM).unwrap_or_else(|_| PROGRAM.into());
                     loaded.push(Loaded { base: element.base, path });

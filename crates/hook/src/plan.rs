@@ -1,8 +1,8 @@
-//! Which entries of a file to hook, kept for the next process: a shell script starts tens of
-//! processes, most of them with the same libraries.
+//! Which entries of a file to hook. A plan is kept for the next process: a shell script starts tens
+//! of processes, most of them with the same libraries.
 //!
-//! A plan is named by what tells a file apart: device, inode, length and time of change. Its
-//! directory is for one set of classes and one version of Dimmer.
+//! The name of a plan identifies the file: device, inode, length and time of change. The directory
+//! of plans is for one set of classes and one version of Dimmer.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -19,12 +19,12 @@ use crate::file::Mapped;
 use crate::hooks::HookError;
 use crate::ledger::may_write;
 
-/// Names of files that hooks, or the loader under them, run on themselves: the C library and the
-/// loader, and the unwinder.
+/// Names of files that hooks, or the loader below them, need to run: the C library and the loader,
+/// and the unwinder.
 const OWN_GROUND: [&str; 4] = ["libc.", "ld-", "ld64.", "libgcc_s."];
 
-/// Whether hooks, or the loader under them, run on the library of this name themselves; then
-/// nothing of it is hooked.
+/// Whether hooks, or the loader below them, need the library of this name to run. Then nothing of
+/// it is hooked.
 #[must_use]
 pub fn is_own_ground(soname: &str) -> bool {
     OWN_GROUND.iter().any(|own| soname.starts_with(own))
@@ -35,16 +35,16 @@ pub fn is_own_ground(soname: &str) -> bool {
 pub struct PlannedEntry {
     /// Its address in the file.
     pub address: u64,
-    /// How many bytes from there on are displaced, the landing pad's included, as `dimmer_scan`
-    /// says.
+    /// The number of bytes from there on that are displaced, including the landing pad, as
+    /// `dimmer_scan` reports it.
     pub displaced: u8,
-    /// What travels where its calls are lent to another core rather than moved with their thread.
+    /// The registers that travel if its calls are delegated rather than migrated with their thread.
     pub leaf: Option<Leaf>,
 }
 
 impl PlannedEntry {
-    /// An entry that is hooked as `dimmer_scan` says, whose calls go with their thread if they are
-    /// moved.
+    /// An entry that is hooked as `dimmer_scan` reports. Its calls migrate with their thread if
+    /// they are moved.
     #[must_use]
     pub const fn new(address: u64, displaced: u8) -> Self {
         Self { address, displaced, leaf: None }
@@ -68,7 +68,7 @@ impl PlannedEntry {
     }
 }
 
-/// As plans hold it, in one line.
+/// The entry's line in a plan.
 impl fmt::Display for PlannedEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, displaced, leaf } = self;
@@ -80,7 +80,7 @@ impl fmt::Display for PlannedEntry {
     }
 }
 
-/// Nothing is told of what is wrong: these lines are written and read here alone.
+/// The error has no details: these lines are written and read only here.
 impl FromStr for PlannedEntry {
     type Err = ();
 
@@ -89,20 +89,20 @@ impl FromStr for PlannedEntry {
     }
 }
 
-/// Has processes that look in `directory` hook these entries of a file, and no others.
+/// Keeps a plan: processes with the directory `directory` hook these entries of the file, and no
+/// others.
 ///
 /// # Errors
 /// If the file is not there, or nothing can be written.
 pub fn keep_plan(file: &Path, mut entries: Vec<PlannedEntry>, directory: &Path) -> io::Result<()> {
     entries.sort_unstable_by_key(|entry| entry.address);
     let kept = kept_at(file, directory)?;
-    // What is no file of code has no runtime either.
+    // A file without code has no runtime either.
     let runtime = dimmer_scan::runtime(&Mapped::new(&File::open(file)?)?).ok().flatten();
     replace(&kept, &Plan { runtime, counts: Counts::default(), entries }.write())
 }
 
-/// What is kept in `directory` of a file that was looked at for classes; `None` if there is
-/// nothing.
+/// The counts of the plan that `directory` has for a file; `None` if it has no plan.
 #[must_use]
 pub fn kept_counts(file: &Path, directory: &Path) -> Option<Counts> {
     let text = fs::read_to_string(kept_at(file, directory).ok()?).ok()?;
@@ -112,16 +112,16 @@ pub fn kept_counts(file: &Path, directory: &Path) -> Option<Counts> {
 /// How many functions of a file there are to hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Those with instructions of the classes.
+    /// Functions with instructions of the classes.
     pub functions: usize,
-    /// Those of them that have an entry that can be hooked.
+    /// The number of these functions with an entry that can be hooked.
     pub hookable: usize,
-    /// The entries that can be hooked.
+    /// Entries that can be hooked.
     pub entries: usize,
 }
 
-/// Has processes that look in `directory` find there what to hook of a file for these classes, so
-/// that none of them has to scan it.
+/// Keeps a plan of what to hook of a file for these classes, so that processes with the directory
+/// `directory` need not scan the file.
 ///
 /// # Errors
 /// If the file cannot be read or scanned.
@@ -133,8 +133,8 @@ pub fn prepare_plan(
     Plan::of(file, classes, Some(directory)).map(drop)
 }
 
-/// What a program or library needs to be loaded, of which no more than the parts that say so is
-/// read; `None` where it is neither.
+/// What the loader needs to load a program or library; `None` if the file is neither. Reads only
+/// the parts of the file that hold this.
 #[must_use]
 pub fn needed(file: &File) -> Option<Needed> {
     dimmer_scan::needed(&Mapped::new(file).ok()?).ok()
@@ -143,16 +143,16 @@ pub fn needed(file: &File) -> Option<Needed> {
 /// What to hook of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The runtime of a language that is part of the file.
+    /// The language runtime that is part of the file.
     pub(crate) runtime: Option<Runtime>,
-    /// What a scan for classes has found; zeros in a plan of what a user has named.
+    /// The results of a scan for classes; zeros in a plan of entries that a user has named.
     pub(crate) counts: Counts,
-    /// Each entry that is hooked, at the begin of a function or inside; by address.
+    /// Each entry that is hooked, at the start of a function or inside, sorted by address.
     pub(crate) entries: Vec<PlannedEntry>,
 }
 
 impl Plan {
-    /// The plan for a file: the one that is kept in `directory`, or a new one, which is kept then.
+    /// The plan for a file: the one in `directory`, or a new one, which is then kept there.
     ///
     /// # Errors
     /// If the file cannot be read or scanned.
@@ -169,18 +169,18 @@ impl Plan {
         let file = File::open(path).map_err(HookError::Read)?;
         let bytes = Mapped::new(&file).map_err(HookError::Read)?;
         let mut plan = Self { runtime: dimmer_scan::runtime(&bytes)?, ..Self::default() };
-        // Without classes only what plans that are kept name is hooked.
+        // Without classes, only entries in kept plans are hooked.
         if !classes.is_empty() {
             plan.take(&functions(&bytes, classes)?, &bytes)?;
         }
         if let Some(kept) = kept {
-            // Without it the next process scans the file again, nothing else.
+            // If this fails, the next process has to scan the file again. It has no other effect.
             let _ = replace(&kept, &plan.write());
         }
         Ok(plan)
     }
 
-    /// Plans to hook these functions of a file, as far as they can be.
+    /// Plans to hook these functions of a file, as far as they can be hooked.
     fn take(&mut self, functions: &[Function], bytes: &[u8]) -> Result<(), ScanError> {
         self.counts.functions = functions.len();
         if functions.is_empty() || is_own_ground(&dimmer_scan::soname(bytes)?.unwrap_or_default()) {
@@ -196,8 +196,8 @@ impl Plan {
         Ok(())
     }
 
-    /// A line for the runtime, if there is one, one for the counts, and one for each entry; a last
-    /// one, so that a file cut short is known.
+    /// Writes one line for the runtime, if there is one, one for the counts, and one for each
+    /// entry. A last line shows that the file is complete.
     fn write(&self) -> String {
         let mut text = String::new();
         if let Some(runtime) = self.runtime {
@@ -255,7 +255,7 @@ fn kept_at(path: &Path, directory: &Path) -> io::Result<PathBuf> {
     Ok(directory.join(name))
 }
 
-/// The text of a plan; most are some bytes long.
+/// Reads the text of a plan. Most plans have only some bytes.
 fn read(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut text = Vec::new();
@@ -269,11 +269,11 @@ fn read(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Replaces a file; whoever reads it meanwhile gets the old one or the new one.
+/// Replaces a file. A process that reads it meanwhile gets the old one or the new one.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}", std::process::id()));
-    // This may be the program's process, which a write beyond its limit would end.
+    // This may be the program's process, and a write beyond its limit would end it.
     may_write(text.len())?;
     let replaced = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
     replaced.inspect_err(|_| drop(fs::remove_file(&new)))

@@ -1,42 +1,48 @@
-//! What the processor keeps beside the general registers: put on the stack and taken up again, as
-//! pieces of assembly that [`crate::away`] and [`crate::offload`] have in common.
+//! Saves and restores the processor state beside the general registers, on the stack. The pieces of
+//! assembly are shared by [`crate::migrate`] and [`crate::delegate`].
 //!
-//! They name `{state_bytes}` and `{travelling}`, and `{state}`, at whose byte 16 is whether there
-//! are upper halves to be cleaned, and at byte 20 whether XSAVEC stores it; older processors
-//! (Haswell, Broadwell) have XSAVE, which leaves gaps for what is not stored.
+//! They use `{state_bytes}`, `{travelling}` and `{state}`. The word at byte 16 of `{state}` is
+//! nonzero if upper halves of registers have to be cleaned; that at byte 20 is nonzero if XSAVEC
+//! stores the state. Older processors (Haswell, Broadwell) have XSAVE, which leaves gaps for what
+//! it does not store.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 
 use dimmer_scan::Width;
 
-use crate::away::CannotMove;
+use crate::migrate::CannotMove;
 
-/// Parts of the processor's state that travel: x87, SSE, AVX, the masks and both parts of AVX-512,
-/// protection keys (Intel SDM, vol. 1, §13.1). What the processor lacks it leaves out.
+/// Components of the processor's state that travel with the thread: x87, SSE, AVX, the masks and
+/// both parts of AVX-512, protection keys (Intel SDM, vol. 1, §13.1). The processor skips
+/// components that it lacks.
 pub(crate) const TRAVELLING: u64 = 0b10_1110_0111;
 
-/// The part of it that compiled code may change while a thread waits where it is: SSE, AVX, the
-/// masks and both parts of AVX-512.
+/// The components that compiled code may change while a thread waits at home: SSE, AVX, the masks
+/// and both parts of AVX-512.
 pub(crate) const VECTORS: u64 = 0b1110_0110;
 
-/// Room for all that travels, where XSAVE puts it: the protection keys come last, at byte 2688
-/// (CPUID leaf 0xD of Skylake-SP; those of others come earlier). XSAVEC puts it closer together.
+/// Room for all components that travel, where XSAVE puts them: the protection keys come last, at
+/// byte 2688 (CPUID leaf 0xD of Skylake-SP; those of others come earlier). XSAVEC packs them closer
+/// together.
 pub(crate) const STATE_BYTES: u64 = 2688 + 64;
 
-/// Parts that do not travel: who has configured tiles stays, which XGETBV with 1 tells.
+/// Components that do not travel: a thread that has configured tiles stays. XGETBV with 1 reports
+/// that.
 pub(crate) const TILES: u32 = 3 << 17;
 
-/// How the state is stored here.
+/// How the state is stored on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// The parts of it that the system uses.
+    /// The components that the system uses.
     pub(crate) enabled: u32,
-    /// Whether there are XSAVEC, and XGETBV with 1.
+    /// Whether the processor has XSAVEC, and XGETBV with 1.
     pub(crate) has_xsavec: bool,
 }
 
 impl Form {
+    /// Finds how the state is stored here.
+    ///
     /// # Errors
     /// [`CannotMove`].
     pub(crate) fn find() -> Result<Self, CannotMove> {
@@ -46,12 +52,12 @@ impl Form {
             return Err(CannotMove::NoXsave);
         }
         let enabled: u32;
-        // SAFETY: the system lets programs use it, as just seen.
+        // SAFETY: the system lets programs use this instruction, as just checked.
         unsafe {
             asm!("xgetbv", in("ecx") 0, out("eax") enabled, out("edx") _, options(nomem, nostack))
         };
         let has_xsavec = __cpuid_count(0xd, 1).eax & XSAVEC_AND_XGETBV1 == XSAVEC_AND_XGETBV1;
-        // Where each part ends that XSAVE would store (Intel SDM, vol. 1, §13.4.3).
+        // Where each component ends that XSAVE would store (Intel SDM, vol. 1, §13.4.3).
         let travels = |part: &u32| u64::from(enabled) & TRAVELLING & 1 << part != 0;
         let end = |part: u32| {
             let (size, offset) = (__cpuid_count(0xd, part).eax, __cpuid_count(0xd, part).ebx);
@@ -65,7 +71,7 @@ impl Form {
         }
     }
 
-    /// Whether there are upper halves of registers to be cleaned.
+    /// Whether upper halves of registers have to be cleaned.
     pub(crate) fn has_avx(self) -> bool {
         self.enabled & 1 << 2 != 0
     }
@@ -83,7 +89,7 @@ impl Form {
     }
 }
 
-/// Puts the processor's state below the stack pointer, and leaves the registers as compiled code
+/// Stores the processor's state below the stack pointer, and leaves the registers as compiled code
 /// expects them. Changes `rax` and `rdx`.
 macro_rules! pack {
     () => {
@@ -91,7 +97,7 @@ macro_rules! pack {
     };
 }
 
-/// Takes it up again from where the stack pointer is. Changes `rax` and `rdx`.
+/// Restores the state from the stack pointer's place. Changes `rax` and `rdx`.
 macro_rules! unpack {
     () => {
         "mov eax, {travelling}\n xor edx, edx\n xrstor [rsp]"
@@ -107,12 +113,12 @@ mod tests {
 
     use super::*;
 
-    /// Whether there are upper halves, at byte 16, and whether XSAVEC stores.
+    /// Byte 16: whether registers have upper halves; byte 20: whether XSAVEC stores the state.
     static STATE: [AtomicU32; 6] = [const { AtomicU32::new(0) }; 6];
 
     global_asm!(
-        // In: rdi the content of sixteen registers, rsi that of one of the old part; out: what they
-        // hold after they were put away, cleared and taken up again.
+        // In: rdi the content of sixteen registers, rsi that of one x87 register. Out: what they
+        // hold after they were saved, cleared and restored.
         "dimmer_hook_test_registers:",
         "push rbx",
         "mov rbx, rsp",
@@ -152,10 +158,10 @@ mod tests {
         for has_xsavec in forms {
             STATE[5].store(*has_xsavec, Ordering::Relaxed);
             let vectors = std::array::from_fn(|at| u8::try_from(at % 251).unwrap_or_default());
-            // 1.5, with a rest of its own.
+            // 1.5 plus some low bits.
             let old = [1, 2, 3, 4, 5, 6, 7, 0xC0, 0xFF, 0x3F];
             let (mut vectors_after, mut old_after) = (vectors, old);
-            // SAFETY: there is AVX, and XSAVEC where that is said; no other test uses the state.
+            // SAFETY: there is AVX, and XSAVEC if `STATE` has it; no other test uses the state.
             unsafe { dimmer_hook_test_registers(&raw mut vectors_after, &raw mut old_after) };
             assert_eq!((vectors_after, old_after), (vectors, old), "{has_xsavec}");
         }

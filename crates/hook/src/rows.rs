@@ -1,60 +1,62 @@
-//! The table of return addresses: one row for each call whose return address was taken off the
-//! stack, of [`crate::swap`] and [`crate::away`].
+//! The table of return addresses. It has one row for each call whose return address was taken off
+//! the stack, by [`crate::swap`] or [`crate::migrate`].
 //!
-//! Each row has a *return stub* of its own, which makes the call and which the function returns to.
-//! So the address on the stack names the row, and nothing needs to be looked for: wherever the
-//! stack lies by then (coroutines that take turns on one stack are copied out of it and back, as
-//! greenlets are), whichever thread goes on with it, and for unwinders, whose expression for the
-//! return address is a handful of additions.
+//! Each row has a *return stub* of its own, which calls the function and to which the function
+//! returns. So the address on the stack identifies the row, and no search is needed. This holds
+//! wherever the stack lies by then (coroutines that take turns on one stack are copied out of it
+//! and back, as greenlets are), and on any thread. Unwinders find the return address by a handful
+//! of additions.
 //!
-//! A row is free again when its call returns, and after an exception or a thread's end has passed
-//! it, which the unwinder tells ([`personality`]). A call that is left otherwise (`longjmp`, a
-//! coroutine that nobody resumes) keeps its row, because nobody can know that it does not return
-//! after all. Where no row is free, calls are only counted.
+//! A row becomes free when its call returns, or after an exception or the end of a thread has
+//! passed the call, which the unwinder reports ([`personality`]). A call that is left in another
+//! way (`longjmp`, a coroutine that is never resumed) keeps its row, because it may still return.
+//! If no row is free, calls are only counted.
 
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::away;
+use crate::migrate;
 use crate::swap::{LEFT, thread_offset};
 
-/// Rows, and return stubs.
+/// The number of rows, and of return stubs.
 pub(crate) const ROWS: usize = 4096;
 
-/// How many rows are looked at for a free one.
+/// The number of rows that a search for a free one visits.
 pub(crate) const WINDOW: usize = 16;
 
-/// Bytes of a return stub. Those of a page have their rows in a table one after the other; instead
-/// of the first one there is how far that table is, which has no row therefore.
+/// Bytes of a return stub. The stubs of a page have their rows in a table, in the same order. In
+/// place of the page's first stub there is the distance to that table, so the first row of that
+/// table is unused.
 const STUB_BYTES: usize = 16;
 
-/// Return stubs of a page, the missing first one included.
+/// Return stubs of a page, including the missing first one.
 const STUBS_OF_A_PAGE: usize = 4096 / STUB_BYTES;
 
-/// Where in a return stub its call returns to.
+/// Offset in a return stub to which its call returns.
 const RETURNS_AT: usize = 4;
 
-/// A row, as assembly reads and writes it.
+/// A row. Assembly reads and writes it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Row {
-    /// The stack pointer before the call; 0 where the row is free.
+    /// The stack pointer before the call; 0 if the row is free.
     pub(crate) stack: AtomicU64,
     /// The return address.
     pub(crate) returns_to: AtomicU64,
     /// The site's number.
     pub(crate) site: AtomicU32,
-    /// The interruptions so far, times two, and whether the call follows a timed one.
+    /// Twice the number of interruptions at the call's start, plus one if the call follows a timed
+    /// one.
     pub(crate) interrupts: AtomicU32,
-    /// The time stamp of its begin.
+    /// The time stamp of the call's start.
     pub(crate) begin: AtomicU64,
-    /// How long the chain before it took.
+    /// Duration of the chain before the call; 0 if there was none.
     pub(crate) clock: AtomicU32,
-    /// The number of the site it went on in, plus one.
+    /// The number of the site in which the call went on, plus one; 0 if it did not.
     pub(crate) goes_on: AtomicU32,
     /// Whether the call was moved.
-    pub(crate) is_away: AtomicU32,
+    pub(crate) is_migrated: AtomicU32,
 }
 
 pub(crate) const ROW_BYTES: usize = size_of::<Row>();
@@ -65,12 +67,12 @@ pub(crate) const INTERRUPTS: usize = offset_of!(Row, interrupts);
 pub(crate) const BEGIN: usize = offset_of!(Row, begin);
 pub(crate) const CLOCK: usize = offset_of!(Row, clock);
 pub(crate) const GOES_ON: usize = offset_of!(Row, goes_on);
-pub(crate) const IS_AWAY: usize = offset_of!(Row, is_away);
+pub(crate) const IS_MIGRATED: usize = offset_of!(Row, is_migrated);
 
 /// Bytes of all return stubs.
 pub(crate) const STUBS_BYTES: usize = ROWS * STUB_BYTES;
 
-// The unwinding record has these in its expressions.
+// The unwinding record has these numbers in its expressions.
 const _: () = assert!(ROW_BYTES == 64 && STUB_BYTES == 16 && STUBS_OF_A_PAGE == 256);
 const _: () = assert!(STACK == 0 && RETURNS_TO == 8);
 
@@ -83,7 +85,7 @@ pub(crate) static TABLE: [Row; ROWS] = [const {
         begin: AtomicU64::new(0),
         clock: AtomicU32::new(0),
         goes_on: AtomicU32::new(0),
-        is_away: AtomicU32::new(0),
+        is_migrated: AtomicU32::new(0),
     }
 }; ROWS];
 
@@ -95,17 +97,18 @@ global_asm!(
     ".type dimmer_hook_stubs,@function",
     "dimmer_hook_stubs:",
     ".cfi_startproc",
-    // libgcc tells frames apart by their stack address and whether they are a signal's, and this
-    // one has the stack address of its caller. Nothing is subtracted from addresses that a signal
-    // interrupted, so the one given is one less than the true one.
+    // libgcc distinguishes frames by their stack address and by whether they are signal frames.
+    // This frame has the stack address of its caller, so it is marked as a signal frame. Unwinders
+    // subtract nothing from the address in such a frame, so the expression gives one less than the
+    // true address.
     ".cfi_signal_frame",
     // Relative to itself, in 32 bits.
     ".cfi_personality 0x1b, {personality}",
-    // The stack pointer before the call, which is 8 higher than it is once the row's number has
-    // been pushed: breg7 0, breg16 0, lit15, and, lit9, ge, lit3, shl, plus.
+    // The stack pointer before the call. It is 8 higher than the current one once the row's number
+    // has been pushed: breg7 0, breg16 0, lit15, and, lit9, ge, lit3, shl, plus.
     ".cfi_escape 0x0f, 0x0b, 0x77, 0x00, 0x80, 0x00, 0x3f, 0x1a, 0x39, 0x2a, 0x33, 0x24, 0x22",
     // The return address: register 16 is the value of an expression of 24 bytes. breg16 0, dup,
-    // const2u 0xff0, and, lit2, shl: where in the page's part of the table.
+    // const2u 0xff0, and, lit2, shl: the offset in the page's part of the table.
     ".cfi_escape 0x16, 0x10, 0x18, 0x80, 0x00, 0x12, 0x0a, 0xf0, 0x0f, 0x1a, 0x32, 0x24",
     // swap, const2s -4096, and, dup, deref_size 4, plus, plus: the row, which lies behind the code.
     ".cfi_escape 0x16, 0x0b, 0x00, 0xf0, 0x1a, 0x12, 0x94, 0x04, 0x22, 0x22",
@@ -117,7 +120,7 @@ global_asm!(
     ".zero {stub_bytes} - 4, 0xcc",
     ".rept {stubs_of_a_page} - 1",
     ".set dimmer_hook_row, dimmer_hook_row + 1",
-    // In: at C-24 the function. All registers are as the function is to have them.
+    // In: at C-24 the function. All registers have the values that the function is to find.
     "call qword ptr [rsp - 24]",
     // push, with 32 bits.
     ".byte 0x68",
@@ -142,19 +145,19 @@ unsafe extern "C" {
     fn dimmer_hook_stubs();
 }
 
-/// In: `rsi`, the stack pointer before the call; `r8`, [`crate::swap::thread_offset`]. Out: `rdx`,
-/// a row that was free; `$none` is where to go without any. Changes `rax`, `rcx` and `rdi`. Needs
-/// `{rows}`, `{table}`, `{window}`, `{row}`, `{left}`.
+/// Claims a row. In: `rsi`, the stack pointer before the call; `r8`,
+/// [`crate::swap::thread_offset`]. Out: `rdx`, a row that was free. Goes to `$none` if there is
+/// none. Changes `rax`, `rcx` and `rdi`. Needs `{rows}`, `{table}`, `{window}`, `{row}`, `{left}`.
 macro_rules! claim {
     ($none:literal) => {
         concat!(
-            // Frees the row of a call that was left by an exception, once the unwinder has passed
-            // it: it runs further down the stack.
+            // Frees the row of a call that an exception has left, once the unwinder has passed it:
+            // before, it runs further down the stack.
             "cmp qword ptr fs:[r8 + {left}], 0\n je 91f\n",
             "xor edi, edi\n xchg fs:[r8 + {left}], rdi\n test rdi, rdi\n jz 91f\n",
             "cmp [rdi], rsi\n ja 90f\n mov qword ptr [rdi], 0\n jmp 91f\n",
             "90:\n mov fs:[r8 + {left}], rdi\n",
-            // Begins where the thread had its last one.
+            // Starts where the thread's last search ended.
             "91:\n mov edi, fs:[r8 + {row}]\n mov ecx, {window}\n",
             "92:\n and edi, {rows} - 1\n mov eax, edi\n shl eax, 6\n lea rdx, [rip + {table}]\n add rdx, rax\n",
             "xor eax, eax\n cmp [rdx], rax\n jne 93f\n lock cmpxchg [rdx], rsi\n je 94f\n",
@@ -172,8 +175,8 @@ macro_rules! stub_of {
     };
 }
 
-/// In: `rax`, a return address. Goes to `$within` if it is one of a return stub; then `rax` is how
-/// far into them. Changes `rcx`.
+/// In: `rax`, a return address. Goes to `$within` if it lies in a return stub; then `rax` is its
+/// offset in the stubs. Changes `rcx`.
 macro_rules! if_stub {
     ($within:literal) => {
         concat!(
@@ -183,9 +186,9 @@ macro_rules! if_stub {
     };
 }
 
-/// What the unwinder calls for a frame of this crate, which `$leaves` is called for, with the
-/// unwinder's context, where it is left. (It looks for handlers first, and then leaves frame after
-/// frame. Source: Itanium C++ ABI, exception handling, §1.6.)
+/// Personality routine for this crate's frames: calls `$leaves` with the unwinder's context when
+/// the unwinder removes the frame. (The unwinder looks for handlers first, and then leaves frame
+/// after frame. Source: Itanium C++ ABI, exception handling, §1.6.)
 macro_rules! leaving {
     ($leaves:path) => {
         extern "C" fn personality(
@@ -207,27 +210,27 @@ macro_rules! leaving {
 
 pub(crate) use {claim, if_stub, leaving, stub_of};
 
-/// Makes the table ready; to be called before anything is hooked, as often as one likes.
+/// Makes the table ready. Must be called before anything is hooked; may be called repeatedly.
 pub(crate) fn begin() {
     for row in TABLE.iter().step_by(STUBS_OF_A_PAGE) {
-        // Relaxed: there is one thread, or it is so already.
+        // Relaxed: there is one thread, or the row has this value already.
         row.stack.store(u64::MAX, Ordering::Relaxed);
     }
 }
 
-/// Whether there is a return stub at an address.
+/// Whether an address lies in the return stubs.
 #[must_use]
 pub fn is_stub(address: usize) -> bool {
     address.wrapping_sub(dimmer_hook_stubs as *const () as usize) < STUBS_BYTES
 }
 
-/// How much of an unwinder's context is looked at: less than any has. libgcc has the address within
-/// the frame at 152 bytes, LLVM's libunwind at 144.
+/// The number of words of an unwinder's context that are looked at: less than any context has.
+/// libgcc has the address within the frame at 152 bytes, LLVM's libunwind at 144.
 const WORDS: usize = 20;
 
-/// The row of the frame that an unwinder's context is of. How contexts look is each unwinder's own
-/// business, and which of them calls is not known. But an address that a return stub's call returns
-/// to is nothing else.
+/// Finds the row of the frame that an unwinder's context describes. Each unwinder has its own
+/// layout of contexts, and the code cannot tell which unwinder calls it. But a word that equals the
+/// return address of a stub's call is nothing else.
 ///
 /// # Safety
 /// There must be [`WORDS`] words.
@@ -235,9 +238,10 @@ unsafe fn row_of(context: *const u64) -> Option<&'static Row> {
     let begin = dimmer_hook_stubs as *const () as u64;
     let mut found = None;
     for at in 0..WORDS {
-        // SAFETY: as promised to this function.
+        // SAFETY: the caller guarantees [`WORDS`] words.
         let place = unsafe { context.add(at) };
-        // SAFETY: as above. Volatile, as others may write to what is left of it.
+        // SAFETY: the caller guarantees [`WORDS`] words. Volatile, as other code may write to the
+        // rest of it.
         let word = unsafe { place.read_volatile() };
         let distance = usize::try_from(word.wrapping_sub(begin)).unwrap_or(usize::MAX);
         if distance < STUBS_BYTES && distance % STUB_BYTES == RETURNS_AT {
@@ -251,19 +255,20 @@ unsafe fn row_of(context: *const u64) -> Option<&'static Row> {
     TABLE.get(found?)
 }
 
-/// The unwinder is about to leave a frame: a thread that is away for it comes home, and the row is
-/// freed once the unwinder has read the return address in it, which it does later ([`claim`]).
+/// Called when the unwinder is about to leave a frame. Brings the thread home if it migrated for
+/// this call. The row is freed later ([`claim`]), after the unwinder has read the return address in
+/// it.
 fn leave(context: *const u64) {
     if context.is_null() {
-        return away::come_home();
+        return migrate::cut_migration_short();
     }
-    // SAFETY: every unwinder's context is longer.
-    let Some(row) = (unsafe { row_of(context) }) else { return away::come_home() };
-    // Relaxed: what this thread has written, or has been handed with the stack.
-    if row.is_away.load(Ordering::Relaxed) != 0 {
-        away::come_home();
+    // SAFETY: every unwinder's context is longer than [`WORDS`] words.
+    let Some(row) = (unsafe { row_of(context) }) else { return migrate::cut_migration_short() };
+    // Relaxed: this thread has written the value, or has received it with the stack.
+    if row.is_migrated.load(Ordering::Relaxed) != 0 {
+        migrate::cut_migration_short();
     }
-    // The frame noted before was further down, and has been passed.
+    // The frame noted before was further down the stack, and the unwinder has passed it.
     let before: *const Row;
     // SAFETY: the thread's own memory.
     unsafe {
@@ -275,7 +280,7 @@ fn leave(context: *const u64) {
             options(nostack, preserves_flags)
         );
     }
-    // SAFETY: null, or one of the rows above.
+    // SAFETY: null, or a row of `TABLE`.
     if let Some(before) = unsafe { before.as_ref() }
         && !std::ptr::eq(before, row)
     {
@@ -329,7 +334,7 @@ mod tests {
         }
     }
 
-    /// Whether one of the calls that are under way in this process is timed.
+    /// Whether one of the calls under way in this process is timed.
     fn is_stub_above() -> bool {
         taken() > 0
     }
@@ -347,8 +352,8 @@ mod tests {
         let base = dimmer_hook_test_throws as *const () as u64;
         let object = hooks.ledger().add_objects(&[(base, Path::new("test"))]).unwrap().start;
         let entry = (PlannedEntry::new(0, 5), &[0x0f, 0x1f, 0x44, 0x00, 0x00][..]);
-        // SAFETY: the function is on a page of its own, begins with an instruction of five bytes,
-        // and nobody calls it meanwhile.
+        // SAFETY: the function is on a page of its own, starts with an instruction of five bytes,
+        // and no thread calls it meanwhile.
         unsafe { hooks.patch(object, base, &[entry]) }.unwrap();
         let timed_throw = |depth| {
             swap::time_next();
@@ -361,7 +366,7 @@ mod tests {
         for turn in 0..u32::try_from(ROWS).unwrap() {
             timed_throw(turn % 4);
             thread.drain(drop);
-            // The last one's is freed by the next call.
+            // The next call frees the row of the last one.
             assert!(taken() <= 1, "{turn}: {}", taken());
         }
     }
@@ -382,9 +387,9 @@ mod tests {
             assert!(is_stub(at + RETURNS_AT));
             let row = &raw const TABLE[number];
             let page = std::ptr::with_exposed_provenance::<u32>(at & !4095);
-            // SAFETY: as above.
+            // SAFETY: code of this crate, which can be read.
             let distance = unsafe { page.read() } as usize;
-            // What the unwinding record computes.
+            // The result of the unwinding record's expression.
             assert_eq!((at & !4095) + distance + ((at & 0xff0) << 2), row.addr());
         }
         assert!(!is_stub(begin - 1) && !is_stub(begin + STUBS_BYTES));

@@ -1,11 +1,10 @@
-//! The slots that threads of this process claim at their first hooked call, which makes no system
-//! call.
+//! The slots that threads of this process claim at their first hooked call, without a system call.
 //!
-//! So a slot is reserved before its thread starts: by the thread or process that is about to start
-//! another one ([`expect_thread`], [`expect_process`]). Threads that find none count where no
-//! observer reads, and the ledger has their number. The children of a fork have the slots that
-//! their parent had reserved, and those that they reserve themselves; which of them claims one is
-//! decided in the slot.
+//! For that a slot is reserved before its thread starts, by the thread or process that is about to
+//! start another one ([`expect_thread`], [`expect_process`]). A thread that finds no slot counts in
+//! memory that no observer reads; the ledger counts such threads. The children of a fork have the
+//! slots that their parent had reserved, and those that they reserve themselves. A word in the slot
+//! decides which of them claims it.
 
 use std::mem::offset_of;
 use std::sync::OnceLock;
@@ -13,34 +12,34 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 
 use crate::ledger::{LedgerError, NoRoom, OwnLedger, SLOTS, Slot};
 
-/// Slots that may be reserved and not claimed: threads and processes that start at once, before the
-/// first of them calls a hooked function.
+/// The most slots that are reserved and not claimed: threads and processes that start at once,
+/// before the first of them calls a hooked function.
 const AHEAD: usize = 128;
 
-/// Tries to get the lock, some milliseconds: nothing here may wait for a thread that does not run,
-/// as in the handler of a signal, or in the child of a fork.
+/// Attempts to get the lock, some milliseconds. Nothing here may wait for a thread that does not
+/// run, as in a signal handler, or in the child of a fork.
 const TRIES: u32 = 1 << 16;
 
-/// What `dimmer_hook_slow` reads and writes, and what it needs to be filled.
+/// What `dimmer_hook_slow` reads and writes, and what is needed to fill it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Pool {
     /// The number of the place to look at next.
     next: AtomicU32,
-    /// How many places are filled.
+    /// The number of places that are filled.
     had: AtomicU32,
     /// Addresses of counters.
     places: [AtomicPtr<u8>; SLOTS],
     slots: [OnceLock<Slot>; SLOTS],
-    /// The place that was filled for a child of a fork, plus one; 0 if none was.
+    /// The place that was filled for a child of a fork, plus one; 0 if there is none.
     of_child: AtomicU32,
-    /// Places before this one are of another ledger.
+    /// Places before this one belong to another ledger.
     first: AtomicUsize,
     is_locked: AtomicBool,
     is_restricted: AtomicBool,
-    /// None before anything is hooked.
+    /// Empty before anything is hooked.
     ledger: OnceLock<&'static OwnLedger>,
-    /// Threads and processes that were expected until then.
+    /// Threads and processes that were expected before there was a ledger.
     expected: AtomicUsize,
 }
 
@@ -61,7 +60,7 @@ pub(crate) const NEXT: usize = offset_of!(Pool, next);
 pub(crate) const HAD: usize = offset_of!(Pool, had);
 pub(crate) const PLACES: usize = offset_of!(Pool, places);
 
-/// Lets go of the pool.
+/// Unlocks the pool when dropped.
 struct Locked;
 
 impl Drop for Locked {
@@ -80,26 +79,25 @@ pub(crate) fn begin(ledger: &'static OwnLedger) -> Result<(), LedgerError> {
     add(ledger)?;
     let _ = POOL.ledger.set(ledger);
     let expected = POOL.expected.swap(0, Ordering::Relaxed);
-    // What cannot be had is reported by the thread that needs it.
+    // If a slot cannot be reserved, the thread that needs it reports that.
     let _ = (0..expected).try_for_each(|_| add(ledger));
     Ok(())
 }
 
-/// A thread of this program is about to be started by the caller: has a slot ready for it, if there
-/// can be one. Changes `errno`.
+/// Reserves a slot, if possible, for a thread that the caller is about to start. Changes `errno`.
 pub fn expect_thread() {
     expect();
 }
 
-/// The caller is about to fork: likewise for the child, which looks there first
-/// ([`forget_thread`]).
+/// Reserves a slot, if possible, for a child that the caller is about to fork. The child looks
+/// there first ([`forget_thread`]).
 ///
 /// [`forget_thread`]: crate::forget_thread
 pub fn expect_process() {
     POOL.of_child.store(expect().unwrap_or(0), Ordering::Relaxed);
 }
 
-/// Adds a slot, unless enough are free; the number of places then.
+/// Adds a slot, unless enough are free. Returns the number of places then.
 fn expect() -> Option<u32> {
     let Some(ledger) = POOL.ledger.get() else {
         let more = |expected| (expected < AHEAD).then_some(expected + 1);
@@ -109,31 +107,32 @@ fn expect() -> Option<u32> {
     if unrestricted().is_err() || unclaimed() >= AHEAD {
         return None;
     }
-    // What cannot be had is reported by the thread that needs it.
+    // If a slot cannot be reserved, the thread that needs it reports that.
     let _locked = lock().ok()?;
     add(ledger).ok()?;
     Some(POOL.had.load(Ordering::Relaxed))
 }
 
-/// No system call is made for the ledger from now on: the program restricts those that it may make.
+/// Stops all system calls for the ledger: the program restricts the calls that it may make.
 pub fn restrict() {
     POOL.is_restricted.store(true, Ordering::Relaxed);
 }
 
-/// Whether it has done so: then nothing makes a system call that the program does not make itself.
+/// Whether the program has restricted its system calls. Then hooks make no system call that the
+/// program does not make itself.
 #[must_use]
 pub fn is_restricted() -> bool {
     POOL.is_restricted.load(Ordering::Relaxed)
 }
 
-/// Whether system calls may be made for the ledger.
+/// Fails if no system calls may be made for the ledger.
 pub(crate) fn unrestricted() -> Result<(), LedgerError> {
     let is_restricted = POOL.is_restricted.load(Ordering::Relaxed);
     if is_restricted { Err(LedgerError::NoRoom(NoRoom::Restricted)) } else { Ok(()) }
 }
 
-/// In the child of a fork: a thread that had the lock is none of it, and slots from before are for
-/// children that were forked before.
+/// For the child of a fork: drops the lock, since the thread that held it is not in this process.
+/// The child claims its own place next; earlier places are for children that were forked before.
 pub(crate) fn go_on_in_child() {
     POOL.is_locked.store(false, Ordering::Relaxed);
     if let Some(own) = POOL.of_child.swap(0, Ordering::Relaxed).checked_sub(1) {
@@ -141,7 +140,7 @@ pub(crate) fn go_on_in_child() {
     }
 }
 
-/// Calls `grow` with all slots of the ledger, while none is added.
+/// Calls `grow` with all slots of the ledger. None is added meanwhile.
 pub(crate) fn with_all<T>(
     grow: impl FnOnce(&mut dyn Iterator<Item = &'static Slot>) -> Result<T, LedgerError>,
 ) -> Result<T, LedgerError> {
@@ -157,7 +156,7 @@ pub(crate) fn number_of(counters: *mut u8) -> Option<usize> {
     slots.rev().find(|slot| slot.counters() == counters).map(|slot| slot.number)
 }
 
-/// Adds a slot, by the thread that has the lock.
+/// Adds a slot. The calling thread must hold the lock.
 fn add(ledger: &OwnLedger) -> Result<(), LedgerError> {
     let had = POOL.had.load(Ordering::Relaxed);
     let at = had as usize;
@@ -167,12 +166,12 @@ fn add(ledger: &OwnLedger) -> Result<(), LedgerError> {
     let slot = ledger.reserve_slot()?;
     place.store(slot.counters(), Ordering::Relaxed);
     let _ = kept.set(slot);
-    // Release: whoever reads the number finds the place.
+    // Release: a thread that reads the number finds the place filled.
     POOL.had.store(had + 1, Ordering::Release);
     Ok(())
 }
 
-/// Slots that no thread has claimed, as far as they count here.
+/// The number of slots that no thread has claimed, `AHEAD` at most.
 fn unclaimed() -> usize {
     let next = POOL.next.load(Ordering::Relaxed) as usize;
     let had = POOL.had.load(Ordering::Acquire) as usize;

@@ -2,99 +2,104 @@
 //!
 //! Most calls are only counted: the stub at the entry ([`crate::entry`]) counts down, counts up,
 //! and goes on in the function. When the countdown ends, the stub comes here, and this one call is
-//! *timed*: its return address is taken off the stack and kept in a table, the function is called
-//! in its place, and when it returns the address is put back and returned to. Calls and returns
-//! stay paired, which return prediction and shadow stacks want, and the function finds its stack as
-//! ever, arguments included. All registers stay as they were, and at the end the flags too.
+//! *timed*: its return address is taken off the stack and kept in a table, and the function is
+//! called in its place. When the function returns, the address is put back and returned to. Calls
+//! and returns stay paired, as return prediction and shadow stacks need. The function finds its
+//! stack unchanged, arguments included. All registers stay as they were, and at the end the flags
+//! too.
 //!
-//! *The table* ([`crate::rows`]) is one for the process. What the function returns to names its
-//! row, so nothing needs to know the thread or the place of the stack: a coroutine may go on in
-//! another thread or be copied away and back, and C++ exceptions, Rust panics and backtraces pass
-//! through a call that is being timed.
+//! *The table* ([`crate::rows`]) is one for the process. The address that the function returns to
+//! identifies its row, so the code needs neither the thread nor the place of the stack. A coroutine
+//! may go on in another thread, or be copied away and back. C++ exceptions, Rust panics and
+//! backtraces pass through a call that is being timed.
 //!
-//! *Jumps.* A function may end by jumping into another one, which is hooked as well and asks for
-//! more. The first hooked call after the begin of a timed one is therefore *looked at*: if it was
-//! come to by such a jump (its return address is that of a timed call), the row gets its number.
-//! The next one is looked at then as well.
+//! *Jumps.* A function may end by a jump into another function, which is hooked as well and needs
+//! more care. So the first hooked call after the start of a timed one is *looked at*. If it was
+//! reached by such a jump (its return address is that of a timed call), the row gets the number of
+//! the function, and the next call is looked at too.
 //!
-//! *Only counted* are calls where no row is free, where there is no room for what was measured, and
-//! all of them once the process is one in which time stamps may not be read, or return addresses
-//! not be taken off the stack ([`crate::only_count`]).
+//! *Only counted* are calls for which no row is free, or for which the ring has no room. All calls
+//! are only counted once the process may not read time stamps, or may not take return addresses off
+//! the stack ([`crate::only_count`]).
 //!
-//! *Signals* may come anywhere: nothing is kept in a thread's memory between two instructions that
-//! a handler with hooked calls of its own could overwrite. What lies below the stack pointer lies
-//! within the 128 bytes that the kernel leaves alone (System V ABI, x86-64 supplement, §3.2.2).
+//! *Signals* may come anywhere: between two instructions, a thread's memory never holds anything
+//! that a signal handler with hooked calls could overwrite. Data below the stack pointer lies
+//! within the 128 bytes that the kernel leaves alone, the red zone (System V ABI, x86-64
+//! supplement, §3.2.2).
 
 use std::arch::{asm, global_asm};
 
+use crate::delegate::Passed;
 use crate::ledger::{
     CLAIMED, COUNTERS, DROPPED, GOES_ON_SHIFT, HEAD, LEFT_OUT, PERIOD, PID, RECORD_BYTES, RECORDS,
     RING, SLOT_BYTES, TAIL, TID,
 };
-use crate::offload::Passed;
 use crate::process::{self, LEDGER, ONLY_COUNTS, PROCESS, TID_AT};
 use crate::rows;
 use crate::slots::{self, POOL};
 
-/// Timed calls under way that are given room in the ring of records in advance.
+/// Timed calls under way for which the ring of records keeps room.
 const UNDER_WAY: usize = 64;
 
-/// Calls until it is looked again whether the ring of records has room.
+/// Calls until the next check whether the ring of records has room.
 const LATER: u32 = 1 << 12;
 
-/// Where in a thread's memory is the countdown to the next timed call (32 bits). Zero or less: the
-/// next one. Below zero it is while a call is on its way to be timed; a signal handler's calls go
-/// the same way then.
+/// Offset in the thread block of the countdown to the next timed call (32 bits). Zero or less: the
+/// next call is timed. It is below zero while a call is on its way to be timed; a signal handler's
+/// calls then go the same way.
 pub(crate) const COUNTDOWN: i64 = 0;
-/// Where it is told what the call is for that ends the countdown (32 bits): to be timed, or as
-/// follows.
+/// Offset in the thread block of the purpose of the call that ends the countdown (32 bits): 0 to be
+/// timed, or one of the following.
 const NEXT: i64 = 4;
-/// It is the next call of all after a timed one, and timed as well.
+/// The call is the next one of all after a timed call, and is timed as well.
 const FOLLOWS: u32 = 1;
-/// It is the next call of all after the begin of a timed one, and looked at.
+/// The call is the next one of all after the start of a timed call, and is looked at.
 const LOOKED_AT: u32 = 2;
-/// Where its counters are; null before its first hooked call.
+/// Offset in the thread block of the address of the thread's counters; null before its first hooked
+/// call.
 pub(crate) const COUNTED_AT: i64 = 8;
-/// Where it is counted how often the thread was interrupted, as far as timed calls have seen (32
-/// bits).
+/// Offset in the thread block of the number of interruptions of the thread that timed calls have
+/// seen (32 bits).
 const INTERRUPTS: i64 = 16;
-/// Where the countdown is kept while a call is looked at (32 bits).
+/// Offset in the thread block of the countdown that is kept while a call is looked at (32 bits).
 const KEPT: i64 = 20;
-/// Where in a thread's memory (the symbol `dimmer_hook_thread`, [`thread_offset`] from its FS base)
-/// lies on which of the kernel's threads it is while it runs code of the program's away for a moved
-/// call; else 0 (32 bits).
-pub const AWAY: i64 = 24;
-/// How many reasons there are that the thread moves no calls (32 bits, likewise).
-pub(crate) const STAYS: i64 = 28;
-/// Where the thread looks for a row first (32 bits).
+/// Offset in the thread block (symbol `dimmer_hook_thread`, [`thread_offset`] from the FS base) of
+/// the id of the kernel thread that runs this thread while a call is migrated; 0 otherwise (32
+/// bits).
+pub const MIGRATED: i64 = 24;
+/// Offset in the thread block of the count of reasons why the thread's calls must not move (32
+/// bits).
+pub(crate) const INHIBITED: i64 = 28;
+/// Offset in the thread block of the row where the thread's next search starts (32 bits).
 pub(crate) const ROW: i64 = 32;
-/// The row of a call that was left by an exception, which the unwinder may still need; else null.
+/// Offset in the thread block of the row of a call that was left by an exception. The unwinder may
+/// still need it. Null if there is none.
 pub(crate) const LEFT: i64 = 40;
 
-/// A null selector that nobody uses: it is in `es` until the kernel returns from an interrupt,
-/// which leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not).
+/// A null selector that no other code uses. It is in `es` until the kernel returns from an
+/// interrupt, which leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not do that).
 const UNDISTURBED: u32 = 3;
 
-/// One in so many timed calls has the clock told after it, and one before it.
+/// One timed call in `CLOCK_EVERY` has the clock measured after it, and one before it.
 const CLOCK_EVERY: usize = 64;
 
-/// Multiplications, each of which waits for the one before it, that tell the clock: three cycles
-/// each (`dimmer_probe` measures that). They take 0.3 us.
+/// Multiplications that measure the clock. Each waits for the one before it and takes three cycles
+/// (`dimmer_probe` measures that). Together they take 0.3 us.
 const CHAIN: usize = 320;
 
-// Countdown and purpose are written as one, so that no signal handler sees half of it.
+// Countdown and purpose are written as one word, so that no signal handler sees half of it.
 const _: () = assert!(NEXT == COUNTDOWN + 4);
 const _: () = assert!(RECORD_BYTES == 1 << 5);
 
-/// What the stub hands over: where a call came from and where it is to go.
+/// The data that the stub passes on: the function's number, and the address to go on at.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Site {
-    /// The number in the ledger.
+    /// The function's number in the ledger.
     pub(crate) number: u32,
-    /// Where the displaced instructions of the entry lie.
+    /// Address of the displaced instructions of the entry.
     pub(crate) body: u64,
-    /// Of a leaf function, what travels.
+    /// For a leaf function: the registers that travel.
     pub(crate) passed: Passed,
 }
 
@@ -108,7 +113,7 @@ global_asm!(
     "pop \\register",
     ".cfi_adjust_cfa_offset -8",
     ".endm",
-    // What each thread has.
+    // The thread block, one for each thread.
     ".section .tbss.dimmer_hook_thread,\"awT\",@nobits",
     ".p2align 6",
     ".hidden dimmer_hook_thread",
@@ -117,7 +122,7 @@ global_asm!(
     ".size dimmer_hook_thread, 64",
     "dimmer_hook_thread:",
     ".zero 64",
-    // For threads beyond those that the ledger has room for.
+    // Counters for threads beyond those that the ledger has room for.
     ".section .bss.dimmer_hook_waste,\"aw\",@nobits",
     ".p2align 6",
     "dimmer_hook_waste:",
@@ -127,8 +132,8 @@ global_asm!(
     ".hidden dimmer_hook_slow",
     ".globl dimmer_hook_slow",
     ".type dimmer_hook_slow,@function",
-    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8,
-    // and r11 as it was at C-16.
+    // In: r11 the site. Let C be the stack pointer before the call. The return address is at C-8,
+    // and the caller's r11 at C-16.
     "dimmer_hook_slow:",
     ".cfi_startproc",
     "lea rsp, [rsp - 24]",
@@ -140,7 +145,7 @@ global_asm!(
     "dimmer_push rsi",
     "dimmer_push rdi",
     "dimmer_push r8",
-    // rsp = C-88. Where to go is kept at C-24.
+    // rsp = C-88. The address to go on at is kept at C-24.
     "mov rax, [r11 + 8]",
     "mov [rsp + 64], rax",
     "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
@@ -150,10 +155,11 @@ global_asm!(
     "21:",
     "mov eax, [r11]",
     "inc dword ptr [rbx + rax * 4]",
-    // Reached by a jump from a function whose call is being timed: its time is that one's.
+    // If the function was reached by a jump from one whose call is being timed, its time belongs to
+    // that call.
     "mov rax, [rsp + 80]",
     rows::if_stub!("50f"),
-    // Only looked at, unless all calls are timed.
+    // The call is only looked at, unless all calls are timed.
     "cmp dword ptr fs:[r8 + {next}], {looked_at}",
     "jne 22f",
     "mov eax, fs:[r8 + {kept}]",
@@ -173,7 +179,7 @@ global_asm!(
     "mov [rdx + {returns_to}], rax",
     "mov eax, [r11]",
     "mov [rdx + {of_site}], eax",
-    // At C-32, where the function is called from.
+    // At C-32, the return stub, which calls the function.
     rows::stub_of!(),
     "mov [rsp + 56], rax",
     "mov eax, es",
@@ -188,9 +194,9 @@ global_asm!(
     "or eax, fs:[r8 + {next}]",
     "mov [rdx + {interrupts_then}], eax",
     "mov dword ptr [rdx + {goes_on}], 0",
-    "mov dword ptr [rdx + {is_away}], 0",
+    "mov dword ptr [rdx + {is_migrated}], 0",
     "mov rdi, rdx",
-    // The clock before the call, now and then.
+    // Measure the clock before the call, now and then.
     "mov dword ptr [rdi + {clock}], 0",
     "mov rax, [rbx + {head}]",
     "and eax, {clock_every} - 1",
@@ -216,7 +222,8 @@ global_asm!(
     "shl rdx, 32",
     "or rdx, rax",
     "mov [rdi + {begin}], rdx",
-    // The next one after half to one and a half periods, by the time stamp's last bits.
+    // The next call is timed after half to one and a half periods. The time stamp's last bits
+    // choose.
     "imul eax, eax, 0x9e3779b1",
     "mov ecx, [rbx + {period}]",
     "mul ecx",
@@ -247,15 +254,15 @@ global_asm!(
     "jne 20b",
     "lea rdx, [rip + {pool}]",
     "mov rbx, [rdx + rax * 8 + {pool_places}]",
-    // A child of a fork, or its parent, may have it.
+    // A child of a fork, or its parent, may have claimed it.
     "xor eax, eax",
     "lock cmpxchg [rbx + {claimed}], ecx",
     "jne 20b",
-    // Threads begin to look for rows at different places.
+    // Threads start their search for rows at different places.
     "dec ecx",
     "shl ecx, 4",
     "mov fs:[r8 + {row}], ecx",
-    // By no system call: it may not be allowed any more.
+    // Without a system call, which may not be allowed any more.
     "mov eax, [rip + {process}]",
     "mov [rbx + {pid}], eax",
     "mov rax, [rip + {tid_at}]",
@@ -275,7 +282,7 @@ global_asm!(
     "31:",
     "mov fs:[r8 + {counted_at}], rbx",
     "jmp 21b",
-    // No room: count for a while.
+    // No room: only count for a while.
     "40:",
     "inc qword ptr [rbx + {dropped}]",
     "41:",
@@ -314,7 +321,7 @@ global_asm!(
     ".hidden dimmer_hook_return",
     ".globl dimmer_hook_return",
     ".type dimmer_hook_return,@function",
-    // A return stub comes here. In: at C-8, where the stack pointer is, the number of the row.
+    // A return stub jumps here. In: at C-8, where the stack pointer is, the number of the row.
     "dimmer_hook_return:",
     ".cfi_startproc",
     ".cfi_def_cfa rsp, 8",
@@ -334,8 +341,8 @@ global_asm!(
     "shl edi, 6",
     "lea rax, [rip + {table}]",
     "add rdi, rax",
-    "cmp dword ptr [rdi + {is_away}], 0",
-    "jne dimmer_away_return",
+    "cmp dword ptr [rdi + {is_migrated}], 0",
+    "jne dimmer_migrate_return",
     "cmp dword ptr [rip + {only_counts}], 0",
     "jne 10f",
     "rdtsc",
@@ -346,14 +353,14 @@ global_asm!(
     ".cfi_offset rip, -8",
     "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
     "mov rbx, fs:[r8 + {counted_at}]",
-    // None: the child of a fork within the function.
+    // Null in the child of a fork within the function.
     "test rbx, rbx",
     "jz 9f",
     "mov rcx, [rbx + {head}]",
     "sub rcx, [rbx + {tail}]",
     "cmp rcx, {records}",
     "jae 8f",
-    // Whether it follows, and whether there was an interrupt since its begin.
+    // Does the call follow a timed one, and was there an interrupt since its start?
     "mov eax, es",
     "cmp eax, {undisturbed}",
     "je 23f",
@@ -387,7 +394,7 @@ global_asm!(
     "mov ecx, [rdi + {clock}]",
     "mov [rax + 28], ecx",
     "mov dword ptr [rax + 24], 0",
-    // The clock after the call, now and then.
+    // Measure the clock after the call, now and then.
     "mov rcx, rax",
     "sub rcx, rbx",
     "sub rcx, {ring}",
@@ -415,9 +422,9 @@ global_asm!(
     "dimmer_pop rdx",
     "mov [rax + 24], ecx",
     "27:",
-    // The end last: with it the record is complete.
+    // Write the end last: it completes the record.
     "mov [rax + 8], rdx",
-    // Timed calls come in pairs, so that the time between two calls is known.
+    // Timed calls come in pairs, so that the time between two calls is measured.
     "cmp dword ptr [rbx + {period}], 1",
     "jbe 22f",
     "test esi, 1",
@@ -448,7 +455,7 @@ global_asm!(
     ".cfi_adjust_cfa_offset -8",
     "dimmer_pop r11",
     "ret",
-    // No time may be taken any more.
+    // The process may not read time stamps any more.
     "10:",
     ".cfi_restore_state",
     "mov rax, [rdi + {returns_to}]",
@@ -470,7 +477,7 @@ global_asm!(
     begin = const rows::BEGIN,
     clock = const rows::CLOCK,
     goes_on = const rows::GOES_ON,
-    is_away = const rows::IS_AWAY,
+    is_migrated = const rows::IS_MIGRATED,
     row = const ROW,
     left = const LEFT,
     slot_bytes = const SLOT_BYTES,
@@ -480,7 +487,7 @@ global_asm!(
     pool_next = const slots::NEXT,
     pool_had = const slots::HAD,
     pool_places = const slots::PLACES,
-    // All parts of a slot as seen from its counters.
+    // Offsets of a slot's parts from its counters.
     claimed = const CLAIMED.cast_signed() - COUNTERS.cast_signed(),
     tid = const TID.cast_signed() - COUNTERS.cast_signed(),
     pid = const PID.cast_signed() - COUNTERS.cast_signed(),
@@ -510,12 +517,12 @@ unsafe extern "C" {
     fn dimmer_hook_slow();
 }
 
-/// Where stubs go when their countdown ends.
+/// Address of the code to which stubs jump when their countdown ends.
 pub(crate) fn slow() -> u64 {
     dimmer_hook_slow as *const () as u64
 }
 
-/// How far from the FS base each thread's memory for hooks is (bytes).
+/// Distance of a thread's block from its FS base (bytes).
 #[must_use]
 pub fn thread_offset() -> i64 {
     let offset: i64;
@@ -543,7 +550,7 @@ pub(crate) fn time_next() {
     }
 }
 
-/// Where the calling thread's counters are; null before its first hooked call.
+/// Address of the calling thread's counters; null before its first hooked call.
 pub(crate) fn counters() -> *mut u8 {
     let counters: *mut u8;
     // SAFETY: the thread's own memory.
@@ -559,8 +566,8 @@ pub(crate) fn counters() -> *mut u8 {
     counters
 }
 
-/// In the child of a fork: makes the calling thread claim a slot of its own at its next hooked
-/// call, as it would go on in its parent's.
+/// For the child of a fork: makes the calling thread claim a slot of its own at its next hooked
+/// call. Otherwise it would go on in its parent's slot.
 pub fn forget_thread() {
     slots::go_on_in_child();
     process::begin_child();

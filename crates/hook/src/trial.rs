@@ -1,5 +1,5 @@
-//! Hooks a function of this crate's own, to learn what hooks cost: the overhead to take off times
-//! that are measured, and the figures of `dimmer bench hook`.
+//! Hooks functions of this crate's own, to measure the cost of hooks: the overhead to subtract from
+//! measured times, and the numbers of `dimmer bench dev hook`.
 
 use std::arch::global_asm;
 use std::path::Path;
@@ -13,11 +13,11 @@ use crate::plan::PlannedEntry;
 use crate::slots;
 use crate::swap;
 
-// On pages of their own: those are not executable while the entry is patched.
+// On pages of their own, which are not executable while the entry is patched.
 global_asm!(
     ".section .text.dimmer_hook_trial,\"ax\",@progbits",
     ".p2align 12",
-    // Functions that do nothing, so that nothing hides what a hook takes. The first stays as it is.
+    // Functions that do nothing, so that nothing hides the time of a hook. The first is not hooked.
     ".hidden dimmer_hook_plain",
     ".globl dimmer_hook_plain",
     ".type dimmer_hook_plain,@function",
@@ -31,12 +31,12 @@ global_asm!(
     "dimmer_hook_hooked:",
     ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
     "ret",
-    // Hooked as a leaf function; 64 bytes behind the one before.
+    // Hooked as a leaf function; 64 bytes after the previous one.
     ".p2align 6",
-    ".hidden dimmer_hook_lent",
-    ".globl dimmer_hook_lent",
-    ".type dimmer_hook_lent,@function",
-    "dimmer_hook_lent:",
+    ".hidden dimmer_hook_delegated",
+    ".globl dimmer_hook_delegated",
+    ".type dimmer_hook_delegated,@function",
+    "dimmer_hook_delegated:",
     ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
     "ret",
     ".p2align 12",
@@ -46,16 +46,17 @@ global_asm!(
 unsafe extern "C" {
     fn dimmer_hook_plain();
     fn dimmer_hook_hooked();
-    fn dimmer_hook_lent();
+    fn dimmer_hook_delegated();
 }
 
-/// The name in the ledger of the file with the functions above.
+/// The ledger's name for the file with the functions above.
 pub const OWN_FILE: &str = "[dimmer]";
 
 /// The first instruction of each function above.
 const HEAD: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
-/// The hooked ones, as from the first of them. The second needs no registers of its caller's.
+/// The hooked functions, with addresses relative to the first. The second needs no registers of its
+/// caller.
 const OWN: [PlannedEntry; 2] = [
     PlannedEntry::new(0, 5),
     PlannedEntry {
@@ -70,30 +71,31 @@ const OWN: [PlannedEntry; 2] = [
     },
 ];
 
-/// Calls that are only counted, and how often it is measured what they take.
+/// Calls that are only counted, and the number of rounds that measure their time.
 const COUNTED: u32 = 1000;
 const COUNTED_ROUNDS: usize = 5;
 
-/// Timed calls by which the overhead is found.
+/// Timed calls for measuring the overhead.
 const CALLS: u32 = 200;
 
-/// A period in which nothing is timed that is called here; a countdown of one and a half has 31
-/// bits.
+/// A period so long that none of the calls here is timed. The countdown of one and a half periods
+/// has 31 bits.
 const NEVER: u32 = 1 << 30;
 
-/// What timing adds to the times that it gives (ticks).
+/// What timing adds to the measured times (ticks).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
-    /// To each call.
+    /// Added to each call.
     pub inside: u64,
-    /// To the gap between two timed calls.
+    /// Added to the gap between two timed calls.
     pub between: u64,
-    /// What counting takes of a thousand calls that are not timed.
+    /// Time to count a thousand calls that are not timed.
     pub counting_1000: u64,
 }
 
 impl Overhead {
-    /// What hooks took of a thread's time, with so many calls, of which so many were timed (ticks).
+    /// The part of a thread's time that hooks took (ticks), for `calls` calls of which `timed` were
+    /// timed.
     #[must_use]
     pub fn of(&self, calls: u64, timed: u64) -> f64 {
         let timing = self.inside.saturating_add(self.between) as f64 * timed as f64;
@@ -102,7 +104,7 @@ impl Overhead {
 }
 
 impl Hooks {
-    /// Finds out what timing adds to times, and notes it in the ledger. Takes some 50 us.
+    /// Measures what timing adds to times, and notes it in the ledger. Takes some 50 us.
     ///
     /// # Errors
     /// If no function of this crate can be hooked.
@@ -136,7 +138,7 @@ impl Hooks {
         Ok(())
     }
 
-    /// Measures what hooked calls cost, `rounds` times; each round takes `calls` calls of each
+    /// Measures the cost of hooked calls, `rounds` times. Each round makes `calls` calls of each
     /// kind.
     ///
     /// # Errors
@@ -165,8 +167,9 @@ impl Hooks {
         Ok((0..rounds).map(round).collect())
     }
 
-    /// Measures what calls take that are moved there and back and do nothing there (ns each), once
-    /// [`Hooks::move_by`] has said how: moved with their thread, and lent, in turn.
+    /// Measures the time of calls that go to another core, do nothing there, and come back (ns
+    /// each), after [`Hooks::move_by`]: in turn, one that migrates with its thread and one that is
+    /// delegated.
     ///
     /// # Errors
     /// If no function of this crate can be hooked.
@@ -175,8 +178,10 @@ impl Hooks {
         // The thread's first call claims its slot.
         call_hooked(1);
         self.decide_own(true);
-        let trip =
-            |_| Trip { moved_ns: per_call(1, || call_hooked(1)), lent_ns: per_call(1, call_lent) };
+        let trip = |_| Trip {
+            moved_ns: per_call(1, || call_hooked(1)),
+            delegated_ns: per_call(1, call_delegated),
+        };
         let took = (0..calls).map(trip).collect();
         self.decide_own(false);
         Ok(took)
@@ -186,15 +191,15 @@ impl Hooks {
         let base = dimmer_hook_hooked as *const () as u64;
         let object = self.ledger().add_objects(&[(base, Path::new(OWN_FILE))])?.start;
         let entries = OWN.map(|entry| (entry, &HEAD[..]));
-        // SAFETY: the functions are on pages of their own, begin with a whole instruction of five
-        // bytes, and nobody calls them meanwhile.
+        // SAFETY: the functions are on pages of their own, start with a whole instruction of five
+        // bytes, and no thread calls them meanwhile.
         unsafe { self.patch(object, base, &entries) }?;
-        // Where they are hooked, they are measured where they are.
+        // Their calls stay, so that they are measured at home.
         self.decide_own(false);
         Ok(())
     }
 
-    /// Decides on the functions that [`Self::hook_own`] has hooked last.
+    /// Decides on the functions that [`Self::hook_own`] hooked last.
     fn decide_own(&self, is_moved: bool) {
         let sites = self.ledger().site_count();
         for site in sites.saturating_sub(OWN.len())..sites {
@@ -203,20 +208,20 @@ impl Hooks {
     }
 }
 
-/// The calling thread, after its first hooked call.
+/// The calling thread's part of the ledger, after its first hooked call.
 fn own_thread(ledger: &Ledger) -> Option<Thread<'_>> {
     ledger.thread(slots::number_of(swap::counters())?)
 }
 
-/// Calls that are timed in a row; the ring of records has room for them.
+/// Calls that are timed in a row. The ring of records has room for them.
 const TIMED: u32 = 400;
 
-/// What a call took in one round (ns).
+/// The mean time of a call in one round (ns).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
-    /// Of a function without hook.
+    /// A function without a hook.
     pub plain_ns: f64,
-    /// Of the same function, hooked, its calls counted.
+    /// The same function, hooked, its calls counted.
     pub counted_ns: f64,
     /// Likewise, with as many calls timed as `dimmer observe` times.
     pub observed_ns: f64,
@@ -224,16 +229,16 @@ pub struct Round {
     pub timed_ns: f64,
 }
 
-/// What two calls took that did nothing (ns).
+/// The times of two calls that did nothing (ns).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trip {
-    /// One that was moved with its thread.
+    /// The call that migrated with its thread.
     pub moved_ns: f64,
-    /// One that was lent.
-    pub lent_ns: f64,
+    /// The call that was delegated.
+    pub delegated_ns: f64,
 }
 
-/// Makes the period apply from the next call on.
+/// Applies the period from the next call on.
 fn restart(thread: &Thread<'_>) {
     thread.drain(drop);
     swap::time_next();
@@ -250,14 +255,14 @@ fn call_plain(calls: u32) {
 
 fn call_hooked(calls: u32) {
     for _ in 0..calls {
-        // SAFETY: as in `call_plain`.
+        // SAFETY: the function does nothing.
         unsafe { dimmer_hook_hooked() };
     }
 }
 
-fn call_lent() {
-    // SAFETY: as in `call_plain`.
-    unsafe { dimmer_hook_lent() };
+fn call_delegated() {
+    // SAFETY: the function does nothing.
+    unsafe { dimmer_hook_delegated() };
 }
 
 /// The mean time of a call (ns).

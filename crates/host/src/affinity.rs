@@ -1,4 +1,4 @@
-//! Pins the calling thread to one hardware thread, and lets it go again.
+//! Pins the calling thread to one CPU, and unpins it again.
 
 use std::io;
 use std::marker::PhantomData;
@@ -9,32 +9,32 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use crate::root::{Root, format_cpu_list};
 use crate::topology;
 
-/// Why a thread cannot be pinned. It runs where it ran before.
+/// Why a thread cannot be pinned. Its affinity is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AffinityError {
-    /// The machine has no such hardware thread.
+    /// The machine has no such CPU.
     #[error("cpu {cpu} does not exist, allowed are {}", format_cpu_list(allowed))]
     NoSuchCpu {
-        /// The one asked for.
+        /// The CPU that was requested.
         cpu: CpuId,
-        /// Those this thread may run on.
+        /// The CPUs that this thread may run on.
         allowed: Vec<CpuId>,
     },
-    /// The hardware thread is there but takes no work.
+    /// The CPU exists but is offline.
     #[error("cpu {cpu} is offline, allowed are {}", format_cpu_list(allowed))]
     Offline {
-        /// The one asked for.
+        /// The CPU that was requested.
         cpu: CpuId,
-        /// Those this thread may run on.
+        /// The CPUs that this thread may run on.
         allowed: Vec<CpuId>,
     },
-    /// A cpuset, a container or `taskset` keeps this thread away from it.
+    /// A cpuset, a container or `taskset` excludes the CPU for this thread.
     #[error("cpu {cpu} is not allowed for this process, allowed are {}", format_cpu_list(allowed))]
     NotAllowed {
-        /// The one asked for.
+        /// The CPU that was requested.
         cpu: CpuId,
-        /// Those this thread may run on.
+        /// The CPUs that this thread may run on.
         allowed: Vec<CpuId>,
     },
     /// The kernel refused for another reason.
@@ -42,7 +42,7 @@ pub enum AffinityError {
     System(#[source] io::Error),
 }
 
-/// The hardware threads that the calling thread may run on, ascending.
+/// The CPUs that the calling thread may run on, ascending.
 ///
 /// # Errors
 /// [`AffinityError::System`].
@@ -51,10 +51,10 @@ pub fn allowed() -> Result<Vec<CpuId>, AffinityError> {
     Ok(members(&set))
 }
 
-/// Checks that the calling thread may run on `cpu`, without moving it.
+/// Checks that the calling thread may run on `cpu`. Does not move the thread.
 ///
 /// # Errors
-/// [`AffinityError`], naming those it may run on.
+/// [`AffinityError`], with the CPUs that the thread may run on.
 pub fn check(root: &Root, cpu: CpuId) -> Result<(), AffinityError> {
     let allowed = allowed()?;
     if allowed.contains(&cpu) {
@@ -71,23 +71,23 @@ pub fn check(root: &Root, cpu: CpuId) -> Result<(), AffinityError> {
     })
 }
 
-/// The calling thread runs on one hardware thread for as long as this lives.
+/// While this value lives, the calling thread stays on one CPU.
 #[derive(Debug)]
 pub struct Pinned {
     before: CpuSet,
-    // Dropping must happen in the pinned thread.
+    // It must be dropped in the pinned thread.
     not_send: PhantomData<*const ()>,
 }
 
 /// Pins the calling thread to `cpu` until the result is dropped.
 ///
 /// # Errors
-/// [`AffinityError`], naming the hardware threads that it may run on.
+/// [`AffinityError`], with the CPUs that the thread may run on.
 pub fn pin(root: &Root, cpu: CpuId) -> Result<Pinned, AffinityError> {
     check(root, cpu)?;
     let before = sched_getaffinity(None).map_err(|error| AffinityError::System(error.into()))?;
     let mut wanted = CpuSet::new();
-    // `check` has found the number in a set of the same size, so it fits.
+    // `check` found the number in a set of the same size, so it fits.
     if let Ok(index) = usize::try_from(cpu.index()) {
         wanted.set(index);
     }
@@ -97,34 +97,34 @@ pub fn pin(root: &Root, cpu: CpuId) -> Result<Pinned, AffinityError> {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Where the old set has gone meanwhile, the thread stays where it is: nothing better can
-        // be done, and it is no error of the measurement that has ended.
+        // If the CPUs of the old set are gone, the thread stays where it is: there is nothing
+        // better to do, and the measurement has already ended without an error.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
 
-/// Lets the calling thread run on all of these.
+/// Allows the calling thread to run on all of these CPUs.
 ///
 /// # Errors
-/// [`AffinityError::System`], if none of them is there.
+/// [`AffinityError::System`]: none of these CPUs exists.
 pub fn allow(cpus: &[CpuId]) -> Result<(), AffinityError> {
     allow_thread(None, cpus)
 }
 
-/// The hardware threads that a thread of this process may run on, ascending.
+/// The CPUs that a thread of this process may run on, ascending.
 ///
 /// # Errors
-/// [`AffinityError::System`], also if it has ended.
+/// [`AffinityError::System`], also if the thread has ended.
 pub fn allowed_to(thread: u32) -> Result<Vec<CpuId>, AffinityError> {
     let set =
         sched_getaffinity(pid(thread)).map_err(|error| AffinityError::System(error.into()))?;
     Ok(members(&set))
 }
 
-/// Lets a thread of this process (`None`: the calling one) run on all of these.
+/// Allows a thread of this process (`None`: the calling thread) to run on all of these CPUs.
 ///
 /// # Errors
-/// [`AffinityError::System`], if none of them is there, or the thread has ended.
+/// [`AffinityError::System`]: none of these CPUs exists, or the thread has ended.
 pub fn allow_thread(thread: Option<u32>, cpus: &[CpuId]) -> Result<(), AffinityError> {
     let mut wanted = CpuSet::new();
     let indices = cpus.iter().filter_map(|cpu| usize::try_from(cpu.index()).ok());

@@ -1,7 +1,8 @@
-//! Files that a user names, read without trust in what they are.
+//! Reads files that a user names, without trusting them.
 //!
-//! A path may lead to a FIFO, on which a reader waits until a writer comes, or to a device that
-//! never ends. Both are refused here, and of a regular file no more than a limit is held in memory.
+//! A path may lead to a FIFO, where a reader waits for a writer, or to a device that never ends.
+//! Both are refused here. At most a limited number of bytes of a regular file is held in memory; a
+//! longer file is refused.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -13,7 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BoundedFileError {
-    /// The system does not open or read it: the source says why.
+    /// The system cannot open or read the file; the source says why.
     #[error("cannot read {}", path.display())]
     Unreadable {
         /// The file.
@@ -21,7 +22,7 @@ pub enum BoundedFileError {
         /// The system's answer.
         source: io::Error,
     },
-    /// It is a directory, a device, a FIFO or a socket.
+    /// The file is a directory, a device, a FIFO or a socket.
     #[error("{} is {found}; expected a regular file of at most {limit} bytes", path.display())]
     Kind {
         /// The file.
@@ -31,7 +32,7 @@ pub enum BoundedFileError {
         /// The greatest length accepted, in bytes.
         limit: u64,
     },
-    /// It is too long.
+    /// The file is longer than the limit.
     #[error("{} is longer than {limit} bytes, the most accepted", path.display())]
     Length {
         /// The file.
@@ -39,12 +40,12 @@ pub enum BoundedFileError {
         /// The greatest length accepted, in bytes.
         limit: u64,
     },
-    /// It has bytes that are no UTF-8, where text is expected.
+    /// The file contains bytes that are not UTF-8, but text is expected.
     #[error("{} is not text: byte {at} is not UTF-8", path.display())]
     Text {
         /// The file.
         path: PathBuf,
-        /// Offset of the first byte that is no UTF-8.
+        /// Offset of the first byte that is not UTF-8.
         at: usize,
     },
 }
@@ -59,10 +60,10 @@ pub enum BoundedFileError {
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BoundedFileError> {
     let unreadable = |source| BoundedFileError::Unreadable { path: path.to_owned(), source };
     let too_long = || BoundedFileError::Length { path: path.to_owned(), limit };
-    // Without NONBLOCK, a FIFO without a writer would hold the caller right here.
+    // Without NONBLOCK, opening a FIFO that has no writer would block here.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| {
-        // A socket is the only file that exists and cannot be opened for this reason.
+        // Only a socket exists and cannot be opened for this reason.
         if error == rustix::io::Errno::NXIO {
             return BoundedFileError::Kind { path: path.to_owned(), found: "a socket", limit };
         }
@@ -73,7 +74,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BoundedFileError> {
     if kind != FileType::RegularFile {
         return Err(BoundedFileError::Kind { path: path.to_owned(), found: name(kind), limit });
     }
-    // The length is not believed: files below /proc have none, and others may grow meanwhile.
+    // Do not trust the length: files below /proc report none, and other files may grow meanwhile.
     if u64::try_from(status.st_size).is_ok_and(|length| length > limit) {
         return Err(too_long());
     }

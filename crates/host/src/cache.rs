@@ -1,5 +1,5 @@
-//! What Dimmer keeps between runs, in the user's own directories (XDG Base Directory
-//! Specification): where it is, and how much of it stays.
+//! Files that Dimmer keeps between runs in the user's own directories (XDG Base Directory
+//! Specification): their paths, and the limit on their size.
 
 use std::ffi::CString;
 use std::io;
@@ -10,8 +10,8 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
 use crate::cpuid::Identity;
 
-/// The directory that a variable names, or the usual one below the home directory; `None` without a
-/// home directory.
+/// The directory that the variable names, otherwise `usual` below the home directory; `None`
+/// without a home directory.
 #[must_use]
 pub fn user_directory(variable: &str, usual: &str) -> Option<PathBuf> {
     let absolute =
@@ -19,8 +19,8 @@ pub fn user_directory(variable: &str, usual: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| Some(absolute("HOME")?.join(usual)))
 }
 
-/// Where the model of this kind of processor is kept, as measured thoroughly or quickly. A home
-/// directory may be that of several machines, so the processor is in the name.
+/// Path of the stored model of this kind of processor, from a thorough or a quick measurement.
+/// Several machines may share a home directory, so the name contains the processor.
 #[must_use]
 pub fn model(identity: &Identity, quick: bool) -> Option<PathBuf> {
     let Identity { vendor, family, model, stepping, .. } = identity;
@@ -29,39 +29,40 @@ pub fn model(identity: &Identity, quick: bool) -> Option<PathBuf> {
     Some(models.join(format!("model-{vendor}-{family}-{model}-{stepping}-{effort}.toml")))
 }
 
-/// Where what can be found again is kept: scans, plans, choices; `None` without a home directory.
+/// The cache directory, for data that can be computed again: scans, plans, choices. `None` without
+/// a home directory.
 #[must_use]
 pub fn directory() -> Option<PathBuf> {
     Some(user_directory("XDG_CACHE_HOME", ".cache")?.join("dimmer"))
 }
 
-/// How far below a directory [`bound`] looks: one for each kind, version, and choice of instruction
-/// classes.
+/// How many levels below a directory [`bound`] searches: one for the kind, one for the version, one
+/// for the choice of instruction classes.
 const DEEPEST: usize = 3;
 
-/// What a file counts for at least (bytes), as looking at many small ones takes time as well: 5 us
-/// each, on a busy virtual machine with ext4, so that those which count for 64 MiB are looked at in
-/// 10 ms.
+/// Least size that a file counts for (bytes), because examining many small files takes time too: 5
+/// us each, on a busy virtual machine with ext4. Files that count for 64 MiB are therefore examined
+/// in 10 ms.
 const LEAST: u64 = 32 << 10;
 
-/// No more files than this are removed at once: 14 000 took 12 s on a disk that others were busy
-/// with (ext4), so these take 0.2 s there.
+/// At most this many files are removed at once. Removing 14 000 took 12 s on a disk that other
+/// processes kept busy (ext4), so this many take 0.2 s there.
 const MOST_REMOVED: usize = 256;
 
-/// Removes files below a directory until the rest takes so many bytes at most, where each counts
-/// for 32 KiB at least. Those go first that were neither read nor written for longest, as far as
-/// the file system takes note of reading: most do once a day (mount(8), `relatime`).
+/// Removes files below a directory until the rest takes at most `most_bytes`. Each file counts for
+/// at least 32 KiB. The least recently read or written files go first, as far as the file system
+/// records reads: most file systems do so once a day (mount(8), `relatime`).
 ///
-/// What another process is about to write is new, and what it reads stays readable to it. Links are
-/// neither followed nor removed. A directory of another user, who may have lent the home directory,
-/// is left alone.
+/// A file that another process is about to write is new, and a file that another process reads
+/// stays readable to that process. Links are neither followed nor removed. If another user owns the
+/// directory, perhaps because the home directory is lent, nothing is removed.
 ///
 /// # Errors
-/// If there is no such directory, or it is another user's. A file that cannot be removed stays.
+/// The directory does not exist, or another user owns it. A file that cannot be removed stays.
 ///
 /// # Cost
-/// A system call for each file, some microseconds. Removing takes longer, so 256 files go at once,
-/// and others the next time.
+/// One system call per file, a few microseconds. Removing takes longer, so one call removes at most
+/// 256 files and the next call removes more.
 pub fn bound(directory: &Path, most_bytes: u64) -> io::Result<()> {
     let opened = open(CWD, directory)?;
     if rustix::fs::fstat(&opened)?.st_uid != rustix::process::geteuid().as_raw() {
@@ -80,7 +81,7 @@ pub fn bound(directory: &Path, most_bytes: u64) -> io::Result<()> {
             break;
         }
         let (directory, _) = &directories[file.directory];
-        // Another process may do the same.
+        // Another process may remove the same file.
         let _ = rustix::fs::unlinkat(directory, &file.name, AtFlags::empty());
         bytes = bytes.saturating_sub(file.bytes);
     }
@@ -89,15 +90,15 @@ pub fn bound(directory: &Path, most_bytes: u64) -> io::Result<()> {
 
 /// A file below a directory.
 struct File {
-    /// The place of its own directory among those that were found.
+    /// Index of the file's own directory in the list of directories found.
     directory: usize,
     name: CString,
-    /// When it was read or written last (s since 1970, ns; by the C library these are signed).
+    /// Last read or write (s since 1970, ns; signed in the C library).
     used: (i64, i128),
     bytes: u64,
 }
 
-/// Takes note of the files and directories in one that was found.
+/// Adds the files and subdirectories of one directory to the lists.
 fn look(directories: &mut Vec<(OwnedFd, usize)>, place: usize, files: &mut Vec<File>) {
     let (directory, depth) = &directories[place];
     let depth = depth + 1;
@@ -137,8 +138,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes a file of so many times the least that counts, that was written and read so many days
-    /// ago.
+    /// Creates a file of `times_least` times [`LEAST`] bytes, last written `written` days ago and
+    /// last read `read` days ago.
     fn write(path: &Path, times_least: u64, written: u64, read: u64) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let file = std::fs::File::create(path).unwrap();
@@ -148,7 +149,7 @@ mod tests {
         file.set_times(times).unwrap();
     }
 
-    /// What is there once the rest takes so many times the least at most.
+    /// Checks which files remain after a limit of `most_times` times [`LEAST`].
     #[track_caller]
     fn check(most_times: u64, expected: &[&str]) {
         let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! The survey: what this machine offers that Dimmer can use, what that enables, what is missing
-//! and how to get it.
+//! The survey: what this machine offers that Dimmer can use, what each feature enables, what is
+//! missing and how to get it.
 //!
-//! Looks, and changes nothing. Needs no privilege, takes milliseconds, and never fails: whatever
-//! cannot be found out is unavailable, with the reason.
+//! The survey changes nothing, needs no privilege, takes milliseconds and never fails: a feature
+//! that cannot be determined is unavailable, with the reason.
 
 mod clock;
 mod counters;
@@ -17,39 +17,39 @@ use crate::privilege::Privileges;
 use crate::root::Root;
 use crate::unavailable::Unavailable;
 
-/// Something that Dimmer can use.
+/// A feature of the machine that Dimmer can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
     /// A stable name: `license-events`.
     pub id: &'static str,
-    /// What it is, for people.
+    /// Description for people.
     pub title: &'static str,
-    /// What it has to do with.
+    /// The part of the machine that it belongs to.
     pub area: Area,
-    /// Whether it is here.
+    /// Whether this machine has it.
     pub state: State,
-    /// What Dimmer does with it.
-    pub enables: &'static str,
+    /// What Dimmer does with it, by command; `None` if no command uses it yet.
+    pub enables: Option<&'static str>,
 }
 
-/// Whether a capability is here.
+/// Whether the machine has a capability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is here.
+    /// The machine has it.
     Available {
-        /// What is known about it.
+        /// Details, in words.
         detail: String,
     },
-    /// It is not, and should or could be.
+    /// The machine lacks it, but should or could have it.
     Unavailable(Unavailable),
-    /// This processor or machine is not the kind that has it.
+    /// It does not apply to this kind of processor or machine.
     NotApplicable {
-        /// Why.
+        /// Reason, as a sentence.
         why: String,
     },
 }
 
-/// What a capability has to do with; the order of the survey.
+/// The part of the machine that a capability belongs to. The order is that of the survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Area {
     /// Instructions that code may use.
@@ -94,20 +94,20 @@ impl Area {
 /// The machine and what it can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
-    /// Which machine this is.
+    /// The machine's description.
     pub machine: Machine,
-    /// What it can do, by area.
+    /// Its capabilities, by area.
     pub capabilities: Vec<Capability>,
 }
 
 impl Survey {
     /// Surveys the machine under `root` with the processor `cpuid`.
     ///
-    /// Under a made-up root nothing is asked of the running kernel: what only a system call could
-    /// tell is concluded from files.
+    /// Under a made-up root, the running kernel is not queried: what otherwise needs a system call
+    /// is derived from files.
     ///
     /// # Cost
-    /// Some hundred small files, one `perf_event_open`; below 100 ms.
+    /// A few hundred small files and one `perf_event_open`; below 100 ms.
     #[must_use]
     pub fn take(root: &Root, cpuid: &Cpuid) -> Self {
         let machine = Machine::read(root, cpuid);
@@ -133,14 +133,14 @@ impl Survey {
 }
 
 impl Capability {
-    /// Whether it is here.
+    /// Whether the machine has it.
     #[must_use]
     pub const fn is_available(&self) -> bool {
         matches!(self.state, State::Available { .. })
     }
 }
 
-/// What the survey looks at.
+/// The inputs of the survey.
 struct Context<'a> {
     root: &'a Root,
     cpuid: &'a Cpuid,
@@ -162,12 +162,12 @@ impl Context<'_> {
     }
 }
 
-/// A capability before it is known whether it is here.
+/// A capability without its state.
 struct Subject {
     id: &'static str,
     title: &'static str,
     area: Area,
-    enables: &'static str,
+    enables: Option<&'static str>,
 }
 
 impl Subject {

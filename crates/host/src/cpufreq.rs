@@ -1,4 +1,4 @@
-//! Frequency policies as the kernel's cpufreq shows them. Reading only.
+//! Frequency policies as the kernel's cpufreq reports them. Read-only.
 //!
 //! Source: Linux `Documentation/admin-guide/pm/cpufreq.rst`.
 
@@ -6,21 +6,21 @@ use dimmer_processor::units::{CpuId, KiloHertz};
 
 use crate::root::Root;
 
-/// Where the kernel keeps one directory per policy.
+/// The kernel's directory of policies, one subdirectory per policy.
 pub const POLICIES: &str = "/sys/devices/system/cpu/cpufreq";
 
-/// Hardware threads whose clock is set together, and how.
+/// CPUs whose clock is set together, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The name of its directory: `policy0`.
+    /// The name of the policy's directory: `policy0`.
     pub name: String,
-    /// Who belongs to it, ascending.
+    /// The CPUs of the policy, ascending.
     pub cpus: Vec<CpuId>,
     /// The driver: `intel_pstate`, `amd-pstate-epp`, `acpi-cpufreq`.
     pub driver: Option<String>,
     /// The governor: `performance`, `schedutil`.
     pub governor: Option<String>,
-    /// The lowest and the highest frequency that the hardware has.
+    /// The lowest and the highest frequency of the hardware.
     pub hardware: Option<(KiloHertz, KiloHertz)>,
     /// The lowest and the highest frequency that the settings allow.
     pub allowed: Option<(KiloHertz, KiloHertz)>,
@@ -28,7 +28,7 @@ pub struct Policy {
     pub writable: bool,
 }
 
-/// All policies, by number; none where no driver runs, as in most virtual machines.
+/// All policies, by number; empty without a driver, as in most virtual machines.
 #[must_use]
 pub fn policies(root: &Root) -> Vec<Policy> {
     let names = root.list(POLICIES).unwrap_or_default();
@@ -40,8 +40,8 @@ pub fn policies(root: &Root) -> Vec<Policy> {
     numbered.into_iter().map(|(_, name)| policy(root, name)).collect()
 }
 
-/// The clock of each hardware thread as the kernel tells it now, ascending; none where no driver
-/// runs. Takes two files a policy.
+/// The clock of each CPU as the kernel reports it now, ascending; empty without a driver. Reads two
+/// files per policy.
 #[must_use]
 pub fn clocks(root: &Root) -> Vec<(CpuId, KiloHertz)> {
     let mut clocks = Vec::new();
@@ -58,9 +58,9 @@ fn frequency(root: &Root, name: &str, file: &str) -> Option<KiloHertz> {
     Some(KiloHertz::from_khz(u64::try_from(khz).ok()?))
 }
 
-/// Who belongs to a policy.
+/// The CPUs of a policy.
 fn cpus(root: &Root, name: &str) -> Vec<CpuId> {
-    // affected_cpus separates by blanks where other files separate by commas.
+    // affected_cpus separates numbers by blanks, other files by commas.
     let affected = root.text(&format!("{POLICIES}/{name}/affected_cpus")).unwrap_or_default();
     affected.split_whitespace().filter_map(|cpu| cpu.parse().ok().map(CpuId::new)).collect()
 }

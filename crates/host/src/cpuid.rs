@@ -1,9 +1,8 @@
-//! What the processor says about itself through the CPUID instruction, or what a table says that
-//! stands in for it.
+//! What the CPUID instruction, or a table in place of it, reports about the processor.
 //!
-//! Strings, numbers and frequencies are decoded by `raw-cpuid`, which takes any source of
-//! registers. Feature bits are a table of our own in [`Feature`], because the survey lists them by
-//! name and because `raw-cpuid` lacks some that matter here (CLDEMOTE, the hybrid bit, AMX-FP16).
+//! `raw-cpuid` decodes strings, numbers and frequencies from any source of registers. Feature bits
+//! are a table of our own in [`Feature`]: the survey lists them by name, and `raw-cpuid` lacks some
+//! that matter here (CLDEMOTE, the hybrid bit, AMX-FP16).
 
 mod feature;
 mod table;
@@ -20,10 +19,10 @@ use crate::microarchitecture::Microarchitecture;
 use crate::root::{Root, RootError};
 use table::Table;
 
-/// The file at the top of a made-up machine that stands in for the instruction.
+/// The file at the top of a made-up machine that replaces the instruction.
 pub const TABLE_PATH: &str = "/cpuid.txt";
 
-/// Where registers come from: the instruction, or a table.
+/// Source of the registers: the instruction, or a table.
 #[derive(Clone, Debug)]
 pub struct Cpuid {
     source: Source,
@@ -35,12 +34,12 @@ enum Source {
     Table(Arc<Table>),
 }
 
-/// Who made the processor and which one it is.
+/// Vendor and kind of the processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// `GenuineIntel`, `AuthenticAMD`; empty if the processor does not say.
+    /// `GenuineIntel`, `AuthenticAMD`; empty if the processor does not report it.
     pub vendor: String,
-    /// The marketing name; empty if the processor does not say.
+    /// The marketing name; empty if the processor does not report it.
     pub brand: String,
     /// Display family (base plus extended).
     pub family: u8,
@@ -48,24 +47,24 @@ pub struct Identity {
     pub model: u8,
     /// Stepping.
     pub stepping: u8,
-    /// What family, model and stepping stand for.
+    /// The microarchitecture that family, model and stepping identify.
     pub microarchitecture: Microarchitecture,
 }
 
-/// Where a frequency of the time-stamp counter comes from, most trusted first.
+/// Source of the frequency of the time-stamp counter, most trusted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TscSource {
-    /// Leaf 0x40000010: the hypervisor says what it gives this guest.
+    /// Leaf 0x40000010: the frequency that the hypervisor reports to this guest.
     Hypervisor,
     /// Leaf 0x15: crystal frequency times a ratio. Exact.
     CrystalRatio,
-    /// Leaf 0x16: the processor's base frequency, which is the counter's within 1 MHz on Intel
-    /// processors from Skylake on (Intel SDM volume 3, section 20.7.3).
+    /// Leaf 0x16: the processor's base frequency. On Intel processors from Skylake on, the
+    /// counter's frequency is within 1 MHz of it (Intel SDM volume 3, section 20.7.3).
     BaseFrequency,
 }
 
 impl TscSource {
-    /// The source in words.
+    /// The source, in words.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -86,14 +85,14 @@ impl CpuIdReader for Cpuid {
 }
 
 impl Cpuid {
-    /// The CPUID instruction of the processor this runs on.
+    /// The CPUID instruction of the processor that runs this code.
     #[must_use]
     pub fn instruction() -> Self {
         Self { source: Source::Instruction }
     }
 
-    /// A table in the format of `cpuid -r`, of which the first processor is taken, plus an
-    /// optional line `xcr0: 0xe7`. Leaves that it does not list are zero.
+    /// Parses a table in the format of `cpuid -r`, plus an optional line `xcr0: 0xe7`. Only the
+    /// first processor of the table is used. Leaves that the table does not list are zero.
     ///
     /// # Errors
     /// [`CpuidError::Line`].
@@ -101,11 +100,11 @@ impl Cpuid {
         Ok(Self { source: Source::Table(Arc::new(Table::parse(text)?)) })
     }
 
-    /// The table in [`TABLE_PATH`] under `root`, if it is a made-up machine and has one; else the
-    /// instruction.
+    /// The table in [`TABLE_PATH`] under `root`, if `root` is a made-up machine that has one;
+    /// otherwise the instruction.
     ///
     /// # Errors
-    /// [`CpuidError`]: the table is there and cannot be read or is malformed.
+    /// [`CpuidError`]: the table exists and cannot be read or is malformed.
     pub fn of(root: &Root) -> Result<Self, CpuidError> {
         if root.is_live() {
             return Ok(Self::instruction());
@@ -117,7 +116,7 @@ impl Cpuid {
         }
     }
 
-    /// Who made the processor and which one it is.
+    /// Vendor and kind of the processor.
     #[must_use]
     pub fn identity(&self) -> Identity {
         let decoder = self.decoder();
@@ -133,7 +132,7 @@ impl Cpuid {
         Identity { vendor, brand, family, model, stepping, microarchitecture }
     }
 
-    /// The hypervisor underneath; `None` on bare metal, or if it hides.
+    /// The hypervisor's name; `None` on bare metal, or if the hypervisor hides.
     #[must_use]
     pub fn hypervisor(&self) -> Option<String> {
         if !self.has(Feature::Hypervisor) {
@@ -153,20 +152,20 @@ impl Cpuid {
         Some(name.to_owned())
     }
 
-    /// Whether the processor has `feature`; the operating system may still keep it switched off.
+    /// Whether the processor has `feature`; the operating system may still have it switched off.
     #[must_use]
     pub fn has(&self, feature: Feature) -> bool {
         let bit = feature.bit();
-        // Above the highest leaf Intel processors answer with another leaf's registers.
+        // For a leaf above the highest one, Intel processors return another leaf's registers.
         let highest = self.cpuid2(bit.leaf & 0xC000_0000, 0).eax;
-        // Hypervisors and old processors answer 0 for a whole range they lack.
+        // Hypervisors and old processors return 0 for a whole range that they lack.
         if highest < bit.leaf {
             return false;
         }
         bit.register.of(self.cpuid2(bit.leaf, bit.subleaf)) & (1 << bit.number) != 0
     }
 
-    /// Whether code may use `feature`: the processor has it and the operating system keeps the
+    /// Whether code may use `feature`: the processor has it and the operating system saves the
     /// registers it needs.
     #[must_use]
     pub fn usable(&self, feature: Feature) -> bool {
@@ -180,7 +179,7 @@ impl Cpuid {
         Feature::ALL.into_iter().filter(|feature| self.usable(*feature)).collect()
     }
 
-    /// XCR0: the register states that the operating system keeps; 0 if it keeps none.
+    /// XCR0: the register states that the operating system saves; 0 if it saves none.
     #[must_use]
     pub fn xcr0(&self) -> u64 {
         match &self.source {
@@ -190,7 +189,7 @@ impl Cpuid {
         }
     }
 
-    /// The frequency of the time-stamp counter where the processor or the hypervisor gives it.
+    /// The frequency of the time-stamp counter, if the processor or the hypervisor reports it.
     #[must_use]
     pub fn tsc_frequency(&self) -> Option<(KiloHertz, TscSource)> {
         let decoder = self.decoder();
@@ -209,7 +208,7 @@ impl Cpuid {
         hypervisor().or_else(crystal).or_else(base)
     }
 
-    /// General-purpose performance counters per hardware thread, as leaf 0xA gives them (Intel).
+    /// General-purpose performance counters per CPU, from leaf 0xA (Intel).
     #[must_use]
     pub fn general_counters(&self) -> Option<u8> {
         let info = self.decoder().get_performance_monitoring_info()?;

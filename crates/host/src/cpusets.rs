@@ -1,19 +1,20 @@
-//! Cores dedicated by cpusets, so that the scheduler puts nobody on them but whom they are for.
+//! Dedicates cores by cpusets: the scheduler then places only admitted threads on them.
 //!
-//! The process stays in its own control group, the *base*; below it a group is made that has the
-//! dedicated CPUs, and threads go in one by one ([`enter`]). All of it goes through the
-//! [journal](crate::journal). Whose threads are let in, and on which CPUs, is decided elsewhere;
-//! where there are no cpusets, [affinity] keeps off the dedicated cores what belongs to the program
-//! itself, and nobody else.
+//! The process stays in its own control group, the *base*. A group below it gets the dedicated
+//! CPUs, and threads enter that group one by one ([`enter`]). Every change goes through the
+//! [journal](crate::journal). Which threads enter, and on which CPUs, is decided elsewhere. Without
+//! cpusets, [affinity] keeps only the program's own threads off the dedicated cores, and no other
+//! threads.
 //!
-//! - Version 2: the kernel makes a *partition* of the CPUs, so that they leave all other groups. It
-//!   needs Linux 6.7 and root, unless the base is the hierarchy's root or a partition itself.
-//! - Version 1 keeps no thread off by itself: those that were in the base move to a group with the
-//!   other CPUs. It needs a base whose CPUs are exclusively its own, as the hierarchy's root's are.
+//! - Version 2: the kernel makes a *partition* of the CPUs, which removes them from all other
+//!   groups. This needs Linux 6.7 and root, unless the base is the hierarchy's root or a partition
+//!   itself.
+//! - Version 1 excludes no threads by itself: the threads of the base move to a group with the
+//!   other CPUs. This needs a base that owns its CPUs exclusively, as the hierarchy's root does.
 //!
 //! Sources: Linux `Documentation/admin-guide/cgroup-v2.rst` ("Cpuset", "Threads"),
-//! `Documentation/admin-guide/cgroup-v1/cpusets.rst`. Implements paper 001 §4.3.5, as far as the
-//! operating system goes.
+//! `Documentation/admin-guide/cgroup-v1/cpusets.rst`. Implements the operating-system part of paper
+//! 001 §4.3.5.
 
 mod hierarchy;
 mod release;
@@ -29,94 +30,95 @@ use crate::journal::{Journal, JournalError, Report};
 use crate::root::{Root, RootError, format_cpu_list};
 use crate::unavailable::Unavailable;
 
-/// What the survey and errors call it.
+/// The feature's name in the survey and in errors.
 const WHAT: &str = "dedicated cores by cpusets";
 
-/// Written to a group's file of members: the thread that writes (Linux `kernel/cgroup/cgroup.c`,
-/// `cgroup_procs_write_start`).
+/// Written to a group's member file, it stands for the writing thread (Linux
+/// `kernel/cgroup/cgroup.c`, `cgroup_procs_write_start`).
 const ITSELF: &str = "0";
 
-/// What is done where there are none.
+/// What Dimmer does without cpusets.
 const INSTEAD: &str =
     "until then, workers are pinned and the program's own threads keep off by affinity";
 
-/// Why CPUs were not dedicated. Nothing is changed: what was done until then is undone.
+/// Why CPUs were not dedicated. The machine is unchanged: changes made until then are undone.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpusetError {
-    /// The kernel, the permission, or the right place in the hierarchy is missing. Not fatal:
-    /// affinity is what is left.
+    /// The kernel, the permission, or the right place in the hierarchy is missing. Not fatal: the
+    /// caller can still use affinity.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// No CPU was named.
+    /// The list of CPUs is empty.
     #[error("no cpu was named to be dedicated")]
     NoCpus,
-    /// CPUs that this process's group does not have.
+    /// The control group of this process lacks some of the CPUs.
     #[error(
         "cpu {} cannot be dedicated: the control group {base} has {}",
         format_cpu_list(lacking),
         format_cpu_list(has)
     )]
     Lacking {
-        /// Those.
+        /// The CPUs that the group lacks.
         lacking: Vec<CpuId>,
-        /// What there is.
+        /// The CPUs that the group has.
         has: Vec<CpuId>,
         /// The group of this process.
         base: String,
     },
-    /// Nothing would be left for everybody else.
+    /// No CPU would be left for other threads.
     #[error(
         "cpu {} is all that the control group {base} has: nothing would be left for others",
         format_cpu_list(all)
     )]
     NothingLeft {
-        /// All CPUs.
+        /// All CPUs of the group.
         all: Vec<CpuId>,
         /// The group of this process.
         base: String,
     },
-    /// The journal cannot be written, or something in the hierarchy cannot be changed.
+    /// The journal cannot be written, or an entry of the hierarchy cannot be changed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A file of a group of ours cannot be written or read.
+    /// A file of one of Dimmer's groups cannot be written or read.
     #[error("cannot use the control group of dedicated cores")]
     Group(#[source] RootError),
 }
 
-/// Whether the scheduler spreads threads over the dedicated CPUs.
+/// Whether the scheduler balances load over the dedicated CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balancing {
     /// As on other CPUs.
     Balanced,
-    /// Not at all: threads stay where they are pinned, and no balancing runs there.
+    /// No balancing: threads stay where they are pinned.
     Isolated,
 }
 
-/// Dedicated CPUs. Dropping it gives them back; after a crash [`crate::journal::restore()`] does.
+/// Dedicated CPUs. Dropping it returns them; after a crash, [`crate::journal::restore()`] does.
 #[derive(Debug)]
 pub struct Dedicated {
     journal: Journal,
     group: String,
-    /// The file of a group that takes threads, and lists them.
+    /// The group's file that admits threads and lists them.
     members: &'static str,
     cpus: Vec<CpuId>,
     intruders: usize,
 }
 
 impl Dedicated {
-    /// Dedicates CPUs until what is returned is dropped. The journal is for nothing else: with an
-    /// error, all that is in it is undone.
+    /// Dedicates CPUs until the result is dropped. The journal must hold nothing else: on an error,
+    /// everything in it is undone.
     ///
-    /// No thread is let in yet. The calling process's own threads, like everybody else's, have left
-    /// those CPUs on return; the calling thread may run on no others than before.
+    /// No thread is admitted yet. On return, all threads have left those CPUs, also those of the
+    /// calling process, except kernel threads and [`Self::intruders`]. The calling thread may run
+    /// on no CPU that it could not use before.
     ///
     /// # Errors
-    /// [`CpusetError`], [`CpusetError::Unavailable`] where this machine or process cannot.
+    /// [`CpusetError`]; [`CpusetError::Unavailable`] if this machine or process cannot dedicate
+    /// CPUs.
     ///
     /// # Cost
-    /// Some ten small files; two for each thread of the machine with version 1, and with kernels
-    /// before 6.2.
+    /// About ten small files. Version 1, and kernels before 6.2, add two per thread of the machine.
     pub fn begin(
         mut journal: Journal,
         cpus: &[CpuId],
@@ -145,7 +147,7 @@ impl Dedicated {
             v1::make(&mut journal, &base, &dedicated, &others, balancing)?
         };
         if journal.root().is_live() && !own.is_empty() {
-            // Kernels before 6.2 let it on all that is left now.
+            // Kernels before 6.2 let the thread run on all CPUs that are left now.
             let _ = affinity::allow(&own);
         }
         let (group, intruders) = made;
@@ -159,40 +161,40 @@ impl Dedicated {
         &self.cpus
     }
 
-    /// How many threads may still run on these CPUs, because this process may not move them. None
-    /// with version 2. (Threads of the kernel do not count: they stay where they are.)
+    /// Number of threads that may still run on these CPUs because this process may not move them. 0
+    /// with version 2. Kernel threads do not count: they stay where they are.
     #[must_use]
     pub const fn intruders(&self) -> usize {
         self.intruders
     }
 
-    /// The file that lets threads in: those of this process, and of processes that it starts from
-    /// now on.
+    /// The file that admits threads: those of this process, and those of processes that it starts
+    /// later.
     #[must_use]
     pub fn entrance(&self) -> String {
         format!("{}/{}", self.group, self.members)
     }
 
-    /// Gives the CPUs back: whoever was let in goes on where everybody is.
+    /// Returns the CPUs. Admitted threads continue on the CPUs of all other threads.
     ///
     /// # Errors
-    /// As [`Journal::undo`]. What could not be undone is in the report.
+    /// As [`Journal::undo`]. The report lists what could not be undone.
     pub fn undo(self) -> Result<Report, JournalError> {
         self.journal.undo()
     }
 }
 
-/// Lets the calling thread onto dedicated CPUs by their [entrance](Dedicated::entrance), and off
-/// all others, until they are given back. Whoever dedicated them is this process, or one that has
-/// started it.
+/// Moves the calling thread to dedicated CPUs by their [entrance](Dedicated::entrance), and off all
+/// others, until the CPUs are returned. This process, or a process that started it, must have
+/// dedicated them.
 ///
 /// # Errors
-/// [`CpusetError::Group`]: they are given back already, or this process's rights do not suffice.
+/// [`CpusetError::Group`]: the CPUs are returned already, or this process lacks the permission.
 pub fn enter(root: &Root, entrance: &str) -> Result<(), CpusetError> {
     root.write_control(entrance, ITSELF).map_err(CpusetError::Group)
 }
 
-/// Whether CPUs can be dedicated here, as far as looking tells; in words, where and how.
+/// Whether CPUs can be dedicated here, judged without trying; returns where and how, in words.
 ///
 /// # Errors
 /// [`Unavailable`]: what is missing, and how to get it.
@@ -202,21 +204,21 @@ pub fn check(root: &Root) -> Result<String, Unavailable> {
     Ok(format!("{version} below {}: {}", base.group, format_cpu_list(&base.cpus(root))))
 }
 
-/// CPUs that a control group has for itself, and that group: a partition (version 2), or a cpuset
+/// CPUs that a control group has exclusively, and that group: a partition (version 2), or a cpuset
 /// that is exclusive and not balanced (version 1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Its directory.
+    /// The group's directory.
     pub group: String,
-    /// Ascending.
+    /// The CPUs, ascending.
     pub cpus: Vec<CpuId>,
 }
 
-/// The CPUs that others have for themselves: groups that this process is neither in nor below. None
-/// where there are no cpusets.
+/// The CPUs that other groups have exclusively. A group counts as other if this process is neither
+/// in it nor below it. Empty without cpusets.
 ///
 /// # Cost
-/// Three small files for each cpuset of the machine.
+/// Three small files per cpuset of the machine.
 #[must_use]
 pub fn held_by_others(root: &Root) -> Vec<Held> {
     let Ok(base) = Base::find(root) else { return Vec::new() };
@@ -228,7 +230,7 @@ pub fn held_by_others(root: &Root) -> Vec<Held> {
         if is_held && !own.contains(&group) {
             held.push(Held { group: group.clone(), cpus: within.cpus(root) });
         }
-        // Where a group has no such file, none below it has.
+        // If a group lacks this file, so do all groups below it.
         let file = if base.is_v2 { v2::PARTITION } else { v1::BALANCED };
         let below = root.list(&group).unwrap_or_default().into_iter();
         let below = below.map(|name| within.file(&name));
@@ -257,7 +259,7 @@ fn unavailable(why: impl Into<String>, remedy: &str) -> Unavailable {
     Unavailable::new(WHAT, why, format!("{remedy}; {INSTEAD}"))
 }
 
-/// A name below `base` for a group of this process that is not there yet.
+/// An unused name below `base` for a group of this process.
 fn free_name(root: &Root, base: &str) -> String {
     let process = std::process::id();
     let name = |number: u32| format!("{base}/dimmer.{process}.{number}");

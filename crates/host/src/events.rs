@@ -1,10 +1,10 @@
-//! Performance-monitoring events that tell something about licenses, per microarchitecture.
+//! Performance-monitoring events that give evidence about licenses, per microarchitecture.
 //!
-//! Only events that Intel or AMD document: the tables are those of Linux,
-//! `tools/perf/pmu-events/arch/x86/<table>/{other,floating-point,pipeline}.json`. Where a table has
-//! no such event, there is none. Microarchitectures that share a core share its table: Kaby Lake
-//! and Comet Lake that of Skylake, Cooper Lake that of Cascade Lake, Raptor Lake that of Alder
-//! Lake, Emerald Rapids that of Sapphire Rapids.
+//! Only events that Intel or AMD document. The tables are those of Linux,
+//! `tools/perf/pmu-events/arch/x86/<table>/{other,floating-point,pipeline}.json`. If a table has no
+//! such event, the list here is empty. Microarchitectures with the same core share its table: Kaby
+//! Lake and Comet Lake use Skylake's, Cooper Lake uses Cascade Lake's, Raptor Lake uses Alder
+//! Lake's, Emerald Rapids uses Sapphire Rapids'.
 
 use dimmer_processor::units::LicenseLevel;
 
@@ -13,13 +13,13 @@ use crate::microarchitecture::Microarchitecture;
 /// A documented event of a core's performance-monitoring unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PmuEvent {
-    /// The vendor's name for it.
+    /// The vendor's name of the event.
     pub name: &'static str,
     /// Event select.
     pub code: u8,
     /// Unit mask.
     pub umask: u8,
-    /// What it counts.
+    /// What the event counts.
     pub counts: Counts,
 }
 
@@ -27,7 +27,7 @@ pub struct PmuEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Counts {
-    /// Core cycles at a license level, numbered as the event's name numbers it.
+    /// Core cycles at a license level, with the level number of the event's name.
     LicenseCycles(LicenseLevel),
     /// Core cycles throttled while a license request was pending.
     ThrottledCycles,
@@ -42,7 +42,8 @@ pub enum Counts {
 }
 
 impl PmuEvent {
-    /// The raw configuration: unit mask and event select as `perf` writes them, `r1828`.
+    /// The raw configuration: unit mask and event select, as `perf` writes them, for example
+    /// `r1828`.
     #[must_use]
     pub const fn config(&self) -> u64 {
         (self.umask as u64) << 8 | self.code as u64
@@ -80,8 +81,8 @@ const WIDTH_256: PmuEvent =
 const WIDTH_512: PmuEvent =
     packed("fp_ops_retired_by_width.pack_512_uops_retired", 0x08, 0x20, 512);
 
-/// The documented events of `microarchitecture`, license levels first; empty where its tables
-/// have none of them; `None` where Dimmer does not know its tables.
+/// The documented events of `microarchitecture`, license levels first. Empty if its tables have
+/// none of them; `None` if Dimmer has no table for it.
 #[must_use]
 pub const fn documented(microarchitecture: Microarchitecture) -> Option<&'static [PmuEvent]> {
     use Microarchitecture as M;

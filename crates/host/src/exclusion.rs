@@ -1,5 +1,5 @@
-//! Keeping threads off dedicated cores by affinity, and letting them back, also in place of who has
-//! done the one and was killed before the other.
+//! Keeps threads off dedicated cores by affinity, and restores their affinity, also for a process
+//! that was killed before it could do so itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,16 +9,15 @@ use dimmer_processor::units::CpuId;
 use crate::root::{Root, format_cpu_list, parse_cpu_list};
 use crate::{affinity, process};
 
-/// Threads that are kept off cores, and where they might run before. Nothing is undone when it is
-/// dropped: who wants that dedicates no core at the end.
+/// Threads that are kept off cores, and their earlier affinity. Dropping it undoes nothing: to
+/// undo, call [`Self::keep_off`] with no dedicated cores.
 #[derive(Debug, Default)]
 pub struct KeptOff {
-    /// What they are kept off.
+    /// The cores that the threads are kept off.
     dedicated: Vec<CpuId>,
-    /// Where each thread that there was might run before.
+    /// Each known thread's affinity before.
     known: BTreeMap<u32, Vec<CpuId>>,
-    /// Where threads might run before, by where they may since: for those that have been started
-    /// meanwhile.
+    /// Earlier affinity by present affinity, for threads that were started meanwhile.
     before: BTreeMap<Vec<CpuId>, Vec<CpuId>>,
 }
 
@@ -26,31 +25,33 @@ pub struct KeptOff {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     thread: u32,
-    /// Where it may run.
+    /// The thread's present affinity.
     now: Vec<CpuId>,
-    /// Where it might before.
+    /// The thread's affinity before.
     before: Vec<CpuId>,
 }
 
 impl KeptOff {
-    /// None so far.
+    /// A state without kept-off threads.
     #[must_use]
     pub const fn new() -> Self {
         Self { dedicated: Vec::new(), known: BTreeMap::new(), before: BTreeMap::new() }
     }
 
-    /// Keeps these threads off the cores, and with them those that they start, threads and
-    /// programs; and lets them on those again that they were kept off before and that are not among
-    /// these. A thread that may run nowhere else stays, one that has chosen other cores by itself
-    /// keeps to these, and one that this process may not change is left; so is whom `is_spared`
-    /// names, which is asked about those alone that would be kept off or let back. `threads` are
-    /// all that there are: others are forgotten.
+    /// Keeps these threads off the `dedicated` cores, including the threads and programs that they
+    /// start, and lets them use cores again that are no longer in `dedicated`. `threads` is the
+    /// complete list: others are forgotten.
     ///
-    /// Whether any was changed. A thread that was just being started then may have been missed, and
-    /// is found the next time.
+    /// Some threads differ. A thread that may run only on dedicated cores stays. A thread that
+    /// chose other cores by itself keeps its choice. A thread that this process may not change is
+    /// left alone, as is a thread for which `is_spared` returns true. `is_spared` is called only
+    /// for threads whose affinity would change.
+    ///
+    /// Returns whether any affinity changed. A thread that was just being started may have been
+    /// missed; the next call finds it.
     ///
     /// # Cost
-    /// One or two system calls a thread.
+    /// One or two system calls per thread.
     pub fn keep_off(
         &mut self,
         threads: &[u32],
@@ -60,7 +61,8 @@ impl KeptOff {
         self.keep_off_noted(threads, dedicated, is_spared, |_| ())
     }
 
-    /// As [`Self::keep_off`]; all that are kept off then are noted before any is, for [`let_back`].
+    /// As [`Self::keep_off`], but first passes all threads to be kept off to `note`, for
+    /// [`let_back`].
     pub fn keep_off_noted(
         &mut self,
         threads: &[u32],
@@ -72,11 +74,11 @@ impl KeptOff {
         let known = std::mem::take(&mut self.known);
         let (mut changes, mut kept) = (Vec::new(), Vec::new());
         for thread in threads.iter().copied() {
-            // One that has ended meanwhile is no error.
+            // A thread may have ended meanwhile; that is no error.
             let Ok(now) = affinity::allowed_to(thread) else { continue };
             let before = match known.get(&thread) {
                 Some(before) if without(before, &earlier) == now => before,
-                // It has been put elsewhere since.
+                // The thread's affinity was changed by others since.
                 Some(_) => &now,
                 None => self.before.get(&now).unwrap_or(&now),
             };
@@ -97,18 +99,19 @@ impl KeptOff {
         for (thread, cpus) in changes {
             is_changed |= affinity::allow_thread(Some(thread), &cpus).is_ok();
         }
-        // Only now: who has come upon these by itself was not kept off.
+        // Only now: a thread that had one of these affinities of its own accord was not kept off.
         self.before.extend(kept.into_iter().map(|kept| (kept.now, kept.before)));
         if dedicated.is_empty() && !is_changed {
-            // Nobody is kept off any more: who comes upon these later has chosen them.
+            // No thread is kept off any more. A thread that has one of these affinities later chose
+            // it.
             self.before.clear();
         }
         is_changed
     }
 }
 
-/// What is written down of threads that are kept off, a line each: the thread, when it began, where
-/// it may run, and where it might before.
+/// The kept-off threads as text, one line each: thread id, start time, present affinity, earlier
+/// affinity.
 #[must_use]
 pub fn written(root: &Root, kept: &[Kept]) -> String {
     let mut text = String::new();
@@ -121,8 +124,9 @@ pub fn written(root: &Root, kept: &[Kept]) -> String {
     text
 }
 
-/// Lets back the threads that such a text says were kept off, and what these have started, where
-/// they still may run as it says; how many. Lines that are none are skipped.
+/// Restores the affinity of the threads that such a text lists, and of the threads and processes
+/// that they started, if their affinity still is the noted one. Returns the number restored. Skips
+/// malformed lines.
 pub fn let_back(root: &Root, text: &str) -> usize {
     let mut done = BTreeSet::new();
     for line in text.lines() {
@@ -141,19 +145,19 @@ pub fn let_back(root: &Root, text: &str) -> usize {
     done.len()
 }
 
-/// A line, and when its thread began.
+/// Parses a line: a kept-off thread and its start time.
 fn read(line: &str) -> Option<(Kept, u64)> {
     let mut words = line.split(' ');
     let thread = words.next()?.parse().ok()?;
     let began = words.next()?.parse().ok()?;
     let now = parse_cpu_list(words.next()?)?;
     let before = parse_cpu_list(words.next()?)?;
-    // Nobody is let back to fewer.
+    // The earlier affinity must include the present one.
     let is_whole = words.next().is_none() && now.iter().all(|cpu| before.contains(cpu));
     is_whole.then_some((Kept { thread, now, before }, began))
 }
 
-/// Those that are not dedicated; all of them if there is none besides.
+/// The CPUs that are not dedicated; all of them if every one is dedicated.
 fn without(cpus: &[CpuId], dedicated: &[CpuId]) -> Vec<CpuId> {
     let rest: Vec<CpuId> = cpus.iter().filter(|cpu| !dedicated.contains(cpu)).copied().collect();
     if rest.is_empty() { cpus.to_vec() } else { rest }
@@ -166,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// A thread that does nothing, its number, and what ends it.
+    /// Starts an idle thread; returns its id and a sender whose drop ends it.
     fn idle(cpus: &[CpuId]) -> (u32, mpsc::Sender<()>) {
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel();
@@ -179,8 +183,8 @@ mod tests {
         (told.recv().unwrap(), end)
     }
 
-    /// A program that does nothing, ended with the test. What is let back is a thread and its whole
-    /// process: among the threads of this one, other tests' would be.
+    /// An idle program that ends with the test. [`let_back`] restores a thread and its whole
+    /// process: in this process, it would include other tests' threads.
     struct Idle(Child);
 
     impl Idle {
@@ -237,7 +241,7 @@ mod tests {
         let mut kept_off = KeptOff::new();
         let note = |kept: &[Kept]| text = written(&root, kept);
         assert!(kept_off.keep_off_noted(&threads, &[*last], |_| false, note));
-        // What was there is no more.
+        // The earlier state is gone.
         drop(kept_off);
         affinity::allow_thread(Some(moved_since), &[*last]).unwrap();
         let (first, last) = (first.index(), last.index());
@@ -260,7 +264,7 @@ mod tests {
             println!("SKIPPED: needs two CPUs, and this process may run on one");
             return;
         };
-        // Without a CPU besides these, it cannot be kept off both.
+        // With no CPU besides these, the thread cannot be kept off both.
         let rest = &all[..all.len() - 1];
         let (thread, _end) = idle(rest);
         let mut kept_off = KeptOff::new();
@@ -288,7 +292,7 @@ mod tests {
         };
         assert_eq!(keep_off(&[thread], &[*last]), (true, rest.to_vec()));
         assert_eq!(keep_off(&[thread], &[*last]), (false, rest.to_vec()));
-        // What was being started then is found the next time.
+        // A thread that was being started then is found by the next call.
         let (missed, _end) = idle(rest);
         assert_eq!(keep_off(&[thread], &[]), (true, all.clone()));
         assert_eq!(keep_off(&[thread, missed], &[]), (true, all.clone()));

@@ -1,8 +1,7 @@
-//! Whether the kernel can make CPUID fault, so that a process gets to answer it itself.
+//! Whether the kernel can make CPUID fault, so that a process can handle the instruction itself.
 //!
-//! Source: Linux arch_prctl(2); AMD's `CpuidUserDis` (CPUID 0x80000021 EAX bit 17) has the same
-//! interface since Linux 6.17. Unsafe because `arch_prctl` has no wrapper in any crate that this
-//! one uses.
+//! Source: Linux arch_prctl(2). AMD's `CpuidUserDis` (CPUID 0x80000021 EAX bit 17) has the same
+//! interface since Linux 6.17. Uses `unsafe` because no crate used here wraps `arch_prctl`.
 
 use std::io;
 
@@ -12,23 +11,23 @@ use crate::unavailable::Unavailable;
 const ARCH_GET_CPUID: libc::c_int = 0x1011;
 const ARCH_SET_CPUID: libc::c_int = 0x1012;
 
-/// The kernel's name for it in `/proc/cpuinfo`.
+/// The kernel's name for the feature in `/proc/cpuinfo`.
 pub(crate) const FLAG: &str = "cpuid_fault";
 
-/// What it takes.
+/// The remedy: what the feature needs.
 pub(crate) const NEEDS: &str = "use an Intel processor since Ivy Bridge with Linux 4.12 or later \
     (`cpuid_fault` among the flags in /proc/cpuinfo), or an AMD processor since Zen 4 with Linux 6.17 or \
     later, and a hypervisor that passes it on";
 
-/// Asks the kernel, by setting for this thread what is set already.
+/// Checks by setting this thread's present setting again.
 ///
 /// # Errors
-/// [`Unavailable`]: the processor, the hypervisor or the kernel cannot.
+/// [`Unavailable`]: the processor, the hypervisor or the kernel does not support it.
 pub fn check() -> Result<(), Unavailable> {
-    // SAFETY: takes no pointer and changes nothing.
+    // SAFETY: the call takes no pointer and changes nothing.
     let allowed = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_CPUID, 0) };
     if allowed >= 0 {
-        // SAFETY: takes a number, no pointer; the setting stays what it was.
+        // SAFETY: the call takes a number, no pointer; the setting stays the same.
         let result = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_CPUID, allowed) };
         if result == 0 {
             return Ok(());
@@ -50,7 +49,7 @@ mod tests {
         let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let has = flags.split_whitespace().any(|flag| flag == FLAG);
         let found = check();
-        // AMD's is no flag there in all kernels.
+        // Not every kernel lists AMD's feature as a flag there.
         assert!(found.is_ok() || !has, "{found:?}");
     }
 }

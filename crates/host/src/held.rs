@@ -1,5 +1,5 @@
-//! Programs that are started, but wait until they are let go: so that somebody can watch them from
-//! their first instruction on.
+//! Processes that are started but wait before they execute their program, so that they can be
+//! observed from the first instruction on.
 
 use std::io::{self, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::thread::JoinHandle;
 
-/// A process that has not executed its program yet. Dropped, it ends without having done so.
+/// A process that has not executed its program yet. Dropping it ends the process without executing.
 #[derive(Debug)]
 pub struct Held {
     process: u32,
@@ -16,24 +16,25 @@ pub struct Held {
 }
 
 impl Held {
-    /// Starts a process for the command.
+    /// Starts a process for `command`.
     ///
     /// # Errors
-    /// As [`Command::spawn`], as far as it gets before the program is executed.
+    /// As [`Command::spawn`], for the steps before the program is executed.
     pub fn start(mut command: Command) -> io::Result<Self> {
         let (mut told, tells) = io::pipe()?;
         let (waits, go) = io::pipe()?;
         let go_here = go.as_raw_fd();
         let wait = move || {
-            // With its own copy of the other end, it would wait for ever if this process ended.
-            // SAFETY: the number is that of the copy, and nothing here uses it any more.
+            // If the child kept its copy of the other end, it would wait forever after this process
+            // ended.
+            // SAFETY: the number is that of the child's copy, and the child does not use it again.
             unsafe { libc::close(go_here) };
             (&tells).write_all(&std::process::id().to_ne_bytes())?;
             (&waits).read_exact(&mut [0])
         };
-        // SAFETY: between fork and execution it makes system calls, and nothing else.
+        // SAFETY: between fork and exec, the closure makes only system calls.
         unsafe { command.pre_exec(wait) };
-        // Starting a process takes until its program is executed.
+        // `spawn` returns only when the program is executed.
         let started = std::thread::spawn(move || {
             let mut command = command;
             command.spawn()
@@ -48,18 +49,19 @@ impl Held {
         }
     }
 
-    /// The number of the process.
+    /// The process id.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// Lets it execute its program.
+    /// Lets the process execute its program.
     ///
     /// # Errors
     /// As [`Command::spawn`].
     pub fn let_go(mut self) -> io::Result<Child> {
-        // If it has ended meanwhile, starting it has failed, and that tells why.
+        // If the process has ended meanwhile, starting it has failed; the result of `join` has the
+        // reason.
         let _ = self.go.write_all(&[0]);
         join(self.started)
     }

@@ -1,14 +1,14 @@
-//! Time in which hardware threads had nothing to run, as `/proc/stat` counts it.
+//! Time in which CPUs were idle, as `/proc/stat` counts it.
 
 use dimmer_processor::units::CpuId;
 
 use crate::root::{Root, RootError};
 
-/// Ticks of `/proc/stat` in a second: USER_HZ is 100 on x86 (Linux `include/asm-generic/param.h`).
+/// Ticks of `/proc/stat` per second: USER_HZ is 100 on x86 (Linux `include/asm-generic/param.h`).
 pub const TICKS_PER_S: f64 = 100.0;
 
-/// Idle ticks of each hardware thread since the machine began, those in which it waited for disks
-/// included, in the order of the file.
+/// Idle ticks of each CPU since boot, including ticks spent waiting for disks, in the order of the
+/// file.
 ///
 /// # Errors
 /// [`RootError`]: `/proc/stat` cannot be read.

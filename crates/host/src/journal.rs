@@ -1,5 +1,5 @@
-//! Every change to the machine, written down before it is made, so that it can always be undone:
-//! when the [`Journal`] is dropped, or by [`restore()`] after a crash.
+//! A record of every change to the machine, written before the change is made, so that it can
+//! always be undone: when the [`Journal`] is dropped, or by [`restore()`] after a crash.
 //!
 //! One file per journal, `/run/dimmer/journal.<process>.<number>`:
 //!
@@ -9,28 +9,29 @@
 //! controller2 <TAB> path <TAB> controller <TAB> sum <LF>              a controller was switched on
 //! ```
 //!
-//! One line per change; `sum` is the CRC-32 of what stands before it in the line. A control group
-//! is undone by moving whoever is in it to the group above and removing it, so what is written
-//! within it needs no line of its own.
+//! One line per change; `sum` is the CRC-32 of the preceding part of the line. A control group is
+//! undone by moving its members to the group above and removing it. Writes to files within it
+//! therefore need no line of their own.
 //!
 //! | moment of a crash               | what is on disk       | what [`restore()`] does            |
 //! |---------------------------------|-----------------------|------------------------------------|
 //! | while the line is written       | line without LF       | skips it: there was no change      |
 //! | before the change               | whole line            | finds the value before: nothing    |
 //! | after the change                | whole line            | finds the value written: undoes it |
-//! | after that, somebody else's     | whole line            | finds a third value: leaves it     |
-//! | a file was emptied, not written | whole line            | says so, keeps the journal         |
-//! | the journal was damaged         | line with a wrong sum | says so, keeps the journal         |
+//! | after a later change by others  | whole line            | finds a third value: leaves it     |
+//! | a file was emptied, not written | whole line            | reports it, keeps the journal      |
+//! | the journal was damaged         | line with a wrong sum | reports it, keeps the journal      |
 //! | while undoing                   | all lines             | as above, path by path             |
 //!
-//! A process holds an exclusive lock (`flock`) on its journal for as long as it lives. The kernel
-//! lets go of it however the process ends, so a journal that can be locked belongs to nobody:
-//! process numbers that were used again cannot deceive, and it works under any root. A second
-//! lock, `/run/dimmer/lock`, is held for each single change or restoration, so that two processes
-//! never change the same file at the same time: the second is told who was first.
+//! A process holds an exclusive lock (`flock`) on its journal until it ends. The kernel releases
+//! the lock however the process ends, so a journal that can be locked has no living owner. This
+//! does not depend on process ids, which are reused, and works under any root. A second lock,
+//! `/run/dimmer/lock`, is held during each single change or restoration, so that two processes
+//! never change the same file at the same time: the second gets an error that names the first.
 //!
-//! A journal is followed only if it is a regular file of root's or of the user who restores. What
-//! it names is looked up under the root, which neither `..` nor a symbolic link leads out of.
+//! A journal is followed only if it is a regular file that belongs to root or to the user who
+//! restores. Its paths are looked up under the root, which neither `..` nor a symbolic link can
+//! leave.
 
 mod record;
 mod restore;
@@ -45,7 +46,7 @@ use self::record::Record;
 pub use self::restore::{Damaged, Failed, Left, LiveJournal, OfLive, Report, Restored, restore};
 use crate::root::{Root, RootError};
 
-/// Where journals lie.
+/// The directory of journals.
 pub const DIRECTORY: &str = "/run/dimmer";
 const LOCK: &str = "/run/dimmer/lock";
 const PREFIX: &str = "journal.";
@@ -57,50 +58,50 @@ pub enum JournalError {
     /// The journal cannot be written, so nothing was changed. Running as root helps.
     #[error("cannot use the journal of changes")]
     Journal(#[source] RootError),
-    /// The value before cannot be read. Nothing was changed.
+    /// The value before the change cannot be read. Nothing was changed.
     #[error("cannot read what is to be changed")]
     Before(#[source] RootError),
     /// The kernel refused the new value.
     #[error("cannot change the machine")]
     Change(#[source] RootError),
-    /// The kernel took the write and did nothing.
+    /// The kernel accepted the write but did nothing.
     #[error("wrote `{written}` to {path}, which still holds `{found}`")]
     NotTaken {
         /// The file, as the kernel names it.
         path: String,
-        /// What was written.
+        /// The value that was written.
         written: String,
-        /// What it held before and holds now.
+        /// The value that the file held before and holds now.
         found: String,
     },
-    /// Another process of Dimmer has changed this file. Nothing was changed: wait for it, or, if it
-    /// has crashed, restore first.
+    /// Another process of Dimmer has changed this file. Nothing was changed: wait for that process,
+    /// or restore first if it has crashed.
     #[error("process {process} has changed {path} and not yet restored it")]
     Busy {
         /// The file, as the kernel names it.
         path: String,
-        /// The process.
+        /// The process id.
         process: u32,
     },
 }
 
-/// The changes of this process, undone when this is dropped.
+/// The changes of this process. Dropping it undoes them.
 #[derive(Debug)]
 pub struct Journal {
     root: Root,
-    /// The journal's path and its locked file; none before the first change.
+    /// The journal's path and its locked file; `None` before the first change.
     file: Option<(String, File)>,
     records: Vec<Record>,
-    /// Whether the file ends in a part of a line, because the disk took neither the rest nor its
-    /// removal.
+    /// Whether the file ends in a partial line, because the disk accepted neither the rest of the
+    /// line nor its removal.
     is_torn: bool,
 }
 
 impl Journal {
-    /// A journal for changes under `root`. What crashed processes left changed is restored first,
-    /// lest it be taken for the state to come back to.
+    /// Opens a journal for changes under `root`. First restores what crashed processes left
+    /// changed; otherwise that state would be recorded as the one to restore.
     ///
-    /// Creates no file: that waits for the first change.
+    /// Creates no file before the first change.
     ///
     /// # Errors
     /// [`JournalError::Journal`]: there are journals, and this process may not read them.
@@ -109,17 +110,17 @@ impl Journal {
         Ok((Self { root: root.clone(), file: None, records: Vec::new(), is_torn: false }, report))
     }
 
-    /// The root under which this journal changes.
+    /// The root under which this journal makes changes.
     #[must_use]
     pub fn root(&self) -> &Root {
         &self.root
     }
 
-    /// Writes `new` into the file `path`, after it is on record what the file held. Does nothing
-    /// if the file holds that already.
+    /// Writes `new` into the file `path`, after recording what the file held. Does nothing if the
+    /// file already holds `new`.
     ///
     /// # Errors
-    /// [`JournalError`]. Whatever was changed until then stays on record and will be undone.
+    /// [`JournalError`]. Earlier changes stay on record and will be undone.
     pub fn change(&mut self, path: &str, new: &str) -> Result<(), JournalError> {
         let _lock = lock(&self.root).map_err(JournalError::Journal)?;
         self.refuse_if_busy(path)?;
@@ -136,17 +137,17 @@ impl Journal {
             return Err(JournalError::NotTaken { path, written, found: after });
         }
         if after != new {
-            // The kernel rounds some values. What it made of ours is ours too.
+            // The kernel rounds some values. The rounded value counts as ours too.
             self.record(Record::file(path, &before, &after)).map_err(JournalError::Journal)?;
         }
         Ok(())
     }
 
-    /// Makes a control group, after it is on record. `members` is the name of the file in it that
-    /// lists its members, and in the group above it: undoing moves them there.
+    /// Makes a control group, after recording it. `members` names the file that lists the members,
+    /// in this group and in the one above: undoing moves the members there.
     ///
     /// # Errors
-    /// [`JournalError::Change`], also if there is such a group.
+    /// [`JournalError::Change`], also if the group already exists.
     pub(crate) fn make_group(&mut self, path: &str, members: &str) -> Result<(), JournalError> {
         let _lock = lock(&self.root).map_err(JournalError::Journal)?;
         if self.root.exists(path) {
@@ -157,7 +158,7 @@ impl Journal {
         self.root.make_group(path).map_err(JournalError::Change)
     }
 
-    /// Switches a controller on for the children of a control group, in its file
+    /// Switches a controller on for the children of a control group, in the group's file
     /// `cgroup.subtree_control`.
     ///
     /// # Errors
@@ -179,10 +180,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Undoes all changes, latest first, and removes the journal if nothing failed.
+    /// Undoes all changes, latest first, and removes the journal if every step succeeded.
     ///
     /// # Errors
-    /// [`JournalError::Journal`]: the lock or the journal is out of reach; [`restore()`] will find
+    /// [`JournalError::Journal`]: the lock or the journal is inaccessible; [`restore()`] will find
     /// the journal.
     pub fn undo(mut self) -> Result<Report, JournalError> {
         self.undo_all()
@@ -207,8 +208,8 @@ impl Journal {
             None => create(&self.root)?,
         };
         let end = file.metadata().map(|meta| meta.len());
-        // A half line must not spoil the next one: it becomes a line of its own, which is reported
-        // as damaged.
+        // A partial line must not spoil the next one: it becomes a line of its own, which is
+        // reported as damaged.
         let start = if self.is_torn { "\n" } else { "" };
         let append = |file: &mut File| -> io::Result<()> {
             file.write_all(format!("{start}{}", record.line()).as_bytes())?;
@@ -228,7 +229,7 @@ impl Journal {
             if own == Some(name.as_str()) {
                 continue;
             }
-            // What is none of ours keeps nobody from anything.
+            // A file that is not one of Dimmer's journals blocks no change.
             let Ok(file) = self.root.open_own(&name) else { continue };
             let text = self.root.text_of(&name, &file).unwrap_or_default();
             if record::parse(&text).0.iter().any(|record| record.path == path) {
@@ -242,37 +243,39 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // What fails here stays in the journal for `restore`; nobody is left to be told.
+        // Failed steps stay in the journal for `restore`; there is no caller left to report them
+        // to.
         let _ = self.undo_all();
     }
 }
 
-/// Changes that are on record and not undone, and by whom.
+/// Changes that are on record and not undone, with their process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// The process that made them.
+    /// The process that made the changes.
     pub process: u32,
-    /// What has become of it.
+    /// The state of that process.
     pub owner: Owner,
-    /// The files on record, as the kernel names them; none if this process may not look.
+    /// The files on record, as the kernel names them; empty if this process may not read the
+    /// journal.
     pub paths: Vec<String>,
-    /// Whether it is no journal of Dimmer's own, or some of it cannot be read: [`restore()`]
-    /// reports what.
+    /// Whether the file is not one of Dimmer's journals, or cannot be read completely;
+    /// [`restore()`] reports the details.
     pub is_damaged: bool,
 }
 
-/// What has become of the process that a journal belongs to.
+/// The state of the process that a journal belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// It lives, and will undo its changes.
+    /// The process is alive and will undo its changes.
     Lives,
-    /// It is gone: [`restore()`] undoes its changes.
+    /// The process has ended: [`restore()`] undoes its changes.
     Gone,
-    /// This process may not look.
+    /// This process may not read the journal.
     Hidden,
 }
 
-/// What is on record and not undone. Changes nothing.
+/// The changes that are on record and not undone. Changes nothing.
 #[must_use]
 pub fn pending(root: &Root) -> Vec<Pending> {
     let describe = |name: String| {
@@ -288,7 +291,7 @@ pub fn pending(root: &Root) -> Vec<Pending> {
             Ok(read) => read,
             Err(error) => return Some(unread(error)),
         };
-        // Shared, so that two who look do not take each other for the owner.
+        // A shared lock, so that two readers do not take each other for the owner.
         let gone = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
         let (records, damaged) = record::parse(&text);
         let mut paths: Vec<String> = records.into_iter().map(|record| record.path).collect();
@@ -300,13 +303,13 @@ pub fn pending(root: &Root) -> Vec<Pending> {
     journals(root).into_iter().filter_map(describe).collect()
 }
 
-/// Creates a journal of this process and locks it. The caller holds the directory's lock, so
-/// nobody sees the file before it is locked.
+/// Creates a journal of this process and locks it. The caller holds the directory's lock, so no
+/// other process sees the file before it is locked.
 fn create(root: &Root) -> Result<(String, File), RootError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
     loop {
-        // Relaxed: only the number's being new matters.
+        // Relaxed: the number only has to be unique.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = format!("{DIRECTORY}/{PREFIX}{process}.{number}");
         match root.create_new(&path) {
@@ -315,14 +318,14 @@ fn create(root: &Root) -> Result<(String, File), RootError> {
                     .map_err(|error| root.write_error(&path, error.into()))?;
                 return Ok((path, file));
             }
-            // Left by a crashed process with this number, in this or another PID namespace.
+            // Left by a crashed process with this process id, in this or another PID namespace.
             Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Waits for the lock of the directory; it is held until the file is dropped.
+/// Waits for the directory's lock, which is held until the file is dropped.
 fn lock(root: &Root) -> Result<File, RootError> {
     root.create_directory(DIRECTORY)?;
     let file = root.open_or_create_own(LOCK)?;
@@ -332,7 +335,7 @@ fn lock(root: &Root) -> Result<File, RootError> {
     }
 }
 
-/// Whether nobody else holds `file`; if so it is locked until it is dropped.
+/// Locks `file` if no other process holds it, until it is dropped. Returns whether it did.
 fn try_lock(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
@@ -344,7 +347,7 @@ fn journals(root: &Root) -> Vec<String> {
     journals.map(|name| format!("{DIRECTORY}/{name}")).collect()
 }
 
-/// The process whose journal has this name or path.
+/// The process id in a journal's name or path.
 fn process(name: &str) -> Option<u32> {
     let name = name.rsplit('/').next()?;
     name.strip_prefix(PREFIX)?.split_once('.')?.0.parse().ok()

@@ -1,19 +1,20 @@
-//! The Linux machine Dimmer stands on: what it is, what it can do, and how to change it so that
-//! it is always changed back.
+//! The Linux machine that Dimmer runs on: what it is, what it can do, and how to change it so that
+//! every change is undone.
 //!
-//! Everything that is a file is read and written under an injectable [`root::Root`], so that a
-//! test, or `dimmer --root`, can put a made-up machine there. Nothing here decides or measures.
+//! Files of the machine are read and written under an injectable [`root::Root`], so that a test, or
+//! `dimmer --root`, can substitute a made-up machine. This crate neither decides nor measures.
 //!
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
-//! * what it can do: [`capability`], with [`cpufreq`] and [`events`] behind it;
-//! * what programs on it run: [`libraries`], [`program`], and who knows names of it: [`symbols`];
-//!   what can be hidden from them: [`faulting`]; what Dimmer itself keeps there: [`cache`];
-//! * what one thread can ask of it: [`affinity`], [`exclusion`], [`realtime`], [`memory`],
-//!   [`tile`], [`perf`], [`uprobes`];
+//! * what it can do: [`capability`], which uses [`cpufreq`] and [`events`];
+//! * which code its programs run: [`libraries`], [`program`]; where the names of that code are:
+//!   [`symbols`]; what can be hidden from programs: [`faulting`]; what Dimmer itself stores:
+//!   [`cache`];
+//! * what a thread can request: [`affinity`], [`exclusion`], [`realtime`], [`memory`], [`tile`],
+//!   [`perf`], [`uprobes`];
 //! * files that a user names: [`bounded_file`];
-//! * what disturbed a measurement: [`steal`], [`usage`]; what time was left: [`idle`];
-//! * how to change it: [`turbo`], [`cpusets`], always through the [`journal`], undone on an
-//!   [`interrupt`] too; and what signals mean for the programs that are run: [`relay`].
+//! * what disturbed a measurement: [`steal`], [`usage`]; how much time was idle: [`idle`];
+//! * how to change the machine: [`turbo`], [`cpusets`], always through the [`journal`], undone on
+//!   an [`interrupt`] too; how signals reach the programs that are run: [`relay`].
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("dimmer-host speaks to Linux on x86-64 only");
@@ -37,6 +38,7 @@ pub mod libraries;
 pub mod machine;
 pub mod memory;
 pub mod microarchitecture;
+pub mod migration;
 pub mod perf;
 pub mod privilege;
 pub mod process;
@@ -48,7 +50,6 @@ pub mod steal;
 pub mod symbols;
 pub mod tile;
 pub mod topology;
-pub mod travel;
 pub mod turbo;
 pub mod unavailable;
 pub mod uprobes;

@@ -1,17 +1,17 @@
-//! Where the dynamic loader finds libraries, and which files a process runs code of.
+//! Where the dynamic loader finds libraries, and which files a process runs code from.
 //!
-//! Libraries are looked up as ld.so(8) does it: in the directories that the needing file names,
-//! then those of `LD_LIBRARY_PATH`, then the system's; in each first among the variants for newer
-//! processors (`glibc-hwcaps`, since glibc 2.33), where wide code may hide. The loader's cache is
-//! not read; it is made from the system's directories.
+//! The lookup follows ld.so(8): first the directories that the needing file names, then those of
+//! `LD_LIBRARY_PATH`, then the system's. In each directory the variants for newer processors come
+//! first (`glibc-hwcaps`, since glibc 2.33); they may contain wide code. The loader's cache is not
+//! read, because it is made from the system's directories.
 
 use std::path::PathBuf;
 
 use crate::cpuid::Feature;
 use crate::root::{Root, RootError};
 
-/// Variants for newer processors, the newest first, and the features that each needs beyond what
-/// Dimmer does not tell apart (System V ABI, x86-64 supplement, §3.1.1).
+/// Variants for newer processors, the newest first, with the features that each needs, as far as
+/// Dimmer distinguishes them (System V ABI, x86-64 supplement, §3.1.1).
 const VARIANTS: [(&str, &[Feature]); 3] = [
     (
         "glibc-hwcaps/x86-64-v4/",
@@ -27,28 +27,28 @@ const VARIANTS: [(&str, &[Feature]); 3] = [
     ("glibc-hwcaps/x86-64-v2/", &[Feature::Avx]),
 ];
 
-/// Directories that the loader knows without being told.
+/// The loader's built-in directories.
 const STANDARD: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// The loader's configuration.
+/// The loader's configuration file.
 const CONFIGURATION: &str = "/etc/ld.so.conf";
 
-/// How deep configuration files may include each other.
+/// Maximum depth of includes in configuration files.
 const DEEPEST: u32 = 8;
 
-/// Where libraries are looked for on one machine.
+/// The library search path of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Search {
     root: Root,
-    /// Directories, first ones first.
+    /// Directories in search order.
     directories: Vec<String>,
-    /// What is tried in each directory before the directory itself.
+    /// Subdirectories to try in each directory before the directory itself.
     variants: Vec<&'static str>,
 }
 
 impl Search {
     /// Reads the loader's configuration under `root`. `library_path` is the value of
-    /// `LD_LIBRARY_PATH`, `features` what code may use.
+    /// `LD_LIBRARY_PATH`; `features` are the processor features that code may use.
     #[must_use]
     pub fn new(root: &Root, library_path: Option<&str>, features: &[Feature]) -> Self {
         let own = library_path.unwrap_or_default().split([':', ';']);
@@ -61,8 +61,8 @@ impl Search {
         Self { root: root.clone(), directories, variants: usable.map(|(name, _)| *name).collect() }
     }
 
-    /// Where the library `name` lies, for a file in the directory `origin` that names the
-    /// directories `runpath` itself; `None` if it is nowhere. A name with a slash is a path.
+    /// The path of the library `name`, needed by a file in the directory `origin` that names the
+    /// directories `runpath`; `None` if it is not found. A name with a slash is a path.
     #[must_use]
     pub fn find(&self, name: &str, origin: &str, runpath: &[String]) -> Option<PathBuf> {
         if name.contains('/') {
@@ -84,7 +84,7 @@ impl Search {
     }
 }
 
-/// Adds the directories of a configuration file and of those that it includes.
+/// Adds the directories that a configuration file and its includes name.
 fn configured(root: &Root, path: &str, deepest: u32, directories: &mut Vec<String>) {
     let Ok(text) = root.text(path) else { return };
     for line in text.lines() {
@@ -101,7 +101,7 @@ fn configured(root: &Root, path: &str, deepest: u32, directories: &mut Vec<Strin
     }
 }
 
-/// Files that a pattern with at most one `*`, in the file's name, stands for.
+/// Files that match a pattern with at most one `*`, which is in the file name.
 fn matching(root: &Root, pattern: &str) -> Vec<String> {
     let (directory, name) = pattern.rsplit_once('/').unwrap_or(("/etc", pattern));
     let Some((begin, end)) = name.split_once('*') else {
@@ -114,23 +114,23 @@ fn matching(root: &Root, pattern: &str) -> Vec<String> {
     names.filter(fits).map(|name| format!("{directory}/{name}")).collect()
 }
 
-/// A file that a process runs code of.
+/// A file that a process runs code from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// Its path as the process sees it.
     pub path: String,
-    /// Where to read it: through the process's own view of the file system.
+    /// The path to read it by, through the process's own view of the file system.
     pub file: PathBuf,
-    /// Whether it is the program itself.
+    /// Whether it is the program itself, not a library.
     pub is_program: bool,
 }
 
-/// The files that the process `pid` has mapped executable, the program first, then by address. Code
-/// without a file (made at run time) and files that were deleted since are left out; the program is
-/// there in any case.
+/// The files that the process `pid` has mapped executable, the program first, then by address.
+/// Omits code without a file (generated at run time) and files deleted since, but always includes
+/// the program.
 ///
 /// # Errors
-/// [`RootError::Read`]: there is no such process, or it is somebody else's.
+/// [`RootError::Read`]: there is no such process, or it belongs to another user.
 pub fn mapped(root: &Root, pid: u32) -> Result<Vec<Mapped>, RootError> {
     let maps = root.text(&format!("/proc/{pid}/maps"))?;
     let program = root.link(&format!("/proc/{pid}/exe"))?;

@@ -1,4 +1,4 @@
-//! Which machine this is: what a result carries along so that it can be understood elsewhere.
+//! Description of the machine, stored with a result so that the result can be understood elsewhere.
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::topology::Topology;
@@ -13,15 +13,15 @@ use crate::{privilege, topology};
 pub struct Machine {
     /// The processor.
     pub identity: Identity,
-    /// The version of its microcode as `/proc/cpuinfo` writes it, where the kernel says.
+    /// The microcode version as `/proc/cpuinfo` writes it, if the kernel reports it.
     pub microcode: Option<String>,
-    /// The hypervisor underneath; `None` on bare metal, or if it hides.
+    /// The hypervisor's name; `None` on bare metal, or if the hypervisor hides.
     pub hypervisor: Option<String>,
-    /// The kernel's release, as `uname -r`.
+    /// The kernel's release, as from `uname -r`.
     pub kernel_release: Option<String>,
-    /// Hardware threads, cores and caches; empty where the kernel does not tell.
+    /// CPUs, cores and caches; empty if the kernel does not report them.
     pub topology: Topology,
-    /// Hardware threads this process may run on, ascending; empty where the kernel does not tell.
+    /// CPUs that this process may run on, ascending; empty if the kernel does not report them.
     pub allowed: Vec<CpuId>,
     /// The time-stamp counter.
     pub tsc: Tsc,
@@ -32,17 +32,17 @@ pub struct Machine {
 /// The time-stamp counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tsc {
-    /// Whether it counts at one rate whatever the clock and the idle states do.
+    /// Whether its rate is independent of the core's clock and idle states.
     pub invariant: bool,
-    /// Its frequency and who says so. `None`: nobody does, it has to be measured.
+    /// Its frequency and the source; `None` if no source reports it and it must be measured.
     pub frequency: Option<(KiloHertz, TscSource)>,
-    /// What the kernel itself tells the time by.
+    /// The clock source of the kernel's own time.
     pub clocksource: Option<String>,
 }
 
 impl Machine {
-    /// Reads the machine under `root` with the processor `cpuid`. Never fails: what cannot be
-    /// read is empty.
+    /// Reads the machine under `root` with the processor `cpuid`. Never fails: unreadable values
+    /// are empty.
     #[must_use]
     pub fn read(root: &Root, cpuid: &Cpuid) -> Self {
         Self {
@@ -67,13 +67,13 @@ impl Machine {
         self.features.contains(&feature)
     }
 
-    /// Whether code may use vectors of more than 256 bits, or tiles, here.
+    /// Whether code may use vectors wider than 256 bits, or tiles, here.
     #[must_use]
     pub fn has_more_than_256_bits(&self) -> bool {
         self.has(Feature::Avx512f) || self.has(Feature::AmxTile)
     }
 
-    /// Whether code of `class` can run here at all.
+    /// Whether code of `class` can run here.
     #[must_use]
     pub fn runs(&self, class: InstructionClass) -> bool {
         use InstructionClass as C;

@@ -1,17 +1,18 @@
-//! Locks the pages of this process in memory, so that no measured stretch waits for one.
+//! Locks this process's pages in memory, so that no measured section waits for a page.
 
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 
 use crate::unavailable::Unavailable;
 
-/// The pages that were mapped when it was made stay in memory for as long as this lives.
+/// While this value lives, the pages that were mapped when it was made stay in memory.
 #[derive(Debug)]
 pub struct LockedPages(());
 
-/// Locks all pages that are mapped now. Pages mapped later are not locked: map and touch first.
+/// Locks all pages that are mapped now. Pages mapped later are not locked: map and touch them
+/// first.
 ///
 /// # Errors
-/// [`Unavailable`]: the process has more mapped than the limit lets it lock; nothing has changed.
+/// [`Unavailable`]: more memory is mapped than the process may lock; nothing has changed.
 pub fn lock_pages() -> Result<LockedPages, Unavailable> {
     match mlockall(MlockAllFlags::CURRENT) {
         Ok(()) => Ok(LockedPages(())),
@@ -26,7 +27,7 @@ pub fn lock_pages() -> Result<LockedPages, Unavailable> {
 
 impl Drop for LockedPages {
     fn drop(&mut self) {
-        // Unlocking cannot be refused.
+        // Unlocking never fails.
         let _ = munlockall();
     }
 }

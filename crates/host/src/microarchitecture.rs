@@ -1,16 +1,16 @@
-//! Which microarchitecture a vendor, family, model and stepping stand for.
+//! Maps vendor, family, model and stepping to a microarchitecture.
 //!
 //! Source: Linux `arch/x86/include/asm/intel-family.h` and, for AMD, `bsp_init_amd` in
-//! `arch/x86/kernel/cpu/amd.c`; the steppings of model 0x55 are those of Intel's performance
-//! event tables (`tools/perf/pmu-events/arch/x86/mapfile.csv`). Processors not in the table are
-//! [`Microarchitecture::Unknown`]: nothing is guessed from neighbours.
+//! `arch/x86/kernel/cpu/amd.c`. The steppings of model 0x55 are from Intel's performance event
+//! tables (`tools/perf/pmu-events/arch/x86/mapfile.csv`). Processors that are not in the table are
+//! [`Microarchitecture::Unknown`]: nothing is inferred from neighboring models.
 
 use std::fmt;
 
 /// Declares the enum and the name of each variant.
 macro_rules! microarchitectures {
     ($($variant:ident = $name:literal,)*) => {
-        /// A microarchitecture, as far as it matters for what its clock does.
+        /// A microarchitecture, distinguished as far as its clock behavior differs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Microarchitecture {
@@ -18,7 +18,7 @@ macro_rules! microarchitectures {
         }
 
         impl Microarchitecture {
-            /// The name people use: `Sapphire Rapids`.
+            /// The common name: `Sapphire Rapids`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -69,7 +69,7 @@ impl fmt::Display for Microarchitecture {
 }
 
 impl Microarchitecture {
-    /// What the display family, display model and stepping of leaf 1 stand for.
+    /// Maps the display family, display model and stepping of leaf 1 to a microarchitecture.
     #[must_use]
     pub fn identify(vendor: &str, family: u8, model: u8, stepping: u8) -> Self {
         match (vendor, family) {
@@ -92,7 +92,7 @@ fn intel(model: u8, stepping: u8) -> Microarchitecture {
         0x55 if stepping <= 9 => M::CascadeLake,
         0x55 => M::CooperLake,
         0x66 => M::CannonLake,
-        // Coffee Lake and Whiskey Lake share these models and the core of Kaby Lake.
+        // Coffee Lake and Whiskey Lake share these models, and Kaby Lake's core.
         0x8E | 0x9E => M::KabyLake,
         0xA5 | 0xA6 => M::CometLake,
         0x7D | 0x7E => M::IceLake,

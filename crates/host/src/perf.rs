@@ -1,9 +1,9 @@
-//! Counts performance events of the calling thread, or of a whole process, in user mode, with the
+//! Counts performance events of the calling thread or of a whole process, in user mode, with the
 //! kernel's perf.
 //!
-//! A thin layer over `perf-event2`, which is safe all the way down: it adds Dimmer's events and
-//! turns "not here" and "not permitted" into [`Unavailable`]. `perf-event-open-sys2` alone would
-//! mean writing its group handling again, with `unsafe`.
+//! A thin layer over `perf-event2`, which has a safe interface throughout: it adds Dimmer's events
+//! and turns "not here" and "not permitted" into [`Unavailable`]. With `perf-event-open-sys2`
+//! alone, its group handling would have to be rewritten, with `unsafe`.
 
 use std::fmt;
 use std::io;
@@ -18,10 +18,10 @@ use crate::events::PmuEvent;
 use crate::root::Root;
 use crate::unavailable::Unavailable;
 
-/// The kernel's switch for who may count what.
+/// The kernel's setting for what unprivileged processes may count.
 pub const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 
-/// Something to count.
+/// An event to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Countable {
     /// Core cycles, at whatever clock the core runs.
@@ -47,8 +47,8 @@ impl Countable {
     }
 
     fn builder(&self) -> Builder<'static> {
-        // Builder's defaults are what is wanted: this thread, on whichever core it runs, user
-        // mode only, stopped until started.
+        // Builder's defaults are right: this thread, on whichever core it runs, user mode only,
+        // stopped until started.
         match self {
             Self::Cycles => Builder::new(Hardware::CPU_CYCLES),
             Self::ReferenceCycles => Builder::new(Hardware::REF_CPU_CYCLES),
@@ -58,23 +58,23 @@ impl Countable {
     }
 }
 
-/// A group of counters of the thread that opened it, counting all at the same time or not at all.
+/// A group of counters of the thread that opened it. All of them count at the same time, or none.
 pub struct Counters {
     group: Group,
     members: Vec<Counter>,
     countables: Vec<Countable>,
-    /// Times enabled and running when counting started: the kernel sets counts to zero, not these.
+    /// Times enabled and running at the start: the kernel resets the counts, but not these times.
     before: (Nanos, Nanos),
 }
 
-/// What a group counted.
+/// The counts of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// One value per countable, in the order given to [`Counters::open`].
     pub values: Vec<u64>,
-    /// How long the group was switched on since [`Counters::start`].
+    /// How long the group was enabled since [`Counters::start`].
     pub enabled: Nanos,
-    /// How long it had the hardware; less than `enabled` means values are only a part.
+    /// How long the group had the hardware; if less than `enabled`, the values cover only part.
     pub running: Nanos,
 }
 
@@ -87,10 +87,11 @@ impl fmt::Debug for Counters {
 impl Counters {
     /// Opens counters for `countables`, stopped and at zero. They are closed on drop.
     ///
-    /// * `root`: only read to explain a refusal.
+    /// * `root`: read only to explain a refusal.
     ///
     /// # Errors
-    /// [`Unavailable`]: not supported, not permitted, or more than the processor counts at once.
+    /// [`Unavailable`]: not supported, not permitted, or more events than the processor counts at
+    /// once.
     pub fn open(root: &Root, countables: &[Countable]) -> Result<Self, Unavailable> {
         let refuse = |what: &str, error: &io::Error| refused(root, what, error);
         let mut group = Group::new().map_err(|error| refuse("performance counters", &error))?;
@@ -103,23 +104,23 @@ impl Counters {
         Ok(Self { group, members, countables: countables.to_vec(), before })
     }
 
-    /// What is counted, in the order of the values.
+    /// The counted events, in the order of the values.
     #[must_use]
     pub fn countables(&self) -> &[Countable] {
         &self.countables
     }
 
-    /// Sets the counts to zero and starts them. Three system calls, and it allocates.
+    /// Resets the counts to zero and starts them. Makes three system calls and allocates.
     ///
     /// # Errors
-    /// The kernel refused, which it does not do to a group that is open.
+    /// The kernel refused; it does not for an open group.
     pub fn start(&mut self) -> io::Result<()> {
         self.group.reset()?;
         self.before = times(&self.group.read()?);
         self.group.enable()
     }
 
-    /// Stops counting. One system call.
+    /// Stops counting. Makes one system call.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -127,7 +128,8 @@ impl Counters {
         self.group.disable()
     }
 
-    /// The counts so far. One system call, and it allocates: not for a timed stretch.
+    /// The counts so far. Makes one system call and allocates, so do not call it in a timed
+    /// section.
     ///
     /// # Errors
     /// The kernel refused: the group was never scheduled because another one is pinned.
@@ -145,19 +147,19 @@ impl Counters {
     }
 }
 
-/// Counters of a whole process and of what it has started as the same user: of all their threads,
-/// and of those that they start. They count from when they are opened, thread by thread
-/// ([`Self::open_next`]): each costs system calls, and who serves others meanwhile cannot open them
-/// all at once.
+/// Counters for all threads of a process and of the processes that it started as the same user,
+/// including threads started later. Counting starts when a thread's counters are opened, thread by
+/// thread ([`Self::open_next`]): each costs system calls, and a caller that serves others meanwhile
+/// cannot open them all at once.
 ///
-/// A thread that ends before its turn is not counted, nor what a thread starts before its own, but
-/// for children, which are looked for then. The kernel has no groups that new threads inherit, so
-/// each counter is by itself: where there are more than the processor has, counts are estimates
-/// from the time in which they had the hardware.
+/// Not counted are a thread that ends before its turn, and what a thread starts before its own
+/// turn. Children are an exception: they are looked up at that turn. The kernel has no groups that
+/// new threads inherit, so each counter is independent. If there are more counters than the
+/// processor has, counts are estimates from the time in which they had the hardware.
 pub struct ProcessCounters {
     builders: Vec<(&'static str, Builder<'static>)>,
     user: u32,
-    /// Those that were found, each with its process.
+    /// The threads found so far, each with its process.
     threads: Vec<(i32, i32)>,
     /// How many of them have had their turn.
     done: usize,
@@ -176,14 +178,15 @@ impl fmt::Debug for ProcessCounters {
 }
 
 impl ProcessCounters {
-    /// A process that has more threads than this with what it has started is not counted.
+    /// Maximum number of threads, including those of started processes. A larger process is not
+    /// counted.
     pub const MOST_THREADS: usize = 64;
 
-    /// Counters for a process, none of them open yet.
+    /// Creates counters for a process, none of them open yet.
     ///
     /// # Errors
-    /// [`Unavailable`]: there is no such process, the kernel does not tell what it has started, or
-    /// it has too many threads.
+    /// [`Unavailable`]: there is no such process, the kernel does not report its children, or it
+    /// has too many threads.
     pub fn new(process: i32, countables: &[Countable]) -> Result<Self, Unavailable> {
         let builders = countables.iter().map(|countable| (countable.name(), countable.builder()));
         Self::with_builders(process, builders.collect())
@@ -206,21 +209,22 @@ impl ProcessCounters {
         Ok(new)
     }
 
-    /// Opens those of the next thread, running; whether there are more. They are closed on drop.
-    /// Costs a system call for each countable, and some for each child that the thread has.
+    /// Opens and starts the next thread's counters. Returns whether there are more threads. The
+    /// counters are closed on drop. Costs one system call per event, and a few per child of the
+    /// thread.
     ///
-    /// * `root`: only read to explain a refusal.
+    /// * `root`: read only to explain a refusal.
     ///
     /// # Errors
-    /// [`Unavailable`]: not supported, not permitted, there are too many threads, or none is left.
+    /// [`Unavailable`]: not supported, not permitted, too many threads, or all threads have ended.
     pub fn open_next(&mut self, root: &Root) -> Result<bool, Unavailable> {
         if let Some((process, thread)) = self.threads.get(self.done).copied() {
             self.done += 1;
-            // A number that was given to another user's thread meanwhile is none of this process.
+            // If the id now belongs to another user's thread, it is not a thread of this process.
             let task = format!("/proc/{process}/task/{thread}");
             if std::fs::metadata(&task).is_ok_and(|task| task.uid() == self.user) {
                 let children = std::fs::read_to_string(format!("{task}/children"));
-                // Those of other users, which do not count, may be many.
+                // There may be many children of other users, which do not count.
                 let most = Self::MOST_THREADS + 1;
                 for child in children.unwrap_or_default().split_whitespace().take(most) {
                     self.add_child(child)?;
@@ -235,15 +239,15 @@ impl ProcessCounters {
         Ok(has_more)
     }
 
-    /// Takes note of a child's threads. One whose parent has ended meanwhile has another one, which
-    /// may come later.
+    /// Adds a child's threads. If a child's parent has ended meanwhile, the child has a new parent,
+    /// whose turn may come later.
     fn add_child(&mut self, child: &str) -> Result<(), Unavailable> {
         let Ok(child) = child.parse::<i32>() else { return Ok(()) };
         let is_known = self.threads.iter().any(|(process, _)| *process == child);
         if is_known || owner(child).map_or(true, |owner| owner != self.user) {
             return Ok(());
         }
-        // One that has gone has no threads.
+        // A child that has ended has no threads.
         tasks(child).map_or(Ok(()), |tasks| self.add(child, tasks))
     }
 
@@ -262,7 +266,7 @@ impl ProcessCounters {
         for (name, builder) in &mut self.builders {
             match builder.observe_pid(thread).inherit(true).enabled(true).build() {
                 Ok(counter) => counters.push(counter),
-                // It has just ended.
+                // The thread has just ended.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
                 Err(error) => return Err(refused(root, name, &error)),
             }
@@ -271,13 +275,13 @@ impl ProcessCounters {
         Ok(())
     }
 
-    /// How many files they take when all are open, as far as threads are known.
+    /// Number of open files once all counters are open, for the threads known so far.
     #[must_use]
     pub fn files(&self) -> usize {
         self.threads.len() * self.builders.len()
     }
 
-    /// The counts so far, one per countable. A system call for each and each thread.
+    /// The counts so far, one per event. Makes one system call per event and thread.
     ///
     /// # Errors
     /// The kernel refused.
@@ -302,17 +306,18 @@ impl ProcessCounters {
     }
 }
 
-/// Whether the kernel tells what processes have started (`CONFIG_PROC_CHILDREN`), without which
-/// none is counted.
+/// Whether the kernel reports a process's children (`CONFIG_PROC_CHILDREN`). Without that no
+/// process is counted.
 #[must_use]
 pub fn tells_children() -> bool {
     std::path::Path::new("/proc/thread-self/children").exists()
 }
 
-/// The effective user of a process; root if it has more rights than who started it.
+/// The effective user of a process; root if the process has more rights than the user who started
+/// it.
 ///
 /// # Errors
-/// If there is no such process.
+/// There is no such process.
 pub fn owner(process: i32) -> io::Result<u32> {
     Ok(std::fs::metadata(format!("/proc/{process}"))?.uid())
 }
@@ -327,7 +332,7 @@ fn uncounted(why: String, remedy: &'static str) -> Unavailable {
     Unavailable::new("performance counters of a process", why, remedy)
 }
 
-/// How long a group was switched on, and how long it had the hardware, since it was opened.
+/// How long a group was enabled, and how long it had the hardware, since it was opened.
 fn times(data: &GroupData) -> (Nanos, Nanos) {
     let span = |time: Option<Duration>| {
         Nanos::from_ns(time.and_then(|time| u64::try_from(time.as_nanos()).ok()).unwrap_or(0))
@@ -368,17 +373,17 @@ mod tests {
 
     use super::*;
 
-    /// Waits for a line, then touches memory, in children too.
+    /// A script that waits for a line, then touches memory, in children too.
     const TOUCHES: &str = "read line; for turn in 1 2 3; do (:); done; read line";
 
-    /// With an event of the kernel's, which virtual machines have as well.
+    /// Counters of a software event, which virtual machines have as well.
     fn faults(process: i32) -> Result<ProcessCounters, Unavailable> {
         let builders = vec![("page-faults", Builder::new(Software::PAGE_FAULTS))];
         ProcessCounters::with_builders(process, builders)
     }
 
-    /// A shell that runs a script, and the counters of its first thread, once it has so many
-    /// children. `None` where none can be opened.
+    /// Starts a shell that runs a script. Returns it and the counters of its first thread once it
+    /// has `children` children, or `None` if no counter can be opened.
     fn begin(script: &str, children: usize) -> Option<(Child, ProcessCounters)> {
         if !tells_children() {
             println!(
@@ -408,8 +413,7 @@ mod tests {
         }
     }
 
-    /// Counts the faults of a shell that [`TOUCHES`] memory itself, or in a child that there is
-    /// already.
+    /// Counts the page faults of a shell that [`TOUCHES`] memory itself, or in an existing child.
     #[track_caller]
     fn check(script: &str, children: usize) {
         let Some((mut child, mut counters)) = begin(script, children) else { return };
@@ -436,8 +440,7 @@ mod tests {
         check(TOUCHES, 0);
     }
 
-    /// As a server does that begins anew and counts for `dimmer run`, whose program is there
-    /// already.
+    /// Like a restarted server that counts for `dimmer run`, whose program is already running.
     #[test]
     fn a_process_is_counted_with_the_children_that_it_has() {
         check(&format!("({TOUCHES}); :"), 1);
@@ -447,7 +450,7 @@ mod tests {
     fn threads_that_end_before_their_turn_are_passed_over() {
         let Some((mut child, mut counters)) = begin(&format!("({TOUCHES}); :"), 1) else { return };
         let (process, thread) = counters.threads[1];
-        // Its child waits for a line, too, and gets none any more.
+        // The shell's child also waits for a line, and gets none.
         drop(child.stdin.take());
         child.wait().unwrap();
         let is_there = || std::fs::metadata(format!("/proc/{process}/task/{thread}")).is_ok();
@@ -457,7 +460,7 @@ mod tests {
         assert_eq!(counters.open_next(&Root::live()), Ok(false));
         assert_eq!(counters.counters.len(), 1);
         counters.read().unwrap();
-        // Without any that is left there is nothing to count.
+        // With no thread left, there is nothing to count.
         let mut none = ProcessCounters { done: 0, counters: Vec::new(), ..counters };
         assert_eq!(none.open_next(&Root::live()), Ok(true));
         let why = none.open_next(&Root::live()).unwrap_err();

@@ -1,7 +1,6 @@
-//! What this process may do, as `/proc/self` tells it.
+//! What this process may do, from `/proc/self`.
 //!
-//! Read from files rather than asked by system calls, so that a made-up machine has made-up
-//! privileges too.
+//! Read from files, not by system calls, so that a made-up machine has made-up privileges too.
 
 use dimmer_processor::units::CpuId;
 
@@ -15,7 +14,7 @@ pub enum LinuxCapability {
     IpcLock = 14,
     /// Open `/dev/cpu/*/msr`.
     SysRawio = 17,
-    /// Nearly everything, among it whatever `Perfmon` and `Bpf` allow.
+    /// Nearly everything, including all that `Perfmon` and `Bpf` allow.
     SysAdmin = 21,
     /// Real-time scheduling beyond the limit.
     SysNice = 23,
@@ -29,14 +28,14 @@ pub enum LinuxCapability {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Privileges {
     effective: u64,
-    /// Highest real-time priority it may set; 0 for none.
+    /// Highest real-time priority that it may set; 0 for none.
     pub real_time_priority: u64,
-    /// How much memory it may lock, in bytes; `u64::MAX` for unlimited.
+    /// Memory that it may lock, in bytes; `u64::MAX` for unlimited.
     pub locked_memory: u64,
 }
 
 impl Privileges {
-    /// Reads `/proc/self/status` and `/proc/self/limits`; what is not there is not allowed.
+    /// Reads `/proc/self/status` and `/proc/self/limits`. A missing entry counts as not allowed.
     #[must_use]
     pub fn read(root: &Root) -> Self {
         let effective = status_field(root, "CapEff:")
@@ -55,17 +54,17 @@ impl Privileges {
         self.effective & (1 << capability as u32) != 0
     }
 
-    /// Whether `capability` or the all-embracing CAP_SYS_ADMIN is in effect.
+    /// Whether `capability` or CAP_SYS_ADMIN, which includes it, is in effect.
     #[must_use]
     pub const fn has_or_admin(&self, capability: LinuxCapability) -> bool {
         self.has(capability) || self.has(LinuxCapability::SysAdmin)
     }
 }
 
-/// The hardware threads that the scheduler may put this process on, ascending.
+/// The CPUs that the scheduler may run this process on, ascending.
 ///
 /// # Errors
-/// [`RootError`]: `/proc/self/status` or its field is not there.
+/// [`RootError`]: `/proc/self/status` or its field is missing.
 pub fn allowed_cpus(root: &Root) -> Result<Vec<CpuId>, RootError> {
     let text = root.text(STATUS)?;
     let found = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

@@ -1,4 +1,4 @@
-//! Running processes: their threads, what they start, and the time that they had on CPUs.
+//! Running processes: their threads, the processes they start, and their CPU time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::root::Root;
 
-/// A thread, with its process before it.
+/// A process id and a thread id.
 pub type Thread = (u32, u32);
 
-/// The threads of a process and of all that it has started; nothing of those that have ended.
-/// Kernels without `CONFIG_PROC_CHILDREN` do not tell what a process has started. Reads one file a
-/// thread.
+/// The threads of a process and of all processes that it started; processes that have ended are
+/// missing. Kernels without `CONFIG_PROC_CHILDREN` do not report started processes. Reads one file
+/// per thread.
 #[must_use]
 pub fn family(root: &Root, process: u32) -> BTreeSet<Thread> {
     let mut found = BTreeSet::new();
@@ -37,23 +37,24 @@ pub fn threads(root: &Root, process: u32) -> Vec<u32> {
     names.iter().filter_map(|name| name.parse().ok()).collect()
 }
 
-/// When a process began (clock ticks since the machine did): what tells it from a later one with
-/// the same number. `None` if there is none.
+/// Start time of a process (clock ticks since boot). It distinguishes the process from a later one
+/// with the same id. `None` if there is no such process.
 #[must_use]
 pub fn began(root: &Root, process: u32) -> Option<u64> {
-    /// Which field it is after the name, which may hold anything (proc(5): the 22nd of all).
+    /// Index of the field after the name, which may contain any character (proc(5): field 22 of
+    /// all).
     const AFTER_NAME: usize = 19;
     let text = root.text(&format!("/proc/{process}/stat")).ok()?;
     let (_, after) = text.rsplit_once(')')?;
     after.split_whitespace().nth(AFTER_NAME)?.parse().ok()
 }
 
-/// Whether a process has this file in its memory, told by the names of the file and of its
-/// directory: which directories lie above, its mount namespace may have otherwise. Not of a process
-/// whose memory this one may not look at.
+/// Whether a process has this file in its memory. Compares only the names of the file and of its
+/// directory, because its mount namespace may show other directories above. False for a process
+/// whose memory map this process may not read.
 #[must_use]
 pub fn has_mapped(root: &Root, process: u32, file: &Path) -> bool {
-    /// What the kernel shows after the name of a file that was removed (proc(5)).
+    /// The kernel's mark after the name of a removed file (proc(5)).
     const REMOVED: &str = " (deleted)";
     let (Some(name), Some(directory)) = (file.file_name(), file.parent().and_then(Path::file_name))
     else {
@@ -67,14 +68,14 @@ pub fn has_mapped(root: &Root, process: u32, file: &Path) -> bool {
     })
 }
 
-/// What a thread is called; empty if it has ended.
+/// The name of a thread; empty if it has ended.
 #[must_use]
 pub fn name(root: &Root, thread: u32) -> String {
     let text = root.text(&format!("/proc/{thread}/comm")).unwrap_or_default();
     text.trim_end_matches('\n').to_owned()
 }
 
-/// The time that each thread of a family had on CPUs. Reads two files a thread.
+/// CPU time of each thread of a process family. Reads two files per thread.
 #[must_use]
 pub fn on_cpu(root: &Root, process: u32) -> BTreeMap<Thread, Duration> {
     let time = |(process, thread): Thread| -> Option<(Thread, Duration)> {

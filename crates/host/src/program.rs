@@ -1,4 +1,4 @@
-//! Programs as the user names them: which file that is, and whether it runs with rights of its own.
+//! Programs that a user names: their files, and whether they run with another user's rights.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,31 +8,31 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-/// Bits of a file's mode: set user or group on execution.
+/// Mode bits: set user or group on execution.
 const SET_ID: u32 = 0o6000;
-/// Somebody may execute it.
+/// Mode bits: any of user, group and others may execute the file.
 const EXECUTE: u32 = 0o111;
 
-/// Why a name is no program.
+/// Why a name does not lead to a program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
     /// No directory of the search path has it.
     #[error("no program `{0}` in the directories of PATH")]
     NotInPath(String),
-    /// There is no such file.
+    /// The file does not exist.
     #[error("no program {}", .0.display())]
     NotThere(PathBuf),
-    /// It is a directory, or nobody may execute it.
+    /// It is a directory, or has no execute permission.
     #[error("{} is not executable", .0.display())]
     NotExecutable(PathBuf),
 }
 
-/// The file that `name` means: itself if it has a slash, else the first executable one in the
-/// directories of `path`, the value of `PATH`.
+/// The file that `name` means: the path itself if it contains a slash, otherwise the first
+/// executable file in the directories of `path`, the value of `PATH`.
 ///
 /// # Errors
-/// If there is none, or it is not executable.
+/// [`ProgramError`]: no such file, or it is not executable.
 pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
     if name.as_encoded_bytes().contains(&b'/') {
         let file = PathBuf::from(name);
@@ -54,8 +54,8 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.mode() & EXECUTE != 0)
 }
 
-/// Whether a file, executed by this user, would run with the rights of another user or group: the
-/// loader then takes no libraries from the environment.
+/// Whether a file, executed by this user, would run with the rights of another user or group. The
+/// loader then ignores libraries from the environment.
 #[must_use]
 pub fn changes_rights(file: &Path) -> bool {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
@@ -65,10 +65,10 @@ pub fn changes_rights(file: &Path) -> bool {
     })
 }
 
-/// Opens a program to look at it. What is no regular file is an error, and is not waited for.
+/// Opens a program for reading. Does not wait, and fails for anything but a regular file.
 ///
 /// # Errors
-/// The system's, and of kind `InvalidInput` for what is no regular file.
+/// The system's error; kind `InvalidInput` if the file is not regular.
 pub fn open(file: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = File::from(rustix::fs::open(file, flags, Mode::empty())?);
@@ -79,7 +79,7 @@ pub fn open(file: &Path) -> io::Result<File> {
     }
 }
 
-/// Reads what there is from `offset` on; how many bytes that is, 0 where it cannot be read.
+/// Reads the file from `offset` on. Returns the number of bytes read, 0 if reading fails.
 #[must_use]
 pub fn read_at(file: &File, offset: u64, into: &mut [u8]) -> usize {
     file.read_at(into, offset).unwrap_or(0)

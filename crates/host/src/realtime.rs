@@ -1,26 +1,26 @@
-//! Runs the calling thread under real-time scheduling (SCHED_FIFO), so that ordinary work does
-//! not preempt a measurement.
+//! Runs the calling thread under real-time scheduling (SCHED_FIFO), so that ordinary threads do not
+//! preempt a measurement.
 //!
-//! Unsafe because no crate that this one uses wraps `sched_setscheduler`.
+//! Uses `unsafe` because no crate used here wraps `sched_setscheduler`.
 
 use std::io;
 use std::marker::PhantomData;
 
 use crate::unavailable::Unavailable;
 
-/// The calling thread is scheduled in real time for as long as this lives.
+/// While this value lives, the calling thread is under real-time scheduling.
 #[derive(Debug)]
 pub struct RealTime {
     before: libc::c_int,
-    // Dropping must happen in the same thread.
+    // It must be dropped in the same thread.
     not_send: PhantomData<*const ()>,
 }
 
-/// Schedules the calling thread at the lowest real-time priority, which is above everything
-/// ordinary, until the result is dropped. Threads and programs that it starts are ordinary again.
+/// Schedules the calling thread at the lowest real-time priority, which is above all ordinary
+/// threads, until the result is dropped. Threads and programs that it starts are ordinary again.
 ///
-/// A thread that spins for longer than `/proc/sys/kernel/sched_rt_runtime_us` of every second is
-/// stopped by the kernel for the rest of it: keep stretches short.
+/// If a thread spins for longer than `/proc/sys/kernel/sched_rt_runtime_us` in a second, the kernel
+/// stops it for the rest of that second: keep the sections short.
 ///
 /// # Errors
 /// [`Unavailable`]: the limit or the control group does not allow it; nothing has changed.
@@ -47,8 +47,8 @@ impl Drop for RealTime {
 
 fn set(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: the kernel reads one `sched_param` through the pointer, and `parameters` is one
-    // that lives until the call returns; 0 means the calling thread.
+    // SAFETY: the kernel reads one `sched_param` through the pointer, and `parameters` is one that
+    // lives until the call returns; 0 means the calling thread.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

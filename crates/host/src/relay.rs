@@ -1,16 +1,16 @@
-//! Signals between those who send them, this process, and the program that it runs for them.
+//! Relays signals between their senders, this process, and the program that it runs for them.
 //!
-//! The program is to find signals as it would without this process in between:
+//! The program should receive signals as if this process were not in between:
 //!
-//! * what was ignored or blocked when this process was started is so in the program, and nothing
-//!   else is (the standard library ignores SIGPIPE here, and has programs start with nothing
-//!   blocked);
-//! * what another process sends to this one is passed on, as it may know this one's number alone.
-//!   What the kernel sends (Ctrl-C, a terminal that hangs up) the program has had already, as both
-//!   are in the terminal's foreground.
+//! * A signal that was ignored or blocked when this process started is so in the program, and no
+//!   other is. (The standard library ignores SIGPIPE here, and starts programs with no signal
+//!   blocked.)
+//! * A signal that another process sends to this one is passed on, because the sender may have only
+//!   this process's id. A signal from the kernel (Ctrl-C, a terminal that hangs up) is not: the
+//!   program has already received it, because both are in the terminal's foreground.
 //!
-//! Of these signals none ends this process as long as the [`Relay`] is there. What this process
-//! does about signals on its own account is [`crate::interrupt`].
+//! None of these signals ends this process while the [`Relay`] exists. What this process does about
+//! signals itself is in [`crate::interrupt`].
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use libc::c_int;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Signals that are passed on: those that programs are told things by.
+/// Signals that are passed on: those that programs use as messages.
 const PASSED: [Signal; 7] = [
     Signal::HUP,
     Signal::INT,
@@ -32,18 +32,18 @@ const PASSED: [Signal; 7] = [
     Signal::WINCH,
 ];
 
-/// Which of [`PASSED`] have come and not been passed on yet.
+/// Which signals of [`PASSED`] have arrived and not been passed on yet.
 static CAME: [AtomicBool; PASSED.len()] = [const { AtomicBool::new(false) }; PASSED.len()];
 
-/// The program's process; 0 as long as there is none.
+/// The program's process id; 0 while there is no program.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
-/// Signals that others in this process handle or ignore before [`Relay::begin`]: SIGPIPE Rust's
-/// standard library, before `main`, and two that the C library keeps for itself that one, when it
-/// starts the first thread.
+/// Signals that other code in this process handles or ignores before [`Relay::begin`]: Rust's
+/// standard library takes SIGPIPE before `main`; the C library takes two for itself when it starts
+/// the first thread.
 const TAKEN: [c_int; 3] = [libc::SIGPIPE, 32, 33];
 
-/// Which of them were ignored when this process was started.
+/// Which signals of [`TAKEN`] were ignored when this process started.
 static WERE_IGNORED: [AtomicBool; TAKEN.len()] = [const { AtomicBool::new(false) }; TAKEN.len()];
 
 #[used]
@@ -51,21 +51,22 @@ static WERE_IGNORED: [AtomicBool; TAKEN.len()] = [const { AtomicBool::new(false)
 static BEGIN: extern "C" fn() = begin;
 
 unsafe extern "C" {
-    /// The head of the file that this code is in, by the linker.
+    /// The ELF header of the file that contains this code; the linker defines the symbol.
     static __ehdr_start: libc::Elf64_Ehdr;
 }
 
-/// Asks the kernel nothing where this code is part of a library: that is somebody else's process.
+/// Records the ignored signals, but not if this code is in a library: then the process belongs to
+/// another program.
 extern "C" fn begin() {
-    // SAFETY: asks for a number that the kernel passed at the start.
+    // SAFETY: the call returns a value that the kernel passed at process start.
     let program = unsafe { libc::getauxval(libc::AT_PHDR) };
-    // Of all programs that linkers make, the headers follow the head.
+    // In every program that a linker makes, the program headers follow the ELF header.
     let own = (&raw const __ehdr_start).addr() + size_of::<libc::Elf64_Ehdr>();
     if u64::try_from(own) != Ok(program) {
         return;
     }
     for (signal, was) in TAKEN.into_iter().zip(&WERE_IGNORED) {
-        // Relaxed: there is one thread.
+        // Relaxed: there is only one thread.
         was.store(is_ignored(signal), Ordering::Relaxed);
     }
 }
@@ -76,8 +77,8 @@ pub(crate) fn is_ignored(signal: c_int) -> bool {
     ask_kernel(signal, None, Some(&mut now)).is_ok() && now.handler == libc::SIG_IGN
 }
 
-/// A disposition as the kernel has it (Linux `include/uapi/asm-generic/signal.h`, `struct
-/// sigaction`).
+/// A signal's disposition in the kernel's layout (Linux `include/uapi/asm-generic/signal.h`,
+/// `struct sigaction`).
 #[derive(Default)]
 #[repr(C)]
 struct KernelAction {
@@ -87,7 +88,7 @@ struct KernelAction {
     mask: u64,
 }
 
-/// rt_sigaction(2), also for signals that the C library keeps for itself; without a handler alone.
+/// Calls rt_sigaction(2), also for signals that the C library reserves. Cannot set a handler.
 fn ask_kernel(
     signal: c_int,
     new: Option<&KernelAction>,
@@ -95,8 +96,8 @@ fn ask_kernel(
 ) -> io::Result<()> {
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
     let old = old.map_or(std::ptr::null_mut(), std::ptr::from_mut);
-    // SAFETY: reads and writes structures of the kernel's form, which outlive the call, as long as
-    // it says that masks are.
+    // SAFETY: the call reads and writes structures in the kernel's layout, which outlive the call;
+    // the masks have the size that is passed.
     let asked =
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) };
     if asked == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -104,14 +105,14 @@ fn ask_kernel(
 
 fn disposition(signal: c_int) -> Option<libc::sigaction> {
     let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: asks for the disposition of a signal, into memory that outlives the call.
+    // SAFETY: the call reads the disposition of a signal into memory that outlives the call.
     let asked = unsafe { libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) };
-    // SAFETY: all-zero bytes are a valid `sigaction`, so it is initialised in any case.
+    // SAFETY: all-zero bytes are a valid `sigaction`, so it is initialized whatever the call did.
     (asked == 0).then(|| unsafe { now.assume_init() })
 }
 
 fn set(signal: c_int, to: &libc::sigaction) -> io::Result<()> {
-    // SAFETY: the disposition is a whole one, whose handler, if any, may run at any time.
+    // SAFETY: the disposition is complete, and its handler, if any, may run at any time.
     match unsafe { libc::sigaction(signal, to, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -126,19 +127,19 @@ fn plain(what: libc::sighandler_t) -> libc::sigaction {
     plain
 }
 
-/// How this process was started, as far as signals go.
+/// The signal state that this process started with.
 #[derive(Clone, Copy)]
 struct Inherited {
-    /// A bit for each number less one, as the kernel has it in `/proc/self/status`.
+    /// One bit per signal, at its number minus 1, as in `/proc/self/status`.
     ignored: u64,
     blocked: libc::sigset_t,
 }
 
-/// The signals of the kernel's.
+/// All signal numbers of the kernel.
 const SIGNALS: std::ops::RangeInclusive<c_int> = 1..=64;
 
 impl Inherited {
-    /// Reads it, before any handler is installed.
+    /// Reads the state. Call it before any handler is installed.
     fn read() -> io::Result<Self> {
         let mut ignored = 0;
         for signal in SIGNALS {
@@ -150,31 +151,32 @@ impl Inherited {
             ignored |= u64::from(is_ignored) << (signal - 1);
         }
         let mut blocked = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: changes nothing, and writes into memory that outlives the call.
+        // SAFETY: the call changes nothing, and writes into memory that outlives the call.
         let asked = unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), blocked.as_mut_ptr())
         };
         if asked != 0 {
             return Err(io::Error::from_raw_os_error(asked));
         }
-        // SAFETY: the call has written it.
+        // SAFETY: the call has initialized it.
         Ok(Self { ignored, blocked: unsafe { blocked.assume_init() } })
     }
 
-    /// Makes it so in the calling process, which is about to execute a program. System calls alone.
+    /// Applies the state to the calling process, which is about to execute a program. Makes only
+    /// system calls.
     fn take(&self) -> io::Result<()> {
         for signal in PASSED.map(Signal::as_raw).into_iter().chain([libc::SIGPIPE]) {
             set(signal, &plain(libc::SIG_DFL))?;
         }
         for signal in SIGNALS.filter(|signal| self.ignored >> (signal - 1) & 1 == 1) {
-            // Of those that nobody may ignore, none was.
+            // Signals that cannot be ignored are not in the set.
             ask_kernel(
                 signal,
                 Some(&KernelAction { handler: libc::SIG_IGN, ..Default::default() }),
                 None,
             )?;
         }
-        // SAFETY: reads a set that outlives the call.
+        // SAFETY: the call reads a set that outlives it.
         let masked = unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.blocked, std::ptr::null_mut())
         };
@@ -182,8 +184,7 @@ impl Inherited {
     }
 }
 
-/// Signals are kept for the program from now on, until this is dropped. There is one in a process
-/// at a time.
+/// While this value lives, signals are kept for the program. A process has at most one at a time.
 pub struct Relay {
     inherited: Inherited,
     before: Vec<(c_int, libc::sigaction)>,
@@ -200,10 +201,10 @@ impl Relay {
     /// Installs the handlers.
     ///
     /// # Errors
-    /// The kernel refused one; those that there are stay.
+    /// The kernel refused a handler; the earlier dispositions are restored.
     pub fn begin() -> io::Result<Self> {
         let inherited = Inherited::read()?;
-        // Ordering: Relaxed, as nothing else is published by it; handlers come later.
+        // Ordering: Relaxed, because it publishes nothing else; the handlers are installed later.
         PROGRAM.store(0, Ordering::Relaxed);
         let mut relay = Self { inherited, before: Vec::new() };
         let mut handler = plain(came as extern "C" fn(c_int, *const libc::siginfo_t, _) as usize);
@@ -216,30 +217,30 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Has the program that `command` starts find signals as this process did.
+    /// Makes `command` start its program with the signal state that this process started with.
     pub fn prepare(&self, command: &mut Command) {
         let inherited = self.inherited;
-        // SAFETY: between fork and execution it makes system calls, and nothing else.
+        // SAFETY: between fork and exec, the closure makes only system calls.
         unsafe { command.pre_exec(move || inherited.take()) };
     }
 
-    /// Which process the program is: what it sends itself is not passed on.
+    /// Sets the program's process id. Signals from that process are not passed on.
     pub fn started(&self, process: u32) {
-        // Relaxed: the number is all that is shared.
+        // Relaxed: only the number is shared.
         PROGRAM.store(i32::try_from(process).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Passes on what has come since the last time.
+    /// Passes on the signals that have arrived since the last call.
     ///
     /// # Panics
     /// Never.
     pub fn pass_on(&self) {
-        // Relaxed: as above.
+        // Relaxed: only the number is shared.
         let Some(program) = Pid::from_raw(PROGRAM.load(Ordering::Relaxed)) else { return };
         for (signal, came) in PASSED.into_iter().zip(&CAME) {
-            // Relaxed: one that comes right now is passed on now or the next time.
+            // Relaxed: a signal that arrives right now is passed on now or by the next call.
             if came.swap(false, Ordering::Relaxed) {
-                // It may have ended just now.
+                // The program may have ended just now.
                 let _ = kill_process(program, signal);
             }
         }
@@ -249,7 +250,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         for (signal, before) in &self.before {
-            // As it was before: this cannot be refused.
+            // Restoring an earlier disposition cannot fail.
             let _ = set(*signal, before);
         }
     }
@@ -257,15 +258,15 @@ impl Drop for Relay {
 
 /// The handler.
 extern "C" fn came(signal: c_int, info: *const libc::siginfo_t, _context: *const libc::c_void) {
-    // SAFETY: the kernel passes it, as the handler was installed with `SA_SIGINFO`.
+    // SAFETY: the handler was installed with `SA_SIGINFO`, so the kernel passes a valid pointer.
     let info = unsafe { &*info };
-    // Relaxed: the number is all that is shared.
+    // Relaxed: only the number is shared.
     let program = PROGRAM.load(Ordering::Relaxed);
-    // Codes above zero are the kernel's own (sigaction(2), "The si_code field").
-    // SAFETY: what a process has sent has its number.
+    // Positive codes are the kernel's own (sigaction(2), "The si_code field").
+    // SAFETY: a signal that a process sent carries that process's id.
     let is_for_program = program == 0 || info.si_code <= 0 && unsafe { info.si_pid() } != program;
     if is_for_program && let Some(at) = PASSED.iter().position(|one| one.as_raw() == signal) {
-        // Relaxed: a flag that is looked at later.
+        // Relaxed: a flag that is read later.
         CAME[at].store(true, Ordering::Relaxed);
     }
 }

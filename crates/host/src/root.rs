@@ -1,8 +1,9 @@
 //! The directory under which the whole machine is read: `/`, or a made-up machine's directory.
 //!
-//! **Invariant:** no other module of this crate touches `std::fs`. Paths are written as the kernel
-//! documents them (`/sys/devices/system/cpu/online`) and looked up under the root: neither `..` nor
-//! a symbolic link leads out of a made-up machine's directory.
+//! **Invariant:** no other module of this crate reads or writes files of the machine, except
+//! [`crate::perf`], which reads `/proc`. Paths are written as the kernel documents them
+//! (`/sys/devices/system/cpu/online`) and looked up under the root: neither `..` nor a symbolic
+//! link leads out of a made-up machine's directory.
 
 mod within;
 
@@ -14,14 +15,14 @@ use std::path::{Path, PathBuf};
 use dimmer_processor::units::CpuId;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 
-/// No file read here is longer: a file that is larger is cut off, in bytes.
+/// Maximum length read from a file, in bytes. A longer file is cut off.
 const LONGEST: u64 = 1 << 20;
 
-/// No Linux machine has a hardware thread with this number or a higher one: the kernel's
-/// `NR_CPUS` is at most 8192 on x86 (`arch/x86/Kconfig`, `NR_CPUS_RANGE_END`).
+/// Limit on CPU numbers: no Linux machine has a CPU with this number or a higher one, because the
+/// kernel's `NR_CPUS` is at most 8192 on x86 (`arch/x86/Kconfig`, `NR_CPUS_RANGE_END`).
 const HIGHEST_CPU: u32 = 8192;
 
-/// What can go wrong below a root. None of it is fatal for other files.
+/// Errors below a root. None is fatal for other files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootError {
@@ -30,46 +31,47 @@ pub enum RootError {
     Read {
         /// The file on disk.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file cannot be written, created or removed; its content is what it was, or, if the
-    /// kernel took a part of it, what the kernel made of that.
+    /// A file cannot be written, created or removed. Its content is unchanged, or, if the kernel
+    /// accepted a part of the write, what the kernel made of that part.
     #[error("cannot write {}", path.display())]
     Write {
         /// The file on disk.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file holds something else than it should.
+    /// A file's content is not in the expected format.
     #[error("{} holds `{found}`, expected {expected}", path.display())]
     Malformed {
         /// The file on disk.
         path: PathBuf,
-        /// What it holds, cut off after 60 characters.
+        /// The content, cut off after 60 characters.
         found: String,
-        /// What it should hold.
+        /// The expected format.
         expected: &'static str,
     },
-    /// A file that only Dimmer writes is not one of its own. It is neither followed nor changed.
+    /// A file that only Dimmer writes was not written by Dimmer. It is neither followed nor
+    /// changed.
     #[error("{} is not to be trusted: {why}", path.display())]
     Foreign {
         /// The file on disk.
         path: PathBuf,
-        /// What it is instead.
+        /// What the file is instead.
         why: String,
     },
 }
 
 impl RootError {
-    /// Whether the file is simply not there.
+    /// Whether the file simply does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.kind() == Some(io::ErrorKind::NotFound)
     }
 
-    /// What the kernel said, where it was the kernel that said something.
+    /// The kernel's error kind; `None` if the error is not from the kernel.
     #[must_use]
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
@@ -104,19 +106,19 @@ impl Root {
         Self::new("/")
     }
 
-    /// Whether this is the machine the process runs on, so that system calls speak about it too.
+    /// Whether this is the machine that the process runs on, so that system calls also refer to it.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.directory == Path::new("/")
     }
 
-    /// Where `path` lies on disk, symbolic links and `..` aside. A leading `/` is that of the root.
+    /// The path on disk, not counting symbolic links and `..`. A leading `/` means the root.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.directory.join(path.trim_start_matches('/'))
     }
 
-    /// The content of `path`, white space at its end cut off, invalid UTF-8 replaced.
+    /// The content of `path` without white space at its end. Replaces invalid UTF-8.
     ///
     /// # Errors
     /// [`RootError::Read`].
@@ -124,7 +126,7 @@ impl Root {
         Ok(self.text_whole(path)?.trim_end().to_owned())
     }
 
-    /// As [`Self::text`], with the white space at its end.
+    /// As [`Self::text`], but keeps the white space at the end.
     fn text_whole(&self, path: &str) -> Result<String, RootError> {
         let read = || -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
@@ -135,8 +137,7 @@ impl Root {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The whole content of an opened file, which is `path`; none of it where there is more than
-    /// this crate reads.
+    /// The whole content of the opened file `path`, or an error if it is longer than the limit.
     pub(crate) fn text_of(&self, path: &str, file: &File) -> Result<String, RootError> {
         let mut bytes = vec![0; 4096];
         let mut length = 0_usize;
@@ -168,8 +169,8 @@ impl Root {
         number.map_err(|_| self.malformed(path, &text, "a decimal integer"))
     }
 
-    /// The content of `path` as a list of hardware threads as the kernel writes it: `0-3,8`.
-    /// Ascending, each once; an empty file is an empty list.
+    /// The content of `path` as a list of CPUs in the kernel's format: `0-3,8`. The result is
+    /// ascending and without duplicates. An empty file is an empty list.
     ///
     /// # Errors
     /// [`RootError::Read`], [`RootError::Malformed`].
@@ -178,13 +179,13 @@ impl Root {
         self.parse_cpu_list(path, &text)
     }
 
-    /// `text`, found in `path`, as a list of hardware threads.
+    /// Parses `text`, found in `path`, as a list of CPUs.
     pub(crate) fn parse_cpu_list(&self, path: &str, text: &str) -> Result<Vec<CpuId>, RootError> {
         parse_cpu_list(text)
             .ok_or_else(|| self.malformed(path, text, "a list of hardware threads as in `0-3,8`"))
     }
 
-    /// The names in the directory `path`, sorted; names that are not UTF-8 are left out.
+    /// The names in the directory `path`, sorted. Omits names that are not UTF-8.
     ///
     /// # Errors
     /// [`RootError::Read`].
@@ -195,10 +196,10 @@ impl Root {
         Ok(names)
     }
 
-    /// Where the symbolic link `path` leads, as it is written there, invalid UTF-8 replaced.
+    /// The target of the symbolic link `path`, as written there. Replaces invalid UTF-8.
     ///
     /// # Errors
-    /// [`RootError::Read`], also if it is no link.
+    /// [`RootError::Read`], also if `path` is not a link.
     pub fn link(&self, path: &str) -> Result<String, RootError> {
         let read = || -> io::Result<String> {
             let (above, name) = within::parent(&self.directory, path)?;
@@ -208,20 +209,22 @@ impl Root {
         read().map_err(|source| self.read_error(path, source))
     }
 
-    /// Whether there is anything at `path`.
+    /// Whether `path` exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         within::look(&self.directory, path).is_ok()
     }
 
-    /// Whether this process may read the file `path`: it opens, and its mode lets anybody read.
+    /// Whether this process may read the file `path`: it can be opened, and its mode has a read
+    /// bit.
     #[must_use]
     pub fn is_readable(&self, path: &str) -> bool {
         self.mode_has(path, 0o444) && self.open(path, OFlags::RDONLY).is_ok()
     }
 
-    /// Whether this process may write the file `path`: it opens for writing, and its mode lets
-    /// anybody write. The mode is asked too because root may open what the kernel then refuses.
+    /// Whether this process may write the file `path`: it can be opened for writing, and its mode
+    /// has a write bit. The mode is checked because root may open files that the kernel then
+    /// refuses to write.
     #[must_use]
     pub fn is_writable(&self, path: &str) -> bool {
         self.mode_has(path, 0o222) && self.open(path, OFlags::WRONLY).is_ok()
@@ -237,28 +240,28 @@ impl Root {
         self.mode_has(path, 0o222) && within::look(&self.directory, path).is_ok_and(may)
     }
 
-    /// Reads exactly `into.len()` bytes of `path` from `offset` on, as devices are read.
+    /// Reads exactly `into.len()` bytes of `path` from `offset` on, as from a device.
     ///
     /// # Errors
-    /// [`RootError::Read`]; a file that ends before is an unexpected end of file.
+    /// [`RootError::Read`]; if the file ends earlier, an unexpected end of file.
     pub fn read_at(&self, path: &str, offset: u64, into: &mut [u8]) -> Result<(), RootError> {
         let file =
             self.open(path, OFlags::RDONLY).map_err(|source| self.read_error(path, source))?;
         file.read_exact_at(into, offset).map_err(|source| self.read_error(path, source))
     }
 
-    /// Replaces the content of the existing file `path`, in one write as the kernel wants it:
-    /// however this process ends, the file holds what was there before or all of what is there now.
-    /// Use [`crate::journal::Journal::change`] for whatever belongs to the machine.
+    /// Replaces the content of the existing file `path` in one write, as the kernel requires.
+    /// However this process ends, the file holds either all of the old content or all of the new.
+    /// For files that configure the machine, use [`crate::journal::Journal::change`].
     ///
     /// # Errors
-    /// [`RootError::Write`], also if there is no such file.
+    /// [`RootError::Write`], also if the file does not exist.
     pub fn write(&self, path: &str, content: &str) -> Result<(), RootError> {
         self.write_to(OFlags::empty(), path, content)
     }
 
-    /// As [`Self::write`], for files that the kernel makes with their directory: on a made-up
-    /// machine, which has no kernel to do so, the file is made.
+    /// As [`Self::write`], for files that the kernel makes with their directory. On a made-up
+    /// machine, without a kernel to make them, the file is created.
     pub(crate) fn write_control(&self, path: &str, content: &str) -> Result<(), RootError> {
         let flags = if self.is_live() { OFlags::empty() } else { OFlags::CREATE };
         self.write_to(flags, path, content)
@@ -267,13 +270,13 @@ impl Root {
     fn write_to(&self, flags: OFlags, path: &str, content: &str) -> Result<(), RootError> {
         let write = || -> io::Result<()> {
             let mut file = self.open(path, flags | OFlags::WRONLY)?;
-            // Writing nothing would be no write at all, which leaves what the kernel holds.
+            // Writing zero bytes would be no write at all, so the kernel would keep its value.
             let content = if content.is_empty() { "\n" } else { content };
             if is_of_the_kernel(&file) {
                 return file.write_all(content.as_bytes());
             }
-            // Cutting the file first would lose what it held if this process ended right then. What
-            // is left of a longer content becomes white space at the end, which nobody heeds, and
+            // Truncating first would lose the old content if this process ended right then. The
+            // surplus of a longer content becomes white space at the end, which readers ignore, and
             // is cut off afterwards.
             let before = usize::try_from(file.metadata()?.len().min(LONGEST)).unwrap_or(0);
             let mut padded = content.to_owned();
@@ -284,28 +287,28 @@ impl Root {
         write().map_err(|source| self.write_error(path, source))
     }
 
-    /// Opens a file that only Dimmer writes, to be read and appended to.
+    /// Opens a file that only Dimmer writes, for reading and appending.
     ///
     /// # Errors
-    /// [`RootError::Foreign`]: a symbolic link, a FIFO or whatever else is there instead, or it
-    /// belongs to a user who is neither root nor this process's. [`RootError::Write`].
+    /// [`RootError::Foreign`]: the path is a symbolic link, a FIFO or anything else but a regular
+    /// file, or it belongs to a user other than root and this process's. [`RootError::Write`].
     pub(crate) fn open_own(&self, path: &str) -> Result<File, RootError> {
         self.open_owned(path, OFlags::empty())
     }
 
-    /// As [`Self::open_own`], creating it (mode 0600) if it is not there.
+    /// As [`Self::open_own`], but creates the file (mode 0600) if it does not exist.
     pub(crate) fn open_or_create_own(&self, path: &str) -> Result<File, RootError> {
         self.open_owned(path, OFlags::CREATE)
     }
 
-    /// Creates `path` (mode 0600), which must not be there, for appending.
+    /// Creates `path` (mode 0600) for appending. The file must not exist yet.
     pub(crate) fn create_new(&self, path: &str) -> Result<File, RootError> {
         self.open_owned(path, OFlags::CREATE | OFlags::EXCL)
     }
 
     fn open_owned(&self, path: &str, flags: OFlags) -> Result<File, RootError> {
         let foreign = |why: String| RootError::Foreign { path: self.path(path), why };
-        // Asked before it is opened as well, as to open some files is to do something.
+        // The type is also checked before opening, because opening some files has a side effect.
         if let Ok((above, name)) = within::parent(&self.directory, path)
             && let Ok(found) = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)
             && !rustix::fs::FileType::from_raw_mode(found.st_mode).is_file()
@@ -327,22 +330,22 @@ impl Root {
         Ok(file)
     }
 
-    /// Creates the directory `path` and those above it.
+    /// Creates the directory `path` and its missing parents.
     pub(crate) fn create_directory(&self, path: &str) -> Result<(), RootError> {
         let created = within::make_directories(&self.directory, path);
         created.map_err(|source| self.write_error(path, source))
     }
 
-    /// Makes the control group `path`, whose files the kernel makes with it.
+    /// Makes the control group `path`. The kernel makes its files.
     pub(crate) fn make_group(&self, path: &str) -> Result<(), RootError> {
         let made = within::make_directory(&self.directory, path);
         made.map_err(|source| self.write_error(path, source))
     }
 
-    /// Removes a control group, whose files go with it; on a made-up machine too.
+    /// Removes a control group with its files, also on a made-up machine.
     pub(crate) fn remove_group(&self, path: &str) -> Result<(), RootError> {
         if !self.is_live() {
-            // What is in use stays, as a group that has others below it.
+            // An entry that is in use stays, such as a group with groups below it.
             for name in self.list(path).unwrap_or_default() {
                 let _ = within::remove(&self.directory, &format!("{path}/{name}"), false);
             }
@@ -385,7 +388,7 @@ impl Root {
     }
 }
 
-/// Whether the kernel makes up what the file holds, so that each write is a request of its own.
+/// Whether the file is on a file system of the kernel, where each write is a separate request.
 ///
 /// Source: Linux `include/uapi/linux/magic.h`.
 fn is_of_the_kernel(file: &File) -> bool {
@@ -400,7 +403,7 @@ fn is_of_the_kernel(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| KERNEL.contains(&found.f_type))
 }
 
-/// Parses `0-3,8`; `None` for anything else.
+/// Parses a list such as `0-3,8`; `None` if it is malformed.
 pub fn parse_cpu_list(text: &str) -> Option<Vec<CpuId>> {
     let mut cpus = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -416,7 +419,7 @@ pub fn parse_cpu_list(text: &str) -> Option<Vec<CpuId>> {
     Some(cpus)
 }
 
-/// Writes hardware threads as the kernel does: `0-3,8`. Expects them ascending.
+/// Formats CPUs as the kernel does: `0-3,8`. `cpus` must be ascending.
 #[must_use]
 pub fn format_cpu_list(cpus: &[CpuId]) -> String {
     let runs = cpus.chunk_by(|left, right| left.index().checked_add(1) == Some(right.index()));

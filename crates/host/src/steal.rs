@@ -1,7 +1,7 @@
-//! Time that a hypervisor took away, as `/proc/stat` counts it.
+//! Time that a hypervisor stole, as `/proc/stat` counts it.
 //!
-//! Coarse: the kernel counts in ticks of 10 ms, so it tells that a second was disturbed, not
-//! which stretch. Shorter thefts show up as gaps of the time-stamp counter.
+//! Coarse: the kernel counts in ticks of 10 ms, so it shows that a second was disturbed, but not
+//! which part of it. Shorter steals show up as gaps in the time-stamp counter.
 
 use dimmer_processor::units::{CpuId, Nanos};
 
@@ -10,7 +10,7 @@ use crate::root::{Root, RootError};
 /// One tick of `/proc/stat`: USER_HZ is 100 on x86 (Linux `include/asm-generic/param.h`).
 const TICK: Nanos = Nanos::from_ms(10);
 
-/// The time stolen from each hardware thread since boot, ascending by number.
+/// The time stolen from each CPU since boot, ascending by number.
 ///
 /// # Errors
 /// [`RootError`]: `/proc/stat` cannot be read.

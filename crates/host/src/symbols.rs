@@ -1,21 +1,21 @@
-//! Files that know names of functions that a program or library was stripped of: debug files, and
-//! static archives of the same library.
+//! Files with the function names that a stripped program or library lacks: debug files, and static
+//! archives of the same library.
 //!
-//! Debug files are looked for where GDB does ("Debugging Information in Separate Files"). Whether a
-//! file is the right one is for whoever reads it to say.
+//! Debug files are searched for in the same places as GDB does ("Debugging Information in Separate
+//! Files"). The reader must check whether a file matches.
 
 use std::path::PathBuf;
 
 use crate::root::Root;
 
-/// Where distributions put debug files.
+/// Directory where distributions put debug files.
 const DEBUG: &str = "/usr/lib/debug";
 
-/// Where distributions put static archives, besides the directory of the library itself.
+/// Directories where distributions put static archives, besides the library's own directory.
 const ARCHIVES: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
-/// Debug files of a file that lies in the directory `origin`, the most likely ones first: by its
-/// build id, and by the name that it has for it.
+/// Debug files of a file in the directory `origin`, the most likely ones first: by the file's build
+/// id, then by the debug file's name in its link.
 #[must_use]
 pub fn debug_files(
     root: &Root,
@@ -30,15 +30,15 @@ pub fn debug_files(
     }
     if let Some(name) = link {
         places.extend([format!("{origin}/{name}"), format!("{origin}/.debug/{name}")]);
-        // Of systems on which `/lib` has become `/usr/lib`, packages may still name either.
+        // On systems where `/lib` has become `/usr/lib`, packages may still use either name.
         let other = origin.strip_prefix("/usr").map_or(format!("/usr{origin}"), str::to_owned);
         places.extend([format!("{DEBUG}{origin}/{name}"), format!("{DEBUG}{other}/{name}")]);
     }
     existing(root, places)
 }
 
-/// The static archive of a library in the directory `origin` that other files need as `soname`
-/// (`libcrypto.so.3`, hence `libcrypto.a`); `None` if there is none.
+/// The static archive of a library in the directory `origin` that other files need as `soname`:
+/// `libcrypto.a` for `libcrypto.so.3`. `None` if there is none.
 #[must_use]
 pub fn archive(root: &Root, origin: &str, soname: &str) -> Option<PathBuf> {
     let (name, _) = soname.split_once(".so")?;
@@ -59,7 +59,7 @@ fn existing(root: &Root, mut places: Vec<String>) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    /// A made-up machine with these files, empty.
+    /// A made-up machine with these empty files.
     fn machine(files: &[&str]) -> (tempfile::TempDir, Root) {
         let directory = tempfile::tempdir().unwrap();
         for path in files {

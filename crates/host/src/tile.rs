@@ -1,7 +1,7 @@
-//! Permission to use tile registers (AMX), which Linux gives to a process on request.
+//! Permission to use tile registers (AMX), which Linux grants to a process on request.
 //!
-//! Source: Linux `Documentation/arch/x86/xstate.rst`. Unsafe because `arch_prctl` has no wrapper
-//! in any crate that this one uses.
+//! Source: Linux `Documentation/arch/x86/xstate.rst`. Uses `unsafe` because no crate used here
+//! wraps `arch_prctl`.
 
 use std::io;
 
@@ -13,15 +13,15 @@ const ARCH_REQ_XCOMP_PERM: libc::c_int = 0x1023;
 /// The number of the tile-data state in XCR0.
 const XFEATURE_XTILEDATA: libc::c_ulong = 18;
 
-/// Asks the kernel to let this process, and every thread of it, use tile registers. May be asked
-/// again; cannot be given back.
+/// Requests permission for this process and all its threads to use tile registers. May be called
+/// again. The permission cannot be returned.
 ///
 /// # Errors
-/// [`Unavailable`]: the processor or the kernel has none, or an alternate signal stack of the
-/// process is too small for them.
+/// [`Unavailable`]: the processor or the kernel has no tile registers, or an alternate signal stack
+/// of the process is too small for them.
 pub fn permit() -> Result<(), Unavailable> {
-    // SAFETY: ARCH_REQ_XCOMP_PERM takes a number, no pointer, and changes only which registers
-    // this process may use.
+    // SAFETY: ARCH_REQ_XCOMP_PERM takes a number, no pointer, and changes only which registers this
+    // process may use.
     let result =
         unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) };
     match result {
@@ -34,12 +34,12 @@ pub fn permit() -> Result<(), Unavailable> {
     }
 }
 
-/// Whether the running kernel hands out tile registers. Changes nothing.
+/// Whether the running kernel grants tile registers. Changes nothing.
 #[must_use]
 pub fn kernel_supports() -> bool {
     let mut supported: u64 = 0;
     // SAFETY: ARCH_GET_XCOMP_SUPP writes one u64 through the pointer, and `supported` is one that
-    // lives until the call returns; a kernel that does not know the number writes nothing.
+    // lives until the call returns; a kernel without this operation writes nothing.
     let result =
         unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &raw mut supported) };
     result == 0 && supported & (1 << XFEATURE_XTILEDATA) != 0

@@ -1,4 +1,4 @@
-//! Reads who shares what with whom from `/sys/devices/system`.
+//! Reads the topology of packages, cores, CPUs and caches from `/sys/devices/system`.
 //!
 //! Source: Linux `Documentation/admin-guide/cputopology.rst` and
 //! `Documentation/ABI/testing/sysfs-devices-system-cpu`.
@@ -15,15 +15,15 @@ const NODES: &str = "/sys/devices/system/node";
 
 /// The topology of the machine under `root`.
 ///
-/// Whatever the kernel does not say takes its plain value: no node, a core of its own, package 0,
-/// no cache. The kernel hides where an *offline* hardware thread sits; it is entered as a core of
-/// its own in package 0, so count cores with [`Topology::online_cores`].
+/// A value that the kernel does not report gets a default: no node, a core of its own, package 0,
+/// no cache. The kernel hides the place of an *offline* CPU, which is entered as a core of its own
+/// in package 0, so count cores with [`Topology::online_cores`].
 ///
 /// # Errors
-/// [`RootError`]: not even a list of hardware threads can be read.
+/// [`RootError`]: not even a list of CPUs can be read.
 ///
 /// # Cost
-/// About ten small files per hardware thread.
+/// About ten small files per CPU.
 pub fn read(root: &Root) -> Result<Topology, RootError> {
     let present = present(root)?;
     let online = online(root)?;
@@ -49,7 +49,7 @@ pub fn read(root: &Root) -> Result<Topology, RootError> {
     Ok(Topology { cpus, caches })
 }
 
-/// The hardware threads that are there, offline ones included.
+/// The CPUs that are present, including offline ones.
 ///
 /// # Errors
 /// [`RootError`].
@@ -57,8 +57,8 @@ pub fn present(root: &Root) -> Result<Vec<CpuId>, RootError> {
     root.cpu_list(&format!("{CPUS}/present")).or_else(|_| online(root))
 }
 
-/// The hardware threads that take work now. Without `/sys`, as in some sandboxes, those that the
-/// process may run on stand in for them.
+/// The CPUs that are online. Without `/sys`, as in some sandboxes, the CPUs that the process may
+/// run on.
 ///
 /// # Errors
 /// [`RootError`].
@@ -67,26 +67,26 @@ pub fn online(root: &Root) -> Result<Vec<CpuId>, RootError> {
         .or_else(|error| crate::privilege::allowed_cpus(root).map_err(|_| error))
 }
 
-/// The hardware threads that the kernel's command line keeps free of all that does not ask for them
-/// (`isolcpus=`); none where the kernel does not tell.
+/// The CPUs that the kernel's command line isolates from threads that do not request them
+/// (`isolcpus=`); empty if the kernel does not report them.
 #[must_use]
 pub fn isolated(root: &Root) -> Vec<CpuId> {
     root.cpu_list(&format!("{CPUS}/isolated")).unwrap_or_default()
 }
 
-/// What hardware threads of one core have in common.
+/// The common property of the CPUs of one core.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum CoreKey {
-    /// The lowest hardware thread of the core.
+    /// The CPU of the core with the lowest number.
     FirstThread(CpuId),
-    /// Package, die and the core's number in it.
+    /// Package, die, and the core's number in the die.
     Numbers(i64, i64, i64),
 }
 
 fn place(root: &Root, id: CpuId) -> (CoreKey, PackageId) {
     let directory = format!("{CPUS}/cpu{id}/topology");
     let number = |name: &str| root.integer(&format!("{directory}/{name}"));
-    // Firmware that gives no number makes the kernel write -1.
+    // If the firmware gives no number, the kernel writes -1.
     let package = number("physical_package_id").unwrap_or(0);
     let package_id = PackageId::new(u32::try_from(package).unwrap_or(0));
 
@@ -114,7 +114,7 @@ fn nodes(root: &Root) -> BTreeMap<CpuId, NodeId> {
     nodes
 }
 
-/// Which hardware threads are of which kind, on a hybrid processor.
+/// The CPUs of each kind on a hybrid processor.
 struct Kinds {
     performance: Vec<CpuId>,
     efficiency: Vec<CpuId>,

@@ -1,4 +1,4 @@
-//! The switch that takes away frequencies above the nominal one.
+//! The switch that disables frequencies above the nominal one.
 //!
 //! Source: Linux `Documentation/admin-guide/pm/{intel_pstate,cpufreq}.rst`.
 
@@ -10,12 +10,12 @@ use crate::unavailable::Unavailable;
 const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
 const GLOBAL_BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
 
-/// The switch this machine has.
+/// The turbo switch of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turbo {
     /// The files to write.
     files: Vec<String>,
-    /// What to write into them for "off".
+    /// The value that switches turbo off.
     off: &'static str,
 }
 
@@ -26,16 +26,17 @@ pub enum TurboError {
     /// There is no switch, or this process may not use it. Nothing has changed.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// Changing it failed. What has changed is in the journal and will be undone.
+    /// The change failed. Changes made until then are in the journal and will be undone.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
 impl Turbo {
-    /// The switch: `intel_pstate/no_turbo`, else `cpufreq/boost`, else the `boost` of each policy.
+    /// The switch: `intel_pstate/no_turbo`, otherwise `cpufreq/boost`, otherwise each policy's
+    /// `boost`.
     ///
     /// # Errors
-    /// [`Unavailable`]: there is none.
+    /// [`Unavailable`]: the machine has no switch.
     pub fn find(root: &Root) -> Result<Self, Unavailable> {
         if root.exists(NO_TURBO) {
             return Ok(Self { files: vec![NO_TURBO.to_owned()], off: "1" });
@@ -59,13 +60,13 @@ impl Turbo {
         Ok(Self { files, off: "0" })
     }
 
-    /// The files that make up the switch, as the kernel names them.
+    /// The files of the switch, as the kernel names them.
     #[must_use]
     pub fn files(&self) -> &[String] {
         &self.files
     }
 
-    /// Whether turbo is on: for some policy at least.
+    /// Whether turbo is on for at least one policy.
     ///
     /// # Errors
     /// [`crate::root::RootError`].
@@ -78,13 +79,13 @@ impl Turbo {
         Ok(false)
     }
 
-    /// Whether this process may throw the switch.
+    /// Whether this process may use the switch.
     #[must_use]
     pub fn is_writable(&self, root: &Root) -> bool {
         self.files.iter().all(|file| root.is_writable(file))
     }
 
-    /// Switches turbo off, where it is on, until `journal` is undone.
+    /// Switches turbo off, if it is on, until `journal` is undone.
     ///
     /// # Errors
     /// [`TurboError`].

@@ -1,16 +1,16 @@
-//! "Cannot" as a type of its own: neither success nor a failure of input or output.
+//! "Cannot" as a type of its own: neither success nor an input or output error.
 
-/// Something that Dimmer could use is not there: hardware, a kernel feature, or permission.
+/// Something that Dimmer could use is missing: hardware, a kernel feature, or permission.
 ///
-/// Never fatal by itself: whoever asked goes on without it, or passes this on to the user.
+/// Never fatal by itself: the caller continues without it, or passes this on to the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} not available: {why} ({remedy})")]
 pub struct Unavailable {
     /// What is missing, as a noun.
     pub what: String,
-    /// Why it is missing, naming the file or the system call that said so.
+    /// Reason, with the file or system call that reported it.
     pub why: String,
-    /// How to get it, or what Dimmer does instead where nobody can get it.
+    /// How to get it, or what Dimmer does instead if there is no way to get it.
     pub remedy: String,
 }
 

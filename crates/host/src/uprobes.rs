@@ -1,9 +1,9 @@
-//! Counts executions of an instruction of a file in other programs' threads, by the kernel's
+//! Counts executions of one instruction of a file in other programs' threads, by the kernel's
 //! uprobes.
 //!
-//! The kernel puts a breakpoint there. It emulates some instructions when it comes by (pushes,
-//! branches, `nop`), which takes 0.2 to 0.5 us a time; others it executes elsewhere in single
-//! steps, which takes two exceptions more, 15 us a time in a virtual machine. Needs root, or
+//! The kernel puts a breakpoint there. It emulates some instructions (pushes, branches, `nop`),
+//! which takes 0.2 to 0.5 us per execution. It executes the others out of line in single steps,
+//! which takes two more exceptions: 15 us per execution in a virtual machine. Needs root, or
 //! `CAP_PERFMON`.
 
 use std::ffi::CString;
@@ -17,21 +17,21 @@ use perf_event::{Builder, Counter};
 use crate::root::Root;
 use crate::unavailable::Unavailable;
 
-/// The number of this kind of event.
+/// The file with the number of this event type.
 const KIND: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// Counts one instruction in one thread, and not in those that the thread starts: the kernel would
-/// read the file's name anew for each, in the memory of whoever starts it, and refuse to start it
-/// if it is not there.
+/// Counts executions of one instruction in one thread, but not in threads that it starts. For
+/// those, the kernel would read the file's name again, in the memory of the starting thread, and
+/// refuse to start the thread if the name is not there.
 #[derive(Debug)]
 pub struct ExecutionCounter(Counter);
 
 impl ExecutionCounter {
-    /// Prepares to count executions of the instruction at an offset in a file, by a thread of any
+    /// Prepares to count executions of the instruction at `offset` in `file` by a thread of any
     /// process.
     ///
     /// # Errors
-    /// [`Unavailable`]: no uprobes, no permission, no such thread, or no instruction there.
+    /// [`Unavailable`]: no uprobes, no permission, no such thread, or no instruction at `offset`.
     pub fn new(root: &Root, file: &Path, offset: u64, thread: u32) -> Result<Self, Unavailable> {
         let refused = |error: io::Error| {
             Unavailable::new(
@@ -45,8 +45,7 @@ impl ExecutionCounter {
         let path = path.map_err(|_| refused(io::ErrorKind::InvalidInput.into()))?;
         let kind = root.integer(KIND).map_err(|error| refused(io::Error::other(error)))?;
         let kind = u32::try_from(kind).map_err(|_| refused(io::ErrorKind::InvalidData.into()))?;
-        // Of the crate's own events, `UProbe` is not one (0.7.4); so one that counts nothing is
-        // changed.
+        // The crate's events lack `UProbe` (0.7.4), so an event that counts nothing is modified.
         let mut builder = Builder::new(Software::DUMMY);
         let attributes = builder.attrs_mut();
         attributes.type_ = kind;
@@ -55,12 +54,12 @@ impl ExecutionCounter {
         attributes.kprobe_func = path.as_ptr().expose_provenance() as u64;
         attributes.probe_offset = offset;
         builder.observe_pid(thread).any_cpu().inherit(false).enabled(false);
-        // Breakpoints are the kernel's own events.
+        // Breakpoints are kernel events.
         builder.include_kernel().include_hv();
         builder.build().map(Self).map_err(refused)
     }
 
-    /// Begins to count. One system call, where preparing takes milliseconds.
+    /// Starts counting. Makes one system call, whereas preparing takes milliseconds.
     ///
     /// # Errors
     /// The kernel refused.
@@ -68,7 +67,7 @@ impl ExecutionCounter {
         self.0.enable()
     }
 
-    /// How often so far. One system call.
+    /// Executions counted so far. Makes one system call.
     ///
     /// # Errors
     /// The kernel refused.

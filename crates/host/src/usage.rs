@@ -1,24 +1,24 @@
-//! What the kernel did to the calling thread (context switches and page faults) and for its
-//! children (time on a CPU), from `getrusage`.
+//! What the kernel counted, by `getrusage`: context switches and page faults of the calling thread,
+//! CPU time of its children.
 //!
-//! Two readings around a stretch tell whether it ran undisturbed. Unsafe because no crate that
-//! this one uses wraps `getrusage`.
+//! Two readings around a section show whether it ran undisturbed. Uses `unsafe` because no crate
+//! used here wraps `getrusage`.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use crate::root::Root;
 
-/// Counts since the thread began.
+/// Counts since the thread started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadUsage {
     /// Times the thread was preempted.
     pub involuntary_switches: u64,
     /// Times the thread waited.
     pub voluntary_switches: u64,
-    /// Pages that came without reading a disk.
+    /// Page faults served without reading a disk.
     pub minor_faults: u64,
-    /// Pages that had to be read.
+    /// Page faults that needed a read.
     pub major_faults: u64,
 }
 
@@ -34,7 +34,7 @@ impl ThreadUsage {
         // and lives until the call returns.
         let _ = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
         // SAFETY: all-zero bytes are a valid `rusage`, which consists of integers only, so it is
-        // initialised even if the call had failed, which for RUSAGE_THREAD it cannot.
+        // initialized even if the call fails, which it cannot for RUSAGE_THREAD.
         let usage = unsafe { usage.assume_init() };
         let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
         Self {
@@ -45,7 +45,7 @@ impl ThreadUsage {
         }
     }
 
-    /// What happened since `earlier`.
+    /// The counts since `earlier`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
@@ -59,8 +59,8 @@ impl ThreadUsage {
     }
 }
 
-/// The time on a CPU, the kernel's on their behalf included, of all children that have ended and
-/// been waited for, and of theirs.
+/// CPU time, including kernel time on their behalf, of all children that have ended and been waited
+/// for, and of those children's children.
 ///
 /// # Cost
 /// One system call.
@@ -69,7 +69,7 @@ pub fn time_of_ended_children() -> Duration {
     time_of(libc::RUSAGE_CHILDREN)
 }
 
-/// The time on a CPU of this process, the kernel's on its behalf included.
+/// CPU time of this process, including kernel time on its behalf.
 ///
 /// # Cost
 /// One system call.
@@ -78,9 +78,9 @@ pub fn own_time() -> Duration {
     time_of(libc::RUSAGE_SELF)
 }
 
-/// How many bytes this process has written to files, sockets and terminals by write(2) and the
-/// like, and all its children that have ended and been waited for, and theirs; what is sent by
-/// send(2) and the like is not counted. `None` where the kernel does not tell
+/// Bytes that this process has written to files, sockets and terminals by write(2) and similar
+/// calls. Includes all children that have ended and been waited for, and their children. Bytes sent
+/// by send(2) and similar calls are not counted. `None` if the kernel does not report it
 /// (`CONFIG_TASK_IO_ACCOUNTING`).
 ///
 /// # Cost
@@ -94,9 +94,9 @@ pub fn written(root: &Root) -> Option<u64> {
 
 fn time_of(whom: libc::c_int) -> Duration {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: as in `ThreadUsage::read`.
+    // SAFETY: getrusage writes one `rusage` into `usage`, which has room and outlives the call.
     let _ = unsafe { libc::getrusage(whom, usage.as_mut_ptr()) };
-    // SAFETY: as in `ThreadUsage::read`.
+    // SAFETY: all-zero bytes are a valid `rusage`, so it is initialized whatever the call did.
     let usage = unsafe { usage.assume_init() };
     let time = |value: libc::timeval| {
         let seconds = Duration::from_secs(u64::try_from(value.tv_sec).unwrap_or_default());

@@ -1,6 +1,7 @@
 /*
- * A program with an allocator of its own, which has a region itself, holds a lock meanwhile, and ends the program where it is entered
- * again by the thread that holds the lock, or on the way into a region or out of it.
+ * A program with an allocator of its own. The allocator has a region itself, and holds a lock in
+ * it. It ends the program if the thread that holds the lock enters it again, or if it is entered on
+ * the way into a region or out of it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +26,7 @@ static _Alignas(16) char heap[1 << 26];
 static size_t used;
 static atomic_int held_by;
 
-/* What the calling thread is in the middle of, if it must not allocate. */
+/* The step that the calling thread is in, if it must not allocate. */
 static __thread const char *volatile busy __attribute__((tls_model("initial-exec")));
 
 static void give_up(const char *where) {
@@ -67,7 +68,7 @@ void free(void *place) {
 }
 
 void *calloc(size_t count, size_t bytes) {
-    /* What was never given out is zero. */
+    /* Memory that was never handed out is zero. */
     return malloc(count * bytes);
 }
 
@@ -105,7 +106,7 @@ static void region(const dimmer_site *site) {
     busy = before;
 }
 
-static void offloaded(void *argument) {
+static void delegated(void *argument) {
     ++*(int *)argument;
 }
 
@@ -118,10 +119,10 @@ static void *run(void *result) {
     int count = 0;
     for (int turn = 0; turn < TURNS; turn++) {
         region(&plain);
-        busy = "an offload";
-        dimmer_offload(offloaded, &count);
+        busy = "an delegate";
+        dimmer_delegate(delegated, &count);
         busy = "a journey";
-        dimmer_borrow(offloaded, &count);
+        dimmer_migrate(delegated, &count);
         busy = NULL;
         raise(SIGUSR1);
     }
@@ -129,7 +130,7 @@ static void *run(void *result) {
 }
 
 int main(void) {
-    /* What is to be started is started here, not where a lock is held. */
+    /* Dedicates cores and starts workers, while no lock is held. */
     const size_t cores = dimmer_dedicated_cores();
     struct sigaction action = {.sa_handler = handle};
     sigaction(SIGUSR1, &action, NULL);

@@ -1,6 +1,6 @@
 /*
- * What it costs to mark a region that stays where it is, both ends together: the median of some rounds, less those of the
- * same loop without a region.
+ * Measures the cost of marking a region that stays where it is, both ends together: the median of
+ * some rounds, less that of the same loop without a region.
  */
 #define _GNU_SOURCE
 #include <stdio.h>

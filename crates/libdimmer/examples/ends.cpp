@@ -1,5 +1,5 @@
 /*
- * Threads that end, or are cancelled, within what they have called by dimmer::run, dimmer::borrow and dimmer::offload, and by the functions
+ * Threads that end, or are cancelled, within what they have called by dimmer::run, dimmer::migrate and dimmer::delegate, and by the functions
  * of C: what they have on the stack is destroyed, and the program goes on.
  */
 #include <atomic>
@@ -71,7 +71,7 @@ template <typename F> static void *with_guard(F call) {
 }
 
 int main() {
-    /* Where regions are moved, run() offloads; so it is tried where it stays. */
+    /* Where regions are moved, run() delegates; so it is tried where it stays. */
     dimmer_decide(&site, DIMMER_WHERE_STAY);
     std::printf("run: %s\n", outcome([](void *) {
         return with_guard([] { dimmer::run(site, end); });
@@ -82,26 +82,26 @@ int main() {
     std::printf("run in C: %s\n", outcome([](void *) {
         return with_guard([] { dimmer_run(&site, end_in_c, nullptr); });
     }, false));
-    std::printf("borrow: %s\n", outcome([](void *) {
-        return with_guard([] { dimmer::borrow(end); });
+    std::printf("migrate: %s\n", outcome([](void *) {
+        return with_guard([] { dimmer::migrate(end); });
     }, false));
-    std::printf("borrow, cancelled: %s\n", outcome([](void *) {
-        return with_guard([] { dimmer::borrow(wait_for_cancellation); });
+    std::printf("migrate, cancelled: %s\n", outcome([](void *) {
+        return with_guard([] { dimmer::migrate(wait_for_cancellation); });
     }, true));
-    std::printf("borrow in C: %s\n", outcome([](void *) {
-        return with_guard([] { dimmer_borrow(end_in_c, nullptr); });
+    std::printf("migrate in C: %s\n", outcome([](void *) {
+        return with_guard([] { dimmer_migrate(end_in_c, nullptr); });
     }, false));
     /* On a worker, what ends is the worker. */
     const bool moves = dimmer_dedicated_cores() > 0;
-    const char *const offloaded = outcome([](void *) {
-        return with_guard([] { dimmer::offload(end); });
+    const char *const delegated = outcome([](void *) {
+        return with_guard([] { dimmer::delegate(end); });
     }, false);
-    std::printf("offload: %s\n", offloaded);
-    std::printf("offload again: %s\n", outcome([](void *) {
-        return with_guard([] { dimmer::offload(end); });
+    std::printf("delegate: %s\n", delegated);
+    std::printf("delegate again: %s\n", outcome([](void *) {
+        return with_guard([] { dimmer::delegate(end); });
     }, false));
     int sum = 0;
-    dimmer::borrow([&] { sum += 1; });
+    dimmer::migrate([&] { sum += 1; });
     dimmer::run(site, [&] { sum += 2; });
     std::printf("after: %d, moves %d\n", sum, moves);
 }

@@ -65,15 +65,15 @@ int main() {
     print("reference", std::to_string(thrower(0)));
     print("own", std::to_string(own));
 
-    print("offload", caught([] { dimmer::offload([] { thrower(4); }); }));
-    std::fprintf(stderr, "offload ran on %u\n", ran_on);
-    print("borrow", caught([] { dimmer::borrow([] { thrower(5); }); }));
-    std::fprintf(stderr, "borrow ran on %u\n", ran_on);
-    print("borrow in C", caught([] { dimmer_borrow(throw_plainly, nullptr); }));
+    print("delegate", caught([] { dimmer::delegate([] { thrower(4); }); }));
+    std::fprintf(stderr, "delegate ran on %u\n", ran_on);
+    print("migrate", caught([] { dimmer::migrate([] { thrower(5); }); }));
+    std::fprintf(stderr, "migrate ran on %u\n", ran_on);
+    print("migrate in C", caught([] { dimmer_migrate(throw_plainly, nullptr); }));
     print("run", caught([] { dimmer::run(scope, [] { thrower(6); }); }));
-    auto text = dimmer::offload([] { return std::unique_ptr<std::string>(new std::string("moved")); });
+    auto text = dimmer::delegate([] { return std::unique_ptr<std::string>(new std::string("moved")); });
     print("value", *text);
-    dimmer::offload([&]() -> std::string & { return *text; }) = "assigned";
+    dimmer::delegate([&]() -> std::string & { return *text; }) = "assigned";
     print("through a reference", *text);
     std::fprintf(stderr, "at home on %u, began on %u\n", cpu(), home);
 }

@@ -1,5 +1,6 @@
 /*
- * Loads a library that has regions, has a thread work in it that must not allocate, unloads it, and only then has the thread end.
+ * Loads a library that has regions, makes a thread that must not allocate work in it, unloads it,
+ * and only then lets the thread end.
  *
  *     loader LIBRARY
  */
@@ -60,7 +61,7 @@ int main(int count, char **arguments) {
         }
         void *const found = dlsym(library, "plugin_work");
         memcpy(&work, &found, sizeof work);
-        /* What is to be started is started here. */
+        /* Dedicates cores and starts workers, if any. */
         const int here = work(0);
         pthread_t thread;
         if (pthread_create(&thread, NULL, run, arguments) != 0) {

@@ -1,4 +1,4 @@
-/* All that the macros take, in every standard of C and C++ that they are for. */
+/* Everything that the macros accept, in every standard of C and C++ that they support. */
 #include "dimmer.h"
 
 #ifdef __cplusplus

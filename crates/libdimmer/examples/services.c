@@ -1,7 +1,8 @@
 /*
- * Everything that dimmer.h has, in C: regions that are left in several ways, calls of several kinds, errno and thread-local
- * variables in all of them, what is given to dedicated cores, and what the library says of itself. Prints one line for each,
- * and where it ran to standard error.
+ * Everything that dimmer.h has, in C: regions that are left in several ways, calls of several
+ * kinds, errno and thread-local variables in all of them, work for dedicated cores, and what the
+ * library reports about itself. Prints one line for each, and to standard error
+ * where it ran.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -74,15 +75,15 @@ int main(void) {
     printf("left %d %d %d %d\n", left_early(0), left_early(1), left_early(2), left_early(3));
 
     struct work work = {0, 0};
-    dimmer_borrow(look, &work);
-    printf("borrowed %d %d %d\n", work.own, own, errno == ERANGE);
-    fprintf(stderr, "borrow ran on %u\n", work.cpu);
+    dimmer_migrate(look, &work);
+    printf("migrated %d %d %d\n", work.own, own, errno == ERANGE);
+    fprintf(stderr, "migrate ran on %u\n", work.cpu);
 
     errno = 0;
     own = 7;
-    bool has_run = dimmer_offload(look, &work);
-    printf("offloaded %d %d %d\n", has_run, work.own, errno == ERANGE);
-    fprintf(stderr, "offload ran on %u\n", work.cpu);
+    bool has_run = dimmer_delegate(look, &work);
+    printf("delegated %d %d %d\n", has_run, work.own, errno == ERANGE);
+    fprintf(stderr, "delegate ran on %u\n", work.cpu);
     dimmer_run(&looking, look, &work);
     fprintf(stderr, "run ran on %u\n", work.cpu);
 
@@ -95,7 +96,7 @@ int main(void) {
     bool is_near = seen.calls > before + 5000 && seen.calls < before + 15000;
     printf("statistics %d %d\n", is_near, !isnan(seen.mean_ns));
     printf("version %d\n", strcmp(dimmer_version(), DIMMER_VERSION) == 0);
-    fprintf(stderr, "travel %d, cores %zu, policy %d\n", dimmer_can_travel(), dimmer_dedicated_cores(),
+    fprintf(stderr, "travel %d, cores %zu, policy %d\n", dimmer_can_migrate(), dimmer_dedicated_cores(),
             dimmer_policy());
     return 0;
 }

@@ -1,6 +1,7 @@
 /*
- * Regions everywhere: in a handler whose signal comes every 50 us and interrupts whatever it finds, in threads that enter their first
- * regions meanwhile, in deep recursion, in constructors, at the program's end, and in children of fork(2).
+ * Regions everywhere: in a handler whose signal comes every 50 us and may interrupt any code, in
+ * threads that enter their first regions meanwhile, in deep recursion, in constructors, at the
+ * program's end, and in children of fork(2).
  *
  *     signals [ROUNDS]
  */
@@ -54,7 +55,7 @@ static unsigned long recurse(int depth) {
     return depth == 0 ? work(10) : recurse(depth - 1) + 1;
 }
 
-/* Many sites, so that first entries come all the time. */
+/* Many sites, so that first entries happen all the time. */
 #define PIECE(number)                                                                               \
     static unsigned long piece_##number(unsigned long turns) {                                      \
         DIMMER_REGION("piece " #number);                                                            \
@@ -84,7 +85,7 @@ static void *run(void *place) {
     return (void *)sum;
 }
 
-/* Whether a child's regions work. */
+/* Checks that a child's regions work. */
 static int fork_one(void) {
     const pid_t child = fork();
     if (child == 0) {

@@ -46,8 +46,8 @@ int main() {
         threads.emplace_back([&] {
             for (int j = 0; j < 500; j++) {
                 expect(DIMMER_EXEC(adder.add, j) == 3 + j);
-                expect(dimmer::offload([&] { return j; }) == j);
-                expect(dimmer::borrow([&] { return j; }) == j);
+                expect(dimmer::delegate([&] { return j; }) == j);
+                expect(dimmer::migrate([&] { return j; }) == j);
             }
         });
     }

@@ -1,11 +1,12 @@
 /*
  * A program that marks one call, and differs from the plain one by a macro:
  *
- *     main ------ DIMMER_EXEC(transform, numbers, n) ------ main        the home CPU
- *                   \                            /
- *                    transform(numbers, n)                              a dedicated one, if the environment says so
+ *     main --- DIMMER_EXEC(transform, numbers, n) --- main    the home CPU
+ *                \                           /
+ *                 transform(numbers, n)                       a dedicated CPU, if the environment
+ *                                                             says so
  *
- * The output is the same everywhere; where it ran goes to standard error.
+ * The output is always the same. The CPU that it ran on goes to standard error.
  */
 #define _GNU_SOURCE
 #include <stdio.h>

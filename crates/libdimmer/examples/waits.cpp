@@ -1,5 +1,5 @@
 /*
- * Threads that are cancelled while they wait within what they have called by dimmer::borrow, or in a region: they end, what they have on the
+ * Threads that are cancelled while they wait within what they have called by dimmer::migrate, or in a region: they end, what they have on the
  * stack is destroyed, and the core serves the next.
  */
 #include <atomic>
@@ -69,9 +69,9 @@ static void wait_without() {
 
 static void (*const WAYS[])() = {wait_for_signal, wait_for_data, wait_for_condition, wait_without};
 
-static void *borrow(void *way) {
+static void *migrate(void *way) {
     guard outer;
-    dimmer::borrow([&] {
+    dimmer::migrate([&] {
         guard inner;
         (*static_cast<void (*const *)()>(way))();
     });
@@ -98,7 +98,7 @@ static void *begin_cancelled(void *) {
         sched_yield();
     }
     pthread_setcancelstate(before, nullptr);
-    return borrow(const_cast<void (**)()>(&way));
+    return migrate(const_cast<void (**)()>(&way));
 }
 
 /* Lasts longer than homes sleep. */
@@ -147,13 +147,13 @@ int main() {
     waits = 2;
     pthread_join(first, &result);
     std::printf("begin: %s, %d\n", result == PTHREAD_CANCELED ? "ended" : "something else", destroyed.load());
-    dimmer_decide(&site, DIMMER_WHERE_BORROW);
+    dimmer_decide(&site, DIMMER_WHERE_MIGRATE);
     for (void (*const &way)() : WAYS) {
-        std::printf("borrow: %s\n", outcome(borrow, &way));
+        std::printf("migrate: %s\n", outcome(migrate, &way));
         std::printf("region: %s\n", outcome(enter, &way));
     }
     const long home = syscall(SYS_gettid);
     long there = home;
-    dimmer::borrow([&] { there = syscall(SYS_gettid); });
+    dimmer::migrate([&] { there = syscall(SYS_gettid); });
     std::printf("after: moves %d\n", there != home);
 }

@@ -29,51 +29,50 @@ typedef enum dimmer_where {
      */
     DIMMER_WHERE_STAY,
     /**
-     * On a dedicated core; what is given to dimmer_run() on the worker's own stack, other regions
-     * as with borrow.
+     * On a dedicated core. A call of dimmer_run() runs on the worker's own stack, other regions as
+     * with borrow.
      */
-    DIMMER_WHERE_OFFLOAD,
+    DIMMER_WHERE_DELEGATE,
     /**
      * On a dedicated core, with the thread's own stack and thread-local storage.
      */
-    DIMMER_WHERE_BORROW,
+    DIMMER_WHERE_MIGRATE,
 } dimmer_where;
 
 /**
- * How a region was entered, for its exit. All zero: nothing is to be done there.
+ * How a region was entered, for its exit. All zero: the exit has nothing to do.
  */
 typedef struct dimmer_entered {
     /**
-     * When it began (ticks of the time-stamp counter), if it is looked at; else 0.
+     * Time of the entry (ticks of the time-stamp counter), if it is measured; otherwise 0.
      */
     uint64_t since;
     /**
-     * Whether this has moved the thread.
+     * Whether this entry has moved the thread.
      */
     bool has_moved;
     /**
-     * How long a chain of multiplications took right before it (ticks); 0 where the clock is
-     * not told.
+     * Duration of a chain of multiplications right before it (ticks); 0 if the clock is not
+     * measured.
      */
     uint32_t chain_ticks;
 } dimmer_entered;
 
 /**
- * A place in a program where a region begins: a static variable of its own, whose address must
- * stay valid until the process ends. Other languages lay it out themselves, all zero but for line
- * and texts.
+ * A place in a program where a region starts: a static variable, whose address must stay valid
+ * until the process ends. Other languages lay it out themselves: all zero except line and texts.
  */
 typedef struct dimmer_site {
     /**
-     * The decision. 0: nobody has entered it yet.
+     * The decision. 0: the site was not entered yet.
      */
     uint32_t word;
     /**
-     * Where it stands in its file, from 1.
+     * Its line in the file, from 1.
      */
     uint32_t line;
     /**
-     * Its name. Empty: it is called `FILE:LINE`.
+     * Its name. Empty: the name is `FILE:LINE`.
      */
     const char *name;
     /**
@@ -81,48 +80,47 @@ typedef struct dimmer_site {
      */
     const char *file;
     /**
-     * Bytes in the name.
+     * Length of the name (bytes).
      */
     uint32_t name_length;
     /**
-     * Bytes in the file's name.
+     * Length of the file's name (bytes).
      */
     uint32_t file_length;
     /**
-     * Where the server's decision is, where one decides.
+     * Address of the server's decision, if a server decides.
      */
     uintptr_t served;
     /**
-     * Entries so far, estimated from those that were looked at.
+     * Entries so far, estimated from the sampled ones.
      */
     uint64_t calls;
     /**
-     * How many were looked at.
+     * Number of sampled entries.
      */
     uint64_t sampled;
     /**
-     * How long those took, in ticks of the time-stamp counter.
+     * Total duration of those, in ticks of the time-stamp counter.
      */
     uint64_t sampled_ticks;
 } dimmer_site;
 
 /**
- * What is called on a dedicated core.
+ * A function to call on a dedicated core.
  */
 typedef void (*dimmer_function)(void *argument);
 
 /**
- * What a site has seen.
+ * Measurements of a site.
  */
 typedef struct dimmer_statistics {
     /**
-     * Entries so far, estimated: of those that stay, one in 256 on average is looked at where they
-     * are frequent, all where they are rare.
+     * Entries so far, an estimate. Of the entries that stay, one in 256 on average is measured if
+     * they are frequent, and all if they are rare.
      */
     uint64_t calls;
     /**
-     * Mean time in the region (ns) of the entries that were looked at; not a number before the
-     * first.
+     * Mean time in the region (ns) of the measured entries; not a number before the first one.
      */
     double mean_ns;
 } dimmer_statistics;
@@ -132,104 +130,104 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Begins a region, which dimmer_exit() ends on the same thread. DIMMER_REGION does both.
+ * Starts a region, which dimmer_exit() ends on the same thread. DIMMER_REGION does both.
  *
- * Regions may be nested; within one that has moved the thread, others stay where it is. One that
- * stays costs some nanoseconds. Any thread may call this at any time, in a signal's handler and in
- * the program's allocator too; `errno` stays as it is. The first region that is to move dedicates
- * the cores as dimmer_dedicated_cores() does, but never in a handler; nothing else here allocates
- * or waits for a lock. `site` must not be NULL.
+ * Regions may be nested. Inside a region that has moved the thread, others stay where it is. A
+ * region that stays costs some nanoseconds. Any thread may call this at any time, also in a signal
+ * handler and in the program's allocator; `errno` stays as it is. The first region that is to move
+ * dedicates the cores as dimmer_dedicated_cores() does, but never in a signal handler. Nothing
+ * else here allocates or waits for a lock. `site` must not be NULL.
  */
 struct dimmer_entered dimmer_enter(const struct dimmer_site *site);
 
 /**
- * Ends the region that dimmer_enter() has begun with this result. Where that is all zero, nothing
- * is to be done.
+ * Ends the region for which dimmer_enter() has returned `entered`. If that is all zero, there is
+ * nothing to do.
  */
 void dimmer_exit(const struct dimmer_site *site, struct dimmer_entered entered);
 
 /**
- * Calls `function(argument)` as is decided for the site: here, here on a dedicated core, or on the
- * worker's own stack.
+ * Calls `function(argument)` as decided for the site: on this thread where it is, on this thread
+ * on a dedicated core, or on the stack of a worker.
  *
- * Returns false if the call was begun and lost, as its worker has ended; else it has run exactly
- * once. `errno` is what the function has left. The function must not throw: C++ programs use
- * dimmer::run(). Where it runs on the calling thread it may end that, or be cancelled
- * (pthread_exit(), pthread_cancel()); on a worker's stack, pthread_exit() ends the worker, and the
- * call is lost.
+ * Returns false if the call was started and lost, because its worker has ended; otherwise it has
+ * run exactly once. `errno` is as the function has left it. The function must not throw: C++
+ * programs use dimmer::run(). If it runs on the calling thread, it may end that thread, or be
+ * cancelled (pthread_exit(), pthread_cancel()). On the stack of a worker, pthread_exit() ends the
+ * worker, and the call is lost.
  *
  * # Safety
- * `function(argument)` may be called, on another thread too.
+ * It must be allowed to call `function(argument)`, on another thread too.
  */
 bool dimmer_run(const struct dimmer_site *site, dimmer_function function, void *argument);
 
 /**
  * Calls `function(argument)` on a dedicated core, on the stack and with the thread-local storage
- * of its worker, and waits. Without dedicated cores (DIMMER_CORES) it runs here; DIMMER_POLICY
- * does not matter.
+ * of its worker, and waits. Without dedicated cores (DIMMER_CORES) it runs here. DIMMER_POLICY has
+ * no effect.
  *
- * Returns false if the call was begun and lost, as its worker has ended; else it has run exactly
- * once. `errno` is what the function has left. The function must not throw: C++ programs use
- * dimmer::offload(). It may end its thread as with dimmer_run().
+ * Returns false if the call was started and lost, because its worker has ended; otherwise it has
+ * run exactly once. `errno` is as the function has left it. The function must not throw: C++
+ * programs use dimmer::offload(). It may end its thread as with dimmer_run().
  *
  * # Safety
- * `function(argument)` may be called, on another thread too.
+ * It must be allowed to call `function(argument)`, on another thread too.
  */
-bool dimmer_offload(dimmer_function function, void *argument);
+bool dimmer_delegate(dimmer_function function, void *argument);
 
 /**
  * Calls `function(argument)` on a dedicated core as the same thread, with its own stack and
- * thread-local storage, and comes back. Without dedicated cores (DIMMER_CORES), or where threads
- * cannot travel, it runs here; DIMMER_POLICY does not matter.
+ * thread-local storage, and comes back. Without dedicated cores (DIMMER_CORES), or if threads
+ * cannot migrate, it runs here. DIMMER_POLICY has no effect.
  *
- * What the function throws goes on here, at home, and so does pthread_exit(). It must not be left
- * by longjmp().
+ * What the function throws goes on here, at home, and so does pthread_exit(). The function must
+ * not be left by longjmp().
  *
  * # Safety
- * `function(argument)` may be called.
+ * It must be allowed to call `function(argument)`.
  */
-void dimmer_borrow(dimmer_function function, void *argument);
+void dimmer_migrate(dimmer_function function, void *argument);
 
 /**
- * Decides for a site from now on, whatever the environment says. Threads that are in one of its
- * regions stay where they are.
+ * Decides for a site from now on, whatever the environment says. Threads inside one of its regions
+ * stay where they are.
  */
 void dimmer_decide(const struct dimmer_site *site, enum dimmer_where decision);
 
 /**
- * Says that the program has got so much more done, in a unit of its own (requests, pictures,
- * bytes): what a policy server goes by, instead of the time that regions take. Costs an addition
- * in memory.
+ * Reports that the program has completed `amount` more work, in a unit of its own (requests,
+ * pictures, bytes). A policy server goes by this instead of the time that regions take. Costs an
+ * addition in memory.
  */
 void dimmer_metric(uint64_t amount);
 
 /**
- * What a site has seen so far.
+ * Measurements of a site so far.
  */
 struct dimmer_statistics dimmer_site_statistics(const struct dimmer_site *site);
 
 /**
- * Whether threads can travel on this machine and in this process (FSGSBASE, no shadow stacks, no
- * Valgrind). Where they cannot, only dimmer_offload() and dimmer_run() move anything.
+ * Whether threads can migrate on this machine and in this process (FSGSBASE, no shadow stacks, no
+ * Valgrind). If not, only dimmer_delegate() and dimmer_run() move anything.
  */
-bool dimmer_can_travel(void);
+bool dimmer_can_migrate(void);
 
 /**
- * How many dedicated cores the process has. The first call may dedicate them, which takes about a
- * millisecond and keeps the process's other threads off them.
+ * The number of the process's dedicated cores. The first call may dedicate them, which takes about
+ * a millisecond and keeps the process's other threads off them.
  */
 size_t dimmer_dedicated_cores(void);
 
 /**
- * The policy in force: what becomes of regions that nothing else is said of. They stay where no
- * core could be dedicated; a policy that moves them has this call dedicate the cores, as
- * dimmer_dedicated_cores() does.
+ * The policy in force, for regions without a decision of their own. They stay if no core could be
+ * dedicated. If the policy moves them, this call dedicates the cores, as dimmer_dedicated_cores()
+ * does.
  */
 enum dimmer_where dimmer_policy(void);
 
 /**
- * The version of the library that the program runs with, as in DIMMER_VERSION, which is the one it
- * was compiled with.
+ * The version of the library that the program runs with. DIMMER_VERSION is, in the same form, the
+ * version that the program was compiled with.
  */
 const char *dimmer_version(void);
 

@@ -2,10 +2,10 @@
  * Dimmer for C++11 and later: regions as objects, and callables on dedicated cores.
  *
  *     dimmer::region region(parse_site);             // until the end of the block
- *     double sum = dimmer::offload([&] { return transform(numbers); });
+ *     double sum = dimmer::delegate([&] { return transform(numbers); });
  *
  * What is thrown on a dedicated core goes on at home. A thread may end in a callable, or be cancelled there, where that runs as the thread
- * itself; a callable that ends a worker (offload, run) is `lost`. The macros of dimmer.h work in C++, too.
+ * itself; a callable that ends a worker (delegate, run) is `lost`. The macros of dimmer.h work in C++, too.
  */
 #ifndef DIMMER_HPP
 #define DIMMER_HPP
@@ -126,17 +126,17 @@ template <typename F> auto run(const dimmer_site &site, F &&work) -> decltype(wo
 
 /**
  * Calls it on a dedicated core, on the stack and with the thread-local storage of its worker, and returns what it returns; see
- * dimmer_offload(). Throws what it throws, or `lost`.
+ * dimmer_delegate(). Throws what it throws, or `lost`.
  */
-template <typename F> auto offload(F &&work) -> decltype(work()) {
+template <typename F> auto delegate(F &&work) -> decltype(work()) {
     detail::call<typename std::remove_reference<F>::type> call(work);
-    return call.settle(dimmer_offload(call.happen, &call));
+    return call.settle(dimmer_delegate(call.happen, &call));
 }
 
-/** Calls it on a dedicated core as the same thread, and returns what it returns; see dimmer_borrow(). Throws what it throws. */
-template <typename F> auto borrow(F &&work) -> decltype(work()) {
+/** Calls it on a dedicated core as the same thread, and returns what it returns; see dimmer_migrate(). Throws what it throws. */
+template <typename F> auto migrate(F &&work) -> decltype(work()) {
     detail::call<typename std::remove_reference<F>::type> call(work);
-    dimmer_borrow(call.happen, &call);
+    dimmer_migrate(call.happen, &call);
     return call.settle(true);
 }
 

@@ -1,4 +1,4 @@
-//! A C function's call on the way to another core, and what keeps panics on this side.
+//! A C function's call on its way to another core, and a barrier for panics.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,14 +8,14 @@ use dimmer_runtime::Site;
 
 use crate::Function;
 
-/// Does something of the runtime's; `None` if it panicked.
+/// Runs work of the runtime. Returns `None` if it panicked.
 #[inline]
 pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// A call that may happen on another thread. Nobody reads or writes it while it changes threads, so
-/// no access is ordered.
+/// A call that may run on another thread. No thread reads or writes it while it changes threads, so
+/// no access needs an ordering.
 pub(crate) struct Call {
     function: Function,
     argument: *mut c_void,
@@ -23,8 +23,8 @@ pub(crate) struct Call {
     errno: AtomicI32,
 }
 
-// SAFETY: that the function may run on another thread is what `dimmer_offload` and `dimmer_run` ask
-// of their callers.
+// SAFETY: `dimmer_delegate` and `dimmer_run` require of their callers that the function may run on
+// another thread.
 unsafe impl Sync for Call {}
 
 impl Call {
@@ -37,26 +37,26 @@ impl Call {
         }
     }
 
-    /// Happens, on a worker's thread.
+    /// Makes the call, on a worker's thread.
     pub(crate) fn happen_away(&self) {
         let ended = EndOfWorker;
         self.happen();
         std::mem::forget(ended);
     }
 
-    /// Happens, on whichever thread. May be unwound, as the function may end or be cancelled with
-    /// its thread.
+    /// Makes the call, on any thread. The call may be unwound, because the function may end its
+    /// thread, or be cancelled with it.
     pub(crate) fn happen(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
         set_errno(self.errno.load(Ordering::Relaxed));
-        // SAFETY: the caller's function, with what the caller gives it.
+        // SAFETY: the caller's function, with the caller's argument.
         unsafe { (self.function)(self.argument) };
         self.errno.store(errno(), Ordering::Relaxed);
     }
 
-    /// Back with the caller. What could not be moved, and has not begun, happens here, in a region
-    /// if there is a site: with nothing below it that an unwinding thread could not pass. Whether
-    /// it has happened.
+    /// Finishes the call, back on the caller's thread. A call that could not be moved, and has not
+    /// started, runs here, in a region if there is a site. The frames below it can be unwound.
+    /// Returns whether the call has run.
     pub(crate) fn settle(&self, has_happened: bool, site: Option<&'static Site>) -> bool {
         let is_lost = !has_happened && self.has_begun.load(Ordering::Relaxed);
         if !has_happened && !is_lost {
@@ -68,14 +68,14 @@ impl Call {
     }
 }
 
-/// The function that a worker runs unwinds it: by `pthread_exit`, or by an exception that it must
-/// not throw. Nobody further up could go on from there, so the worker's thread ends where it is,
-/// and who waits for the call finds it lost.
+/// Ends the worker's thread if the function unwinds it: by `pthread_exit`, or by an exception that
+/// it must not throw. No code further up could go on from there. The thread that waits for the call
+/// finds it lost.
 struct EndOfWorker;
 
 impl Drop for EndOfWorker {
     fn drop(&mut self) {
-        // SAFETY: ends the calling thread, on whose stack nobody else counts.
+        // SAFETY: ends the calling thread, and no other thread relies on its stack.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
 }

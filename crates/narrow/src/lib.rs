@@ -1,9 +1,9 @@
-//! How programs are made to choose narrower vector code: what has to be in their environment, and
-//! what the CPUID instruction must not tell them.
+//! How programs are made to choose narrower vector code: what their environment must contain, and
+//! which features the CPUID instruction must hide from them.
 //!
-//! Decides only: [`plan()`] says which switches of which libraries apply to a program, [`masked`]
-//! which feature bits vanish. Who starts the program, and who answers its CPUID instructions, is
-//! somebody else's business.
+//! Decides only: [`plan()`] selects the switches of libraries that apply to a program, [`masked`]
+//! the feature bits that disappear. The callers start the program, and answer its CPUID
+//! instructions.
 #![forbid(unsafe_code)]
 
 mod mask;
@@ -18,6 +18,6 @@ pub use plan::{Advice, Choice, Kept, NarrowError, Plan, Program, Setting, choose
 pub use switch::{Applies, Evidence, Means, SWITCHES, Switch, Variable};
 pub use width::Width;
 
-/// The environment variable that tells the preloaded library the width up to which the CPUID
-/// instruction may show features, as [`Width`] is written.
+/// The environment variable that passes a [`Width`] to the preloaded library: the width up to which
+/// the CPUID instruction may show features.
 pub const CPUID_WIDTH: &str = "DIMMER_CPUID_WIDTH";

@@ -4,12 +4,12 @@
 //! 7, 0x1D, 0x1E, 0x24); AMD64 Architecture Programmer's Manual, volume 3, appendix E
 //! (0x8000_0001).
 //!
-//! Leaf 0xD is left as it is, although it tells of registers that nobody uses any more: XGETBV
-//! cannot be made to fault, so XCR0 goes on showing the states of AVX-512 and AMX, and XSAVE goes
-//! on storing those that are in use. Whoever takes the size of a save area from leaf 0xD and the
-//! mask from XGETBV must get a size that fits that mask. Features that vanish while their state
-//! stays enabled are nothing new to programs: a feature may be used if its own bit *and* its state
-//! are there (manual, volume 1, §15.2), and operating systems enable states without asking for each
+//! Leaf 0xD stays as it is, although it describes registers that are no longer used: XGETBV cannot
+//! be made to fault, so XCR0 still shows the states of AVX-512 and AMX, and XSAVE still stores
+//! those that are in use. A program that takes the size of a save area from leaf 0xD and the mask
+//! from XGETBV must get a size that fits that mask. Programs already handle a feature that is
+//! missing while its state is enabled: a feature may be used if its own bit *and* its state are
+//! there (manual, volume 1, §15.2), and operating systems enable states without asking for each
 //! feature.
 
 use crate::Width;
@@ -30,7 +30,7 @@ pub struct Registers {
 /// Bits that are hidden in one leaf.
 struct Hidden {
     leaf: u32,
-    /// `None` where the leaf has no subleaves.
+    /// `None` for all subleaves, or if the leaf has none.
     subleaf: Option<u32>,
     bits: Registers,
 }
@@ -48,8 +48,8 @@ const fn bits<const N: usize>(numbers: [u32; N]) -> u32 {
 const NONE: Registers = Registers { eax: 0, ebx: 0, ecx: 0, edx: 0 };
 const ALL: Registers = Registers { eax: !0, ebx: !0, ecx: !0, edx: !0 };
 
-/// AVX-512, AVX10, and AMX: what is wider than 256 bits, with the narrower instructions of the same
-/// features.
+/// AVX-512, AVX10, and AMX: everything wider than 256 bits, with the narrower instructions of the
+/// same features.
 const ABOVE_256: [Hidden; 5] = [
     Hidden {
         leaf: 7,
@@ -76,7 +76,7 @@ const ABOVE_256: [Hidden; 5] = [
     Hidden { leaf: 0x24, subleaf: None, bits: ALL },
 ];
 
-/// AVX and everything whose instructions are encoded like it.
+/// AVX, and everything with instructions encoded like AVX.
 const ABOVE_128: [Hidden; 4] = [
     Hidden {
         leaf: 1,
@@ -104,7 +104,7 @@ const ABOVE_128: [Hidden; 4] = [
     },
 ];
 
-/// What CPUID shows of a leaf at `width`, when the processor shows `real`.
+/// What CPUID shows of a leaf at `width`, if the processor shows `real`.
 ///
 /// # Cost
 /// A few comparisons; no allocation, so that a signal handler may call it.
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn leaf_7_loses_avx512_and_amx_and_at_128_bits_avx2() {
-        // An Emerald Rapids Xeon as a hypervisor shows it, with AMX.
+        // An Emerald Rapids Xeon with AMX, as a hypervisor shows it.
         let real = Registers { eax: 2, ebx: 0xf1bf_2ffb, ecx: 0x1a41_5f46, edx: 0x21c1_4010 };
         let at_256 = masked(7, 0, real, Width::Bits256);
         let expected = Registers { eax: 2, ebx: 0x219c_2ffb, ecx: 0x1a41_0704, edx: 0x2001_4010 };

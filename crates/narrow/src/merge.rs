@@ -1,27 +1,27 @@
-//! How a value joins one that the user has set already. What the user said is never taken back.
+//! How a value is merged with one that the user has already set. The user's choice always stays.
 
 use crate::Width;
 use crate::mask::hidden;
 
-/// The name of the tunable under which glibc takes processor features.
+/// The name of glibc's tunable for processor features.
 const HWCAPS: &str = "glibc.cpu.hwcaps";
 
-/// How to merge.
+/// How to merge a value with the user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
-    /// Not at all: a value of the user's stays.
+    /// Not at all: the user's value stays.
     Keep,
-    /// A list, its elements parted by this character. Elements that are about the same thing as one
-    /// of the user's, which is what stands before `=`, are left out.
+    /// A list with this separator. What stands before `=` is the subject of an element. Elements
+    /// with the same subject as one of the user's are left out.
     List(char),
-    /// `GLIBC_TUNABLES`: `name=value`, parted by colons, one of which is a list of features.
+    /// `GLIBC_TUNABLES`: `name=value`, separated by colons. One of them is a list of features.
     Tunables,
-    /// `OPENSSL_ia32cap`: words of feature bits, parted by colons, with `~` before those to clear.
-    /// The value for a width is that of CPUID's masks.
+    /// `OPENSSL_ia32cap`: words of feature bits, separated by colons; `~` marks bits to clear. The
+    /// value for a width comes from the masks of CPUID.
     Capabilities,
 }
 
-/// The value to set so that both `existing` and `own` have their say; `None` if that cannot be.
+/// The value to set so that both `existing` and `own` apply; `None` if `existing` must stay.
 pub(crate) fn merge(how: Merge, existing: &str, own: &str, width: Width) -> Option<String> {
     match how {
         Merge::Keep => None,
@@ -47,7 +47,7 @@ fn list(existing: &str, own: &str, separator: char) -> Option<String> {
 fn tunables(existing: &str, own: &str) -> Option<String> {
     let own = own.split_once('=').map_or(own, |(_, features)| features);
     let mut parts: Vec<String> = existing.split(':').map(str::to_owned).collect();
-    // The last one counts, if there are several.
+    // If there are several, the last one counts.
     let theirs = parts.iter_mut().rev().find_map(|part| {
         let features = part.strip_prefix(HWCAPS)?.strip_prefix('=')?.to_owned();
         Some((part, features))
@@ -68,10 +68,10 @@ fn tunables(existing: &str, own: &str) -> Option<String> {
 }
 
 /// The words of `OPENSSL_ia32cap`, with the bits to clear at a width: leaf 1 (EDX, ECX), leaf 7
-/// (EBX, ECX), and, read since OpenSSL 3.5 and passed over before, leaf 7 (EDX) with its subleaf 1
-/// (EAX).
+/// (EBX, ECX), and leaf 7 (EDX) with its subleaf 1 (EAX). OpenSSL reads the last word since 3.5,
+/// and ignores it in earlier versions.
 ///
-/// Bits of words that OpenSSL makes up (XOP lies in a reserved bit of leaf 1) are added.
+/// Adds bits that OpenSSL itself puts into words (XOP is in a reserved bit of leaf 1).
 fn masks(width: Width) -> [u64; 3] {
     let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let (one, seven, more) = (hidden(1, 0, width), hidden(7, 0, width), hidden(7, 1, width));
@@ -82,7 +82,7 @@ fn masks(width: Width) -> [u64; 3] {
     [join(one.edx, one.ecx) | xop, join(seven.ebx, seven.ecx), join(seven.edx, more.eax)]
 }
 
-/// `OPENSSL_ia32cap` for a width, where the user has not set it.
+/// The value of `OPENSSL_ia32cap` for a width, if the user has not set it.
 pub(crate) fn capabilities(width: Width) -> String {
     write(masks(width).map(Word::Without))
 }
@@ -102,8 +102,8 @@ fn write(words: impl IntoIterator<Item = Word>) -> String {
     shown.collect::<Vec<String>>().join(":")
 }
 
-/// What the user has set, less what is hidden. No third word is added to fewer: since OpenSSL 3.5 a
-/// last word of zero also clears those that are not there.
+/// The user's value without the hidden bits. Fewer than three words do not become three: since
+/// OpenSSL 3.5 a last word of zero also clears words that are missing.
 fn narrower(existing: &str, width: Width) -> Option<String> {
     let theirs: Vec<&str> = existing.split(':').map(str::trim).collect();
     let masks = masks(width);
@@ -122,7 +122,7 @@ fn narrower(existing: &str, width: Width) -> Option<String> {
     Some(write(words))
 }
 
-/// A number as C writes it.
+/// A number in C notation.
 fn number(text: &str) -> Option<u64> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     match (hexadecimal, text.strip_prefix('0')) {

@@ -1,42 +1,42 @@
-//! Which switches apply to a program, and what its environment has to hold for them.
+//! Which switches apply to a program, and what its environment must contain for them.
 
 use crate::merge::merge;
 use crate::switch::LOADERS;
 use crate::{Means, SWITCHES, Switch, Width};
 
-/// The name by which masking CPUID is chosen, which is no switch of a library.
+/// The name that chooses masking CPUID. It is not a switch of a library.
 const CPUID: &str = "cpuid";
 
-/// What was asked for and cannot be.
+/// A request that cannot be met.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NarrowError {
-    /// A name that no switch has. Nothing was chosen.
+    /// No switch has this name. Nothing was chosen.
     #[error("unknown switch `{name}`; expected one of {accepted}")]
     UnknownSwitch {
-        /// The name.
+        /// The unknown name.
         name: String,
-        /// Those that there are.
+        /// The accepted names.
         accepted: String,
     },
-    /// A width that there is no narrowing to.
+    /// Vectors cannot be narrowed to this width.
     #[error("unknown width `{0}`; expected 256 or 128")]
     UnknownWidth(String),
 }
 
-/// What may be done.
+/// The means that may be used.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// These switches, where they apply.
+    /// Switches, for programs that they apply to.
     pub switches: Vec<&'static Switch>,
-    /// Whether features may be masked in CPUID.
+    /// Whether CPUID may hide features.
     pub cpuid: bool,
 }
 
-/// The switches of these names, and `cpuid`; all of them, if there is no name.
+/// The switches with these names, and masking CPUID for `cpuid`. Everything if there is no name.
 ///
 /// # Errors
-/// [`NarrowError::UnknownSwitch`].
+/// [`NarrowError::UnknownSwitch`] if a name is unknown.
 pub fn choose(names: &[String]) -> Result<Choice, NarrowError> {
     if names.is_empty() {
         return Ok(Choice { switches: SWITCHES.iter().collect(), cpuid: true });
@@ -59,59 +59,59 @@ pub fn choose(names: &[String]) -> Result<Choice, NarrowError> {
 /// What is known of a program before it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// The names of the files that are executed: the program, and of a script also its interpreter.
-    /// Without directories.
+    /// The names of the executed files: the program, and for a script also its interpreter. Without
+    /// directories.
     pub names: Vec<String>,
-    /// The names of the libraries that it needs, and that those need. Without directories.
+    /// The names of the libraries that it needs, directly or indirectly. Without directories.
     pub libraries: Vec<String>,
-    /// Whether the Go toolchain made it.
+    /// Whether the Go toolchain built it.
     pub is_go: bool,
 }
 
-/// What is to be done for a program.
+/// What to do for a program.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Variables to set.
     pub settings: Vec<Setting>,
-    /// Variables that have to stay as the user has set them.
+    /// Variables that must stay as the user has set them.
     pub kept: Vec<Kept>,
-    /// What only the user can do.
+    /// Arguments that only the user can give.
     pub advice: Vec<Advice>,
 }
 
 /// A variable to set.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// For whom.
+    /// The switch that needs it.
     pub switch: &'static Switch,
-    /// Its name.
+    /// The name of the variable.
     pub name: &'static str,
-    /// Its value, with what the user had set.
+    /// The value, merged with what the user had set.
     pub value: String,
 }
 
-/// A variable of the user's that stays.
+/// A variable that keeps the user's value.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Who reads it.
+    /// The switch whose library reads it.
     pub switch: &'static Switch,
-    /// Its name.
+    /// The name of the variable.
     pub name: &'static str,
-    /// Its value.
+    /// The user's value.
     pub value: String,
 }
 
 /// Arguments for the user to give.
 #[derive(Clone, Copy, Debug)]
 pub struct Advice {
-    /// To whom.
+    /// The switch of the program that takes them.
     pub switch: &'static Switch,
-    /// What to give.
+    /// The arguments for the width.
     pub arguments: &'static str,
 }
 
-/// What to do so that `program` uses vectors of at most `width`, by `switches`, when its
-/// environment would be what `environment` tells of each variable.
+/// Plans how `program` uses vectors of at most `width`, by `switches`. `environment` returns the
+/// value that a variable would have in the program's environment.
 #[must_use]
 pub fn plan(
     program: &Program,
@@ -127,7 +127,7 @@ pub fn plan(
                     let (name, own) = (variable.name, variable.value(width));
                     let existing = environment(name).filter(|value| !value.is_empty());
                     match existing {
-                        // A switch that is on without being set.
+                        // A feature that is on by default.
                         None if own == "1" => {}
                         None => plan.settings.push(Setting { switch, name, value: own }),
                         Some(value) if value == own => {}
@@ -162,13 +162,14 @@ fn concerns(switch: &Switch, program: &Program) -> bool {
         || applies.go && program.is_go
 }
 
-/// `libcrypto` of `libcrypto.so.3`, `libscipy_openblas64_` of `libscipy_openblas64_-32a4b2a6.so`.
+/// The stem of a library's name: `libcrypto` of `libcrypto.so.3`, `libscipy_openblas64_` of
+/// `libscipy_openblas64_-32a4b2a6.so`.
 fn stem(library: &str) -> &str {
     let name = library.split(".so").next().unwrap_or(library);
     name.split('-').next().unwrap_or(name)
 }
 
-/// Whether a program is called so, with or without a version: `python3.11` is a `python`.
+/// Whether a program has this name, with or without a version: `python3.11` is a `python`.
 fn is_version_of(own: &str, name: &str) -> bool {
     own.strip_prefix(name).is_some_and(|rest| {
         rest.trim_start_matches('-').chars().all(|c| c.is_ascii_digit() || c == '.')
@@ -184,7 +185,7 @@ mod tests {
         Program { names: vec![name.to_owned()], libraries, is_go: false }
     }
 
-    /// The names of the variables that are set, and how many of the user's are kept.
+    /// Compares the names of the variables that are set, and of the user's that are kept.
     #[track_caller]
     fn check(program: &Program, environment: &[(&str, &str)], set: &[&str], kept: &[&str]) -> Plan {
         let value = |name: &str| {

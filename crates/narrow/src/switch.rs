@@ -1,54 +1,53 @@
-//! The switches by which libraries and programs are told to use narrower code: data, each with its
-//! source.
+//! The switches that make libraries and programs use narrower code: data, each with its source.
 
 use crate::Width;
 use crate::merge::Merge;
 
-/// How a library is told.
+/// A switch of a library or program.
 #[derive(Debug)]
 pub struct Switch {
-    /// The name by which it is chosen.
+    /// The name by which users choose it.
     pub name: &'static str,
-    /// What it is for, as a noun.
+    /// The library or program that it is for, as a noun.
     pub title: &'static str,
-    /// Where it applies.
+    /// The programs that it applies to.
     pub applies: Applies,
-    /// What to do.
+    /// The means to set it.
     pub means: Means,
-    /// The documentation or source file that says so, with its version.
+    /// The documentation or source file that describes it, with its version.
     pub source: &'static str,
-    /// Who has seen it work.
+    /// How it is known to work.
     pub evidence: Evidence,
-    /// What else it does; empty if nothing.
+    /// Its side effect; empty if there is none.
     pub side_effect: &'static str,
 }
 
-/// Where a switch applies.
+/// The programs that a switch applies to.
 #[derive(Debug)]
 pub struct Applies {
-    /// Names of libraries, up to `.so` or `-`: `libcrypto` for `libcrypto.so.3`. A program that
-    /// needs one of them is concerned.
+    /// Names of libraries, up to `.so` or `-`: `libcrypto` for `libcrypto.so.3`. The switch applies
+    /// to programs that need one of them.
     pub libraries: &'static [&'static str],
-    /// Names of programs that are concerned whatever they need; they also match with a version at
-    /// their end.
+    /// Names of programs that it applies to, whatever they need. The name of a program may end in a
+    /// version.
     pub programs: &'static [&'static str],
-    /// Whether programs that load libraries or start programs as they go are concerned as well.
-    /// Only what is silent, and read by nobody but that library, may be.
+    /// Whether it also applies to programs that load libraries or start programs at run time. Only
+    /// a switch that is silent, and that no other library reads, may do so.
     pub loaders: bool,
-    /// Whether programs made by the Go toolchain are concerned.
+    /// Whether it applies to programs built by the Go toolchain.
     pub go: bool,
 }
 
-/// What to do.
+/// The means to set a switch.
 #[derive(Debug)]
 pub enum Means {
     /// Environment variables to set.
     Environment(&'static [Variable]),
     /// Arguments that only the user can give.
     Arguments {
-        /// For 256 bits.
+        /// The arguments for 256 bits.
         at_256: &'static str,
-        /// For 128 bits.
+        /// The arguments for 128 bits.
         at_128: &'static str,
     },
 }
@@ -56,18 +55,18 @@ pub enum Means {
 /// An environment variable.
 #[derive(Debug)]
 pub struct Variable {
-    /// Its name.
+    /// The name of the variable.
     pub name: &'static str,
-    /// Its value for 256 bits.
+    /// The value for 256 bits.
     pub at_256: &'static str,
-    /// Its value for 128 bits.
+    /// The value for 128 bits.
     pub at_128: &'static str,
-    /// How it joins what the user has set.
+    /// How it is merged with a value that the user has set.
     pub merge: Merge,
 }
 
 impl Variable {
-    /// Its value where the user has not set it.
+    /// The value if the user has not set the variable.
     #[must_use]
     pub fn value(&self, width: Width) -> String {
         match (self.merge, width) {
@@ -78,16 +77,16 @@ impl Variable {
     }
 }
 
-/// How it is known that a switch works.
+/// How a switch is known to work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// Seen to work; the text says with which version, and how.
+    /// Seen to work; the text names the version and the method.
     Verified(&'static str),
-    /// Nobody of this project has seen it work; the source says so.
+    /// Described by the source, but not yet seen to work in this project.
     Documented,
 }
 
-/// Programs that load libraries, or start other programs, that nothing in their files tells of.
+/// Programs that load libraries, or start other programs, without a trace of it in their files.
 pub(crate) const LOADERS: [&str; 27] = [
     "ash", "bash", "busybox", "cargo", "dash", "deno", "dimmer", "dotnet", "env", "fish", "java",
     "julia", "ksh", "lua", "luajit", "make", "mpirun", "ninja", "node", "octave", "perl", "php",
@@ -96,7 +95,7 @@ pub(crate) const LOADERS: [&str; 27] = [
 
 const NOWHERE: Applies = Applies { libraries: &[], programs: &[], loaders: false, go: false };
 
-/// All of them.
+/// All switches.
 pub const SWITCHES: [Switch; 14] = [
     Switch {
         name: "glibc",
@@ -105,8 +104,8 @@ pub const SWITCHES: [Switch; 14] = [
         means: Means::Environment(&[Variable {
             name: "GLIBC_TUNABLES",
             at_256: "glibc.cpu.hwcaps=-AVX512F,-AVX512CD,-AVX512BW,-AVX512DQ,-AVX512VL,-AVX512ER,-AVX512PF",
-            // AVX_Fast_Unaligned_Load is a preference of its own, by which memcpy is chosen. The
-            // names with `_Usable` are those before glibc 2.33, unknown ones are passed over.
+            // AVX_Fast_Unaligned_Load is a separate preference, by which glibc chooses memcpy. The
+            // names with `_Usable` are those before glibc 2.33. glibc ignores unknown names.
             at_128: "glibc.cpu.hwcaps=-AVX512F,-AVX512CD,-AVX512BW,-AVX512DQ,-AVX512VL,-AVX512ER,-AVX512PF,\
                      -AVX,-AVX2,-FMA,-FMA4,-AVX_Fast_Unaligned_Load,\
                      -AVX_Usable,-AVX2_Usable,-FMA_Usable,-FMA4_Usable",
@@ -181,7 +180,7 @@ pub const SWITCHES: [Switch; 14] = [
                 at_128: "SSE41",
                 merge: Merge::Keep,
             },
-            // Before version 3.
+            // The name before version 3.
             Variable {
                 name: "DNNL_MAX_CPU_ISA",
                 at_256: "AVX2",
@@ -217,8 +216,8 @@ pub const SWITCHES: [Switch; 14] = [
         applies: Applies { loaders: true, ..NOWHERE },
         means: Means::Environment(&[Variable {
             name: "NPY_DISABLE_CPU_FEATURES",
-            // The groups of NumPy 2.4, then those before. Names that a version does not know are
-            // passed over with a warning.
+            // The groups of NumPy 2.4, then those before. A version ignores names that it does not
+            // know, with a warning.
             at_256: "X86_V4 AVX512_ICL AVX512_SPR \
                      AVX512F AVX512CD AVX512_KNL AVX512_KNM AVX512_SKX AVX512_CLX AVX512_CNL",
             at_128: "X86_V4 AVX512_ICL AVX512_SPR \

@@ -1,22 +1,22 @@
-//! The widest vectors that a program is to use.
+//! The widest vectors that a program may use.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::NarrowError;
 
-/// The widest vectors that are left.
+/// The widest vectors that remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Width {
-    /// 128 bits: SSE only. AVX goes as a whole, as its 128-bit instructions are no feature of their
-    /// own.
+    /// 128 bits: SSE only. AVX disappears as a whole, as its 128-bit instructions are not a feature
+    /// of their own.
     Bits128,
-    /// 256 bits: AVX and AVX2 stay; AVX-512, AVX10 and AMX go.
+    /// 256 bits: AVX and AVX2 stay; AVX-512, AVX10 and AMX disappear.
     Bits256,
 }
 
 impl Width {
-    /// In bits.
+    /// The width in bits.
     #[must_use]
     pub fn bits(self) -> u32 {
         match self {

@@ -1,7 +1,7 @@
-//! Counts calls in processes from outside, by the kernel's uprobes.
+//! Counts calls in processes from outside, with the kernel's uprobes.
 //!
-//! It can tell how often each thread called each function, nothing more: no durations, and of gaps
-//! only their mean.
+//! Counts how often each thread calls each function, and nothing else: it measures no durations,
+//! and of gaps only the mean.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,18 +16,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::seen::{FunctionPlace, Observed, ThreadSeen};
 use crate::tally::{Clocks, Tally};
 
-/// What a call is told by.
+/// The instruction that stands for a call of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePoint {
     /// The function.
     pub function: FunctionPlace,
-    /// Where to read its file: through the process's own view of the file system.
+    /// Path for reading the function's file, through the process's own view of the file system.
     pub file: PathBuf,
-    /// Where in the file the instruction is that is executed once a call (bytes).
+    /// Offset in the file of the instruction that each call executes once (bytes).
     pub offset: u64,
 }
 
-/// Counters in a process and in all that it starts; without them it goes on as before.
+/// Counters in a process and in all that it starts. When they are closed, the processes continue as
+/// before.
 #[derive(Debug)]
 pub struct Attached {
     root: Root,
@@ -35,40 +36,40 @@ pub struct Attached {
     begun: Instant,
     points: Vec<ProbePoint>,
     threads: BTreeMap<Thread, Counted>,
-    /// What threads called that have ended, those that called anything.
+    /// Calls of the threads that have ended and called at least one function.
     ended: Vec<(Thread, Calls)>,
     /// Threads that could not be counted.
     left_out: BTreeSet<Thread>,
 }
 
-/// The counters in a thread, as many as points.
+/// The counters in a thread, one for each point.
 #[derive(Debug)]
 struct Counted {
     counters: Vec<ExecutionCounter>,
     begun: Instant,
-    /// When it was last seen alive.
+    /// When the thread was last seen alive.
     seen: Instant,
 }
 
-/// What a thread called, by point.
+/// Calls of a thread, by point.
 #[derive(Debug)]
 struct Calls {
     lasted: Duration,
     counts: Vec<u64>,
 }
 
-/// More counters than this are not opened: each is a file and a breakpoint.
+/// Upper limit of open counters: each is a file and a breakpoint.
 pub const MOST_COUNTERS: usize = 4096;
 
-/// Files that a process may have open besides.
+/// Files that a process may have open besides the counters.
 const OTHER_FILES: u64 = 256;
 
 impl Attached {
-    /// Begins to count in all threads of a process and of what it has started. Lets this process
-    /// have as many files open as that needs, if it may.
+    /// Starts counting in all threads of a process and of the processes that it has started. Raises
+    /// this process's limit of open files if counting needs more and that is allowed.
     ///
     /// # Errors
-    /// As [`ExecutionCounter::new`], for the first thread that lives and cannot be counted.
+    /// As [`ExecutionCounter::new`], for the first live thread in which calls cannot be counted.
     pub fn new(root: &Root, process: u32, points: Vec<ProbePoint>) -> Result<Self, Unavailable> {
         may_open(MOST_COUNTERS as u64 + OTHER_FILES);
         let mut attached = Self {
@@ -80,7 +81,7 @@ impl Attached {
             ended: Vec::new(),
             left_out: BTreeSet::new(),
         };
-        // Preparing takes milliseconds for each, starting does not.
+        // Preparing a thread's counters takes milliseconds, starting them does not.
         for thread in process::family(root, process) {
             match attached.counters(thread.1) {
                 Ok(counters) => drop(attached.threads.insert(thread, Counted::new(counters))),
@@ -93,10 +94,10 @@ impl Attached {
         Ok(attached)
     }
 
-    /// Looks for threads that were started since, and counts in them from now on. To be called
-    /// every [`crate::INTERVAL`]: what a thread calls before is not counted.
+    /// Looks for new threads, and counts in them from now on. Call it every [`crate::INTERVAL`]:
+    /// calls that a thread makes before the look are not counted.
     pub fn look(&mut self) {
-        // A thread that is alive may be nobody's child any more, and not in the family.
+        // A live thread may have lost its parent, and is then no longer in the family.
         let known: Vec<Thread> = self.threads.keys().copied().collect();
         for thread in known {
             let is_alive = self.is_alive(thread);
@@ -127,7 +128,7 @@ impl Attached {
         self.root.exists(&format!("/proc/{process}/task/{thread}"))
     }
 
-    /// One for each point, not started.
+    /// One counter for each point, not started.
     fn counters(&self, thread: u32) -> Result<Vec<ExecutionCounter>, Unavailable> {
         let counter = |point: &ProbePoint| {
             ExecutionCounter::new(&self.root, &point.file, point.offset, thread)
@@ -135,7 +136,7 @@ impl Attached {
         self.points.iter().map(counter).collect()
     }
 
-    /// What a thread called, by function.
+    /// Calls of a thread, by function.
     fn functions(&self, calls: &Calls) -> BTreeMap<FunctionPlace, Tally> {
         let mut functions: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
         for (point, count) in self.points.iter().zip(&calls.counts).filter(|(_, count)| **count > 0)
@@ -150,8 +151,8 @@ impl Attached {
         functions
     }
 
-    /// Ends counting, and tells what was seen. A gap is the time from a thread's call to its next
-    /// one, on average, as if calls came at regular intervals and took no time.
+    /// Stops counting, and returns what was seen. A gap is the mean time from a thread's call to
+    /// its next one, as if calls came at regular intervals and took no time.
     #[must_use]
     pub fn finish(mut self) -> Observed {
         let lasted = self.begun.elapsed();
@@ -195,26 +196,26 @@ impl Counted {
     fn start(&mut self) {
         self.begun = Instant::now();
         for counter in &mut self.counters {
-            // A counter that was opened can be started.
+            // An open counter can always be started.
             let started = counter.start();
             debug_assert!(started.is_ok(), "{started:?}");
         }
     }
 
-    /// Reads all before any is closed, which takes milliseconds. A counter that was opened can be
-    /// read.
+    /// Reads all counters before it closes any, because closing takes milliseconds. An open counter
+    /// can always be read.
     fn read(mut self) -> Calls {
         let counts = self.counters.iter_mut().map(|counter| counter.read().unwrap_or_default());
         Calls { lasted: self.seen.duration_since(self.begun), counts: counts.collect() }
     }
 }
 
-/// Raises the number of files that this process may have open, as far as that is allowed.
+/// Raises the limit of files that this process may have open, as far as that is allowed.
 fn may_open(files: u64) {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(files, |most| files.min(most));
     if limit.current.is_some_and(|current| current < wanted) {
-        // Where it fails, opening one too many tells.
+        // If it fails, opening one file too many reports an error.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
     }
 }

@@ -1,9 +1,9 @@
-//! Observes programs that nobody changed: which functions with wide-vector code they call, how
-//! often, for how long, and how much time passes in between.
+//! Observes unmodified programs: which functions with wide-vector code they call, how often, for
+//! how long, and how much time passes in between.
 //!
-//! [`Observer`] gives the environment in which a program has to be started, so that the preloaded
-//! library hooks its functions, and reads what the hooks count meanwhile. Children and workers
-//! inherit the environment, so they are followed too. [`Attached`] counts calls from outside, in
+//! [`Observer`] provides the environment in which to start a program, so that the preloaded library
+//! hooks its functions. It reads what the hooks count while the program runs. Children and workers
+//! inherit the environment, so it follows them too. [`Attached`] counts calls from outside, in
 //! processes that take no library or run already.
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Follows hooked processes from outside: reads their ledgers, and tells their threads how many
-//! calls to time.
+//! Follows hooked processes from outside: reads their ledgers, and sets how many calls their
+//! threads time.
 //!
-//! Processes may write anything into their ledgers, remove them, or make thousands. So nothing here
-//! fails: what cannot be read is noted in [`Observed::unreadable`].
+//! Processes may write anything into their ledgers, remove them, or make thousands of them. So
+//! nothing here fails: what cannot be read is noted in [`Observed::unreadable`].
 
 mod followed;
 
@@ -21,37 +21,38 @@ use crate::seen::{FunctionPlace, MOST_FUNCTIONS, Observed};
 use crate::tally::Tally;
 use followed::{Followed, Rate, Real};
 
-/// How often [`Observer::look`] has to be called, so that rings of records do not fill up.
+/// Interval at which [`Observer::look`] must be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long calls go on to be moved without a look: an observer that is killed decides nothing any
-/// more. A guess: a machine may be so busy that it is not run for many intervals.
+/// Time for which a decision to move calls holds after a look. The decisions of a killed observer
+/// lapse after it. A guess: on a busy machine the observer may not run for many intervals.
 const HOLDS: Duration = Duration::from_secs(1);
 
-/// Memory that the ledgers of a run take before no more is reserved for them (bytes): those of some
-/// 30,000 short processes in which nothing is hooked, or 12,000 threads, at once.
+/// Memory that the ledgers of a run may take (bytes). Beyond it no more is reserved for them. It is
+/// enough for some 30,000 short processes in which nothing is hooked, or for 12,000 threads, at
+/// once.
 const MOST_MEMORY: u64 = 256 << 20;
 
 /// Files that this process may have open besides ledgers.
 const OTHER_FILES: u64 = 128;
 
-/// Follows the processes that have its environment.
+/// Follows the processes that run in its environment.
 #[derive(Debug)]
 pub struct Observer {
     place: Place,
     begun: (Instant, u64),
     ledgers: BTreeMap<PathBuf, Followed>,
-    /// What was seen of processes whose ledgers were given back.
+    /// What was seen of processes whose ledgers have been removed.
     ended: Observed,
-    /// How many processes have no ledger, by reason.
+    /// Number of processes without a ledger, by reason.
     without: BTreeMap<String, usize>,
-    /// The functions whose calls are to be moved.
+    /// The functions whose calls are moved.
     moved: BTreeSet<FunctionPlace>,
-    /// How many hardware threads they go to.
-    employed: usize,
-    /// Functions of threads that there is room for.
+    /// The number of hardware threads to which they are moved.
+    used_cores: usize,
+    /// Number of further functions of threads for which there is room.
     room: usize,
-    /// Whether ledgers may not grow.
+    /// Whether ledgers are currently forbidden to grow.
     is_limited: bool,
 }
 
@@ -59,8 +60,7 @@ impl Observer {
     /// Makes a place for ledgers, and removes those that killed runs have left.
     ///
     /// # Errors
-    /// If there is no place in memory that can be written to. The program can run all the same,
-    /// unobserved.
+    /// If no place in memory is writable. The program can still run, unobserved.
     pub fn new() -> Result<Self, NoPlace> {
         let places = places();
         remove_left_behind(&Root::live(), &places);
@@ -71,15 +71,15 @@ impl Observer {
             ended: Observed::default(),
             without: BTreeMap::new(),
             moved: BTreeSet::new(),
-            employed: 0,
+            used_cores: 0,
             room: MOST_FUNCTIONS,
             is_limited: false,
         })
     }
 
-    /// What a program's environment must hold, besides the library to preload, so that its
-    /// functions with instructions of these classes are hooked. What they find out about files is
-    /// kept in `plans`, if that is given: a directory for these classes alone.
+    /// The environment that a program needs, besides the library to preload, so that its functions
+    /// with instructions of these classes are hooked. The hooks keep what they find out about files
+    /// in the directory `plans`, if given; it must be for these classes alone.
     #[must_use]
     pub fn environment(
         &self,
@@ -95,21 +95,22 @@ impl Observer {
         ]
     }
 
-    /// The directory of this run, which is removed with it; by later runs if this one is killed.
+    /// The directory of this run. It is removed with the observer, or by a later run if this one is
+    /// killed.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.place.path()
     }
 
-    /// Reads what is new in the ledgers; takes some microseconds for each thread. A ledger that no
-    /// process has any more is given back: only the sums of it stay.
+    /// Reads what is new in the ledgers; takes some microseconds for each thread. Removes a ledger
+    /// that no process has mapped any more, and keeps only its sums.
     pub fn look(&mut self) {
         self.follow_new();
         let rate = self.rate();
         let until = ticks().saturating_add(rate.ticks_in(HOLDS));
         let (mut over, mut real) = (Vec::new(), Real::default());
         for (path, followed) in &mut self.ledgers {
-            followed.order(self.employed, until, &self.moved, &mut real);
+            followed.order(self.used_cores, until, &self.moved, &mut real);
             let seen = followed.look(rate, &mut self.room);
             let is_abandoned = seen == Some(false) && followed.is_abandoned();
             if seen.is_none() || is_abandoned {
@@ -118,7 +119,7 @@ impl Observer {
         }
         for path in over {
             let Some(mut followed) = self.ledgers.remove(&path) else { continue };
-            // What came between the look and the end.
+            // Reads what was written between the last look and the end.
             followed.look(rate, &mut self.room);
             followed.fold(&mut self.ended, rate, &mut self.room, &mut real);
             let _ = std::fs::remove_file(&path);
@@ -126,7 +127,7 @@ impl Observer {
         self.limit();
     }
 
-    /// What all threads did so far with each function, as of the last look.
+    /// Calls of all threads so far, by function, at the time of the last look.
     #[must_use]
     pub fn so_far(&self) -> BTreeMap<FunctionPlace, Tally> {
         let (mut all, mut real) = (self.ended.functions(), Real::default());
@@ -136,9 +137,9 @@ impl Observer {
         all
     }
 
-    /// The processes that have called a hooked function and have not ended, each with its ledger:
-    /// by the numbers that they have written there, which are those of their own PID namespace, or
-    /// none of theirs at all.
+    /// The processes that have called a hooked function and have not ended, each with its ledger.
+    /// The process numbers are those that the processes wrote there: numbers in their own PID
+    /// namespace, or arbitrary ones.
     pub fn processes(&self) -> impl Iterator<Item = (u32, &Path)> {
         let of = |followed: &Followed| followed.processes();
         self.ledgers.iter().flat_map(move |(path, followed)| {
@@ -146,15 +147,15 @@ impl Observer {
         })
     }
 
-    /// Has calls that move go to so many of the hardware threads of `DIMMER_CORES` from now on, the
-    /// first of them; none at the begin.
-    pub fn employ(&mut self, threads: usize) {
-        self.employed = threads;
+    /// Sets the number of hardware threads of `DIMMER_CORES`, counted from the first, to which
+    /// calls are moved from now on; 0 at the start.
+    pub fn use_cores(&mut self, threads: usize) {
+        self.used_cores = threads;
         self.order();
     }
 
-    /// Has calls of this function moved from now on, or no longer, in processes that run and in
-    /// those that start later, if they were started with [`dimmer_hook::MOVE`].
+    /// Sets whether calls of this function are moved from now on. It applies to running processes
+    /// and to those that start later, if they were started with [`dimmer_hook::MOVE`].
     pub fn decide(&mut self, place: FunctionPlace, is_moved: bool) {
         if is_moved {
             self.moved.insert(place);
@@ -169,17 +170,17 @@ impl Observer {
         let until = ticks().saturating_add(self.rate().ticks_in(HOLDS));
         let mut real = Real::default();
         for followed in self.ledgers.values_mut() {
-            followed.order(self.employed, until, &self.moved, &mut real);
+            followed.order(self.used_cores, until, &self.moved, &mut real);
         }
     }
 
-    /// Reads the last of it, and tells what was seen. To be called when the processes have ended,
-    /// or are no longer of interest.
+    /// Reads the rest, and returns what was seen. Call it when the processes have ended or are no
+    /// longer of interest.
     #[must_use]
     pub fn finish(mut self) -> Observed {
         self.look();
         let mut before = usize::MAX;
-        // All that could not be open at once.
+        // Reads the ledgers that could not be open at the same time as the others.
         loop {
             let (rate, mut real) = (self.rate(), Real::default());
             for (path, followed) in std::mem::take(&mut self.ledgers) {
@@ -211,12 +212,12 @@ impl Observer {
         self.ended
     }
 
-    /// What is in the directory; a program may have removed it.
+    /// Names of the files in the directory, which a program may have removed.
     fn names(&self) -> Option<Names> {
         Ledger::names_in(self.place.path()).ok()
     }
 
-    /// Opens ledgers that were made since the last time, and counts processes without.
+    /// Opens ledgers that were made since the last time, and counts processes without a ledger.
     fn follow_new(&mut self) {
         let Some(names) = self.names() else {
             self.ended.complain(format!("{} was removed.", self.place.path().display()));
@@ -232,7 +233,7 @@ impl Observer {
             if self.ledgers.len() >= most {
                 break;
             }
-            // One that is just being made has no head yet.
+            // A ledger that is just being made has no head yet.
             if !self.ledgers.contains_key(&path)
                 && let Some(followed) = Ledger::open(&path).ok().and_then(Followed::new)
             {
@@ -241,7 +242,7 @@ impl Observer {
         }
     }
 
-    /// Has processes reserve no more memory while that of all is too much.
+    /// Forbids processes to reserve more memory while all ledgers together take too much.
     fn limit(&mut self) {
         let memory = self.ledgers.values().map(Followed::memory).fold(0, u64::saturating_add);
         let is_limited = memory >= MOST_MEMORY;
@@ -251,8 +252,8 @@ impl Observer {
         }
     }
 
-    /// The time-stamp counter's step, by the time since this observer began; at its first look,
-    /// some microseconds are too little for more than two digits.
+    /// Rate of the time-stamp counter, measured since the observer started. At the first look only
+    /// some microseconds have passed, so it has only about two correct digits.
     fn rate(&self) -> Rate {
         Rate { passed: self.begun.0.elapsed(), ticks: ticks().saturating_sub(self.begun.1).max(1) }
     }

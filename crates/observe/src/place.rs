@@ -1,10 +1,10 @@
-//! The directory of a run's ledgers, which lies in memory (tmpfs): hooked calls write to mapped
-//! files, and a write there never waits for a disk, nor for room that was reserved.
+//! The directory of a run's ledgers. It lies in memory (tmpfs): hooked calls write to mapped files,
+//! and such a write waits neither for a disk nor for memory, which was reserved.
 //!
-//! The observer holds a lock on its directory (flock(2)), which ends with its process, however that
-//! ends. A directory of the same user without a lock is one that a killed run has left: later runs
-//! and `dimmer restore` remove it. If it says that threads are kept off cores ([`KEPT_OFF`]), they
-//! let these back first.
+//! The observer holds a lock on its directory (flock(2)). The kernel releases the lock when the
+//! process ends, however it ends. A directory of the same user without a lock was left by a killed
+//! run: later runs and `dimmer restore` remove it. If its file [`KEPT_OFF`] lists threads that are
+//! kept off cores, they first let these threads back.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -19,21 +19,22 @@ use dimmer_host::{bounded_file, exclusion};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statfs};
 use rustix::process::geteuid;
 
-/// Names begin so.
+/// Prefix of the directories' names.
 const PREFIX: &str = "dimmer-run-";
 
 /// The type of tmpfs file systems, statfs(2).
 const TMPFS: i64 = 0x0102_1994;
 
-/// Other runs look for directories without a lock, and may find a new one before it has its own.
+/// Attempts to make a directory. Other runs look for directories without a lock, and may find a new
+/// one before it is locked.
 const ATTEMPTS: usize = 16;
 
-/// A run's own directory, removed with this; if the process is killed, by a later run or `dimmer
-/// restore`.
+/// A run's own directory, removed when this is dropped. If the process is killed, a later run or
+/// `dimmer restore` removes it.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
-    /// Locked.
+    /// The open directory, locked.
     _lock: File,
 }
 
@@ -41,11 +42,11 @@ pub struct Place {
 #[derive(Debug, thiserror::Error)]
 #[error("there is no place in memory for ledgers: {}", reasons.join("; "))]
 pub struct NoPlace {
-    /// Each place that was tried, and why it cannot be had.
+    /// Each place that was tried, with the reason why it failed.
     reasons: Vec<String>,
 }
 
-/// Where ledgers may lie, the best place first.
+/// Directories where ledgers may lie, the best one first.
 #[must_use]
 pub fn places() -> Vec<PathBuf> {
     let named = ["XDG_RUNTIME_DIR", "TMPDIR"].into_iter().filter_map(std::env::var_os);
@@ -56,19 +57,19 @@ pub fn places() -> Vec<PathBuf> {
     places
 }
 
-/// The file in a run's directory that says which threads are kept off cores, as
-/// [`exclusion::written`] has it. Those that are about to replace it are called likewise, with more
-/// behind.
+/// Name of the file in a run's directory that lists the threads kept off cores, as
+/// [`exclusion::written`] formats it. A file that is about to replace it has this name with a
+/// suffix.
 pub const KEPT_OFF: &str = "kept-off";
 
-/// More than this is no such file (bytes).
+/// Maximum size of that file (bytes). A larger file is not read.
 const LONGEST: u64 = 16 << 20;
 
-/// Removes directories in these places that killed runs of this user have left, and lets back who
-/// was kept off cores.
+/// Removes directories in these places that killed runs of this user have left. Lets threads back
+/// that were kept off cores. Returns the paths that it removed.
 ///
 /// # Errors
-/// Never: what cannot be removed stays. The paths are those that were removed.
+/// Never: a directory that cannot be removed stays.
 pub fn remove_left_behind(root: &Root, places: &[PathBuf]) -> Vec<PathBuf> {
     let of_ours = |name: &OsStr| name.as_bytes().starts_with(PREFIX.as_bytes());
     let entries = places.iter().filter_map(|place| fs::read_dir(place).ok()).flatten().flatten();
@@ -78,8 +79,8 @@ pub fn remove_left_behind(root: &Root, places: &[PathBuf]) -> Vec<PathBuf> {
     removed
 }
 
-/// Removes a directory of this user that holds nothing but a run's files and is locked by none;
-/// whether it is gone.
+/// Removes a directory of this user that holds only a run's files and that no process has locked.
+/// Returns whether it is gone.
 fn remove_unowned(root: &Root, path: &Path) -> bool {
     let is_ours = |lock: &File| {
         lock.metadata().is_ok_and(|about| about.uid() == geteuid().as_raw())
@@ -89,7 +90,7 @@ fn remove_unowned(root: &Root, path: &Path) -> bool {
     if !is_ours(&lock) {
         return false;
     }
-    // A machine that is made up has no threads.
+    // A made-up machine has no threads.
     let kept_off = bounded_file::read_to_string(&path.join(KEPT_OFF), LONGEST);
     if let (true, Ok(kept_off)) = (root.is_live(), kept_off) {
         exclusion::let_back(root, &kept_off);
@@ -97,15 +98,15 @@ fn remove_unowned(root: &Root, path: &Path) -> bool {
     fs::remove_dir_all(path).is_ok()
 }
 
-/// Whether it is what runs have in their directories: another program's directory may have such a
-/// name too.
+/// Whether runs put such an entry into their directories. Another program's directory may happen to
+/// have the prefix too.
 fn is_of_run(entry: fs::DirEntry) -> bool {
     let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
     let is_kept_off = entry.file_name().as_bytes().starts_with(KEPT_OFF.as_bytes());
     !is_directory && (is_kept_off || Names::are_of_run(&entry.path()))
 }
 
-/// Opens a directory and locks it, if no other process has.
+/// Opens a directory and locks it. Fails if another process holds the lock.
 fn lock(path: &Path) -> io::Result<File> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = File::from(open(path, flags, Mode::empty())?);
@@ -115,15 +116,15 @@ fn lock(path: &Path) -> io::Result<File> {
 
 impl Place {
     /// Makes a directory for files of a run besides ledgers: those that [`Names::are_of_run`]
-    /// knows.
+    /// accepts.
     ///
     /// # Errors
-    /// If there is no place in memory that can be written to.
+    /// If no place in memory is writable.
     pub fn in_memory() -> Result<Self, NoPlace> {
         Self::new(&places())
     }
 
-    /// Makes a directory in the first of these places that can have one.
+    /// Makes a directory in the first of these places where that succeeds.
     pub(crate) fn new(places: &[PathBuf]) -> Result<Self, NoPlace> {
         let mut reasons = Vec::new();
         for place in places {
@@ -148,7 +149,7 @@ impl Place {
             let directory =
                 tempfile::Builder::new().prefix(PREFIX).permissions(own).tempdir_in(place)?;
             let Ok(lock) = lock(directory.path()) else { continue };
-            // Another run may have removed it before it was locked.
+            // Another run may have removed the directory before it was locked.
             if fs::metadata(directory.path()).is_ok() {
                 return Ok(Self { path: directory.keep(), _lock: lock });
             }
@@ -156,7 +157,7 @@ impl Place {
         Err(io::Error::other("other processes lock or remove what is made there"))
     }
 
-    /// Its path.
+    /// The directory's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -165,7 +166,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by a later run.
+        // If it cannot be removed now, a later run removes it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -177,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// A place in memory; `None` without one.
+    /// A place in memory; `None` if there is none.
     #[expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
     fn place() -> Option<tempfile::TempDir> {
         let made = tempfile::tempdir_in("/dev/shm").ok();
@@ -237,7 +238,7 @@ mod tests {
         let places = [parent.path().to_path_buf()];
         assert_eq!(remove_left_behind(&root, &places), std::slice::from_ref(&killed));
         assert_eq!(may(), all);
-        // Of a made-up machine nothing is believed.
+        // On a made-up machine, the file is ignored.
         fs::create_dir(&killed).unwrap();
         KeptOff::new().keep_off_noted(&[thread], &[*last], |_| false, note);
         assert_eq!(remove_left_behind(&Root::new("/made/up"), &places), [killed]);
@@ -249,7 +250,7 @@ mod tests {
     #[test]
     fn a_place_that_cannot_be_had_is_named_with_the_reason() {
         let missing = PathBuf::from("/nowhere");
-        // A file system in memory that takes no directories.
+        // A file system in memory in which no directory can be made.
         let refused = PathBuf::from("/proc");
         let error = Place::new(&[missing.clone(), refused]).unwrap_err().to_string();
         assert!(error.contains("/nowhere: No such file"), "{error}");

@@ -1,5 +1,5 @@
-//! What was seen of a run's processes. It is bounded, whatever processes write into their ledgers
-//! and however many there are.
+//! What was seen of a run's processes. Its size is bounded, whatever processes write into their
+//! ledgers and however many processes there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,42 +7,43 @@ use std::time::Duration;
 
 use crate::tally::{Clocks, Tally};
 
-/// Threads that are kept apart. Those beyond are summed up in one.
+/// Maximum number of threads kept apart. All others are summed up in one entry.
 const MOST_THREADS: usize = 1024;
 
-/// Functions of threads that are kept apart, and functions of a sum: more than any program was seen
-/// to have.
+/// Maximum number of functions of threads kept apart, and of functions of a sum: more than any
+/// program was seen to have.
 pub(crate) const MOST_FUNCTIONS: usize = 1 << 16;
 
-/// Files, and complaints, that are kept.
+/// Maximum numbers of files, and of complaints, that are kept.
 const MOST_FILES: usize = 1 << 13;
 const MOST_COMPLAINTS: usize = 64;
 
 /// What was seen of the processes.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// For how long.
+    /// Duration of the observation.
     pub lasted: Duration,
     /// Processes that made a ledger.
     pub processes: usize,
-    /// Files that were looked through for functions, and what went wrong with them.
+    /// Files that were searched for functions, each with the problem it had, if any.
     pub files: BTreeMap<PathBuf, String>,
-    /// Entries that are hooked, whether or not anybody came there: their addresses in each file.
+    /// Addresses of the hooked entries in each file, called or not.
     pub hooked: BTreeMap<PathBuf, BTreeSet<u64>>,
-    /// What each thread did, those that ended first at the begin.
+    /// Calls of each thread; the threads that ended first come first.
     pub threads: Vec<ThreadSeen>,
-    /// If there were too many to keep them apart: how many the last of [`Self::threads`] is the sum
-    /// of, which has the numbers 0.
+    /// If there were too many threads to keep them apart: the number of threads that the last entry
+    /// of [`Self::threads`] sums up. Its process and thread numbers are 0.
     pub threads_summed: usize,
     /// Threads whose calls were not seen, because there were too many.
     pub threads_left_out: usize,
     /// What was not seen, and why: ledgers that could not be made or read.
     pub unreadable: Vec<String>,
-    /// Functions of [`Self::threads`], those of each thread counted.
+    /// Number of functions in [`Self::threads`], counted for each thread.
     pub(crate) kept: usize,
 }
 
-/// An entry of a function of a file: its begin, or a place inside that other functions lead to.
+/// An entry of a function in a file: the function's start, or a place inside it to which other
+/// functions lead.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FunctionPlace {
     /// The file.
@@ -51,31 +52,32 @@ pub struct FunctionPlace {
     pub address: u64,
 }
 
-/// What a thread did.
+/// Calls of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadSeen {
-    /// Its process.
+    /// Number of its process.
     pub process: u32,
-    /// Its number.
+    /// Number of the thread.
     pub thread: u32,
     /// Each function that it called.
     pub functions: BTreeMap<FunctionPlace, Tally>,
-    /// The clock before and after some of its calls.
+    /// Clock samples before and after some of its calls.
     pub clocks: Clocks,
-    /// What the hooks took of its time, by what they take of a call in this process.
+    /// Time that the hooks took from the thread, computed from what they take of a call in this
+    /// process.
     pub hooks: Duration,
-    /// How many of its calls were moved to another core.
+    /// Number of its calls that were moved to another core.
     pub moved: u64,
 }
 
 impl Observed {
-    /// That of a program of which nothing can be seen.
+    /// The result for a program of which nothing can be seen.
     #[must_use]
     pub fn nothing(lasted: Duration, why: String) -> Self {
         Self { lasted, unreadable: vec![why], ..Self::default() }
     }
 
-    /// How many threads called hooked functions.
+    /// Number of threads that called hooked functions.
     #[must_use]
     pub fn thread_count(&self) -> usize {
         self.threads.len() + self.threads_summed.saturating_sub(1)
@@ -88,7 +90,7 @@ impl Observed {
         }
     }
 
-    /// Adds a file, and the addresses of what is hooked there.
+    /// Adds a file, and the addresses of the hooked entries in it.
     pub(crate) fn add_file(
         &mut self,
         path: &Path,
@@ -104,7 +106,7 @@ impl Observed {
         known.extend(hooked.take(room));
     }
 
-    /// Adds what a thread did.
+    /// Adds a thread's calls.
     pub(crate) fn add_thread(&mut self, seen: ThreadSeen) {
         let kept = self.kept + seen.functions.len();
         if self.threads_summed == 0 && self.threads.len() < MOST_THREADS && kept <= MOST_FUNCTIONS {
@@ -129,8 +131,8 @@ impl Observed {
         sum.moved = sum.moved.saturating_add(seen.moved);
     }
 
-    /// Makes the entries of one function one: `begin` tells of an entry, by file and address, where
-    /// its function begins.
+    /// Merges the entries of each function: `begin` maps an entry, given by file and address, to
+    /// the start of its function.
     pub fn gather(&mut self, begin: impl Fn(&Path, u64) -> u64) {
         for (file, entries) in &mut self.hooked {
             *entries = entries.iter().map(|entry| begin(file, *entry)).collect();
@@ -145,7 +147,7 @@ impl Observed {
         }
     }
 
-    /// What all threads did with each function.
+    /// Calls of all threads, by function.
     #[must_use]
     pub fn functions(&self) -> BTreeMap<FunctionPlace, Tally> {
         let mut all: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();

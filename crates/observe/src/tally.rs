@@ -1,4 +1,4 @@
-//! From timed calls and counters to what each function did.
+//! Turns timed calls and counters into sums for each function.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,24 @@ use dimmer_hook::{Overhead, TimedCall};
 
 use crate::times::Times;
 
-/// What was done with one function.
+/// Calls of one function, with their times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Calls, timed or not.
     pub calls: u64,
-    /// How long a call took, of those that were timed. A call that went on in another function by a
-    /// jump is that one's.
+    /// Durations of the timed calls. A call that continued in another function by a jump belongs to
+    /// that function.
     pub lasted: Times,
-    /// How long it was from the end of a call to the begin of the thread's next one of any hooked
-    /// function; of those where both were timed. Likewise.
+    /// Times from the end of a call to the start of the thread's next call of any hooked function,
+    /// where both were timed. The gap after a call that continued in another function by a jump
+    /// belongs to that function.
     pub gap_after: Times,
-    /// How long calls took that were moved to another core, the way there and back included.
+    /// Durations of calls that were moved to another core, with the way there and back.
     pub moved: Times,
 }
 
 impl Tally {
-    /// Adds what somebody else did with it.
+    /// Adds another tally of the same function.
     pub fn merge(&mut self, other: &Self) {
         self.calls = self.calls.saturating_add(other.calls);
         self.lasted.merge(&other.lasted);
@@ -31,65 +32,66 @@ impl Tally {
     }
 }
 
-/// What a thread did, by the number of the function.
+/// Calls of a thread, by the number of the function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ThreadTally {
     /// Each function that it called.
     pub(crate) functions: BTreeMap<usize, Tally>,
-    /// The clock before and after calls.
+    /// Clock samples before and after calls.
     pub(crate) clocks: Clocks,
-    /// The call that was timed last.
+    /// The last timed call.
     last: Option<Last>,
-    /// What was timed of each function since its calls were last told.
+    /// Times of each function that do not stand for calls yet.
     pending: BTreeMap<usize, Pending>,
 }
 
-/// How long a chain of multiplications took (ns): the longer, the lower the clock. A sample, of at
-/// most `MOST_CLOCKS` each.
+/// Durations of a chain of multiplications (ns): the longer, the lower the clock. A sample of at
+/// most `MOST_CLOCKS` durations each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clocks {
     /// Right after calls.
     pub after: Vec<f64>,
-    /// Right before calls, with the gap since the thread's call before (ns).
+    /// Right before calls, with the gap since the thread's previous call (ns).
     pub before: Vec<(f64, f64)>,
 }
 
 impl Clocks {
-    /// Adds those of another thread.
+    /// Adds another thread's samples.
     pub fn merge(&mut self, other: &Self) {
         self.after.extend(&other.after);
         self.before.extend(&other.before);
     }
 
-    /// Whether there are as many as are kept of a thread.
+    /// Whether it holds as many samples as are kept of one thread.
     pub(crate) fn are_many(&self) -> bool {
         self.after.len() >= MOST_CLOCKS
     }
 }
 
-/// A timed call, as the next one needs to know it.
+/// The part of a timed call that the next one needs.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     site: usize,
     ended_in: usize,
-    /// When it ended, with the chain after it (ticks).
+    /// Time at which it ended, including the chain after it (ticks).
     end: u64,
 }
 
-/// How many chains are kept of a thread.
+/// Maximum number of chains kept of a thread.
 const MOST_CLOCKS: usize = 10_000;
 
-/// Times whose calls are not told yet (ns).
+/// Times that do not stand for calls yet (ns).
 #[derive(Clone, Debug, Default)]
 struct Pending {
     lasted: Vec<f64>,
-    /// Of those that were interrupted.
+    /// Durations of interrupted calls.
     lasted_interrupted: Vec<f64>,
     gaps_after: Vec<f64>,
-    /// Calls that ended in another function, and those of them in front of a gap.
+    /// Number of calls that ended in another function, and number of those that a gap follows.
     ended_elsewhere: usize,
     gaps_elsewhere: usize,
-    /// For how many calls all durations so far stand, and all gaps; those elsewhere included.
+    /// Number of calls for which all durations so far stand, and the same for gaps. Both include
+    /// calls that ended elsewhere.
     lasted_told: f64,
     gaps_told: f64,
 }
@@ -101,7 +103,7 @@ impl ThreadTally {
         if call.moved {
             let moved = &mut self.functions.entry(call.site).or_default().moved;
             moved.add(ns(call.end - call.begin, 0), 1.0);
-            // What follows does not follow the one before it.
+            // The next call does not follow the call before this one.
             self.last = None;
             return;
         }
@@ -141,8 +143,8 @@ impl ThreadTally {
         tally.calls = tally.calls.saturating_add(calls);
     }
 
-    /// Has the times that were added stand for the calls that were counted since times stood for
-    /// calls before: how many calls are timed changes, so times differ in weight.
+    /// Lets the pending times stand for the calls that were counted since times last stood for
+    /// calls. The share of timed calls changes, so times differ in weight.
     pub(crate) fn settle(&mut self) {
         for (site, pending) in &mut self.pending {
             if let Some(tally) = self.functions.get_mut(site).filter(|tally| tally.calls > 0) {
@@ -160,7 +162,8 @@ impl ThreadTally {
 
 impl Pending {
     fn settle(&mut self, tally: &mut Tally) {
-        // Few are interrupted: their time is somebody else's. Many are: they last as long as that.
+        // If few calls are interrupted, their time is due to something else, and they are dropped.
+        // If many are, interruptions belong to their duration.
         let few = self.lasted_interrupted.len() * 10 < self.lasted.len();
         if few {
             self.lasted_interrupted.clear();
@@ -291,7 +294,7 @@ mod tests {
         thread.add(call(3, 0, 10, false), NO_OVERHEAD, 1.0);
         thread.count(3, 1000);
         thread.settle();
-        // Nothing was timed among these; they go to the next that was.
+        // None of these is timed; the next timed calls stand for them.
         thread.count(3, 500);
         thread.settle();
         thread.add(call(3, 0, 100, false), NO_OVERHEAD, 1.0);

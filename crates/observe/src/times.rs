@@ -1,13 +1,13 @@
-//! Histograms of times that are small when there is little in them: a program has thousands of
+//! Histograms of times that are small as long as they hold few values: a program has thousands of
 //! functions, and tens of threads may call each.
 
 use std::collections::BTreeMap;
 
-/// Buckets for each doubling: each is 4.4 % wide.
+/// Buckets for each doubling: each bucket is 4.4 % wide.
 const PER_DOUBLING: f64 = 16.0;
 
-/// A histogram of times in nanoseconds, each of which stands for a number of calls; buckets are 4.4
-/// % wide, sums exact.
+/// A histogram of times in nanoseconds. Each time stands for a number of calls. Buckets are 4.4 %
+/// wide; sums are exact.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     buckets: BTreeMap<i32, f64>,
@@ -17,7 +17,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// Adds a time (ns) that stands for so many calls. What is no time counts as none.
+    /// Adds a time (ns) that stands for `calls` calls. A value that is negative or not finite
+    /// counts as 0.
     pub fn add(&mut self, ns: f64, calls: f64) {
         let ns = if ns.is_finite() { ns.max(0.0) } else { 0.0 };
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a finite number")]
@@ -28,7 +29,7 @@ impl Times {
         self.sum += ns * calls;
     }
 
-    /// Adds all of another.
+    /// Adds all values of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (bucket, count) in &other.buckets {
             *self.buckets.entry(*bucket).or_default() += count;
@@ -38,7 +39,7 @@ impl Times {
         self.sum += other.sum;
     }
 
-    /// What has come since it was as `earlier`.
+    /// The values that were added since the histogram equalled `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut buckets = self.buckets.clone();
@@ -47,7 +48,7 @@ impl Times {
                 *own -= count;
             }
         }
-        // What is left of a difference of sums is no call.
+        // A rounding error in the difference of two sums is not a call.
         buckets.retain(|_, count| *count > 1e-6);
         Self {
             calls: buckets.values().sum(),
@@ -57,32 +58,32 @@ impl Times {
         }
     }
 
-    /// How many were measured.
+    /// Number of times that were added.
     #[must_use]
     pub fn measured(&self) -> u64 {
         self.measured
     }
 
-    /// For how many calls they stand.
+    /// Number of calls for which the times stand.
     #[must_use]
     pub fn calls(&self) -> f64 {
         self.calls
     }
 
-    /// The sum over all calls that they stand for (ns).
+    /// Sum over all calls for which the times stand (ns).
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.sum
     }
 
-    /// The mean (ns); `None` without any.
+    /// The mean (ns); `None` if the histogram is empty.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.calls > 0.0).then(|| self.sum / self.calls)
     }
 
-    /// The time below which this share of the calls lies (ns), to half a bucket; `None` without
-    /// any.
+    /// The time below which this share of the calls lies (ns), accurate to half a bucket; `None` if
+    /// the histogram is empty.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let wanted = share.clamp(0.0, 1.0) * self.calls;
@@ -96,7 +97,7 @@ impl Times {
         self.iter().last().map(|(middle, _)| middle)
     }
 
-    /// The middle of each bucket (ns) and how many calls lie there, ascending.
+    /// The middle of each bucket (ns) and the number of calls in it, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         let middle = |bucket: i32| ((f64::from(bucket) + 0.5) / PER_DOUBLING).exp2();
         self.buckets.iter().map(move |(bucket, count)| (middle(*bucket), *count))

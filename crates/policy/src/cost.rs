@@ -1,51 +1,51 @@
-//! What a call of wide-vector code costs the code after it, by a processor's model.
+//! The cost of a call of wide-vector code for the code after it, according to a processor model.
 //!
-//! After the call the level is held for a while, with the clock down, and given back with a stall;
-//! the next call asks for it anew and is throttled meanwhile. That is an *episode*. Where calls
-//! recur at gaps that are short enough, the level is *kept*: no stall and no throttling, but all
-//! code in between runs at the lower clock. (Paper 000 §3.3.4 for the hold; the second regime as
-//! `dimmer probe --mode recurrence` measures it.)
+//! After the call the core holds the level for a while, at the lower clock, and releases it with a
+//! stall. The next call asks for the level again and is throttled meanwhile. That is an *episode*.
+//! If calls recur at short gaps, the level is *kept*: there is no stall and no throttling, but all
+//! code in between runs at the lower clock. (Paper 000 §3.3.4 for the hold.
+//! `dimmer probe --mode recurrence` measures the second regime.)
 
 use dimmer_processor::model::{Missing, Model, Sourced};
 use dimmer_processor::units::LicenseLevel;
 
-/// What the model must say, in words for [`Missing`].
+/// What the model's values are needed for, in words for [`Missing`].
 const NEEDED_FOR: &str = "what a call costs the code after it";
 
-/// What calls at one level cost on a processor.
+/// The cost of calls at one level on a processor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CallCost {
-    /// The part of its time that code loses in gaps through which the level is kept.
+    /// The part of its time that code loses in a gap through which the level is kept.
     pub slower: f64,
-    /// Below this gap between calls it is (ns).
+    /// The level is kept through gaps that are shorter than this (ns).
     pub kept_below_ns: f64,
-    /// What an episode costs (ns).
+    /// The cost of an episode (ns).
     pub episode_ns: f64,
 }
 
-/// Time lost between the end of a call and the begin of the next.
+/// Time lost between the end of a call and the start of the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lost {
-    /// In gaps that the level was kept through (ns).
+    /// In gaps through which the level was kept (ns).
     pub kept_ns: f64,
     /// In episodes (ns).
     pub episodes_ns: f64,
 }
 
 impl CallCost {
-    /// Nothing.
+    /// No cost.
     pub const FREE: Self = Self { slower: 0.0, kept_below_ns: 0.0, episode_ns: 0.0 };
 
-    /// What calls that ask for `level` cost, with one core active; nothing at L0.
+    /// The cost of calls that ask for `level`, with one core active; nothing at L0.
     ///
-    /// If the model has measured costs (`recurrence_slowdown`, `episode_ns`), these apply, in
-    /// proportion to what the level takes off the clock, as they are those of the most demanding
-    /// class. Otherwise a gap that is kept costs what the level takes off the clock, and an episode
-    /// the same over the hold, the stall and the throttled time; what of these the model does not
-    /// know counts as none.
+    /// If the model has measured costs (`recurrence_slowdown`, `episode_ns`), these apply. They
+    /// were measured for the most demanding class, so they are scaled in proportion to what the
+    /// level takes off the clock. Otherwise a kept gap costs what the level takes off the clock. An
+    /// episode costs the same over the hold, plus the stall and the time lost to throttling. A
+    /// stall or throttled time that is not in the model counts as zero.
     ///
     /// # Errors
-    /// If the model does not know a level's clock, or how long it is held.
+    /// If the model lacks a level's clock, or how long a level is held.
     pub fn new(model: &Model, level: LicenseLevel) -> Result<Self, Missing> {
         if level == LicenseLevel::new(0) {
             return Ok(Self::FREE);
@@ -88,7 +88,7 @@ impl CallCost {
         self.episode_ns.max(self.kept_below_ns * self.slower)
     }
 
-    /// The time lost over many gaps, given as lengths (ns) and how many there are.
+    /// The time lost over many gaps, given as pairs of length (ns) and number.
     pub fn in_gaps(&self, gaps: impl IntoIterator<Item = (f64, f64)>) -> Lost {
         let mut sum = Lost::default();
         for (gap_ns, number) in gaps {
@@ -100,7 +100,7 @@ impl CallCost {
     }
 }
 
-/// What calls at L1, L2, ... cost.
+/// The costs of calls at L1, L2, ..., in this order.
 ///
 /// # Errors
 /// If the model lacks what [`CallCost::new`] needs.
@@ -109,29 +109,29 @@ pub fn of_levels(model: &Model) -> Result<Vec<CallCost>, Missing> {
     levels.map(|level| CallCost::new(model, LicenseLevel::new(level))).collect()
 }
 
-/// The part of calls and the gaps between them (`spent_ns`, of all threads) in which threads ran
-/// rather than waited for a CPU or for anything else, on average, where the program had so much
-/// time on CPUs.
+/// The average part of the time in calls and in the gaps between them (`spent_ns`, of all threads)
+/// in which threads ran, rather than waited for a CPU or for anything else. `on_cpu_ns` is the
+/// program's time on CPUs.
 #[must_use]
 pub fn running(spent_ns: f64, on_cpu_ns: f64) -> f64 {
     if spent_ns > on_cpu_ns { on_cpu_ns / spent_ns } else { 1.0 }
 }
 
 impl Lost {
-    /// What is lost where threads ran for this part of the time alone ([`running`]): only code that
-    /// runs loses time to a lower clock.
+    /// What is lost if threads ran for only this part of the time ([`running`]): only running code
+    /// loses time to a lower clock.
     #[must_use]
     pub fn while_running(self, part: f64) -> Self {
         Self { kept_ns: self.kept_ns * part, ..self }
     }
 
-    /// Adds what else was lost.
+    /// Adds another loss.
     pub fn add(&mut self, other: Self) {
         self.kept_ns += other.kept_ns;
         self.episodes_ns += other.episodes_ns;
     }
 
-    /// Both together (ns).
+    /// The sum of both (ns).
     #[must_use]
     pub fn total_ns(&self) -> f64 {
         self.kept_ns + self.episodes_ns
@@ -142,7 +142,7 @@ impl Lost {
 mod tests {
     use super::*;
 
-    /// The Xeon 6 kind: hold 2.5 us at 6 % less, stall 1.4 us, kept below 240 us.
+    /// A processor like the Xeon 6: hold 2.5 us at 6 % less clock, stall 1.4 us, kept below 240 us.
     fn xeon_6() -> Model {
         let mut model = Model::new(dimmer_processor::model::Identity {
             name: "made up".to_owned(),

@@ -1,51 +1,51 @@
-//! Which cores to dedicate to wide-vector code: how many is decided elsewhere, which of them here.
+//! Chooses the cores to dedicate to wide-vector code. How many is decided elsewhere.
 //!
-//! Whole cores, as hardware threads of one core share its clock and its license: a dedicated one
-//! beside a normal one would slow what it is to protect. Near the program, as each hand-over is a
-//! cache line there and back: the same last-level cache first, then the same NUMA node, then the
-//! same package. And never the last core that the program has for everything else. Paper 003 leaves
-//! sets of NUMA nodes for later.
+//! Whole cores: the hardware threads of a core share its clock and its license, so a dedicated
+//! thread beside a normal one would slow the code that it is to protect. Near the program: each
+//! hand-over sends a cache line there and back. Cores of the same last-level cache come first, then
+//! of the same NUMA node, then of the same package. The last core that the program has for
+//! everything else is never dedicated. Paper 003 leaves sets of NUMA nodes for later.
 
 use std::cmp::Reverse;
 
 use dimmer_processor::topology::{Cpu, Distance, Topology};
 use dimmer_processor::units::{CoreId, CpuId};
 
-/// Why so many cores cannot be dedicated.
+/// Why this many cores cannot be dedicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CannotDedicate {
-    /// None was asked for.
+    /// No core was asked for.
     #[error("no core was asked for")]
     None,
-    /// Fewer than asked for can be spared: one of the program's cores has to be left for everything
-    /// else, and of a core that may be used in part only, nothing is dedicated.
+    /// More cores were asked for than can be spared. One of the program's cores stays for
+    /// everything else, and a core that may be used only in part is not dedicated.
     #[error("cores asked for: {wanted}; that can be spared of those that may be used: {spare}")]
     TooMany {
-        /// How many were asked for.
+        /// Number of cores asked for.
         wanted: usize,
-        /// How many can be had.
+        /// Number of cores that can be dedicated.
         spare: usize,
     },
 }
 
-/// Picks `wanted` cores; all their hardware threads that are online, by core, the nearest first,
-/// ascending within each.
+/// Picks `wanted` cores. Returns all their online hardware threads, core by core, the nearest core
+/// first, ascending within each.
 ///
 /// * `allowed`: the hardware threads that may be used at all.
-/// * `program`: those that the program runs on now; they tell what is near. Empty, or none of them
-///   allowed: nothing is nearer than anything else, and each NUMA node gives one in turn, so that
-///   programs on any of them have one near soon.
+/// * `program`: the hardware threads that the program runs on now; they define what is near. If it
+///   is empty, or none of them is allowed, no core is nearer than another, and each NUMA node gives
+///   one in turn, so that programs on any node soon have one near.
 ///
-/// On a hybrid processor, cores of the program's kind come before others at the same distance; then
-/// those that the program does not run on; then the last: what starts with the machine (interrupts,
-/// the system's services) tends to be on the first ones, by a habit of Linux, no promise.
+/// At the same distance, cores of the program's kind come first (on a hybrid processor), then cores
+/// that the program does not run on, then the last ones. What starts with the machine (interrupts,
+/// system services) tends to be on the first cores; that is a habit of Linux, no promise.
 ///
 /// # Errors
 /// [`CannotDedicate`].
 ///
 /// # Cost
-/// O(n²·caches) in hardware threads; to be called when the number changes.
+/// O(n²·caches) in hardware threads. Call it when the number changes.
 pub fn pick(
     topology: &Topology,
     allowed: &[CpuId],
@@ -67,7 +67,7 @@ pub fn pick(
     let mut cores: Vec<CoreId> = topology.cpus.iter().filter(usable).map(|cpu| cpu.core).collect();
     cores.sort_unstable();
     cores.dedup();
-    // One of the program's, best one that cannot be dedicated anyway.
+    // The core that stays: one of the program's, preferably one that cannot be dedicated anyway.
     let stays = cores.iter().copied().min_by_key(|core| (!is_programs(*core), is_whole(*core)));
     let cores: Vec<CoreId> =
         cores.into_iter().filter(|core| is_whole(*core) && Some(*core) != stays).collect();
@@ -76,7 +76,7 @@ pub fn pick(
     }
     let node = |core: &CoreId| threads(*core).first().map(|cpu| (cpu.package, cpu.node));
     let nodes: Vec<_> = cores.iter().map(node).collect();
-    // How many of its node go before it, which are those after it.
+    // Number of cores of its node that are picked before it: those after it in the list.
     let turn = |place: usize| {
         let after = nodes[place + 1..].iter().filter(|node| **node == nodes[place]);
         if near.is_empty() { after.count() } else { 0 }
@@ -91,8 +91,8 @@ pub fn pick(
     Ok(in_order.take(wanted).flat_map(threads).map(|cpu| cpu.id).collect())
 }
 
-/// How far a hardware thread is from the nearest of others, and whether its core is of another kind
-/// than all of theirs.
+/// The distance of a hardware thread from the nearest of `others`, and whether its core is of
+/// another kind than all of theirs.
 fn distance(topology: &Topology, cpu: &Cpu, others: &[&Cpu]) -> (Distance, bool) {
     let nearest = others.iter().map(|other| topology.distance(cpu.id, other.id)).min();
     let is_other_kind = !others.is_empty() && others.iter().all(|other| other.kind != cpu.kind);
@@ -108,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// A machine of packages (a node each), with so many caches, cores a cache, and threads a core.
-    /// Threads of a core are far apart in number, as Linux has it.
+    /// A machine of packages (a node each), with this many caches a package, cores a cache, and
+    /// threads a core. The threads of a core are far apart in number, as on Linux.
     fn machine(packages: u32, caches: u32, cores: u32, threads: u32) -> Topology {
         let all = packages * caches * cores;
         let cpu = |id: u32| {
@@ -160,7 +160,7 @@ mod tests {
         let machine = machine(1, 1, 4, 2);
         check(&machine, 0xFF, 0xFF, 1, &[3, 7]);
         check(&machine, 0xFF, 0, 2, &[3, 7, 2, 6]);
-        // Half of core 3 is somebody else's.
+        // Half of core 3 is not allowed.
         check(&machine, 0x7F, 0x7F, 1, &[2, 6]);
     }
 
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn nodes_take_turns_where_nobody_knows_the_programs() {
-        // Two nodes of four cores, of which the first core stays.
+        // Two nodes of four cores. The first core stays.
         let machine = machine(2, 2, 2, 1);
         check(&machine, 0xFF, 0, 7, &[7, 3, 6, 2, 5, 1, 4]);
         check(&machine, 0x3F, 0, 5, &[5, 3, 4, 2, 1]);
@@ -207,14 +207,14 @@ mod tests {
         assert_eq!(pick(&machine, &all, &all, 0), Err(CannotDedicate::None));
         let error = pick(&machine, &all, &all, 2).unwrap_err();
         assert_eq!(error, CannotDedicate::TooMany { wanted: 2, spare: 1 });
-        // The whole core may be dedicated, as half a core is left.
+        // The whole core may be dedicated, because half a core is left.
         assert_eq!(pick(&machine, &of_mask(0b0111), &[], 1), Ok(ids(&[0, 2])));
         assert!(pick(&machine, &of_mask(0b0101), &[], 1).is_err());
         assert!(pick(&Topology::default(), &all, &all, 1).is_err());
     }
 
-    /// What holds on every machine, for all that may be allowed: checked on some with up to eight
-    /// threads, one by one.
+    /// Checks what holds on every machine, for all that may be allowed, on some machines with up to
+    /// eight threads, one by one.
     #[test]
     fn whatever_is_allowed_whole_cores_are_dedicated_near_the_program_and_one_is_left() {
         for (packages, caches, cores, threads) in
@@ -242,7 +242,7 @@ mod tests {
         let picked = match pick(machine, &allowed, program, wanted) {
             Ok(picked) => picked,
             Err(CannotDedicate::TooMany { spare, .. }) => {
-                // What is said to be possible is.
+                // The number that is reported as possible is possible.
                 assert!(spare < wanted);
                 assert!(spare == 0 || pick(machine, &allowed, program, spare).is_ok());
                 return;
@@ -258,13 +258,13 @@ mod tests {
         assert!(picked.iter().all(|cpu| allowed.contains(cpu)));
         let rest = if programs.is_empty() { cores(&allowed) } else { cores(&programs) };
         assert!(!rest.is_subset(&dedicated), "a core is left, one of the program's");
-        // More of them are the same ones and others.
+        // A pick of more cores starts with the pick of fewer.
         if wanted > 1 {
             let fewer = pick(machine, &allowed, program, wanted - 1).unwrap();
             assert!(picked.starts_with(&fewer));
         }
-        // A package is entered only where the program's own have nothing left, but for the core
-        // that stays.
+        // A core of another package is picked only if the program's own packages have none left,
+        // except the core that stays.
         let package = |cpu: &CpuId| machine.cpu(*cpu).unwrap().package;
         let near: BTreeSet<PackageId> = programs.iter().map(package).collect();
         if !near.is_empty() && picked.iter().any(|cpu| !near.contains(&package(cpu))) {

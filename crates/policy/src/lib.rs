@@ -1,8 +1,8 @@
 //! Decisions about wide-vector code, as pure functions: what it costs, which way out is best, and
 //! which cores to dedicate to it.
 //!
-//! Numbers go in, decisions come out; the simulator and the commands for real machines use the same
-//! ones. Nothing here knows a clock, a thread or a file.
+//! Numbers go in, decisions come out. The simulator and the commands for real machines use the same
+//! functions. No code here uses a clock, a thread or a file.
 #![forbid(unsafe_code)]
 
 pub mod cost;

@@ -1,14 +1,14 @@
-//! License governors: who decides which license level a core holds, and when.
+//! License governors: they decide which license level a core holds, and when.
 //!
-//! A governor is a state machine. What happens to its core goes in, with the time; what it wants of
-//! the core ([`Order`]), and the time at which it wants to be called again, come out. It has no
-//! clock, no thread and no chance of its own, so that the same code runs against a simulated core
-//! and a real one.
+//! A governor is a state machine. The events of its core go in, with the time. The state that it
+//! wants for the core ([`Order`]) and the time of its next call come out. It has no clock, no
+//! thread and no random source of its own, so the same code runs against a simulated core and a
+//! real one.
 //!
 //! * [`hardware`]: what processors do by themselves;
-//! * [`avxfreq`]: the same done again in the kernel, simplified (paper 000 §4.1.2);
+//! * [`avxfreq`]: the same, simplified, in the kernel (paper 000 §4.1.2);
 //! * [`user`]: the program decides (paper 000 §4.2);
-//! * [`oracle`]: knows what will run, and decides by the break-even;
+//! * [`oracle`]: decides by the break-even, given what will run;
 //! * [`predictive`]: learns what will run.
 
 pub mod avxfreq;
@@ -21,10 +21,10 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
 use dimmer_processor::units::LicenseLevel;
 
-/// A moment on the clock of whoever calls (ns); where that begins does not matter.
+/// A time on the caller's clock (ns). Its origin does not matter.
 pub type Time = u64;
 
-/// What runs on a core, as far as its governor cares.
+/// The code that runs on a core, as far as its governor is concerned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
     /// The most demanding class of the code.
@@ -35,43 +35,43 @@ pub struct Demand {
     pub per_cycle: f64,
 }
 
-/// What a governor wants of its core.
+/// The state that a governor wants for its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// The level whose clock it is to run at.
+    /// The level whose clock the core is to run at.
     pub level: LicenseLevel,
     /// Whether code that asks for a higher level is throttled.
     pub is_throttled: bool,
-    /// Whether the core stands still, for the clock changes.
+    /// Whether the core stands still because its clock changes.
     pub is_still: bool,
 }
 
-/// Other code runs on a core than before, as a governor in software hears of it.
+/// A change of the code on a core, as a governor in software is notified of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The level that the code asks for.
+    /// The level that the new code asks for.
     pub asked: LicenseLevel,
-    /// That the code before asked for.
+    /// The level that the previous code asked for.
     pub had: LicenseLevel,
-    /// That the governor has decided for last, whether it is set already or not.
+    /// The level of the governor's last decision, whether it is already set or not.
     pub held: LicenseLevel,
 }
 
-/// A source of chance, for what is measured as a distribution.
+/// A source of random numbers, for values that were measured as a distribution.
 pub trait Chance {
-    /// Evenly distributed from 0 up to, not including, 1.
+    /// Uniformly distributed from 0 up to, not including, 1.
     fn uniform(&mut self) -> f64;
 
-    /// Normal, of mean 0 and standard deviation 1 (Box and Muller, "A Note on the Generation of
-    /// Random Normal Deviates", 1958).
+    /// Normally distributed, with mean 0 and standard deviation 1 (Box and Muller, "A Note on the
+    /// Generation of Random Normal Deviates", 1958).
     fn normal(&mut self) -> f64 {
         let (radius, angle) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
 }
 
-/// What is so many standard deviations from the median of a log-normal distribution, given that and
-/// the standard deviation of the natural logarithm.
+/// The value that lies `deviations` standard deviations from the median of a log-normal
+/// distribution. `log_sd` is the standard deviation of the natural logarithm.
 fn log_normal(median: f64, log_sd: f64, deviations: f64) -> f64 {
     median * (log_sd * deviations).exp()
 }
@@ -82,7 +82,7 @@ impl Demand {
         Self { class: InstructionClass::Scalar, upper: Upper::Any, per_cycle: 0.0 };
 }
 
-/// A span (ns), rounded.
+/// Rounds a span (ns).
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,52 +1,52 @@
-//! Which functions' calls to move to another core, in programs that nobody changed.
+//! Decides which functions' calls move to another core, in an unmodified program.
 //!
-//! A call is moved with its thread, or, of a leaf function, by itself; the two have their own
-//! prices. A moved call costs its thread a round trip, and gives back what the call costs the code
-//! after it. So a call that is shorter than the round trip is left alone, whatever it costs: its
-//! thread would travel for longer than it works. And one that is known to cost the code after it
-//! less than that loses as well.
+//! A call moves with its thread; a call of a leaf function can move by itself. The two have
+//! different prices. A moved call costs its thread a round trip, and gives back what the call costs
+//! the code after it. A call that is shorter than the round trip is left alone, whatever it costs:
+//! its thread would be on the way for longer than it works. A call is also left alone if it is
+//! known to cost the code after it less than the round trip.
 //!
-//! Programs change their habits, and calls are timed only where they are. So calls that are moved
-//! are looked at anew now and then, for which they stay for a short while.
+//! Programs change their habits, and calls are timed only at home. So moved calls stay at home for
+//! a short while now and then, to be timed again.
 
-/// So many calls have to be timed before it is decided.
+/// Number of timed calls that a decision needs.
 const ENOUGH: u64 = 32;
 
-/// After so many steps, calls that are moved stay until it is decided anew.
+/// Number of steps for which calls are moved. Then they stay until the next decision.
 const STEPS_MOVED: u32 = 50;
 
-/// What was seen of a function's calls where they are.
+/// What was seen of a function's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Calls {
-    /// How many were timed.
+    /// Number of calls that were timed at home.
     pub timed: u64,
-    /// How long one takes (ns): the median.
+    /// How long one call takes at home (ns): the median.
     pub lasted_ns: Option<f64>,
-    /// How many were timed that were moved.
+    /// Number of timed calls that were moved.
     pub moved: u64,
-    /// How long one takes that is moved (ns), the way and what the data need to follow it included;
-    /// the median, if any was timed.
+    /// How long one moved call takes (ns), including the way and the time that its data need to
+    /// follow: the median, if any was timed.
     pub moved_ns: Option<f64>,
-    /// What one costs the code after it (ns), if that is known and to count.
+    /// What one call costs the code after it (ns), if that is known and is to count.
     pub costs_ns: Option<f64>,
 }
 
-/// What becomes of a function's calls.
+/// What happens to a function's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// Too few were timed: they stay for the time being.
+    /// Too few calls were timed: they stay for the time being.
     #[default]
     Unknown,
-    /// They are moved.
+    /// The calls are moved.
     Move,
-    /// They stay, as they are over before they would have travelled.
+    /// The calls stay: one takes less time than the round trip.
     TooShort,
-    /// They stay, as moving them takes more than they cost the code after them.
+    /// The calls stay: moving them takes more than they cost the code after them.
     CostsLess,
 }
 
 impl Verdict {
-    /// The verdict on calls, where moving one there and back takes so long (ns).
+    /// The verdict on calls, if moving one there and back takes `round_trip_ns`.
     #[must_use]
     pub fn new(calls: &Calls, round_trip_ns: f64) -> Self {
         match *calls {
@@ -65,18 +65,18 @@ impl Verdict {
     }
 }
 
-/// What a policy server says of a function's calls.
+/// What a policy server wants for a function's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// None is asked, as whoever started the program wants its calls moved: what is seen of them
-    /// decides alone.
+    /// No server is asked, because the program was started with its calls to be moved: what is seen
+    /// of them decides alone.
     Unasked,
-    /// One is to be asked, and none was there when the program began: only calls that are known to
-    /// cost more than moving takes are moved.
+    /// A server is to be asked, but none was there when the program started: a call is moved only
+    /// if it is known to cost more than moving takes.
     Missing,
-    /// They are to stay; so they do while a server that was there is gone.
+    /// The calls are to stay. They also stay while a server that was there is gone.
     Stay,
-    /// They are to be moved, if nothing that is seen of them speaks against it.
+    /// The calls are to be moved, unless what is seen of them speaks against it.
     Move,
 }
 
@@ -85,19 +85,19 @@ pub enum Word {
 pub struct Decision {
     /// The last verdict that was not [`Verdict::Unknown`], if there was one.
     verdict: Verdict,
-    /// What it was decided by.
+    /// The calls that led to that verdict.
     seen: Calls,
-    /// For how many more steps calls are moved.
+    /// Number of steps for which calls are still moved.
     steps_left: u32,
 }
 
 impl Decision {
-    /// A step: `calls` are those since the last verdict, where they stayed. Whether this is a new
-    /// verdict.
+    /// Makes one step. `calls` is what was seen since the last verdict. Returns whether there is a
+    /// new verdict.
     pub fn step(&mut self, calls: &Calls, round_trip_ns: f64) -> bool {
         if self.steps_left > 1 {
             self.steps_left -= 1;
-            // What moving takes here was not known when it began.
+            // The price of moving these calls was not known when they were first moved.
             let moved = Calls { moved: calls.moved, moved_ns: calls.moved_ns, ..self.seen };
             let is_refuted =
                 moved.moved >= ENOUGH && Verdict::new(&moved, round_trip_ns) == Verdict::CostsLess;
@@ -118,7 +118,7 @@ impl Decision {
         true
     }
 
-    /// Whether calls are moved now: both what was seen of them and the server have to be for it.
+    /// Whether calls are moved now: both the verdict and the server have to favor it.
     #[must_use]
     pub const fn moves(&self, word: Word) -> bool {
         let is_wanted = match word {
@@ -129,7 +129,7 @@ impl Decision {
         self.steps_left > 0 && is_wanted
     }
 
-    /// What it was decided by.
+    /// The last verdict that was not [`Verdict::Unknown`], if there was one.
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
         self.verdict
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(Verdict::new(&seen(900.0, Some(1e6)), 1000.0), Verdict::TooShort);
         assert_eq!(Verdict::new(&seen(5000.0, Some(800.0)), 1000.0), Verdict::CostsLess);
         assert_eq!(Verdict::new(&seen(5000.0, Some(2750.0)), 1000.0), Verdict::Move);
-        // The data have to follow.
+        // The time of a moved call includes the way of its data.
         let moved = |moved| Calls { moved_ns: Some(moved), ..seen(5000.0, Some(2750.0)) };
         assert_eq!(Verdict::new(&moved(15_000.0), 1000.0), Verdict::CostsLess);
         assert_eq!(Verdict::new(&moved(7000.0), 1000.0), Verdict::Move);
@@ -170,7 +170,7 @@ mod tests {
         let mut decision = Decision::default();
         for (lasted, is_moved) in [(100.0, false), (9000.0, true), (100.0, false), (9000.0, true)] {
             let mut step = || {
-                // While they are moved none are timed.
+                // While calls are moved, none are timed at home.
                 let calls = if decision.moves(Word::Unasked) {
                     Calls::default()
                 } else {
@@ -208,7 +208,7 @@ mod tests {
         let mut decision = Decision::default();
         assert!(decision.step(&seen(5000.0, Some(2750.0)), 1000.0));
         let moved = |moved, ns| Calls { moved, moved_ns: Some(ns), ..Calls::default() };
-        // It takes less than they cost, or too few were timed.
+        // Moving takes less than the calls cost, or too few calls were timed.
         for calls in [moved(ENOUGH, 7000.0), moved(ENOUGH - 1, 9000.0)] {
             assert!(!decision.step(&calls, 1000.0) && decision.moves(Word::Missing), "{calls:?}");
         }
@@ -217,7 +217,7 @@ mod tests {
             (decision.verdict(), decision.moves(Word::Missing)),
             (Verdict::CostsLess, false)
         );
-        // Where nobody knows what they cost, they are moved as they were told to.
+        // If the cost of calls is not known, they are moved, as was asked.
         let mut named = Decision::default();
         named.step(&seen(5000.0, None), 1000.0);
         assert!(!named.step(&moved(1000, 1e6), 1000.0) && named.moves(Word::Unasked));

@@ -1,55 +1,56 @@
-//! Whether a program is to run with narrower code, decided when it starts.
+//! Decides whether a program runs with narrower code, when the program starts.
 //!
-//! Code cannot be narrowed while it runs: libraries ask once which instructions there are. So each
-//! run tells the next. A run with its own code shows, by a processor's model, what narrower code
-//! would bring, from and to ([`ways`](crate::ways)). Where the middle of that is worthwhile, the
-//! next run has it, and is measured: by the time on CPUs for each call of a function that is called
-//! in both forms, or else for each byte that was written. From then on what was measured decides,
-//! not the model; where neither tells, the lower end of what the model says. As programs change
-//! their habits, a run now and then has its own code again.
+//! Code cannot be narrowed while it runs: libraries check only once which instructions there are.
+//! So each run provides evidence for the next. A run with the program's own code shows, according
+//! to a processor model, what narrower code would bring, from and to ([`ways`](crate::ways)). If
+//! the middle of that range is worthwhile, the next run has narrower code and is measured: by the
+//! time on CPUs per call of a function that is called in both forms, or otherwise per written byte.
+//! From then on the measurement decides, not the model. If neither calls nor bytes can be compared,
+//! the lower end of the model's range decides. Programs change their habits, so a run now and then
+//! has its own code again.
 //!
-//! Only runs with the same work are compared, as are those with the same arguments: what an
-//! interpreter takes for each call of a function is a matter of its script.
+//! Only runs that do the same work are compared, such as runs with the same arguments: the time
+//! that an interpreter takes per call of a function depends on its script.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ways::WORTHWHILE;
 
-/// Runs with less time on CPUs than this (ns) tell nothing: starting takes some hundredths of a
-/// second, which would count for more than what is [`WORTHWHILE`].
+/// Runs with less time on CPUs than this (ns) are no evidence: a start takes some hundredths of a
+/// second, and that would count for more than what is [`WORTHWHILE`].
 const LEAST_ON_CPU_NS: f64 = 1e9;
 
-/// After so many runs with narrower code one has its own: it takes a sixteenth of what narrower
-/// code brings.
+/// After this many runs in a row with narrower code, one run has its own code. That takes a
+/// sixteenth of what narrower code brings.
 const NARROW_IN_A_ROW: usize = 15;
 
-/// So many runs are remembered, which holds one of the program's own code at least.
+/// Number of runs that are remembered. At least one of them has the program's own code.
 const REMEMBERED: usize = 2 * (NARROW_IN_A_ROW + 1);
 
-/// Less than this (bytes) is messages, not work.
+/// Fewer written bytes than this are messages, not work.
 const LEAST_WRITTEN: u64 = 1 << 20;
 
-/// A model that says that narrower code pays is refuted by so many runs, or by fewer that lose as
-/// much as it says is won.
+/// If the model expects a gain from narrower code, this many runs without one refute it. Fewer are
+/// enough if they lose more than the model expects to win.
 const REFUTED_BY: usize = 3;
 
-/// Which code a program runs.
+/// The form of the code that a program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
-    /// Its own.
+    /// The program's own code.
     #[default]
     Plain,
-    /// Narrower.
+    /// Narrower code.
     Narrow,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// Well, or because somebody ended it.
+    /// With success, or because it was ended from outside.
     #[default]
     Usual,
-    /// By itself, telling that it has failed.
+    /// By itself, with a status that reports failure.
     Failed,
     /// By a fault.
     Crashed,
@@ -58,30 +59,30 @@ pub enum End {
 /// What a run has shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shown {
-    /// Which code ran.
+    /// The form of its code.
     pub form: Form,
-    /// What it was to do: a number for each work, such as a digest of arguments.
+    /// Identifies the work, for example a digest of the arguments.
     pub work: u64,
     /// How it ended.
     pub end: End,
     /// Its time on CPUs (ns).
     pub on_cpu_ns: f64,
-    /// How often functions were called, by names that are the same in all runs.
+    /// The number of calls of each function. A function has the same name in all runs.
     pub calls: BTreeMap<String, u64>,
-    /// How much it has written (bytes).
+    /// The number of bytes that it wrote.
     pub written: u64,
-    /// The part of its time on CPUs that narrower code would have given back by a model, from and
-    /// to; `None` of runs that had it, and where nothing is known.
+    /// The part of its time on CPUs that narrower code would have saved according to a model, from
+    /// and to; `None` for a run with narrower code, and if nothing is known.
     pub forecast: Option<(f64, f64)>,
 }
 
 impl Shown {
-    /// Whether it says anything of how well the form does.
+    /// Whether the run is evidence of how well its form does.
     fn counts(&self) -> bool {
         self.on_cpu_ns >= LEAST_ON_CPU_NS
     }
 
-    /// How much it has got done.
+    /// How much work the run did.
     fn done(&self, unit: Unit<'_>) -> u64 {
         match unit {
             Unit::Calls(function) => self.calls.get(function).copied().unwrap_or(0),
@@ -94,30 +95,32 @@ impl Shown {
 /// Why a form is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
-    /// No run has told what narrower code would bring.
+    /// No run has shown what narrower code would bring.
     Unknown,
-    /// A run with narrower code ended by a fault, or failed where its own code did not: the program
-    /// has its own from then on.
+    /// A run with narrower code ended by a fault, or failed where the program's own code did not.
+    /// From then on the program has its own code.
     Harmed,
-    /// By the model narrower code would bring from and to this part of the time on CPUs; it was not
-    /// tried yet, or not often enough, or nothing was done in both forms that could be compared.
+    /// According to the model, narrower code would bring from and to this part of the time on CPUs.
+    /// It was not tried yet, or not often enough, or the two forms did no work that could be
+    /// compared.
     Forecast(f64, f64),
-    /// Runs with narrower code took this part less time on CPUs for the same work; more, if it is
-    /// negative.
+    /// Runs with narrower code took less time on CPUs for the same work, by this part; more, if it
+    /// is negative.
     Measured(f64),
-    /// By the model narrower code would bring from and to this part of the time on CPUs, but
-    /// nothing narrows this program here.
+    /// According to the model, narrower code would bring from and to this part of the time on CPUs,
+    /// but nothing narrows this program here.
     Impossible(f64, f64),
-    /// It has run with narrower code for long: is that still the better one?
+    /// The program has run with narrower code for long: this run checks whether that is still
+    /// better.
     Anew,
 }
 
-/// Which code the next run of a program has that is to do this work, after these, the latest of
-/// which is the last. Where nothing narrows the program (`can_narrow`), there is no narrower form:
-/// it would be its own code, and what comparing it with itself shows is noise.
+/// Chooses the form of a program's next run. That run does `work`; `runs` are the earlier runs, the
+/// latest last. If nothing narrows the program (`can_narrow` is false), there is no narrower form:
+/// it would be the program's own code, and a comparison of that with itself would show only noise.
 ///
 /// # Cost
-/// In proportion to runs and their functions.
+/// Proportional to the number of runs and their functions.
 #[must_use]
 pub fn next(runs: &[Shown], work: u64, can_narrow: bool) -> (Form, Reason) {
     let is_narrow = |run: &&Shown| run.form == Form::Narrow;
@@ -151,8 +154,8 @@ pub fn next(runs: &[Shown], work: u64, can_narrow: bool) -> (Form, Reason) {
     if in_a_row < NARROW_IN_A_ROW { (Form::Narrow, reason) } else { (Form::Plain, Reason::Anew) }
 }
 
-/// One more run, which has just ended. The oldest are forgotten, whatever their work, but not that
-/// narrower code did harm.
+/// Adds a run that has just ended. Forgets the oldest runs, whatever their work, but keeps the
+/// latest run that narrower code harmed.
 pub fn remember(runs: &mut Vec<Shown>, run: Shown) {
     runs.push(run);
     while runs.len() > REMEMBERED {
@@ -165,7 +168,7 @@ pub fn remember(runs: &mut Vec<Shown>, run: Shown) {
     }
 }
 
-/// Whether it had narrower code and came to grief by that.
+/// Whether narrower code harmed this run.
 fn is_harm(run: &Shown, runs: &[Shown]) -> bool {
     let fails_anyway = || {
         let mut plain = runs.iter().filter(|run| run.form == Form::Plain);
@@ -179,19 +182,19 @@ fn is_harm(run: &Shown, runs: &[Shown]) -> bool {
         }
 }
 
-/// What work is told in.
+/// The unit in which work is counted.
 #[derive(Clone, Copy)]
 enum Unit<'run> {
-    /// Calls of a function.
+    /// Calls of this function.
     Calls(&'run str),
-    /// Bytes that were written.
+    /// Written bytes.
     Bytes,
 }
 
-/// By which part runs with narrower code took less time for the same work, the medians of both
-/// forms compared, and how many such runs there are. Work is calls of the function that was called
-/// most in whichever form called it less, or else what was written. `None` if there was neither in
-/// both.
+/// The part of the time that runs with narrower code saved for the same work, from the medians of
+/// both forms, and the number of these runs. Work is counted in calls of one function: the function
+/// with the most calls in whichever form called it less. If no function was called in both forms,
+/// work is counted in written bytes. `None` if the forms have neither in common.
 fn measured(runs: &[&Shown]) -> Option<(f64, usize)> {
     let of = |form: Form| runs.iter().filter(move |run| run.form == form);
     let in_both = |unit: Unit<'_>| {
@@ -209,7 +212,7 @@ fn measured(runs: &[&Shown]) -> Option<(f64, usize)> {
         each.sort_unstable_by(f64::total_cmp);
         each
     };
-    // The lower one of two: what disturbs a run makes it take longer.
+    // The lower one of two: a disturbance makes a run take longer.
     let median = |each: &[f64]| each.get(each.len().saturating_sub(1) / 2).copied();
     let (plain, narrow) = (each(Form::Plain), each(Form::Narrow));
     let gain = 1.0 - median(&narrow)? / median(&plain)?;
@@ -220,7 +223,7 @@ fn measured(runs: &[&Shown]) -> Option<(f64, usize)> {
 mod tests {
     use super::*;
 
-    /// Where the program can be narrowed.
+    /// `next` for a program that can be narrowed.
     fn next(runs: &[Shown], work: u64) -> (Form, Reason) {
         super::next(runs, work, true)
     }
@@ -228,7 +231,7 @@ mod tests {
     const FORECAST: (f64, f64) = (0.03, 0.07);
     const EXPECTED: Reason = Reason::Forecast(FORECAST.0, FORECAST.1);
 
-    /// A run of a second with so many calls.
+    /// A run of a second with `calls` calls.
     fn run(form: Form, calls: u64, forecast: Option<(f64, f64)>) -> Shown {
         let calls = BTreeMap::from([("encrypt".to_owned(), calls), ("rare".to_owned(), 3)]);
         Shown { form, on_cpu_ns: 1e9, calls, forecast, ..Shown::default() }
@@ -249,7 +252,7 @@ mod tests {
         let hardly = run(Form::Plain, 1000, Some((-0.02, 0.03)));
         assert_eq!(next(&[hardly], 0), (Form::Plain, Reason::Forecast(-0.02, 0.03)));
         assert_eq!(next(&[plain(1000)], 0), (Form::Narrow, EXPECTED));
-        // What has hardly run tells nothing.
+        // A run with little time on CPUs is no evidence.
         let short = Shown { on_cpu_ns: 9e8, ..plain(1000) };
         assert_eq!(next(&[short], 0), (Form::Plain, Reason::Unknown));
     }
@@ -259,7 +262,7 @@ mod tests {
         let next = |runs: &[Shown]| super::next(runs, 0, false);
         let impossible = Reason::Impossible(FORECAST.0, FORECAST.1);
         assert_eq!(next(&[plain(1000)]), (Form::Plain, impossible));
-        // What was compared while it could be tells nothing now.
+        // A comparison from a time when the program could be narrowed does not count now.
         assert_eq!(next(&[plain(1000), narrow(1100)]), (Form::Plain, impossible));
         assert_eq!(next(&[]), (Form::Plain, Reason::Unknown));
         let hardly = run(Form::Plain, 1000, Some((-0.02, 0.03)));
@@ -271,18 +274,18 @@ mod tests {
         let (form, reason) = next(&[plain(1000), narrow(1100)], 0);
         assert_eq!(form, Form::Narrow);
         assert!(matches!(reason, Reason::Measured(gain) if (gain - 1.0 / 11.0).abs() < 1e-12));
-        // It loses more than the model says is won.
+        // The run loses more than the model expects to win.
         let (form, reason) = next(&[plain(1000), narrow(900)], 0);
         assert_eq!(form, Form::Plain);
         assert!(matches!(reason, Reason::Measured(gain) if (gain + 1.0 / 9.0).abs() < 1e-12));
-        // It loses little, which may have been chance, until it is seen again.
+        // The runs lose little. That may be chance until it is seen again.
         let runs = [plain(1000), narrow(980), narrow(990), narrow(985)];
         assert_eq!(next(&runs[..3], 0), (Form::Narrow, EXPECTED));
         assert_eq!(next(&runs, 0).0, Form::Plain);
         // A disturbed run among others does not count.
         let runs = [plain(1000), narrow(1100), narrow(500), narrow(1090)];
         assert_eq!(next(&runs, 0).0, Form::Narrow);
-        // Habits have changed: nothing is lost any more.
+        // Habits have changed: wide code costs nothing any more.
         let runs = [plain(1000), narrow(1100), run(Form::Plain, 1000, Some((0.0, 0.0)))];
         assert_eq!(next(&runs, 0), (Form::Plain, Reason::Forecast(0.0, 0.0)));
     }
@@ -292,12 +295,13 @@ mod tests {
         let mut other = narrow(1000);
         other.calls = BTreeMap::from([("narrower kernel".to_owned(), 1000)]);
         assert_eq!(next(&[plain(1000), other.clone()], 0), (Form::Narrow, EXPECTED));
-        // What may lose by the model is tried, but not kept where nobody sees what it brings.
+        // If narrower code may lose by the model, it is tried, but not kept if its effect cannot be
+        // measured.
         let may_lose = run(Form::Plain, 1000, Some((-0.02, 0.1)));
         assert_eq!(next(std::slice::from_ref(&may_lose), 0).0, Form::Narrow);
         assert_eq!(next(&[may_lose.clone(), other.clone()], 0).0, Form::Plain);
         assert_eq!(next(&[may_lose.clone(), narrow(1010)], 0).0, Form::Narrow);
-        // What both have written tells as well.
+        // What both runs have written is evidence as well.
         let written = |run: &Shown, written| Shown { written, ..run.clone() };
         let runs = |narrower| [written(&may_lose, 100 << 20), written(&other, narrower)];
         assert!(matches!(next(&runs(105 << 20), 0), (Form::Narrow, Reason::Measured(_))));
@@ -331,13 +335,13 @@ mod tests {
             }
             assert_eq!(runs.len(), REMEMBERED);
             assert_eq!(runs.iter().filter(|run| run.form == Form::Narrow).count(), 1);
-            // One that ends so by itself is no reason.
+            // A run with the program's own code that ends like this is no reason.
             assert_eq!(next(&[Shown { end, ..plain(1000) }], 0).0, Form::Narrow);
         }
         let fails = |run: Shown| Shown { end: End::Failed, ..run };
         let runs = [fails(plain(1000)), fails(narrow(1100))];
         assert_eq!(next(&runs, 0).0, Form::Narrow);
-        // Not so if it is other work that fails.
+        // It is harm if the program's own code fails only at other work.
         let other = Shown { work: 1, ..fails(plain(1000)) };
         let runs = [plain(1000), fails(narrow(1100)), other];
         assert_eq!(next(&runs, 0), (Form::Plain, Reason::Harmed));
@@ -346,7 +350,7 @@ mod tests {
     #[test]
     fn other_work_tells_nothing() {
         let other = |run: Shown| Shown { work: 1, ..run };
-        // A hundredth of the calls in the same time, and nothing to be won.
+        // A hundredth of the calls in the same time, and nothing to win.
         let runs = [plain(1000), other(run(Form::Plain, 10, Some((0.0, 0.0))))];
         assert_eq!(next(&runs, 0), (Form::Narrow, EXPECTED));
         assert_eq!(next(&runs, 1), (Form::Plain, Reason::Forecast(0.0, 0.0)));
@@ -354,7 +358,7 @@ mod tests {
         let runs = [plain(1000), other(plain(10)), other(narrow(11)), narrow(900)];
         assert_eq!(next(&runs, 0).0, Form::Plain);
         assert_eq!(next(&runs, 1).0, Form::Narrow);
-        // Nor does it end what runs in a row.
+        // Nor does other work interrupt a row of runs.
         let mut runs = vec![plain(1000)];
         for _ in 0..NARROW_IN_A_ROW {
             assert_eq!(next(&runs, 0).0, Form::Narrow);

@@ -4,17 +4,17 @@
 //! | module | what | paper |
 //! |---|---|---|
 //! | [`evidence`] | how dense wide-vector code is in what ran | §4.2.2, §5.2 |
-//! | [`timing`] | evidence by the clock, and without any | |
+//! | [`timing`] | evidence from the clock, or from the marking alone | |
 //! | [`performance`] | how well clients do | §4.2.4 |
 //! | [`thresholds`] | the paper's feedback loop | §4.2.3 |
 //! | [`trials`] | a loop that asks one question at a time | |
 //! | [`cores`] | how many cores are dedicated | §4.2.1, §4.3.3 |
 //! | [`decision`] | what is done with a region's calls, and why | §4.2.2 |
-//! | `shares` | whose calls may be moved where that takes cores from other users | |
+//! | `shares` | whose calls may be moved if that takes cores from other users | |
 //! | [`settings`] | all that can be chosen | §6.2.3 |
 //!
-//! This module keeps what clients have told, asks the loop at the end of each window, and says what
-//! has changed. Clients are told nothing here, and no core is touched: whoever calls does that.
+//! This module stores what clients report, runs the loop at the end of each window, and returns
+//! what has changed. It sends nothing to clients and touches no core: the caller does that.
 
 pub mod cores;
 pub mod decision;
@@ -38,50 +38,52 @@ use shares::{Seen, Shares};
 use thresholds::Thresholds;
 use trials::Trials;
 
-/// A process with marked regions, by a number of the caller's.
+/// A process with marked regions. The caller chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// A marked region of a program, by a number of the caller's, which is the same in all its
-/// processes.
+/// A marked region of a program. The caller chooses the number, the same in all processes of the
+/// program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u64);
 
-/// A program, by a number of the caller's: clients that run the same program have the same.
+/// A program. The caller chooses the number, the same for all clients that run the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramId(pub u64);
 
-/// A user, by a number of the caller's, whose programs may cost each other something.
+/// A user. The caller chooses the number. One user's programs may cost each other something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(pub u32);
 
-/// What a client did at a site since it told last.
+/// What a client did at a site since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Window {
-    /// How long ago that was (ns).
+    /// The time since that report (ns).
     pub span_ns: u64,
-    /// Calls that ended.
+    /// Number of calls that ended.
     pub calls: u64,
-    /// How long they took together, the way to a dedicated core and back included (ns).
+    /// Their total time, the way to a dedicated core and back included (ns).
     pub in_region_ns: u64,
-    /// Of these calls, those that ran on dedicated cores.
-    pub offloaded_calls: u64,
-    /// How long dedicated cores worked on them, best without their waiting there (ns).
-    pub offloaded_ns: u64,
-    /// What is known of the code that ran.
+    /// Number of these calls that ran on dedicated cores.
+    pub moved_calls: u64,
+    /// How long dedicated cores worked on them (ns), preferably without the time that they waited
+    /// there.
+    pub moved_ns: u64,
+    /// Evidence about the code that ran.
     pub evidence: Evidence,
 }
 
-/// What is new after a step.
+/// What has changed after a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Decisions that differ.
+    /// Decisions that have changed.
     pub changes: Vec<Change>,
-    /// How many cores are to be dedicated. They should be before anything is sent to them.
+    /// Number of cores to dedicate. Dedicate them before any call is sent to them.
     pub cores: usize,
 }
 
-/// No client has more sites than this: one that makes them up fills no memory.
+/// The largest number of sites per client, so that a client that makes up sites cannot fill the
+/// memory.
 const MOST_SITES: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -95,13 +97,13 @@ struct Client {
 /// Groups of units by program and site, numbered for the trials.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Groups {
-    /// The number and the members of each.
+    /// The number of each group, and how many members it has.
     known: BTreeMap<(ProgramId, Option<SiteId>), (usize, usize)>,
     unused: Vec<usize>,
 }
 
 impl Groups {
-    /// One more member.
+    /// Adds a member. Returns the group's number.
     fn join(&mut self, key: (ProgramId, Option<SiteId>)) -> usize {
         let next = self.known.len();
         let group = self.known.entry(key).or_insert_with(|| (self.unused.pop().unwrap_or(next), 0));
@@ -109,14 +111,15 @@ impl Groups {
         group.0
     }
 
-    /// One fewer; its number, if it was the last. It keeps that.
+    /// Removes a member. Returns the group's number if it was the last member. The group keeps the
+    /// number.
     fn leave(&mut self, key: (ProgramId, Option<SiteId>)) -> Option<usize> {
         let (number, members) = self.known.get_mut(&key)?;
         *members -= 1;
         (*members == 0).then_some(*number)
     }
 
-    /// Without members it gives back its number, which this is.
+    /// Frees the number of a group without members, and returns it.
     fn forget(&mut self, key: (ProgramId, Option<SiteId>)) -> Option<usize> {
         let (number, _) = self.known.get(&key).copied().filter(|(_, members)| *members == 0)?;
         self.known.remove(&key);
@@ -133,14 +136,14 @@ pub struct Server {
     clients: BTreeMap<ClientId, Client>,
     groups: Groups,
     cores: Cores,
-    /// Decisions that differ since the last step.
+    /// Decisions that have changed since the last step.
     changes: Vec<Change>,
-    /// How many are offloaded.
-    offloaded: usize,
+    /// Number of offloaded units.
+    moved: usize,
     shares: Shares,
-    /// Hardware threads' worth of time that is left, if that is measured.
+    /// Time that is left, as a number of hardware threads, if that is measured.
     idle: Option<f64>,
-    /// When the window began, and until when it does not count yet.
+    /// When the window started. `settles` is the time until which it does not count yet.
     begun: Time,
     settles: Option<Time>,
 }
@@ -161,7 +164,7 @@ impl Server {
             groups: Groups::default(),
             cores,
             changes: Vec::new(),
-            offloaded: 0,
+            moved: 0,
             shares: Shares::default(),
             idle: None,
             begun: now,
@@ -169,14 +172,14 @@ impl Server {
         }
     }
 
-    /// A client that runs `program` begins, where all are one user's. One with the same id is
-    /// forgotten.
+    /// Adds a client that runs `program`, where all clients are one user's. An earlier client with
+    /// the same id is forgotten.
     pub fn join(&mut self, client: ClientId, program: ProgramId) {
         self.join_of(UserId::default(), client, program);
     }
 
-    /// A client of a user's that runs `program` begins; a program is one user's. One with the same
-    /// id is forgotten.
+    /// Adds a client of `user` that runs `program`. A program belongs to one user. An earlier
+    /// client with the same id is forgotten.
     pub fn join_of(&mut self, user: UserId, client: ClientId, program: ProgramId) {
         self.leave(client);
         let performance = Performance::new(matches!(self.state, State::Trials(_)));
@@ -184,15 +187,15 @@ impl Server {
         self.clients.insert(client, Client { program, user, performance, units });
     }
 
-    /// A client has ended; unknown ones are nothing. What the trials have learnt about its program
-    /// is kept, and loses weight with time, until [`Self::forget`].
+    /// Removes a client that has ended. An unknown client changes nothing. What the trials have
+    /// learnt about its program is kept until [`Self::forget`], and loses weight with time.
     pub fn leave(&mut self, client: ClientId) {
         let Some(left) = self.clients.remove(&client) else {
             return;
         };
         self.changes.retain(|change| change.client != client);
         for (site, unit) in left.units {
-            self.offloaded -= usize::from(unit.action == Action::Offload);
+            self.moved -= usize::from(unit.action == Action::Move);
             let last = self.groups.leave((left.program, site));
             if let State::Trials(trials) = &mut self.state {
                 if unit.is_candidate {
@@ -205,9 +208,9 @@ impl Server {
         }
     }
 
-    /// Forgets what was learnt about a program's site, or without one about its processes as a
-    /// whole, if no client has it. Whoever never calls this has memory grow with every program that
-    /// ever was there.
+    /// Forgets what was learnt about a program's site, or without a site about its processes as a
+    /// whole, if no client has it. Without such calls, memory grows with every program that ever
+    /// was there.
     pub fn forget(&mut self, program: ProgramId, site: Option<SiteId>) {
         if let (Some(group), State::Trials(trials)) =
             (self.groups.forget((program, site)), &mut self.state)
@@ -216,8 +219,8 @@ impl Server {
         }
     }
 
-    /// A client tells what it did at a site. `false`, and nothing else, if the client is not known
-    /// or has too many sites.
+    /// Records what a client did at a site. Returns false, and changes nothing, if the client is
+    /// not known or has too many sites.
     ///
     /// # Cost
     /// Logarithmic in clients and in the client's sites.
@@ -233,7 +236,7 @@ impl Server {
             return false;
         }
         known.performance.tally.calls(window.calls, window.span_ns, window.in_region_ns);
-        self.cores.worked(known.user, window.offloaded_ns);
+        self.cores.worked(known.user, window.moved_ns);
         let (program, groups) = (known.program, &mut self.groups);
         let (user, state) = (known.user, &mut self.state);
         let new = || {
@@ -245,18 +248,18 @@ impl Server {
         };
         let unit = known.units.entry(key).or_insert_with(new);
         // On a dedicated core, other clients' code holds the level too (paper 001 §7.1). The
-        // paper's loop does not look where it was.
-        let is_elsewhere = window.offloaded_calls > 0 && unit.density.is_some();
+        // paper's loop does not distinguish where calls ran.
+        let is_elsewhere = window.moved_calls > 0 && unit.density.is_some();
         let is_taken = matches!(self.state, State::Thresholds(_)) || !is_elsewhere;
         let (span, whole) = (window.span_ns as f64, self.settings.window_ns() as f64);
         let part = if span > 0.0 { span / (span + whole) } else { 0.0 };
         match (unit.stayed, &mut self.state) {
-            (Some(stayed), State::Trials(trials)) if window.offloaded_calls > 0 => {
-                // Their threads spin while they wait, and the dedicated core works.
+            (Some(stayed), State::Trials(trials)) if window.moved_calls > 0 => {
+                // The calls' threads spin while they wait, and the dedicated core works.
                 let longer_ns = window.in_region_ns as f64 - window.calls as f64 * stayed.call_ns;
-                trials.spend(unit.group, longer_ns, window.offloaded_ns as f64);
+                trials.spend(unit.group, longer_ns, window.moved_ns as f64);
             }
-            (was, _) if window.calls > 0 && window.offloaded_calls == 0 => {
+            (was, _) if window.calls > 0 && window.moved_calls == 0 => {
                 let newer = Stayed::new(window.calls, window.in_region_ns, window.span_ns);
                 unit.stayed = Some(was.map_or(newer, |was| was.towards(newer, part)));
             }
@@ -272,16 +275,16 @@ impl Server {
             is_denied: self.shares.is_denied(user),
         };
         if let Some((change, was)) = decide.unit((client, key), unit, &mut self.state) {
-            self.offloaded += usize::from(change.action == Action::Offload);
-            self.offloaded -= usize::from(was == Action::Offload);
+            self.moved += usize::from(change.action == Action::Move);
+            self.moved -= usize::from(was == Action::Move);
             self.changes.push(change);
         }
         true
     }
 
-    /// A client tells how well it does, in a unit of its own; higher is better. From then on that
-    /// counts instead of what is observed, in windows in which it tells it. `false`, and nothing
-    /// else, if it is no number above zero, or the client is not known.
+    /// Records how well a client does, in a unit of its own; higher is better. In a window with
+    /// such a report, it counts instead of what is observed. Returns false, and changes nothing, if
+    /// the value is not a number above zero, or the client is not known.
     pub fn metric(&mut self, client: ClientId, value: f64) -> bool {
         match self.clients.get_mut(&client) {
             Some(known) if value.is_finite() && value > 0.0 => {
@@ -292,14 +295,14 @@ impl Server {
         }
     }
 
-    /// So many hardware threads' worth of time were left lately on those that are not dedicated, by
-    /// the caller's own measurement; `None` if that is not known. Where there is less than a core
-    /// takes, one user's calls are moved only as far as others do not lose by it.
+    /// Records how much time was left lately on the hardware threads that are not dedicated, as a
+    /// number of threads, by the caller's own measurement; `None` if that is not known. If that is
+    /// less than a core takes, one user's calls are moved only as far as others do not lose by it.
     pub fn idle(&mut self, threads: Option<f64>) {
         self.idle = threads.filter(|threads| threads.is_finite());
     }
 
-    /// When [`Self::step`] is to be called at the latest; `None` while there is nothing to decide.
+    /// The latest time for the next [`Self::step`]; `None` while there is nothing to decide.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
         let window = self.settles.unwrap_or(self.begun.saturating_add(self.settings.window_ns()));
@@ -307,13 +310,13 @@ impl Server {
         [window, self.cores.next_wakeup()].into_iter().flatten().min()
     }
 
-    /// What has changed: after something was observed, and when [`Self::next_wakeup`] says. A
-    /// decision that has changed twice stands there twice, the last one last. Times before an
-    /// earlier step's begin the window anew.
+    /// Returns what has changed. Call it after something was observed, and at
+    /// [`Self::next_wakeup`]. A decision that has changed twice is listed twice, the latest last. A
+    /// time before the start of the window starts the window again.
     ///
     /// # Cost
-    /// None to speak of, except at the end of a window: then linear in clients, and if the loop has
-    /// changed something, in all sites.
+    /// Negligible, except at the end of a window: then linear in clients, and in all sites if the
+    /// loop has changed something.
     pub fn step(&mut self, now: Time) -> Step {
         if self.window(now) {
             for (client, known) in &mut self.clients {
@@ -326,18 +329,18 @@ impl Server {
                     if let Some((change, was)) =
                         decide.unit((*client, *site), unit, &mut self.state)
                     {
-                        self.offloaded += usize::from(change.action == Action::Offload);
-                        self.offloaded -= usize::from(was == Action::Offload);
+                        self.moved += usize::from(change.action == Action::Move);
+                        self.moved -= usize::from(was == Action::Move);
                         self.changes.push(change);
                     }
                 }
             }
         }
-        let cores = self.cores.step(now, self.offloaded > 0);
+        let cores = self.cores.step(now, self.moved > 0);
         Step { changes: std::mem::take(&mut self.changes), cores }
     }
 
-    /// The decision about a region and why, if anything was observed of it.
+    /// The decision about a region and its reason, if anything was observed of the region.
     #[must_use]
     pub fn decision(&self, client: ClientId, site: SiteId) -> Option<(Action, Reason)> {
         let key = match self.settings.unit {
@@ -348,10 +351,10 @@ impl Server {
         Some((unit.action, unit.reason))
     }
 
-    /// How many regions, or clients, are offloaded.
+    /// Number of regions, or clients, that are offloaded.
     #[must_use]
-    pub const fn offloaded(&self) -> usize {
-        self.offloaded
+    pub const fn moved(&self) -> usize {
+        self.moved
     }
 
     /// The thresholds of L1, L2, ..., if the loop has any.
@@ -363,7 +366,7 @@ impl Server {
         }
     }
 
-    /// Ends the window if it is time; whether all units are to be decided anew.
+    /// Ends the window if it is time. Returns whether all units have to be decided again.
     fn window(&mut self, now: Time) -> bool {
         if now < self.begun {
             (self.begun, self.settles) = (now, None);
@@ -375,7 +378,7 @@ impl Server {
             performances.for_each(|(_, client)| client.tally = performance::Tally::default());
             (self.begun, self.settles) = (now, None);
             if let State::Trials(state) = &mut self.state {
-                // None, unless nobody was there for long.
+                // Zero, unless there was no step for a long time.
                 state.pass((now - until) / self.settings.window_ns().max(1));
             }
         } else if is_dear
@@ -394,7 +397,7 @@ impl Server {
                     is_changed
                 }
                 (State::Thresholds(state), _) => {
-                    state.window(now, trend.change(), self.offloaded) || are_shares_changed
+                    state.window(now, trend.change(), self.moved) || are_shares_changed
                 }
                 (State::Trials(_), Loop::Thresholds(_)) => false,
             };
@@ -402,13 +405,13 @@ impl Server {
         false
     }
 
-    /// Finds out what users' calls cost other users, at the end of a window; whether that changes
-    /// anything.
+    /// Estimates what users' calls cost other users, at the end of a window. Returns whether that
+    /// changes anything.
     fn share(&mut self) -> bool {
         let mut users: BTreeMap<UserId, (Seen, f64)> = BTreeMap::new();
         for client in self.clients.values() {
             let (seen, told) = users.entry(client.user).or_default();
-            seen.is_moved |= client.units.values().any(|unit| unit.action == Action::Offload);
+            seen.is_moved |= client.units.values().any(|unit| unit.action == Action::Move);
             if let Some(change) = client.performance.changed() {
                 seen.change = Some(seen.change.unwrap_or(0.0) + change);
                 *told += 1.0;

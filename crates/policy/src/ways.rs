@@ -1,26 +1,26 @@
 //! The four ways out for wide-vector code, and which is best: leave it, narrow it, move it, or
 //! govern the clock around it.
 //!
-//! What each brings is told as a range of the program's time on CPUs, and its lower end decides, so
-//! that nothing is recommended that may do harm. Narrower code is taken to need twice the time at
-//! worst, as half the width does half the work an instruction; that is an assumption (OpenSSL's
+//! What each way brings is given as a range, in parts of the program's time on CPUs. The lower end
+//! decides, so that nothing is recommended that may do harm. Narrower code is assumed to need at
+//! most twice the time, because half the width does half the work per instruction (OpenSSL's
 //! ChaCha20-Poly1305 needs 1.8 times as long with AVX2 as with AVX-512).
 
-/// What wide-vector code does to a program, all times in the same unit.
+/// What wide-vector code does to a program. All times are in the same unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Time on CPUs.
     pub on_cpu: f64,
-    /// Of that, time in the wide-vector functions; `None` if nobody has measured it.
+    /// Of that, time in the wide-vector functions; `None` if it was not measured.
     pub within: Option<f64>,
     /// Of that, time that the code around them loses.
     pub lost: f64,
     /// Calls of these functions.
     pub calls: f64,
-    /// What handing one call to another core and coming back takes at least; `None` if nobody has
-    /// measured it.
+    /// The least time that handing one call to another core and coming back takes; `None` if it was
+    /// not measured.
     pub hand_off: Option<f64>,
-    /// Whether the machine lets its clock be governed.
+    /// Whether the machine allows its clock to be governed.
     pub is_governable: bool,
 }
 
@@ -56,17 +56,17 @@ impl Way {
 /// What a way out brings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prospect {
-    /// Which.
+    /// The way out.
     pub way: Way,
-    /// The part of the time on CPUs that it gives back, from and to; less than zero is a loss.
-    /// `None` if that cannot be said.
+    /// The part of the time on CPUs that it saves, from and to; a negative value is a loss. `None`
+    /// if it cannot be estimated.
     pub gain: Option<(f64, f64)>,
 }
 
-/// Less than this is not worth doing anything: programs differ by as much from run to run.
+/// A gain below this is not worth any action: programs differ by as much from run to run.
 pub const WORTHWHILE: f64 = 0.01;
 
-/// What each way out brings, the best first. Nothing at all without time on CPUs.
+/// What each way out brings, the best first. Empty if there is no time on CPUs.
 #[must_use]
 pub fn prospects(load: &Load) -> Vec<Prospect> {
     if load.on_cpu.is_nan() || load.on_cpu <= 0.0 {
@@ -81,7 +81,7 @@ pub fn prospects(load: &Load) -> Vec<Prospect> {
             let net = share(load.lost - load.calls * each);
             (net.min(0.0), net)
         }),
-        // All of it, if the clock were back right after each call; what raising it costs is not
+        // All of it, if the clock recovered right after each call; the cost of raising it is not
         // known.
         Way::Govern => load.is_governable.then(|| (0.0, share(load.lost))),
     };
@@ -136,7 +136,7 @@ mod tests {
         let (least, most) = gain(&load);
         assert!(least == 0.0 && (most - 0.045).abs() < 1e-12);
         assert!(gain(&Load { hand_off: Some(30e-6), ..load }).1 < 0.0);
-        // What is not sure to bring anything is not the first thing to do.
+        // A gain that is not certain is not recommended first.
         assert_eq!(best(&load), Way::Leave);
     }
 

@@ -1,6 +1,6 @@
-//! Backtraces show the program's frames alone: between a hooked call that is timed or moved and its
-//! caller there is a frame of the hooks', and this library's own come first. Those end where the
-//! program's call returns to.
+//! Makes backtraces show only the program's frames. Between a hooked call that is timed or moved
+//! and its caller there is a frame of the hooks, and frames of this library come first. The latter
+//! end at the frame to which the program's call returns.
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_int, c_void};
@@ -11,7 +11,7 @@ static BACKTRACE: Next = Next::new(c"backtrace");
 static UNWIND: Next = Next::new(c"_Unwind_Backtrace");
 static GET_IP: Next = Next::new(c"_Unwind_GetIP");
 
-/// Looks where the functions go on, before anybody calls them, as the loader's lock may be held
+/// Looks up the next functions before the program calls any, because the loader's lock may be held
 /// then.
 pub(crate) fn find_next() {
     BACKTRACE.get();
@@ -19,10 +19,10 @@ pub(crate) fn find_next() {
     GET_IP.get();
 }
 
-/// The most frames of a backtrace without those of hooks.
+/// The most frames of a backtrace, without those of hooks.
 const MOST: usize = 512;
 
-/// Frames of hooks that there is room for besides.
+/// Room for frames of hooks besides.
 const HOOKS: usize = 128;
 
 type Frames = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
@@ -49,13 +49,13 @@ unsafe extern "C" fn own_backtrace(
         return if next.is_null() {
             0
         } else {
-            // SAFETY: the C library's function, with what the caller gave.
+            // SAFETY: the C library's function, with the caller's arguments.
             unsafe { call(next, frames, size) }
         };
     }
     let mut all = [std::ptr::null_mut(); MOST + HOOKS];
     let room = c_int::try_from(wanted + HOOKS).unwrap_or(size);
-    // SAFETY: there is so much room.
+    // SAFETY: `all` has room for `room` frames.
     let found = unsafe { call(next, all.as_mut_ptr(), room) };
     let found = &all[..usize::try_from(found).unwrap_or_default().min(all.len())];
     let own = found.iter().position(|frame| *frame == caller).unwrap_or_default();
@@ -67,10 +67,10 @@ unsafe extern "C" fn own_backtrace(
             if number == wanted {
                 break;
             }
-            // As unwinders take the frame of hooks for a signal's, they show the caller one byte
-            // further up.
+            // Unwinders take the hooks' frame for a signal's, so they report the caller one byte
+            // too low.
             let frame = if is_caller { frame.wrapping_byte_add(1) } else { *frame };
-            // SAFETY: the caller has room for so many.
+            // SAFETY: the caller has room for `wanted` frames.
             unsafe { frames.wrapping_add(number).write(frame) };
             number += 1;
         }
@@ -79,19 +79,21 @@ unsafe extern "C" fn own_backtrace(
     c_int::try_from(number).unwrap_or(size)
 }
 
+/// Calls a function of the type of backtrace(3).
+///
 /// # Safety
 /// `next` must be such a function, and there must be room for `size` frames.
 unsafe fn call(next: *mut c_void, frames: *mut *mut c_void, size: c_int) -> c_int {
-    // SAFETY: as promised to this function.
+    // SAFETY: the caller guarantees that `next` is such a function.
     let next = unsafe { std::mem::transmute::<*mut c_void, Frames>(next) };
-    // SAFETY: as promised to this function.
+    // SAFETY: the caller guarantees room for `size` frames.
     unsafe { next(frames, size) }
 }
 
 type Step = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> c_int;
 type Unwind = unsafe extern "C-unwind" fn(Step, *mut c_void) -> c_int;
 
-/// What the caller of [`_Unwind_Backtrace`] gave, and where it goes on.
+/// The arguments of a call of [`_Unwind_Backtrace`], and its return address.
 struct Caller {
     get_ip: GetIp,
     step: Step,
@@ -102,20 +104,21 @@ struct Caller {
 
 type GetIp = unsafe extern "C" fn(*mut c_void) -> usize;
 
-/// A function of the program's unwinder; null if it has none. Contexts are its own: no other
-/// unwinder's functions are called for them.
+/// Looks up a function of the program's unwinder; null if it has none. Contexts belong to one
+/// unwinder, so another one's functions must not be called for them.
 fn of_unwinder(function: &Next) -> *mut c_void {
     let next = function.get();
     if !next.is_null() {
         return next;
     }
-    // One that came with a library which the program has loaded, for that library alone.
+    // The unwinder may have come with a library that the program has loaded, for that library
+    // alone.
     // SAFETY: finds a file that is loaded, and loads none.
     let loaded = unsafe { libc::dlopen(UNWINDER.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if loaded.is_null() {
         return loaded;
     }
-    // It stays loaded from now on, as it is in use.
+    // It stays loaded from now on, because it is in use.
     // SAFETY: a lookup of a name, ended by zero, in a file that was found.
     unsafe { libc::dlsym(loaded, function.name().as_ptr()) }
 }
@@ -123,7 +126,7 @@ fn of_unwinder(function: &Next) -> *mut c_void {
 /// The unwinder of GCC, which the C library's functions use as well.
 const UNWINDER: &CStr = c"libgcc_s.so.1";
 
-/// Likewise for what compiled code looks at its stack by.
+/// Likewise for the function by which compiled code inspects its stack.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn _Unwind_Backtrace() {
@@ -147,19 +150,19 @@ unsafe extern "C-unwind" fn own_unwind(
     }
     // SAFETY: libgcc's function of this name.
     let next = unsafe { std::mem::transmute::<*mut c_void, Unwind>(next) };
-    // SAFETY: likewise.
+    // SAFETY: libgcc's function of this name.
     let get_ip = unsafe { std::mem::transmute::<*mut c_void, GetIp>(get_ip) };
     let mut caller = Caller { get_ip, step, argument, returns_to, is_reached: false };
-    // SAFETY: as the caller promises; `caller` lives until the call returns.
+    // SAFETY: the caller's arguments fit libgcc's function; `caller` lives until the call returns.
     unsafe { next(pass_on, (&raw mut caller).cast()) }
 }
 
-/// Shows the caller a frame, unless it is one of hooks.
+/// Passes a frame on to the caller's function, unless it is one of hooks or of this library.
 ///
 /// # Safety
-/// Called by [`_Unwind_Backtrace`] alone.
+/// Must be called only by [`_Unwind_Backtrace`].
 unsafe extern "C-unwind" fn pass_on(context: *mut c_void, caller: *mut c_void) -> c_int {
-    // SAFETY: what was given above.
+    // SAFETY: the pointer is the one to `Caller` that `own_unwind` passed.
     let caller = unsafe { &mut *caller.cast::<Caller>() };
     // SAFETY: the unwinder's own context and function.
     let address = unsafe { (caller.get_ip)(context) };
@@ -167,6 +170,6 @@ unsafe extern "C-unwind" fn pass_on(context: *mut c_void, caller: *mut c_void) -
     if !caller.is_reached || dimmer_hook::is_stub(address) {
         return 0;
     }
-    // SAFETY: as the caller of the unwinder promises.
+    // SAFETY: the caller's function, with the unwinder's context and the caller's argument.
     unsafe { (caller.step)(context, caller.argument) }
 }

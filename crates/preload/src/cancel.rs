@@ -1,26 +1,29 @@
-//! Threads that are cancelled while they are away, and threads that may be cancelled anywhere.
+//! Threads that are cancelled while migrated, and threads that may be cancelled anywhere.
 //!
-//! The C library cancels a thread that waits by a signal to the kernel's thread that it knows, and
-//! the signal's handler unwinds the thread. Of a thread that is away that is its home, where the
-//! signal waits; and glibc before 2.41 does not let what was waited for return either, before the
-//! handler has run (`__pthread_disable_asynccancel`). So who cancels a thread that is away has the
-//! handler called where the thread is, on its own stack and with its own thread-local storage; on
-//! its way out of the call it comes home. What waits there finds it cancelled already.
+//! glibc cancels a waiting thread by a signal to the kernel thread that it has on record; the
+//! signal's handler unwinds the thread. For a migrated thread that is the home thread, where the
+//! signal stays pending. Before glibc 2.41, the wait does not return either until the handler has
+//! run (`__pthread_disable_asynccancel`). So a thread that cancels a migrated thread makes the
+//! handler run where that thread is, on its own stack and with its own thread-local storage. On its
+//! way out of the call the thread comes home. The signal that is pending there finds it cancelled
+//! already.
 //!
-//! Workers let through one signal of the C library's, by which all threads change their rights. It
-//! is borrowed for this: with a value, which the C library never sends and does not heed, it names
-//! the thread to cancel. A thread that went home meanwhile is left alone, as what waits there does
-//! the same.
+//! Workers do not block the signal of the C library by which all threads change their rights. That
+//! signal is used here too: sent with a value, it names the thread to cancel. (The C library never
+//! sends a value, and ignores it.) A thread that went home meanwhile is left alone, since the
+//! pending signal there does the same.
 //!
 //! A thread that asks to be cancelled anywhere (`PTHREAD_CANCEL_ASYNCHRONOUS`) may be unwound from
-//! any instruction, which Rust's code on its way does not stand. So it comes home, and its calls
-//! stay until it asks for the other kind again.
+//! any instruction. Rust's code on its way does not stand that. So the thread comes home, and its
+//! calls stay until it asks for the other kind again.
 
 use std::arch::{asm, naked_asm};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use dimmer_hook::{AWAY, come_home, go_again, stay, thread_offset};
+use dimmer_hook::{
+    MIGRATED, allow_migration, cut_migration_short, inhibit_migration, thread_offset,
+};
 
 use crate::next::Next;
 use crate::thread;
@@ -29,24 +32,25 @@ static CANCEL: Next = Next::new(c"pthread_cancel");
 static SET_TYPE: Next = Next::new(c"pthread_setcanceltype");
 static SET_STATE: Next = Next::new(c"pthread_setcancelstate");
 
-/// Looks where this file's functions go on, as [`crate::home::find_next`] does.
+/// Looks up this file's next functions, as [`crate::home::find_next`] does.
 pub(crate) fn find_next() {
     for next in [&CANCEL, &SET_TYPE, &SET_STATE] {
         next.get();
     }
 }
 
-/// Source: glibc, sysdeps/unix/sysv/linux/internal-signals.h, as of the next.
+/// Source of this and the next: glibc, sysdeps/unix/sysv/linux/internal-signals.h.
 const SIGCANCEL: c_int = 32;
 const SIGSETXID: c_int = 33;
 
 /// Source: glibc, sysdeps/nptl/pthread.h.
 const ASYNCHRONOUS: c_int = 1;
 
-/// Likewise: that a thread is not cancelled; that it is, is 0.
+/// Cancellation is disabled; 0 means enabled. Source: glibc, sysdeps/nptl/pthread.h.
 const DISABLE: c_int = 1;
 
-/// What signals do, as the kernel has it. Source: Linux, arch/x86/include/uapi/asm/signal.h.
+/// The action for a signal, in the kernel's format. Source: Linux,
+/// arch/x86/include/uapi/asm/signal.h.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Action {
@@ -56,10 +60,10 @@ struct Action {
     mask: u64,
 }
 
-/// A set of signals has 64 bits.
+/// Bytes of a set of 64 signals.
 const MASK_BYTES: i64 = 8;
 
-/// What comes with a signal that has a value, as the kernel has it. Source: Linux,
+/// The information that comes with a signal with a value, in the kernel's format. Source: Linux,
 /// include/uapi/asm-generic/siginfo.h.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -76,12 +80,12 @@ struct Information {
 
 const _: () = assert!(size_of::<Information>() == size_of::<libc::siginfo_t>());
 
-/// The handlers of the C library for both signals.
+/// The C library's handlers for the two signals.
 static CANCELS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static SETS_IDS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// pthread_cancel(3). Who cancels itself may be unwound from there; who cancels another thread is
-/// not cancelled in between, so that all of it is done.
+/// pthread_cancel(3). A thread that cancels itself may be unwound from there. A thread that cancels
+/// another one is not cancelled in between, so that all steps are done.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_cancel() {
@@ -96,7 +100,7 @@ unsafe extern "C" fn pthread_cancel() {
         "2:",
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
-        // What is blocked now, and all there is.
+        // Room for the mask in force, and a mask with all signals.
         "push 0",
         ".cfi_adjust_cfa_offset 8",
         "push -1",
@@ -129,7 +133,7 @@ unsafe extern "C" fn pthread_cancel() {
     )
 }
 
-/// Cancels another thread; called with all signals blocked.
+/// Cancels another thread. Called with all signals blocked.
 unsafe extern "C" fn cancel(thread: u64) -> c_int {
     let next = CANCEL.get();
     if next.is_null() {
@@ -137,25 +141,26 @@ unsafe extern "C" fn cancel(thread: u64) -> c_int {
     }
     // SAFETY: the C library's function of that name.
     let function: unsafe extern "C" fn(u64) -> c_int = unsafe { std::mem::transmute(next) };
-    // SAFETY: as the caller says.
+    // SAFETY: the caller passes a thread that has not been joined.
     let result = unsafe { function(thread) };
-    // SAFETY: likewise, it is a thread's, which the C library knows by its FS base.
+    // SAFETY: the caller passes a thread that has not been joined; the C library's name for a
+    // thread is its FS base.
     unsafe { tell(thread) };
     result
 }
 
-/// Has the C library's handler called where the thread with this FS base is, if it is away.
+/// Makes the C library's handler run where the thread with this FS base is, if it has migrated.
 ///
 /// # Safety
-/// It is the FS base of a thread that has not been joined.
+/// It must be the FS base of a thread that has not been joined.
 unsafe fn tell(thread: u64) {
-    // It does not heed this, and what it waits for may be interrupted by it.
-    // SAFETY: each thread's memory of this library lies there, and this word is written at once.
+    // A thread that has disabled cancellation ignores the signal, but a wait might be interrupted.
+    // SAFETY: this library's data of the thread lies there, and this word is written in one piece.
     let is_off = unsafe { AtomicU32::from_ptr(state_of(thread)) }.load(Ordering::Relaxed);
     if is_off != 0 {
         return;
     }
-    // SAFETY: each thread's memory of the hooks lies there, and this word is written at once.
+    // SAFETY: the hooks' block of the thread lies there, and this word is written in one piece.
     let carrier = unsafe { AtomicU32::from_ptr(carrier_of(thread)) }.load(Ordering::Relaxed);
     if carrier == 0 || !receives() {
         return;
@@ -177,12 +182,12 @@ unsafe fn tell(thread: u64) {
     );
 }
 
-/// Where it lies on which of the kernel's threads a thread is.
+/// Address of the id of the kernel thread that runs a thread while it is migrated.
 fn carrier_of(thread: u64) -> *mut u32 {
-    word_of(thread, thread_offset() + AWAY)
+    word_of(thread, thread_offset() + MIGRATED)
 }
 
-/// Where it lies whether a thread has switched cancellation off.
+/// Address of the flag that a thread has disabled cancellation.
 fn state_of(thread: u64) -> *mut u32 {
     word_of(thread, thread::offset() + thread::UNCANCELLABLE)
 }
@@ -192,13 +197,13 @@ fn word_of(thread: u64, offset: i64) -> *mut u32 {
     std::ptr::with_exposed_provenance_mut(place)
 }
 
-/// Has [`receive`] called for the signal that workers let through, whether that could be done.
+/// Installs [`receive`] for the signal that workers do not block. Returns whether that worked.
 fn receives() -> bool {
     let (mut cancels, mut sets_ids) = (Action::default(), Action::default());
     ask(libc::SYS_rt_sigaction, [SIGCANCEL.into(), 0, at_mut(&mut cancels), MASK_BYTES]);
     ask(libc::SYS_rt_sigaction, [SIGSETXID.into(), 0, at_mut(&mut sets_ids), MASK_BYTES]);
     let own = receive as *const () as usize;
-    // 0 and 1 are none.
+    // 0 and 1 are no handlers.
     if cancels.handler <= libc::SIG_IGN || sets_ids.handler <= libc::SIG_IGN {
         return false;
     }
@@ -211,8 +216,8 @@ fn receives() -> bool {
     ask(libc::SYS_rt_sigaction, [SIGSETXID.into(), at(&action), 0, MASK_BYTES]) == 0
 }
 
-/// The signal's handler. What has no value is the C library's. It leaves no frame below the
-/// handlers of the C library, one of which unwinds.
+/// The signal's handler. Without a value, the signal is for the C library. This function leaves no
+/// frame below the C library's handlers, one of which unwinds.
 #[unsafe(naked)]
 unsafe extern "C" fn receive() {
     naked_asm!(
@@ -250,21 +255,21 @@ unsafe extern "C" fn receive() {
     )
 }
 
-/// Whether the thread that is to be cancelled was interrupted here, in code of the program's; then
-/// the signal looks as the C library sends it.
+/// Whether the signal interrupted the thread to cancel here, in the program's code. If so, makes
+/// the signal look as the C library sends it.
 ///
-/// Uses no thread-local storage, as a worker may have that of a thread that it carried before,
-/// which may have ended since.
+/// Uses no thread-local storage: a worker may still have that of a thread that it carried before,
+/// and that thread may have ended since.
 extern "C" fn is_here(information: &mut Information) -> bool {
     let thread: u64;
-    // SAFETY: reads a register. Threads that were away are what this is sent to, so that is
-    // allowed.
+    // SAFETY: reads a register. The signal is sent only for threads that have migrated, so the
+    // instruction is allowed.
     unsafe { asm!("rdfsbase {}", out(reg) thread, options(nomem, nostack, preserves_flags)) };
     let process = own_process();
     if information.value != thread || information.process != process {
         return false;
     }
-    // The memory may be gone: the kernel reads it.
+    // The memory may be gone, so the kernel reads it.
     let mut carrier = 0_u32;
     let to = [at_mut(&mut carrier), 4];
     let from = [number(carrier_of(thread).expose_provenance()), 4];
@@ -277,7 +282,7 @@ extern "C" fn is_here(information: &mut Information) -> bool {
     true
 }
 
-/// pthread_setcanceltype(3). Where it asks to be cancelled anywhere the thread may be unwound at
+/// pthread_setcanceltype(3). If the thread asks to be cancelled anywhere, it may be unwound at
 /// once, and from then on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -291,7 +296,7 @@ unsafe extern "C" fn pthread_setcanceltype() {
         "xor ecx, ecx",
         "cmp edi, {asynchronous}",
         "sete cl",
-        // As before, or neither of the two.
+        // The type is as before, or neither of the two.
         "cmp ecx, fs:[rax + {is_asynchronous}]",
         "je 3f",
         "push rdi",
@@ -319,7 +324,7 @@ unsafe extern "C" fn pthread_setcanceltype() {
         "test eax, eax",
         "jz {after}",
         "ret",
-        // A library with threads was loaded since the begin.
+        // A library with threads was loaded since the start.
         "5:",
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
@@ -350,8 +355,8 @@ unsafe extern "C" fn pthread_setcanceltype() {
     )
 }
 
-/// pthread_setcancelstate(3). It is noted before it is switched on again, as the C library may
-/// unwind the thread then.
+/// pthread_setcancelstate(3). The state is noted before cancellation is enabled again, because the
+/// C library may unwind the thread then.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_setcancelstate() {
@@ -361,14 +366,14 @@ unsafe extern "C" fn pthread_setcancelstate() {
         "mov r11, [rip + {next}]",
         "test r11, r11",
         "jz 5f",
-        // What is neither is refused.
+        // The C library refuses other values.
         "cmp edi, {disable}",
         "ja 3f",
         "mov rax, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
         "mov fs:[rax + {is_off}], edi",
         "3:",
         "jmp r11",
-        // A library with threads was loaded since the begin.
+        // A library with threads was loaded since the start.
         "5:",
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
@@ -401,26 +406,26 @@ extern "C" fn find(next: &Next) -> *mut c_void {
     next.get()
 }
 
-/// The thread is about to let itself be cancelled anywhere.
+/// Prepares for a thread that is about to let itself be cancelled anywhere.
 extern "C" fn before_asynchronous() {
-    come_home();
+    cut_migration_short();
     thread::set(thread::ASYNCHRONOUS, 1);
-    stay();
+    inhibit_migration();
 }
 
-/// It no longer does; 0, as the function returns then.
+/// Undoes [`before_asynchronous`]. Returns 0, as the C function then does.
 extern "C" fn after_asynchronous() -> c_int {
     thread::set(thread::ASYNCHRONOUS, 0);
-    go_again();
+    allow_migration();
     0
 }
 
-/// An address as system calls take it.
+/// An address in the form that system calls take.
 fn at<T>(value: &T) -> i64 {
     number(std::ptr::from_ref(value).expose_provenance())
 }
 
-/// Likewise, of what is written.
+/// Likewise, for data that is written.
 fn at_mut<T>(value: &mut T) -> i64 {
     number(std::ptr::from_mut(value).expose_provenance())
 }
@@ -437,10 +442,10 @@ fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
     ask_six(number, [first, second, third, fourth, 0, 0])
 }
 
-/// A system call, which touches no thread-local storage.
+/// Makes a system call without touching thread-local storage.
 fn ask_six(number: i64, [first, second, third, fourth, fifth, sixth]: [i64; 6]) -> i64 {
     let answer: i64;
-    // SAFETY: what is written is what the callers in this file have lent for it.
+    // SAFETY: the kernel writes only to memory that the callers in this file have passed for that.
     unsafe {
         asm!(
             "syscall",

@@ -1,22 +1,22 @@
-//! Hides features from the CPUID instruction, so that code which no switch reaches chooses narrower
-//! vectors by itself.
+//! Hides features from the CPUID instruction, so that code without a switch of its own chooses
+//! narrower vectors by itself.
 //!
 //! Linux makes CPUID fault in a thread that asks for it (`arch_prctl(ARCH_SET_CPUID, 0)`, since
-//! 4.12, with processors that can). The fault arrives as SIGSEGV; the handler here executes the
-//! instruction with faulting switched off, takes the features away, and goes on behind it. New
-//! threads and forked children inherit that, other programs (`execve`) begin without it, and find
-//! it in their environment.
+//! 4.12, on processors that can do it). The fault arrives as SIGSEGV. The handler here executes the
+//! instruction with faulting switched off, removes the features, and goes on after it. New threads
+//! and forked children inherit the setting. Other programs (`execve`) start without it, and find
+//! the request in their environment.
 //!
-//! What is asked before this library is initialised is answered truthfully: the loader asks for
-//! itself and glibc, which is why glibc has to be told otherwise (`GLIBC_TUNABLES`), and so do the
-//! resolvers of indirect functions in files that are loaded at the start. Features vanish while
-//! XGETBV, which cannot be made to fault, still shows the states of their registers;
-//! [`dimmer_narrow::masked`] says why that is safe, and why leaf 0xD stays as it is.
+//! Queries before this library is initialised get the true answer. The loader makes some for itself
+//! and glibc, so glibc needs a setting of its own (`GLIBC_TUNABLES`). The resolvers of indirect
+//! functions in files that are loaded at the start make some, too. XGETBV cannot be made to fault:
+//! it still shows the register states of hidden features. [`dimmer_narrow::masked`] explains why
+//! that is safe, and why leaf 0xD stays as it is.
 //!
 //! Each CPUID takes longer: 34 us instead of 7 us on a virtual machine on an Emerald Rapids host,
-//! where the instruction and each change of the setting leave the guest. Programs that use it to
-//! keep time stamps in order notice. Those that allow themselves few system calls (seccomp) before
-//! they execute it must allow arch_prctl.
+//! where the instruction and each change of the setting leave the guest. Programs that use CPUID to
+//! keep time stamps in order notice this. Programs that limit their system calls (seccomp) before
+//! they execute CPUID must allow arch_prctl.
 //!
 //! Source: Linux, arch_prctl(2), arch/x86/kernel/process.c.
 
@@ -30,24 +30,24 @@ use crate::{program, signals};
 /// Source: Linux `arch/x86/include/uapi/asm/prctl.h`.
 const ARCH_SET_CPUID: c_int = 0x1012;
 
-/// `si_code` of a signal by which the kernel tells of a general-protection fault.
+/// The `si_code` of a signal by which the kernel reports a general-protection fault.
 const SI_KERNEL: c_int = 0x80;
 
-/// The instruction.
+/// The bytes of the instruction.
 const CPUID: [u8; 2] = [0x0f, 0xa2];
 
-/// The highest address of a program, unless it asks for higher ones. Beyond it an address may be
-/// none, and reading there would be a fault of this library's own.
+/// The highest address of a program, unless it asks for higher ones. A higher address may not
+/// exist, and reading there would make this library fault itself.
 const HIGHEST: u64 = 1 << 47;
 
-/// Where registers lie in the context of a signal (ucontext.h).
+/// Places of registers in the context of a signal (ucontext.h).
 const RBX: usize = 11;
 const RDX: usize = 12;
 const RAX: usize = 13;
 const RCX: usize = 14;
 const RIP: usize = 16;
 
-/// The width in bits; 0 as long as nothing is hidden.
+/// The width in bits; 0 while nothing is hidden.
 static WIDTH: AtomicU32 = AtomicU32::new(0);
 
 /// Whether features are hidden in this process.
@@ -56,11 +56,12 @@ pub(crate) fn is_active() -> bool {
     WIDTH.load(Ordering::Relaxed) != 0
 }
 
-/// Begins to hide features, if the environment asks for it, and the machine and the program let it.
+/// Starts to hide features, if the environment asks for it, and the machine and the program allow
+/// it.
 pub(crate) fn start() -> Option<()> {
     let width: Width = std::env::var(CPUID_WIDTH).ok()?.parse().ok()?;
-    // The Go runtime installs its signal handlers past the C library, and would take CPUID for a
-    // crash.
+    // The Go runtime installs its signal handlers without the C library, and would take CPUID's
+    // fault for a crash.
     if program::is_go() || !set_faulting(false) {
         return None;
     }
@@ -70,7 +71,7 @@ pub(crate) fn start() -> Option<()> {
     set_faulting(true).then_some(())
 }
 
-/// Makes CPUID fault in this thread, or not; says whether that worked.
+/// Makes CPUID fault in this thread, or not. Returns whether that worked.
 fn set_faulting(faulting: bool) -> bool {
     let allowed = c_long::from(!faulting);
     // SAFETY: takes a number, no pointer, and changes only how this thread's CPUID behaves.
@@ -78,25 +79,27 @@ fn set_faulting(faulting: bool) -> bool {
     result == 0
 }
 
-/// Gets all SIGSEGV of the process.
+/// Handles each SIGSEGV of the process.
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes both, for as long as the handler runs.
+    // SAFETY: the kernel passes both, valid as long as the handler runs.
     let code = unsafe { (*info).si_code };
     if code == SI_KERNEL {
-        // SAFETY: as before; nobody else has it.
+        // SAFETY: the kernel passes it, and no other code uses it.
         let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
         if answer(&mut context.uc_mcontext.gregs) {
             return;
         }
     }
-    // The program's handler may run with SIGSEGV blocked, when a fault would be the end: CPUID
-    // tells it the truth. Should it leave by longjmp, this thread goes on so.
+    // The program's handler may run with SIGSEGV blocked, and a fault would then end the process.
+    // So CPUID gives true answers meanwhile. If the handler leaves by longjmp, this thread goes on
+    // that way.
     set_faulting(false);
     signals::pass_on(signal, info, context);
     set_faulting(true);
 }
 
-/// Answers the CPUID instruction that the thread is at, if it is at one.
+/// Answers the CPUID instruction at the thread's instruction pointer. Returns false if there is
+/// another instruction.
 fn answer(registers: &mut [i64; 23]) -> bool {
     let rip = registers[RIP].cast_unsigned();
     let Some(length) = length(rip) else { return false };
@@ -106,7 +109,7 @@ fn answer(registers: &mut [i64; 23]) -> bool {
     let (leaf, subleaf) = (low(registers[RAX]), low(registers[RCX]));
     let real = execute(leaf, subleaf);
     set_faulting(true);
-    // Relaxed: set before faulting was.
+    // Relaxed: stored before faulting was switched on.
     let width = match WIDTH.load(Ordering::Relaxed) {
         128 => Width::Bits128,
         _ => Width::Bits256,
@@ -120,14 +123,14 @@ fn answer(registers: &mut [i64; 23]) -> bool {
     true
 }
 
-/// The lower half of a register.
+/// The lower 32 bits of a register.
 fn low(register: i64) -> u32 {
     let bytes = register.to_le_bytes();
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// The length of the CPUID instruction at an address; `None` if there is another one. Byte by byte,
-/// as the page may end behind a shorter instruction.
+/// The length of the CPUID instruction at an address; `None` if there is another one. Reads single
+/// bytes, because the page may end after a shorter instruction.
 fn length(address: u64) -> Option<u64> {
     let byte = |offset: u64| {
         let address = address.checked_add(offset).filter(|address| *address < HIGHEST)?;
@@ -136,7 +139,7 @@ fn length(address: u64) -> Option<u64> {
         Some(unsafe { at.read() })
     };
     let mut prefixes = 0;
-    // REX, and the prefixes that CPUID takes and does not heed.
+    // REX, and the prefixes that CPUID accepts and ignores.
     while matches!(byte(prefixes)?, 0x40..=0x4f | 0x66 | 0xf2 | 0xf3 | 0x2e | 0x3e) && prefixes < 13
     {
         prefixes += 1;
@@ -148,7 +151,7 @@ fn length(address: u64) -> Option<u64> {
 /// Executes the instruction.
 fn execute(leaf: u32, subleaf: u32) -> Registers {
     let (eax, ebx, ecx, edx): (u32, u64, u32, u32);
-    // Compilers keep rbx for themselves, so it is kept in a register of their choice meanwhile.
+    // Compilers reserve rbx for themselves, so it is kept in a register of their choice meanwhile.
     // SAFETY: every x86-64 processor has the instruction; it writes the four registers.
     unsafe {
         std::arch::asm!(

@@ -1,15 +1,15 @@
-//! Programs that the program executes: those whose loader does not take this library are not told
-//! of it.
+//! Programs that the program executes. Those whose loader does not accept this library get an
+//! environment without it.
 //!
-//! The loader of musl ends a program whose preloaded library it cannot use, that of 32 bits
-//! complains on standard error, and sanitizers refuse to start. So where what is about to be
-//! executed is such a program ([`dimmer_scan::start`]), it gets its environment without this
-//! library in `LD_PRELOAD`, and the observer is told of a process that it will not see. All others
-//! go on in the C library's function of the same name with what they were called with.
+//! The loader of musl ends a program whose preloaded library it cannot use, the 32-bit loader
+//! complains on standard error, and sanitizers refuse to start. If the program to execute is such a
+//! one ([`dimmer_scan::start`]), its environment has `LD_PRELOAD` without this library, and the
+//! observer gets a report of a process that it will not see. In all other cases the C library's
+//! function of the same name gets the unchanged arguments.
 //!
-//! The caller may be a child of vfork, whose memory is its parent's, or a signal handler: nothing
-//! here allocates, takes a lock, or leaves anything behind, but for a page in the parent of a vfork
-//! where an environment is very large. Programs that make the system call themselves get past this.
+//! The caller may be a child of vfork, which shares its parent's memory, or a signal handler. So
+//! this code does not allocate, takes no lock, and leaves nothing behind but a page in a vfork's
+//! parent if an environment is very large. Programs that make the system call themselves bypass it.
 
 use std::arch::naked_asm;
 use std::cell::RefCell;
@@ -33,16 +33,16 @@ type Strings = *const *const c_char;
 
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
 
-/// How often a script's interpreter may be a script (Linux `fs/exec.c`).
+/// How many times in turn a script's interpreter may be a script (Linux `fs/exec.c`).
 const MOST_SCRIPTS: usize = 5;
 
-/// Where programs are looked for if `PATH` is not set, confstr(3).
+/// The directories of programs if `PATH` is not set, confstr(3).
 const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
 
-/// This library as `LD_PRELOAD` names it.
+/// This library's name in `LD_PRELOAD`.
 static OWN: OnceLock<&'static CStr> = OnceLock::new();
 
-/// Where the observer looks; none if there is none.
+/// The directory that the observer reads; empty if there is no observer.
 static DIRECTORY: OnceLock<CString> = OnceLock::new();
 
 static EXECVE: Next = Next::new(c"execve");
@@ -61,7 +61,7 @@ unsafe extern "C" {
     static environ: Strings;
 }
 
-/// Looks where the functions go on, and what this library is called.
+/// Looks up the next functions and this library's own name.
 pub(crate) fn begin() {
     for next in [
         &EXECVE,
@@ -89,13 +89,13 @@ pub(crate) fn begin() {
     // SAFETY: all-zero bytes are a valid `Dl_info`.
     let about = unsafe { about.assume_init() };
     if found != 0 && !about.dli_fname.is_null() {
-        // SAFETY: the loader keeps the name for as long as the library is loaded, which is for
-        // ever.
+        // SAFETY: the loader keeps the name as long as the library is loaded, which is until the
+        // process ends.
         let _ = OWN.set(unsafe { CStr::from_ptr(about.dli_fname) });
     }
 }
 
-/// Strings of the program's, up to the null pointer; none for a null pointer, as for Linux.
+/// The program's strings up to the null pointer; none for a null pointer, as in Linux.
 fn strings<'a>(all: Strings) -> impl Iterator<Item = &'a CStr> {
     let mut at = all;
     std::iter::from_fn(move || {
@@ -103,19 +103,19 @@ fn strings<'a>(all: Strings) -> impl Iterator<Item = &'a CStr> {
             return None;
         }
         // SAFETY: the program passes an array of strings that ends with a null pointer, which was
-        // not there yet.
+        // not reached yet.
         let one = unsafe { *at };
         if one.is_null() {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: the array goes on, since this element is not the null pointer.
         at = unsafe { at.add(1) };
-        // SAFETY: as above; strings end with zero.
+        // SAFETY: the element is a string of the program's, which ends with a zero byte.
         Some(unsafe { CStr::from_ptr(one) })
     })
 }
 
-/// What separates the libraries of `LD_PRELOAD`, ld.so(8).
+/// Whether a byte separates libraries in `LD_PRELOAD`, ld.so(8).
 fn separates(byte: &u8) -> bool {
     matches!(byte, b':' | b' ')
 }
@@ -124,14 +124,14 @@ fn is_preload(variable: &CStr) -> Option<&[u8]> {
     variable.to_bytes().strip_prefix(VARIABLE)
 }
 
-/// Whether an environment has the loader preload this library.
+/// Whether an environment makes the loader preload this library.
 fn has_library(environment: Strings) -> bool {
     let Some(own) = OWN.get() else { return false };
     let mut preloads = strings(environment).filter_map(is_preload);
     preloads.any(|value| value.split(separates).any(|library| library == own.to_bytes()))
 }
 
-/// Why this library is not for what is about to be executed; `None` if it is, or nothing is known.
+/// Reason why this library does not fit the program; `None` if it fits, or nothing is known.
 fn refusal(opened: rustix::io::Result<OwnedFd>) -> Option<Refused> {
     let mut opened = opened.ok()?;
     for _ in 0..=MOST_SCRIPTS {
@@ -155,7 +155,7 @@ fn open_at(directory: BorrowedFd<'_>, path: &CStr) -> rustix::io::Result<OwnedFd
     rustix::fs::openat(directory, path, flags, Mode::empty())
 }
 
-/// Opens a path of less than a page's quarter; others are not looked at.
+/// Opens a path of less than 1024 bytes; longer ones are not looked at.
 fn open(path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let mut ended = [0; 1024];
     let room = ended.get_mut(..path.len() + 1).ok_or(rustix::io::Errno::NAMETOOLONG)?;
@@ -164,13 +164,13 @@ fn open(path: &[u8]) -> rustix::io::Result<OwnedFd> {
     open_at(CWD, path)
 }
 
-/// Opens what execvp(3) would execute.
+/// Opens the file that execvp(3) would execute.
 fn open_in_path(name: &CStr) -> rustix::io::Result<OwnedFd> {
     let name = name.to_bytes();
     if name.contains(&b'/') {
         return open(name);
     }
-    // SAFETY: the program's environment, which it does not change while it starts another.
+    // SAFETY: the program's environment, which it does not change while it starts another program.
     let all = unsafe { environ };
     let path = strings(all).find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="));
     for directory in path.unwrap_or(USUAL_PATH).split(|byte| *byte == b':') {
@@ -191,7 +191,7 @@ fn open_in_path(name: &CStr) -> rustix::io::Result<OwnedFd> {
     Err(rustix::io::Errno::NOENT)
 }
 
-/// Tells the observer that it will not see this process's next program.
+/// Reports to the observer that it will not see this process's next program.
 fn tell(why: &Refused) {
     let Some(directory) = DIRECTORY.get() else { return };
     let ending = match why {
@@ -216,12 +216,12 @@ fn tell(why: &Refused) {
         length += part.len();
     }
     let Some(Ok(path)) = path.get(..=length).map(CStr::from_bytes_with_nul) else { return };
-    // One that is there tells the same.
+    // A file that is there already reports the same.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let _ = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
 }
 
-/// What is about to be executed.
+/// The program to execute.
 #[derive(Clone, Copy)]
 enum What<'a> {
     Path(&'a CStr),
@@ -230,7 +230,7 @@ enum What<'a> {
     Open(BorrowedFd<'a>),
 }
 
-/// Whether this is to be executed without this library: it is in the environment, and must not be.
+/// Whether to take this library out of the environment: it is there, and must not be.
 fn must_go(what: What<'_>, environment: Strings) -> bool {
     let _errno = KeepErrno::new();
     let must_go = || {
@@ -253,11 +253,11 @@ fn must_go(what: What<'_>, environment: Strings) -> bool {
             true
         })
     };
-    // A panic would allocate; nothing here does.
+    // Only a panic would allocate, and nothing here panics.
     catch_unwind(must_go).unwrap_or(false)
 }
 
-/// Pointers and text that there is room for on the stack.
+/// The number of pointers and bytes of text that fit on the stack.
 const POINTERS: usize = 384;
 const TEXT: usize = 1024;
 
@@ -273,7 +273,7 @@ fn without_library(environment: Strings, go: impl FnOnce(Strings) -> c_int) -> c
         return go(to.as_ptr());
     }
     let bytes = pointers * size_of::<*const c_char>() + text;
-    // SAFETY: new memory.
+    // SAFETY: a new mapping.
     let memory = unsafe {
         rustix::mm::mmap_anonymous(
             std::ptr::null_mut(),
@@ -283,21 +283,21 @@ fn without_library(environment: Strings, go: impl FnOnce(Strings) -> c_int) -> c
         )
     };
     let Ok(memory) = memory else { return go(environment) };
-    // SAFETY: the first part of that memory, all zero, which are null pointers.
+    // SAFETY: the first part of that memory. It is all zero, and zeros are null pointers.
     let to = unsafe { std::slice::from_raw_parts_mut(memory.cast::<*const c_char>(), pointers) };
     let rest = memory.wrapping_byte_add(size_of_val(to)).cast::<u8>();
-    // SAFETY: the rest of it.
+    // SAFETY: the rest of that memory.
     let left = unsafe { std::slice::from_raw_parts_mut(rest, text) };
     fill(environment, to, left);
     let result = go(to.as_ptr());
-    // Of a program that was not executed, or is another process.
-    // SAFETY: nobody else has it.
+    // Reached if the program was not executed, or is another process.
+    // SAFETY: only this function uses the memory.
     let _ = unsafe { rustix::mm::munmap(memory, bytes) };
     result
 }
 
 /// Writes the environment without this library: its pointers, which end with a null pointer, and
-/// what is left of the variables that had it.
+/// the changed text of the variables that named the library.
 fn fill(environment: Strings, to: &mut [*const c_char], text: &mut [u8]) {
     let own = OWN.get().map_or(&b""[..], |own| own.to_bytes());
     let (mut count, mut used) = (0, 0);
@@ -337,19 +337,19 @@ fn fill(environment: Strings, to: &mut [*const c_char], text: &mut [u8]) {
     }
 }
 
-/// A string of the program's, which it passes for the length of the call.
+/// A string of the program's, which is valid during the call.
 fn string<'a>(text: *const c_char) -> &'a CStr {
-    // SAFETY: the program passes a string; the C library would read it all the same.
+    // SAFETY: the program passes a string; the C library would read it as well.
     if text.is_null() { c"" } else { unsafe { CStr::from_ptr(text) } }
 }
 
 fn file<'a>(number: c_int) -> BorrowedFd<'a> {
-    // SAFETY: it is used for the length of the call alone; of numbers that are no file the kernel
-    // says so. -1 is none.
+    // SAFETY: it is used only during the call; the kernel reports numbers that are not files. -1 is
+    // not allowed here.
     unsafe { BorrowedFd::borrow_raw(if number == -1 { c_int::MAX } else { number }) }
 }
 
-/// Where to go on: null, where this library is to be taken out first.
+/// Returns the address where to go on; null if this library is to be taken out first.
 fn go_on(next: &Next, what: What<'_>, environment: Strings) -> *mut c_void {
     let next = come_home_before(next);
     if must_go(what, environment) { std::ptr::null_mut() } else { next }
@@ -360,8 +360,8 @@ fn own_environment() -> Strings {
     unsafe { environ }
 }
 
-/// A function that goes on in the C library's of the same name, or, where this library must go, in
-/// `$without`.
+/// A function that goes on in the C library's function of the same name, or in `$without` if this
+/// library has to be taken out.
 macro_rules! starts {
     ($name:ident, $next:ident, $before:ident, $without:ident) => {
         #[unsafe(naked)]
@@ -442,7 +442,7 @@ extern "C" fn before_spawn(
     _: Strings,
     environment: Strings,
 ) -> *mut c_void {
-    // Where it has the child change its directory first, a path may lead elsewhere, and then
+    // An action may change the child's directory first. Then the path may lead elsewhere, and
     // nothing is known.
     go_on(&POSIX_SPAWN, What::Path(string(path)), environment)
 }
@@ -458,14 +458,14 @@ extern "C" fn before_spawnp(
     go_on(&POSIX_SPAWNP, What::InPath(string(name)), environment)
 }
 
-/// Calls the C library's function at `next`, of that type; as if the kernel lacked it where there
-/// is none.
+/// Calls the C library's function at `next`, of that type. If there is none, fails as if the kernel
+/// lacked it.
 macro_rules! call {
     ($next:expr, $type:ty, $($argument:expr),*) => {{
         let next = come_home_before($next);
         // SAFETY: the C library's function of that name, or one that takes no arguments and fails.
         let function: $type = unsafe { std::mem::transmute(next) };
-        // SAFETY: what the program has passed.
+        // SAFETY: the arguments are those of the program.
         unsafe { function($($argument),*) }
     }};
 }
@@ -539,9 +539,9 @@ extern "C" fn spawnp_without(
     })
 }
 
-/// Makes an array of the arguments of a function that takes any number of them, and calls
-/// `$function` with the first one and that array. Those that came in registers are put right before
-/// the others, over the return address:
+/// Puts the arguments of a variadic function into an array, and calls `$function` with the first
+/// one and that array. The arguments from registers are put right before the others, over the
+/// return address:
 ///
 /// ```text
 ///         before                 in the call
@@ -559,7 +559,7 @@ macro_rules! gathers {
                 "push r9\n push r8\n push rcx\n push rdx\n push rsi",
                 "mov rsi, rsp",
                 "push r11",
-                // Aligned: the caller's stack was before its call, and six words are there now.
+                // Aligned: the stack was before the caller's call, and has six more words.
                 "call {function}",
                 "pop r11",
                 "lea rsp, [rsp + 40]",
@@ -579,12 +579,12 @@ gathers!(
     execle_gathered
 );
 
-/// As execle(3), which has the environment behind the null pointer.
+/// As execle(3), whose environment follows the null pointer.
 extern "C" fn execle_gathered(path: *const c_char, words: Strings) -> c_int {
     let count = strings(words).count();
     // SAFETY: the program passes both, one after the other.
     let behind = unsafe { words.add(count + 1) };
-    // SAFETY: as above.
+    // SAFETY: the program passes the environment there.
     let environment = unsafe { *behind }.cast::<*const c_char>();
     let what = What::Path(string(path));
     if go_on(&EXECLE, what, environment).is_null() {

@@ -1,9 +1,9 @@
-//! Threads that leave for a dedicated core and come home, for hooks that move calls.
+//! Threads that migrate to a dedicated core and come home, for hooks that move calls.
 //!
-//! A thread that is away is another one to the kernel. So before the functions of the C library by
-//! which a program asks the kernel something of its own thread, or has it changed, or starts others
-//! from it, the thread comes home; what is left of the moved call runs at home. Likewise before
-//! jumps out of it. Programs that make the system calls themselves get past this.
+//! To the kernel, a migrated thread is another thread. Some functions of the C library ask the
+//! kernel about the program's own thread, or change it, or start other threads from it. The thread
+//! comes home before such a function, and the rest of the moved call runs at home. Likewise before
+//! jumps out of the call. Programs that make the system calls themselves bypass this.
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_long, c_void};
@@ -12,74 +12,80 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dimmer_hook::{
-    LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, come_home, go_again, stay, ticks,
+    LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, allow_migration, inhibit_migration, ticks,
 };
 use dimmer_runtime::calls::KeepErrno;
 
 use crate::mutexes;
 use crate::next::Next;
 
-/// How hooks move calls.
-pub(crate) const MOVER: Mover =
-    Mover { leave, come_home: arrive, cut_short, end_at_home, lend, unwind_lent };
+/// The functions by which hooks move calls.
+pub(crate) const MOVER: Mover = Mover {
+    begin_migration,
+    end_migration,
+    cut_migration_short,
+    end_cut_migration,
+    delegate,
+    unwind_delegated,
+};
 
-/// Whether calls may move in this process: not before hooks can do that, and no longer once a
-/// thread has confined itself, as the workers are not confined.
+/// Whether calls may move in this process. They may not before hooks can do that, nor after a
+/// thread has confined itself, because the workers are not confined.
 static MOVES: AtomicBool = AtomicBool::new(false);
 
 /// Whether the program has installed a handler for faults of its own.
 static HANDLES_FAULTS: AtomicBool = AtomicBool::new(false);
 
-/// What whoever decides says of calls that move.
+/// The observer's orders for calls that move.
 static ORDERS: OnceLock<Orders<'static>> = OnceLock::new();
 
-/// Says that calls may move from now on, under these orders.
+/// Lets calls move from now on, under these orders.
 pub(crate) fn begin(orders: Orders<'static>) {
     let _ = ORDERS.set(orders);
     // Relaxed: there is one thread.
     MOVES.store(true, Ordering::Relaxed);
 }
 
-extern "C" fn leave() -> u32 {
+extern "C" fn begin_migration() -> u32 {
     // Relaxed: a thread sees what it has done itself.
     if !MOVES.load(Ordering::Relaxed) || mutexes::are_held() {
         return 0;
     }
     let _errno = KeepErrno::new();
-    let leave = || if follow() { dimmer_runtime::calls::leave_home() } else { None };
-    catch_unwind(leave).ok().flatten().unwrap_or(0)
+    let begin_migration = || if follow() { dimmer_runtime::calls::begin_migration() } else { None };
+    catch_unwind(begin_migration).ok().flatten().unwrap_or(0)
 }
 
-/// Has work go to as many hardware threads as are used. Whether any may: not when who decides is
-/// gone.
+/// Applies the number of hardware threads in use. Returns whether calls may move: not once the
+/// deciding process is gone.
 fn follow() -> bool {
     let Some(orders) = ORDERS.get() else { return true };
-    if let Some(threads) = orders.employed() {
-        dimmer_runtime::calls::employ(threads);
+    if let Some(threads) = orders.used_cores() {
+        dimmer_runtime::calls::use_cores(threads);
     }
     orders.hold(ticks())
 }
 
-extern "C" fn arrive() -> u64 {
+extern "C" fn end_migration() -> u64 {
     let _errno = KeepErrno::new();
-    catch_unwind(dimmer_runtime::calls::come_home_quietly)
+    catch_unwind(dimmer_runtime::calls::end_migration).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
+}
+
+extern "C" fn cut_migration_short() {
+    let _errno = KeepErrno::new();
+    let _ = catch_unwind(dimmer_runtime::calls::cut_migration_short);
+}
+
+extern "C" fn end_cut_migration() -> u64 {
+    let _errno = KeepErrno::new();
+    catch_unwind(dimmer_runtime::calls::end_cut_migration)
         .ok()
         .flatten()
         .unwrap_or(SIGNALS_ARE_RIGHT)
 }
 
-extern "C" fn cut_short() {
-    let _errno = KeepErrno::new();
-    let _ = catch_unwind(dimmer_runtime::calls::come_home_early);
-}
-
-extern "C" fn end_at_home() -> u64 {
-    let _errno = KeepErrno::new();
-    catch_unwind(dimmer_runtime::calls::end_at_home).ok().flatten().unwrap_or(SIGNALS_ARE_RIGHT)
-}
-
-fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
-    // Relaxed: as in `leave`.
+fn delegate(call: LeafCall<'_>) -> Option<LeafEnd> {
+    // Relaxed: a thread sees what it has done itself.
     if !MOVES.load(Ordering::Relaxed)
         || HANDLES_FAULTS.load(Ordering::Relaxed)
         || mutexes::are_held()
@@ -90,16 +96,16 @@ fn lend(call: LeafCall<'_>) -> Option<LeafEnd> {
     if !follow() {
         return None;
     }
-    dimmer_runtime::dedicated()?.lend(move || call.make()).ok()
+    dimmer_runtime::dedicated()?.delegate_leaf(move || call.make()).ok()
 }
 
-extern "C" fn unwind_lent() {
+extern "C" fn unwind_delegated() {
     let _errno = KeepErrno::new();
-    dimmer_runtime::calls::unwind_lent();
+    dimmer_runtime::calls::unwind_delegated();
 }
 
-/// The program has a handler for `signal` from now on. One for faults would run on a worker for
-/// calls that are lent, so none are.
+/// Notes that the program has a handler for `signal` from now on. A fault handler would run on a
+/// worker for delegated calls, so none are delegated then.
 pub(crate) fn handles(signal: c_int) {
     const FAULTS: [c_int; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
@@ -108,20 +114,20 @@ pub(crate) fn handles(signal: c_int) {
     }
 }
 
-/// Brings the calling thread home; where the function goes on.
+/// Brings the calling thread home. Returns the address where the function goes on.
 pub(crate) extern "C" fn come_home_before(next: &Next) -> *mut c_void {
-    come_home();
+    dimmer_hook::cut_migration_short();
     let next = next.get();
-    // A C library that is older than the function: a program that looks for it finds this one.
+    // The C library may be older than the function: a program that looks it up finds this one.
     if next.is_null() { lacks as *mut c_void } else { next }
 }
 
-/// Likewise; `number` is the first argument, if that matters.
+/// Likewise, after what the function requires. `number` is its first argument, if that matters.
 extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
     let name = next.name().to_bytes();
     if JUMPS.contains(&name) {
         let _errno = KeepErrno::new();
-        dimmer_runtime::calls::leave_lent();
+        dimmer_runtime::calls::leave_delegated();
     }
     if name == b"prctl" {
         before_prctl(number);
@@ -137,8 +143,8 @@ extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
     next
 }
 
-/// A thread may be about to lose system calls, or the right to read time stamps, which the strict
-/// mode of seccomp takes away as well: from then on hooked calls do neither.
+/// Prepares for a thread that may lose system calls, or the right to read time stamps (the strict
+/// mode of seccomp takes that away as well). From then on hooked calls use neither.
 fn before_prctl(option: c_int) {
     if option == libc::PR_SET_SECCOMP {
         dimmer_hook::restrict();
@@ -155,20 +161,20 @@ const STARTING: [&[u8]; 2] = [b"pthread_create", b"thrd_create"];
 const JUMPS: [&[u8]; 6] =
     [b"longjmp", b"_longjmp", b"siglongjmp", b"__longjmp_chk", b"setcontext", b"swapcontext"];
 
-/// Nothing moves any more.
+/// Stops all moving of calls.
 fn stop() {
     MOVES.store(false, Ordering::Relaxed);
 }
 
-/// Functions by which a thread takes rights from itself alone, or leaves its process's view of the
+/// Functions by which a thread drops rights of its own only, or leaves its process's view of the
 /// system.
 const CONFINING: [&[u8]; 5] = [b"capset", b"setfsuid", b"setfsgid", b"unshare", b"setns"];
 
-/// Such options of prctl(2).
+/// Options of prctl(2) that do the same.
 const CONFINING_OPTIONS: [c_int; 4] =
     [libc::PR_SET_SECCOMP, libc::PR_CAPBSET_DROP, libc::PR_SET_SECUREBITS, libc::PR_CAP_AMBIENT];
 
-/// As the C library answers for a system call that the kernel lacks.
+/// Fails as the C library does if the kernel lacks a system call.
 extern "C" fn lacks() -> c_long {
     fails(libc::ENOSYS)
 }
@@ -181,14 +187,14 @@ extern "C" fn fails(why: c_int) -> c_long {
     -1
 }
 
-/// Puts what a function is called with onto the stack, which is aligned for calls then.
+/// Pushes the arguments of a function. The stack is aligned for calls then.
 macro_rules! save_arguments {
     () => {
         "push rdi\n push rsi\n push rdx\n push rcx\n push r8\n push r9\n push rax"
     };
 }
 
-/// Takes it up again.
+/// Pops the arguments again.
 macro_rules! restore_arguments {
     () => {
         "pop rax\n pop r9\n pop r8\n pop rcx\n pop rdx\n pop rsi\n pop rdi"
@@ -197,8 +203,8 @@ macro_rules! restore_arguments {
 
 pub(crate) use {restore_arguments, save_arguments};
 
-/// Functions that go on in the C library's of the same name, once the thread is at home, with
-/// whatever arguments they have.
+/// Functions that bring the thread home and then go on in the C library's function of the same
+/// name, with any arguments.
 macro_rules! at_home {
     ($($name:ident)*) => {
         mod nexts {
@@ -219,9 +225,9 @@ macro_rules! at_home {
             )*
         }
 
-        /// Looks where the functions go on, before anybody calls them: the loader's lock, which
-        /// that takes, may be held for as long as a library's constructor waits for a thread that
-        /// calls one.
+        /// Looks up the next functions before the program calls any. A lookup takes the loader's
+        /// lock, which may be held as long as a library's constructor waits for a thread that calls
+        /// one of them.
         pub(crate) fn find_next() {
             for next in [$(&nexts::$name,)* &VFORK, &SYSCALL] {
                 next.get();
@@ -251,26 +257,25 @@ macro_rules! at_home {
 at_home! {
     // They leave calls without returning.
     longjmp _longjmp siglongjmp __longjmp_chk setcontext swapcontext
-    // They start threads and programs, which inherit where they may run and which signals are
-    // blocked.
+    // They start threads and programs, which inherit affinity and blocked signals.
     pthread_create thrd_create clone fork _Fork system popen
-    // They are about the thread.
+    // They concern the thread.
     gettid getcpu sched_getcpu sched_getaffinity sched_setaffinity sched_setscheduler sched_getscheduler sched_setparam sched_getparam
     sched_setattr sched_getattr setpriority getpriority nice prctl unshare setns ptrace pthread_setname_np pthread_getname_np
-    // They are about its signals, or send some that it may have to have before they return.
+    // They concern its signals, or send signals that it may have to receive before they return.
     raise kill killpg tgkill pthread_kill sigqueue pthread_sigqueue sigaltstack sigpending sigblock sigsetmask siggetmask sighold sigrelse sigset
-    // They wait for signals, or with others blocked.
+    // They wait for signals, or wait with other signals blocked.
     pause sigpause sigsuspend sigwait sigwaitinfo sigtimedwait ppoll __ppoll_chk pselect epoll_pwait epoll_pwait2
-    // They change its rights, and the C library has all other threads do the same.
+    // They change its rights; the C library makes all other threads do the same.
     setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups setfsuid setfsgid capset iopl ioperm
 }
 
 static VFORK: Next = Next::new(c"vfork");
 
-/// vfork(2). The child has its parent's memory, and so its workers: what moved there would run in
-/// the parent. So its calls stay where they are, until the parent goes on. The system call is made
-/// here, as both return on the same stack: the return address is in a register meanwhile. With
-/// shadow stacks, where nothing moves, it is the C library's.
+/// vfork(2). The child shares its parent's memory, and so its workers: a call that moved there
+/// would run in the parent. So calls stay until the parent goes on. The system call is made here.
+/// Both processes return on the same stack, so the return address is kept in a register. With
+/// shadow stacks, where nothing moves, the C library's function is called.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vfork() {
@@ -289,9 +294,9 @@ unsafe extern "C" fn vfork() {
         "push rdi",
         "test eax, eax",
         "jz 3f",
-        // The parent; rax is where the stack is aligned for a call.
+        // In the parent. Pushing rax aligns the stack for the call.
         "push rax",
-        "call {go_again}",
+        "call {allow_migration}",
         "pop rax",
         "cmp eax, -4095",
         "jb 3f",
@@ -303,25 +308,25 @@ unsafe extern "C" fn vfork() {
         next = sym VFORK,
         before = sym before_vfork,
         vfork = const libc::SYS_vfork,
-        go_again = sym go_again,
+        allow_migration = sym allow_migration,
         fails = sym fails,
     )
 }
 
-/// Where a vfork goes on; null if the system call is to be made at once.
+/// Returns the address where a vfork goes on; null if the caller is to make the system call.
 extern "C" fn before_vfork(next: &Next) -> *mut c_void {
     let next = come_home_before(next);
     // Relaxed: it changes once, before there are other threads.
-    if !MOVES.load(Ordering::Relaxed) || dimmer_runtime::check_travel().is_err() {
+    if !MOVES.load(Ordering::Relaxed) || dimmer_runtime::check_migration().is_err() {
         return next;
     }
-    stay();
+    inhibit_migration();
     std::ptr::null_mut()
 }
 
 static SYSCALL: Next = Next::new(c"syscall");
 
-/// syscall(2), by which programs ask for what older C libraries have no function for.
+/// syscall(2). Programs use it for system calls that older C libraries have no function for.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall() {
@@ -339,10 +344,11 @@ unsafe extern "C" fn syscall() {
     )
 }
 
-/// Where a system call goes on, once the thread is at home if it is about the thread.
+/// Returns the address where a system call goes on. If the call concerns the thread, brings the
+/// thread home first.
 ///
-/// The library's own come here as well, also where thread-local storage is another's; none of those
-/// is listed.
+/// This library's own system calls come here as well, also while the thread-local storage is
+/// another thread's. None of them is listed.
 extern "C" fn before_syscall(
     number: c_long,
     next: &Next,
@@ -368,7 +374,8 @@ extern "C" fn before_syscall(
     }
 }
 
-/// What futex(2) does with mutexes whose owner the kernel knows, for programs that make their own.
+/// Operations of futex(2) on mutexes whose owner the kernel records, for programs that make their
+/// own.
 const FUTEXES_WITH_OWNER: [c_int; 5] = [
     libc::FUTEX_LOCK_PI,
     libc::FUTEX_LOCK_PI2,
@@ -377,8 +384,8 @@ const FUTEXES_WITH_OWNER: [c_int; 5] = [
     libc::FUTEX_WAIT_REQUEUE_PI,
 ];
 
-/// System calls by which a thread takes rights from itself alone: what the C library's functions do
-/// for all threads among them.
+/// System calls by which a thread drops rights of its own only. Among them are calls that the C
+/// library's functions make for all threads.
 const CONFINING_CALLS: [c_long; 14] = [
     libc::SYS_seccomp,
     libc::SYS_landlock_restrict_self,
@@ -396,7 +403,7 @@ const CONFINING_CALLS: [c_long; 14] = [
     libc::SYS_setfsgid,
 ];
 
-/// What else the functions above ask the kernel.
+/// Other system calls that concern the thread, as the functions above make them.
 const ABOUT_THE_THREAD: [c_long; 47] = [
     libc::SYS_clone,
     libc::SYS_clone3,

@@ -1,13 +1,13 @@
-//! The library that `dimmer observe` and `dimmer run` have the loader put into the programs they
-//! start (`LD_PRELOAD`).
+//! The library that `dimmer observe` and `dimmer run` make the loader put into the programs that
+//! they start (`LD_PRELOAD`).
 //!
-//! Observing, it hooks what is loaded before any of it runs, and what `dlopen` brings as soon as it
-//! is mapped. What it needs to know is in the environment: [`dimmer_hook::DIRECTORY`],
-//! [`dimmer_hook::CLASSES`] and [`dimmer_hook::PLANS`]. With [`dimmer_hook::MOVE`], calls of what
-//! is hooked are moved to the cores of [`dimmer_runtime::CORES`] as the ledger says (`home`).
-//! Narrowing, it hides features from the CPUID instruction (`cpuid`), by
-//! [`dimmer_narrow::CPUID_WIDTH`]. Both may be at once. Without these variables it does nothing,
-//! and whatever goes wrong, the program runs as if it were not there.
+//! To observe, it hooks what is loaded before any of it runs, and what `dlopen` loads as soon as it
+//! is mapped. The environment holds the settings: [`dimmer_hook::DIRECTORY`],
+//! [`dimmer_hook::CLASSES`] and [`dimmer_hook::PLANS`]. With [`dimmer_hook::MOVE`], hooked calls
+//! are moved to the cores of [`dimmer_runtime::CORES`], as the ledger decides (`home`). To narrow,
+//! it hides features from the CPUID instruction (`cpuid`), by [`dimmer_narrow::CPUID_WIDTH`]. It
+//! can do both at once. Without these variables it does nothing. If anything goes wrong, the
+//! program runs as without it.
 
 mod backtrace;
 mod cancel;
@@ -31,19 +31,19 @@ use std::sync::{Mutex, PoisonError};
 
 use dimmer_hook::{Hooks, Loaded, Objects, OwnLedger};
 use dimmer_processor::class::InstructionClass;
-use dimmer_runtime::CannotTravel;
+use dimmer_runtime::CannotMigrate;
 use dimmer_runtime::calls::KeepErrno;
 
-/// What is hooked in this process.
+/// The hooks of this process.
 struct Session {
     objects: Objects,
     hooks: Hooks,
-    /// The files that were loaded when it was last looked.
+    /// The files that were loaded at the last look.
     known: BTreeSet<Loaded>,
 }
 
 // The unwinder is this library's own. The shared one would be loaded into each program, where it
-// asks for the features of the processor before anything runs: ten CPUIDs, each of which leaves a
+// queries the features of the processor before anything runs: ten CPUIDs, each of which leaves a
 // virtual machine.
 #[cfg(own_unwinder)]
 #[link(name = "dimmer_unwinder", kind = "static", modifiers = "-bundle")]
@@ -59,7 +59,7 @@ unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
 
-/// The loader passes what it passes to `main`.
+/// The loader's arguments are those of `main`.
 extern "C" fn begin(
     _count: c_int,
     _arguments: *const *const c_char,
@@ -68,7 +68,7 @@ extern "C" fn begin(
     // The C library sets this when it is initialised, which is later.
     // SAFETY: there is one thread.
     unsafe { environ = environment };
-    // A panic must not leave this library, nor say anything. The standard library here is this
+    // A panic must not leave this library, nor print anything. The standard library here is this
     // library's own.
     std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(home::find_next);
@@ -90,15 +90,15 @@ fn start() -> Option<()> {
     let ledger = OwnLedger::create(Path::new(&directory)).ok()?;
     let plans = std::env::var_os(dimmer_hook::PLANS).map(PathBuf::from);
     let mut hooks = Hooks::new(ledger, classes, plans);
-    if matches!(dimmer_runtime::check_travel(), Err(CannotTravel::Valgrind)) {
-        // Nor does it know the segment registers that timed calls write.
+    if matches!(dimmer_runtime::check_migration(), Err(CannotMigrate::Valgrind)) {
+        // Valgrind does not support the segment registers that timed calls write either.
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
     }
     if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
-        // Now, as programs change their environment (nginx empties it), and calls that move may
-        // allocate nothing.
+        // Now, because programs change their environment (nginx empties it), and because calls that
+        // move may not allocate.
         dimmer_runtime::calls::prepare_to_move();
-        // Without it, calls stay where they are.
+        // If this fails, calls stay at home.
         if hooks.move_by(home::MOVER, moved == "all").is_ok() {
             home::begin(hooks.orders());
         }
@@ -107,29 +107,29 @@ fn start() -> Option<()> {
     session.look();
     let changed = session.objects.changed();
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
-    // SAFETY: handlers that may run before a fork and in its child: they wait for no lock, and the
-    // second one writes to its own thread's memory.
+    // SAFETY: these handlers may run before a fork and in its child: they wait for no lock, and the
+    // second one writes only to its own thread's memory.
     unsafe { libc::pthread_atfork(Some(expect_process), None, Some(forked)) };
     redirect(changed);
     Some(())
 }
 
 impl Session {
-    /// Hooks what was loaded since the last time.
+    /// Hooks what was loaded since the last look.
     fn look(&mut self) {
         let loaded = self.objects.loaded();
         let new: Vec<&Loaded> =
             loaded.iter().filter(|loaded| !self.known.contains(loaded)).collect();
         if !new.is_empty() {
-            // SAFETY: the files' code does not run yet: either no code but the loader's does, or
-            // the loader has just mapped them. What goes wrong is in the ledger.
+            // SAFETY: the files' code does not run yet: either only the loader's code runs, or the
+            // loader has just mapped them. Errors are noted in the ledger.
             unsafe { self.hooks.take(&new) };
         }
         self.known = loaded.into_iter().collect();
     }
 }
 
-/// This process is about to fork: the child needs a slot for its calls.
+/// Runs before this process forks: the child needs a slot for its calls.
 extern "C" fn expect_process() {
     let _errno = KeepErrno::new();
     let _ = std::panic::catch_unwind(dimmer_hook::expect_process);
@@ -140,11 +140,11 @@ extern "C" fn forked() {
     mutexes::forget();
 }
 
-/// The loader has changed its list, or is about to.
+/// Called by the loader after it has changed its list, or before.
 extern "C" fn changed() {
     let _ = std::panic::catch_unwind(|| {
-        // The loader's lock is held, so nobody else comes here, except this thread again: hooks may
-        // load nothing, but their memory allocator may be the program's.
+        // The loader's lock is held, so only this thread can come here again: hooks may load
+        // nothing, but their memory allocator may be the program's.
         if let Ok(mut session) = SESSION.try_lock()
             && let Some(session) = session.as_mut()
             && session.objects.is_consistent()
@@ -154,8 +154,8 @@ extern "C" fn changed() {
     });
 }
 
-/// Makes the loader's empty function for debuggers end up in [`changed`]: writes a jump over it,
-/// with the distance in a register, as it may be far away.
+/// Makes the loader's empty function for debuggers lead to [`changed`]. Writes a jump over it, with
+/// the target in a register, because the target may be far away.
 fn redirect(empty: u64) {
     // mov rax, changed; jmp rax
     let target = (changed as extern "C" fn()) as usize as u64;
@@ -164,38 +164,38 @@ fn redirect(empty: u64) {
     code.extend([0xff, 0xe0]);
     let Ok(at) = usize::try_from(empty) else { return };
     let live = std::ptr::with_exposed_provenance_mut::<u8>(at);
-    // SAFETY: the loader's code is readable, and functions there begin at 16 bytes.
+    // SAFETY: the loader's code is readable, and functions there start at multiples of 16 bytes.
     let head = unsafe { std::slice::from_raw_parts(live, 16) };
     if !at.is_multiple_of(16) || !is_empty_function(head) {
         return;
     }
     let Some(file) = file_at(live) else { return };
-    // SAFETY: the loader's own page. Nobody runs it: this thread does not come from there, and
+    // SAFETY: the loader's own page. No thread runs it: this thread does not come from there, and
     // there is no other.
     let replaced = unsafe { dimmer_hook::replace_code(&file, empty, &code) };
-    // Where the loader's code cannot be changed, no other code can, so nothing that it loads would
-    // be hooked.
+    // If the loader's code cannot be changed, no other code can, so nothing that it loads would be
+    // hooked.
     drop(replaced);
 }
 
-/// The file that is mapped at an address.
+/// Opens the file that is mapped at an address.
 fn file_at(address: *const u8) -> Option<File> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `info` lives until the call returns.
     if unsafe { libc::dladdr(address.cast(), info.as_mut_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: it was found, so it is filled.
+    // SAFETY: the lookup has succeeded, so `info` is filled.
     let name = unsafe { info.assume_init() }.dli_fname;
-    // SAFETY: the loader's own name of a loaded file, ended by zero.
+    // SAFETY: the loader's name of a loaded file, which ends with a zero byte.
     let name = unsafe { CStr::from_ptr(name) };
     File::open(OsStr::from_bytes(name.to_bytes())).ok()
 }
 
-/// Whether there is a function that only returns, and padding after it.
+/// Whether `head` is a function that only returns, and padding after it.
 fn is_empty_function(head: &[u8]) -> bool {
     let body = head.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(head);
-    // What pads: `nop`s of all lengths, `int3`, zeros.
+    // Padding: `nop`s of all lengths, `int3`, zeros.
     body.first() == Some(&0xc3)
         && body[1..].iter().all(|byte| {
             matches!(

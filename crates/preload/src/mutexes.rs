@@ -1,56 +1,55 @@
-//! Mutexes whose owner the kernel knows: such that have it inherit priority, that change its
-//! priority, or that survive it (robust).
+//! Mutexes whose owner the kernel records: the owner inherits priority, has its priority changed,
+//! or may die while it holds them (robust).
 //!
-//! To the kernel a thread that is away is a worker. A priority-inheriting mutex that is waited for
-//! would be the worker's, and its owner could not give it back; a robust one is passed on when its
-//! owner's home ends, although the worker may go on for some microseconds; and a priority changes
-//! at home. So a thread comes home before it takes or gives back such a mutex, and stays as long as
-//! it holds one. Who waits for a condition with one holds it, and so is at home already: those
-//! functions are left to the C library, in whichever version a program asks for.
+//! To the kernel, a migrated thread is a worker. A contended priority-inheriting mutex would belong
+//! to the worker, and its owner could not unlock it. A robust mutex is passed on when its owner's
+//! home thread ends, although the worker may go on for some microseconds. And a priority changes at
+//! home. So a thread comes home before it locks or unlocks such a mutex, and stays as long as it
+//! holds one. A thread that waits for a condition with such a mutex holds it, and so is at home
+//! already. Those functions are left to the C library, in the version that a program asks for.
 //!
-//! Robust ones are in a list that the C library keeps for the kernel, so that is looked at: they
-//! may come and go in other functions, which wait for a condition or give up what an owner that
-//! died has left. The others are counted.
+//! Robust mutexes are in a list that the C library keeps for the kernel, so that list is checked:
+//! they may come and go in other functions, which wait for a condition or drop what a dead owner
+//! has left. The other kinds are counted.
 //!
-//! All other mutexes cost one look at their kind more, and a jump: taking one and giving it back
-//! took 4.8 instead of 4.3 ns (medians of seven runs in turn of each, which lay between 3.2 and
-//! 4.9; glibc 2.36, a virtual machine on an EPYC). Looking at the functions that make such mutexes
-//! instead would cost nothing, but there are mutexes in shared memory that another process has
-//! made.
+//! All other mutexes cost a check of their kind and a jump more: locking and unlocking one took 4.8
+//! instead of 4.3 ns (medians of seven runs in turn of each, which lay between 3.2 and 4.9; glibc
+//! 2.36, a virtual machine on an EPYC). A hook on the functions that make such mutexes would cost
+//! nothing, but there are mutexes in shared memory that another process has made.
 //!
 //! A thread may be cancelled in the middle of these functions if it has asked for that
-//! (`PTHREAD_CANCEL_ASYNCHRONOUS`); it is at home then ([`crate::cancel`]). So what a thread at
-//! home runs through is assembly with unwinding records.
+//! (`PTHREAD_CANCEL_ASYNCHRONOUS`); it is at home then ([`crate::cancel`]). So the code that a
+//! thread at home runs through is assembly with unwinding records.
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
-use dimmer_hook::{AWAY, come_home};
+use dimmer_hook::{MIGRATED, cut_migration_short};
 
 use crate::next::Next;
 use crate::thread::{self, HELD};
 
-/// Where a mutex has its kind, which is part of glibc's binary interface. Source: glibc,
+/// Offset of a mutex's kind, which is part of glibc's binary interface. Source: glibc,
 /// `sysdeps/x86/nptl/bits/struct_mutex.h`.
 const KIND: usize = 16;
 
-/// Kinds whose owner the kernel knows. Source: glibc, `nptl/pthreadP.h`:
+/// Kinds whose owner the kernel records. Source: glibc, `nptl/pthreadP.h`:
 /// `PTHREAD_MUTEX_ROBUST_NORMAL_NP`, `PTHREAD_MUTEX_PRIO_INHERIT_NP`,
 /// `PTHREAD_MUTEX_PRIO_PROTECT_NP`.
 const KNOWN_TO_KERNEL: u8 = ROBUST | 32 | 64;
 const ROBUST: u8 = 16;
 
-/// Whether the calling thread holds a mutex whose owner the kernel knows.
+/// Whether the calling thread holds a mutex whose owner the kernel records.
 pub(crate) fn are_held() -> bool {
     thread::get(HELD) > 0 || dimmer_runtime::calls::holds_robust_mutex()
 }
 
-/// To be called in a child of fork(2): the kernel knows its parent's thread as who holds them.
+/// Must be called in a child of fork(2): the kernel records its parent's thread as the holder.
 pub(crate) fn forget() {
     thread::set(HELD, 0);
 }
 
-/// Looks where this file's functions go on, as [`crate::home::find_next`] does.
+/// Looks up this file's next functions, as [`crate::home::find_next`] does.
 pub(crate) fn find_next() {
     for next in [&LOCK, &TRYLOCK, &TIMEDLOCK, &CLOCKLOCK, &UNLOCK] {
         next.get();
@@ -63,34 +62,34 @@ static TIMEDLOCK: Next = Next::new(c"pthread_mutex_timedlock");
 static CLOCKLOCK: Next = Next::new(c"pthread_mutex_clocklock");
 static UNLOCK: Next = Next::new(c"pthread_mutex_unlock");
 
-/// Brings the calling thread home; where the function goes on.
+/// Brings the calling thread home. Returns the address where the function goes on.
 extern "C" fn before(next: &Next) -> *mut c_void {
-    come_home();
+    cut_migration_short();
     let next = next.get();
     if next.is_null() { lacks as *mut c_void } else { next }
 }
 
-/// A C library that is older than the function.
+/// Fails, for a C library that is older than the function.
 extern "C" fn lacks() -> c_int {
     libc::ENOSYS
 }
 
-/// Counts one more at `fs:[rcx]`.
+/// Adds one to the count at `fs:[rcx]`.
 macro_rules! taken {
     () => {
         "inc dword ptr fs:[rcx]"
     };
 }
 
-/// Counts one less, if there is one.
+/// Subtracts one from the count, unless it is zero.
 macro_rules! given_back {
     () => {
         "cmp dword ptr fs:[rcx], 1\n adc dword ptr fs:[rcx], -1"
     };
 }
 
-/// Functions of at most three arguments, the first of them a mutex, and what is counted where they
-/// succeed.
+/// Functions of at most three arguments, the first of them a mutex, with what to do to the count if
+/// they succeed.
 macro_rules! functions {
     ($($name:ident $next:ident $counted:ident)*) => {
         $(
@@ -105,8 +104,7 @@ macro_rules! functions {
                     "test rax, rax",
                     "jz 2f",
                     "jmp rax",
-                    // The kind is kept, as who gives a mutex back does not know whether it is still
-                    // there.
+                    // Keep the kind: the mutex may no longer exist after a thread has unlocked it.
                     "2:",
                     "push rbx",
                     ".cfi_adjust_cfa_offset 8",
@@ -116,7 +114,7 @@ macro_rules! functions {
                     "test rax, rax",
                     "jz 3f",
                     "mov rcx, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
-                    "cmp dword ptr fs:[rcx + {away}], 0",
+                    "cmp dword ptr fs:[rcx + {migrated}], 0",
                     "je 4f",
                     "3:",
                     "sub rsp, 32",
@@ -149,7 +147,7 @@ macro_rules! functions {
                     kind = const KIND,
                     known_to_kernel = const KNOWN_TO_KERNEL,
                     robust = const ROBUST,
-                    away = const AWAY,
+                    migrated = const MIGRATED,
                     held = const HELD,
                     before = sym before,
                     next = sym $next,
@@ -173,22 +171,22 @@ mod tests {
 
     use super::*;
 
-    /// Takes a mutex of a kind and gives it back; what is counted and whether any are held, before,
-    /// in between and afterwards.
+    /// Locks and unlocks a mutex of a kind. Returns the count and whether any are held, before, in
+    /// between and afterwards.
     fn held(change: impl FnOnce(*mut libc::pthread_mutexattr_t)) -> [(u32, bool); 3] {
         let state = || (thread::get(HELD), are_held());
         let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
-        // SAFETY: makes what is asked for.
+        // SAFETY: initialises `kind`.
         assert_eq!(unsafe { libc::pthread_mutexattr_init(kind.as_mut_ptr()) }, 0);
         change(kind.as_mut_ptr());
-        // SAFETY: it was just made.
+        // SAFETY: `kind` was just initialised.
         assert_eq!(unsafe { libc::pthread_mutex_init(&raw mut mutex, kind.as_ptr()) }, 0);
         let before = state();
-        // SAFETY: it was made, and stays where it is.
+        // SAFETY: the mutex is initialised, and is not moved.
         assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut mutex) }, 0);
         let between = state();
-        // SAFETY: as above.
+        // SAFETY: the mutex is initialised, and is not moved.
         assert_eq!(unsafe { libc::pthread_mutex_unlock(&raw mut mutex) }, 0);
         [before, between, state()]
     }
@@ -198,14 +196,14 @@ mod tests {
         let none = (0, false);
         assert_eq!(held(|_| {}), [none; 3]);
         let inheriting = held(|kind| {
-            // SAFETY: it was made.
+            // SAFETY: `kind` is initialised.
             let result =
                 unsafe { libc::pthread_mutexattr_setprotocol(kind, libc::PTHREAD_PRIO_INHERIT) };
             assert_eq!(result, 0);
         });
         assert_eq!(inheriting, [none, (1, true), none]);
         let robust = held(|kind| {
-            // SAFETY: as above.
+            // SAFETY: `kind` is initialised.
             let result =
                 unsafe { libc::pthread_mutexattr_setrobust(kind, libc::PTHREAD_MUTEX_ROBUST) };
             assert_eq!(result, 0);
@@ -217,19 +215,19 @@ mod tests {
     fn what_was_not_taken_here_is_given_back_without_counting() {
         let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
         let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
-        // SAFETY: makes what is asked for.
+        // SAFETY: initialises `kind`.
         assert_eq!(unsafe { libc::pthread_mutexattr_init(kind.as_mut_ptr()) }, 0);
-        // SAFETY: it was just made.
+        // SAFETY: `kind` was just initialised.
         let result = unsafe {
             libc::pthread_mutexattr_setprotocol(kind.as_mut_ptr(), libc::PTHREAD_PRIO_INHERIT)
         };
         assert_eq!(result, 0);
-        // SAFETY: as above.
+        // SAFETY: `kind` is initialised.
         assert_eq!(unsafe { libc::pthread_mutex_init(&raw mut mutex, kind.as_ptr()) }, 0);
-        // SAFETY: it was made, and stays where it is.
+        // SAFETY: the mutex is initialised, and is not moved.
         assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut mutex) }, 0);
         forget();
-        // SAFETY: as above.
+        // SAFETY: the mutex is initialised, and is not moved.
         assert_eq!(unsafe { libc::pthread_mutex_unlock(&raw mut mutex) }, 0);
         assert!(!are_held());
     }

@@ -1,24 +1,24 @@
-//! Functions of other libraries that this one has functions of the same name for.
+//! Functions of other libraries for which this library has functions of the same name.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The version that glibc on x86-64 began with.
+/// The first version of glibc on x86-64.
 const FIRST: &CStr = c"GLIBC_2.2.5";
 
-/// Functions that glibc has in that version and in a later one, which is not the same. Source: its
-/// `Versions` files.
+/// Functions that glibc has in that version and, different, in a later one. Source: its `Versions`
+/// files.
 const LATER: [(&CStr, &CStr); 3] = [
     (c"posix_spawn", c"GLIBC_2.15"),
     (c"posix_spawnp", c"GLIBC_2.15"),
     (c"pthread_kill", c"GLIBC_2.34"),
 ];
 
-/// A function of the C library, or of whichever library is next.
+/// A function of the C library, or of the next library that has it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Next {
-    /// Null until it is asked for.
+    /// Null until the first lookup.
     found: AtomicPtr<c_void>,
     name: &'static CStr,
 }
@@ -32,7 +32,7 @@ impl Next {
         self.name
     }
 
-    /// Where it is; null if there is none.
+    /// The function's address; null if there is none.
     pub(crate) fn get(&self) -> *mut c_void {
         // Relaxed: an address of code, which was there before.
         let found = self.found.load(Ordering::Relaxed);
@@ -42,15 +42,16 @@ impl Next {
         // SAFETY: a lookup of a name, ended by zero.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         let found = later(self.name, found);
-        // Relaxed: as above; whoever comes second finds the same.
+        // Relaxed: an address of code; a second thread finds the same one.
         self.found.store(found, Ordering::Relaxed);
         found
     }
 }
 
-/// What programs are linked with today, where a function was found in its first version: that is
-/// what `dlsym` gives before glibc 2.36 (<https://sourceware.org/bugzilla/show_bug.cgi?id=14932>).
-/// Another library's function, which has no version, stays.
+/// Replaces the first version of a function by the one that programs are linked with today. `dlsym`
+/// returns the first version before glibc 2.36
+/// (<https://sourceware.org/bugzilla/show_bug.cgi?id=14932>). A function of another library has no
+/// version, and stays.
 fn later(name: &CStr, found: *mut c_void) -> *mut c_void {
     let Some((_, version)) = LATER.iter().find(|(old, _)| *old == name) else { return found };
     if found.is_null() || found != versioned(name, FIRST) {

@@ -1,23 +1,23 @@
-//! Parts of a file that were read, so that a program about to be executed is looked at by some
+//! Parts of a file that were read. With them, checking a program before it is executed takes some
 //! system calls rather than a hundred.
 //!
-//! How a program is started is written at the start of its file, in its dynamic section, and in the
-//! names there, and is read some bytes at a time. A `Parts` lies on the stack of the thread that
-//! executes: nothing here allocates.
+//! Three places in a program's file describe how it is started: the start of the file, its dynamic
+//! section, and the names there. They are read some bytes at a time. A `Parts` lies on the stack of
+//! the thread that executes: nothing here allocates.
 
 use std::os::fd::BorrowedFd;
 
-/// As many parts as there are such places.
+/// The number of such places.
 const PARTS: usize = 3;
 
-/// More than a program's headers take, with what is read there.
+/// More bytes than a program's headers take, with the data that is read there.
 const PART_BYTES: usize = 1024;
 
 /// Parts of one file.
 #[derive(Default)]
 pub(crate) struct Parts {
     parts: [Part; PARTS],
-    /// The one to be replaced next.
+    /// Index of the part to replace next.
     next: usize,
 }
 
@@ -34,7 +34,7 @@ impl Default for Part {
 }
 
 impl Parts {
-    /// As pread(2); 0 for an error.
+    /// Reads as pread(2) does; returns 0 for an error.
     pub(crate) fn read(&mut self, file: BorrowedFd<'_>, offset: u64, into: &mut [u8]) -> usize {
         if let Some(found) = self.parts.iter().find_map(|part| part.get(offset, into.len())) {
             into.copy_from_slice(found);
@@ -51,7 +51,7 @@ impl Parts {
 }
 
 impl Part {
-    /// So many bytes from there on, if they were read.
+    /// `length` bytes from `offset` on, if they were read.
     fn get(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let at = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
         self.bytes[..self.length].get(at..at.checked_add(length)?)
@@ -80,7 +80,7 @@ mod tests {
             let length = parts.read(file.as_fd(), place as u64, &mut read);
             assert_eq!(&read[..length], expected, "{turn}: {place}");
         }
-        // What was read once is not asked for again.
+        // Bytes that were read once are not read again.
         let mut read = [0; 4];
         file.set_len(0).unwrap();
         assert_eq!(parts.read(file.as_fd(), 39_992, &mut read), 4);

@@ -1,15 +1,15 @@
-//! What the program that this library was loaded into is made by.
+//! The toolchain of the program that this library was loaded into.
 
 use std::slice;
 
-/// The owner of the note in which the Go linker leaves the id of a build.
+/// The owner of the note in which the Go linker stores the id of a build.
 const GO: &[u8] = b"Go\0\0";
 
-/// Whether the Go toolchain made the program.
+/// Whether the Go toolchain built the program.
 pub(crate) fn is_go() -> bool {
     // SAFETY: asks for a number that the kernel passed at the start.
     let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
-    // SAFETY: as before.
+    // SAFETY: asks for a number that the kernel passed at the start.
     let count = unsafe { libc::getauxval(libc::AT_PHNUM) };
     let (Ok(headers), Ok(count)) = (usize::try_from(headers), usize::try_from(count)) else {
         return false;
@@ -18,10 +18,10 @@ pub(crate) fn is_go() -> bool {
         return false;
     }
     let headers = std::ptr::with_exposed_provenance::<libc::Elf64_Phdr>(headers);
-    // SAFETY: the kernel mapped the program's headers there, so many, and nobody writes to them.
+    // SAFETY: the kernel mapped `count` program headers there, and no code writes to them.
     let headers = unsafe { slice::from_raw_parts(headers, count) };
     let own = headers.as_ptr().expose_provenance() as u64;
-    // Where the program lies, less where its file wants to lie.
+    // The program's address minus the address in its file.
     let Some(itself) = headers.iter().find(|header| header.p_type == libc::PT_PHDR) else {
         return false;
     };
@@ -36,8 +36,8 @@ pub(crate) fn is_go() -> bool {
     })
 }
 
-/// Whether one of the notes is of this owner: lengths of name and content, a type, name, content,
-/// each of the two filled up to four bytes.
+/// Whether one of the notes has this owner. A note has the lengths of name and content, a type,
+/// name, and content; the last two are padded to four bytes.
 fn has_owner(mut notes: &[u8], owner: &[u8]) -> bool {
     while let Some((head, rest)) = notes.split_at_checked(12) {
         let word = |at: usize| {

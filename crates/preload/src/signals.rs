@@ -1,10 +1,10 @@
-//! The program's SIGSEGV, while [`crate::cpuid`] needs its own: functions of the C library by which
-//! programs install handlers and block signals, in this library's words.
+//! Handles the program's SIGSEGV while [`crate::cpuid`] needs that signal itself. This file has the
+//! functions of the C library by which programs install handlers and block signals.
 //!
-//! As long as no features are hidden they pass everything on. Then, the handler that a program
-//! installs for SIGSEGV is written down, and called for every SIGSEGV that is none of CPUID's; and
-//! SIGSEGV is never blocked, as a fault would be the end of the process then. Programs that make
-//! the system calls themselves, and old functions (`sigset`, `sigvec`, `sigblock`), get past this.
+//! While no features are hidden, they pass everything on. Once features are hidden, the handler
+//! that a program installs for SIGSEGV is recorded, and called for every SIGSEGV that CPUID did not
+//! cause. SIGSEGV is then never blocked, because a fault would end the process. Programs that make
+//! the system calls themselves, and old functions (`sigset`, `sigvec`, `sigblock`), bypass this.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -19,8 +19,8 @@ use crate::next::Next;
 type Action = libc::sigaction;
 type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// The program's handler: its address, [`WITH_INFO`] and [`ONCE`]. In one word, so that a signal
-/// finds it whole. Masks and other flags are those of the installed action.
+/// The program's handler: its address, [`WITH_INFO`] and [`ONCE`]. One word, so that a signal finds
+/// it complete. Masks and other flags are those of the installed action.
 static PROGRAM: AtomicU64 = AtomicU64::new(libc::SIG_DFL as u64);
 
 /// The handler takes three arguments.
@@ -32,7 +32,7 @@ const ADDRESS: u64 = WITH_INFO - 1;
 const DEFAULT: u64 = libc::SIG_DFL as u64;
 const IGNORE: u64 = libc::SIG_IGN as u64;
 
-/// The handler to install instead of the program's; null as long as there is none.
+/// The handler to install instead of the program's; null while there is none.
 static HANDLER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 static SIGACTION: Next = Next::new(c"sigaction");
@@ -41,23 +41,23 @@ static SYSV_SIGNAL: Next = Next::new(c"__sysv_signal");
 static SIGPROCMASK: Next = Next::new(c"sigprocmask");
 static PTHREAD_SIGMASK: Next = Next::new(c"pthread_sigmask");
 
-/// Looks where this file's functions go on, as [`crate::home::find_next`] does.
+/// Looks up this file's next functions, as [`crate::home::find_next`] does.
 pub(crate) fn find_next() {
     for next in [&SIGACTION, &SIGNAL, &SYSV_SIGNAL, &SIGPROCMASK, &PTHREAD_SIGMASK] {
         next.get();
     }
 }
 
-/// Has `handler` called for every SIGSEGV from now on, and lets them through in this thread.
+/// Makes `handler` handle every SIGSEGV from now on, and unblocks SIGSEGV in this thread.
 pub(crate) fn take_faults(handler: Handler) -> Option<()> {
-    // Now, as `dlsym` is none of the functions that a signal handler may call.
+    // Now, because a signal handler may not call `dlsym`.
     for next in [&SIGACTION, &SIGNAL, &SYSV_SIGNAL, &SIGPROCMASK, &PTHREAD_SIGMASK] {
         if next.get().is_null() {
             return None;
         }
     }
     let mut before = empty_action();
-    // SAFETY: writes the action of this process.
+    // SAFETY: writes the action to `before`, which lives until the call returns.
     let result = unsafe { real_sigaction(SIGSEGV, std::ptr::null(), &raw mut before) };
     if result != 0 {
         return None;
@@ -70,14 +70,14 @@ pub(crate) fn take_faults(handler: Handler) -> Option<()> {
     (replace(Some(&before), None) == 0).then_some(())
 }
 
-/// Does with a signal what the program has asked for.
+/// Handles a signal as the program has asked for.
 pub(crate) fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // Relaxed, here and below: the word is all that is shared.
+    // Relaxed, here and below: only this word is shared.
     let program = PROGRAM.load(Ordering::Relaxed);
     let address = program & ADDRESS;
-    // SAFETY: the kernel passes it, for as long as the handler runs.
+    // SAFETY: the kernel passes the information, valid as long as the handler runs.
     let code = unsafe { (*info).si_code };
-    // Sent by a process rather than made by an instruction.
+    // A process has sent the signal; no instruction has caused it.
     let is_sent = code <= 0;
     match address {
         IGNORE if is_sent => {}
@@ -86,7 +86,7 @@ pub(crate) fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void)
             action.sa_sigaction = libc::SIG_DFL;
             // SAFETY: an action that lives until the call returns.
             unsafe { real_sigaction(signal, &raw const action, std::ptr::null_mut()) };
-            // An instruction faults again by itself when this handler returns.
+            // An instruction faults again when this handler returns.
             if is_sent {
                 // SAFETY: sends a signal to this thread, where it is blocked until the handler
                 // returns.
@@ -99,11 +99,11 @@ pub(crate) fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void)
             }
             let pointer = std::ptr::with_exposed_provenance::<c_void>(address as usize);
             if program & WITH_INFO != 0 {
-                // SAFETY: what the program has installed as a handler of this kind.
+                // SAFETY: the program has installed this as a handler of this kind.
                 let function: Handler = unsafe { std::mem::transmute(pointer) };
                 function(signal, info, context);
             } else {
-                // SAFETY: as above, of the other kind.
+                // SAFETY: the program has installed this as a handler of the other kind.
                 let function: extern "C" fn(c_int) = unsafe { std::mem::transmute(pointer) };
                 function(signal);
             }
@@ -111,8 +111,8 @@ pub(crate) fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void)
     }
 }
 
-/// `sigaction` for SIGSEGV: writes the program's handler down, and installs ours with its mask and
-/// flags, so that the program's runs under the conditions that it asked for.
+/// `sigaction` for SIGSEGV: records the program's handler, and installs ours with its mask and
+/// flags, so that the program's handler runs under the conditions that it asked for.
 fn replace(new: Option<&Action>, old: Option<&mut Action>) -> c_int {
     let mut installed = MaybeUninit::uninit();
     let before = match new {
@@ -152,7 +152,7 @@ fn replace(new: Option<&Action>, old: Option<&mut Action>) -> c_int {
     result
 }
 
-/// An action that blocks nothing, without flags.
+/// An action without flags that blocks no signal.
 fn empty_action() -> Action {
     // SAFETY: all of its fields may be zero: the default, an empty set, no flag, no restorer.
     unsafe { MaybeUninit::zeroed().assume_init() }
@@ -160,18 +160,20 @@ fn empty_action() -> Action {
 
 fn only_faults() -> sigset_t {
     let mut set = empty_action().sa_mask;
-    // SAFETY: an empty set, and a signal that there is.
+    // SAFETY: an empty set, and a signal that exists.
     unsafe { libc::sigaddset(&raw mut set, SIGSEGV) };
     set
 }
 
 /// The set without SIGSEGV.
 fn without_faults(mut set: sigset_t) -> sigset_t {
-    // SAFETY: a set, and a signal that there is.
+    // SAFETY: a set, and a signal that exists.
     unsafe { libc::sigdelset(&raw mut set, SIGSEGV) };
     set
 }
 
+/// Calls the C library's `sigaction`.
+///
 /// # Safety
 /// As for sigaction(2).
 unsafe fn real_sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
@@ -182,12 +184,14 @@ unsafe fn real_sigaction(signal: c_int, new: *const Action, old: *mut Action) ->
     // SAFETY: the C library's function of that name.
     let function: unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int =
         unsafe { std::mem::transmute(next) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract of sigaction(2).
     unsafe { function(signal, new, old) }
 }
 
+/// Calls the C library's function.
+///
 /// # Safety
-/// As for sigprocmask(2); `next` is that function or pthread_sigmask(3).
+/// As for sigprocmask(2); `next` must be that function or pthread_sigmask(3).
 unsafe fn real_mask(next: &Next, how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int {
     let next = next.get();
     if next.is_null() {
@@ -196,12 +200,14 @@ unsafe fn real_mask(next: &Next, how: c_int, new: *const sigset_t, old: *mut sig
     // SAFETY: one of two functions of the C library that take the same arguments.
     let function: unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int =
         unsafe { std::mem::transmute(next) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract of sigprocmask(2).
     unsafe { function(how, new, old) }
 }
 
+/// Calls the C library's function.
+///
 /// # Safety
-/// As for signal(2); `next` is that function or one like it.
+/// As for signal(2); `next` must be that function or one like it.
 unsafe fn real_signal(next: &Next, signal: c_int, handler: sighandler_t) -> sighandler_t {
     let next = next.get();
     if next.is_null() {
@@ -210,11 +216,11 @@ unsafe fn real_signal(next: &Next, signal: c_int, handler: sighandler_t) -> sigh
     // SAFETY: a function of the C library that takes these arguments.
     let function: unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t =
         unsafe { std::mem::transmute(next) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract of signal(2).
     unsafe { function(signal, handler) }
 }
 
-/// Before the handler is installed: calls whose faults it must not see are lent no more then.
+/// Runs before a handler is installed. Calls whose faults it must not see are no longer delegated.
 fn note_handler(signal: c_int, handler: sighandler_t) {
     if !matches!(handler, libc::SIG_DFL | libc::SIG_IGN) {
         home::handles(signal);
@@ -224,47 +230,48 @@ fn note_handler(signal: c_int, handler: sighandler_t) {
 /// sigaction(2).
 ///
 /// # Safety
-/// As there: pointers are null or valid.
+/// As there: pointers must be null or valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `new` is null or valid.
     if let Some(new) = unsafe { new.as_ref() } {
         note_handler(signal, new.sa_sigaction);
     }
     if !cpuid::is_active() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of sigaction(2).
         return unsafe { real_sigaction(signal, new, old) };
     }
-    // The mask of a thread that is away is not its own.
-    dimmer_hook::come_home();
-    // SAFETY: the caller's promise.
+    // The mask of a migrated thread is its worker's.
+    dimmer_hook::cut_migration_short();
+    // SAFETY: the caller guarantees that `new` is null or valid.
     let given = unsafe { new.as_ref() };
     if signal == SIGSEGV {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `old` is null or valid.
         let old = unsafe { old.as_mut() };
         return replace(given, old);
     }
     let Some(given) = given else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of sigaction(2).
         return unsafe { real_sigaction(signal, new, old) };
     };
     let mut changed = *given;
     changed.sa_mask = without_faults(changed.sa_mask);
-    // SAFETY: `changed` lives until the call returns, and the caller's promise.
+    // SAFETY: `changed` lives until the call returns, and the caller guarantees that `old` is null
+    // or valid.
     unsafe { real_sigaction(signal, &raw const changed, old) }
 }
 
-/// The name that glibc exports beside `sigaction`.
+/// The second name under which glibc exports `sigaction`.
 ///
 /// # Safety
 /// As for [`sigaction`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract of `sigaction`.
     unsafe { sigaction(signal, new, old) }
 }
 
-/// `signal` and its like, with the flags that they stand for.
+/// `signal` and similar functions, with the flags that they imply.
 ///
 /// # Safety
 /// As for signal(2).
@@ -276,7 +283,7 @@ unsafe fn signal_with(
 ) -> sighandler_t {
     note_handler(signal, handler);
     if !cpuid::is_active() || signal != SIGSEGV {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of signal(2).
         return unsafe { real_signal(next, signal, handler) };
     }
     let mut action = empty_action();
@@ -292,7 +299,7 @@ unsafe fn signal_with(
 /// As there.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract of signal(2).
     unsafe { signal_with(&SIGNAL, signal, handler, libc::SA_RESTART) }
 }
 
@@ -302,36 +309,36 @@ unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_
 /// As there.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsd_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract of signal(2).
     unsafe { signal_with(&SIGNAL, signal, handler, libc::SA_RESTART) }
 }
 
-/// sysv_signal(3), under the name that programs which ask for strict X/Open call as `signal`.
+/// sysv_signal(3), under the name that `signal` has in programs that ask for strict X/Open.
 ///
 /// # Safety
 /// As there.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contract of signal(2).
     unsafe { signal_with(&SYSV_SIGNAL, signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER) }
 }
 
-/// Both functions that block signals.
+/// The code of both functions that block signals.
 ///
 /// # Safety
 /// As for [`real_mask`].
 unsafe fn mask_with(next: &Next, how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // The mask of a thread that is away is not its own.
-    dimmer_hook::come_home();
-    // SAFETY: the caller's promise.
+    // The mask of a migrated thread is its worker's.
+    dimmer_hook::cut_migration_short();
+    // SAFETY: the caller guarantees that `new` is null or valid.
     let given = unsafe { new.as_ref() };
     match given {
         Some(given) if cpuid::is_active() && how != libc::SIG_UNBLOCK => {
             let changed = without_faults(*given);
-            // SAFETY: `changed` lives until the call returns, and the caller's promise.
+            // SAFETY: `changed` lives until the call returns, and the caller guarantees the rest.
             unsafe { real_mask(next, how, &raw const changed, old) }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of `real_mask`.
         _ => unsafe { real_mask(next, how, new, old) },
     }
 }
@@ -339,23 +346,23 @@ unsafe fn mask_with(next: &Next, how: c_int, new: *const sigset_t, old: *mut sig
 /// sigprocmask(2).
 ///
 /// # Safety
-/// As there: pointers are null or valid.
+/// As there: pointers must be null or valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigprocmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that pointers are null or valid.
     unsafe { mask_with(&SIGPROCMASK, how, new, old) }
 }
 
 /// pthread_sigmask(3).
 ///
 /// # Safety
-/// As there: pointers are null or valid.
+/// As there: pointers must be null or valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_sigmask(
     how: c_int,
     new: *const sigset_t,
     old: *mut sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that pointers are null or valid.
     unsafe { mask_with(&PTHREAD_SIGMASK, how, new, old) }
 }

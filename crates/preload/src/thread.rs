@@ -1,14 +1,14 @@
-//! What this library keeps of each thread where assembly reads and writes it, without a call: a
-//! thread that may be cancelled anywhere must not be unwound out of Rust's code.
+//! The data of each thread that assembly reads and writes without a call: a thread that may be
+//! cancelled anywhere must not be unwound out of Rust's code.
 
 use std::arch::{asm, global_asm};
 
-/// Where it is counted how many mutexes the thread holds whose owner the kernel knows, without
-/// robust ones (32 bits).
+/// Offset of the number of mutexes that the thread holds and whose owner the kernel records,
+/// without robust ones (32 bits).
 pub(crate) const HELD: i64 = 0;
-/// Whether the thread may be cancelled anywhere (32 bits).
+/// Offset of the flag that the thread may be cancelled anywhere (32 bits).
 pub(crate) const ASYNCHRONOUS: i64 = 4;
-/// Whether it has switched cancellation off (32 bits).
+/// Offset of the flag that the thread has disabled cancellation (32 bits).
 pub(crate) const UNCANCELLABLE: i64 = 8;
 
 global_asm!(
@@ -23,7 +23,7 @@ global_asm!(
     ".text",
 );
 
-/// How far from the FS base it is (bytes).
+/// Distance of the thread's data from the FS base (bytes).
 pub(crate) fn offset() -> i64 {
     let offset: i64;
     // SAFETY: the loader has filled in this entry of the table, and reading it changes nothing.
@@ -37,7 +37,7 @@ pub(crate) fn offset() -> i64 {
     offset
 }
 
-/// One of the words above.
+/// Reads one of the words above.
 pub(crate) fn get(word: i64) -> u32 {
     let value: u32;
     // SAFETY: the thread's own memory.
@@ -54,7 +54,7 @@ pub(crate) fn get(word: i64) -> u32 {
 
 /// Changes one of the words above.
 pub(crate) fn set(word: i64, value: u32) {
-    // SAFETY: as above.
+    // SAFETY: the thread's own memory.
     unsafe {
         asm!(
             "mov fs:[{}], {:e}",

@@ -1,4 +1,4 @@
-//! The instrument measures itself: what a chain link, a window and a time stamp are worth here.
+//! Calibration: measures the duration of a chain link, a window and a time stamp on this machine.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::target::{Job, Target, TargetError};
 /// Nominal length of the clock window in a pair (ns).
 const CLOCK_WINDOW_NS: f64 = 250.0;
 
-/// Nominal length of the issue window in a pair (ns). Pairs of these two are the probe's 0.4 us
-/// resolution: short against the microseconds that licenses are held, long against the steps of
-/// coarse time-stamp counters (10 ns on Zen 5).
+/// Nominal length of the issue window in a pair (ns). Pairs of these two give the probe its
+/// resolution of 0.4 us: short against the microseconds for which licenses are held, long against
+/// the steps of coarse time-stamp counters (10 ns on Zen 5).
 const ISSUE_WINDOW_NS: f64 = 150.0;
 
-/// How far a measured latency may be from a whole number of cycles.
+/// Largest relative difference of a measured latency from a whole number of cycles.
 const LATENCY_TOLERANCE: f64 = 0.03;
 
-/// How far the quartiles of the clock may lie apart, relative to the median, before it counts as
-/// not settled. A license step of interest is half a percent to forty; frequency scaling still
-/// moving at the end of the warm-up shows as tens of percent.
+/// Largest distance of the clock's quartiles, relative to the median, at which it counts as
+/// settled. License steps of interest are half a percent to forty; frequency scaling that still
+/// acts at the end of the warm-up shows as tens of percent.
 const UNSETTLED: f64 = 0.10;
 
-/// What one target's windows are worth.
+/// Durations of the windows on one target.
 #[derive(Clone, Debug)]
 pub struct Calibration {
-    /// Of the time-stamp counter.
+    /// Frequency of the time-stamp counter.
     pub tsc: TscFrequency,
     /// Core cycles per multiplication of a clock chain.
     pub link_cycles: u32,
@@ -42,19 +42,19 @@ pub struct Calibration {
     pub clock_ns: f64,
     /// Nominal time of a pair (ns), stamps included.
     pub pair_ns: f64,
-    /// What the report shows of it.
+    /// The part that the report shows.
     pub instrument: Instrument,
 }
 
 impl Calibration {
-    /// Warms the core up and measures the instrument on `cpu`; about 0.1 s, some seconds on a busy
-    /// machine.
+    /// Warms the core up and measures the instrument on `cpu`. Takes about 0.1 s, some seconds on a
+    /// busy machine.
     ///
     /// # Errors
     /// [`TargetError::NoClock`] if a multiplication does not take a whole number of cycles by
     /// comparison with additions, or if the clock does not settle; errors of the target.
     pub fn take(target: &mut dyn Target, cpu: CpuId) -> Result<Self, TargetError> {
-        // A machine with other work to do may be quiet a moment later.
+        // A machine that is busy now may be quiet a moment later.
         const ATTEMPTS: usize = 20;
         const PAUSE: Duration = Duration::from_millis(100);
         for _ in 1..ATTEMPTS {
@@ -122,14 +122,14 @@ impl Calibration {
         Ok(this)
     }
 
-    /// The two windows of scalar code that everything is observed with.
+    /// The two windows of scalar code with which everything is observed.
     #[must_use]
     pub fn pair(&self) -> [Work; 2] {
         [self.clock.clone(), self.issue.clone()]
     }
 
-    /// The clock that a clock window of this duration shows (GHz), the time stamp's share taken
-    /// off. Of now, whatever the clock was during the calibration.
+    /// The clock (GHz) that corresponds to a clock window of this duration, without the time
+    /// stamp's share. This is the clock now, independent of the clock during the calibration.
     #[must_use]
     pub fn ghz(&self, clock_window_ns: f64) -> f64 {
         let Work::Clock { links } = self.clock else { return f64::NAN };
@@ -137,7 +137,7 @@ impl Calibration {
             / (clock_window_ns - self.instrument.overhead_ns)
     }
 
-    /// How many pairs take `ns`, at least one.
+    /// Number of pairs that take `ns`, at least one.
     #[must_use]
     pub fn pairs(&self, ns: f64) -> usize {
         crate::stats::floor_index(ns / self.pair_ns).max(1)
@@ -166,7 +166,7 @@ fn tsc_samples(tsc: TscFrequency, trace: &Trace, windows: impl Iterator<Item = u
     undisturbed.map(|window| tsc.ns(TscTicks::from_ticks(trace.ticks(window)))).collect()
 }
 
-/// Mean of the middle half: robust like a median, finer than the counter's steps.
+/// Mean of the middle half: as robust as a median, and finer than the counter's steps.
 fn midmean(samples: &Samples) -> Result<f64, TargetError> {
     let mean = samples.trimmed_mean(0.25).filter(|mean| *mean > 0.0);
     mean.ok_or_else(|| TargetError::NoClock {
@@ -180,7 +180,7 @@ fn spread(samples: &Samples) -> f64 {
     (quantile(0.75) - quantile(0.25)) / quantile(0.5)
 }
 
-/// The whole number that `value` is close to.
+/// The whole number (1 to 20) that `value` is close to.
 fn whole(value: f64) -> Option<u32> {
     (1..=20).find(|&n| (value / f64::from(n) - 1.0).abs() < LATENCY_TOLERANCE)
 }

@@ -1,16 +1,16 @@
-//! Which bursts cost anything, and what a burst costs on average.
+//! Finds the bursts that have a cost, and the mean cost of a burst.
 //!
 //! On a shared machine the same burst may cost microseconds in one millisecond and nothing in the
-//! next. (Why is not known: it was seen at every clock of the core, most at the highest, with
-//! bursts of every length, for some milliseconds at a time.) A median over both would be a median
-//! of nothing, so the two kinds are told apart by their cost. Baselines cost something now and then
-//! as well, when the clock wanders or time is stolen, and as many bursts do so by chance. How many
-//! that is, the long stretches of scalar code before each burst tell; what the others cost is told
-//! by the excess of bursts over chance.
+//! next. (The reason is not known. It was seen at every clock of the core, most often at the
+//! highest, with bursts of every length, for some milliseconds at a time.) A median over both kinds
+//! would describe neither, so the two kinds are separated by their cost. Baselines have a cost now
+//! and then too, when the clock wanders or time is stolen, and bursts have one by chance as often.
+//! The long stretches of scalar code before each burst show how often that is; the excess of bursts
+//! over chance shows the cost of the others.
 
 use crate::stats::{self, Estimate, Samples, batch_mean95, floor_index, share95};
 
-/// How many deviations of the baselines' costs a cost must be away from theirs to be something.
+/// Number of deviations of the baselines' costs by which a cost must differ from theirs to count.
 const APART: f64 = 5.0;
 
 /// The smallest cost that counts as an effect of the clock (ns). A wide burst and its stand-in
@@ -18,52 +18,52 @@ const APART: f64 = 5.0;
 /// code after it up to 6 ns, less than two mispredicted branches.
 pub(crate) const SMALLEST_COST_NS: f64 = 20.0;
 
-/// How improbable it must be that as many bursts cost something by chance; some ten thresholds are
-/// tried, at nearly the same repetitions.
+/// Bursts with a cost count as an effect only if the probability that chance produces as many is
+/// below this. Some ten thresholds are tried, on nearly the same repetitions.
 const BY_CHANCE: f64 = 1.0 / 30_000.0;
 
-/// Repetitions that are taken together when intervals are found by resampling: the effect comes and
-/// goes, and stays for tens of milliseconds.
+/// Number of consecutive repetitions that resampling takes together: the effect comes and goes, and
+/// lasts for tens of milliseconds.
 const STRETCH: usize = 20;
 
-/// How often it is resampled. Fewer than the 1000 of Efron and Tibshirani ("An Introduction to the
+/// Number of resamples. Fewer than the 1000 of Efron and Tibshirani ("An Introduction to the
 /// Bootstrap", §13), so that it takes milliseconds; a guess.
 const RESAMPLES: usize = 400;
 
-/// Farther than by this factor from its median, either way, the interval of a cost must not reach:
-/// otherwise chance and effect cannot be told apart, and neither can the cost. A guess.
+/// Largest factor between the median of a cost and either end of its interval. With a wider
+/// interval, chance and effect cannot be separated, and the cost is not known. A guess.
 const TOLD: f64 = 2.0;
 
-/// What each repetition costs, in the order of time (ns).
+/// Cost of each repetition, in the order of time (ns).
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
-    /// What no effect costs, whatever it is: more is time that somebody else took (ns).
+    /// Upper limit for the cost of any effect: a larger cost is stolen time (ns).
     pub(crate) most: f64,
     pub(crate) bursts: Vec<f64>,
-    /// Beside each burst its baseline.
+    /// The baseline beside each burst.
     pub(crate) baselines: Vec<f64>,
-    /// Around each burst, stretches without burst or stand-in; none where there are no such.
+    /// Stretches around each burst without burst or stand-in; empty if there are none.
     pub(crate) quiet: Vec<Vec<f64>>,
 }
 
-/// Which bursts have the effect.
+/// The bursts that have the effect.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Detection {
-    /// The repetitions whose burst has it, ascending; `None` if they are of one kind.
+    /// The repetitions whose burst has it, ascending; `None` if all bursts are of one kind.
     pub(crate) with: Option<Vec<usize>>,
-    /// The share of bursts that cost something, less that by chance; `None` with fewer than two
+    /// The share of bursts with a cost, less the share by chance; `None` with fewer than two
     /// repetitions.
     pub(crate) share: Option<Estimate>,
-    /// What those with the effect cost (ns); the interval has the doubt which they are. `None` if
-    /// they are of one kind.
+    /// Cost of the bursts with the effect (ns). The interval covers the doubt about which these
+    /// are. `None` if all bursts are of one kind.
     pub(crate) cost: Option<Estimate>,
 }
 
 impl Costs {
-    /// What a burst costs on average, those without the effect included. Time stolen for long must
-    /// not drown everything else: a cost beyond the most counts as that much.
+    /// Mean cost of a burst, including bursts without the effect. A cost beyond `most` counts as
+    /// `most`, so that a long stretch of stolen time does not drown everything else.
     pub(crate) fn mean(&self) -> Option<Estimate> {
-        // What the instrument itself costs is in the median of each kind of epoch.
+        // The cost of the instrument itself is in the median of each kind of epoch.
         let typical = |costs: Samples| costs.quantile(0.5).unwrap_or(0.0);
         let stand_in = typical(self.baselines.iter().copied().collect());
         let nothing = typical(self.quiet.iter().flatten().copied().collect());
@@ -77,7 +77,7 @@ impl Costs {
         Some(Estimate { median: mean, ci95: (mean - half, mean + half) })
     }
 
-    /// Tells bursts with the effect from those without.
+    /// Separates bursts with the effect from those without.
     pub(crate) fn detection(&self) -> Detection {
         let Some((typical, least)) = self.noise() else {
             return Detection { with: None, share: None, cost: None };
@@ -89,15 +89,16 @@ impl Costs {
         let is_told =
             |cost: &Estimate| cost.ci95.0 > cost.median / TOLD && cost.ci95.1 < cost.median * TOLD;
         let cost = self.cost_above(threshold).filter(is_told);
-        // Two kinds, not the tail of one: those with the effect lie well above the noise.
+        // There are two kinds, and not one with a tail, if those with the effect lie well above the
+        // noise.
         let two = cost.filter(|cost| cost.median > typical + 2.0 * least);
         let with = two.map(|cost| self.nearest_to(cost.median, threshold));
         Detection { with, share: self.share_above(threshold), cost: two }
     }
 
-    /// What bursts above the threshold cost that are there beyond chance: half of that excess costs
-    /// more. Its interval is that of stretches drawn with repetition. `None` if there is no excess,
-    /// or nearly as often none.
+    /// Cost of the bursts above the threshold that exceed chance: half of that excess costs more.
+    /// The interval comes from stretches drawn with repetition. `None` if there is no excess, or if
+    /// one resample in twenty or more has none.
     fn cost_above(&self, threshold: f64) -> Option<Estimate> {
         let stretches = self.stretches(threshold);
         let chances_a_burst = self.chances_a_burst();
@@ -114,7 +115,7 @@ impl Costs {
         (found.len() * 20 > RESAMPLES * 19).then_some(Estimate { median, ci95 })
     }
 
-    /// What cost more than this in each stretch, and whether it was a burst's doing.
+    /// The costs above the threshold in each stretch; the flag is set if the cost is a burst's.
     fn stretches(&self, threshold: f64) -> Vec<Vec<(f64, bool)>> {
         let mut stretches = vec![Vec::new(); self.bursts.len().div_ceil(STRETCH)];
         for (index, (burst, baseline)) in self.bursts.iter().zip(&self.baselines).enumerate() {
@@ -127,9 +128,9 @@ impl Costs {
         stretches
     }
 
-    /// A cost above which bursts stand out from chance; `None` if they do nowhere. Of those as
-    /// good as the best, within the standard deviation that is their noise, the highest: there
-    /// least happens by chance.
+    /// A cost above which bursts stand out from chance; `None` if there is none. Several thresholds
+    /// may be as good as the best, within one standard deviation of noise. The result is the
+    /// highest of them, because fewest costs above it happen by chance.
     fn threshold(&self, typical: f64, least: f64) -> Option<f64> {
         let thresholds = std::iter::successors(Some(least), |above| Some(2.0 * above))
             .take_while(|above| *above < self.most)
@@ -145,13 +146,14 @@ impl Costs {
         good.map(|(threshold, _)| *threshold).next_back()
     }
 
-    /// How many more bursts than by chance cost more than this.
+    /// Number of bursts that cost more than the threshold, less the number by chance.
     pub(crate) fn more_above(&self, threshold: f64) -> usize {
         let (bursts, by_chance) = (self.above(threshold), self.chances(threshold));
         floor_index(bursts as f64 - by_chance.len() as f64 / self.chances_a_burst() + 0.5)
     }
 
-    /// What a baseline typically costs, and how much more is beyond its noise; `None` without any.
+    /// Typical cost of a baseline, and the additional cost that is beyond its noise; `None` if
+    /// there are no baselines.
     fn noise(&self) -> Option<(f64, f64)> {
         let baselines = Samples::new(self.baselines.clone());
         let typical = baselines.quantile(0.5)?;
@@ -161,7 +163,7 @@ impl Costs {
         Some((typical, (APART * deviation).max(SMALLEST_COST_NS)))
     }
 
-    /// How many bursts cost more than this.
+    /// Number of bursts that cost more than the threshold.
     fn above(&self, threshold: f64) -> usize {
         self.bursts.iter().filter(|cost| self.is_above(**cost, threshold)).count()
     }
@@ -170,20 +172,20 @@ impl Costs {
         cost > threshold && cost < self.most
     }
 
-    /// What cost more than this without a burst, ascending.
+    /// Costs above the threshold without a burst, ascending.
     fn chances(&self, threshold: f64) -> Samples {
         let all = self.baselines.iter().chain(self.quiet.iter().flatten());
         all.copied().filter(|cost| self.is_above(*cost, threshold)).collect()
     }
 
-    /// How often it was looked what happens by chance, for each burst.
+    /// Number of samples of chance for each burst.
     fn chances_a_burst(&self) -> f64 {
         let quiet: usize = self.quiet.iter().map(Vec::len).sum();
         (self.baselines.len() + quiet) as f64 / self.bursts.len().max(1) as f64
     }
 
-    /// By how many standard deviations more bursts cost more than this than by chance, both being
-    /// rare events of one frequency if there is no effect.
+    /// Number of standard deviations by which bursts above the threshold exceed chance. Without an
+    /// effect, both are rare events of one frequency.
     fn stands_out(&self, threshold: f64) -> f64 {
         let bursts = self.above(threshold) as f64;
         let (chances, each) = (self.chances(threshold).len() as f64, self.chances_a_burst());
@@ -191,15 +193,16 @@ impl Costs {
         (bursts - chances / each) / (expected * (1.0 + 1.0 / each)).sqrt().max(1.0)
     }
 
-    /// Whether too many bursts cost more than this to do so by chance.
+    /// Whether too many bursts cost more than the threshold for chance to be the reason.
     fn exceeds_chance(&self, threshold: f64) -> bool {
         let bursts = self.above(threshold);
         let all = bursts + self.chances(threshold).len();
         stats::at_least(bursts, all, 1.0 / (1.0 + self.chances_a_burst())) < BY_CHANCE
     }
 
-    /// Whether more bursts than baselines cost more than this, by a sign test at two standard
-    /// deviations: what stretches without a stand-in cannot tell is what any code leaves behind.
+    /// Whether more bursts than baselines cost more than the threshold, by a sign test at two
+    /// standard deviations. Only baselines show what any code leaves behind; stretches without a
+    /// stand-in do not.
     fn exceeds_baselines(&self, threshold: f64) -> bool {
         let baselines = self.baselines.iter().filter(|cost| self.is_above(**cost, threshold));
         let baselines = baselines.count() as f64;
@@ -207,13 +210,13 @@ impl Costs {
         bursts - baselines > 2.0 * (bursts + baselines).sqrt()
     }
 
-    /// The share of bursts above the threshold, less that by chance.
+    /// The share of bursts above the threshold, less the share by chance.
     fn share_above(&self, threshold: f64) -> Option<Estimate> {
         let mark = |cost: f64| f64::from(u8::from(self.is_above(cost, threshold)));
         share95(&self.against_chance(mark, mark, mark))
     }
 
-    /// A value of each burst, less the mean of the values of what happened around it by chance.
+    /// A value for each burst, less the mean of the values that chance produced around it.
     fn against_chance(
         &self,
         burst: impl Fn(f64) -> f64,
@@ -229,8 +232,8 @@ impl Costs {
         both.map(difference).collect()
     }
 
-    /// As many bursts as cost more than the threshold beyond chance, those whose cost is nearest to
-    /// `cost`; ascending.
+    /// The bursts whose cost is nearest to `cost`, ascending: as many as exceed chance above the
+    /// threshold.
     fn nearest_to(&self, cost: f64, threshold: f64) -> Vec<usize> {
         let bursts = self.bursts.iter().enumerate();
         let above = bursts.filter(|(_, own)| self.is_above(**own, threshold));
@@ -243,7 +246,7 @@ impl Costs {
     }
 }
 
-/// The cost that half of the excess of bursts over chances lies above; `None` if there is no
+/// The cost above which half of the excess of bursts over chance lies; `None` if there is no
 /// excess. Each event is a cost (ns) and whether it is a burst's.
 fn median_beyond_chance(mut events: Vec<(f64, bool)>, chances_a_burst: f64) -> Option<f64> {
     let weight = |is_burst: bool| if is_burst { 1.0 } else { -1.0 / chances_a_burst };
@@ -261,8 +264,8 @@ fn median_beyond_chance(mut events: Vec<(f64, bool)>, chances_a_burst: f64) -> O
 mod tests {
     use super::*;
 
-    /// 1000 repetitions with noise of some 10 ns; in a share of them the clock wanders, which costs
-    /// bursts and baselines 300 to 1300 ns alike; bursts in `with` cost 1400 ns more.
+    /// 1000 repetitions with noise of some 10 ns. In a share of them the clock wanders, which costs
+    /// bursts and baselines 300 to 1300 ns alike. Bursts in `with` cost 1400 ns more.
     fn costs(wanders: f64, with: impl Fn(usize) -> bool) -> Costs {
         let mut state = 88_172_645_463_325_252_u64;
         let mut uniform = || {
@@ -333,7 +336,8 @@ mod tests {
 
     #[test]
     fn what_may_cost_much_or_little_has_no_cost() {
-        // Some cost 200 ns, as many 1400: half of them cost more than either.
+        // Some cost 200 ns, and as many cost 1400 ns. The median of both is not a cost of either
+        // kind.
         let scattered = |index: usize| (index.wrapping_mul(2_654_435_761) >> 9) % 30;
         let mut costs = costs(0.0, |index| scattered(index) == 0);
         for index in (0..1000).filter(|index| scattered(*index) == 1) {

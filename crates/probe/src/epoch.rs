@@ -1,10 +1,9 @@
-//! Superposed epochs: a burst between stretches of scalar code, many times over, interleaved with
-//! baselines that have a scalar stand-in for the burst.
+//! Superposed epochs: a burst between stretches of scalar code, repeated many times, interleaved
+//! with baselines that have a scalar stand-in for the burst.
 //!
-//! An [`Epoch`] is one such stretch, cut out of a trace: the burst's duration and, for every pair
-//! of windows after it, how much longer it took than the pairs before the burst did. Working with
-//! this excess cancels drift of the clock; subtracting the baseline's excess cancels what is the
-//! instrument's own.
+//! An [`Epoch`] is one such stretch, cut out of a trace: the burst's duration, and for every pair
+//! of windows after it the excess over the pairs before the burst. Working with this excess cancels
+//! drift of the clock; subtracting the baseline's excess cancels the instrument's own share.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,14 +16,14 @@ use crate::lab::{Lab, ModeError};
 use crate::program::{Operands, Program, Trace, Work};
 use crate::stats::{Samples, floor_index};
 
-/// How many pairs right before the burst are its reference, at most (40 us).
+/// Maximum number of pairs right before the burst that are its reference (40 us).
 const REFERENCE_PAIRS: usize = 100;
 
-/// How many stretches before each burst and baseline are looked at for what happens by chance: with
-/// both, and the baseline itself, five for each burst.
+/// Number of stretches before each burst and baseline that show what happens by chance. Together
+/// with the baseline itself, there are five for each burst.
 const QUIET_EPOCHS: usize = 2;
 
-/// What one epoch is made of.
+/// The parts of one epoch.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// The code of the burst.
@@ -37,44 +36,45 @@ pub(crate) struct Plan {
     pub(crate) quiet: usize,
     /// Pairs after it.
     pub(crate) after: usize,
-    /// Repetitions in one program: a burst and a baseline each.
+    /// Number of repetitions in one program, each a burst and a baseline.
     pub(crate) batch: usize,
-    /// Another hardware thread that runs scalar code meanwhile.
+    /// Another hardware thread that runs scalar code at the same time.
     pub(crate) neighbour: Option<CpuId>,
 }
 
 /// One pair of windows after a burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
-    /// Begin, after the burst's end (ns).
+    /// Start, after the burst's end (ns).
     pub(crate) at_ns: f64,
-    /// Time beyond the reference (ns), as the clock window tells it: the issue window is taken to
-    /// be slower by the same factor. A pair that stalled or was interrupted: its time as it is.
+    /// Time beyond the reference (ns), computed from the clock window: the issue window is assumed
+    /// to be slower by the same factor. For a pair that stalled or was interrupted, the measured
+    /// excess.
     pub(crate) excess_ns: f64,
-    /// What the issue window took beyond that (ns); 0 if stalled or interrupted. Another hardware
-    /// thread of the core makes issue windows up to three times as long, now and then; clock
-    /// windows hardly feel it (seen on a shared Emerald Rapids host).
+    /// Further excess of the issue window (ns); 0 if the pair stalled or was interrupted. Now and
+    /// then another hardware thread of the core makes issue windows up to three times as long, and
+    /// hardly affects clock windows (seen on a shared Emerald Rapids host).
     pub(crate) issue_excess_ns: f64,
     /// Duration of the clock window over its reference.
     pub(crate) clock: f64,
     /// Duration of the issue window over its reference.
     pub(crate) issue: f64,
-    /// What else happened.
+    /// Disturbance of the pair.
     pub(crate) disturbance: Disturbance,
 }
 
-/// Whether a pair took the time of its own work.
+/// Whether something disturbed the duration of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disturbance {
-    /// It did.
+    /// Not disturbed.
     None,
     /// An interrupt arrived.
     Interrupted,
-    /// It took more than twice its time: a stall of the core, or time that a hypervisor took.
+    /// It took more than twice its time: the core stalled, or a hypervisor took time.
     Stalled,
 }
 
-/// One burst, or baseline, and the scalar code after it.
+/// One burst or baseline, and the scalar code after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Epoch {
     /// Duration of the burst (ns).
@@ -85,18 +85,18 @@ pub(crate) struct Epoch {
     pub(crate) pairs: Vec<Pair>,
     /// Duration of a pair before the burst (ns).
     pub(crate) reference_ns: f64,
-    /// That of its clock window (ns).
+    /// Duration of the clock window of such a pair (ns).
     pub(crate) clock_reference_ns: f64,
 }
 
-/// What one hardware thread saw, a repetition at each index.
+/// Epochs of one hardware thread, one repetition at each index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) bursts: Vec<Epoch>,
-    /// Neighbours in time of the bursts.
+    /// The baselines, each next to its burst in time.
     pub(crate) baselines: Vec<Epoch>,
-    /// Stretches of the scalar code before both, cut as if a burst came before them: what happens
-    /// there happens by chance. Of a neighbour there are none.
+    /// Stretches of the scalar code before both, cut as if a burst came before them: they show what
+    /// happens by chance. There are none for a neighbour.
     pub(crate) quiet: Vec<Vec<Epoch>>,
 }
 
@@ -104,22 +104,23 @@ pub(crate) struct Seen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Epochs {
     pub(crate) own: Seen,
-    /// The same as seen by the neighbour.
+    /// The same repetitions on the neighbouring hardware thread.
     pub(crate) neighbour: Seen,
     pub(crate) preemptions: u64,
-    /// Repetitions left out because an interrupt fell into a burst or all around it.
+    /// Repetitions left out because an interrupt fell into a burst, or into all of the windows
+    /// before it.
     pub(crate) discarded: usize,
 }
 
 impl Epoch {
-    /// Whether the burst ran undisturbed and has something to be compared with.
+    /// Whether the burst was undisturbed and has a reference.
     fn is_usable(&self) -> bool {
         self.reference_ns.is_finite() && !self.burst_interrupted
     }
 }
 
 impl Epoch {
-    /// The same with the issue windows' own time counted in.
+    /// The same epoch, with the issue windows' own time included in the excess.
     pub(crate) fn with_issue(&self) -> Self {
         let whole = |pair: &Pair| Pair {
             excess_ns: pair.excess_ns + pair.issue_excess_ns,
@@ -131,35 +132,35 @@ impl Epoch {
 }
 
 impl Epochs {
-    /// Repetitions so far.
+    /// Number of repetitions so far.
     pub(crate) fn len(&self) -> usize {
         self.own.bursts.len()
     }
 
-    /// Pairs that an interrupt fell into.
+    /// Number of pairs with an interrupt.
     pub(crate) fn disturbed(&self) -> usize {
         let all = self.own.bursts.iter().chain(&self.own.baselines);
         let all = all.flat_map(|epoch| &epoch.pairs);
         all.filter(|pair| pair.disturbance == Disturbance::Interrupted).count()
     }
 
-    /// Pairs of baselines that took more than twice their time.
+    /// Number of pairs of baselines that took more than twice their time.
     pub(crate) fn stolen(&self) -> usize {
         let all = self.own.baselines.iter().flat_map(|epoch| &epoch.pairs);
         all.filter(|pair| pair.disturbance == Disturbance::Stalled).count()
     }
 }
 
-/// Where one epoch lies in a program.
+/// Position of one epoch in a program.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// The burst's window.
     burst: usize,
-    /// First window of the pairs after.
+    /// First window of the pairs after the burst.
     after: usize,
 }
 
-/// Runs one batch and appends what it gave.
+/// Runs one batch, and appends its epochs.
 pub(crate) fn run(lab: &mut Lab<'_>, plan: &Plan, epochs: &mut Epochs) -> Result<(), ModeError> {
     let calibration = lab.calibration;
     let (program, places) = program(calibration, plan, epochs.len() + epochs.discarded);
@@ -203,8 +204,8 @@ pub(crate) fn run(lab: &mut Lab<'_>, plan: &Plan, epochs: &mut Epochs) -> Result
     Ok(())
 }
 
-/// Bursts and baselines in turn; who comes first alternates, so that neither always follows the
-/// other. Between burst and pairs lies a chain of varying length: it moves the pairs against the
+/// Bursts and baselines in turn; their order alternates, so that neither always follows the other.
+/// Between burst and pairs lies a chain of varying length. It shifts the pairs relative to the
 /// burst, so that times after the burst are finer than a pair.
 fn program(
     calibration: &Calibration,
@@ -248,7 +249,7 @@ fn program(
     (program, places)
 }
 
-/// 0 to 1, evenly spread over consecutive repetitions (the golden-ratio sequence).
+/// A number from 0 to 1, evenly spread over consecutive repetitions (the golden-ratio sequence).
 pub(crate) fn dither(index: usize) -> f64 {
     (index as f64 * 0.618_033_988_749_895).fract()
 }
@@ -264,7 +265,7 @@ fn own_epoch(calibration: &Calibration, trace: &Trace, place: &Place, plan: &Pla
     epoch
 }
 
-/// Stretches of scalar code before the burst at `place`, as epochs of no burst.
+/// Stretches of scalar code before the burst at `place`, as epochs without a burst.
 fn quiet_epochs(
     calibration: &Calibration,
     trace: &Trace,
@@ -282,8 +283,7 @@ fn quiet_epochs(
     epochs.filter(Epoch::is_usable).collect()
 }
 
-/// The pairs of another hardware thread around `burst` (ticks); `None` if its trace does not reach
-/// far enough.
+/// The pairs of another hardware thread around `burst` (ticks); `None` if its trace is too short.
 fn watched_epoch(
     calibration: &Calibration,
     trace: &Trace,
@@ -297,7 +297,7 @@ fn watched_epoch(
     (pairs.end < trace.stamps.len()).then(|| epoch(calibration, trace, before, pairs, burst))
 }
 
-/// Cuts the pairs in windows `after` out, with the pairs in windows `before` as their reference.
+/// Cuts out the pairs in windows `after`, with the pairs in windows `before` as their reference.
 fn epoch(
     calibration: &Calibration,
     trace: &Trace,
@@ -348,8 +348,7 @@ fn epoch(
     }
 }
 
-/// Mean duration of windows that nothing disturbed (ns). A mean, not a median: a median would
-/// round to a step of the counter.
+/// Mean duration of undisturbed windows (ns). A median would be rounded to a step of the counter.
 fn reference(
     calibration: &Calibration,
     trace: &Trace,

@@ -1,6 +1,5 @@
-//! What it takes to hand work to a thread that waits for it on another core, and to have the answer
-//! back: the least that moving a piece of work can cost. A cache line goes there, and one comes
-//! back.
+//! Time to hand work to a waiting thread on another core and to receive the answer: the minimum
+//! cost of moving a piece of work. One cache line goes there, and one comes back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,24 +13,24 @@ use crate::stats::{Estimate, Samples};
 
 /// Round trips that are timed together.
 const TRIPS: u32 = 200;
-/// How often.
+/// Number of such batches.
 const BATCHES: usize = 100;
-/// No longer than this: where CPUs are shared, one of the threads may have to wait for hers.
+/// Time limit. Where CPUs are shared, one of the threads may have to wait for its CPU.
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// Turns of a loop that waits, until it looks whether it still makes sense.
+/// Turns of a waiting loop between two checks whether waiting still makes sense.
 const PATIENCE: u32 = 1024;
 
-/// A cache line of its own, and the one that processors fetch with it.
+/// A cache line of its own, with the neighbouring line that processors fetch along with it.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Line(AtomicU64);
 
-/// What a round trip between the calling thread's CPUs takes (ns): between two cores if it may run
+/// Time of a round trip between two of the calling thread's CPUs (ns), on two cores if it may run
 /// on two. `None` with one CPU. Takes some milliseconds, at most 0.2 s.
 ///
 /// # Errors
-/// If the kernel does not tell which CPUs there are, or does not let threads be pinned.
+/// If the kernel does not report which CPUs there are, or does not let threads be pinned.
 pub fn round_trip(root: &Root) -> Result<Option<Estimate>, AffinityError> {
     match two_cpus(root)? {
         Ok((home, other)) => between(root, home, other).map(|trips| trips.estimate()),
@@ -39,10 +38,10 @@ pub fn round_trip(root: &Root) -> Result<Option<Estimate>, AffinityError> {
     }
 }
 
-/// Two of the calling thread's CPUs, on two cores if it may run on two; else the only one it has.
+/// Two of the calling thread's CPUs, on two cores if it may run on two; its only CPU if it has one.
 ///
 /// # Errors
-/// If the kernel does not tell which CPUs there are.
+/// If the kernel does not report which CPUs there are.
 pub fn two_cpus(root: &Root) -> Result<Result<(CpuId, CpuId), CpuId>, AffinityError> {
     let allowed = affinity::allowed()?;
     let siblings = |cpu| topology::read(root).map(|found| found.siblings(cpu)).unwrap_or_default();
@@ -50,7 +49,7 @@ pub fn two_cpus(root: &Root) -> Result<Result<(CpuId, CpuId), CpuId>, AffinityEr
     Ok(choose(&allowed, siblings).ok_or(only))
 }
 
-/// Two CPUs, on two cores if there are two.
+/// Two CPUs, on two cores if possible.
 fn choose(allowed: &[CpuId], siblings: impl Fn(CpuId) -> Vec<CpuId>) -> Option<(CpuId, CpuId)> {
     let (home, others) = allowed.split_first()?;
     let siblings = siblings(*home);
@@ -62,7 +61,7 @@ fn choose(allowed: &[CpuId], siblings: impl Fn(CpuId) -> Vec<CpuId>) -> Option<(
 fn between(root: &Root, home: CpuId, other: CpuId) -> Result<Samples, AffinityError> {
     let lines = Lines::default();
     std::thread::scope(|scope| {
-        // Before the calling thread is pinned, which threads inherit.
+        // Spawned before the calling thread is pinned: threads inherit the affinity.
         let worker = scope.spawn(|| {
             let _pinned = affinity::pin(root, other)?;
             lines.answer();
@@ -77,7 +76,7 @@ fn between(root: &Root, home: CpuId, other: CpuId) -> Result<Samples, AffinityEr
     })
 }
 
-/// What the two threads share.
+/// Memory that the two threads share.
 #[derive(Debug, Default)]
 struct Lines {
     there: Line,
@@ -86,7 +85,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Gives back every number that comes.
+    /// Sends back every number that arrives.
     fn answer(&self) {
         let mut answered = 0;
         while !self.is_over.load(Ordering::Relaxed) {
@@ -99,7 +98,7 @@ impl Lines {
         }
     }
 
-    /// Sends numbers and waits for each to come back, as long as there is somebody to answer.
+    /// Sends numbers, and waits for each to come back, until the answering thread is gone.
     fn ask(&self, is_gone: impl Fn() -> bool) -> Samples {
         let begun = Instant::now();
         let mut asked = 0;
@@ -142,7 +141,7 @@ mod tests {
     fn round_trip_takes_time_and_two_cpus() {
         let trip = round_trip(&Root::live()).unwrap();
         let two = affinity::allowed().unwrap().len() > 1;
-        // Within 0.2 s a batch may not be complete on a busy machine.
+        // On a busy machine, not even one batch may be complete within 0.2 s.
         assert!(trip.is_none_or(|trip| two && trip.median > 1.0), "{trip:?}");
     }
 

@@ -1,10 +1,10 @@
 //! Scalar code interleaved with bursts: how much longer it takes than the same code interleaved
-//! with scalar stand-ins, as a program does that calls short wide-vector functions all the time.
+//! with scalar stand-ins. A program that often calls short wide-vector functions behaves so.
 //!
-//! The scalar code is a chain of multiplications, whose time is the clock and the standstills of
-//! the core, and nothing else. A series of bursts runs between two series of stand-ins, so that a
-//! clock that drifts cancels; series in which it jumps do not count. This module measures and
-//! predicts nothing.
+//! The scalar code is a chain of multiplications: only the clock and the standstills of the core
+//! affect its time. A series of bursts runs between two series of stand-ins, so that a drift of the
+//! clock cancels; series in which the clock jumps do not count. This module measures, and predicts
+//! nothing.
 
 use std::sync::Arc;
 
@@ -17,36 +17,38 @@ use crate::program::{Program, Trace, Work};
 use crate::stats::{Samples, floor_index};
 use crate::target::Target;
 
-/// Time in which every trace of bursts is gone (ns): longer than any level is known to be held (2.0
+/// Time after which every trace of bursts is gone (ns): longer than any known hold of a level (2.0
 /// ms, paper 000 §3.3.4).
 const SETTLE_NS: f64 = 3e6;
 
-/// How long bursts recur before they count (ns), as in the mode `recurrence`: what Emerald Rapids
-/// needs until it keeps a level between them.
+/// Time for which bursts recur before they count (ns), as in the mode `recurrence`: Emerald Rapids
+/// needs that time before it keeps a level between bursts.
 const LEARNING_NS: f64 = 12e6;
 
-/// How long a series counts (ns): twice what a level is held on Skylake, at least.
+/// Time for which a series counts (ns): at least twice the hold of a level on Skylake.
 const MEASURED_NS: f64 = 4e6;
 
-/// Roughly what an instruction of a burst takes (ns), for the number of bursts in those times.
+/// Approximate time of an instruction of a burst (ns), to compute the number of bursts in those
+/// times.
 const INSTRUCTION_NS: f64 = 0.2;
 
-/// A window that takes so much longer than is typical (ns) was stolen from: three times the longest
-/// halt for a new level in paper 000 §3.3.3.
+/// A window that takes this much longer than the typical one (ns) was stolen from: three times the
+/// longest halt for a new level in paper 000 §3.3.3.
 const STOLEN_NS: f64 = 30_000.0;
 
-/// How far the stand-ins before and after the bursts may differ: half a step of 100 MHz at 5 GHz.
+/// Largest difference between the stand-ins before and after the bursts: half a step of 100 MHz at
+/// 5 GHz.
 const SAME_CLOCK: f64 = 0.01;
 
 /// Kernels of the heavy classes, the widest first.
 const HEAVY: [&str; 3] =
     ["vfmadd231pd-512-unrolled", "vfmadd231pd-256-unrolled", "vfmadd231pd-128-unrolled"];
 
-/// Those of the light classes.
+/// Kernels of the light classes, the widest first.
 const LIGHT: [&str; 2] = ["vpaddd-512-unrolled", "vpaddd-256-unrolled"];
 
 /// The widest heavy kernel that `target` can run, the widest light one, and the next narrower heavy
-/// one; fewer where it has no more, and none where it has no wide code.
+/// one. Fewer if it has no more, and none if it has no wide code.
 #[must_use]
 pub fn kernels(target: &dyn Target) -> Vec<Arc<Kernel>> {
     let can_run = |names: &[&str]| -> Vec<Arc<Kernel>> {
@@ -57,58 +59,59 @@ pub fn kernels(target: &dyn Target) -> Vec<Arc<Kernel>> {
     heavy.next().into_iter().chain(light.take(1)).chain(heavy.next()).collect()
 }
 
-/// What is interleaved.
+/// What is interleaved: bursts of a kernel, and the scalar code between them.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     /// The code of the bursts.
     pub kernel: Arc<Kernel>,
     /// Instructions in a burst.
     pub burst: u32,
-    /// Scalar code between two bursts: so much of it as takes this long at the nominal clock (ns).
+    /// Amount of scalar code between two bursts, as its time at the nominal clock (ns).
     pub scalar_ns: f64,
 }
 
 impl Pattern {
-    /// How many bursts take about so long.
+    /// Number of bursts that take about this time.
     fn bursts(&self, ns: f64) -> usize {
         let period_ns = self.scalar_ns + f64::from(self.burst) * INSTRUCTION_NS;
         floor_index(ns / period_ns) + 1
     }
 
-    /// How many bursts come before those that count.
+    /// Number of bursts before those that count.
     #[must_use]
     pub fn learning(&self) -> usize {
         self.bursts(LEARNING_NS)
     }
 
-    /// How many bursts count.
+    /// Number of bursts that count.
     #[must_use]
     pub fn measured(&self) -> usize {
         self.bursts(MEASURED_NS)
     }
 }
 
-/// What was measured of one pattern.
+/// Results for one pattern.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// How much longer the scalar code took, a share of its time between stand-ins; one a series.
+    /// Slow-down of the scalar code, as a share of its time between stand-ins; one for each series.
     pub slowdowns: Vec<f64>,
-    /// Stretches of scalar code that were looked at.
+    /// Number of stretches of scalar code that were examined.
     pub windows: usize,
-    /// Those that were left out, for they or the burst before were interrupted or stolen from.
+    /// Number of stretches left out because they, or the bursts before them, were interrupted or
+    /// stolen from.
     pub left_out: usize,
-    /// Series that were left out, for the clock was another one after them than before.
+    /// Number of series left out because the clock after them differed from the clock before.
     pub unsettled: usize,
 }
 
-/// What was found.
+/// Results of the whole measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// One for each pattern, in order.
     pub patterns: Vec<Measured>,
     /// How often the kernel took the core away.
     pub preemptions: u64,
-    /// Whether the observer wanted to stop before all was done.
+    /// Whether the observer stopped before all was done.
     pub interrupted: bool,
 }
 
@@ -145,10 +148,11 @@ pub fn run(
     Ok(found)
 }
 
-/// Stand-ins, bursts, and stand-ins again.
+/// A program of stand-ins, bursts, and stand-ins again.
 struct Trial {
     program: Program,
-    /// First window that counts of each, and how many bursts or stand-ins do.
+    /// For each of the three, the first window that counts, and the number of bursts or stand-ins
+    /// that count.
     counted: [(usize, usize); 3],
 }
 
@@ -183,8 +187,8 @@ impl Trial {
         }
     }
 
-    /// What the scalar code of a cycle takes on average (ns), the time stamp apart: a mean, as it
-    /// has the standstills in it that only some cycles see.
+    /// Mean time of the scalar code of a cycle (ns), without the time stamp. It is a mean, so that
+    /// it includes the standstills that only some cycles have.
     fn mean(
         calibration: &Calibration,
         trace: &Trace,

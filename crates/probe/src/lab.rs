@@ -1,4 +1,4 @@
-//! What a mode works with: a target, its calibration, who else runs, and when to stop.
+//! What a mode works with: a target, its calibration, the other running code, and when to stop.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::stats::floor_index;
 use crate::surroundings::Log;
 use crate::target::{Job, Load, Target, TargetError};
 
-/// How thorough a probe is.
+/// Thoroughness of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
     /// Less than 20 s in all: short horizons, few repetitions.
@@ -23,12 +23,12 @@ pub enum Effort {
     Full,
 }
 
-/// What the caller of a probe sees and says while it runs.
+/// The caller's view of a running probe, and its means to stop it.
 pub trait Observer {
-    /// A new piece of work begins; `done` of all is behind (0 to 1).
+    /// A new piece of work starts; the share `done` (0 to 1) of all work is complete.
     fn begins(&mut self, what: &str, done: f64);
 
-    /// Whether to stop as soon as possible. Asked every few hundred milliseconds.
+    /// Whether to stop as soon as possible. Called every few hundred milliseconds.
     fn wants_stop(&self) -> bool;
 }
 
@@ -44,14 +44,14 @@ pub enum ModeError {
     Interrupted,
 }
 
-/// How modes measure, the same for all.
+/// Settings of a measurement, the same for all modes.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How thorough.
+    /// Thoroughness.
     pub effort: Effort,
-    /// At most so many repetitions of a burst. The AVXFREQ thesis took 1000.
+    /// Maximum number of repetitions of a burst. The AVXFREQ thesis took 1000.
     pub repetitions: usize,
-    /// CPUs that run the measured program in step, the measured one included.
+    /// Number of CPUs that run the measured program in step, including the measured one.
     pub threads: usize,
     /// Load on all other CPUs (pre-throttling).
     pub load: Option<Load>,
@@ -65,11 +65,11 @@ pub(crate) struct Lab<'a> {
     pub(crate) observer: &'a dyn Observer,
     pub(crate) cpu: CpuId,
     pub(crate) kernel: Arc<Kernel>,
-    /// Time that this mode and kernel may take, the least they need apart.
+    /// Time that this mode and kernel may take in addition to the minimum that they need.
     pub(crate) allowance: Duration,
-    /// What goes on without the probe's doing.
+    /// Conditions that the probe does not cause.
     pub(crate) surroundings: &'a mut Log,
-    /// What performance counters have said so far.
+    /// Sums of the performance counters so far.
     pub(crate) counts: Option<Counts>,
 }
 
@@ -79,20 +79,20 @@ impl Lab<'_> {
         self.settings.effort == Effort::Quick
     }
 
-    /// A clock that runs out after a share (0 to 1) of what this mode may take, and after `most`
-    /// in any case.
+    /// A deadline after a share (0 to 1) of the time that this mode may take, and after `most` at
+    /// the latest.
     pub(crate) fn deadline(&self, share: f64, most: Duration) -> Deadline {
         Deadline { end: Instant::now() + self.allowance.mul_f64(share).min(most) }
     }
 
-    /// CPUs beside the measured one that run the same program.
+    /// The other CPUs that run the same program as the measured one.
     fn partners(&self) -> Vec<CpuId> {
         let others = self.target.cpus().iter().copied().filter(|&cpu| cpu != self.cpu);
         others.take(self.settings.threads.saturating_sub(1)).collect()
     }
 
-    /// Runs `program` on the measured CPU and its partners, `watch` on another CPU, and the load
-    /// on those that are left. Returns the traces of the measured CPU and of the watching one.
+    /// Runs `program` on the measured CPU and its partners, `watch` on another CPU, and the load on
+    /// the remaining ones. Returns the traces of the measured CPU and of the watching one.
     pub(crate) fn run(
         &mut self,
         program: &Program,
@@ -129,7 +129,7 @@ impl Lab<'_> {
     fn load_program(&self, load: Load, expected_ns: f64) -> Program {
         let window = match load {
             Load::Scalar => Work::clock(floor_u32(20_000.0 / self.calibration.link_ns)),
-            // About 10 us at one instruction a nanosecond; slower kernels only overrun the end.
+            // About 10 us at one instruction a nanosecond; a slower kernel only runs past the end.
             Load::Vector => Work::burst(&self.kernel, 10_000),
         };
         let window_ns = if load == Load::Scalar { 20_000.0 } else { 5_000.0 };
@@ -138,7 +138,7 @@ impl Lab<'_> {
         program
     }
 
-    /// An outcome with what is the same for all modes.
+    /// An outcome, filled with what all modes have in common.
     pub(crate) fn outcome(&self, mode: Mode, detail: Detail) -> Outcome {
         Outcome {
             mode,
@@ -159,7 +159,7 @@ impl Lab<'_> {
     }
 }
 
-/// When a loop over repetitions ends at the latest.
+/// The latest end of a loop over repetitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     end: Instant,
@@ -172,7 +172,7 @@ impl Deadline {
     }
 }
 
-/// A count from a positive number.
+/// A positive number, rounded down to a count.
 pub(crate) fn floor_u32(value: f64) -> u32 {
     u32::try_from(floor_index(value)).unwrap_or(u32::MAX)
 }

@@ -1,14 +1,14 @@
-//! Measures what wide-vector code costs on the processor it runs on, by timing alone: no
-//! counters, no privilege, also inside virtual machines.
+//! Measures what wide-vector code costs on this processor, by timing alone: without counters and
+//! without privilege, and also inside virtual machines.
 //!
 //! From the bottom up: a [`kernel`] is a stretch of wide-vector code; a [`program`] strings windows
-//! of scalar and vector work together; a [`target`] executes programs and returns time stamps,
-//! [`silicon`] being the real one; a [`mode`] turns stamps into constants of the processor, with
-//! intervals; [`session`] runs modes on kernels; [`model`] writes what was found as a processor
+//! of scalar and vector work together; a [`target`] executes programs and returns time stamps, and
+//! [`silicon`] is the real one; a [`mode`] turns stamps into constants of the processor, with
+//! intervals; [`session`] runs modes on kernels; [`model`] writes the findings as a processor
 //! model.
 //!
-//! Everything above `silicon` is the same on a made-up processor, and the tests let it find
-//! constants that they have put there.
+//! Everything above `silicon` also runs on a made-up processor. The tests put constants into one,
+//! and check that the modes find them.
 
 pub mod calibration;
 mod detection;

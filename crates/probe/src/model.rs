@@ -1,8 +1,8 @@
-//! What was found, as a processor model: every value with its measurement as source.
+//! Writes the findings as a processor model: every value names its measurement as its source.
 //!
-//! A class of instructions gets a level of its own where its clock differs from the others'. What
-//! was not measured stays absent, and a class without an effect keeps the first level, with the
-//! bound that the measurement allows in its source.
+//! A class of instructions gets a level of its own if its clock differs from those of the others. A
+//! value that was not measured stays absent. A class without an effect keeps the first level; its
+//! source states the bound that the measurement allows.
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Bin, Identity, Level, Model, Rule, Shape, Sourced, Upper};
@@ -15,10 +15,10 @@ use crate::stats::{Estimate, floor_index};
 /// Clocks closer than this are the same level: half a step of 100 MHz at 5 GHz.
 const SAME_LEVEL: f64 = 0.01;
 
-/// Half the interval of a clock that is good enough to tell levels by.
+/// Largest half-width of a clock's interval that is precise enough to distinguish levels.
 const PRECISE: f64 = 0.01;
 
-/// The model of the processor that gave these findings.
+/// The model of the processor on which the findings were made.
 #[must_use]
 pub fn of(findings: &Findings, identity: Identity, shape: Shape) -> Model {
     let mut model = Model::new(identity);
@@ -46,14 +46,14 @@ pub fn of(findings: &Findings, identity: Identity, shape: Shape) -> Model {
     model
 }
 
-/// What was found of one class.
+/// Findings on one class.
 struct Class<'a> {
     class: InstructionClass,
     upper: Upper,
-    /// The clock that its code settles at over nominal, and what measured it; `None` without an
-    /// effect.
+    /// The clock at which its code settles, over nominal, and the measurement of it; `None` without
+    /// an effect.
     clock: Option<(Estimate, &'a Outcome)>,
-    /// The measurement that saw no effect, or the one that saw it.
+    /// The measurement that saw the effect, or saw none.
     evidence: &'a Outcome,
     instructions: Option<Estimate>,
 }
@@ -79,14 +79,14 @@ fn classes(findings: &Findings) -> Vec<Class<'_>> {
     classes
 }
 
-/// Whether an outcome speaks of this class, and not of a mixture.
+/// Whether an outcome is of this class and state of the upper halves, and not of a mixture.
 fn is_of(outcome: &Outcome, class: InstructionClass, upper: Upper) -> bool {
     outcome.class == class
         && outcome.kernel.ends_with("-dirty") == (upper == Upper::Dirty)
         && !outcome.kernel.contains('+')
 }
 
-/// The lowest clock of those that are precise; where none is, the most precise.
+/// The lowest of the precise clocks; if none is precise, the most precise one.
 fn lowest(mut clocks: Vec<(Estimate, &Outcome)>) -> Option<(Estimate, &Outcome)> {
     clocks.sort_by(|a, b| a.0.half_width().total_cmp(&b.0.half_width()));
     let precise = clocks.iter().take_while(|(clock, _)| clock.half_width() < PRECISE).count();
@@ -94,11 +94,10 @@ fn lowest(mut clocks: Vec<(Estimate, &Outcome)>) -> Option<(Estimate, &Outcome)>
     clocks.into_iter().min_by(|a, b| a.0.median.total_cmp(&b.0.median))
 }
 
-/// The clock over nominal that an outcome tells.
+/// The clock over nominal that an outcome measured.
 fn clock_of(outcome: &Outcome) -> Option<Estimate> {
     match &outcome.detail {
-        // The license's clock is the lowest; without a settled one it is throttling that the
-        // effect is.
+        // The license's clock is the lowest one. If no clock settled, the effect is throttling.
         Detail::Downclock(found) => {
             let lowest = found.lowest.as_ref().map(|lowest| lowest.clock_ratio.estimate);
             let settled = found.settle_ns.as_ref().map(|_| found.clock_ratio.estimate);
@@ -121,7 +120,7 @@ fn add_levels(model: &mut Model, classes: &[Class<'_>]) {
     clocks.sort_by(|a, b| b.0.median.total_cmp(&a.0.median));
     for (estimate, outcome) in clocks {
         let lowest = model.levels.last().and_then(|level| level.clock_ratio.as_ref());
-        // The first level's ratio is 1, but a level with an effect is never the first.
+        // The first level has no stored ratio (it is 1), and a class with an effect never gets it.
         if lowest.is_none_or(|lowest| lowest.value - estimate.median > SAME_LEVEL) {
             let ratio = ratio(estimate, outcome);
             let name = format!("L{}", model.levels.len());
@@ -163,7 +162,7 @@ fn level_of(model: &Model, estimate: &Estimate) -> u32 {
     closest.and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
 }
 
-/// What the outcomes of one class tell of how its level is got.
+/// Adds what the outcomes of one class show about how its level is requested.
 fn add_request(model: &mut Model, outcomes: &[&Outcome]) {
     let throttling = |outcome: &Outcome| -> Option<Throttling> {
         match &outcome.detail {
@@ -184,10 +183,10 @@ fn add_request(model: &mut Model, outcomes: &[&Outcome]) {
     model.request.stall_ns = stall;
 }
 
-/// What the outcomes of one class tell of how its level is given back.
+/// Adds what the outcomes of one class show about how its level is released.
 fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
     let of_mode = |mode: Mode| outcomes.iter().find(|o| o.mode == mode && o.effect);
-    // An isolated burst, or a settled stretch where no burst was measured.
+    // An isolated burst, or a settled stretch if no burst was measured.
     let episode = of_mode(Mode::Episode).or_else(|| of_mode(Mode::Upclock));
     if let Some((outcome, Detail::Episode(found))) = episode.map(|o| (o, &o.detail)) {
         let of = |quantity: &Option<crate::outcome::Quantity>| {
@@ -201,11 +200,11 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
     if let Some((outcome, Detail::Recurrence(found))) = recurrence.map(|o| (o, &o.detail)) {
         let hold_ns = model.release.hold_ns.as_ref().map_or(0, |hold| hold.value);
         let change = found.regime_change_us.map(|change| change.scaled(1000.0));
-        // A regime that ends where the hold does is the hold, no memory.
+        // A change close to the hold is the hold itself, and not the memory of recurring bursts.
         model.release.recurrence_ns = change
             .map(|change| time(change, outcome))
             .filter(|change| change.value > hold_ns.saturating_mul(2));
-        // Well below the change; close to it chance delays the first.
+        // A gap well below the change: close to it, chance delays the first kept burst.
         let change_us = found.regime_change_us.map_or(0.0, |change| change.median);
         let mut well_below = found.gaps.iter().rev().filter(|gap| 2.0 * gap.gap_us < change_us);
         let gap = well_below.find_map(|gap| Some((gap.gap_us, gap.kept_after_ms?)));
@@ -226,11 +225,11 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
     }
 }
 
-/// The shortest gap in which a slow-down can be told (us).
+/// The shortest gap in which a slow-down can be measured (us).
 const LEAST_GAP_US: f64 = 5.0;
 
-/// By how much code is slowed at gaps below the change (a share): the mean over gaps, each weighed
-/// by how precisely it was measured.
+/// Slow-down of code at gaps below the change (a share): the mean over gaps, weighted by how
+/// precisely each was measured.
 fn while_kept(gaps: &[Gap], change_us: f64) -> Option<Estimate> {
     let below = gaps.iter().filter(|gap| (LEAST_GAP_US..change_us).contains(&gap.gap_us));
     let (mut weights, mut sum) = (0.0_f64, 0.0);
@@ -248,7 +247,7 @@ fn time(estimate: Estimate, outcome: &Outcome) -> Sourced<u64> {
         .with_interval(whole(estimate.ci95.0), whole(estimate.ci95.1))
 }
 
-/// A ratio, to four digits, as no measurement gives more; above 0, at most 1.
+/// A ratio, rounded to four digits, because no measurement gives more; above 0, at most 1.
 fn ratio(estimate: &Estimate, outcome: &Outcome) -> Sourced<f64> {
     let rounded = |value: f64| ((value * 1e4).round() / 1e4).clamp(1e-4, 1.0);
     Sourced::new(rounded(estimate.median), source(outcome))

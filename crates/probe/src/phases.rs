@@ -1,11 +1,12 @@
 //! Phases of scalar and wide-vector code, each for a given time: the multi-phase tool of paper 000
-//! §5.1.2 on the processor itself.
+//! §5.1.2, on the processor itself.
 //!
-//! There, another thread told the executing one when a phase was over. A [`Program`] has a length
-//! and no clock: a phase is made of short windows, as many as take a little longer than it at the
-//! fastest rate seen so far. What counts is what was completed within the phase's nominal time from
-//! its first time stamp. A run in which a phase turns out shorter than that does not count, and the
-//! next one has more windows; by how much phases last longer is told ([`Seen::lasted_ns`]).
+//! In the paper's tool, another thread signals the end of a phase to the executing thread. A
+//! [`Program`] has a length and no clock: a phase consists of short windows, enough to take a
+//! little longer than the phase at the fastest rate seen so far. The result is the work completed
+//! within the phase's nominal time from its first time stamp. A run in which the windows of a phase
+//! take less than that time does not count, and the next run has more windows. [`Seen::lasted_ns`]
+//! reports how long phases really last.
 
 use std::sync::Arc;
 
@@ -18,59 +19,59 @@ use crate::program::{Program, Trace, Work};
 use crate::stats::{Samples, floor_index};
 use crate::target::Target;
 
-/// Independent multiply-adds in an iteration of heavy code: one for each register but the source,
-/// as the code of paper 000 §3.2.4 has them.
+/// Independent multiply-adds in an iteration of heavy code: one for each register except the
+/// source, as in the code of paper 000 §3.2.4.
 pub const UNROLLED: u32 = 31;
 
-/// How much longer than asked for the windows of a phase take at the fastest rate seen.
+/// Time that the windows of a phase take at the fastest rate seen, as a factor of the phase's time.
 const MARGIN: f64 = 1.02;
 
-/// Windows of a phase, unless they are shorter or longer than the two lengths below.
+/// Number of windows in a phase, unless the two lengths below limit it.
 const WINDOWS: f64 = 200.0;
 
-/// Shortest window (ns): what its time stamp takes, some ten nanoseconds, is little against it.
+/// Shortest window (ns): its time stamp, some ten nanoseconds, is small against it.
 const SHORTEST_NS: f64 = 2_000.0;
 
-/// Longest window (ns), so that a window knows about one interrupt at most.
+/// Longest window (ns), so that at most about one interrupt falls into a window.
 const LONGEST_NS: f64 = 50_000.0;
 
-/// Scalar code before the first phase (ns): longer than any level is known to be held (2.0 ms,
-/// paper 000 §3.3.4), so that a run does not feel the one before.
+/// Scalar code before the first phase (ns): longer than any known hold of a level (2.0 ms, paper
+/// 000 §3.3.4), so that a run does not affect the next one.
 const LEAD_IN_NS: f64 = 5e6;
 
-/// Windows of each phase in the run that finds out how fast its code is.
+/// Number of windows of each phase in the run that measures the speed of its code.
 const PILOT_WINDOWS: usize = 50;
 
-/// The clock that this run is laid out for (GHz); a wrong one makes its windows shorter or longer.
+/// Clock assumed for that run (GHz); a wrong one makes its windows shorter or longer.
 const PILOT_GHZ: f64 = 3.0;
 
-/// Windows on both sides that tell how long a window should have taken.
+/// Number of windows on each side that show how long a window should have taken.
 const NEIGHBOURS: usize = 10;
 
-/// A window that takes so much longer than its neighbours (ns) was stolen from, even if no
-/// interrupt is known of: three times the longest halt for a new level in paper 000 §3.3.3.
+/// A window that takes this much longer than its neighbours (ns) counts as stolen from, even
+/// without a known interrupt: three times the longest halt for a new level in paper 000 §3.3.3.
 const STOLEN_NS: f64 = 30_000.0;
 
-/// A phase that lost more than this share of its time to others is disturbed.
+/// A phase that lost more than this share of its time counts as disturbed.
 const DISTURBED: f64 = 0.01;
 
-/// What a phase executes.
+/// The code of a phase.
 #[derive(Clone, Debug)]
 pub enum Code {
-    /// A kernel, so many instructions an iteration.
+    /// Instructions of a kernel, `per_iteration` in each iteration.
     Wide {
-        /// The instructions.
+        /// The kernel.
         kernel: Arc<Kernel>,
-        /// How many of them.
+        /// Number of its instructions in an iteration.
         per_iteration: u32,
     },
-    /// Additions that wait for each other; one is an iteration and takes a cycle, as the increments
-    /// and jumps of the paper.
+    /// Additions that depend on each other. One is an iteration and takes a cycle, as do the
+    /// increments and jumps of the paper.
     Scalar,
 }
 
 impl Code {
-    /// About so many iterations, and how many exactly.
+    /// Work of about this number of iterations, and their exact number.
     fn work(&self, iterations: f64) -> (Work, f64) {
         match self {
             Self::Wide { kernel, per_iteration } => {
@@ -85,7 +86,7 @@ impl Code {
         }
     }
 
-    /// Roughly how many cycles an iteration takes: two multiply-adds a cycle, or one every four.
+    /// Approximate cycles of an iteration: two multiply-adds a cycle, or one every four cycles.
     fn cycles(&self) -> f64 {
         match self {
             Self::Wide { per_iteration: 1, .. } => 4.0,
@@ -95,16 +96,16 @@ impl Code {
     }
 }
 
-/// The multiply-adds of paper 000 §5.1.2, as wide as a processor has them.
+/// The multiply-adds of paper 000 §5.1.2, in the greatest width that the processor has.
 #[derive(Clone, Debug)]
 pub struct Wide {
-    /// How wide.
+    /// Width (bits).
     pub bits: u32,
-    /// Why they are not 512 bits wide, if they are not.
+    /// The reason why they are not 512 bits wide, if they are not.
     pub lacks: Option<String>,
     /// [`UNROLLED`] of them at a time, independent of each other.
     pub heavy: Code,
-    /// Each waits for the one before.
+    /// Each depends on the previous one.
     pub waiting: Code,
 }
 
@@ -117,7 +118,7 @@ pub struct NoWide {
 }
 
 impl Wide {
-    /// The widest that `target` can run.
+    /// The widest multiply-adds that `target` can run.
     ///
     /// # Errors
     /// [`NoWide`] if it can run none.
@@ -139,48 +140,48 @@ impl Wide {
     }
 }
 
-/// A phase that is to be run.
+/// A phase to run.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    /// What it executes.
+    /// The code that it executes.
     pub code: Code,
-    /// For how long (ns); above 0.
+    /// Its duration (ns); above 0.
     pub ns: f64,
 }
 
 /// One phase in one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
-    /// Iterations completed within its nominal time.
+    /// Iterations completed within the phase's nominal time.
     pub iterations: f64,
-    /// How long others had the core meanwhile, as far as that can be told (ns).
+    /// Time in which other code had the core, as far as windows show it (ns).
     pub lost_ns: f64,
-    /// Whether that is more than one percent of its time.
+    /// Whether that is more than one percent of the phase's time.
     pub is_disturbed: bool,
-    /// How long it went on until the next one began (ns).
+    /// Time until the next phase started (ns).
     pub lasted_ns: f64,
 }
 
-/// What was found.
+/// Results of all runs.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// The phases of each run.
     pub runs: Vec<Vec<Seen>>,
     /// How often the kernel took the core away in those runs.
     pub preemptions: u64,
-    /// Whether the observer wanted to stop before all runs were done.
+    /// Whether the observer stopped before all runs were done.
     pub interrupted: bool,
 }
 
 impl Found {
-    /// The iterations of one phase, run by run, those left out in which it was disturbed.
+    /// The iterations of one phase, without the runs in which it was disturbed.
     #[must_use]
     pub fn iterations(&self, phase: usize) -> Samples {
         let seen = self.runs.iter().filter_map(|run| run.get(phase));
         seen.filter(|seen| !seen.is_disturbed).map(|seen| seen.iterations).collect()
     }
 
-    /// In how many runs the phase was disturbed.
+    /// Number of runs in which the phase was disturbed.
     #[must_use]
     pub fn disturbed(&self, phase: usize) -> usize {
         let seen = self.runs.iter().filter_map(|run| run.get(phase));
@@ -227,11 +228,11 @@ pub fn run(
     Ok(found)
 }
 
-/// The windows that a phase is made of.
+/// The windows of a phase.
 #[derive(Clone, Debug)]
 struct Shape {
     work: Work,
-    /// Iterations of a window.
+    /// Iterations in a window.
     per_window: f64,
     windows: usize,
     /// Mean duration of a window in the fastest run so far (ns).
@@ -239,15 +240,15 @@ struct Shape {
 }
 
 impl Shape {
-    /// Takes as many windows as the phase needs at the fastest rate, `mean_ns` a window being the
-    /// last.
+    /// Sets the number of windows that the phase needs at the fastest rate; `mean_ns` is the mean
+    /// window of the last run.
     fn fit(&mut self, phase_ns: f64, mean_ns: f64) {
         self.fastest_ns = self.fastest_ns.min(mean_ns);
         self.windows = floor_index(phase_ns * MARGIN / self.fastest_ns) + 1;
     }
 }
 
-/// Runs each phase for a moment, and lays it out by that.
+/// Runs each phase briefly, and chooses its windows from the result.
 fn pilot(target: &mut dyn Target, cpu: CpuId, phases: &[Phase]) -> Result<Vec<Shape>, ModeError> {
     let tsc = target.tsc();
     let window_ns =
@@ -269,7 +270,7 @@ fn pilot(target: &mut dyn Target, cpu: CpuId, phases: &[Phase]) -> Result<Vec<Sh
     Ok(shapes)
 }
 
-/// The phases after some scalar code, and the first window of each.
+/// Lays out the phases after some scalar code, and returns the first window of each.
 fn lay_out(shapes: &[Shape]) -> (Program, Vec<usize>) {
     let mut program = Program::default();
     let (scalar, _) = Code::Scalar.work(LONGEST_NS * PILOT_GHZ);
@@ -281,7 +282,7 @@ fn lay_out(shapes: &[Shape]) -> (Program, Vec<usize>) {
 
 /// The windows of a phase in a trace.
 struct Windows {
-    /// When each begins, after the first (ns), and when the last ends.
+    /// Start of each window, and end of the last one, after the first start (ns).
     at_ns: Vec<f64>,
     interrupted: Vec<bool>,
 }
@@ -318,7 +319,7 @@ impl Windows {
         all.quantile(0.5).unwrap_or(f64::NAN)
     }
 
-    /// What was completed within `phase_ns`; `None` if the windows are over before.
+    /// Work completed within `phase_ns`; `None` if the windows end before.
     fn seen(&self, phase_ns: f64, per_window: f64) -> Option<Seen> {
         let complete = self.at_ns.partition_point(|at| *at <= phase_ns) - 1;
         if complete == self.count() {
@@ -334,7 +335,7 @@ impl Windows {
         })
     }
 
-    /// How much longer than their neighbours those of the first `count` windows took that were
+    /// Excess time over their neighbours of those of the first `count` windows that were
     /// interrupted or stolen from.
     fn lost_ns(&self, count: usize) -> f64 {
         let typical_ns = self.typical_ns();

@@ -1,6 +1,6 @@
-//! Programs: what a measured core executes, and the trace of time stamps that comes back.
+//! Programs that a measured core executes, and the traces of time stamps that they return.
 //!
-//! A [`Program`] is a list of groups of *windows*, each window one piece of [`Work`]. The core
+//! A [`Program`] is a list of groups of *windows*; each window is one piece of [`Work`]. The core
 //! reads the time-stamp counter before every window and after the last. Nothing else happens in
 //! between: no allocation, no system call, no page fault.
 
@@ -8,33 +8,33 @@ use std::sync::Arc;
 
 use crate::kernel::Kernel;
 
-/// One window's worth of work.
+/// The work of one window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A chain of dependent 32-bit multiplications: its length in core cycles is known, so its
-    /// duration is the clock. (Chains of immediate additions will not do: newer cores remove them
-    /// at register renaming.)
+    /// A chain of dependent 32-bit multiplications. Its length in core cycles is known, so its
+    /// duration shows the clock. (Chains of immediate additions do not work: newer cores remove
+    /// them at register renaming.)
     Clock {
         /// Multiplications in the chain; a multiple of [`Work::CLOCK_STEP`].
         links: u32,
     },
-    /// A chain of dependent register additions, one cycle each on every x86-64 core; it tells the
+    /// A chain of dependent register additions, one cycle each on every x86-64 core. It shows the
     /// latency of a multiplication.
     Unit {
         /// Additions in the chain; a multiple of [`Work::CLOCK_STEP`].
         links: u32,
     },
-    /// Independent additions, as many a cycle as the core issues: shows throttled issue, which
+    /// Independent additions, as many a cycle as the core issues. They show throttled issue, which
     /// the chain does not.
     Issue {
-        /// Additions; a multiple of [`Work::ISSUE_STEP`].
+        /// Number of additions; a multiple of [`Work::ISSUE_STEP`].
         instructions: u32,
     },
     /// Instructions of a kernel.
     Burst {
-        /// Which kernel.
+        /// The kernel.
         kernel: Arc<Kernel>,
-        /// How many of its instructions, exactly; at least 1.
+        /// Exact number of its instructions; at least 1.
         instructions: u32,
         /// Whether its operands are loaded first.
         operands: Operands,
@@ -46,22 +46,22 @@ pub enum Work {
     },
 }
 
-/// What a burst computes with.
+/// Operands of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operands {
-    /// Random numbers near one, loaded into the source register by one instruction of the
-    /// kernel's own width, before the burst's own instructions. Data switch the wires, so this is
-    /// what costs what real code costs.
+    /// Random numbers near one. One instruction of the kernel's own width loads them into the
+    /// source register before the burst's own instructions. Data switch the wires, so such a burst
+    /// costs as much as real code.
     Loaded,
-    /// Whatever the registers hold (zeros after `vzeroupper`): not one instruction more than the
-    /// burst's own, for counting how many it takes.
+    /// The present contents of the registers (zeros after `vzeroupper`). Not one instruction is
+    /// added to the burst's own, so that instructions can be counted exactly.
     Bare,
 }
 
 impl Work {
-    /// Chains come in multiples of this many links.
+    /// Number of links of which chains are multiples.
     pub const CLOCK_STEP: u32 = 16;
-    /// Independent additions come in multiples of this many.
+    /// Number of additions of which issue windows are multiples.
     pub const ISSUE_STEP: u32 = 64;
 
     /// A chain of about `links` multiplications.
@@ -84,12 +84,12 @@ impl Work {
     }
 }
 
-/// Windows that are executed in order, the whole group `times` times over.
+/// Windows that are executed in order; the whole group is repeated `times` times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// One window each.
+    /// The work of each window.
     pub works: Vec<Work>,
-    /// How often.
+    /// Number of repetitions.
     pub times: usize,
 }
 
@@ -101,7 +101,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Appends `works`, `times` times over, and returns the index of the first window appended.
+    /// Appends `works`, repeated `times` times, and returns the index of the first window appended.
     pub fn push(&mut self, works: &[Work], times: usize) -> usize {
         let first = self.windows;
         if !works.is_empty() && times > 0 {
@@ -117,14 +117,14 @@ impl Program {
         &self.groups
     }
 
-    /// How many windows the program has.
+    /// Number of windows in the program.
     #[must_use]
     pub const fn windows(&self) -> usize {
         self.windows
     }
 }
 
-/// A time stamp and what happened since the one before.
+/// A time stamp, with a flag for what happened since the previous one.
 ///
 /// | bit 63 | bits 62..0 |
 /// |---|---|
@@ -136,7 +136,7 @@ pub struct Stamp(u64);
 const _: () = assert!(size_of::<Stamp>() == 8);
 
 impl Stamp {
-    /// Bit 63.
+    /// Mask of bit 63, set if the core was interrupted.
     pub const INTERRUPTED: u64 = 1 << 63;
 
     /// The stamp with these bits.
@@ -151,32 +151,32 @@ impl Stamp {
         self.0 & !Self::INTERRUPTED
     }
 
-    /// Whether an interrupt arrived between the stamp before and this one.
+    /// Whether an interrupt arrived between the previous stamp and this one.
     #[must_use]
     pub const fn interrupted(self) -> bool {
         self.0 & Self::INTERRUPTED != 0
     }
 }
 
-/// What one core did: a stamp before every window and one after the last.
+/// Trace of one core: a stamp before every window and one after the last.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// One more than the program has windows.
+    /// Stamps; one more than the program has windows.
     pub stamps: Vec<Stamp>,
     /// Page faults within the timed stretch; 0 unless something is wrong.
     pub page_faults: u64,
-    /// How often the kernel took the core away for another thread within the timed stretch.
+    /// How often the kernel gave the core to another thread within the timed stretch.
     pub preemptions: u64,
-    /// What performance counters said, where there are any.
+    /// Values of the performance counters, if there are any.
     pub counts: Option<Counts>,
 }
 
 /// Performance events of a stretch, in user mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counts {
-    /// How long the counters ran (ns).
+    /// Time for which the counters ran (ns).
     pub ns: f64,
-    /// Each event's name and number.
+    /// Each event's name and count.
     pub events: Vec<(&'static str, u64)>,
 }
 
@@ -189,7 +189,7 @@ impl Counts {
         }
     }
 
-    /// The number of one event; `None` if it was not counted.
+    /// The count of one event; `None` if it was not counted.
     #[must_use]
     pub fn of(&self, event: &str) -> Option<u64> {
         self.events.iter().find(|(name, _)| *name == event).map(|(_, number)| *number)
@@ -197,7 +197,7 @@ impl Counts {
 }
 
 impl Trace {
-    /// How long window `index` took (TSC ticks).
+    /// Duration of window `index` (TSC ticks).
     #[must_use]
     pub fn ticks(&self, index: usize) -> u64 {
         self.stamps[index + 1].ticks().saturating_sub(self.stamps[index].ticks())

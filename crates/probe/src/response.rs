@@ -1,21 +1,21 @@
-//! From superposed epochs to constants: is there an effect, how long does it last, what does it
-//! cost, when is the clock given back, does the core stall then.
+//! From superposed epochs to constants: whether there is an effect, how long it lasts, what it
+//! costs, when the nominal clock returns, and whether the core stalls then.
 //!
-//! # How
+//! # Method
 //!
-//! 1. Pairs are gathered in bins that grow with time after the burst. In each bin, burst and
+//! 1. Pairs are grouped in bins that grow with time after the burst. In each bin, burst and
 //!    baseline are compared repetition by repetition; a [`Bin`] holds mean and error of the
 //!    difference. The effect ends with the last bin that stands out.
-//! 2. What pairs take longer is told by their clock windows alone, unless the burst slows issue
-//!    more than the clock. The cost of a repetition is the sum of excess up to twice that time,
-//!    less its baseline's.
+//! 2. Only clock windows count for how much longer pairs take, unless the burst slows issue more
+//!    than the clock. The cost of a repetition is the sum of excess up to twice the length of the
+//!    effect, less its baseline's.
 //! 3. The release of a repetition is the change point that best separates pairs at the plateau's
-//!    level from pairs at zero: the maximum of the running sum of `2 s p - p^2`, s being a pair's
-//!    relative excess and p the plateau (Page 1954, for two known means).
-//! 4. A stall belongs to the effect if it lies next to the release; others are time that somebody
-//!    else took, and are left out on both sides.
-//! 5. Where the repetitions fall into two kinds, with the effect and without ([`detection`]), steps
-//!    1 to 4 are taken again on those with it.
+//!    level from pairs at zero: the maximum of the running sum of `2 s p - p^2`, where s is a
+//!    pair's relative excess and p the plateau (Page 1954, for two known means).
+//! 4. A stall belongs to the effect if it lies next to the release. Other stalls are stolen time,
+//!    and are left out on both sides.
+//! 5. If the repetitions are of two kinds, with the effect and without ([`detection`]), steps 1 to
+//!    4 are repeated on those with it.
 //!
 //! [`detection`]: crate::detection
 
@@ -25,31 +25,32 @@ use crate::epoch::{Disturbance, Epoch, Epochs, Seen};
 use crate::outcome::CurvePoint;
 use crate::stats::{Estimate, Samples};
 
-/// How many standard errors a bin must stand out by. With some 40 bins, 4.5 keeps false alarms
-/// below 1 in 3000 runs if errors are normal.
+/// Number of standard errors by which a bin must stand out. With some 40 bins, 4.5 keeps false
+/// alarms below 1 in 3000 runs if errors are normal.
 const STANDS_OUT: f64 = 4.5;
 
-/// The smallest relative slow-down that counts as an effect of the clock: half a bin of 100 MHz
-/// at 10 GHz; below it, differences of code placement show.
+/// The smallest relative slow-down that counts as an effect of the clock: roughly half a bin of 100
+/// MHz at 10 GHz. Smaller differences come from code placement.
 const SMALLEST_SLOWDOWN: f64 = 0.004;
 
-/// How much longer the pairs right after a burst must take by their issue windows alone for these
-/// to count: what is less lies within the noise of code placement and of other hardware threads.
+/// Smallest slow-down of the issue windows right after a burst at which their own time counts.
+/// Smaller differences lie within the noise of code placement and of other hardware threads.
 const SLOWER_ISSUE: f64 = 0.02;
 
-/// How many pairs around the release may hold its stall (4 us).
+/// Number of pairs on each side of the release in which its stall may lie (4 us).
 const STALL_REACH: usize = 10;
 
-/// How many bins in a row may fail to show an effect that goes on. Three make its time double.
+/// Number of bins in a row that may show nothing while the effect lasts. Time doubles over three
+/// bins.
 const PAUSE: usize = 3;
 
-/// The least time after a burst that is looked at (ns).
+/// The shortest time after a burst that is examined (ns).
 pub(crate) const LEAST_HORIZON_NS: f64 = 20_000.0;
 
 /// One bin of the superposed epochs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bin {
-    /// First pair.
+    /// Number of the first pair.
     pub(crate) first: usize,
     /// One past the last pair.
     pub(crate) end: usize,
@@ -57,9 +58,9 @@ pub(crate) struct Bin {
     pub(crate) at_ns: f64,
     /// Relative slow-down against the baseline: mean and standard error.
     pub(crate) slowdown: (f64, f64),
-    /// Repetitions with a stall in the bin, burst and baseline.
+    /// Repetitions with a stall in the bin: of the burst, and of the baseline.
     pub(crate) stalls: (usize, usize),
-    /// Repetitions compared.
+    /// Number of repetitions compared.
     pub(crate) repetitions: usize,
 }
 
@@ -71,12 +72,13 @@ impl Bin {
 
     fn has_stalls(&self) -> bool {
         let (burst, baseline) = (self.stalls.0 as f64, self.stalls.1 as f64);
-        // Counts of rare events: Poisson errors; and at least one repetition in twenty.
+        // Counts of rare events have Poisson errors. The stalls must also be in at least one
+        // repetition in twenty.
         burst - baseline > STANDS_OUT * (burst + baseline).sqrt()
             && burst - baseline > 0.05 * self.repetitions as f64
     }
 
-    /// As a point of the outcome's curve.
+    /// The bin as a point of the outcome's curve.
     pub(crate) fn point(&self) -> CurvePoint {
         let (mean, error) = self.slowdown;
         let ratio = |slowdown: f64| 1.0 / (1.0 + slowdown);
@@ -90,7 +92,7 @@ impl Bin {
     }
 }
 
-/// Pair indices at which bins begin and end: 0, 1, 2, 3, 4, then growing by a quarter.
+/// Pair indices at which bins start and end: 0, 1, 2, 3, 4, then growing by a quarter.
 pub(crate) fn edges(pairs: usize) -> Vec<usize> {
     let mut edges = vec![0];
     let mut edge = 0;
@@ -127,7 +129,7 @@ pub(crate) fn bins(calibration: &Calibration, bursts: &[Epoch], baselines: &[Epo
     edges(pairs).windows(2).map(|edge| bin(edge[0], edge[1])).collect()
 }
 
-/// Mean relative excess of the undisturbed pairs, and whether any stalled.
+/// Mean relative excess of the undisturbed pairs, and whether any pair stalled.
 fn smooth_mean(epoch: &Epoch, first: usize, end: usize) -> (f64, bool) {
     let (mut sum, mut count, mut stalled) = (0.0, 0.0, false);
     for pair in &epoch.pairs[first..end] {
@@ -143,29 +145,29 @@ fn smooth_mean(epoch: &Epoch, first: usize, end: usize) -> (f64, bool) {
     (sum / count / epoch.reference_ns, stalled)
 }
 
-/// What a burst did to the code after it.
+/// Effect of a burst on the code after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     /// The superposed epochs.
     pub(crate) bins: Vec<Bin>,
-    /// Whether the burst did anything.
+    /// Whether the burst has an effect.
     pub(crate) effect: bool,
-    /// How long after the burst was looked at (ns).
+    /// Length of the examined time after the burst (ns).
     pub(crate) horizon_ns: f64,
-    /// Pairs that count for costs.
+    /// Number of pairs that count for costs.
     horizon: usize,
-    /// Level of the lowered clock: relative excess.
+    /// Level of the lowered clock, as relative excess.
     plateau: f64,
     /// Whether the issue windows' own time counts.
     issue: bool,
-    /// When the last trace of the effect was seen (ns); 0 without an effect.
+    /// Time of the last trace of the effect (ns); 0 without an effect.
     pub(crate) end_ns: f64,
-    /// Which bursts did something.
+    /// The bursts that have the effect.
     pub(crate) detection: Detection,
     /// Cost of each repetition, less its baseline's (ns).
     pub(crate) extra_ns: Samples,
-    /// What a burst costs on average, all repetitions together, each cost up to a quarter of the
-    /// horizon (ns); `None` with fewer than two.
+    /// Mean cost of a burst over all repetitions, each cost limited to a quarter of the horizon
+    /// (ns); `None` with fewer than two.
     pub(crate) mean_ns: Option<Estimate>,
     /// Release of each repetition that has one (ns after the burst).
     pub(crate) release_ns: Samples,
@@ -174,8 +176,8 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// What each epoch costs: each with the stall of its own release, if it seems to have one,
-    /// those without a burst alike.
+    /// Cost of each epoch, with the stall of its own release if it seems to have one. Epochs
+    /// without a burst are treated alike.
     pub(crate) fn costs(&self, seen: &Seen) -> Costs {
         let own = |epoch: &Epoch| {
             cost(epoch, self.horizon, release(epoch, self.horizon, self.plateau).as_ref())
@@ -190,7 +192,7 @@ impl Response {
         }
     }
 
-    /// What a burst with the effect costs (ns); the interval has also the doubt which bursts have
+    /// Cost of a burst with the effect (ns). The interval covers the doubt about which bursts have
     /// it.
     pub(crate) fn extra(&self) -> Option<Estimate> {
         let own = self.extra_ns.estimate()?;
@@ -199,13 +201,14 @@ impl Response {
         Some(Estimate { ci95, ..own })
     }
 
-    /// The share of bursts with the effect, or at most with one unseen; `None` if all have it.
+    /// The share of bursts with the effect; without an effect, the share that may have one unseen.
+    /// `None` if all bursts have it.
     pub(crate) fn share(&self) -> Option<Estimate> {
         self.detection.share.filter(|_| self.detection.with.is_some() || !self.effect)
     }
 
-    /// The largest cost that an effect may have on average and stay unseen, or the largest that the
-    /// effect has where there is one; both at 95 % (ns).
+    /// The largest mean cost that an effect may have and stay unseen; if there is an effect, the
+    /// largest cost that it may have. Both at 95 % (ns).
     pub(crate) fn bound_ns(&self) -> f64 {
         let typical = self.extra().map_or(f64::NAN, |extra| extra.bound());
         let mean = self.mean_ns.map_or(f64::NAN, |mean| mean.bound());
@@ -234,7 +237,7 @@ pub(crate) fn analyse(calibration: &Calibration, seen: &Seen) -> Response {
     Response { mean_ns, detection: Detection { with, cost, ..detection }, ..found }
 }
 
-/// Whether the burst slows the issue of the code after it beyond the clock.
+/// Whether the burst slows the issue of the code after it more than the clock does.
 fn slows_issue(bursts: &[Epoch], baselines: &[Epoch]) -> bool {
     let mean = |epoch: &Epoch| {
         let near = epoch.pairs.iter().take(2 * STALL_REACH);
@@ -247,7 +250,7 @@ fn slows_issue(bursts: &[Epoch], baselines: &[Epoch]) -> bool {
     slower.centre().is_some_and(|(mean, error)| mean > SLOWER_ISSUE.max(STANDS_OUT * error))
 }
 
-/// Epochs laid over each other as if they were of one kind.
+/// Superposes epochs as if they were all of one kind.
 fn superpose(
     calibration: &Calibration,
     bursts: &[Epoch],
@@ -273,7 +276,7 @@ fn superpose(
         cost(burst, horizon, release.as_ref()) - cost(baseline, horizon, None)
     });
     let extra_ns: Samples = extra.collect();
-    // 99.9 %: one run in a thousand finds a cost where none is.
+    // 99.9 %: one run in a thousand finds a cost where there is none.
     let costs = extra_ns.interval(3.29).is_some_and(|(low, _)| low > 0.0)
         && extra_ns.quantile(0.5).is_some_and(|cost| cost > SMALLEST_COST_NS);
     let effect = end > 0 && costs;
@@ -296,10 +299,10 @@ fn superpose(
     }
 }
 
-/// One past the last pair that shows the effect; 0 without one. It begins within the least horizon,
-/// and goes on without a pause of more than [`PAUSE`] bins: where the clock wanders by itself, bins
-/// far away stand out by chance. A single bin that stands out alone counts only among the first
-/// four, where effects of a few hundred nanoseconds are.
+/// One past the last pair that shows the effect; 0 without an effect. The effect must start within
+/// the least horizon, and continue without a pause of more than [`PAUSE`] bins: where the clock
+/// wanders by itself, distant bins stand out by chance. A bin that stands out alone counts only
+/// among the first four, where effects of a few hundred nanoseconds are.
 fn end_of_effect(bins: &[Bin]) -> usize {
     let slow = |index: usize| bins.get(index).is_some_and(Bin::is_slow);
     let stalls = |index: usize| bins.get(index).is_some_and(Bin::has_stalls);
@@ -322,8 +325,8 @@ fn end_of_effect(bins: &[Bin]) -> usize {
     end
 }
 
-/// The level of the lowered clock: the pair-weighted mean of the bins that stand out within the
-/// first half of the effect.
+/// The level of the lowered clock: the mean, weighted by pairs, of the bins that stand out within
+/// the first half of the effect.
 fn plateau(bins: &[Bin], end: usize) -> f64 {
     let (mut sum, mut weight) = (0.0, 0.0);
     for bin in bins.iter().filter(|bin| bin.is_slow() && 2 * bin.first <= end) {
@@ -337,11 +340,12 @@ fn plateau(bins: &[Bin], end: usize) -> f64 {
 /// The return to the nominal clock in one repetition.
 #[derive(Clone, Debug)]
 struct Release {
-    /// When (ns after the burst).
+    /// Time of the return (ns after the burst).
     at_ns: f64,
-    /// The stall next to it, beyond the time of the pairs it fell into (ns); 0 if there is none.
+    /// The stall next to it, without the time of the pairs that it fell into (ns); 0 if there is
+    /// none.
     stall_ns: f64,
-    /// The pairs whose stalls belong to it.
+    /// Range of the pairs whose stalls belong to it.
     reach: (usize, usize),
 }
 
@@ -350,7 +354,7 @@ fn release(burst: &Epoch, horizon: usize, plateau: f64) -> Option<Release> {
     let change = if plateau > SMALLEST_SLOWDOWN {
         change_point(burst, pairs.len(), plateau)
     } else {
-        // No lowered clock: the longest stall is all there is.
+        // Without a lowered clock, the longest stall is the release.
         let stalled = pairs.iter().enumerate();
         let stalled = stalled.filter(|(_, pair)| pair.disturbance == Disturbance::Stalled);
         stalled.max_by(|a, b| a.1.excess_ns.total_cmp(&b.1.excess_ns)).map(|(index, _)| index)?
@@ -359,7 +363,7 @@ fn release(burst: &Epoch, horizon: usize, plateau: f64) -> Option<Release> {
     let stalls = pairs[reach.0..reach.1].iter();
     let stalls = stalls.filter(|pair| pair.disturbance == Disturbance::Stalled);
     let stall_ns: f64 = stalls.clone().map(|pair| pair.excess_ns).sum();
-    // The stall is the release; without one it lies where the pairs change.
+    // A stall is the release; without one, the release is where the pairs change.
     let longest = stalls.max_by(|a, b| a.excess_ns.total_cmp(&b.excess_ns));
     let at_ns = match (longest, pairs.get(change)) {
         (Some(stall), _) => stall.at_ns + burst.reference_ns / 2.0,
@@ -384,7 +388,7 @@ fn change_point(epoch: &Epoch, pairs: usize, plateau: f64) -> usize {
     change
 }
 
-/// The excess of the first `horizon` pairs, with the stalls of the release only (ns).
+/// The excess of the first `horizon` pairs (ns). Only the release's stalls count.
 fn cost(epoch: &Epoch, horizon: usize, release: Option<&Release>) -> f64 {
     let counts = |index: usize| release.is_some_and(|r| (r.reach.0..r.reach.1).contains(&index));
     let pairs = epoch.pairs.iter().take(horizon).enumerate();
@@ -398,7 +402,7 @@ fn cost(epoch: &Epoch, horizon: usize, release: Option<&Release>) -> f64 {
 }
 
 /// A ratio over the pairs right after the burst, up to `until_ns`, against the baseline's: one
-/// value for each repetition with the effect, 1 being nominal.
+/// value for each repetition with the effect; 1 is nominal.
 pub(crate) fn ratio_after(
     epochs: &Epochs,
     detection: &Detection,
@@ -423,7 +427,7 @@ pub(crate) fn ratio_after(
 mod tests {
     use super::*;
 
-    /// Bins of 0.4 us pairs; those that `slow` names are slower by 5 %, measured to 0.1 %.
+    /// Bins of 0.4 us pairs. Bins for which `slow` returns true are 5 % slower, measured to 0.1 %.
     fn bins_with(slow: impl Fn(f64) -> bool) -> Vec<Bin> {
         let edges = edges(10_000);
         let bin = |edge: &[usize]| {

@@ -1,4 +1,4 @@
-//! A whole probe: which modes on which kernels, in what order, with one calibration.
+//! A whole probe: measures kernels in several modes, in order, with one calibration.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,34 +18,34 @@ use crate::target::{Target, TargetError};
 /// One measurement.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// The question.
+    /// The mode.
     pub mode: Mode,
-    /// The code.
+    /// The kernel.
     pub kernel: Kernel,
-    /// Instructions in a burst; only `episode` and `recurrence` ask.
+    /// Instructions in a burst; only `episode` and `recurrence` use it.
     pub burst: u32,
 }
 
-/// What a probe is to do.
+/// The measurements of a probe.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What to measure, in order.
+    /// The items to measure, in order.
     pub items: Vec<Item>,
     /// The CPU to measure.
     pub cpu: CpuId,
-    /// How.
+    /// Settings of the measurements.
     pub settings: Settings,
-    /// How long all of it may take. Items share what is left by what they usually take; each takes
-    /// the least time that it needs in any case.
+    /// Time for all of it. Items share the remaining time in proportion to what they usually take;
+    /// each always takes at least the minimum time that it needs.
     pub budget: Duration,
-    /// Whether modes that ask about an effect (upclock, recurrence, instructions) are left out for
-    /// kernels of which no other mode of this plan has seen one; a quick probe then examines the
-    /// recurrence of one kernel.
+    /// Whether to leave out modes that ask about an effect (upclock, recurrence, instructions) for
+    /// kernels in which no other mode of this plan has seen one. A quick probe then examines the
+    /// recurrence of only one kernel.
     pub only_where_effect: bool,
 }
 
 impl Plan {
-    /// Every mode on every kernel, mode by mode, and every burst in the modes that ask for one.
+    /// Every mode on every kernel, mode by mode, with every burst in the modes that have bursts.
     #[must_use]
     pub fn cross(modes: &[Mode], kernels: &[Kernel], bursts: &[u32]) -> Vec<Item> {
         let mut items = Vec::new();
@@ -62,7 +62,7 @@ impl Plan {
 
 /// Calibrates the instrument and measures everything in the plan.
 ///
-/// A stop by the observer is no error: what is complete is returned.
+/// If the observer stops the probe, that is not an error: the complete results are returned.
 ///
 /// # Errors
 /// [`TargetError`]: there is nothing to measure with.
@@ -92,7 +92,7 @@ pub fn run(
     Ok(Findings { surroundings: session.log.told(), ..session.findings })
 }
 
-/// A probe under way.
+/// A probe in progress.
 struct Session<'a> {
     target: &'a mut dyn Target,
     plan: &'a Plan,
@@ -124,7 +124,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Time for the first of these items; the others need theirs.
+    /// Time for the first of these items; the others need their share.
     fn allowance(&self, rest: &[Item]) -> Duration {
         let left = self.plan.budget.saturating_sub(self.begin.elapsed());
         let alone = rest.first().is_some_and(|first| self.is_for_one_kernel(first.mode));
@@ -133,14 +133,14 @@ impl Session<'_> {
         rest.first().map_or(left, |first| left.mul_f64(weight(first.mode) / weights))
     }
 
-    /// Whether one kernel has all the time there is for a mode: a quick probe of everything has too
-    /// little to find out about recurrence for several.
+    /// Whether one kernel gets all the time for a mode: a quick probe of everything has too little
+    /// time to measure recurrence for several.
     fn is_for_one_kernel(&self, mode: Mode) -> bool {
         let is_quick = self.plan.settings.effort == Effort::Quick;
         is_quick && self.plan.only_where_effect && mode == Mode::Recurrence
     }
 
-    /// Whether the item can and shall be measured; if not, notes the reason.
+    /// Whether the item can and shall be measured; if not, stores the reason.
     fn is_to_measure(&mut self, Item { mode, kernel, .. }: &Item) -> bool {
         let name = &kernel.name;
         if let Some(reason) = self.target.lacks(kernel) {
@@ -166,7 +166,7 @@ impl Session<'_> {
         true
     }
 
-    /// Says what begins, when so many items and parts of items are behind.
+    /// Reports the next piece of work; `behind` is the number of complete items, parts included.
     fn says(&mut self, what: &str, behind: f64) {
         self.observer.begins(what, (behind / self.plan.items.len() as f64).min(1.0));
     }
@@ -194,14 +194,14 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Episodes, program by program in turn.
+    /// Measures episodes in turn, program by program.
     fn measure_in_turn(
         &mut self,
         items: &[Item],
         allowance: Duration,
         behind: f64,
     ) -> Result<(), ModeError> {
-        // What the parts are worth, roughly: the first look, the repetitions, what remains.
+        // Approximate shares of the parts: the first look, the repetitions, the rest.
         const PARTS: (f64, f64, f64) = (0.1, 0.6, 0.3);
         let mut turns = Vec::new();
         for item in items {
@@ -247,16 +247,17 @@ impl Session<'_> {
 struct Turn {
     kernel: Arc<Kernel>,
     ongoing: Ongoing,
-    /// What performance counters have said so far.
+    /// Sums of the performance counters so far.
     counts: Option<Counts>,
     done: bool,
 }
 
-/// How many items take turns at most: an interrupt loses no more, and each may need 60 MB.
+/// Maximum number of items that take turns. A stop by the user loses no more than these, and each
+/// may need 60 MB.
 const IN_TURN: usize = 4;
 
-/// How much of the time a mode takes, relative to the others: a recurrence is twenty measurements,
-/// and an episode takes many repetitions to tell a rare effect from none.
+/// Time of a mode relative to the others: a recurrence is twenty measurements, and an episode needs
+/// many repetitions to distinguish a rare effect from none.
 fn weight(mode: Mode) -> f64 {
     match mode {
         Mode::Recurrence => 4.0,
@@ -291,7 +292,7 @@ fn saw_effect(findings: &Findings, kernel: &str) -> bool {
     findings.outcomes.iter().any(|outcome| outcome.kernel == kernel && outcome.effect)
 }
 
-/// The time that the kernel's clock takes to settle, if DOWNCLOCK was run before; else 0.
+/// The time that the kernel's clock takes to settle, if DOWNCLOCK was run before; otherwise 0.
 fn settle_ns(findings: &Findings, kernel: &str) -> f64 {
     let of_kernel = findings.outcomes.iter().filter(|outcome| outcome.kernel == kernel);
     let settle = of_kernel.filter_map(|outcome| match &outcome.detail {

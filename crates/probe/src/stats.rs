@@ -1,12 +1,12 @@
-//! The statistics of a measurement: medians with intervals, quantiles, trimmed means.
+//! Statistics of a measurement: medians with intervals, quantiles, trimmed means.
 //!
-//! Intervals are distribution-free: the ranks of a binomial distribution, approximated by the
-//! normal one, which is exact enough from 20 samples on (David and Nagaraja, "Order Statistics",
-//! 3rd edition, §7.1). Below that the whole range is given.
+//! Intervals are distribution-free: ranks of a binomial distribution, approximated by the normal
+//! one. That is exact enough from 20 samples on (David and Nagaraja, "Order Statistics", 3rd
+//! edition, §7.1). With fewer samples, the interval is the whole range.
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
-/// A measured quantity: the median of its samples and where the true median lies.
+/// A measured quantity: the median of its samples, and the interval that holds the true median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The median.
@@ -22,7 +22,7 @@ impl Estimate {
         (self.ci95.1 - self.ci95.0) / 2.0
     }
 
-    /// The farthest that the true median may lie from zero.
+    /// The largest distance of the true median from zero.
     #[must_use]
     pub fn bound(&self) -> f64 {
         self.ci95.0.abs().max(self.ci95.1.abs())
@@ -56,7 +56,7 @@ impl Samples {
         &self.0
     }
 
-    /// How many there are.
+    /// Number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -68,8 +68,8 @@ impl Samples {
         self.0.is_empty()
     }
 
-    /// The value below which a share of `q` (0 to 1) of the samples lies, between samples by
-    /// linear interpolation; `None` without samples.
+    /// The value below which a share of `q` (0 to 1) of the samples lies, interpolated linearly
+    /// between samples; `None` without samples.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let last = self.0.len().checked_sub(1)?;
@@ -98,8 +98,9 @@ impl Samples {
         Some((self.0[low], self.0[high]))
     }
 
-    /// The mean of what is left when a share of `trim` (0 to 0.5) is cut off at both ends; `None`
-    /// without samples. For time stamps in coarse steps, which a median would round to a step.
+    /// The mean of the samples that remain after a share of `trim` (0 to 0.5) is cut off at both
+    /// ends; `None` without samples. Meant for time stamps in coarse steps, which a median would
+    /// round to a step.
     #[must_use]
     pub fn trimmed_mean(&self, trim: f64) -> Option<f64> {
         let n = self.0.len();
@@ -108,8 +109,8 @@ impl Samples {
         Some(kept.iter().sum::<f64>() / kept.len() as f64)
     }
 
-    /// The mean and half the width of its 95 % interval, by Student's distribution while there are
-    /// few; `None` below 2 samples.
+    /// The mean, and half the width of its 95 % interval, from Student's distribution if there are
+    /// few samples; `None` below 2 samples.
     #[must_use]
     pub fn mean95(&self) -> Option<(f64, f64)> {
         const FEW: usize = 20;
@@ -125,8 +126,8 @@ impl Samples {
         Some((mean, t * error))
     }
 
-    /// Mean and standard error of the samples without their outermost 5 % at both ends, spread by
-    /// Winsor's rule (Tukey and McLaughlin 1963); `None` below 4 samples.
+    /// Mean and standard error of the samples without their outermost 5 % at both ends; the spread
+    /// follows Winsor's rule (Tukey and McLaughlin 1963). `None` below 4 samples.
     #[must_use]
     pub fn centre(&self) -> Option<(f64, f64)> {
         const TRIM: f64 = 0.05;
@@ -151,14 +152,14 @@ impl FromIterator<f64> for Samples {
     }
 }
 
-/// How many stretches a series is cut into. More would be shorter than what they are to even out;
-/// fewer would tell little about their spread (Schmeiser 1982: 10 to 30).
+/// Number of stretches into which a series is cut. More would be shorter than the dependence that
+/// they are to even out; fewer would say little about their spread (Schmeiser 1982: 10 to 30).
 const BATCHES: usize = 10;
 
-/// The mean of a series in the order of time, whose neighbours may depend on each other, and half
-/// the width of its 95 % interval, from the spread of the means of consecutive stretches (batch
-/// means; Law, "Simulation Modeling and Analysis", §9.5.3). States that last longer than a tenth of
-/// the series still make it too narrow. `None` below 2 values.
+/// The mean of a series in the order of time, and half the width of its 95 % interval. Neighbouring
+/// values may depend on each other, so the interval comes from the spread of the means of
+/// consecutive stretches (batch means; Law, "Simulation Modeling and Analysis", §9.5.3). States
+/// that last longer than a tenth of the series still make it too narrow. `None` below 2 values.
 #[must_use]
 pub(crate) fn batch_mean95(series: &[f64]) -> Option<(f64, f64)> {
     let n = series.len();
@@ -175,8 +176,8 @@ pub(crate) fn batch_mean95(series: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// The share of ones in a series in the order of time (a value may be -1 where something is
-/// subtracted), with its 95 % interval as of [`batch_mean95`], but never closer to 0 or 1 than 3 in
-/// n: none in n trials is what a share of 3/n gives one time in twenty.
+/// subtracted). Its 95 % interval is that of [`batch_mean95`], at least 3 in n to either side: a
+/// share of 3/n yields none in n trials one time in twenty.
 #[must_use]
 pub(crate) fn share95(series: &[f64]) -> Option<Estimate> {
     let (share, half) = batch_mean95(series)?;
@@ -185,8 +186,8 @@ pub(crate) fn share95(series: &[f64]) -> Option<Estimate> {
     Some(Estimate { median: share.clamp(0.0, 1.0), ci95: ends })
 }
 
-/// How probable it is that, of `all` events that each are of one kind with probability `share` (0
-/// to 1), at least `some` are: 1 for none, and for a share that is none.
+/// Probability that at least `some` of `all` events are of one kind, if each is with probability
+/// `share` (0 to 1). It is 1 if `some` is 0, and if `share` is not a probability.
 pub(crate) fn at_least(some: usize, all: usize, share: f64) -> f64 {
     let fewer = some.checked_sub(1).zip(Binomial::new(share, all as u64).ok());
     fewer.map_or(1.0, |(fewer, events)| events.sf(fewer as u64))
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn interval_holds_the_true_median_about_95_times_in_100() {
-        // A fixed congruential sequence: the test is the same every time.
+        // A fixed congruential sequence, so that every run of the test is the same.
         let mut state = 12345_u64;
         let mut uniform = || {
             state = state

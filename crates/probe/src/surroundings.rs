@@ -1,24 +1,25 @@
-//! What goes on around the measurements without their doing: where the clock of the core stands,
-//! and whether another hardware thread of the core is busy. In a virtual machine that thread often
-//! belongs to somebody else and cannot be seen in any other way. Results differ between runs as
-//! these do.
+//! Conditions around the measurements that the probe does not cause: the clock of the core, and
+//! whether another hardware thread of the core is busy. In a virtual machine that thread often
+//! belongs to another user and cannot be seen in any other way. Results vary between runs with
+//! these conditions.
 
 use crate::calibration::Calibration;
 use crate::outcome::{Quantity, Surroundings};
 use crate::stats::Samples;
 
-/// How much longer issue windows must take, beside clock windows, for another hardware thread to be
-/// the reason. Without one they differ by less than 1 %, with one by 7 % (a waiting loop, it seems)
-/// to 200 % (seen on a shared Emerald Rapids host).
+/// Factor by which issue windows must take longer, relative to clock windows, before another
+/// hardware thread is taken to be the reason. Without a busy one they differ by less than 1 %, with
+/// one by 7 % (apparently a waiting loop) to 200 % (seen on a shared Emerald Rapids host).
 const BUSY: f64 = 1.05;
 
-/// Up to which ratio of issue to clock windows the core surely had no other hardware thread at
-/// work: the quickest twentieth of `ratios` had it for themselves, if any had; `None` without one.
+/// Largest ratio of issue to clock windows at which no other hardware thread of the core was busy.
+/// Assumes that the quickest twentieth of `ratios` had the core alone, if any had; `None` if there
+/// are no ratios.
 pub(crate) fn alone(ratios: &Samples) -> Option<f64> {
     ratios.quantile(0.05).map(|quickest| BUSY * quickest)
 }
 
-/// The scalar code before every burst and baseline of a probe.
+/// Samples of the scalar code before every burst and baseline of a probe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     /// Clock of the core (GHz).
@@ -28,7 +29,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Takes note of typical windows at one time (ns).
+    /// Adds the durations of typical windows at one time (ns).
     pub(crate) fn add(&mut self, calibration: &Calibration, clock_ns: f64, issue_ns: f64) {
         if clock_ns.is_finite() && issue_ns.is_finite() {
             self.clocks.push(calibration.ghz(clock_ns));
@@ -36,7 +37,7 @@ impl Log {
         }
     }
 
-    /// `None` if nothing was noted.
+    /// The result; `None` if nothing was added.
     pub(crate) fn told(self) -> Option<Surroundings> {
         let issues = Samples::new(self.issues);
         let alone = alone(&issues)?;

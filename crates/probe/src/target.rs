@@ -1,5 +1,5 @@
-//! What programs run on: the machine itself ([`crate::silicon::Silicon`]) or, in tests, a made-up
-//! processor with known constants.
+//! Targets, on which programs run: the machine itself ([`crate::silicon::Silicon`]) or, in tests, a
+//! made-up processor with known constants.
 
 use dimmer_processor::units::{CpuId, TscFrequency};
 
@@ -9,9 +9,9 @@ use crate::program::{Program, Trace};
 /// A program for one hardware thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// Where it runs.
+    /// The CPU that runs it.
     pub cpu: CpuId,
-    /// What runs.
+    /// The program.
     pub program: &'a Program,
 }
 
@@ -32,30 +32,30 @@ pub enum TargetError {
     /// is nothing to measure with. Fatal for the whole probe.
     #[error("cannot measure by timing here: {why}")]
     NoClock {
-        /// What was found.
+        /// The finding, as a phrase.
         why: String,
     },
     /// A CPU cannot be used. Nothing ran.
     #[error("cannot run on CPU {cpu}: {why}")]
     Cpu {
-        /// Which.
+        /// The CPU.
         cpu: CpuId,
-        /// Why not, and which can be used.
+        /// The reason, and the CPUs that can be used.
         why: String,
     },
-    /// Memory for code or stamps could not be had. Nothing ran.
+    /// Memory for code or stamps was not available. Nothing ran.
     #[error("cannot prepare {what}")]
     Memory {
-        /// What for.
+        /// Purpose of the memory.
         what: &'static str,
         /// The system's reason.
         #[source]
         source: std::io::Error,
     },
-    /// A kernel cannot be assembled. A defect of this program, not of the machine.
+    /// A kernel cannot be assembled. This is a defect of this program, not of the machine.
     #[error("cannot assemble kernel {kernel}: {why}")]
     Assembly {
-        /// Which kernel.
+        /// The kernel's name.
         kernel: String,
         /// The assembler's reason.
         why: String,
@@ -63,26 +63,27 @@ pub enum TargetError {
     /// A measuring thread ended by itself. Fatal for the whole probe.
     #[error("the measuring thread of CPU {cpu} is gone")]
     ThreadGone {
-        /// Whose thread.
+        /// CPU of the thread.
         cpu: CpuId,
     },
 }
 
-/// Something that executes programs and returns time stamps.
+/// Executes programs and returns time stamps.
 pub trait Target {
-    /// How fast the time-stamp counter counts.
+    /// Rate of the time-stamp counter.
     fn tsc(&self) -> TscFrequency;
 
     /// The hardware threads that programs may use.
     fn cpus(&self) -> &[CpuId];
 
-    /// The other hardware threads of the core of `cpu`, as far as programs may use them.
+    /// The other hardware threads of the core of `cpu` that programs may use.
     fn siblings(&self, cpu: CpuId) -> Vec<CpuId>;
 
-    /// Why `kernel` cannot run here; `None` if it can.
+    /// The reason why `kernel` cannot run here; `None` if it can.
     fn lacks(&self, kernel: &Kernel) -> Option<String>;
 
-    /// Runs all jobs, each on its own CPU, started together; one trace a job, in the same order.
+    /// Starts all jobs together, each on its own CPU. Returns one trace for each job, in the same
+    /// order.
     ///
     /// # Errors
     /// [`TargetError`]; after an error nothing of this call is still running.

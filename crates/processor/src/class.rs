@@ -1,14 +1,14 @@
-//! Instruction classes: what an instruction asks of the clock.
+//! Instruction classes: an instruction's demand on the clock.
 //!
-//! A class is a weight and a width. "Heavy" means floating-point arithmetic, integer
-//! multiplication and fused multiply-add; every other vector instruction is "light" (Intel's
-//! optimisation manual, as quoted in the AVXFREQ thesis, chapter 3).
+//! A class is a weight and a width. "Heavy" means floating-point arithmetic, integer multiplication
+//! and fused multiply-add; every other vector instruction is "light" (Intel's optimisation manual,
+//! as quoted in the AVXFREQ thesis, chapter 3).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The class of an instruction, and by extension of a stretch of code: the most demanding class
-/// it contains. Ordered by demand.
+/// The class of an instruction. The class of a stretch of code is the most demanding class in it.
+/// Ordered by demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstructionClass {
     /// General-purpose registers, or one element of a vector register.
@@ -64,11 +64,11 @@ impl fmt::Display for InstructionClass {
     }
 }
 
-/// A name that is no instruction class.
+/// A name that is not an instruction class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown instruction class `{found}`, expected one of {}", accepted())]
 pub struct UnknownClass {
-    /// What was found.
+    /// The unknown name.
     pub found: String,
 }
 

@@ -1,8 +1,8 @@
-//! What a processor is: data and pure functions, without any input or output of their own.
+//! Descriptions of processors: data and pure functions, without input or output.
 //!
-//! Everything else in Dimmer speaks these types: [`units`] for quantities, [`class`] for what an
-//! instruction asks of the clock, [`topology`] for cores and what they share, [`model`] for
-//! processors described in files, [`power`] for what cores take by them.
+//! All of Dimmer uses these types: [`units`] for quantities, [`class`] for an instruction's demand
+//! on the clock, [`topology`] for cores and what they share, [`model`] for processors described in
+//! files, [`power`] for the power of cores, computed from a model.
 #![forbid(unsafe_code)]
 
 pub mod class;

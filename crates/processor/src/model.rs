@@ -1,8 +1,8 @@
 //! Processor models: a processor described in a file, every value with its source.
 //!
-//! A model holds what is known and no more. A value that nobody has measured or published is
-//! absent; who needs it asks [`Model::require`] and gets an error that names it. The format is
-//! described in `docs/model.md`; reading is [`Model::parse`], writing [`Model::to_toml`].
+//! A model contains only what is known. A value that was never measured or published is absent; a
+//! caller that needs it calls [`Model::require`] and gets an error that names it. `docs/model.md`
+//! describes the format. [`Model::parse`] reads it, [`Model::to_toml`] writes it.
 
 mod builtin;
 mod check;
@@ -22,40 +22,40 @@ pub use self::builtin::{BUILTIN, builtin};
 pub use self::keys::KEYS;
 pub use self::read::{ModelError, Problem};
 
-/// A value and where it comes from.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sourced<T> {
-    /// The value, in the unit that its key names.
+    /// The value, in the unit of its key.
     pub value: T,
-    /// Paper and section, manual, or measurement.
+    /// The source: paper and section, manual, or measurement.
     pub source: String,
-    /// Whether the source infers or remembers it rather than having measured it.
+    /// Whether the source infers or remembers the value instead of measuring it.
     pub guess: bool,
-    /// The 95 % interval, for measurements that have one.
+    /// The 95 % interval, if the measurement has one.
     pub ci95: Option<(T, T)>,
 }
 
-/// Who the processor is.
+/// The processor's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its marketing name.
+    /// The marketing name.
     pub name: String,
-    /// As CPUID gives it: `GenuineIntel`.
+    /// The vendor as CPUID reports it: `GenuineIntel`.
     pub vendor: String,
-    /// The design.
+    /// The microarchitecture's name.
     pub microarchitecture: String,
-    /// What the model is, where that needs saying: the machine's settings, what is missing.
+    /// A remark on the model, if needed: the machine's settings, what is missing.
     pub note: Option<String>,
 }
 
-/// How many of what there is.
+/// Numbers of packages, cores and threads, and cache sizes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
-    /// Packages of the machine.
+    /// Packages per machine.
     pub packages: Option<Sourced<u32>>,
-    /// Cores of a package.
+    /// Cores per package.
     pub cores: Option<Sourced<u32>>,
-    /// Hardware threads of a core.
+    /// Hardware threads per core.
     pub threads_per_core: Option<Sourced<u32>>,
     /// Second-level cache of a core, or of the cores that share one (KiB).
     pub l2_kib: Option<Sourced<u64>>,
@@ -63,40 +63,40 @@ pub struct Shape {
     pub l3_kib: Option<Sourced<u64>>,
 }
 
-/// A group of cores of one kind, where not all are alike or not all share a clock.
+/// A group of cores of one kind, if the cores are of several kinds or do not all share a clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
-    /// Its name.
+    /// The cluster's name.
     pub name: String,
-    /// How many cores it has; at least one.
+    /// Number of cores; at least one.
     pub cores: Sourced<u32>,
-    /// Its highest clock (MHz).
+    /// The cluster's highest clock (MHz).
     pub max_mhz: Option<Sourced<u64>>,
-    /// Work per cycle, the fastest cluster's being 1.
+    /// Work per cycle, relative to the fastest cluster.
     pub capacity_ratio: Option<Sourced<f64>>,
 }
 
-/// The cores that have one clock between them.
+/// The set of cores that share one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Domain {
-    /// Each core has its own.
+    /// Each core has its own clock.
     Core,
-    /// A module or cluster has one.
+    /// The cores of a module or cluster share a clock.
     Cluster,
-    /// The package has one.
+    /// The cores of a package share a clock.
     Package,
 }
 
-/// Clocks and limits that do not depend on a license.
+/// Clocks and limits that do not depend on the license.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clock {
-    /// Who shares a clock.
+    /// The set of cores that share a clock.
     pub domain: Option<Sourced<Domain>>,
-    /// The time-stamp counter (MHz).
+    /// Frequency of the time-stamp counter (MHz).
     pub tsc_mhz: Option<Sourced<u64>>,
     /// The lowest clock (MHz).
     pub min_mhz: Option<Sourced<u64>>,
-    /// The clock that is guaranteed (MHz).
+    /// The guaranteed clock (MHz).
     pub base_mhz: Option<Sourced<u64>>,
     /// The highest clock of one core (MHz).
     pub max_mhz: Option<Sourced<u64>>,
@@ -104,92 +104,93 @@ pub struct Clock {
     pub tdp_mw: Option<Sourced<u64>>,
 }
 
-/// The highest clock with a number of cores active.
+/// The highest clock for a number of active cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bin {
-    /// From so many active cores on; numbers between two bins are unknown.
+    /// Lowest number of active cores; numbers between two bins are unknown.
     pub from_cores: u32,
-    /// Up to so many.
+    /// Highest number of active cores.
     pub cores: u32,
     /// The clock (MHz).
     pub mhz: Sourced<u64>,
 }
 
-/// A license level: a cap on the clock, or on issue.
+/// A license level: a cap on the clock, or on the issue rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
-    /// Its name: `L0`.
+    /// The level's name: `L0`.
     pub name: String,
     /// The cap by active cores, ascending; empty where unknown.
     pub bins: Vec<Bin>,
-    /// The cap relative to the first level's, for measurements that know no more.
+    /// The cap relative to the first level's, if the measurement gives no absolute value.
     pub clock_ratio: Option<Sourced<f64>>,
-    /// Instructions issued per cycle relative to the first level, where issue is what is capped.
+    /// Instructions issued per cycle relative to the first level, if the level caps the issue rate.
     pub issue_ratio: Option<Sourced<f64>>,
-    /// The cap with one core active that is left where the firmware reduces levels as far as it
-    /// can, so that software may decide (MHz).
+    /// The remaining cap with one core active (MHz) if the firmware reduces levels as far as it
+    /// can, so that software may decide.
     pub reduced_mhz: Option<Sourced<u64>>,
 }
 
-/// The state of the upper register halves that a rule asks for.
+/// The state of the upper register halves that a rule requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upper {
-    /// Any.
+    /// Any state.
     Any,
-    /// Left dirty by 512-bit code.
+    /// Dirty: 512-bit code has left values in them.
     Dirty,
 }
 
-/// Which code asks for which level.
+/// A rule: which code requests which level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// The class of the code.
     pub class: InstructionClass,
     /// The state of the upper register halves.
     pub upper: Upper,
-    /// The level it asks for.
+    /// The requested level.
     pub level: Sourced<LicenseLevel>,
-    /// Median number of instructions until it does.
+    /// Median number of instructions until the request.
     pub instructions: Option<Sourced<u64>>,
-    /// Standard deviation of that number's natural logarithm; absent or 0: always the same.
+    /// Standard deviation of that number's natural logarithm; absent or 0: the number is constant.
     pub instructions_log_sd: Option<Sourced<f64>>,
-    /// Instructions per cycle below which it does not.
+    /// Instructions per cycle below which the code makes no request.
     pub density_per_cycle: Option<Sourced<f64>>,
-    /// Median time from the first instruction to the level (ns).
+    /// Median time from the first instruction to the grant of the level (ns).
     pub grant_ns: Option<Sourced<u64>>,
-    /// Standard deviation of that time's natural logarithm; absent or 0: always the same.
+    /// Standard deviation of that time's natural logarithm; absent or 0: the time is constant.
     pub grant_log_sd: Option<Sourced<f64>>,
 }
 
-/// Whether levels in between are visited.
+/// Whether the core passes through the levels in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Path {
-    /// One after the other.
+    /// One level after the other.
     InTurn,
-    /// The level asked for at once.
+    /// Directly to the requested level.
     Directly,
 }
 
-/// From the wish for a level to the level.
+/// From the request for a level to its grant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
-    /// Throughput of wide code meanwhile, 1 being unthrottled.
+    /// Throughput of wide code until the grant, relative to unthrottled code.
     pub throttle_factor: Option<Sourced<f64>>,
-    /// The same for instructions that wait for each other.
+    /// The same for instructions that depend on each other.
     pub chained_throttle_factor: Option<Sourced<f64>>,
-    /// How long that lasts (ns).
+    /// Duration of the throttling (ns).
     pub throttled_ns: Option<Sourced<u64>>,
-    /// How long the voltage alone changes, for code that keeps its clock but wants more (ns).
+    /// Duration of a change of voltage alone, for code that keeps its clock but needs more voltage
+    /// (ns).
     pub voltage_ns: Option<Sourced<u64>>,
-    /// How long the core stands still at the change (ns).
+    /// How long the core stalls at the change (ns).
     pub stall_ns: Option<Sourced<u64>>,
-    /// The power-control unit serves wishes in slots of this length (ns): all of one slot together,
-    /// when the slowest is decided.
+    /// The power-control unit serves requests in slots of this length (ns): all requests of a slot
+    /// together, once the slowest is decided.
     pub slot_ns: Option<Sourced<u64>>,
-    /// Share of wishes made together with the one that begins a slot that are served in the next
-    /// slot only.
+    /// Of the requests made together with the one that starts a slot, the share that is served only
+    /// in the next slot.
     pub missed_share: Option<Sourced<f64>>,
-    /// Levels in between.
+    /// Handling of the levels in between.
     pub path: Option<Sourced<Path>>,
 }
 
@@ -198,33 +199,33 @@ pub struct Request {
 pub struct Release {
     /// How long the level is held after an isolated burst (ns).
     pub hold_ns: Option<Sourced<u64>>,
-    /// Share of releases that take longer.
+    /// Share of releases that take longer than `hold_ns`.
     pub extended_share: Option<Sourced<f64>>,
-    /// The same while another core of the package has a level; absent: no other share.
+    /// The same share while another core of the package holds a level; absent: `extended_share`.
     pub extended_share_beside: Option<Sourced<f64>>,
-    /// How long those take at most, evenly spread from `hold_ns` (ns).
+    /// Longest duration of those releases (ns); they are evenly spread from `hold_ns` to it.
     pub extended_ns: Option<Sourced<u64>>,
-    /// From which level alone they do; absent: from any.
+    /// The only level with such releases; absent: any level.
     pub extended_level: Option<Sourced<LicenseLevel>>,
-    /// After code of which class or a more demanding one; absent: after any.
+    /// The least demanding class of code with such releases; absent: any class.
     pub extended_class: Option<Sourced<InstructionClass>>,
-    /// How long the core stands still at the change (ns).
+    /// How long the core stalls at the change (ns).
     pub stall_ns: Option<Sourced<u64>>,
-    /// While bursts recur at gaps below this, the level is not given back at all (ns).
+    /// While bursts recur at gaps below this, the level is not released at all (ns).
     pub recurrence_ns: Option<Sourced<u64>>,
-    /// For how long bursts must have recurred before that (ns).
+    /// How long bursts must have recurred before that (ns).
     pub recurrence_after_ns: Option<Sourced<u64>>,
-    /// How much longer code takes meanwhile, as measured with the most demanding class.
+    /// Relative increase of code's run time meanwhile, measured with the most demanding class.
     pub recurrence_slowdown: Option<Sourced<f64>>,
-    /// What an isolated burst of the most demanding class costs on average, as measured (ns): where
-    /// the effect comes and goes, less than the values above make one expect.
+    /// Average cost of an isolated burst of the most demanding class, as measured (ns). If the
+    /// effect comes and goes, it is less than the values above suggest.
     pub episode_ns: Option<Sourced<u64>>,
 }
 
 /// An operating point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PState {
-    /// Its name: `P2`.
+    /// The P-state's name: `P2`.
     pub name: String,
     /// The clock (MHz).
     pub mhz: Sourced<u64>,
@@ -232,17 +233,18 @@ pub struct PState {
     pub mv: Option<Sourced<u64>>,
 }
 
-/// Power in one situation.
+/// Power of a package in one situation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Power {
-    /// What runs where.
+    /// Description of the load: the code and the cores that run it.
     pub load: String,
-    /// The P-state of the cores that run it.
+    /// The P-state of the cores that run the load.
     pub pstate: String,
-    /// How many cores of the package execute at it; absent: not known, or not what the simulator's
-    /// code is like.
+    /// Number of cores of the package that execute in that P-state. Absent if it is unknown, or if
+    /// the simulator's code differs from the load.
     pub busy_cores: Option<u32>,
-    /// How many more execute at a slower one, and at which; absent: none. The others wait.
+    /// Number of cores that execute in a slower P-state, and that P-state; absent: none. The other
+    /// cores wait.
     pub slow: Option<(u32, String)>,
     /// Power of the package (mW).
     pub package_mw: Sourced<u64>,
@@ -251,38 +253,38 @@ pub struct Power {
 /// A change from one P-state to another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transition {
-    /// From which.
+    /// The P-state before.
     pub from: String,
-    /// To which.
+    /// The P-state after.
     pub to: String,
-    /// How long the request keeps the core (ns).
+    /// How long the request occupies the core (ns).
     pub request_ns: Option<Sourced<u64>>,
-    /// From the request to the new clock (ns).
+    /// Time from the request to the new clock (ns).
     pub total_ns: Option<Sourced<u64>>,
 }
 
 /// An idle state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CState {
-    /// Its name: `C6`.
+    /// The C-state's name: `C6`.
     pub name: String,
-    /// Time to wake up (ns).
+    /// Wake-up time (ns).
     pub exit_ns: Sourced<u64>,
-    /// Stay from which it pays (ns).
+    /// Shortest stay that pays off (ns).
     pub residency_ns: Option<Sourced<u64>>,
 }
 
-/// The price of moving something from core to core.
+/// The cost of moving something from core to core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
-    /// What moves, from where to where: one of [`Move::KINDS`].
+    /// What moves, and between which cores: one of [`Move::KINDS`].
     pub kind: String,
-    /// One way (ns).
+    /// One-way cost (ns).
     pub ns: Sourced<f64>,
 }
 
 impl Move {
-    /// What can be moved.
+    /// All kinds of moves.
     pub const KINDS: [&str; 7] = [
         "cache-line between siblings",
         "cache-line within a cluster",
@@ -294,51 +296,51 @@ impl Move {
     ];
 }
 
-/// A processor.
+/// A processor model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Who it is.
+    /// The processor's identity.
     pub identity: Identity,
-    /// How many of what.
+    /// Numbers of packages, cores and threads, and cache sizes.
     pub shape: Shape,
-    /// Groups of unlike cores; empty where all are alike.
+    /// Groups of cores that differ; empty if all cores are alike.
     pub clusters: Vec<Cluster>,
     /// Clocks and limits.
     pub clock: Clock,
-    /// License levels, the unrestricted one first; at least one.
+    /// License levels, at least one; the unrestricted level comes first.
     pub levels: Vec<Level>,
-    /// Which code asks for which level.
+    /// Which code requests which level.
     pub rules: Vec<Rule>,
-    /// How a level is got.
+    /// How a level is granted.
     pub request: Request,
-    /// How it is given back.
+    /// How a level is released.
     pub release: Release,
     /// Operating points, fastest first; empty where unknown.
     pub pstates: Vec<PState>,
-    /// Power.
+    /// Power in measured situations.
     pub power: Vec<Power>,
     /// Changes between operating points.
     pub transitions: Vec<Transition>,
     /// Idle states, shallowest first.
     pub cstates: Vec<CState>,
-    /// Prices of moving.
+    /// Costs of moving.
     pub moves: Vec<Move>,
 }
 
-/// A value that a model does not have and somebody needs.
+/// A value that a model lacks and a caller needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the model of {model} does not say `{key}`, which {needed_for} needs")]
 pub struct Missing {
-    /// Whose model.
+    /// The model's name.
     pub model: String,
-    /// Which value, by its key in the file.
+    /// The missing value's key in the file.
     pub key: &'static str,
-    /// What for.
+    /// The purpose that needs the value.
     pub needed_for: &'static str,
 }
 
 impl Model {
-    /// A model of which nothing is known but the processor's name: one level, no rules.
+    /// A model without any knowledge except the processor's name: one level, no rules.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self {
@@ -358,10 +360,10 @@ impl Model {
         }
     }
 
-    /// `value`, or the error that says what is missing.
+    /// Returns `value`, or an error that names the missing value.
     ///
     /// # Errors
-    /// [`Missing`]: the model does not have it; not fatal for others.
+    /// [`Missing`]: the model lacks the value; not fatal for other values.
     pub fn require<'a, T>(
         &self,
         value: Option<&'a Sourced<T>>,
@@ -372,10 +374,10 @@ impl Model {
         value.map(|sourced| &sourced.value).ok_or_else(missing)
     }
 
-    /// The clock at `level` over that at the lowest one, with one core active.
+    /// The ratio of the clock at `level` to the clock at the first level, with one core active.
     ///
     /// # Errors
-    /// [`Missing`] if the model says neither the ratio nor both clocks.
+    /// [`Missing`] if the model has neither the ratio nor both clocks.
     pub fn clock_ratio(
         &self,
         level: LicenseLevel,
@@ -393,8 +395,8 @@ impl Model {
         })
     }
 
-    /// The level that code of `class` asks for, upper register halves being as given; the first
-    /// level where no rule speaks of it.
+    /// The level that code of `class` requests in the given state of the upper register halves; the
+    /// first level if no rule applies.
     #[must_use]
     pub fn level_of(&self, class: InstructionClass, upper: Upper) -> LicenseLevel {
         let applies =
@@ -405,7 +407,7 @@ impl Model {
 }
 
 impl Level {
-    /// A level of which nothing but the name is known.
+    /// A level with a name and no known values.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self {
@@ -417,7 +419,7 @@ impl Level {
         }
     }
 
-    /// The highest clock with `active` cores (MHz); `None` where the model does not say.
+    /// The highest clock with `active` cores active (MHz); `None` if the model lacks it.
     #[must_use]
     pub fn mhz(&self, active: u32) -> Option<u64> {
         let holds = |bin: &&Bin| (bin.from_cores..=bin.cores).contains(&active);
@@ -426,12 +428,12 @@ impl Level {
 }
 
 impl<T> Sourced<T> {
-    /// A value that somebody has measured or published.
+    /// A value that was measured or published.
     pub fn new(value: T, source: impl Into<String>) -> Self {
         Self { value, source: source.into(), guess: false, ci95: None }
     }
 
-    /// With the interval that the measurement gave.
+    /// Adds the interval of the measurement.
     #[must_use]
     pub fn with_interval(mut self, low: T, high: T) -> Self {
         self.ci95 = Some((low, high));

@@ -1,56 +1,58 @@
-//! What a package takes at which clocks of its cores, worked out from the loads that a model gives.
+//! The power of a package at given clocks of its cores, computed from a model's loads.
 //!
-//! All cores of a package are fed with the voltage of the fastest one (paper 002 §2.1), so power is
-//! told by that one's clock, the rail's: what the package takes while all cores wait, and what each
-//! core that executes adds. The latter grows linearly with the core's own clock, as dynamic power
-//! does at one voltage (paper 002 §2.1: V² f C). The numbers solve the model's loads exactly; what
-//! lies between two P-states is interpolated, and what lies beyond the loads is not known. Code
-//! that waits for memory, or is wide, is not told apart.
+//! All cores of a package share the voltage of the fastest one (paper 002 §2.1). Power therefore
+//! depends on that core's clock, called the rail's clock. The power of a package is its power while
+//! all cores wait plus what each executing core adds. This addition grows linearly with the core's
+//! own clock, as dynamic power does at a fixed voltage (paper 002 §2.1: V² f C). The numbers solve
+//! the model's loads exactly. Values between two P-states are interpolated; values beyond the loads
+//! are unknown. Code that waits for memory, and wide code, are not distinguished.
 
 use crate::model::{Missing, Model, Power};
 
-/// Powers are published to a tenth of a watt, so nothing below that is above a limit (mW).
+/// Powers are published to a tenth of a watt, so a smaller excess over a limit does not count (mW).
 const RESOLUTION_MW: f64 = 100.0;
 
 /// Power of a package by the clocks of its cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PowerCurve {
-    /// Fastest first.
+    /// The points, fastest first.
     points: Vec<Point>,
     /// Rated power (mW).
     limit_mw: Option<f64>,
     base_ghz: f64,
 }
 
-/// A P-state as the rail's.
+/// A P-state of the rail.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
     ghz: f64,
-    /// The package while all cores wait (mW).
+    /// Power of the package while all cores wait (mW).
     waiting_mw: f64,
-    /// What a core that executes adds at this clock (mW).
+    /// Power that an executing core adds at this clock (mW).
     busy_mw: Option<f64>,
-    /// A slower clock, and what it adds there; between the two it is linear, below in proportion.
+    /// A slower clock (GHz), and the power that a core adds there (mW). Between the two clocks the
+    /// power is linear; below, it is proportional to the clock.
     slow: Option<(f64, f64)>,
     loads: Vec<Load>,
 }
 
-/// Cores that executed when power was measured.
+/// The cores that executed during a measurement of power.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Load {
-    /// At the rail's clock.
+    /// Number of cores at the rail's clock.
     busy: f64,
-    /// At a slower one (GHz).
+    /// Number of cores at a slower clock (`slow_ghz`, GHz).
     slow: f64,
     slow_ghz: f64,
     mw: f64,
 }
 
 impl PowerCurve {
-    /// What follows from the model's loads.
+    /// Computes the curve from the model's loads.
     ///
     /// # Errors
-    /// If it has none that says how many cores execute, or too few to tell what waiting cores take.
+    /// [`Missing`]: no load has a number of executing cores, or there are too few loads to compute
+    /// the power of waiting cores.
     pub fn new(model: &Model) -> Result<Self, Missing> {
         let mhz_of = |name: &str| {
             let state = model.pstates.iter().find(|state| state.name == name);
@@ -82,22 +84,22 @@ impl PowerCurve {
         Ok(Self { points, limit_mw, base_ghz })
     }
 
-    /// What the package takes while all of its cores wait (mW), the rail being at this clock;
-    /// `None` where the model does not say.
+    /// Power of the package while all of its cores wait (mW), at this rail clock; `None` if the
+    /// model lacks it.
     #[must_use]
     pub fn waiting_mw(&self, rail_ghz: f64) -> Option<f64> {
         self.between(rail_ghz, |point| Some(point.waiting_mw))
     }
 
-    /// What a core that executes at a clock adds to that (mW), the rail being at another, at least
-    /// as fast; `None` where the model does not say.
+    /// Power that a core executing at a clock adds (mW), at a rail clock that is at least as fast;
+    /// `None` if the model lacks it.
     #[must_use]
     pub fn core_mw(&self, ghz: f64, rail_ghz: f64) -> Option<f64> {
         self.between(rail_ghz, |point| point.core_mw(ghz.min(rail_ghz) / rail_ghz * point.ghz))
     }
 
-    /// Whether as much was going on in a load of the model: as many cores executing, at clocks as
-    /// high as these (GHz). What lies beyond is not known.
+    /// Whether a load of the model has at least as many cores executing, at clocks at least as high
+    /// as these (GHz). Power beyond the loads is unknown.
     #[must_use]
     pub fn covers(&self, rail_ghz: f64, busy: &[f64]) -> bool {
         let Some(point) = self.points.iter().rfind(|point| point.ghz >= rail_ghz) else {
@@ -109,8 +111,8 @@ impl PowerCurve {
         })
     }
 
-    /// What the package takes while cores execute at these clocks (mW), the fastest being the
-    /// rail's; `None` where the model does not say.
+    /// Power of the package while cores execute at these clocks (mW), the fastest of which is the
+    /// rail's; `None` if the model lacks it.
     #[must_use]
     pub fn package_mw(&self, rail_ghz: f64, busy: &[f64]) -> Option<f64> {
         let cores = busy.iter().map(|ghz| self.core_mw(*ghz, rail_ghz)).sum::<Option<f64>>();
@@ -118,8 +120,8 @@ impl PowerCurve {
     }
 
     /// Whether the package's rated power lets cores execute at these clocks (GHz). The guaranteed
-    /// clock always may be; clocks above it may where power is known to be low enough, or where
-    /// nothing is known of any core that executes at them.
+    /// clock is always allowed. Clocks above it are allowed if the power is known to be low enough,
+    /// or if nothing is known of executing cores at them.
     #[must_use]
     pub fn allows(&self, busy: &[f64]) -> bool {
         let rail_ghz = busy.iter().copied().fold(0.0, f64::max);
@@ -133,7 +135,7 @@ impl PowerCurve {
         self.package_mw(rail_ghz, busy).is_some_and(|mw| mw < limit_mw + RESOLUTION_MW)
     }
 
-    /// A value at a clock between two P-states.
+    /// Interpolates a value at a clock between two P-states.
     fn between(&self, ghz: f64, of: impl Fn(&Point) -> Option<f64>) -> Option<f64> {
         let above = self.points.iter().rfind(|point| point.ghz >= ghz)?;
         if above.ghz == ghz {
@@ -146,7 +148,8 @@ impl PowerCurve {
 }
 
 impl Point {
-    /// The numbers that give each load its power; `None` if they say nothing about waiting cores.
+    /// Solves for the numbers that give each load its power; `None` if the power of waiting cores
+    /// does not follow.
     fn solve(ghz: f64, loads: Vec<Load>) -> Option<Self> {
         let alike = || loads.iter().filter(|load| load.slow == 0.0);
         let fewest = alike().min_by(|one, other| one.busy.total_cmp(&other.busy))?;
@@ -161,7 +164,7 @@ impl Point {
                 });
                 (Some(busy_mw), slow)
             }
-            // Two loads, and slower cores taken to add in proportion to their clock.
+            // Two loads, assuming that slower cores add power in proportion to their clock.
             (false, Some(load)) => {
                 let as_busy = load.busy + load.slow * load.slow_ghz / ghz - fewest.busy;
                 let busy_mw = (load.mw - fewest.mw) / as_busy;
@@ -202,7 +205,7 @@ mod tests {
         PowerCurve::new(&model(name)).unwrap()
     }
 
-    /// The power (W) of a load by the curve.
+    /// Checks a load's power (W) on the curve.
     #[track_caller]
     fn check(name: &str, busy: &[f64], expected: f64) {
         let rail = busy.iter().copied().fold(0.0, f64::max);
@@ -226,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_lies_between_loads_is_interpolated() {
-        // Half of the cores, and a clock half of the way from one P-state to the next.
+        // Half of the cores, and a clock halfway between two P-states.
         check("i7-4770", &[3.4; 2], 35.0);
         check("i7-4770", &[2.7; 4], 38.0);
     }
@@ -236,13 +239,13 @@ mod tests {
         let i7 = curve("i7-4770");
         assert_eq!(i7.waiting_mw(3.9), Some(25_000.0));
         assert_eq!((i7.core_mw(3.9, 3.9), i7.core_mw(3.7, 3.7)), (None, None));
-        // Three cores at the highest clock of which one module has been measured.
+        // Three cores at the highest clock, at which only one module was measured.
         assert_eq!(curve("fx-8120").package_mw(4.0, &[4.0; 3]), None);
         assert_eq!(curve("fx-8120").waiting_mw(4.1), None);
     }
 
-    /// Paper 002 §2.1: one module at P0 if the others are at P6 or wait; integer loads on all cores
-    /// run at P2.
+    /// Paper 002 §2.1: one module runs at P0 if the others are at P6 or wait; integer loads on all
+    /// cores run at P2.
     #[test]
     fn rated_power_limits_what_is_above_the_base_clock() {
         let fx = curve("fx-8120");
@@ -250,7 +253,7 @@ mod tests {
         assert!(fx.allows(&[4.0]) && fx.allows(&[4.0; 2]) && fx.allows(&module));
         assert!(!fx.allows(&[4.0; 3]) && !fx.allows(&[3.4; 8]) && !fx.allows(&[4.0, 1.9, 1.9]));
         assert!(fx.allows(&[3.1; 8]) && fx.allows(&[]));
-        // Of P39 nothing is known but what waiting takes.
+        // Of P39, only the waiting power is known.
         assert!(curve("i7-4770").allows(&[3.9; 4]));
     }
 

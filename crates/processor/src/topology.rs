@@ -1,32 +1,32 @@
-//! Packages, NUMA nodes, cores, hardware threads and caches: who shares what with whom.
+//! Packages, NUMA nodes, cores, CPUs and caches, and how CPUs share them.
 
 use crate::units::{CoreId, CpuId, KibiBytes, NodeId, PackageId};
 
 /// The kind of a core on a hybrid processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CoreKind {
-    /// The only kind there is, on a processor that is not hybrid.
+    /// The only kind, on a processor that is not hybrid.
     Uniform,
     /// The fast kind ("P-core", "big").
     Performance,
-    /// The thrifty kind ("E-core", "LITTLE").
+    /// The power-saving kind ("E-core", "LITTLE").
     Efficiency,
 }
 
-/// One hardware thread and where it sits.
+/// One CPU and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Its number.
+    /// The CPU's number.
     pub id: CpuId,
     /// The core it belongs to.
     pub core: CoreId,
     /// The package its core belongs to.
     pub package: PackageId,
-    /// The NUMA node; `None` where the machine does not say.
+    /// The NUMA node; `None` if the machine does not report it.
     pub node: Option<NodeId>,
     /// The kind of its core.
     pub kind: CoreKind,
-    /// Whether it takes work now.
+    /// Whether the CPU is online.
     pub online: bool,
 }
 
@@ -37,54 +37,54 @@ pub enum CacheContent {
     Data,
     /// Instructions only.
     Instruction,
-    /// Both.
+    /// Data and instructions.
     Unified,
 }
 
-/// One cache and the hardware threads that share it.
+/// One cache and the CPUs that share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// 1 is next to the core.
+    /// The cache level; level 1 is next to the core.
     pub level: u8,
     /// What it holds.
     pub content: CacheContent,
-    /// Its size.
+    /// The cache's size.
     pub size: KibiBytes,
-    /// Who shares it, ascending.
+    /// The CPUs that share it, ascending.
     pub cpus: Vec<CpuId>,
 }
 
-/// The machine's hardware threads and caches.
+/// The machine's CPUs and caches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Every hardware thread, ascending by number, offline ones included.
+    /// Every CPU, ascending by number, including offline ones.
     pub cpus: Vec<Cpu>,
-    /// Every cache, each once, ascending by level.
+    /// Every cache once, ascending by level.
     pub caches: Vec<Cache>,
 }
 
-/// What two hardware threads have in common, the most first: the more, the shorter a cache line's
-/// way from one to the other.
+/// The smallest unit that two CPUs share, smallest first. The smaller the unit, the shorter a cache
+/// line's way from one CPU to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
-    /// The last-level cache.
+    /// They share the last-level cache.
     Cache,
-    /// The NUMA node.
+    /// They share the NUMA node.
     Node,
-    /// The package.
+    /// They share the package.
     Package,
-    /// The machine.
+    /// They share only the machine.
     Machine,
 }
 
 impl Topology {
-    /// The hardware thread numbered `id`.
+    /// The CPU numbered `id`.
     #[must_use]
     pub fn cpu(&self, id: CpuId) -> Option<&Cpu> {
         self.cpus.iter().find(|cpu| cpu.id == id)
     }
 
-    /// The last-level cache of a hardware thread, by its place among [`Self::caches`].
+    /// Index in [`Self::caches`] of a CPU's last-level cache.
     #[must_use]
     pub fn last_cache(&self, cpu: CpuId) -> Option<usize> {
         let caches = self.caches.iter().enumerate();
@@ -92,11 +92,10 @@ impl Topology {
         of_it.max_by_key(|(_, cache)| cache.level).map(|(place, _)| place)
     }
 
-    /// How far two hardware threads are from each other; those that are not known are as far as can
-    /// be.
+    /// The distance between two CPUs; the largest distance if either is unknown.
     ///
     /// # Cost
-    /// Linear in hardware threads and caches.
+    /// Linear in the number of CPUs and caches.
     #[must_use]
     pub fn distance(&self, one: CpuId, other: CpuId) -> Distance {
         let shares =
@@ -116,7 +115,7 @@ impl Topology {
         }
     }
 
-    /// The other hardware threads of the core that `id` belongs to, ascending.
+    /// The other CPUs of the core that `id` belongs to (its SMT siblings), ascending.
     #[must_use]
     pub fn siblings(&self, id: CpuId) -> Vec<CpuId> {
         let Some(own) = self.cpu(id) else { return Vec::new() };
@@ -124,7 +123,7 @@ impl Topology {
         same_core.map(|cpu| cpu.id).collect()
     }
 
-    /// How many physical cores have a hardware thread that is online.
+    /// Number of physical cores with an online CPU.
     #[must_use]
     pub fn online_cores(&self) -> usize {
         let mut cores: Vec<CoreId> =

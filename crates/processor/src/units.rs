@@ -1,8 +1,8 @@
-//! Quantities as types: a number and its unit travel together.
+//! Quantities as types that combine a number and its unit.
 //!
-//! Each type holds one private integer. Constructors and getters name the unit, and nothing
-//! converts silently: there is no `From<u64>`. Instants and spans differ, and so do identifiers
-//! of different things.
+//! Each type holds one private integer. Constructors and getters name the unit, and no conversion
+//! is silent: there is no `From<u64>`. All times here are spans. Identifiers of different things
+//! are different types.
 
 use std::fmt;
 
@@ -90,12 +90,12 @@ quantity!(
 );
 
 identifier!(
-    /// A hardware thread, numbered as Linux numbers it.
+    /// A CPU (hardware thread), numbered as Linux numbers it.
     CpuId
 );
 identifier!(
-    /// A physical core, numbered from 0 over the whole machine, in the order of its first
-    /// hardware thread.
+    /// A physical core, numbered from 0 over the whole machine, in the order of the cores' first
+    /// CPUs.
     CoreId
 );
 identifier!(
@@ -107,7 +107,7 @@ identifier!(
     NodeId
 );
 identifier!(
-    /// A license level: 0 is the unrestricted clock, each higher one a lower cap.
+    /// A license level: 0 is the unrestricted clock, each higher level a lower cap.
     LicenseLevel
 );
 
@@ -118,7 +118,7 @@ impl KiloHertz {
         Self(mhz * 1000)
     }
 
-    /// The value in GHz, for reading by people and for ratios.
+    /// The value in GHz, for people and for ratios.
     #[must_use]
     pub fn ghz(self) -> f64 {
         self.0 as f64 / 1e6
@@ -138,14 +138,14 @@ impl Nanos {
         Self(ms * 1_000_000)
     }
 
-    /// The value in microseconds, for reading by people.
+    /// The value in microseconds, for people.
     #[must_use]
     pub fn us(self) -> f64 {
         self.0 as f64 / 1e3
     }
 }
 
-/// How fast the time-stamp counter of a machine counts: the one way from ticks to time.
+/// Frequency of a machine's time-stamp counter: the only way to convert ticks to time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TscFrequency {
     /// Ticks per nanosecond, that is, GHz. Finite and above zero.
@@ -153,7 +153,7 @@ pub struct TscFrequency {
 }
 
 impl TscFrequency {
-    /// The counter that counts `khz`; `None` for zero.
+    /// A counter with the frequency `khz`; `None` for zero.
     #[must_use]
     pub fn new(khz: KiloHertz) -> Option<Self> {
         (khz.khz() > 0).then(|| Self { ghz: khz.ghz() })

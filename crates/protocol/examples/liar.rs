@@ -1,5 +1,5 @@
-//! A client of the policy server that lies: it writes nonsense wherever clients may write, until it
-//! is killed.
+//! A client of the policy server that lies: it writes random values wherever clients may write,
+//! until it is killed.
 //!
 //! ```text
 //! cargo run --example liar -- /run/dimmer/socket

@@ -1,21 +1,21 @@
-//! The time that both sides go by: the time-stamp counter, which is read in a few nanoseconds and
-//! is the same on all cores of a machine that Dimmer decides for. Where it is not, leases seem to
-//! have run out, and work stays where it is.
+//! The clock of both sides: the time-stamp counter. Reading it takes a few nanoseconds, and it is
+//! the same on all cores of every machine that Dimmer decides for. Where it differs between cores,
+//! leases appear to have ended, and work is not moved.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The time-stamp counter.
+/// The value of the time-stamp counter.
 #[must_use]
 #[inline]
 pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has it, and Linux lets programs read it unless they ask not
-    // to.
+    // SAFETY: every x86-64 processor has it, and Linux lets programs read it unless they disable
+    // that themselves.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Ticks of the time-stamp counter in a nanosecond, measured once: the median of some tries, as the
-/// kernel may come in between. Takes half a millisecond.
+/// Ticks of the time-stamp counter per nanosecond, measured once. The value is the median of
+/// several tries, since the kernel may interrupt a try. Takes half a millisecond.
 #[must_use]
 pub fn ticks_per_ns() -> f64 {
     const TRIES: usize = 5;

@@ -1,15 +1,18 @@
-//! Sockets whose other end may be anybody, closed without waiting for what that one has put there.
+//! Closes sockets whose other end is not trusted, without waiting for files that the other end
+//! sent.
 //!
-//! A packet may carry files of its sender's, and where it was not received they are closed with the
-//! socket. To close a file can take as long as its owner likes: a TCP connection with `SO_LINGER`
-//! waits there until what it has to send was taken (socket(7)). Two things keep that from the
-//! thread that serves everybody: the kernel is told to take no files where it can be told
-//! (`SO_PASSRIGHTS`, Linux 6.16), and sockets are closed elsewhere, by a thread that ends: the
-//! kernel waits for nothing then (`PF_EXITING` in `inet_release`).
+//! A packet may carry files of its sender. If the packet was never received, they are closed with
+//! the socket. The owner of a file can make its closing take arbitrarily long: a TCP connection
+//! with `SO_LINGER` waits until the data that it has to send was taken (socket(7)). Two measures
+//! keep that away from the thread that serves all clients:
 //!
-//! Such a thread has a table of files of its own (`unshare(CLONE_FILES)`), in which each file of
-//! the process is as well. While it is there, closing a socket in the process' table is never the
-//! last closing, and takes no time; the last is the thread's end.
+//! - The kernel is asked to refuse files where it can (`SO_PASSRIGHTS`, Linux 6.16).
+//! - Another thread closes the sockets by ending: the kernel then waits for nothing (`PF_EXITING`
+//!   in `inet_release`).
+//!
+//! Such a thread has its own table of files (`unshare(CLONE_FILES)`), which also holds each file of
+//! the process. While the thread lives, closing a socket in the process' table is never the last
+//! close, and takes no time. The last close is the end of the thread.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -17,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Closes sockets, in a thread of its own.
+/// Closes sockets in its own thread.
 #[derive(Clone, Debug)]
 pub struct Closer {
     doomed: Sender<OwnedFd>,
@@ -25,7 +28,7 @@ pub struct Closer {
 }
 
 impl Closer {
-    /// Begins to.
+    /// Starts the thread.
     ///
     /// # Errors
     /// If the system has no thread for it.
@@ -38,11 +41,11 @@ impl Closer {
         Ok(Self { doomed, waiting })
     }
 
-    /// How many are not closed yet. Each is a file of this process: whoever lets others in stops
-    /// where these are many.
+    /// Number of sockets that are not closed yet. Each is a file of this process: a server should
+    /// stop accepting connections when there are many.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        // Relaxed: a number that others change at any time.
+        // Relaxed: other threads may change the number at any time.
         self.waiting.load(Ordering::Relaxed)
     }
 
@@ -50,13 +53,14 @@ impl Closer {
         // Relaxed: see `waiting`.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         if let Err(unsent) = self.doomed.send(socket) {
-            // The thread has gone, as at the end: the kernel closes it with the process.
+            // The thread has gone, for example at exit: the kernel closes the socket with the
+            // process.
             let _ = std::os::fd::IntoRawFd::into_raw_fd(unsent.0);
         }
     }
 }
 
-/// A socket whose other end may be anybody; dropped, it is closed by a [`Closer`].
+/// A socket whose other end is not trusted. When it is dropped, a [`Closer`] closes it.
 #[derive(Debug)]
 pub struct Socket {
     socket: ManuallyDrop<OwnedFd>,
@@ -64,7 +68,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Takes this socket.
+    /// Wraps a socket.
     #[must_use]
     pub fn new(socket: OwnedFd, closer: &Closer) -> Self {
         Self { socket: ManuallyDrop::new(socket), closer: closer.clone() }
@@ -79,22 +83,22 @@ impl AsFd for Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // SAFETY: it is not used again, as this is the drop of what holds it.
+        // SAFETY: the socket is not used again, since this is the drop of its owner.
         let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
         self.closer.close(socket);
     }
 }
 
-/// Has the kernel refuse files that are sent to this socket, and to those that are accepted from
-/// it; before Linux 6.16 it takes them.
+/// Makes the kernel refuse files that are sent to this socket, and to sockets that it accepts.
+/// Linux before 6.16 does not refuse them.
 pub fn refuse_files(socket: impl AsFd) {
     /// Source: `include/uapi/asm-generic/socket.h` of Linux 6.16.
     const SO_PASSRIGHTS: libc::c_int = 83;
     let no: libc::c_int = 0;
     #[expect(clippy::cast_possible_truncation, reason = "a number's size")]
     let length = size_of_val(&no) as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes of `no`, which has as many and lives until then. An
-    // option that it does not know it refuses.
+    // SAFETY: the kernel reads `length` bytes of `no`, which has that size and outlives the call.
+    // The kernel refuses an option that it does not have.
     let _ = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -106,7 +110,8 @@ pub fn refuse_files(socket: impl AsFd) {
     };
 }
 
-/// Closes what comes until all who send have gone, as many at once as wait.
+/// Closes the sockets that arrive, until all senders have gone. Sockets that wait at the same time
+/// are closed together.
 fn close_all(sockets: &Receiver<OwnedFd>, waiting: &AtomicUsize) {
     while let Ok(first) = sockets.recv() {
         let doomed: Vec<OwnedFd> = std::iter::once(first).chain(sockets.try_iter()).collect();
@@ -117,7 +122,7 @@ fn close_all(sockets: &Receiver<OwnedFd>, waiting: &AtomicUsize) {
     }
 }
 
-/// Closes them such that the last closing is the end of a thread.
+/// Closes the sockets such that the last close is the end of a thread.
 fn close_at_an_end(doomed: Vec<OwnedFd>) {
     let (holds, held) = channel();
     let (closed, is_closed) = channel::<()>();
@@ -125,12 +130,12 @@ fn close_at_an_end(doomed: Vec<OwnedFd>) {
         // SAFETY: from here to its end, this thread opens, closes and uses no file.
         let own = unsafe { libc::unshare(libc::CLONE_FILES) };
         let _ = holds.send(own == 0);
-        // An error says that the sender has gone, which is as good.
+        // An error means that the sender has gone, which has the same effect.
         let _ = is_closed.recv();
     };
     let holder = std::thread::Builder::new().name("closed".to_owned()).spawn(hold);
-    // Without a table of its own, as where system calls are filtered, they are closed right here:
-    // whatever that takes is time of this thread's alone.
+    // Without its own table of files, for example where system calls are filtered, the sockets are
+    // closed right here. Waiting then delays this thread only.
     let _is_held = held.recv();
     drop(doomed);
     drop(closed);
@@ -150,10 +155,10 @@ mod tests {
     use super::*;
     use crate::socket::{hear, send};
 
-    /// How long something is waited for that will come.
+    /// Timeout of events that must happen.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A connection whose last closing waits for an hour, and its other end.
+    /// A connection whose last close waits for an hour, and its other end.
     fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -171,7 +176,7 @@ mod tests {
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
     }
 
-    /// Runs this in a thread, and fails where it does not come to an end.
+    /// Runs `run` in a thread, and fails if it does not end.
     #[track_caller]
     fn ends<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
         let (result, came) = channel();
@@ -188,11 +193,11 @@ mod tests {
         drop(one);
         let server = Socket::new(server, &closer);
         ends(move || drop(server));
-        // It gets to closing others as well.
+        // It also closes later sockets.
         let (second, mut other_client) = pair();
         drop(Socket::new(second, &closer));
         ends(move || while hear(&mut other_client, &mut [0]).unwrap() != Some(0) {});
-        // What was sent over it is there until its end, which comes.
+        // The data sent over it is readable to its end, and the end comes.
         other.set_read_timeout(Some(PATIENCE)).unwrap();
         assert!((&other).read_to_end(&mut Vec::new()).unwrap() > 0);
         ends(move || while closer.waiting() > 0 {});

@@ -1,28 +1,30 @@
-//! What the policy server and its clients agree on: a few packets over a socket, and memory.
+//! The protocol between the policy server and its clients: a few packets over a socket, and shared
+//! memory.
 //!
-//! A client connects, says who it is ([`Hello`]), and gets two files of memory ([`Welcome`]): the
-//! *lease page*, which is the same for all clients and theirs to read alone, and a *table* of its
-//! own. From then on nobody sends anything:
+//! A client connects, introduces itself ([`Hello`]), and receives two files of memory
+//! ([`Welcome`]): the *lease page*, which all clients share and may only read, and a *table* of its
+//! own. After that neither side sends anything:
 //!
-//! | what | who writes | who reads |
+//! | what | written by | read by |
 //! |---|---|---|
 //! | [`LeasePage`]: until when decisions hold, which cores are dedicated | server | all clients |
-//! | [`Table::decisions`]: a word a site | server | client, at every entry of a region |
-//! | [`Table::sites`]: names, and what the sites have seen | client | server, when it decides |
-//! | [`Client`](ByClient): the number of sites, and what the program gets done | client | server |
+//! | [`Table::decisions`]: one word per site | server | client, at every entry of a region |
+//! | [`Table::sites`]: names, and statistics of the sites | client | server, when it decides |
+//! | [`Client`](ByClient): number of sites, and the program's completed work | client | server |
 //!
-//! Paper 001 (§4.3) has a queue under a lock for that, and a request and an answer for each
-//! decision. Here nobody asks and nobody waits: what one side does, or fails to do, holds up no
-//! other. Statistics are sums that only grow, not records in a ring: a client that floods has
-//! nothing to flood, one that nobody reads loses nothing, and what the server has to read goes by
-//! the number of sites, not of calls.
+//! Paper 001 (§4.3) uses a queue under a lock for that, and a request and an answer for each
+//! decision. Here neither side asks or waits: nothing that one side does, or fails to do, delays
+//! the other. Statistics are sums that only grow, not records in a ring. A client therefore has
+//! nothing to flood, and loses nothing if the server does not read. The amount that the server
+//! reads grows with the number of sites, not of calls.
 //!
-//! A decision to move work holds as long as the lease page's lease does, which the server renews.
-//! So where a server has ended, work stays where it is within [`LEASE`], without a thread or a
-//! system call of the client's. That a client has ended is told by its socket.
+//! A decision to move work holds until the lease on the lease page ends. The server renews the
+//! lease. When a server has ended, clients therefore stop moving work within [`LEASE`]. This takes
+//! no thread and no system call in the client. The server detects the end of a client by the
+//! client's socket.
 //!
-//! **Nothing here is to be believed.** Either side may write what it likes: whoever reads takes
-//! numbers as numbers, texts as bytes and counts as no more than there is room for.
+//! **Do not trust anything in this memory.** Either side may write any values. A reader therefore
+//! takes numbers as numbers, texts as bytes, and limits counts to the available room.
 
 mod clock;
 mod closing;
@@ -40,10 +42,10 @@ pub use socket::{
     listen, place, receive, send, variable,
 };
 pub use table::{
-    BORROW, ByClient, ByServer, Head, LEASE, LEASE_CORES, LeasePage, NAME_BYTES, OFFLOAD, SITES,
+    ByClient, ByServer, DELEGATE, Head, LEASE, LEASE_CORES, LeasePage, MIGRATE, NAME_BYTES, SITES,
     STAY, Site, Sums, Table,
 };
 
-/// Changes with whatever is agreed on. Different versions do not talk to each other: the client's
-/// work stays where it is.
+/// Changes with every change of the protocol. A client and a server of different versions do not
+/// communicate: the client's work is not moved.
 pub const VERSION: u32 = 1;

@@ -1,8 +1,9 @@
 //! Files of memory that are passed to another process, and their mappings.
 //!
-//! A file is sealed at its length before it is passed, and looked at when it is taken: nobody dies
-//! of a file that shrinks under its mapping. Nor of one for whose pages there is no memory: what
-//! the server writes in any case is had when the file is made, and who comes to sites asks first
+//! A file is sealed at its length before it is passed, and the receiver checks that. A file can
+//! therefore not shrink under its mapping, which would kill the process. Nor does a lack of memory
+//! for its pages kill a process: the pages that the server writes in any case are allocated when
+//! the file is made, and a process asks for the pages of sites before it touches them
 //! ([`Table::has_memory`]).
 
 use std::ffi::CStr;
@@ -18,16 +19,16 @@ use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 use crate::table::{LeasePage, Table};
 
-/// Why memory cannot be had, or is not what it should be.
+/// Why memory is not available, or is not as expected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
     /// The system refuses.
     #[error("cannot {what} shared memory")]
     System {
-        /// What it does not do.
+        /// The operation that failed, as a verb.
         what: &'static str,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// It has another length, or is not sealed at it.
@@ -35,27 +36,27 @@ pub enum MemoryError {
     Foreign,
 }
 
-/// What may lie in shared memory: any bytes are a value, and all access is atomic.
+/// A type that may lie in shared memory.
 ///
 /// # Safety
-/// As said.
+/// Any bytes are a valid value of the type, and all access to it is atomic.
 pub unsafe trait Shareable {
-    /// What its files are called; only debuggers and /proc show it.
+    /// The name of its files; only debuggers and /proc show it.
     const NAME: &CStr;
-    /// Whether those who get a file may write it.
+    /// Whether a process that receives a file may write it.
     const IS_WRITTEN: bool;
-    /// How many of its first bytes take memory from the begin.
+    /// How many of its first bytes are allocated when the file is made.
     const AT_ONCE: usize;
 }
 
-// SAFETY: nothing but atomic integers.
+// SAFETY: it consists of atomic integers only.
 unsafe impl Shareable for LeasePage {
     const NAME: &CStr = c"dimmer-lease";
     const IS_WRITTEN: bool = false;
     const AT_ONCE: usize = size_of::<Self>();
 }
 
-// SAFETY: as above.
+// SAFETY: it consists of atomic integers only.
 unsafe impl Shareable for Table {
     const NAME: &CStr = c"dimmer-table";
     const IS_WRITTEN: bool = true;
@@ -66,9 +67,9 @@ unsafe impl Shareable for Table {
 /// Mapped memory.
 pub struct Mapped<T: Shareable>(NonNull<T>);
 
-// SAFETY: all access to what is in it is atomic.
+// SAFETY: all access to its contents is atomic.
 unsafe impl<T: Shareable> Send for Mapped<T> {}
-// SAFETY: as above.
+// SAFETY: all access to its contents is atomic.
 unsafe impl<T: Shareable> Sync for Mapped<T> {}
 
 impl<T: Shareable> fmt::Debug for Mapped<T> {
@@ -81,23 +82,23 @@ impl<T: Shareable> Deref for Mapped<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: mapped as long as this lives, and any bytes are a value.
+        // SAFETY: the memory is mapped until `self` is dropped, and any bytes are a valid value.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl<T: Shareable> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: mapped by this type; nothing borrows from it any more.
+        // SAFETY: mapped by this type, and no borrow of it is left.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<T>()) };
     }
 }
 
 impl<T: Shareable> Mapped<T> {
-    /// Maps what was passed, to be read; and written, if that is its kind.
+    /// Maps a file that was passed: readable, and also writable if `T::IS_WRITTEN`.
     ///
     /// # Errors
-    /// If it is something else, or cannot be mapped.
+    /// If the file is of another kind, or cannot be mapped.
     pub fn new(file: BorrowedFd<'_>) -> Result<Self, MemoryError> {
         check::<T>(file)?;
         Self::map(
@@ -106,15 +107,15 @@ impl<T: Shareable> Mapped<T> {
         )
     }
 
-    /// Never unmaps it.
+    /// Keeps it mapped for the rest of the process.
     fn leak(self) -> &'static T {
         let memory = std::mem::ManuallyDrop::new(self);
-        // SAFETY: mapped for good, and any bytes are a value.
+        // SAFETY: mapped for the rest of the process, and any bytes are a valid value.
         unsafe { memory.0.as_ref() }
     }
 
     fn map(file: BorrowedFd<'_>, access: ProtFlags) -> Result<Self, MemoryError> {
-        // SAFETY: a new mapping, where the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let memory = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -130,7 +131,7 @@ impl<T: Shareable> Mapped<T> {
     }
 }
 
-/// Memory of this process's, with the file to pass.
+/// Memory made by this process, with the file to pass.
 #[derive(Debug)]
 pub struct Owned<T: Shareable> {
     memory: Mapped<T>,
@@ -138,20 +139,21 @@ pub struct Owned<T: Shareable> {
 }
 
 impl<T: Shareable> Owned<T> {
-    /// Makes a file of zeros and maps it. Takes memory for what is always used; for the rest when
-    /// that is touched, page by page.
+    /// Makes a file of zeros and maps it. Allocates the memory that is always used. The rest is
+    /// allocated when it is touched, page by page.
     ///
     /// # Errors
-    /// If the system refuses, as where there is no memory for it.
+    /// If the system refuses, for example because there is no memory for it.
     pub fn new() -> Result<Self, MemoryError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(T::NAME, flags).map_err(system("make"))?;
         rustix::fs::ftruncate(&file, size_of::<T>() as u64).map_err(system("lengthen"))?;
-        // Without memory the error is to come here, and not a signal where it is touched.
+        // If there is no memory, this returns an error here, instead of a signal when a page is
+        // touched.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, T::AT_ONCE as u64)
             .map_err(system("find memory for"))?;
         let memory = Mapped::map(file.as_fd(), ProtFlags::READ | ProtFlags::WRITE)?;
-        // What is mapped already stays writable; Linux has that since 5.1.
+        // An existing mapping stays writable (Linux since 5.1).
         let others = if T::IS_WRITTEN { SealFlags::empty() } else { SealFlags::FUTURE_WRITE };
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | others;
         rustix::fs::fcntl_add_seals(&file, seals).map_err(system("seal"))?;
@@ -160,7 +162,7 @@ impl<T: Shareable> Owned<T> {
 }
 
 impl<T: Shareable> Owned<T> {
-    /// The memory alone, once the file was passed.
+    /// Returns the memory alone, to be called once the file was passed.
     #[must_use]
     pub fn into_memory(self) -> Mapped<T> {
         self.memory
@@ -182,9 +184,9 @@ impl<T: Shareable> AsFd for Owned<T> {
 }
 
 impl Table {
-    /// Whether there is memory for these sites, which is taken then. Whoever touches those for
-    /// which there is none may be killed by the system. Before Linux 5.14 it does not tell, and
-    /// this says that there is.
+    /// Allocates the memory for these sites and returns whether there is any. The system may kill a
+    /// process that touches sites without memory. Linux before 5.14 cannot report it; this then
+    /// returns true.
     ///
     /// # Cost
     /// A system call.
@@ -201,8 +203,8 @@ impl Table {
         let Range { start, end } = sites.as_ptr_range();
         let before = start.addr() % PAGE;
         let start = start.cast_mut().cast::<std::ffi::c_void>().wrapping_byte_sub(before);
-        // SAFETY: all of it lies in this table, which begins with a page; that pages are there
-        // changes nothing in them.
+        // SAFETY: the whole range lies in this table, which starts at the start of a page.
+        // Allocating pages does not change their contents.
         let taken = unsafe {
             rustix::mm::madvise(start, end.addr() - start.addr(), Advice::LinuxPopulateWrite)
         };
@@ -210,18 +212,18 @@ impl Table {
     }
 }
 
-/// Memory of this process's own at an address that stays, over which that of a server can be put,
-/// and another one later. It is never given back.
+/// This process's own memory at a fixed address. A server's memory can be mapped over it, and
+/// another server's later. It is never freed.
 #[derive(Debug)]
 pub struct Reservation<T: Shareable + 'static>(&'static T);
 
 impl<T: Shareable> Reservation<T> {
-    /// Zeros that nobody else sees.
+    /// Makes a reservation of zeros that no other process sees.
     ///
     /// # Errors
-    /// Without memory for it.
+    /// If there is no memory for it.
     pub fn new() -> Result<Self, MemoryError> {
-        // SAFETY: a new mapping, where the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let memory = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
@@ -231,28 +233,28 @@ impl<T: Shareable> Reservation<T> {
             )
         };
         let memory = memory.map_err(system("map"))?;
-        // SAFETY: any bytes are a value, and the mapping stays.
+        // SAFETY: any bytes are a valid value, and the mapping stays.
         Ok(Self(unsafe { &*memory.cast::<T>() }))
     }
 
-    /// What is there now.
+    /// The memory that is mapped now.
     #[must_use]
     #[inline]
     pub const fn get(&self) -> &'static T {
         self.0
     }
 
-    /// Puts this at the address of another one.
+    /// Moves this mapping to the address of `other`.
     fn replace(self, other: &Self) -> Result<(), MemoryError> {
         let [from, to] = [&self, other].map(|one| std::ptr::from_ref(one.0).cast_mut().cast());
         let (length, flags) = (size_of::<T>(), MremapFlags::MAYMOVE);
-        // SAFETY: the other's own mapping is replaced by one as long, and nobody else knows this
-        // one.
+        // SAFETY: the mapping of `other` is replaced by one of the same length, and nothing else
+        // refers to this one.
         let moved = unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) };
         if let Err(error) = moved {
-            // What was there may be gone. Whoever reads is to find something in any case.
+            // The old mapping may be gone. Readers still need mapped memory there.
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-            // SAFETY: this type's own place, and any bytes are a value.
+            // SAFETY: the address belongs to this type, and any bytes are a valid value.
             let _ = unsafe { rustix::mm::mmap_anonymous(to, length, access(), flags) };
             return Err(system("map")(error));
         }
@@ -261,10 +263,10 @@ impl<T: Shareable> Reservation<T> {
 }
 
 impl Reservation<LeasePage> {
-    /// Puts a server's lease page there.
+    /// Maps a server's lease page at this address.
     ///
     /// # Errors
-    /// If it is something else, or cannot be mapped; the one before stays then.
+    /// If the file is of another kind, or cannot be mapped; the previous page then stays.
     pub fn adopt(&self, file: BorrowedFd<'_>) -> Result<(), MemoryError> {
         let new = Mapped::<LeasePage>::new(file)?;
         if !new.is_known() {
@@ -275,11 +277,11 @@ impl Reservation<LeasePage> {
 }
 
 impl Reservation<Table> {
-    /// Puts a server's table there, with the sites and sums of the one before. What other threads
-    /// add to sums in that moment is lost.
+    /// Maps a server's table at this address, with the sites and sums of the previous table. What
+    /// other threads add to sums at that moment is lost.
     ///
     /// # Errors
-    /// If it is something else, or cannot be mapped; the one before stays then.
+    /// If the file is of another kind, or cannot be mapped; the previous table then stays.
     pub fn adopt(&self, file: BorrowedFd<'_>) -> Result<(), MemoryError> {
         let new = Mapped::<Table>::new(file)?;
         if !new.is_known() {
@@ -290,9 +292,9 @@ impl Reservation<Table> {
         Self(new.leak()).replace(self)
     }
 
-    /// Puts a table there that nobody else sees, with the sites and sums of the one before and no
-    /// decision to move anything: in a child of fork(2), instead of its parent's.
-    /// Async-signal-safe.
+    /// Maps a table that no other process sees at this address, with the sites and sums of the
+    /// previous table and no decision to move anything. A child of fork(2) uses it in place of its
+    /// parent's. Async-signal-safe.
     ///
     /// # Errors
     /// If it cannot be mapped.
@@ -303,12 +305,12 @@ impl Reservation<Table> {
     }
 }
 
-/// To be read and written.
+/// Access for reading and writing.
 fn access() -> ProtFlags {
     ProtFlags::READ | ProtFlags::WRITE
 }
 
-/// Whether a file is as long as `T`, for good.
+/// Checks that a file has the length of `T` and cannot shrink.
 fn check<T: Shareable>(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
     let status = rustix::fs::fstat(file).map_err(system("examine"))?;
     // Other files have no seals.
@@ -328,7 +330,7 @@ fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> MemoryError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{BORROW, LEASE, OFFLOAD, STAY};
+    use crate::table::{DELEGATE, LEASE, MIGRATE, STAY};
     use std::sync::atomic::Ordering;
 
     #[test]
@@ -346,8 +348,8 @@ mod tests {
         assert_eq!((&name[..length], server.sites[1].line()), (&b"codec.c:12"[..], 12));
         let sums = server.sites[1].sums();
         assert_eq!((sums.calls, sums.stayed, sums.stayed_ticks), (300, 1, 4000));
-        server.decisions[1].store(BORROW, Ordering::Relaxed);
-        assert_eq!(client.decisions[1].load(Ordering::Relaxed), BORROW);
+        server.decisions[1].store(MIGRATE, Ordering::Relaxed);
+        assert_eq!(client.decisions[1].load(Ordering::Relaxed), MIGRATE);
         server.leave();
         assert_eq!(client.decisions[1].load(Ordering::Relaxed), STAY);
         assert!(client.is_left());
@@ -377,7 +379,7 @@ mod tests {
         let file = rustix::fs::memfd_create(c"test", flags).unwrap();
         rustix::fs::ftruncate(&file, size_of::<Table>() as u64).unwrap();
         assert!(matches!(Mapped::<Table>::new(file.as_fd()), Err(MemoryError::Foreign)));
-        // No table of this version.
+        // Not a table of this version.
         let reservation = Reservation::<Table>::new().unwrap();
         assert!(matches!(reservation.adopt(table.as_fd()), Err(MemoryError::Foreign)));
         let null = std::fs::File::open("/dev/null").unwrap();
@@ -397,8 +399,8 @@ mod tests {
             reservation.adopt(server.as_fd()).unwrap();
             assert_eq!((server.length(), server.sites[0].sums().moved_ticks), (1, 9));
             assert_eq!(server.head.client.done(), Some(5));
-            server.decisions[0].store(OFFLOAD, Ordering::Relaxed);
-            assert_eq!(table.decisions[0].load(Ordering::Relaxed), OFFLOAD);
+            server.decisions[0].store(DELEGATE, Ordering::Relaxed);
+            assert_eq!(table.decisions[0].load(Ordering::Relaxed), DELEGATE);
         }
         reservation.renounce().unwrap();
         assert_eq!((table.length(), table.decisions[0].load(Ordering::Relaxed)), (1, STAY));
@@ -412,7 +414,7 @@ mod tests {
         let words = size_of::<Table>() / 8;
         for _ in 0..20 {
             let start = std::ptr::from_ref::<Table>(&table).cast::<std::sync::atomic::AtomicU64>();
-            // SAFETY: the table is as long, aligned, and all of it atomic.
+            // SAFETY: the table has this length, is aligned, and consists of atomics.
             let all = unsafe { std::slice::from_raw_parts(start, words) };
             for word in all {
                 word.store(chance.u64(..), Ordering::Relaxed);
@@ -443,7 +445,7 @@ mod tests {
             return;
         }
         assert_eq!(taken(table.as_fd()), 16_384);
-        // Pages that cannot be had: here because the file has become shorter.
+        // Pages that cannot be allocated: here because the file has become shorter.
         let file = rustix::fs::memfd_create(c"test", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, size_of::<Table>() as u64).unwrap();
         let access = ProtFlags::READ | ProtFlags::WRITE;

@@ -1,55 +1,55 @@
-//! The packets: one of a fixed length in each direction.
+//! The packets: one per direction, each of a fixed length.
 
 use crate::VERSION;
 
-/// "dimmerhi", as the first bytes of what a client says.
+/// "dimmerhi", the first bytes of a client's packet.
 const HELLO: u64 = u64::from_le_bytes(*b"dimmerhi");
-/// "dimmerok", of what the server answers.
+/// "dimmerok", the first bytes of the server's answer.
 const WELCOME: u64 = u64::from_le_bytes(*b"dimmerok");
 
-/// How many bytes of a program's name are passed.
+/// Maximum length of a program's name in a packet (bytes).
 const NAME: usize = 32;
 
-/// Magic number, version, purpose.
+/// Length of magic number, version and purpose (bytes).
 const PREFIX: usize = 16;
 
-/// What is wrong with a packet.
+/// Why a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// It has another length or begin.
+    /// Its length or its first bytes are wrong.
     #[error("no packet of Dimmer's")]
     Foreign,
-    /// Of another version.
+    /// It is of another version.
     #[error("speaks version {0}, this is version {VERSION}")]
     Version(u32),
-    /// Nothing that can be asked for.
+    /// Its purpose is unknown.
     #[error("asks for {0}; known are 0 (decisions), 1 (to watch) and 2 (to record)")]
     Purpose(u32),
 }
 
-/// What somebody who connects says.
+/// The first packet of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hello {
-    /// Decide for my sites. Answered by a [`Welcome`] with two files: lease page and table.
+    /// Asks for decisions for the client's sites. Answered by a [`Welcome`] with two files: lease
+    /// page and table.
     Serve {
-        /// What the program is called, for people to see; without control characters where it has
-        /// come from others.
+        /// The program's name, for people to read. A received name has no control characters.
         name: String,
     },
-    /// What goes on? Answered, each time, by a [`Welcome`] with a file of text, to be read to its
-    /// end: the state of all that this user may see, in JSON.
+    /// Asks for the current state. Each request is answered by a [`Welcome`] with a file of text,
+    /// to be read to its end: the state of all that this user may see, in JSON.
     Watch,
-    /// As [`Self::Watch`], once at first and then at each step; what the policy got to see and what
-    /// it did, a line each.
+    /// Like [`Self::Watch`], but answered once at the start and then at each step: the policy's
+    /// input and its actions, one per line.
     Record,
 }
 
 impl Hello {
-    /// Bytes of one.
+    /// Length of the packet (bytes).
     pub const BYTES: usize = PREFIX + NAME;
 
-    /// As it is sent.
+    /// The packet to send.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let (purpose, name) = match self {
@@ -66,7 +66,7 @@ impl Hello {
         bytes
     }
 
-    /// From what has come.
+    /// Parses a received packet.
     ///
     /// # Errors
     /// [`PacketError`].
@@ -77,7 +77,7 @@ impl Hello {
             0 => {
                 let name = &bytes[PREFIX..];
                 let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME);
-                // A name is for people, and goes to terminals.
+                // People read the name on terminals.
                 let name = String::from_utf8_lossy(&name[..end])
                     .chars()
                     .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
@@ -91,15 +91,15 @@ impl Hello {
     }
 }
 
-/// What the server answers, beside the files that come with it.
+/// The server's answer, apart from the files that come with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome;
 
 impl Welcome {
-    /// Bytes of one.
+    /// Length of the packet (bytes).
     pub const BYTES: usize = PREFIX;
 
-    /// As it is sent.
+    /// The packet to send.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -108,7 +108,7 @@ impl Welcome {
         bytes
     }
 
-    /// From what has come.
+    /// Parses a received packet.
     ///
     /// # Errors
     /// [`PacketError`].

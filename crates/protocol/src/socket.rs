@@ -1,4 +1,4 @@
-//! The socket: where it is, and packets with files over it. Nothing here waits.
+//! The socket: where it is, and packets with files over it. No function here waits.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,18 +15,18 @@ use rustix::net::{
 
 use crate::closing::refuse_files;
 
-/// The environment variable that says where the server's socket is.
+/// The environment variable with the path of the server's socket.
 pub const SOCKET: &str = "DIMMER_SOCKET";
 
-/// How many files come with a packet at most.
+/// Maximum number of files with a packet.
 const FILES: usize = 2;
 
 /// The files that came with a packet.
 pub type Files = [Option<OwnedFd>; FILES];
 
-/// An environment variable, if the program has no more rights than who has started it, and so has
-/// set it: what it makes the program read or write would be done with these rights. Source:
-/// secure_getenv(3).
+/// Returns an environment variable, but only if the program has no more rights than its parent,
+/// which has set the variable. Otherwise the parent could make the program read or write something
+/// with the program's rights. Source: secure_getenv(3).
 #[must_use]
 pub fn variable(name: &str) -> Option<OsString> {
     // SAFETY: reads what the kernel has given the process.
@@ -34,9 +34,9 @@ pub fn variable(name: &str) -> Option<OsString> {
     if is_privileged { None } else { std::env::var_os(name) }
 }
 
-/// Where a server's socket may be, in the order in which they are tried: what [`SOCKET`] says and
-/// nothing else, or that of the user's own server, and that of the machine's. In a program that
-/// runs with more rights than who has started it, the last alone.
+/// Where a server's socket may be, in the order in which to try them: the path in [`SOCKET`] alone,
+/// if it is set; otherwise the socket of the user's own server, then that of the machine. A
+/// program with more rights than its parent uses only the last.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
     let variable = |name| variable(name).filter(|value| !value.is_empty());
@@ -53,24 +53,24 @@ fn new() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Connects to the server there. Whoever may put a socket into the directory can be one: where
-/// [`candidates`] looks, that is root and the user.
+/// Connects to the server at `path`. Any process that may put a socket into the directory can pose
+/// as the server. For the paths of [`candidates`], these are processes of root and of the user.
 ///
 /// # Errors
-/// If there is none, or if it is busy (then later).
+/// If there is no server, or if it is busy (then try later).
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = new()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
 
-/// A socket at that place that others can connect to. Files that they send are refused, where the
-/// kernel can ([`refuse_files`]).
+/// Makes a socket at `path` that other processes can connect to. The kernel refuses files that they
+/// send, if it can ([`refuse_files`]).
 ///
 /// # Errors
-/// If there cannot be one, as when something of that name exists.
+/// If the socket cannot be made, for example because a file of that name exists.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
-    /// How many may wait to be let in.
+    /// Maximum number of connections that wait to be accepted.
     const BACKLOG: i32 = 1024;
     let socket = new()?;
     refuse_files(&socket);
@@ -79,13 +79,13 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket that listens already, under the number at which the service manager has passed it;
-/// nobody else uses that.
+/// Takes a socket that listens already, under the number at which the service manager has passed
+/// it. Nothing else in the process may use that number.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not such a socket.
 pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: if there is no such file, the kernel says so.
+    // SAFETY: if there is no such file, the kernel returns an error.
     let passed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::net::sockopt::socket_acceptconn(passed)?;
     rustix::io::ioctl_fionbio(passed, true)?;
@@ -93,7 +93,7 @@ pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(passed, 3)?)
 }
 
-/// Where others find a socket that listens, if it has a path.
+/// The path of a listening socket, if it has one.
 #[must_use]
 pub fn place(listener: &OwnedFd) -> Option<PathBuf> {
     let address: SocketAddrUnix = rustix::net::getsockname(listener).ok()?.try_into().ok()?;
@@ -101,27 +101,27 @@ pub fn place(listener: &OwnedFd) -> Option<PathBuf> {
     Some(path.into())
 }
 
-/// Who is at the other end of a connection.
+/// The process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The process that has connected; 0 if it is in a PID namespace that this process does not
-    /// see.
+    /// The id of the process that has connected; 0 if it is in a PID namespace that this process
+    /// cannot see.
     pub process: i32,
-    /// Its user.
+    /// Its user id.
     pub user: u32,
 }
 
-/// Who is at the other end: what the kernel has noted when it connected (`SO_PEERCRED`, unix(7)).
-/// `rustix` has no value for a process that cannot be seen.
+/// Returns the process at the other end, as the kernel noted it at the time of the connection
+/// (`SO_PEERCRED`, unix(7)). `rustix` has no value for a process that cannot be seen.
 ///
 /// # Errors
-/// If that is no connection.
+/// If `socket` is not a connection.
 pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     #[expect(clippy::cast_possible_truncation, reason = "three numbers")]
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes no more than `length` bytes to `who`, which has as many; both live
-    // until the call is over.
+    // SAFETY: the kernel writes at most `length` bytes to `who`, which has that size; both live
+    // until the call returns.
     let status = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -137,10 +137,10 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     Ok(Credentials { process: who.pid, user: who.uid })
 }
 
-/// Sends a packet with files, if it can go at once.
+/// Sends a packet with files. Does not wait.
 ///
 /// # Errors
-/// If it cannot, or the other side has gone.
+/// If the packet cannot be sent at once, or the other side has closed the connection.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut with = SendAncillaryBuffer::new(&mut space);
@@ -152,13 +152,13 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> i
     Ok(())
 }
 
-/// Whether the other side has received all that was sent to it.
+/// Whether the other side has received everything that was sent to it.
 ///
 /// # Errors
-/// If that is no socket.
+/// If it is not a socket.
 pub fn is_all_received(socket: impl AsFd) -> io::Result<bool> {
     let mut left: libc::c_int = 0;
-    // SAFETY: the kernel writes a number to `left` (`SIOCOUTQ`, unix(7)), which lives until then.
+    // SAFETY: the kernel writes a number to `left` (`SIOCOUTQ`, unix(7)), which outlives the call.
     let status = unsafe {
         libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, std::ptr::from_mut(&mut left))
     };
@@ -168,11 +168,12 @@ pub fn is_all_received(socket: impl AsFd) -> io::Result<bool> {
     Ok(left == 0)
 }
 
-/// Takes a packet, if there is one: how long it is, of which no more than there is room for is in
-/// `bytes`, and the files that came with it. Length 0: the other side has gone.
+/// Receives a packet, if there is one. Returns the packet's length and the files that came with it;
+/// `bytes` holds as much of the packet as fits. A length of 0 means that the other side has closed
+/// the connection. Allocates nothing.
 ///
 /// # Errors
-/// If the socket fails. Allocates nothing.
+/// If the socket fails.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Option<(usize, Files)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut with = RecvAncillaryBuffer::new(&mut space);
@@ -193,8 +194,8 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Option<(usize,
     }
 }
 
-/// Takes a packet from a sender that may be anybody, as [`receive`] does, but never a file: where
-/// one came with it, the packet stays, and so does the file.
+/// Receives a packet like [`receive`], from a sender that is not trusted, and never takes a file: a
+/// packet with files stays in the socket, and so do the files.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidData`] for a packet with files; or if the socket fails.
@@ -202,7 +203,7 @@ pub fn hear(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Option<usize>> {
     let socket = socket.as_fd();
     let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
     let mut none = RecvAncillaryBuffer::default();
-    // Looked at without taking it: files for which there is no room would be closed by this thread.
+    // Only peeks: this thread would have to close the files for which there is no room.
     let peeked = rustix::net::recvmsg(
         socket,
         &mut [IoSliceMut::new(bytes)],
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(Welcome::parse(&bytes[..length]), Ok(Welcome));
         assert!(matches!(files, [Some(_), Some(_)]));
         assert!(is_all_received(&accepted).unwrap());
-        // One that is too long says so.
+        // A packet that is too long is reported with its full length.
         send(accepted.as_fd(), &[1; 100], &[]).unwrap();
         assert!(!is_all_received(&accepted).unwrap());
         assert_eq!(receive(&client, &mut bytes).unwrap().unwrap().0, 100);

@@ -1,50 +1,51 @@
-//! What lies in shared memory, and where. All of it is atomic, so that neither side has to believe
-//! the other.
+//! The layout of the shared memory. All of it is atomic, so that neither side has to trust the
+//! other.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::VERSION;
 
-/// For how long a decision to move work holds after the server was last seen alive.
+/// How long a decision to move work holds after the server's last sign of life.
 pub const LEASE: Duration = Duration::from_millis(100);
 
-/// How many sites of a client the server decides for; others stay where they are.
+/// Maximum number of a client's sites that the server decides for; calls of further sites are not
+/// moved.
 pub const SITES: usize = 1024;
 
-/// How many hardware threads the lease page can name.
+/// Maximum number of CPUs on the lease page.
 pub const LEASE_CORES: usize = 256;
 
-/// How many bytes of a site's name there is room for; longer ones lose their begin, as what tells
-/// them apart is at the end.
+/// Maximum length of a site's name (bytes). Longer names lose their start, since names differ at
+/// the end.
 pub const NAME_BYTES: usize = 120;
 
-/// The decision that calls stay where they are. All others but [`OFFLOAD`] and [`BORROW`] mean the
-/// same.
+/// The decision that calls stay where they are. All values other than [`DELEGATE`] and [`MIGRATE`]
+/// mean the same.
 pub const STAY: u32 = 0;
 /// The decision that closures run on a dedicated core.
-pub const OFFLOAD: u32 = 1;
-/// The decision that the thread itself goes there.
-pub const BORROW: u32 = 2;
+pub const DELEGATE: u32 = 1;
+/// The decision that the thread itself migrates there.
+pub const MIGRATE: u32 = 2;
 
-/// "dimmer" and what it is, as the first bytes of a file.
+/// The first bytes of a file: "dimmer" and the kind of the file.
 const LEASE_PAGE: u64 = u64::from_le_bytes(*b"dimmerbn");
-/// As above.
+/// The first bytes of a file with a [`Table`].
 const TABLE: u64 = u64::from_le_bytes(*b"dimmertb");
 
-/// What the server tells all clients; they cannot write it.
+/// The data that the server publishes to all clients; they cannot write it.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct LeasePage {
     magic: AtomicU64,
     version: AtomicU32,
-    /// How many of the cores are dedicated now: the first of the list.
+    /// Number of cores that are dedicated now: the first of the list.
     in_use: AtomicU32,
     /// Until when decisions hold (ticks of the time-stamp counter).
     lease: AtomicU64,
-    /// When the policy has decided last (ticks).
+    /// Time of the policy's last decision (ticks).
     decided: AtomicU64,
-    /// How many cores may ever be dedicated.
+    /// Maximum number of cores that may ever be dedicated.
     length: AtomicU32,
     cores: [AtomicU32; LEASE_CORES],
 }
@@ -53,9 +54,9 @@ pub struct LeasePage {
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct Table {
-    /// What is not of a site.
+    /// The data that belongs to no site.
     pub head: Head,
-    /// By site: [`STAY`], [`OFFLOAD`] or [`BORROW`]. Only the server writes them.
+    /// By site: [`STAY`], [`DELEGATE`] or [`MIGRATE`]. Only the server writes them.
     pub decisions: [AtomicU32; SITES],
     /// Only the client writes them.
     pub sites: [Site; SITES],
@@ -71,45 +72,45 @@ pub struct Head {
     pub client: ByClient,
 }
 
-/// What the server tells one client.
+/// The server's data for one client.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct ByServer {
     magic: AtomicU64,
     version: AtomicU32,
-    /// Not zero: the server has left this table; the client may connect anew.
+    /// Nonzero: the server has abandoned this table; the client may connect again.
     is_left: AtomicU32,
 }
 
-/// What a client tells beside its sites.
+/// The client's data other than its sites.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct ByClient {
-    /// How many sites there are; written after the site that it adds.
+    /// Number of sites; written after the site that it adds.
     sites: AtomicU32,
-    /// Whether the program says itself what it gets done.
+    /// Whether the program itself reports the work that it completes.
     is_explicit: AtomicU32,
-    /// What it has got done, in a unit of its own.
+    /// Completed work, in the program's own unit.
     done: AtomicU64,
 }
 
-/// A site: what it has seen, and its name.
+/// A site: its statistics and its name.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Site {
-    /// Entries so far, estimated from those that were looked at.
+    /// Entries so far, estimated from the sampled ones.
     calls: AtomicU64,
-    /// How many of those that stayed were looked at.
+    /// Number of sampled entries that stayed.
     stayed: AtomicU64,
-    /// How long those took (ticks).
+    /// Total duration of those entries (ticks).
     stayed_ticks: AtomicU64,
-    /// How many entries were moved.
+    /// Number of entries that were moved.
     moved: AtomicU64,
-    /// How long those took, with the way (ticks).
+    /// Total duration of those entries, including the moves (ticks).
     moved_ticks: AtomicU64,
-    /// How often the clock was told around a region that stayed.
+    /// Number of clock measurements around regions that stayed.
     clocks: AtomicU64,
-    /// How long a chain of multiplications took right before those regions, together (ticks).
+    /// Total duration of the chains of multiplications right before those regions (ticks).
     before_ticks: AtomicU64,
     /// The same right after them.
     after_ticks: AtomicU64,
@@ -118,22 +119,22 @@ pub struct Site {
     name: [AtomicU64; NAME_BYTES / 8],
 }
 
-/// What a site has seen since its program began: sums that only grow, if the client is honest.
+/// A site's statistics since its program started: sums that only grow, if the client is honest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Entries, estimated from those that were looked at.
+    /// Entries, estimated from the sampled ones.
     pub calls: u64,
-    /// How many of those that stayed were looked at.
+    /// Number of sampled entries that stayed.
     pub stayed: u64,
-    /// How long those took (ticks of the time-stamp counter).
+    /// Total duration of those entries (ticks of the time-stamp counter).
     pub stayed_ticks: u64,
-    /// How many entries were moved.
+    /// Number of entries that were moved.
     pub moved: u64,
-    /// How long those took, with the way (ticks).
+    /// Total duration of those entries, including the moves (ticks).
     pub moved_ticks: u64,
-    /// How often the clock was told around a region that stayed.
+    /// Number of clock measurements around regions that stayed.
     pub clocks: u64,
-    /// How long a chain of multiplications took right before those regions, together (ticks).
+    /// Total duration of the chains of multiplications right before those regions (ticks).
     pub before_ticks: u64,
     /// The same right after them.
     pub after_ticks: u64,
@@ -148,7 +149,7 @@ const _: () =
     assert!(std::mem::offset_of!(Site, line) == 64 && std::mem::offset_of!(Site, name) == 72);
 
 impl LeasePage {
-    /// Makes empty memory a lease page: these cores may be dedicated, none is.
+    /// Turns zeroed memory into a lease page: `cores` may be dedicated, none is yet.
     pub fn write(&self, cores: &[u32]) {
         for (place, core) in self.cores.iter().zip(cores) {
             place.store(*core, Ordering::Relaxed);
@@ -159,50 +160,51 @@ impl LeasePage {
         self.magic.store(LEASE_PAGE, Ordering::Release);
     }
 
-    /// Whether it is one of this version.
+    /// Whether it is a lease page of this version.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.magic.load(Ordering::Acquire) == LEASE_PAGE
             && self.version.load(Ordering::Relaxed) == VERSION
     }
 
-    /// Lets decisions hold until then (ticks). 0: no longer.
+    /// Makes decisions hold until `until` (ticks). With 0, they stop holding.
     pub fn renew(&self, until: u64) {
         self.lease.store(until, Ordering::Release);
     }
 
-    /// Whether decisions hold at that moment (ticks).
+    /// Whether decisions hold at the time `now` (ticks).
     #[must_use]
     #[inline]
     pub fn holds(&self, now: u64) -> bool {
         now < self.lease.load(Ordering::Acquire)
     }
 
-    /// The policy has decided at that moment (ticks); what it says is written afterwards.
+    /// Records that the policy has decided at the time `at` (ticks). Its decisions are written
+    /// afterwards.
     pub fn note_decided(&self, at: u64) {
         self.decided.store(at, Ordering::Release);
     }
 
-    /// When the policy has decided last (ticks).
+    /// Time of the policy's last decision (ticks).
     #[must_use]
     pub fn decided(&self) -> u64 {
         self.decided.load(Ordering::Acquire)
     }
 
-    /// Dedicates so many cores, the first of the list.
+    /// Dedicates `count` cores, the first of the list.
     pub fn dedicate(&self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.in_use.store(count.min(self.length.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 
-    /// How many cores are dedicated.
+    /// Number of dedicated cores.
     #[must_use]
     #[inline]
     pub fn dedicated(&self) -> usize {
         self.in_use.load(Ordering::Relaxed) as usize
     }
 
-    /// The hardware threads that may be dedicated, those that are first.
+    /// The CPUs that may be dedicated, in the order in which they are used.
     pub fn cores(&self) -> impl Iterator<Item = u32> + '_ {
         let length = self.length.load(Ordering::Relaxed) as usize;
         self.cores.iter().take(length).map(|core| core.load(Ordering::Relaxed))
@@ -210,13 +212,13 @@ impl LeasePage {
 }
 
 impl Table {
-    /// Makes empty memory a table without sites.
+    /// Turns zeroed memory into a table without sites.
     pub fn write(&self) {
         self.head.server.version.store(VERSION, Ordering::Relaxed);
         self.head.server.magic.store(TABLE, Ordering::Release);
     }
 
-    /// Whether it is one of this version.
+    /// Whether it is a table of this version.
     #[must_use]
     pub fn is_known(&self) -> bool {
         let server = &self.head.server;
@@ -224,8 +226,8 @@ impl Table {
             && server.version.load(Ordering::Relaxed) == VERSION
     }
 
-    /// Leaves the client alone: nothing moves any more by what the server has decided, and the
-    /// client may connect anew.
+    /// Abandons the client: the server's decisions no longer move anything, and the client may
+    /// connect again.
     pub fn leave(&self) {
         for decision in &self.decisions {
             decision.store(STAY, Ordering::Relaxed);
@@ -233,14 +235,14 @@ impl Table {
         self.head.server.is_left.store(1, Ordering::Release);
     }
 
-    /// Whether the server has left it.
+    /// Whether the server has abandoned it.
     #[must_use]
     pub fn is_left(&self) -> bool {
         self.head.server.is_left.load(Ordering::Acquire) != 0
     }
 
-    /// Adds a site, of this name and at this line of its file; its place, if there is room. One at
-    /// a time.
+    /// Adds a site with this name, at this line of its file. Returns its index, if there is room.
+    /// Calls must not overlap.
     pub fn add(&self, name: &[u8], line: u32) -> Option<usize> {
         let place = self.head.client.sites.load(Ordering::Relaxed);
         self.sites.get(place as usize)?.describe(name, line);
@@ -248,14 +250,14 @@ impl Table {
         Some(place as usize)
     }
 
-    /// How many sites there are, no more than there is room for.
+    /// Number of sites, limited to [`SITES`].
     #[must_use]
     pub fn length(&self) -> usize {
         (self.head.client.sites.load(Ordering::Acquire) as usize).min(SITES)
     }
 
-    /// Takes over the sites of another table, names and sums, as they are at that moment. Nobody
-    /// else uses this one yet.
+    /// Copies the sites of another table, names and sums, with their current values. Nothing else
+    /// may use this table yet.
     pub fn take_over(&self, other: &Self) {
         let length = other.length();
         for (mine, theirs) in self.sites.iter().zip(&other.sites[..length]) {
@@ -271,13 +273,13 @@ impl Table {
 }
 
 impl ByClient {
-    /// The program has got so much done, in a unit of its own.
+    /// Adds to the program's completed work, in the program's own unit.
     pub fn add_done(&self, amount: u64) {
         self.is_explicit.store(1, Ordering::Relaxed);
         self.done.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// What it has got done so far, if it says so.
+    /// The completed work so far, if the program reports it.
     #[must_use]
     pub fn done(&self) -> Option<u64> {
         let is_explicit = self.is_explicit.load(Ordering::Relaxed) != 0;
@@ -300,7 +302,7 @@ impl Site {
         self.name_length.store(u32::try_from(name.len()).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Its name, any bytes, and how many of them count.
+    /// The site's name, which may be any bytes, and its length.
     #[must_use]
     pub fn name(&self) -> ([u8; NAME_BYTES], usize) {
         let mut name = [0; NAME_BYTES];
@@ -310,41 +312,41 @@ impl Site {
         (name, (self.name_length.load(Ordering::Relaxed) as usize).min(NAME_BYTES))
     }
 
-    /// The line of its file where it stands.
+    /// The line of the site in its file.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.line.load(Ordering::Relaxed)
     }
 
-    /// So many more entries.
+    /// Adds to the number of entries.
     #[inline]
     pub fn add_calls(&self, calls: u64) {
         self.calls.fetch_add(calls, Ordering::Relaxed);
     }
 
-    /// An entry that stayed has taken so long (ticks).
+    /// Adds an entry that stayed, with its duration (ticks).
     #[inline]
     pub fn add_stayed(&self, ticks: u64) {
         self.stayed.fetch_add(1, Ordering::Relaxed);
         self.stayed_ticks.fetch_add(ticks, Ordering::Relaxed);
     }
 
-    /// An entry that was moved has taken so long with the way (ticks).
+    /// Adds an entry that was moved, with its duration including the moves (ticks).
     #[inline]
     pub fn add_moved(&self, ticks: u64) {
         self.moved.fetch_add(1, Ordering::Relaxed);
         self.moved_ticks.fetch_add(ticks, Ordering::Relaxed);
     }
 
-    /// A chain of multiplications has taken so long right before a region, and so long right after
-    /// it (ticks).
+    /// Adds the durations of a chain of multiplications right before and right after a region
+    /// (ticks).
     pub fn add_clock(&self, before: u64, after: u64) {
         self.before_ticks.fetch_add(before, Ordering::Relaxed);
         self.after_ticks.fetch_add(after, Ordering::Relaxed);
         self.clocks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What it has seen so far.
+    /// The site's statistics so far.
     #[must_use]
     pub fn sums(&self) -> Sums {
         let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
@@ -360,7 +362,7 @@ impl Site {
         }
     }
 
-    /// Says what it has seen so far, for who counts elsewhere.
+    /// Sets the site's statistics, for callers that count elsewhere.
     pub fn set(&self, sums: &Sums) {
         let write = |sum: &AtomicU64, value| sum.store(value, Ordering::Relaxed);
         write(&self.calls, sums.calls);
@@ -375,8 +377,8 @@ impl Site {
 }
 
 impl Sums {
-    /// What was added since an earlier look. A sum that has shrunk, as the client lies, counts as
-    /// nothing.
+    /// The increase since an earlier reading. A sum that has shrunk, because the client lies,
+    /// counts as zero.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {

@@ -1,5 +1,6 @@
-//! A program with a marked region, for so many milliseconds: some microseconds of work in it, some
-//! outside. Says what it did, and where its region ran while a server was there:
+//! A program with a marked region. It runs for a number of milliseconds, and spends some
+//! microseconds in the region and some outside, in turn. Prints its calls, and where its region ran
+//! while a server was there:
 //!
 //! ```text
 //! cargo run --example client -- 2000
@@ -14,7 +15,7 @@ use dimmer_runtime::Site;
 
 static WORK: Site = Site::new("work", file!(), line!());
 
-/// Does something for about so long; what came of it.
+/// Computes for about `span`, and returns the result.
 fn spin(span: Duration) -> u64 {
     let (begin, mut sum) = (Instant::now(), 1_u64);
     while begin.elapsed() < span {
@@ -25,9 +26,9 @@ fn spin(span: Duration) -> u64 {
     std::hint::black_box(sum)
 }
 
-/// Where the calling kernel thread runs.
+/// The id of the calling kernel thread.
 fn thread() -> i32 {
-    // SAFETY: needs nothing.
+    // SAFETY: has no preconditions.
     unsafe { libc::gettid() }
 }
 
@@ -35,18 +36,18 @@ fn main() {
     let ms = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1000);
     let (home, begin) = (thread(), Instant::now());
     let mut calls = 0_u64;
-    // When the region began to run elsewhere, or here again (ms).
+    // When the region started to run elsewhere, or here again (ms).
     let mut changes = BTreeMap::new();
-    let mut was_away = false;
+    let mut was_migrated = false;
     while begin.elapsed() < Duration::from_millis(ms) {
-        let is_away = {
+        let is_migrated = {
             let _region = WORK.region();
             spin(Duration::from_micros(20));
             thread() != home
         };
-        if is_away != was_away {
-            changes.insert(begin.elapsed().as_millis(), is_away);
-            was_away = is_away;
+        if is_migrated != was_migrated {
+            changes.insert(begin.elapsed().as_millis(), is_migrated);
+            was_migrated = is_migrated;
         }
         spin(Duration::from_micros(30));
         calls += 1;
@@ -54,7 +55,9 @@ fn main() {
     }
     let told: Vec<String> = changes
         .iter()
-        .map(|(at, is_away)| format!("{} at {at} ms", if *is_away { "away" } else { "home" }))
+        .map(|(at, is_migrated)| {
+            format!("{} at {at} ms", if *is_migrated { "away" } else { "home" })
+        })
         .collect();
     println!("calls {calls}, counted {}, {}", WORK.statistics().calls, told.join(", "));
 }

@@ -1,10 +1,10 @@
-//! Threads that do everything at once: closures, begun ones, borrowed calls, journeys, regions. For
-//! tests:
+//! Threads that use everything at once: closures with and without waiting, borrowed calls, explicit
+//! migrations, regions. For tests:
 //!
 //! ```text
-//! mixture TURNS          each thread takes so many turns, and the sum of what was done is said
+//! mixture TURNS          each thread takes TURNS turns; prints the total amount of work
 //! mixture TURNS NUMBER   the process runs into a fault in the middle of the turn with that number
-//! mixture forever        until it is killed; says `ready` once all have taken a turn
+//! mixture forever        runs until it is killed; prints `ready` once all have taken a turn
 //! ```
 
 #![expect(clippy::print_stdout, reason = "an example prints")]
@@ -20,32 +20,32 @@ const THREADS: u64 = 4;
 static DONE: AtomicU64 = AtomicU64::new(0);
 static CLOSURE: Site = Site::new("closure", file!(), line!());
 
-/// One piece of work; the one with the fatal number runs into a fault.
+/// One piece of work. In the turn with the number `fatal`, it runs into a fault.
 fn work(number: u64, fatal: u64) -> u64 {
     if number == fatal {
-        // SAFETY: none: it is the fault that is asked for.
+        // SAFETY: none: the fault is intended.
         unsafe { std::ptr::null_mut::<u64>().write_volatile(number) };
     }
     DONE.fetch_add(1, Ordering::Relaxed);
     number
 }
 
-/// A turn of a thread: every way once, in an order of its own.
+/// A turn of a thread: uses every way once, in an order that depends on `number`.
 fn turn(cores: &Cores, number: u64, fatal: u64) {
     let pending = number.is_multiple_of(3).then(|| cores.begin(move || work(number, fatal)));
     for way in 0..5 {
         let given = match (way + number) % 5 {
-            0 => cores.offload(|| work(number, fatal)),
-            1 => cores.borrow(|| work(number, fatal)),
+            0 => cores.delegate(|| work(number, fatal)),
+            1 => cores.migrate(|| work(number, fatal)),
             2 => CLOSURE.run(|| work(number, fatal)),
             3 => {
                 let _outer = region!("outer");
                 let _inner = region!("inner");
                 work(number, fatal)
             }
-            _ => match cores.depart() {
-                Ok(mut journey) => {
-                    let _away = journey.go(0);
+            _ => match cores.begin_migration() {
+                Ok(mut migration) => {
+                    let _away = migration.go(0);
                     work(number, fatal)
                 }
                 Err(_) => work(number, fatal),
@@ -59,7 +59,7 @@ fn turn(cores: &Cores, number: u64, fatal: u64) {
 }
 
 fn main() {
-    // A fault is to leave no file.
+    // A fault should not leave a core file.
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: reads the limit.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };

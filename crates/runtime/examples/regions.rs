@@ -1,5 +1,4 @@
-//! A program with two marked regions, one in the other. Prints where they ran, and what was
-//! counted:
+//! A program with two marked regions, one inside the other. Prints where they ran, and the counts:
 //!
 //! ```text
 //! DIMMER_POLICY=borrow DIMMER_CORES=1 cargo run --example regions
@@ -27,7 +26,7 @@ enum Place {
 }
 
 fn place() -> Place {
-    // SAFETY: the main thread's number is the process's.
+    // SAFETY: have no preconditions. The main thread's id is the process's.
     if unsafe { libc::gettid() } == unsafe { libc::getpid() } {
         return Place::Home;
     }

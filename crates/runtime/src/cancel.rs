@@ -1,41 +1,40 @@
-//! Threads that are cancelled while they are away.
+//! Cancellation of threads that are away.
 //!
-//! The C library cancels a thread that waits by a signal to the kernel's thread that it knows,
-//! whose handler unwinds the thread. Of a thread that is away that is its home, where the signal
-//! waits; and what the thread waits for may never come. So its home looks now and then whether the
-//! signal is there, and sends it on to the worker: there the C library's own handler finds the
-//! thread, on its stack and with its thread-local storage, and what it unwinds brings the thread
-//! home.
+//! glibc cancels a waiting thread by a signal to its kernel thread; the signal's handler unwinds
+//! the thread. For a thread that is away, that kernel thread is its home. The signal stays pending
+//! there, and the thread may wait forever. So the home checks for the signal now and then, and
+//! sends it on to the worker. There the C library's own handler finds the thread, on its stack and
+//! with its thread-local storage, and the unwinding brings the thread home.
 //!
-//! When the worker has the signal, the thread may have left it again. So [`receive`] is called
-//! first, and lets the C library's handler know only what comes to a thread that is there. Its home
-//! sends the signal until that has happened once: from then on the thread finds by itself, wherever
-//! it may be cancelled, that it is.
+//! When the signal arrives at the worker, the thread may have left it. So [`receive`] is called
+//! first, and passes on to the C library's handler only signals for a thread that is there. The
+//! home sends the signal until one was passed on: from then on the thread itself detects its
+//! cancellation, wherever it may be cancelled.
 //!
-//! Whatever this crate does with files is done [`Uncancelled`]: the C library cancels there too,
-//! and Rust's code ends the process then.
+//! All code of this crate that uses files runs [`Uncancelled`]: file functions are cancellation
+//! points too, and Rust code ends the process when it is cancelled there.
 
 use std::arch::naked_asm;
 use std::ffi::c_int;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use crate::migrate::MigrationState;
 use crate::signals::{self, Action, CANCEL, Information};
 use crate::switch;
 use crate::thread::Thread;
-use crate::travel::Travelling;
 use crate::worker::{Own, Shared};
 
-/// Whether homes listen.
+/// Whether homes check for cancellations.
 static IS_HEARD: AtomicBool = AtomicBool::new(false);
 
-/// The handler of the C library, from when [`receive`] is called before it.
+/// The C library's handler, once [`receive`] is called before it.
 static HANDLER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// How far from its FS base what is kept of a thread lies, the same for all.
+/// Distance of a thread's [`Thread`] from its FS base, the same for all threads.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
-/// Where the interrupted stack pointer lies in what a handler is given.
+/// Offset of the interrupted stack pointer in a handler's context argument.
 const STACK_POINTER: usize = offset_of!(libc::ucontext_t, uc_mcontext)
     + offset_of!(libc::mcontext_t, gregs)
     + libc::REG_RSP as usize * size_of::<libc::greg_t>();
@@ -45,7 +44,7 @@ unsafe extern "C" {
     safe fn pthread_setcancelstate(state: c_int, before: &mut c_int) -> c_int;
 }
 
-/// The calling thread is not cancelled, until this is dropped.
+/// The calling thread cannot be cancelled until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Uncancelled(c_int);
 
@@ -65,27 +64,28 @@ impl Drop for Uncancelled {
     }
 }
 
-/// Has homes listen from now on. To be called before there are workers: they let the signal in.
+/// Makes homes check for cancellations from now on. Call it before there are workers: they unblock
+/// the signal.
 pub(crate) fn hear() {
     IS_HEARD.store(true, Ordering::Relaxed);
 }
 
-/// Whether homes listen, and workers let the signal in.
+/// Whether homes check for cancellations, and workers unblock the signal.
 pub(crate) fn is_heard() -> bool {
     IS_HEARD.load(Ordering::Relaxed)
 }
 
-/// To be called on the trampoline stack now and then: if the thread that is away at that worker is
-/// cancelled, it learns of it. Some system calls, and nothing of thread-local storage.
-pub(crate) fn pass_on(worker: &Shared, traveller: &Travelling) {
+/// The trampoline stack calls it now and then: passes a cancellation on to the thread that is away
+/// at that worker. Takes some system calls, and touches nothing in thread-local storage.
+pub(crate) fn pass_on(worker: &Shared, state: &MigrationState) {
     if !is_heard()
-        || traveller.thread.is_cancelled.load(Ordering::Relaxed)
+        || state.thread.is_cancelled.load(Ordering::Relaxed)
         || !signals::is_pending(CANCEL)
     {
         return;
     }
-    let own = std::ptr::from_ref(traveller.thread).expose_provenance() as u64;
-    let base = traveller.thread_pointer;
+    let own = std::ptr::from_ref(state.thread).expose_provenance() as u64;
+    let base = state.thread_pointer;
     OFFSET.store(own.wrapping_sub(base), Ordering::Relaxed);
     if receives()
         && let Some(thread) = worker.thread()
@@ -94,8 +94,9 @@ pub(crate) fn pass_on(worker: &Shared, traveller: &Travelling) {
     }
 }
 
-/// Has [`receive`] called for the signal; whether it is. Once: others that do the same call it, as
-/// it calls those before it.
+/// Installs [`receive`] for the signal, and returns whether it is installed. Done only once: a
+/// handler that is installed later in the same way calls this one, as this one calls its
+/// predecessor.
 fn receives() -> bool {
     if !HANDLER.load(Ordering::Relaxed).is_null() {
         return true;
@@ -110,8 +111,8 @@ fn receives() -> bool {
     action.replace_handler(CANCEL, own)
 }
 
-/// The signal's handler. It leaves no frame below that of the C library, which unwinds, and does
-/// not heed what has a value.
+/// The signal handler. It leaves no frame of its own below the C library's handler, which unwinds,
+/// and which ignores signals with a value.
 #[unsafe(naked)]
 unsafe extern "C" fn receive() {
     naked_asm!(
@@ -144,39 +145,41 @@ unsafe extern "C" fn receive() {
     )
 }
 
-/// What comes to a thread that was interrupted here looks then as the C library sends it.
+/// If the signal is for the thread that was interrupted here, makes it look like one of the C
+/// library.
 extern "C" fn look(information: &mut Information, stack_pointer: usize) {
     let process = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: it is sent to workers that carry threads, where that may be read.
+    // SAFETY: the signal is sent only to workers that carry threads, where reading it is allowed.
     let base = unsafe { switch::thread_pointer() };
     if information.process == process && information.value == base && is_here(base, stack_pointer) {
-        // SAFETY: the thread is here, so what is kept of it is there.
+        // SAFETY: the thread is here, so its data exists.
         let own = unsafe { &*kept(base) };
-        // Once, however often its home has sent it before it came.
+        // Only once, even if its home has sent the signal several times before it arrived.
         if !own.is_cancelled.swap(true, Ordering::Relaxed) {
             information.code = libc::SI_TKILL;
             // A handler that does not return leaves its signal blocked, and the next thread on this
             // worker may be cancelled, too.
-            signals::block_as_away();
+            signals::block_as_migrated();
         }
     }
 }
 
-/// What is kept of the thread with this FS base.
+/// The data of the thread with this FS base.
 fn kept(base: u64) -> *const Thread {
     let own = base.wrapping_add(OFFSET.load(Ordering::Relaxed));
     std::ptr::with_exposed_provenance(usize::try_from(own).unwrap_or_default())
 }
 
-/// Whether the thread with this FS base was interrupted on the calling kernel thread. That may have
-/// its base in force although it has left, and even ended: so its memory is read by the kernel.
+/// Whether the thread with this FS base was interrupted on the calling kernel thread. The base may
+/// be in use there although the thread has left, or has even ended. Therefore the kernel reads the
+/// thread's memory.
 fn is_here(base: u64, stack_pointer: usize) -> bool {
     let worker = signals::read_word(kept(base).addr().wrapping_add(offset_of!(Thread, bound_for)));
     let Some(worker) = worker.filter(|worker| *worker != 0) else { return false };
     let read = |offset: usize| signals::read_word(worker.wrapping_add(offset));
     let (Some(thread), Some(stack)) = (read(Own::THREAD), read(Own::STACK)) else { return false };
     let caller = rustix::thread::gettid().as_raw_nonzero().get();
-    // On its own stack the worker has not begun to carry the thread, or no longer does.
+    // On its own stack, the worker has not started to carry the thread, or no longer does.
     let is_worker = (stack.saturating_sub(Own::DEEPEST)..=stack).contains(&stack_pointer);
     u32::try_from(caller).is_ok_and(|caller| thread & 0xFFFF_FFFF == caller as usize) && !is_worker
 }

@@ -1,15 +1,15 @@
-//! The core's clock, told by how long a chain of multiplications takes.
+//! The core's clock, measured by the duration of a chain of multiplications.
 
 use std::arch::asm;
 
-/// Turns of four multiplications in a chain: 300 to 400 core cycles.
+/// Iterations of four multiplications in a chain: 300 to 400 core cycles.
 const TURNS: u32 = 25;
 
-/// How long a chain of multiplications takes (ticks), three core cycles each on every core of the
-/// last decade: the slower the clock, the longer. About 0.1 us.
+/// Duration of a chain of multiplications (ticks). Each takes three core cycles on every core of
+/// the last decade: the slower the clock, the longer the chain. About 0.1 us.
 pub(crate) fn chain() -> u64 {
     let (begin, end): (u64, u64);
-    // SAFETY: changes nothing but the registers that are named.
+    // SAFETY: changes only the registers that are named.
     unsafe {
         asm!(
             "lfence",
@@ -48,7 +48,7 @@ mod tests {
     fn a_chain_takes_some_time_and_no_more() {
         let fastest = (0..1000).map(|_| chain()).min().unwrap_or(0);
         let cycles = f64::from(TURNS) * 12.0;
-        // Clocks from an eighth to eight times that of the counter.
+        // Core clocks from an eighth to eight times that of the counter.
         assert!((cycles / 8.0..cycles * 8.0).contains(&(fastest as f64)), "{fastest}");
     }
 }

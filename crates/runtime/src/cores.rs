@@ -1,4 +1,4 @@
-//! Dedicated cores, and the ways to have work done there.
+//! Dedicated cores, and the ways to run work there.
 
 use std::io::Write as _;
 use std::marker::PhantomData;
@@ -14,17 +14,17 @@ use dimmer_processor::units::CpuId;
 
 use crate::cancel::Uncancelled;
 use crate::job::{self, Large, Small};
-use crate::lane::{CALL, IDLE};
+use crate::lane::{DELEGATE, IDLE};
+use crate::migrate::{CannotMigrate, Migration};
 use crate::placement::{self, Placement};
 use crate::signals;
 use crate::slot::{self, HandOver};
 use crate::spawn::spawn;
-use crate::travel::{CannotTravel, Journey};
 use crate::word::{Patience, Word};
 use crate::worker::{Shared, Worker};
 use crate::{end, exclusion, fork, monitor_wait};
 
-/// Why dedicated cores cannot be had.
+/// Why dedicated cores are not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -34,33 +34,33 @@ pub enum StartError {
     /// A core was named twice.
     #[error("cpu {0} is named twice")]
     Twice(CpuId),
-    /// Those named are all there are.
+    /// The named cores are all that the process may run on.
     #[error(
         "no core would be left for the program itself: this process may run on no others than {}",
         format_cpu_list(.0)
     )]
     NoneLeft(Vec<CpuId>),
-    /// A core that is not there, offline, or not allowed.
+    /// A core does not exist, is offline, or is not allowed.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
-    /// A core that only its cpuset's threads may use, and a worker does not get in.
+    /// The core belongs to a cpuset, and the worker cannot enter it.
     #[error("no worker gets onto the dedicated core")]
     Entrance(#[from] CpusetError),
 }
 
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
 ///
-/// Work that cannot be moved (from a worker, from more than 64 threads at a time, in a child of
-/// fork(2), when a worker has died) runs where it is.
+/// Work that cannot be moved runs where it is: from a worker, from more than 64 threads at a time,
+/// in a child of fork(2), when a worker has died.
 #[derive(Debug)]
 pub struct Cores {
     seats: Box<[Seat]>,
-    /// How many of them work is handed to: the first.
+    /// Number of cores in use: the first of the list.
     used: AtomicUsize,
-    /// Which of these each thread's work goes to.
+    /// Which core each thread's work goes to.
     placement: Placement,
     root: Root,
-    /// Lets workers onto the cores, where others may not run there.
+    /// The file that lets workers onto the cores, if other threads may not run there.
     entrance: Option<String>,
     pub(crate) patience: Patience,
     forks: u32,
@@ -76,8 +76,9 @@ struct Seat {
 }
 
 impl Cores {
-    /// Starts a worker on each of these hardware threads, and returns when they stand there. Takes
-    /// about a millisecond, the first time some more, to measure what waking a sleeper takes.
+    /// Starts a worker on each of these CPUs, and returns when all run there. Takes about a
+    /// millisecond. The first call takes longer, since it measures how long it takes to wake a
+    /// sleeping thread.
     ///
     /// # Errors
     /// [`StartError`].
@@ -85,20 +86,20 @@ impl Cores {
         Self::start_spinning(root, cpus, wake_up())
     }
 
-    /// As [`Self::start`], with workers that spin for so long without work before they sleep.
-    /// Waking one takes a hundred times what a hand-over to one that spins does, but who spins
-    /// leaves the core to nobody.
+    /// Like [`Self::start`], with workers that spin for the time `spin` without work before they
+    /// sleep. Waking a worker takes a hundred times as long as a hand-off to a spinning one, but a
+    /// spinning worker keeps the core from other threads.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn start_spinning(root: &Root, cpus: &[CpuId], spin: Duration) -> Result<Self, StartError> {
         let cores = Self::prepare(root, cpus, None, spin)?;
-        cores.employ(cpus.len())?;
+        cores.use_cores(cpus.len())?;
         Ok(cores)
     }
 
-    /// Cores none of which is used yet; see [`Self::employ`]. Where they are a cpuset's, `entrance`
-    /// is that of [`dimmer_host::cpusets::Dedicated`].
+    /// Cores of which none is in use yet; see [`Self::use_cores`]. If they belong to a cpuset,
+    /// `entrance` is that of [`dimmer_host::cpusets::Dedicated`].
     pub(crate) fn spare(
         root: &Root,
         cpus: &[CpuId],
@@ -118,7 +119,7 @@ impl Cores {
             return Err(StartError::NoCores);
         }
         for (index, cpu) in cpus.iter().enumerate() {
-            // Who is not let in yet may not run there.
+            // A thread that has not entered the cpuset yet may not run there.
             if entrance.is_none() {
                 affinity::check(root, *cpu)?;
             }
@@ -146,32 +147,31 @@ impl Cores {
         })
     }
 
-    /// Has work go to so many of the cores from now on, the first, and starts the workers that this
-    /// takes.
+    /// Sends work to the first `count` cores from now on, and starts the workers for them.
     ///
     /// # Errors
-    /// If one cannot be pinned; work goes to those before it then.
-    pub(crate) fn employ(&self, count: usize) -> Result<(), StartError> {
+    /// If a worker cannot be pinned; work then goes to the cores before it.
+    pub(crate) fn use_cores(&self, count: usize) -> Result<(), StartError> {
         let count = count.min(self.seats.len());
         if count > 1 {
             let all: Vec<CpuId> = self.seats.iter().map(|seat| seat.cpu).collect();
             self.placement.look(&self.root, &all);
         }
         let wanted = self.seats[..count].iter().map(|seat| seat.cpu);
-        // New threads may run where their maker does, who may keep off these cores.
+        // New threads inherit the affinity of the calling thread, which may exclude these cores.
         let allowed = affinity::allowed().unwrap_or_default();
         let widened: Vec<CpuId> = allowed.iter().copied().chain(wanted).collect();
         let _ = affinity::allow(&widened);
-        let employed = self.start_workers(count);
+        let used_cores = self.start_workers(count);
         let _ = affinity::allow(&allowed);
-        employed
+        used_cores
     }
 
     fn start_workers(&self, count: usize) -> Result<(), StartError> {
         for (index, seat) in self.seats.iter().take(count).enumerate() {
             if seat.worker.get().is_none() {
                 match Worker::start(&self.root, seat.cpu, self.entrance.as_deref(), self.patience) {
-                    // Of two that were started at the same time, one ends at once.
+                    // Of two workers that were started at the same time, one ends at once.
                     Ok(worker) => drop(seat.worker.set(worker)),
                     Err(error) => {
                         self.used.store(index, Ordering::Release);
@@ -184,10 +184,9 @@ impl Cores {
         Ok(())
     }
 
-    /// Keeps the process's other threads off the cores that are used, and with them those that they
-    /// start, threads and programs. A thread that may run nowhere else stays. For cores that are no
-    /// longer used, this is undone when it is called again; for the others by the end of the
-    /// process alone.
+    /// Keeps the process's other threads off the cores in use, and with them the threads and
+    /// programs that they start. A thread that may run nowhere else stays. Another call undoes this
+    /// for cores that are no longer used; for the others, only the end of the process does.
     pub fn keep_clear(&self) {
         let dedicated: Vec<CpuId> = self.cpus().collect();
         let workers: Vec<u32> =
@@ -195,44 +194,44 @@ impl Cores {
         exclusion::keep_off(&self.root, &dedicated, &workers);
     }
 
-    /// Whether these are the cores.
+    /// Whether the list of cores is `cpus`.
     pub(crate) fn are(&self, cpus: &[CpuId]) -> bool {
         self.seats.iter().map(|seat| seat.cpu).eq(cpus.iter().copied())
     }
 
-    /// The hardware threads that are used, in the order given.
+    /// The CPUs in use, in the order given.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.seats[..self.len()].iter().map(|seat| seat.cpu)
     }
 
-    /// How many are used. Cores that a program has named are used all, those of a server as it
-    /// says.
+    /// Number of cores in use. If a program has named the cores, all are used, unless `use_cores`
+    /// sets another number. If a server has, it sets the number.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Which of them the calling thread's work goes to, which has this slot: threads are spread
-    /// over the cores, those near them first.
+    /// Index of the core that the work of the calling thread goes to; `slot` is that thread's.
+    /// Threads are spread over the cores, to near cores first.
     #[inline]
     pub(crate) fn usual(&self, slot: usize) -> usize {
         let count = self.len();
         if count > 1 { self.placement.choose(slot, count, slot::taken, placement::here) } else { 0 }
     }
 
-    /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. What it
-    /// returns comes back, and what it panics with goes on here. Costs a cache-line round trip;
-    /// closures and results of up to 48 bytes travel in the line.
-    pub fn offload<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> T {
-        self.try_offload(work).unwrap_or_else(|work| work())
+    /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. Returns its
+    /// result; a panic of the closure continues here. Costs a cache-line round trip; closures and
+    /// results of up to 48 bytes are passed in the line.
+    pub fn delegate<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> T {
+        self.try_delegate(work).unwrap_or_else(|work| work())
     }
 
-    /// The same, but where it cannot be moved it is given back: for who must see that nothing of
-    /// this crate lies below it on the stack then.
+    /// Like [`Self::delegate`], but returns the closure if it cannot be moved. For callers that
+    /// must not have a frame of this crate below the closure then.
     ///
     /// # Errors
     /// The closure, if it has to run here.
-    pub fn try_offload<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T, F> {
+    pub fn try_delegate<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T, F> {
         let work = match Small::new(work) {
             Ok(small) => return self.hand_over(small).map_err(Small::into_inner),
             Err(work) => work,
@@ -243,15 +242,15 @@ impl Cores {
             Err(_) => false,
         };
         if is_moved {
-            // SAFETY: it has run; a panic would have gone on.
+            // SAFETY: it has run; a panic would have continued.
             return Ok(unsafe { large.value() });
         }
-        // SAFETY: it has not.
+        // SAFETY: it has not run.
         Err(unsafe { large.into_work() })
     }
 
-    /// Has a closure run on a dedicated core while the caller goes on. One at a time for each
-    /// thread and core; another runs in place.
+    /// Starts a closure on a dedicated core, while the caller goes on. Each thread can have one per
+    /// core at a time; another one runs in place.
     pub fn begin<T, F>(&self, work: F) -> Pending<'_, T>
     where
         T: Send + 'static,
@@ -269,7 +268,7 @@ impl Cores {
                 let lane = worker.lane(slot);
                 let number = lane.begun.get() + 1;
                 lane.begun.set(number);
-                // SAFETY: the lane is this thread's, and idle; the closure borrows nothing.
+                // SAFETY: the lane belongs to this thread and is idle; the closure borrows nothing.
                 unsafe { small.ask(lane) };
                 worker.ring();
                 Some((worker, slot, number))
@@ -287,29 +286,31 @@ impl Cores {
     }
 
     /// Runs the body of one call on a dedicated core, with the caller's own stack and thread-local
-    /// storage, and comes back. The closure need not be [`Send`]: it is the same thread. Where the
-    /// thread cannot go, it runs here.
+    /// storage, and comes back. The closure need not be [`Send`], since it runs on the same thread.
+    /// If the thread cannot migrate, the closure runs here.
     ///
-    /// Besides two hand-overs it costs two system calls, for signals.
-    pub fn borrow<T>(&self, work: impl FnOnce() -> T) -> T {
-        let Ok(mut journey) = self.depart() else { return work() };
-        let core = journey.usual();
-        let _away = journey.go(core);
+    /// Costs two system calls, for signals, besides two hand-offs.
+    pub fn migrate<T>(&self, work: impl FnOnce() -> T) -> T {
+        let Ok(mut migration) = self.begin_migration() else { return work() };
+        let core = migration.usual();
+        let _away = migration.go(core);
         work()
     }
 
-    /// Begins a stretch in which the calling thread may go to the dedicated cores and back.
+    /// Starts a stretch of execution in which the calling thread may migrate to the dedicated cores
+    /// and back.
     ///
     /// # Errors
-    /// [`CannotTravel`].
-    pub fn depart(&self) -> Result<Journey<'_>, CannotTravel> {
+    /// [`CannotMigrate`].
+    pub fn begin_migration(&self) -> Result<Migration<'_>, CannotMigrate> {
         if self.is_inherited() {
-            return Err(CannotTravel::NoWorker);
+            return Err(CannotMigrate::NoWorker);
         }
-        Journey::begin(self, self.patience)
+        Migration::begin(self, self.patience)
     }
 
-    /// The worker at that place, if it is used, has not ended and is not held up.
+    /// The worker with the index `core`, if the core is in use and the worker has not ended and is
+    /// not held up.
     #[inline]
     pub(crate) fn worker(&self, core: usize) -> Option<&Shared> {
         let worker = self.seats.get(..self.len())?.get(core)?.worker.get()?;
@@ -332,7 +333,7 @@ impl Cores {
         Some((self.worker(self.usual(slot))?, slot))
     }
 
-    /// As [`Self::pick`], if nothing of the thread's is under way there.
+    /// Like [`Self::pick`], if no work of the thread is in progress there.
     pub(crate) fn lane(&self) -> Option<(&Shared, usize)> {
         self.pick().filter(|(worker, slot)| worker.lane(*slot).word.value() == IDLE)
     }
@@ -342,16 +343,17 @@ impl Cores {
         let Some((worker, slot)) = self.lane() else { return Err(small) };
         let lane = worker.lane(slot);
         let busy = HandOver::begin();
-        // SAFETY: the lane is this thread's, and idle; this function waits for it to be so again.
+        // SAFETY: the lane belongs to this thread and is idle. This function waits until it is idle
+        // again.
         unsafe { small.ask(lane) };
         worker.ring();
         let Some(word) = self.wait(worker, slot) else {
-            // SAFETY: the worker has not begun it, and will not.
+            // SAFETY: the worker has not started it, and will not.
             let work = unsafe { Small::<F, T>::take_back(lane) };
             drop(busy);
             return Err(work);
         };
-        // SAFETY: the word that the worker has left.
+        // SAFETY: the worker has left this word.
         let result = unsafe { job::result(lane, word) };
         drop(busy);
         match result {
@@ -360,16 +362,16 @@ impl Cores {
         }
     }
 
-    /// Waits for a call to be done; `None` if the worker has ended, or is held up, without having
-    /// begun it.
+    /// Waits until a call is done. `None` if the worker has ended, or is held up, without having
+    /// started it.
     fn wait(&self, worker: &Shared, slot: usize) -> Option<u32> {
         let lane = worker.lane(slot);
         loop {
-            if let Some(word) = lane.word.wait_while(CALL, self.patience) {
+            if let Some(word) = lane.word.wait_while(DELEGATE, self.patience) {
                 return Some(word);
             }
             if worker.is_alive() {
-                if worker.give_back(slot, CALL) {
+                if worker.give_back(slot, DELEGATE) {
                     return None;
                 }
                 continue;
@@ -382,31 +384,31 @@ impl Cores {
                     "dimmer: the worker on cpu {cpu} has ended; work runs where it is from now on"
                 );
             }
-            if worker.is_at(slot) && lane.word.value() == CALL {
+            if worker.is_at(slot) && lane.word.value() == DELEGATE {
                 resume_unwind(Box::new("the worker ended in the middle of this work".to_owned()));
             }
-            return Some(lane.word.value()).filter(|word| *word != CALL);
+            return Some(lane.word.value()).filter(|word| *word != DELEGATE);
         }
     }
 }
 
-/// What [`Cores::begin`] hands over.
+/// The work that [`Cores::begin`] hands over.
 type Work = Box<dyn FnOnce() + Send>;
 
 /// A closure that runs on a dedicated core, or has run. Dropping it waits for its end.
 #[derive(Debug)]
 pub struct Pending<'a, T> {
     cores: &'a Cores,
-    /// Where it was begun, and which of the lane's calls it is: once it is done, the lane may serve
-    /// others.
+    /// The worker, the slot, and the number of the call in its lane: once it is done, the lane may
+    /// be used for others.
     lane: Option<(&'a Shared, usize, u64)>,
     outcome: Arc<Mutex<Option<std::thread::Result<T>>>>,
-    // The lane is the thread's own.
+    // The lane belongs to the thread.
     not_send: PhantomData<*const ()>,
 }
 
 impl<T> Pending<'_, T> {
-    /// Waits for it, and gives what it returned; what it panicked with goes on here.
+    /// Waits for the closure, and returns its result. A panic of the closure continues here.
     ///
     /// # Panics
     /// If the closure did.
@@ -430,11 +432,11 @@ impl<T> Pending<'_, T> {
             return;
         }
         match self.cores.wait(worker, slot) {
-            // The outcome was there before the word.
+            // The outcome was stored before the word.
             Some(_) => {}
             None => {
-                // SAFETY: the worker has not begun it, and will not; `begin` has put this kind of
-                // closure there.
+                // SAFETY: the worker has not started it, and will not; `begin` has stored this kind
+                // of closure there.
                 let work = unsafe { Small::<Work, ()>::take_back(lane) };
                 work.run_here();
             }
@@ -453,11 +455,11 @@ impl<T> Drop for Pending<'_, T> {
     }
 }
 
-/// What it takes to wake a thread that sleeps, and to be woken by it: the median of some tries,
-/// measured once.
+/// Time to wake a sleeping thread and to be woken by it: the median of several tries, measured
+/// once.
 fn wake_up() -> Duration {
     static MEASURED: OnceLock<Duration> = OnceLock::new();
-    /// More than this is no longer what waking takes.
+    /// An upper limit: a longer time is not that of waking alone.
     const LONGEST: Duration = Duration::from_millis(1);
     const TRIES: u32 = 15;
     *MEASURED.get_or_init(|| {

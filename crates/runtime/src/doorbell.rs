@@ -1,21 +1,20 @@
-//! The doorbell that wakes a worker: a thread that fills a lane rings it while the worker sleeps.
+//! The doorbell that wakes a worker. A thread that fills a lane rings it if the worker sleeps.
 
 use std::time::Duration;
 
 use crate::word::{Patience, Word};
 
-/// The worker looks at its lanes.
+/// The worker polls its lanes.
 const AWAKE: u32 = 0;
-/// The worker sleeps until somebody rings.
+/// The worker sleeps until a thread rings.
 const ASLEEP: u32 = 1;
 
-/// The doorbell. It changes rarely, so threads that ring read it in their own caches.
+/// The doorbell. It changes rarely, so threads that ring it read it from their own caches.
 #[derive(Debug, Default)]
 pub(crate) struct Doorbell(Word);
 
 impl Doorbell {
-    /// Wakes the worker if it sleeps. To be called after something was put into a lane, with
-    /// [`Word::set`].
+    /// Wakes the worker if it sleeps. Call it after filling a lane with [`Word::set`].
     #[inline]
     pub(crate) fn ring(&self) {
         if self.0.value() == ASLEEP {
@@ -29,15 +28,15 @@ impl Doorbell {
         self.0.value() == ASLEEP
     }
 
-    /// Wakes the worker, whatever it does.
+    /// Wakes the worker, whether or not it sleeps.
     pub(crate) fn wake(&self) {
         self.0.post(AWAKE);
     }
 
-    /// Sleeps until somebody rings, unless there is something to do already; does `meanwhile` after
-    /// each nap.
+    /// Sleeps until a thread rings, unless there is work already. Calls `meanwhile` after each nap.
     pub(crate) fn sleep(&self, has_work: impl FnOnce() -> bool, meanwhile: impl Fn()) {
-        // Before the lanes are looked at: a thread that fills one later finds this, and rings.
+        // This comes before the look at the lanes: a thread that fills a lane later sees it, and
+        // rings.
         self.0.set(ASLEEP);
         if !has_work() {
             while self.0.wait_while(ASLEEP, Patience(Duration::ZERO)).is_none() {
@@ -53,7 +52,7 @@ mod models {
     use loom::sync::Arc;
 
     use super::*;
-    use crate::lane::CALL;
+    use crate::lane::DELEGATE;
 
     #[test]
     fn loom_a_worker_that_goes_to_sleep_misses_nothing() {
@@ -61,12 +60,12 @@ mod models {
             let shared = Arc::new((Word::default(), Doorbell::default()));
             let owner = Arc::clone(&shared);
             let thread = loom::thread::spawn(move || {
-                owner.0.set(CALL);
+                owner.0.set(DELEGATE);
                 owner.1.ring();
             });
             let (lane, doorbell) = &*shared;
-            while lane.value() != CALL {
-                doorbell.sleep(|| lane.value() == CALL, || ());
+            while lane.value() != DELEGATE {
+                doorbell.sleep(|| lane.value() == DELEGATE, || ());
             }
             thread.join().unwrap();
         });

@@ -1,19 +1,19 @@
-//! The error number of the C library, which programs ask for after what Dimmer does unasked.
+//! Preserves the C library's error number: programs may read it after Dimmer's code has run.
 
-/// Puts `errno` back when it is dropped.
+/// Restores `errno` when it is dropped.
 #[derive(Debug)]
 pub struct KeepErrno {
-    /// Thread-local storage, which travels with the thread.
+    /// The address of `errno`: in thread-local storage, which migrates with the thread.
     place: *mut i32,
     number: i32,
 }
 
 impl KeepErrno {
-    /// Notes what it is now.
+    /// Saves the current `errno`.
     #[expect(clippy::new_without_default, reason = "it is nothing without its drop")]
     #[must_use]
     pub fn new() -> Self {
-        // SAFETY: needs nothing.
+        // SAFETY: has no preconditions.
         let place = unsafe { libc::__errno_location() };
         // SAFETY: the thread's own variable.
         Self { place, number: unsafe { *place } }

@@ -1,4 +1,4 @@
-//! A word that the kernel lets threads sleep on; in models of the protocol
+//! A word on which threads can sleep in the kernel (a futex). In models of the protocol
 //! ([loom](https://docs.rs/loom)), a model of it.
 
 #[cfg(not(all(test, loom)))]
@@ -6,7 +6,7 @@ pub(crate) use kernel::Futex;
 #[cfg(all(test, loom))]
 pub(crate) use model::Futex;
 
-/// As the kernel has it.
+/// The kernel's futex.
 #[cfg(not(all(test, loom)))]
 mod kernel {
     use std::ops::Deref;
@@ -29,22 +29,23 @@ mod kernel {
     }
 
     impl Futex {
-        /// Sleeps while the word is `value`, for so long (below a second) at most.
+        /// Sleeps while the word is `value`, at most for `nap` (below a second).
         pub(crate) fn wait(&self, value: u32, nap: Duration) {
             let nap = futex::Timespec { tv_sec: 0, tv_nsec: nap.subsec_nanos().into() };
-            // However it ended: the word tells.
+            // The result does not matter: the caller reads the word.
             let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, Some(&nap));
         }
 
-        /// Wakes who sleeps.
+        /// Wakes a sleeping thread.
         pub(crate) fn wake(&self) {
-            // Nobody may be there any more; that is no matter.
+            // There may be no sleeper any more, which does no harm.
             let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
         }
     }
 }
 
-/// As the kernel has it, but for naps: who is not woken sleeps for ever, which loom reports.
+/// Like the kernel's futex, but without a time limit: a thread that is not woken sleeps forever,
+/// which loom reports.
 #[cfg(all(test, loom))]
 mod model {
     use std::ops::Deref;
@@ -55,7 +56,7 @@ mod model {
     use loom::sync::atomic::AtomicU32;
     use loom::sync::{Condvar, Mutex};
 
-    /// The word, and the kernel's lock on who sleeps.
+    /// The word, and the kernel's lock on its list of sleepers.
     #[derive(Debug, Default)]
     pub(crate) struct Futex {
         word: AtomicU32,

@@ -1,6 +1,6 @@
-//! Whether the calling thread may be in a signal's handler. What that has interrupted may be
-//! anything, also what holds a lock or is in the middle of allocating: who starts threads, reads
-//! files or allocates asks first.
+//! Detects whether the calling thread may be in a signal handler. The handler may have interrupted
+//! any code, also code that holds a lock or is in the middle of an allocation. Code that starts
+//! threads, reads files or allocates checks this first.
 
 use std::arch::naked_asm;
 
@@ -9,22 +9,25 @@ use rustix::param::page_size;
 use crate::signals::{self, Action};
 use crate::thread;
 
-/// So far from the stack's end a handler's frame is looked for: as deep as calls within a handler
-/// may be.
+/// Maximum distance from the stack's end to a handler's frame: the maximum depth of calls within a
+/// handler (bytes).
 const DEEPEST: usize = 1 << 20;
 
-/// Whether it may be. Where no signal is blocked, as one is while its handler runs, and no handler
-/// lets its own through, that is all; else the stack is looked through for what a handler returns
-/// to.
+/// Whether the calling thread may be in a signal handler.
 ///
-/// What is not found: a handler that was installed for one signal only (`SA_RESETHAND`), where it
-/// was the only one there is.
+/// A signal is blocked while its handler runs, unless the handler was installed to leave it
+/// unblocked. If no signal is blocked and there is no such handler, the answer is no. Otherwise the
+/// function searches the stack for the address that a handler returns to.
+///
+/// Not found: a handler that was installed for one signal only (`SA_RESETHAND`), if it was the only
+/// handler.
 ///
 /// # Cost
-/// A system call for each kind of signal, some microseconds in all; with threads that block
-/// signals, where there are handlers, another one for each page of stack in use.
+/// A system call for each kind of signal, some microseconds in all. For threads that block signals,
+/// in a process with handlers, another one for each page of stack in use.
 pub(crate) fn may_be_in_one() -> bool {
-    // Above what is called here, where the same words lie because they are looked for.
+    // Starts above the frames of the called functions: they contain the same words, since they
+    // search for them.
     #[unsafe(naked)]
     extern "C" fn look() -> bool {
         naked_asm!("lea rdi, [rsp + 8]", "jmp {look}", look = sym may_be_above)
@@ -41,11 +44,11 @@ extern "C" fn may_be_above(frames: usize) -> bool {
             None => return true,
         }
     }
-    // What cannot be told apart any more counts as found.
+    // Counts as found if there are too many addresses to compare, or if the stack cannot be read.
     may_be && !ends.is_empty() && (ends.is_full() || ends.are_above(frames).unwrap_or(true))
 }
 
-/// Where handlers return to.
+/// The addresses that handlers return to.
 #[derive(Debug, Default)]
 struct Ends([usize; 4]);
 
@@ -62,30 +65,29 @@ impl Ends {
         self.0[0] == 0
     }
 
-    /// The last place is for knowing that there may be more.
+    /// The last place only marks that there may be more.
     fn is_full(&self) -> bool {
         self.0[3] != 0
     }
 
-    /// Whether one of them is a word from there on, on the stack or above it; `None` if that cannot
-    /// be read.
+    /// Whether the stack, from `frames` upwards, contains one of them; `None` if it cannot be read.
     fn are_above(&self, frames: usize) -> Option<bool> {
         let mut buffer = [0_usize; 512];
         let mut at = frames;
         let mut limit = at.saturating_add(DEEPEST);
-        // A thread's own memory lies at its stack's upper end; what is beyond is others'. The first
-        // thread's stack is followed by nothing.
+        // A thread's own data lies at the upper end of its stack; other data follows. The stack of
+        // the first thread is followed by nothing.
         let own = std::ptr::from_ref(thread::own()).addr();
         if own > at {
             limit = limit.min(own);
         }
         let mut has_read = false;
         while at < limit {
-            // No further than the page's end, as the next one may not be there.
+            // Not beyond the page's end, since the next page may not be mapped.
             let bytes = (page_size() - at % page_size()).min(limit - at);
             let read = signals::read_own(at, &mut buffer, bytes);
             if read < size_of::<usize>() {
-                // Where the stack ends.
+                // The end of the stack.
                 return has_read.then_some(false);
             }
             has_read = true;
@@ -101,8 +103,8 @@ impl Ends {
     }
 }
 
-/// Whether what begins there, with where a handler returns to, is what the kernel puts on the stack
-/// for it, and no copy of that word alone.
+/// Whether the return address at `place` starts a frame that the kernel wrote for a handler, and is
+/// not just a copy of that word.
 ///
 /// Source: Linux, `struct rt_sigframe`, `ucontext` and `sigcontext_64` in arch/x86/include.
 fn begins_frame(place: usize) -> bool {
@@ -133,7 +135,7 @@ mod tests {
         FOUND.set(Some(deeper(DEEP.get())));
     }
 
-    /// Looks with so many frames of a page each more on the stack.
+    /// Searches with a number of additional frames, of one page each, on the stack.
     #[inline(never)]
     fn deeper(frames: u32) -> bool {
         let page = std::hint::black_box([frames; 1024]);
@@ -141,26 +143,27 @@ mod tests {
         found && std::hint::black_box(page)[0] == frames
     }
 
-    /// Has the signal handled, with these flags; whether its handler finds itself in one.
+    /// Installs the handler for the signal, with these flags. Returns whether the handler detects
+    /// itself.
     fn found_in_handler(signal: libc::c_int, flags: libc::c_int) -> Option<bool> {
-        // SAFETY: all zero is a valid one.
+        // SAFETY: all-zero bytes are a valid value.
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         action.sa_sigaction = handle as *const () as usize;
         action.sa_flags = flags;
-        // SAFETY: an action that lives until the call returns.
+        // SAFETY: the action lives until the call returns.
         assert_eq!(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) }, 0);
         FOUND.set(None);
-        // SAFETY: it is handled.
+        // SAFETY: the signal has a handler.
         assert_eq!(unsafe { libc::raise(signal) }, 0);
         FOUND.get()
     }
 
     fn block(signal: libc::c_int, how: libc::c_int) {
-        // SAFETY: all zero is an empty set.
+        // SAFETY: all-zero bytes are an empty set.
         let mut set: libc::sigset_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: a set, and a signal that there is.
+        // SAFETY: a valid set, and an existing signal.
         unsafe { libc::sigaddset(&raw mut set, signal) };
-        // SAFETY: as above.
+        // SAFETY: the set lives until the call returns.
         let done = unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) };
         assert_eq!(done, 0);
     }
@@ -176,24 +179,25 @@ mod tests {
                 assert!(!may_be_in_one(), "{flags}");
             }
         }
-        // A stack for handlers.
+        // A signal stack.
         DEEP.set(4);
         let mut memory = vec![0_u8; 1 << 20];
         let stack =
             libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
-        // SAFETY: the memory is there until it is put out of use below.
+        // SAFETY: the memory lives until the stack is disabled below.
         assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
         assert_eq!(found_in_handler(libc::SIGUSR1, libc::SA_ONSTACK), Some(true));
         let none = libc::stack_t { ss_flags: libc::SS_DISABLE, ..stack };
         // SAFETY: no handler runs on it.
         assert_eq!(unsafe { libc::sigaltstack(&raw const none, std::ptr::null_mut()) }, 0);
         drop(memory);
-        // Where a handler returns to lies about, as who looks for it has it.
+        // Copies of the return address lie on the stack, as in code that searches for it.
         let end = Action::of(libc::SIGUSR2).unwrap().end();
         let mut about = std::hint::black_box([end.unwrap(); 64]);
         assert!(!may_be_in_one());
         std::hint::black_box(&mut about);
-        // Another thread that blocks a signal for which there is a handler is in none for that.
+        // Another thread that blocks a signal with a handler is not in a handler for that reason
+        // alone.
         let blocks = std::thread::spawn(|| {
             block(libc::SIGUSR1, libc::SIG_BLOCK);
             may_be_in_one()

@@ -1,4 +1,4 @@
-//! Closures as payloads of a lane: small ones travel in the line itself.
+//! Closures as payloads of a lane: small ones are passed in the line itself.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -6,22 +6,22 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::Result;
 
-use crate::lane::{CALL, IDLE, Lane, PANICKED, Payload, Run};
+use crate::lane::{ClosureBytes, DELEGATE, IDLE, Lane, PANICKED, Run};
 
-/// What a closure panicked with.
+/// The payload of a panic of a closure.
 type Panic = Box<dyn Any + Send>;
 
-/// Whether a value can lie in a payload.
+/// Whether a value fits into a payload.
 const fn fits<T>() -> bool {
-    size_of::<T>() <= size_of::<Payload>() && align_of::<T>() <= align_of::<Payload>()
+    size_of::<T>() <= size_of::<ClosureBytes>() && align_of::<T>() <= align_of::<ClosureBytes>()
 }
 
-/// A closure that fits into a payload, and whose result does.
+/// A closure that fits into a payload, and whose result fits.
 #[derive(Debug)]
 pub(crate) struct Small<F, T>(F, PhantomData<fn() -> T>);
 
 impl<F: FnOnce() -> T, T> Small<F, T> {
-    /// The closure, or the same closure where one of the two is too large.
+    /// Wraps the closure, or returns it as an error if it or its result is too large.
     pub(crate) fn new(work: F) -> std::result::Result<Self, F> {
         if fits::<F>() && fits::<T>() {
             return Ok(Self(work, PhantomData));
@@ -29,44 +29,45 @@ impl<F: FnOnce() -> T, T> Small<F, T> {
         Err(work)
     }
 
-    /// Puts it into an idle lane and asks for it to be run.
+    /// Stores it in an idle lane and requests its run.
     ///
     /// # Safety
-    /// The lane is the caller's and idle. What the closure borrows lives until the lane is idle
-    /// again.
+    /// The lane belongs to the caller and is idle. What the closure borrows lives until the lane is
+    /// idle again.
     pub(crate) unsafe fn ask(self, lane: &Lane) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees that the lane is its own and idle.
         unsafe { self.put(lane) };
-        // SAFETY: as the caller says, and it is there.
-        unsafe { Self::ask_for(lane, CALL) };
+        // SAFETY: the caller guarantees the lane and the borrows, and the closure was just stored.
+        unsafe { Self::ask_for(lane, DELEGATE) };
     }
 
-    /// Puts it into an idle lane.
+    /// Stores it in an idle lane.
     ///
     /// # Safety
-    /// The lane is the caller's and idle.
+    /// The lane belongs to the caller and is idle.
     pub(crate) unsafe fn put(self, lane: &Lane) {
-        // SAFETY: it fits, and the lane is the caller's.
-        unsafe { lane.payload().cast::<F>().write(self.0) };
+        // SAFETY: it fits, and the lane belongs to the caller.
+        unsafe { lane.closure().cast::<F>().write(self.0) };
     }
 
-    /// Asks for what is in the lane to be run, by the word `how`.
+    /// Requests a run of the closure in the lane, with the word `how`.
     ///
     /// # Safety
-    /// As [`Self::ask`], and a closure of this kind is there.
+    /// As for [`Self::ask`], and the lane holds a closure of this kind.
     pub(crate) unsafe fn ask_for(lane: &Lane, how: u32) {
         let run: Run = run::<F, T>;
         // SAFETY: the payload is what `run` takes.
         unsafe { lane.ask_call(run, how) };
     }
 
-    /// Takes back what a worker that ended has not begun.
+    /// Takes back a closure that the worker has not started.
     ///
     /// # Safety
-    /// The lane holds this closure, and nobody runs it.
+    /// The lane holds this closure, and no worker runs it.
     pub(crate) unsafe fn take_back(lane: &Lane) -> Self {
-        // SAFETY: as the caller says.
-        let work = unsafe { lane.payload().cast::<F>().read() };
+        // SAFETY: the caller guarantees that the lane holds this closure, and that no worker runs
+        // it.
+        let work = unsafe { lane.closure().cast::<F>().read() };
         lane.word.put(IDLE);
         Self(work, PhantomData)
     }
@@ -82,40 +83,40 @@ impl<F: FnOnce() -> T, T> Small<F, T> {
     }
 }
 
-/// What a closure gave, or what it panicked with. The lane is idle then.
+/// The result or the panic of a closure. The lane is idle afterwards.
 ///
 /// # Safety
-/// The lane's word was `word` once a closure that gives `T` had been run.
+/// The lane's word was `word` after a run of a closure that returns `T`.
 pub(crate) unsafe fn result<T>(lane: &Lane, word: u32) -> Result<T> {
     if word == IDLE {
-        // SAFETY: `run` has left it there.
-        return Ok(unsafe { lane.payload().cast::<T>().read() });
+        // SAFETY: `run` has stored it there.
+        return Ok(unsafe { lane.closure().cast::<T>().read() });
     }
-    // SAFETY: as above, of the other kind.
-    let panic = unsafe { lane.payload().cast::<Panic>().read() };
+    // SAFETY: `run` has stored it there: with another word it is a panic.
+    let panic = unsafe { lane.closure().cast::<Panic>().read() };
     lane.word.put(IDLE);
     Err(panic)
 }
 
-/// Runs the closure in the payload, and leaves there what it gives.
-unsafe fn run<F: FnOnce() -> T, T>(payload: *mut Payload) -> u32 {
-    // SAFETY: `Small::ask` has put it there.
-    let work = unsafe { payload.cast::<F>().read() };
+/// Runs the closure in the payload, and stores its result there.
+unsafe fn run<F: FnOnce() -> T, T>(closure: *mut ClosureBytes) -> u32 {
+    // SAFETY: `Small::ask` has stored it there.
+    let work = unsafe { closure.cast::<F>().read() };
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(value) => {
-            // SAFETY: it fits, and the lane is the worker's.
-            unsafe { payload.cast::<T>().write(value) };
+            // SAFETY: it fits, and the lane belongs to the worker.
+            unsafe { closure.cast::<T>().write(value) };
             IDLE
         }
         Err(panic) => {
-            // SAFETY: two words.
-            unsafe { payload.cast::<Panic>().write(panic) };
+            // SAFETY: two words fit, and the lane belongs to the worker.
+            unsafe { closure.cast::<Panic>().write(panic) };
             PANICKED
         }
     }
 }
 
-/// A closure that does not fit, on its owner's stack; a pointer to it travels.
+/// A closure that does not fit, on its owner's stack; a pointer to it is passed.
 #[derive(Debug)]
 pub(crate) struct Large<F, T> {
     work: Option<F>,
@@ -127,7 +128,7 @@ impl<F: FnOnce() -> T, T> Large<F, T> {
         Self { work: Some(work), value: MaybeUninit::uninit() }
     }
 
-    /// A small closure that runs the large one and leaves there what it gives.
+    /// A small closure that runs the large one and stores its result here.
     pub(crate) fn pointer(&mut self) -> impl FnOnce() + Send + '_
     where
         F: Send,
@@ -140,21 +141,21 @@ impl<F: FnOnce() -> T, T> Large<F, T> {
         }
     }
 
-    /// What it gave.
+    /// The result.
     ///
     /// # Safety
     /// The small closure has run, and has not panicked.
     pub(crate) unsafe fn value(self) -> T {
-        // SAFETY: written then.
+        // SAFETY: the small closure has run, which writes it.
         unsafe { self.value.assume_init() }
     }
 
-    /// It, to be run by who has it.
+    /// The closure, for its owner to run.
     ///
     /// # Safety
     /// The small closure has not run.
     pub(crate) unsafe fn into_work(self) -> F {
-        // SAFETY: it is taken only then.
+        // SAFETY: only the small closure takes it.
         unsafe { self.work.unwrap_unchecked() }
     }
 }
@@ -168,18 +169,18 @@ mod tests {
     use super::*;
     use crate::word::Patience;
 
-    /// Word of a lane whose worker is to end.
+    /// The word of a lane whose worker should end.
     const END: u32 = 100;
 
-    /// Has a thread answer the calls of a lane meanwhile, as workers do.
+    /// Runs `check` while a thread answers the calls of a lane, as workers do.
     fn with_worker<R>(check: impl FnOnce(&Lane) -> R) -> R {
         let lane = Lane::default();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 loop {
                     match lane.word.value() {
-                        // SAFETY: the word says so, and this is the lane's only worker.
-                        CALL => unsafe { lane.answer_call() },
+                        // SAFETY: the word requests a call, and this is the lane's only worker.
+                        DELEGATE => unsafe { lane.answer_call() },
                         END => break,
                         _ => std::thread::yield_now(),
                     }
@@ -191,22 +192,23 @@ mod tests {
         })
     }
 
-    /// Hands it over and waits for what it gives.
+    /// Hands a closure over and waits for its result.
     fn hand_over<F: FnOnce() -> T, T>(lane: &Lane, work: F) -> Result<T> {
         let Ok(small) = Small::new(work) else { panic!("it fits") };
-        // SAFETY: the lane is this thread's and idle; it waits right here.
+        // SAFETY: the lane belongs to this thread and is idle, and this function waits for the
+        // result.
         unsafe { small.ask(lane) };
         let word = loop {
             match lane.word.value() {
-                CALL => drop(lane.word.wait_while(CALL, Patience(Duration::ZERO))),
+                DELEGATE => drop(lane.word.wait_while(DELEGATE, Patience(Duration::ZERO))),
                 word => break word,
             }
         };
-        // SAFETY: the worker has left it so.
+        // SAFETY: the worker has left this word.
         unsafe { result::<T>(lane, word) }
     }
 
-    /// Counts how often it is dropped.
+    /// Counts its drops.
     struct Counted<'a>(&'a AtomicU32);
 
     impl Drop for Counted<'_> {
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn large_ones_travel_by_a_pointer() {
+    fn large_ones_are_handed_over_by_a_pointer() {
         with_worker(|lane| {
             let words: [u64; 32] = std::array::from_fn(|index| index as u64);
             let work = move || words.map(|word| 2 * word);
@@ -270,9 +272,9 @@ mod tests {
     fn what_was_not_begun_is_taken_back_whole() {
         fn put_and_take_back<F: FnOnce() -> T, T>(lane: &Lane, work: F) -> F {
             let Ok(small) = Small::new(work) else { panic!("it fits") };
-            // SAFETY: nobody else knows the lane.
+            // SAFETY: nothing else uses the lane.
             unsafe { small.put(lane) };
-            // SAFETY: it holds that, and nobody runs it.
+            // SAFETY: the lane holds the closure, and no worker runs it.
             unsafe { Small::<F, T>::take_back(lane) }.into_inner()
         }
         let (dropped, ran) = (AtomicU32::new(0), Cell::new(0));

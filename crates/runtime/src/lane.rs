@@ -1,8 +1,9 @@
 //! The cache line through which one thread hands work to one worker.
 //!
-//! Each thread has a lane of its own on each worker, as remote core locking has (paper 002 §5.4):
-//! nothing is claimed or queued, so a hand-over is one line there and the same line back, and a
-//! thread that stalls in the middle of one holds up nobody. A worker looks at its lanes in turn.
+//! Each thread has its own lane on each worker, as in remote core locking (paper 002 §5.4). Nothing
+//! is claimed or queued, so a hand-off transfers one line there and the same line back, and a
+//! thread that stalls in the middle of one delays no other thread. A worker polls its lanes in
+//! turn.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -10,85 +11,87 @@ use std::mem::MaybeUninit;
 use crate::switch::Context;
 use crate::word::Word;
 
-/// Nothing is asked, or what was asked is done.
+/// There is no request, or the request is complete.
 pub(crate) const IDLE: u32 = 0;
-/// Run what is in the cargo.
-pub(crate) const CALL: u32 = 1;
-/// Go on with the thread in the cargo.
-pub(crate) const TRAVEL: u32 = 2;
-/// The call is done, and the payload is what it panicked with.
+/// Request: run the call in the lane.
+pub(crate) const DELEGATE: u32 = 1;
+/// Request: resume the thread in the lane.
+pub(crate) const MIGRATE: u32 = 2;
+/// The call is complete, and the payload holds its panic.
 pub(crate) const PANICKED: u32 = 3;
 
-/// Whoever asked takes it back; see [`crate::worker::Shared::give_back`].
+/// The owner takes its request back; see [`crate::worker::Shared::give_back`].
 pub(crate) const WITHDRAWN: u32 = 5;
 
-/// As [`CALL`], of code that has no handlers for faults of its own; see [`crate::lend`].
-pub(crate) const LENT: u32 = 6;
+/// Like [`DELEGATE`], for code without fault handlers of its own; see [`crate::delegate`].
+pub(crate) const DELEGATE_LEAF: u32 = 6;
 
-/// Work lies ready that is about to be asked for by [`LENT`].
+/// Work is in the lane, and [`DELEGATE_LEAF`] is about to request it.
 pub(crate) const READY: u32 = 7;
 
-/// What travels in the line itself, and need not be fetched.
-pub(crate) type Payload = MaybeUninit<[u64; 6]>;
+/// Data in the line itself, which need not be fetched separately.
+pub(crate) type ClosureBytes = MaybeUninit<[u64; 6]>;
 
-/// Runs what is in the payload, and leaves there what it gave; what the lane's word is then.
-pub(crate) type Run = unsafe fn(*mut Payload) -> u32;
+/// Runs the work in the payload, and stores the result there. Returns the new value of the lane's
+/// word.
+pub(crate) type Run = unsafe fn(*mut ClosureBytes) -> u32;
 
 /// One thread's line to one worker, and the line that processors fetch with it.
 #[repr(C, align(128))]
 pub(crate) struct Lane {
     pub(crate) word: Word,
-    cargo: UnsafeCell<Cargo>,
-    /// How many calls were begun that nobody waited for at once. The thread's own, and in the
-    /// second line: workers never fetch it.
+    payload: UnsafeCell<Payload>,
+    /// Number of calls that were started without waiting for them at once. It belongs to the thread
+    /// and lies in the second line: workers never fetch it.
     pub(crate) begun: Cell<u64>,
 }
 
-/// What is handed over. It belongs to the thread while the word is [`IDLE`], else to the worker.
+/// The content of the lane. It belongs to the thread while the word is [`IDLE`], otherwise to the
+/// worker.
 #[derive(Clone, Copy)]
 #[repr(C)]
-union Cargo {
+union Payload {
     call: Call,
-    travel: Travel,
+    thread: ThreadPayload,
 }
 
-/// A closure: its code and, in the payload, itself.
+/// A closure: its code, and the closure itself in the payload.
 #[derive(Clone, Copy)]
 #[repr(C, packed(4))]
 struct Call {
     unused: u32,
     run: Run,
-    payload: Payload,
+    closure: ClosureBytes,
 }
 
 /// A thread.
 #[derive(Clone, Copy)]
 #[repr(C, packed(4))]
-pub(crate) struct Travel {
+pub(crate) struct ThreadPayload {
     pub(crate) context: Context,
-    /// Its thread-local storage.
+    /// Address of its thread-local storage.
     pub(crate) thread_pointer: u64,
     unused: u64,
 }
 
 #[cfg(not(all(test, loom)))]
-const _: () = assert!(size_of::<Cargo>() + size_of::<Word>() == 64, "they fill a cache line");
+const _: () = assert!(size_of::<Payload>() + size_of::<Word>() == 64, "they fill a cache line");
 
-// SAFETY: the cargo belongs to one thread at a time, and the word says to whom; the count is one
-// thread's.
+// SAFETY: `payload` belongs to one thread at a time, which the word determines; `begun` belongs to
+// one thread.
 unsafe impl Sync for Lane {}
 #[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Lane>() == 128, "no lane shares a line with another");
 
-// SAFETY: as above; what it points to is handed over with it.
+// SAFETY: `payload` belongs to one thread at a time; what it points to is handed over with it.
 unsafe impl Send for Lane {}
 
 impl Default for Lane {
     fn default() -> Self {
-        let travel = Travel { context: Context::default(), thread_pointer: 0, unused: 0 };
+        let thread = ThreadPayload { context: Context::default(), thread_pointer: 0, unused: 0 };
         Self {
             word: Word::default(),
-            cargo: UnsafeCell::new(Cargo { travel }),
+            payload: UnsafeCell::new(Payload { thread }),
             begun: Cell::new(0),
         }
     }
@@ -102,47 +105,48 @@ impl std::fmt::Debug for Lane {
 
 impl Lane {
     fn call(&self) -> *mut Call {
-        self.cargo.get().cast()
+        self.payload.get().cast()
     }
 
     /// The payload of a call.
-    pub(crate) fn payload(&self) -> *mut Payload {
-        // SAFETY: within the cargo; nothing is read.
-        unsafe { &raw mut (*self.call()).payload }
+    pub(crate) fn closure(&self) -> *mut ClosureBytes {
+        // SAFETY: within `payload`; nothing is read.
+        unsafe { &raw mut (*self.call()).closure }
     }
 
-    /// Asks for a call of what is in the payload, by [`CALL`] or [`LENT`].
+    /// Requests a call of the work in the payload; `how` is [`DELEGATE`] or [`DELEGATE_LEAF`].
     ///
     /// # Safety
-    /// The lane is the caller's and idle; `run` can run what is in the payload on another thread.
+    /// The lane belongs to the caller and is idle; `run` can run the content of the payload on
+    /// another thread.
     pub(crate) unsafe fn ask_call(&self, run: Run, how: u32) {
-        // SAFETY: the lane is the caller's.
+        // SAFETY: the lane belongs to the caller.
         unsafe { (*self.call()).run = run };
         self.word.set(how);
     }
 
-    /// Runs what was asked, and says that it is done.
+    /// Runs the requested call, and reports its completion.
     ///
     /// # Safety
-    /// The word is [`CALL`] or [`LENT`], and the caller the lane's worker.
+    /// The word is [`DELEGATE`] or [`DELEGATE_LEAF`], and the caller is the lane's worker.
     pub(crate) unsafe fn answer_call(&self) {
-        // SAFETY: with either there is a call.
+        // SAFETY: with either word, the lane holds a call.
         let run = unsafe { (*self.call()).run };
-        // SAFETY: whoever asked vouches for it.
-        let done = unsafe { run(self.payload()) };
+        // SAFETY: the requesting thread guarantees that `run` fits the payload.
+        let done = unsafe { run(self.closure()) };
         self.word.post(done);
     }
 
     /// The thread that is handed over.
     #[inline]
-    pub(crate) fn travel(&self) -> *mut Travel {
-        self.cargo.get().cast()
+    pub(crate) fn thread(&self) -> *mut ThreadPayload {
+        self.payload.get().cast()
     }
 
-    /// Where that thread goes on.
+    /// The point where that thread resumes.
     #[inline]
     pub(crate) fn context(&self) -> *mut Context {
         // The first of its fields.
-        self.cargo.get().cast()
+        self.payload.get().cast()
     }
 }

@@ -1,24 +1,29 @@
-//! Moves pieces of work to the core where they belong, and threads with their stacks, at about the
-//! price of the cache-line transfers that physics asks for.
+//! Delegates pieces of work to dedicated cores, and migrates threads there with their stacks. The
+//! cost is close to that of the cache-line transfers that the hardware requires.
 //!
-//! One substrate carries paper 001's offloading (§4.3), paper 004's user-mode migration (§3.3) and
+//! One mechanism serves paper 001's offloading (§4.3), paper 004's user-mode migration (§3.3) and
 //! paper 002's delegation (§5.4): a worker pinned to a dedicated core takes over a piece of work
-//! while its owner waits. What is handed over is either a *closure*, which runs on the worker's
-//! stack with the worker's thread-local storage ([`Cores::offload`]), or the *thread itself*: the
-//! worker goes on with the thread's stack and its thread-local storage, while the thread's own
-//! kernel thread waits at home ([`Cores::borrow`], [`Cores::depart`]).
+//! while its owner waits. There are two kinds of work:
 //!
-//! Everything runs exactly once: where it cannot be moved, it runs where it is.
+//! - A *closure* runs on the worker's stack with the worker's thread-local storage
+//!   ([`Cores::delegate`]).
+//! - The *thread itself* migrates: the worker goes on with the thread's stack and thread-local
+//!   storage, while the thread's own kernel thread waits at home ([`Cores::migrate`],
+//!   [`Cores::begin_migration`]).
 //!
-//! Programs enter regions, and call what is moved, in handlers of signals and in their own
-//! allocators, too. So nothing on the way there allocates, waits for a lock or calls what the
-//! program may have functions of its own for, once it was prepared ([`prepare()`]) and the cores
-//! are started ([`dedicated`]), which happens in neither a handler nor the middle of either
-//! (`handler`, `thread`).
+//! Everything runs exactly once: work that cannot be moved runs where it is.
+//!
+//! Programs enter regions, and call moved functions, in signal handlers and in their own
+//! allocators, too. The code on the way there therefore does not allocate, does not wait for a
+//! lock, and calls no function that the program may have replaced. This holds once the crate was
+//! prepared ([`prepare()`]) and the cores were started ([`dedicated`]). Neither happens in a signal
+//! handler or in the middle of this crate's own code (`handler`, `thread`).
 
+mod call_migration;
 mod cancel;
 mod clock;
 mod cores;
+mod delegate;
 mod doorbell;
 mod end;
 mod errno;
@@ -28,7 +33,7 @@ mod futex;
 mod handler;
 mod job;
 mod lane;
-mod lend;
+mod migrate;
 mod monitor_wait;
 mod placement;
 mod prepare;
@@ -43,8 +48,6 @@ mod spawn;
 mod stack;
 mod switch;
 mod thread;
-mod travel;
-mod trip;
 mod word;
 mod worker;
 
@@ -52,25 +55,25 @@ pub use dimmer_host::root::Root;
 pub use dimmer_processor::units::CpuId;
 pub use dimmer_protocol::ticks_per_ns;
 
+pub use call_migration::dedicated;
 pub use cores::{Cores, Pending, StartError};
+pub use migrate::{CannotMigrate, Migrated, Migration, check as check_migration};
 pub use prepare::prepare;
 pub use region::{Entered, Region, Site, SiteStatistics, sites};
 pub use served::metric;
 pub use settings::{
     CORES, Decision, ENTRANCE, POLICY, Settings, SettingsError, of_process as settings,
 };
-pub use travel::{Away, CannotTravel, Journey, check as check_travel};
-pub use trip::dedicated;
 pub use worker::WORKERS;
 
-/// For who moves calls of programs that do not know of it: threads that are sent away where a
-/// function begins and come home where it ends, or before.
+/// For code that moves calls of unmodified programs: a thread leaves home where a function starts,
+/// and returns where the function ends, or before.
 pub mod calls {
-    pub use crate::errno::KeepErrno;
-    pub use crate::lend::{leave_lent, unwind_lent};
-    pub use crate::prepare::prepare_to_move;
-    pub use crate::travel::holds_robust_mutex;
-    pub use crate::trip::{
-        come_home_early, come_home_quietly, dedicate, employ, end_at_home, leave_home,
+    pub use crate::call_migration::{
+        begin_migration, cut_migration_short, dedicate, end_cut_migration, end_migration, use_cores,
     };
+    pub use crate::delegate::{leave_delegated, unwind_delegated};
+    pub use crate::errno::KeepErrno;
+    pub use crate::migrate::holds_robust_mutex;
+    pub use crate::prepare::prepare_to_move;
 }

@@ -1,10 +1,10 @@
-//! The processor's own instructions for waiting: for a write to a cache line, for a bounded time,
-//! without looking at it all the while, and without a system call. They leave the core's power, and
-//! its other hardware thread's share, to others.
+//! The processor's monitor-wait: instructions that wait for a write to a cache line, for a bounded
+//! time, without polling it, and without a system call. They leave the core's power, and the share
+//! of the SMT sibling, to others.
 //!
-//! They are for waits that have lasted tens of pauses already: beginning one takes longer than a
-//! look, and being woken longer than a look that succeeds. Where there are none, waiters go on with
-//! `pause`.
+//! They are meant for waits that have already lasted tens of pauses: starting one takes longer than
+//! a look at the line, and waking up takes longer than a look that succeeds. Without such
+//! instructions, waiters continue with `pause`.
 //!
 //! | | monitor | wait | deadline |
 //! |---|---|---|---|
@@ -14,9 +14,8 @@
 //! WAITPKG is on Intel processors since Tremont, Alder Lake and Sapphire Rapids, MONITORX on AMD's
 //! since Excavator.
 //!
-//! A line that is written between the monitor and the wait ends the wait at once, so what is waited
-//! for is looked at in between. Kernels bound `umwait` as well
-//! (`/sys/devices/system/cpu/umwait_control`).
+//! A write to the line between the monitor and the wait ends the wait at once, so the condition is
+//! checked in between. Kernels limit `umwait` as well (`/sys/devices/system/cpu/umwait_control`).
 //!
 //! Sources: Intel SDM volume 2, UMONITOR, UMWAIT; AMD64 Architecture Programmer's Manual volume 3,
 //! MONITORX, MWAITX.
@@ -27,11 +26,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use dimmer_host::cpuid::{Cpuid, Feature};
 
-/// The longest wait, in ticks of the time-stamp counter: 5 to 10 us. A worker that waits for one
-/// thread's line learns of another thread's that late. A guess.
+/// The longest wait, in ticks of the time-stamp counter: 5 to 10 us. It is also the delay with
+/// which a worker that waits for one thread's line sees another thread's. A guess.
 const TICKS: u32 = 20_000;
 
-/// What this processor waits with.
+/// How this processor waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Instruction {
     Pause,
@@ -39,13 +38,13 @@ enum Instruction {
     Mwaitx,
 }
 
-/// The one in use: its place in [`Instruction::ALL`]. Before [`choose`], `pause`.
+/// The one in use: its index in [`Instruction::ALL`]. Before [`choose`], `pause`.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 impl Instruction {
     const ALL: [Self; 3] = [Self::Pause, Self::Umwait, Self::Mwaitx];
 
-    /// What a processor has.
+    /// The instruction that a processor has.
     fn of(cpuid: &Cpuid) -> Self {
         if cpuid.usable(Feature::Waitpkg) {
             Self::Umwait
@@ -57,17 +56,18 @@ impl Instruction {
     }
 }
 
-/// Has waiters use what this processor has. In a virtual machine it takes some 100 us, as CPUID is
-/// answered by the hypervisor.
+/// Selects the instruction of this processor. Takes some 100 us in a virtual machine, since the
+/// hypervisor answers CPUID.
 pub(crate) fn choose() {
     let own = Instruction::of(&Cpuid::instruction());
     let place = Instruction::ALL.iter().position(|instruction| *instruction == own);
-    // Relaxed: nothing else is shared by it.
+    // Relaxed: no other data depends on it.
     CHOSEN.store(place.and_then(|place| u8::try_from(place).ok()).unwrap_or(0), Ordering::Relaxed);
 }
 
-/// Waits for the line to be written while `is_waited_for` tells that this is yet to come, some
-/// microseconds at most, perhaps for nothing. Whether the processor can; if not, nothing was done.
+/// Waits for a write to the line while `is_waited_for` returns true: some microseconds at most, and
+/// perhaps without a write. Returns whether the processor has such instructions; if not, the
+/// function did nothing.
 ///
 /// Touches nothing in thread-local storage.
 #[inline(never)]
@@ -89,7 +89,7 @@ pub(crate) fn wait<T>(line: *const T, is_waited_for: impl FnOnce() -> bool) -> b
             // SAFETY: `choose` has found the instruction.
             unsafe { monitorx(line.cast()) };
             if is_waited_for() {
-                // SAFETY: as above.
+                // SAFETY: `choose` has found the instruction.
                 unsafe { mwaitx(TICKS) };
             }
         }
@@ -97,7 +97,7 @@ pub(crate) fn wait<T>(line: *const T, is_waited_for: impl FnOnce() -> bool) -> b
     true
 }
 
-/// Watches the line that holds this address.
+/// Monitors the line that holds this address.
 ///
 /// # Safety
 /// The processor has WAITPKG.
@@ -107,20 +107,20 @@ unsafe fn umonitor(line: *const u8) {
     unsafe { asm!("umonitor {}", in(reg) line, options(nostack, preserves_flags)) };
 }
 
-/// Waits for a write to the line, until the counter is at `deadline`.
+/// Waits for a write to the line, until the counter reaches `deadline`.
 ///
 /// # Safety
 /// The processor has WAITPKG.
 #[inline]
 unsafe fn umwait(deadline: u64) {
-    /// C0.1, which is left sooner than C0.2.
+    /// C0.1, which the core leaves sooner than C0.2.
     const C0_1: u32 = 1;
     let [low, high] = [deadline & u64::from(u32::MAX), deadline >> 32];
-    // SAFETY: waits; changes flags alone.
+    // SAFETY: waits; changes only flags.
     unsafe { asm!("umwait {:e}", in(reg) C0_1, in("eax") low, in("edx") high, options(nostack)) };
 }
 
-/// Watches the line that holds this address.
+/// Monitors the line that holds this address.
 ///
 /// # Safety
 /// The processor has MONITORX.
@@ -133,17 +133,17 @@ unsafe fn monitorx(line: *const u8) {
     }
 }
 
-/// Waits for a write to the line, for so many ticks at most.
+/// Waits for a write to the line, for at most `ticks` ticks.
 ///
 /// # Safety
 /// The processor has MONITORX.
 #[inline]
 unsafe fn mwaitx(ticks: u32) {
-    /// C0: the least deep, left soonest.
+    /// C0: the shallowest state, which the core leaves soonest.
     const C0: u32 = 0xF0;
-    /// `ebx` holds a longest time.
+    /// Flag: `ebx` holds a maximum time.
     const TIMED: u32 = 1 << 1;
-    // SAFETY: waits. The compiler keeps `rbx` for itself, so it is put back.
+    // SAFETY: waits. The compiler reserves `rbx`, so it is restored.
     unsafe {
         asm!(
             "xchg rbx, {ticks}",
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// A processor with these features bits in leaves 7 and 0x80000001.
+    /// The instruction of a processor with these feature bits in leaves 7 and 0x80000001.
     fn processor(seven: u32, extended: u32) -> Instruction {
         let table = format!(
             "0x0 0x0: eax=0x7 ebx=0x0 ecx=0x0 edx=0x0\n\
@@ -184,15 +184,16 @@ mod tests {
         assert_eq!(processor(1 << 5, 0), Instruction::Umwait);
         assert_eq!(processor(0, 1 << 29), Instruction::Mwaitx);
         assert_eq!(processor(1 << 5, 1 << 29), Instruction::Umwait);
-        // Bits next to them are other features.
+        // Adjacent bits are other features.
         assert_eq!(processor(!(1 << 5), !(1 << 29)), Instruction::Pause);
     }
 
-    /// The instructions of a function, from its first to where it returns or goes on in another.
+    /// The instructions of a function, from its first one to its return or its jump to another
+    /// function.
     fn decoded(function: *const ()) -> Vec<Code> {
-        /// Longer than any of them.
+        /// More than the length of any of them.
         const BYTES: usize = 256;
-        // SAFETY: code, and what follows it, which is this program's code too.
+        // SAFETY: the function's code and what follows it, which is code of this program, too.
         let code = unsafe { std::slice::from_raw_parts(function.cast::<u8>(), BYTES) };
         let codes = Decoder::new(64, code, DecoderOptions::NONE).into_iter();
         let codes: Vec<Code> = codes.map(|instruction| instruction.code()).collect();
@@ -229,7 +230,7 @@ mod tests {
             println!("SKIPPED: the processor has neither WAITPKG nor MONITORX");
             return;
         }
-        // Nobody writes: the deadline ends it.
+        // No thread writes: the deadline ends it.
         let begin = Instant::now();
         assert!(wait(&raw const word, || true));
         assert!(begin.elapsed() < Duration::from_secs(1));

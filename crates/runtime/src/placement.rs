@@ -1,5 +1,6 @@
-//! Which of several dedicated cores a thread's work goes to: the nearest, as a hand-over is a cache
-//! line there and back, of those that do not have their share of threads yet.
+//! Placement: the dedicated core that a thread's work goes to, if there are several. A hand-off is
+//! a cache line there and back, so this is the nearest core, of those that do not have their share
+//! of threads yet.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,26 +13,26 @@ use dimmer_processor::units::CpuId;
 
 use crate::slot::SLOTS;
 
-/// So often a choice is used before it is looked at again where the thread is: threads are moved by
-/// the kernel every few milliseconds at most.
+/// Number of uses of a choice before it is reconsidered for the thread's current CPU. The kernel
+/// moves threads every few milliseconds at most.
 const USES: u32 = 1024;
 
-/// More cores than this are not told apart.
+/// Maximum number of cores that are distinguished.
 const MOST: usize = 64;
 
-/// What each thread has chosen, and how far all cores are.
+/// The choice of each thread, and the distances of all cores.
 #[derive(Debug)]
 pub(crate) struct Placement {
     choices: Box<[Choice]>,
-    /// Read when there is something to choose from; empty if the machine tells nothing.
+    /// Read when there are several cores to choose from; empty if the machine reports nothing.
     distances: OnceLock<Distances>,
 }
 
-/// How far the cores are from each hardware thread.
+/// The distances of the cores from each CPU.
 type Distances = BTreeMap<CpuId, Box<[Distance]>>;
 
-/// A thread's choice, in a cache line of its own: of how many cores, which, and how often it will
-/// still be used.
+/// A thread's choice, in its own cache line: the number of cores, the chosen one, and the remaining
+/// uses.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Choice(AtomicU64);
@@ -44,19 +45,19 @@ impl Default for Placement {
 }
 
 impl Placement {
-    /// Reads how far these cores are from wherever threads may be, once; takes some tens of
-    /// milliseconds on large machines.
+    /// Reads the distances of these cores from every CPU, once. Takes some tens of milliseconds on
+    /// large machines.
     pub(crate) fn look(&self, root: &Root, cpus: &[CpuId]) {
         self.distances.get_or_init(|| {
-            // The first time, it looks for the kernel's function by the loader, whose lock a thread
-            // that hands work over may not wait for.
+            // The first call looks up the kernel's function through the loader. A thread that hands
+            // work over must not wait for the loader's lock.
             let _ = here();
             distances(&topology::read(root).unwrap_or_default(), cpus)
         });
     }
 
-    /// The place of the core, of so many, that the work of the thread in this slot goes to, which
-    /// is `here`. Slots that threads have are those of the bits of `taken`. Allocates nothing.
+    /// Index of the core, out of `count`, that the work of the thread in this slot goes to; `here`
+    /// is that thread's CPU. `taken` has a bit for each slot in use. Allocates nothing.
     pub(crate) fn choose(
         &self,
         slot: usize,
@@ -66,12 +67,12 @@ impl Placement {
     ) -> usize {
         let Some(Choice(kept)) = self.choices.get(slot) else { return 0 };
         let (of, chosen, left) = parts(kept.load(Ordering::Relaxed));
-        // The slot is the calling thread's, so nobody else writes.
+        // The slot belongs to the calling thread, so no other thread writes it.
         if of == count && left > 0 {
             kept.store(whole(of, chosen, left - 1), Ordering::Relaxed);
             return chosen;
         }
-        // Threads of each core, but for this one.
+        // Number of threads of each core, without the calling one.
         let (mut threads, taken) = ([0; MOST], taken());
         let others = (0..SLOTS).filter(|other| *other != slot && taken & 1 << other != 0);
         let choices = others.filter_map(|other| {
@@ -92,7 +93,7 @@ impl Placement {
     }
 }
 
-/// The hardware thread that the calling thread runs on now.
+/// The CPU that the calling thread runs on now.
 pub(crate) fn here() -> CpuId {
     CpuId::new(u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX))
 }
@@ -102,15 +103,15 @@ fn distances(topology: &Topology, cpus: &[CpuId]) -> Distances {
     topology.cpus.iter().map(|cpu| (cpu.id, row(cpu.id))).collect()
 }
 
-/// The place of the nearest core that does not have its share of threads yet, given those of each;
-/// of several, the one with the fewest. There always is one, as the fewest are less than a share.
+/// Index of the nearest core that does not have its share of threads yet; of several such cores,
+/// the one with the fewest threads. There always is one, since the fewest are less than a share.
 fn least(threads: &[usize], far: impl Fn(usize) -> Option<Distance>) -> usize {
     let share = (threads.iter().sum::<usize>() + 1).div_ceil(threads.len().max(1));
     let open = threads.iter().enumerate().filter(|(_, has)| **has < share);
     open.min_by_key(|(place, has)| (far(*place), **has)).map_or(0, |(place, _)| place)
 }
 
-/// Fields of a [`Choice`].
+/// The fields of a [`Choice`].
 fn parts(choice: u64) -> (usize, usize, u32) {
     let bits = |shift: u32| (choice >> shift & 0xFFFF) as usize;
     #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
@@ -148,7 +149,7 @@ mod tests {
         Topology { cpus: (0..8).map(cpu).collect(), caches: (0..4).map(cache).collect() }
     }
 
-    /// What threads in slots 0, 1, ... choose of these cores, one after the other.
+    /// The choices of the threads in slots 0, 1, ... among these cores, one after the other.
     fn chosen(cpus: &[u32], here: &[u32]) -> Vec<u32> {
         let ids: Vec<CpuId> = cpus.iter().map(|number| CpuId::new(*number)).collect();
         let placement = Placement::default();
@@ -166,10 +167,10 @@ mod tests {
         assert_eq!(chosen(&[7, 3], &[0]), [3]);
         assert_eq!(chosen(&[7, 5], &[0]), [7]);
         assert_eq!(chosen(&[7, 3, 1], &[6, 2, 0]), [7, 3, 1]);
-        // All under one cache: nobody idles while others have more than their share.
+        // All under one cache: no core stays idle while others have more than their share.
         assert_eq!(chosen(&[7, 3, 1], &[0; 6]), [1, 3, 7, 1, 3, 7]);
         assert_eq!(chosen(&[7, 1], &[0, 0, 0, 6]), [1, 7, 1, 7]);
-        // Nobody knows where they are: one each in turn.
+        // Unknown position of the threads: one for each core in turn.
         assert_eq!(chosen(&[7, 3, 1], &[99; 4]), [7, 3, 1, 7]);
     }
 
@@ -185,7 +186,7 @@ mod tests {
             assert_eq!(choose(2, 3, 2), 0);
         }
         assert_eq!(choose(2, 3, 2), 1);
-        // No core is used any more; there is no such slot; more cores than are told apart.
+        // No core is used any more; the slot does not exist; more cores than are distinguished.
         assert_eq!([choose(3, 0, 0), choose(SLOTS, 3, 2)], [0, 0]);
         assert!(choose(3, 1000, 0) < MOST);
     }

@@ -1,5 +1,5 @@
-//! What takes memory, files and time is done once, ahead, so that nothing on the way into a region
-//! has to.
+//! Preparation. Everything that takes memory, files and time is done once, in advance, so that
+//! entering a region needs none of it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -8,24 +8,24 @@ use dimmer_protocol::ticks_per_ns;
 use crate::cancel::{self, Uncancelled};
 use crate::{end, handler, served, settings};
 
-/// How far it is.
+/// The progress of the preparation.
 static STATE: AtomicU8 = AtomicU8::new(NOT_YET);
 const NOT_YET: u8 = 0;
 const UNDER_WAY: u8 = 1;
 const DONE: u8 = 2;
 
-/// Whether it was done.
+/// Whether the preparation is complete.
 #[inline]
 pub(crate) fn is_done() -> bool {
     STATE.load(Ordering::Acquire) == DONE
 }
 
-/// Reads the environment, and has the memory that regions take; whether that is done then. `false`
-/// while another thread does it.
+/// Reads the environment, and allocates the memory that regions use. Returns whether the
+/// preparation is complete; `false` while another thread does it.
 ///
-/// The first region does the same, unless it is in a signal's handler: there regions stay where
-/// they are, and are not counted, until it is done. Programs whose handlers or allocators have
-/// regions call this first. `libdimmer` does when it is loaded.
+/// The first region does the same, unless it is in a signal handler: there, regions are neither
+/// moved nor counted until the preparation is complete. Programs with regions in handlers or in
+/// their allocator call this first. `libdimmer` calls it when it is loaded.
 pub fn prepare() -> bool {
     let before = STATE.compare_exchange(NOT_YET, UNDER_WAY, Ordering::Acquire, Ordering::Acquire);
     if before.is_ok() {
@@ -42,13 +42,13 @@ pub fn prepare() -> bool {
     is_done()
 }
 
-/// The part of [`prepare()`] that who has no regions needs.
+/// The part of [`prepare()`] that a process without regions needs.
 pub fn prepare_to_move() {
     end::prepare();
     let _ = settings::of_process();
 }
 
-/// As [`prepare()`], if that can be done now.
+/// Prepares like [`prepare()`], if that is possible now.
 #[inline]
 pub(crate) fn lazily() -> bool {
     is_done() || (!handler::may_be_in_one() && prepare())

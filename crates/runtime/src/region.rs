@@ -1,9 +1,9 @@
-//! Regions: stretches of code that a program has marked, and the decision for each where it runs.
+//! Regions: parts of the code that a program has marked, and the decision for each where it runs.
 //!
-//! A [`Site`] is where a region begins in the source. It holds one word, the decision, which is
-//! read with one relaxed load; so whoever decides only writes words, and programs neither ask nor
-//! wait. Where a server decides rather than the environment (see [`crate::Settings`]), that word
-//! says so, and the server's lies in memory that it shares with the process.
+//! A [`Site`] is the place in the source where a region starts. It holds one word, the decision,
+//! which a region reads with one relaxed load. A decision is therefore a write to a word: programs
+//! neither ask nor wait. If a server decides, and not the environment (see [`crate::Settings`]),
+//! the word marks that, and the server's decision lies in memory that it shares with the process.
 
 use std::borrow::Cow;
 use std::ffi::c_char;
@@ -12,59 +12,58 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 
 use dimmer_protocol::{NAME_BYTES, ticks, ticks_per_ns};
 
+use crate::call_migration::{self, dedicated};
 use crate::clock::chain;
 use crate::errno::KeepErrno;
 use crate::settings::{self, Decision, Settings};
 use crate::thread::Inside;
-use crate::trip::{self, dedicated};
 use crate::{prepare, sample, served};
 
-/// Nobody has decided yet.
+/// There is no decision yet.
 const UNDECIDED: u32 = 0;
 const STAY: u32 = 1;
-const OFFLOAD: u32 = 2;
-const BORROW: u32 = 3;
+const DELEGATE: u32 = 2;
+const MIGRATE: u32 = 3;
 /// A server decides: [`Site::served`].
 const SERVED: u32 = 4;
 
-/// A place in a program where a region begins: a static variable of its own, whose address must
-/// stay valid until the process ends. Other languages lay it out themselves, all zero but for line
-/// and texts.
+/// A place in a program where a region starts: a static variable, whose address must stay valid
+/// until the process ends. Other languages lay it out themselves: all zero except line and texts.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Site {
-    /// The decision. 0: nobody has entered it yet.
+    /// The decision. 0: the site was not entered yet.
     word: AtomicU32,
-    /// Where it stands in its file, from 1.
+    /// Its line in the file, from 1.
     line: u32,
-    /// Its name. Empty: it is called `FILE:LINE`.
+    /// Its name. Empty: the name is `FILE:LINE`.
     name: *const c_char,
     /// Its source file.
     file: *const c_char,
-    /// Bytes in the name.
+    /// Length of the name (bytes).
     name_length: u32,
-    /// Bytes in the file's name.
+    /// Length of the file's name (bytes).
     file_length: u32,
-    /// Where the server's decision is, where one decides.
+    /// Address of the server's decision, if a server decides.
     served: AtomicUsize,
-    /// Entries so far, estimated from those that were looked at.
+    /// Entries so far, estimated from the sampled ones.
     calls: AtomicU64,
-    /// How many were looked at.
+    /// Number of sampled entries.
     sampled: AtomicU64,
-    /// How long those took, in ticks of the time-stamp counter.
+    /// Total duration of those, in ticks of the time-stamp counter.
     sampled_ticks: AtomicU64,
 }
 
-// SAFETY: what is not atomic never changes, and the texts are as static as the site.
+// SAFETY: the fields that are not atomic never change, and the texts are as static as the site.
 unsafe impl Send for Site {}
 
-// SAFETY: as above.
+// SAFETY: the fields that are not atomic never change, and the texts are as static as the site.
 unsafe impl Sync for Site {}
 
-// What other languages write down; `DIMMER_SITE` in the C header counts on it.
+// The layout that other languages write; `DIMMER_SITE` in the C header relies on it.
 const _: () = assert!(size_of::<Site>() == 64 && std::mem::offset_of!(Site, word) == 0);
 
-/// What a site has seen. Calls are estimated from samples: one in 256 on average where they are
+/// Statistics of a site. Calls are estimated from samples: one in 256 on average where they are
 /// frequent, all where they are rare.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SiteStatistics {
@@ -74,24 +73,24 @@ pub struct SiteStatistics {
     pub mean_ns: Option<f64>,
 }
 
-/// More sites than this run as others do, and are not told of.
+/// Maximum number of listed sites. Further sites run like the others, but are not listed.
 const MOST: usize = 1 << 14;
 
-/// The sites that were ever entered or decided for, and how many they are. Only added to, by who is
-/// [`Adding`].
+/// The sites that were ever entered or decided for, and their number. Sites are only added, by the
+/// owner of [`Adding`].
 static SITES: [AtomicPtr<Site>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether somebody adds sites.
+/// Whether a thread is adding sites.
 static IS_ADDING: AtomicBool = AtomicBool::new(false);
 
-/// One at a time adds sites, or changes where they are told of. Nobody waits for that on the way
-/// into a region.
+/// Held by the thread that adds sites, or changes the memory in which they are published. No thread
+/// waits for it on the way into a region.
 #[derive(Debug)]
 pub(crate) struct Adding(());
 
 impl Adding {
-    /// `None` if somebody does already, perhaps what the handler that this is in has interrupted.
+    /// `None` if it is held already, perhaps by the code that this signal handler has interrupted.
     pub(crate) fn begin() -> Option<Self> {
         let is_free = !IS_ADDING.swap(true, Ordering::Acquire);
         is_free.then_some(Self(()))
@@ -104,26 +103,26 @@ impl Drop for Adding {
     }
 }
 
-/// To be called in a child of fork(2): whoever added sites was another thread, or goes on with it
-/// in the child.
+/// For a child of fork(2): the thread that was adding sites has stayed with the parent, or goes on
+/// adding them in the child.
 pub(crate) fn forget_others() {
     IS_ADDING.store(false, Ordering::Release);
 }
 
-/// How a region was entered, for its exit. All zero: nothing is to be done there.
+/// How a region was entered, for its exit. All zero: the exit has nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Entered {
-    /// When it began (ticks of the time-stamp counter), if it is looked at; else 0.
+    /// Time of the entry (ticks of the time-stamp counter), if it is measured; otherwise 0.
     since: u64,
-    /// Whether this has moved the thread.
+    /// Whether this entry has moved the thread.
     has_moved: bool,
-    /// How long a chain of multiplications took right before it (ticks); 0 where the clock is
-    /// not told.
+    /// Duration of a chain of multiplications right before it (ticks); 0 if the clock is not
+    /// measured.
     chain_ticks: u32,
 }
 
-/// The calling thread is in a region, until this is dropped.
+/// The calling thread is in a region until this is dropped.
 #[derive(Debug)]
 #[must_use = "the region ends at once"]
 pub struct Region {
@@ -140,7 +139,7 @@ impl Drop for Region {
 }
 
 impl Site {
-    /// A site nobody has entered yet.
+    /// A site that was not entered yet.
     #[must_use]
     pub const fn new(name: &'static str, file: &'static str, line: u32) -> Self {
         Self {
@@ -157,7 +156,7 @@ impl Site {
         }
     }
 
-    /// Its name; without one of its own, `FILE:LINE`.
+    /// Its name; `FILE:LINE` if it has no name of its own.
     #[must_use]
     pub fn name(&self) -> String {
         if self.name_length == 0 {
@@ -168,16 +167,16 @@ impl Site {
     }
 
     fn own_name(&self) -> &'static [u8] {
-        // SAFETY: the site's own text.
+        // SAFETY: the site's own text and its length.
         unsafe { bytes(self.name, self.name_length as usize) }
     }
 
     fn own_file(&self) -> &'static [u8] {
-        // SAFETY: as above.
+        // SAFETY: the site's own text and its length.
         unsafe { bytes(self.file, self.file_length as usize) }
     }
 
-    /// Whether that is its name. Allocates nothing.
+    /// Whether the site has that name. Allocates nothing.
     pub(crate) fn is_called(&self, name: &[u8]) -> bool {
         if self.name_length > 0 {
             return name == self.own_name();
@@ -187,8 +186,8 @@ impl Site {
         line == Some(decimal(self.line, &mut digits))
     }
 
-    /// What is told of its name, which is no longer than there is room for: its end. Allocates
-    /// nothing.
+    /// The name that is published: the end of the name, if there is no room for all of it.
+    /// Allocates nothing.
     fn told_name<'a>(&self, buffer: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
         let mut digits = [0; DIGITS];
         let line = decimal(self.line, &mut digits);
@@ -205,21 +204,21 @@ impl Site {
         &buffer[start..]
     }
 
-    /// Where it stands: file and line.
+    /// Its position in the source: file and line.
     #[must_use]
     pub fn place(&self) -> (Cow<'static, str>, u32) {
         (String::from_utf8_lossy(self.own_file()), self.line)
     }
 
-    /// Begins a region that ends where the result is dropped. Regions may be nested; within one
-    /// that has moved the thread, others stay where it is. One that stays costs some nanoseconds,
-    /// both ends together.
+    /// Starts a region that ends when the result is dropped. Regions may be nested; within one that
+    /// has moved the thread, inner regions do not move it again. A region that stays costs some
+    /// nanoseconds, both ends together.
     #[inline]
     pub fn region(&'static self) -> Region {
         Region { site: self, entered: self.enter(), not_send: PhantomData }
     }
 
-    /// Begins a region that [`Site::exit`] ends on the same thread. Neither changes `errno`.
+    /// Starts a region that [`Site::exit`] ends on the same thread. Neither changes `errno`.
     #[inline]
     pub fn enter(&'static self) -> Entered {
         if self.stays() && sample::passes() {
@@ -229,9 +228,9 @@ impl Site {
         }
     }
 
-    /// As [`Self::enter`], but before [`crate::prepare()`] regions stay where they are: for who is
-    /// called by what runs before the process's own begin, as its allocator is by the loader, and
-    /// prepares when that has come.
+    /// Like [`Self::enter`], but before [`crate::prepare()`] regions stay where they are. For code
+    /// that may run before the process's own start, such as an allocator that the loader calls.
+    /// That code calls [`crate::prepare()`] once the process has started.
     #[inline]
     pub fn enter_once_prepared(&'static self) -> Entered {
         if self.stays() && sample::passes() {
@@ -249,30 +248,31 @@ impl Site {
         }
     }
 
-    /// Runs a closure as the decision says: here, on a worker's stack, or on the caller's stack
-    /// with a worker.
+    /// Runs a closure where the decision says: here, on a worker's stack, or on the caller's own
+    /// stack on a worker.
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> T {
-        self.try_offload(work).unwrap_or_else(|work| {
+        self.try_delegate(work).unwrap_or_else(|work| {
             let _region = self.region();
             work()
         })
     }
 
-    /// Runs a closure on a worker's stack if the decision says so.
+    /// Runs a closure on a worker's stack if that is the decision.
     ///
     /// # Errors
-    /// The closure, if it does not, or it cannot be moved: it is to run here in a [`Self::region`].
-    pub fn try_offload<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> Result<T, F> {
+    /// The closure, if the decision is another, or it cannot be moved: the caller runs it in a
+    /// [`Self::region`].
+    pub fn try_delegate<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> Result<T, F> {
         let decision = Inside::begin().map(|inside| self.decision(&inside, prepare::lazily));
-        let (Some(OFFLOAD), Some(cores)) = (decision, dedicated()) else { return Err(work) };
+        let (Some(DELEGATE), Some(cores)) = (decision, dedicated()) else { return Err(work) };
         let since = ticks();
-        let done = cores.try_offload(work)?;
+        let done = cores.try_delegate(work)?;
         self.count(1);
         self.note_moved(since);
         Ok(done)
     }
 
-    /// What its regions did so far.
+    /// The statistics of its regions so far.
     #[must_use]
     pub fn statistics(&self) -> SiteStatistics {
         let sampled = self.sampled.load(Ordering::Relaxed);
@@ -283,10 +283,10 @@ impl Site {
         }
     }
 
-    /// Decides for this site from now on.
+    /// Sets the decision for this site from now on.
     pub fn decide(&'static self, decision: Decision) {
         if let Some(_inside) = Inside::begin() {
-            // Others take no longer than a system call.
+            // Other threads hold it no longer than a system call takes.
             let adding = std::iter::repeat_with(Adding::begin).find_map(|adding| {
                 if adding.is_none() {
                     std::thread::yield_now();
@@ -301,8 +301,8 @@ impl Site {
     fn word_of(decision: Decision) -> u32 {
         match decision {
             Decision::Stay => STAY,
-            Decision::Offload => OFFLOAD,
-            Decision::Borrow => BORROW,
+            Decision::Delegate => DELEGATE,
+            Decision::Migrate => MIGRATE,
         }
     }
 
@@ -316,7 +316,7 @@ impl Site {
         }
     }
 
-    /// Whether it was decided that its regions stay.
+    /// Whether the decision is that its regions stay.
     #[inline]
     fn stays(&self) -> bool {
         match self.word.load(Ordering::Relaxed) {
@@ -326,13 +326,13 @@ impl Site {
         }
     }
 
-    /// What a server has decided.
+    /// The server's decision.
     #[inline]
     fn served_word(&self) -> u32 {
         self.server().map_or(dimmer_protocol::STAY, |word| word.load(Ordering::Relaxed))
     }
 
-    /// The decision; the first time, what the environment says, if `is_prepared` or can be.
+    /// The decision. The first time, it comes from the environment, if `is_prepared` returns true.
     fn decision(&'static self, inside: &Inside, is_prepared: fn() -> bool) -> u32 {
         let word = match self.word.load(Ordering::Relaxed) {
             UNDECIDED => self.first_decision(is_prepared),
@@ -344,11 +344,11 @@ impl Site {
         let now = ticks();
         served::tend(inside, now);
         let moved = match self.served_word() {
-            dimmer_protocol::OFFLOAD => OFFLOAD,
-            dimmer_protocol::BORROW => BORROW,
+            dimmer_protocol::DELEGATE => DELEGATE,
+            dimmer_protocol::MIGRATE => MIGRATE,
             _ => return STAY,
         };
-        if trip::follow(inside, served::dedicated(now)) { moved } else { STAY }
+        if call_migration::follow(inside, served::dedicated(now)) { moved } else { STAY }
     }
 
     #[cold]
@@ -356,26 +356,27 @@ impl Site {
         if !is_prepared() {
             return STAY;
         }
-        // Another thread decides about another site, or what the handler that this is in has
-        // interrupted does. It is decided later then.
+        // Another thread adds a site, or the code that this handler has interrupted does. The
+        // decision is made later.
         let (Some(settings), Some(adding)) = (settings::known(), Adding::begin()) else {
             return STAY;
         };
         self.register(&adding);
         let word = match settings.decision(self) {
             Some(decision) => Self::word_of(decision),
-            // Without room for more of them it stays for good.
+            // Without room for another served site, this one stays permanently.
             None if !self.is_served(&adding) => STAY,
             None => SERVED,
         };
         drop(adding);
-        // What the program has decided meanwhile holds.
+        // A decision that the program has made meanwhile takes precedence.
         let before =
             self.word.compare_exchange(UNDECIDED, word, Ordering::Relaxed, Ordering::Relaxed);
         before.map_or_else(|decided| decided, |_| word)
     }
 
-    /// Whether it is among those that a server may decide for, from now on.
+    /// Adds it to the sites that a server may decide for, if it is not among them. Returns whether
+    /// it is.
     fn is_served(&self, adding: &Adding) -> bool {
         if self.server().is_none() {
             let mut buffer = [0; NAME_BYTES];
@@ -386,16 +387,16 @@ impl Site {
         true
     }
 
-    /// Where the server's decision is.
+    /// The server's decision for it.
     #[inline]
     fn server(&self) -> Option<&'static AtomicU32> {
         let word =
             std::ptr::with_exposed_provenance::<AtomicU32>(self.served.load(Ordering::Relaxed));
-        // SAFETY: null, or in memory that stays.
+        // SAFETY: null, or in memory that is never unmapped.
         unsafe { word.as_ref() }
     }
 
-    /// What a server sees of it.
+    /// Its statistics that a server reads.
     fn sums(&self) -> Option<&'static dimmer_protocol::Site> {
         served::sums(self.server()?)
     }
@@ -424,7 +425,7 @@ impl Site {
     #[inline(never)]
     fn enter_slowly(&'static self, is_prepared: fn() -> bool) -> Entered {
         let _errno = KeepErrno::new();
-        // In the middle of another entry, or exit, it stays, and is not counted.
+        // An entry in the middle of another entry or exit stays, and is not counted.
         let Some(inside) = Inside::begin() else { return Entered::default() };
         if self.decision(&inside, is_prepared) == STAY {
             if sample::passes() {
@@ -437,7 +438,11 @@ impl Site {
         }
         self.count(1);
         let since = ticks();
-        Entered { since, has_moved: trip::leave_for_region(&inside, since), chain_ticks: 0 }
+        Entered {
+            since,
+            has_moved: call_migration::begin_region_migration(&inside, since),
+            chain_ticks: 0,
+        }
     }
 
     #[cold]
@@ -446,7 +451,7 @@ impl Site {
         let _errno = KeepErrno::new();
         if entered.has_moved {
             let minimum_stay = settings::known().map_or(0, Settings::minimum_stay);
-            trip::come_home_from_region(ticks(), minimum_stay);
+            call_migration::end_region_migration(ticks(), minimum_stay);
             return self.note_moved(entered.since);
         }
         let took = ticks().saturating_sub(entered.since);
@@ -461,7 +466,7 @@ impl Site {
     }
 }
 
-/// A text's length; sources have no longer ones.
+/// A text's length; sources have no longer texts.
 #[expect(clippy::cast_possible_truncation, reason = "sources have no texts of 4 GB")]
 const fn length(text: &str) -> u32 {
     text.len() as u32
@@ -475,16 +480,16 @@ fn narrow(ticks: u64) -> u32 {
 /// A site's text. Other languages need not write UTF-8.
 ///
 /// # Safety
-/// So many bytes from there on never change.
+/// The `length` bytes at `start` never change.
 unsafe fn bytes(start: *const c_char, length: usize) -> &'static [u8] {
     if length == 0 {
         return &[];
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees that the bytes never change.
     unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }
 }
 
-/// As many as a line's number has at most.
+/// Maximum number of digits of a line's number.
 const DIGITS: usize = 10;
 
 /// A number's decimal digits.
@@ -492,7 +497,7 @@ fn decimal(number: u32, digits: &mut [u8; DIGITS]) -> &[u8] {
     let (mut rest, mut start) = (number, DIGITS);
     loop {
         start -= 1;
-        // Below 58.
+        // At most the code of the digit 9, which is below 58.
         digits[start] = b'0' + (rest % 10).to_le_bytes()[0];
         rest /= 10;
         if rest == 0 {
@@ -501,22 +506,22 @@ fn decimal(number: u32, digits: &mut [u8; DIGITS]) -> &[u8] {
     }
 }
 
-/// The same as [`sites`], one after the other.
+/// The same as [`sites`], as an iterator.
 fn known() -> impl Iterator<Item = &'static Site> {
     let count = COUNT.load(Ordering::Acquire);
     let places = SITES.iter().take(count).map(|place| place.load(Ordering::Acquire));
-    // SAFETY: null, or a site, which is there for good.
+    // SAFETY: null, or a site, which is never freed.
     places.filter_map(|site| unsafe { site.as_ref() })
 }
 
-/// All sites that were entered, or decided for, so far; 16384 at most.
+/// All sites that were entered, or decided for, so far; at most 16384.
 #[must_use]
 pub fn sites() -> Vec<&'static Site> {
     known().collect()
 }
 
-/// The [`Site`] at this place of the source, entered: `let _region = region!("parse");`. Without a
-/// name it is called by file and line.
+/// Enters the [`Site`] at this place of the source: `let _region = region!("parse");`. Without a
+/// name, it is called by file and line.
 #[macro_export]
 macro_rules! region {
     () => {

@@ -1,5 +1,5 @@
-//! Which entries of regions that stay are looked at more closely, thread by thread: one in 256 on
-//! average where they are frequent, all where they are so rare that it does not matter.
+//! Sampling of the entries of regions that stay, by thread: one entry in 256 on average where they
+//! are frequent, all where they are so rare that the cost does not matter.
 
 use std::cell::Cell;
 
@@ -7,31 +7,31 @@ use dimmer_protocol::ticks;
 
 use crate::thread;
 
-/// At most so many entries to a sample, on average.
+/// Maximum number of entries per sample, on average.
 const MOST: u32 = 256;
 
-/// Ticks within which a sample should come: about 0.5 to 2 ms.
+/// Interval within which a sample should come, in ticks: about 0.5 to 2 ms.
 const SOON: u64 = 1 << 21;
 
-/// One sample in so many, on average, tells the clock as well.
+/// One sample in this number, on average, measures the clock as well.
 const CLOCKED: u32 = 16;
 
-/// A thread's. All zero: its first entry is a sample.
+/// A thread's state. All zero: its first entry is a sample.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Entries that pass before the next sample.
+    /// Number of entries that are left before the next sample.
     passing: Cell<u32>,
-    /// How many those were.
+    /// Total number of entries between the last sample and the next.
     passed: Cell<u32>,
-    /// How many entries there are to a sample, on average; 0 is 1.
+    /// Number of entries per sample, on average; 0 means 1.
     period: Cell<u32>,
-    /// When the last sample was (ticks).
+    /// Time of the last sample (ticks).
     last: Cell<u64>,
-    /// Where its chain of random numbers is; 0 before the first.
+    /// State of the random number generator; 0 before the first number.
     chance: Cell<u64>,
 }
 
-/// Whether this entry is no sample; it is counted then.
+/// Whether this entry is not a sample. Such an entry is counted.
 #[inline]
 pub(crate) fn passes() -> bool {
     let passing = &thread::own().sampler.passing;
@@ -42,7 +42,8 @@ pub(crate) fn passes() -> bool {
     left > 0
 }
 
-/// This entry is a sample, at that moment (ticks): how many entries it stands for.
+/// Takes this entry as a sample, at the time `now` (ticks). Returns the number of entries that it
+/// stands for.
 pub(crate) fn draw(now: u64) -> u32 {
     let own = &thread::own().sampler;
     let since = now.wrapping_sub(own.last.replace(now));
@@ -61,13 +62,13 @@ pub(crate) fn draw(now: u64) -> u32 {
     own.passed.replace(passing) + 1
 }
 
-/// Whether this sample tells the clock.
+/// Whether this sample measures the clock.
 pub(crate) fn is_clocked() -> bool {
     thread::own().sampler.below(CLOCKED) == 0
 }
 
 impl Sampler {
-    /// A number below that one, by chance. What a signal's handler draws in between may be drawn
+    /// A random number below `limit`. A number that a signal handler draws in between may be drawn
     /// again.
     ///
     /// Source: Marsaglia, Xorshift RNGs (2003), and Vigna's multiplier for its upper bits.
@@ -89,8 +90,8 @@ impl Sampler {
 mod tests {
     use super::*;
 
-    /// Enters for so many turns, so many ticks apart; how many were samples, and how many entries
-    /// they stood for.
+    /// Enters `turns` times, `apart` ticks apart. Returns the number of samples, and of the entries
+    /// that they stood for.
     fn enter(turns: u32, apart: u64) -> (u32, u32) {
         let (mut now, mut samples, mut stood_for) = (thread::own().sampler.last.get(), 0, 0);
         for _ in 0..turns {

@@ -1,16 +1,16 @@
-//! What sanitizers have to be told of threads that travel.
+//! Calls that sanitizers need for threads that migrate.
 //!
-//! AddressSanitizer keeps what it knows of a thread, its stack among it, in thread-local storage,
-//! which travels with the stack: nothing has to be told. (Its fake stacks do not bear that the
-//! trampoline stack uses the same storage meanwhile: `ci/sanitizers.sh` switches them off. Programs
-//! that are instrumented while this crate is not do not have the problem.)
+//! AddressSanitizer keeps its data of a thread, including the stack, in thread-local storage, which
+//! migrates with the stack: it needs no calls. (Its fake stacks do not work while the trampoline
+//! stack uses the same storage: `ci/sanitizers.sh` switches them off. The problem does not exist in
+//! instrumented programs if this crate is not instrumented.)
 //!
-//! ThreadSanitizer keeps a thread's clock there. So a kernel thread that waits on the trampoline
-//! stack, instrumented, would use the clock of the thread that runs elsewhere meanwhile.
-//! `__tsan_switch_to_fiber` does not help, as it changes a pointer in that same storage. With
-//! `--cfg dimmer_tsan` the trampoline stack therefore has the storage of a thread that does nothing
-//! else, and the switches between the two, which it does not see, are told to it. Otherwise all of
-//! this is nothing.
+//! ThreadSanitizer keeps a thread's clock there. An instrumented kernel thread that waits on the
+//! trampoline stack would therefore use the clock of the thread that runs elsewhere meanwhile.
+//! `__tsan_switch_to_fiber` does not help, since it changes a pointer in that same storage. So with
+//! `--cfg dimmer_tsan`, the trampoline stack uses the storage of a thread that does nothing else.
+//! The switches between the two, which ThreadSanitizer does not see, are reported to it. Without
+//! that option, all functions here do nothing.
 
 /// Thread-local storage for a trampoline stack.
 #[cfg(not(dimmer_tsan))]
@@ -23,21 +23,22 @@ impl Storage {
         Self
     }
 
-    /// The trampoline stack's own storage from now on; to be called on arrival in it.
+    /// Switches to the trampoline stack's own storage. Call it on arrival on that stack.
     #[inline(always)]
     pub(crate) fn moor<T>(&self, _: *const T) {}
 
-    /// The thread's again; to be called before leaving the trampoline stack.
+    /// Switches back to the thread's storage. Call it before leaving the trampoline stack.
     #[inline(always)]
     pub(crate) fn cast_off(&self, _: u64) {}
 }
 
-/// What the calling thread has done is seen by whoever is told of [`arrive`] with the same address.
+/// Makes the calling thread's previous writes visible to a thread that calls [`arrive`] with the
+/// same address.
 #[cfg(not(dimmer_tsan))]
 #[inline(always)]
 pub(crate) fn leave<T>(_: *const T) {}
 
-/// What was done before [`leave`] with the same address is seen.
+/// Makes writes before [`leave`] with the same address visible here.
 #[cfg(not(dimmer_tsan))]
 #[inline(always)]
 pub(crate) fn arrive<T>(_: *const T) {}
@@ -64,17 +65,17 @@ mod told {
 
     #[inline(always)]
     pub(crate) fn leave<T>(address: *const T) {
-        // SAFETY: an address is all that it wants.
+        // SAFETY: any address is valid.
         unsafe { __tsan_release(address.cast_mut().cast()) };
     }
 
     #[inline(always)]
     pub(crate) fn arrive<T>(address: *const T) {
-        // SAFETY: as above.
+        // SAFETY: any address is valid.
         unsafe { __tsan_acquire(address.cast_mut().cast()) };
     }
 
-    /// What the thread that lends its storage shares.
+    /// Data shared with the thread that lends its storage.
     #[derive(Debug, Default)]
     struct Lender {
         thread_pointer: AtomicU64,
@@ -93,24 +94,24 @@ mod told {
     impl Storage {
         pub(crate) fn new() -> Self {
             let lender = Arc::new(Lender::default());
-            let lent = Arc::clone(&lender);
-            // Its storage is not its own: no handler may run on it.
+            let delegated = Arc::clone(&lender);
+            // The thread's storage is used elsewhere: no signal handler may run on it.
             let mask = signals::exchange();
             let thread = std::thread::Builder::new().spawn(move || {
                 let number = rustix::thread::gettid().as_raw_nonzero().get();
-                lent.number.store(number.unsigned_abs(), Ordering::Relaxed);
-                // SAFETY: `Traveller::new` has found that it may be read.
+                delegated.number.store(number.unsigned_abs(), Ordering::Relaxed);
+                // SAFETY: `OwnedMigrationState::new` has found that reading it is allowed.
                 let own = unsafe { switch::thread_pointer() };
-                lent.thread_pointer.store(own, Ordering::Release);
-                while lent.must_end.load(Ordering::Acquire) == 0 {
-                    let _ = futex::wait(&lent.must_end, futex::Flags::PRIVATE, 0, None);
+                delegated.thread_pointer.store(own, Ordering::Release);
+                while delegated.must_end.load(Ordering::Acquire) == 0 {
+                    let _ = futex::wait(&delegated.must_end, futex::Flags::PRIVATE, 0, None);
                 }
             });
             signals::set(&mask);
             while lender.thread_pointer.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            // Only once it sleeps does it leave its storage alone.
+            // The thread stops using its storage only when it sleeps.
             let number = lender.number.load(Ordering::Relaxed);
             let state = || Root::live().text(&format!("/proc/self/task/{number}/stat"));
             while !state().is_ok_and(|state| state.contains(") S ")) {
@@ -122,14 +123,14 @@ mod told {
 
         #[inline(always)]
         pub(crate) fn moor<T>(&self, from: *const T) {
-            // SAFETY: nobody else uses it.
+            // SAFETY: no other thread uses it.
             unsafe { switch::set_thread_pointer(self.thread_pointer) };
             arrive(from);
         }
 
         #[inline(always)]
         pub(crate) fn cast_off(&self, thread_pointer: u64) {
-            // SAFETY: the thread's, which is here again.
+            // SAFETY: the storage of the thread, which is here again.
             unsafe { switch::set_thread_pointer(thread_pointer) };
         }
     }
@@ -138,7 +139,7 @@ mod told {
         fn drop(&mut self) {
             let thread = self.thread.take();
             if fork::forks() != self.forks {
-                // In a child that thread never was.
+                // In a child that thread never existed.
                 std::mem::forget(thread);
                 return;
             }

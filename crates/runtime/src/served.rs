@@ -1,10 +1,10 @@
-//! This process as a client of a policy server: sites' decisions and sums lie in memory that the
-//! server sees, too.
+//! This process as a client of a policy server: the sites' decisions and sums lie in memory that
+//! the server sees, too.
 //!
-//! The memory is there from the begin and stays where it is; a server's is put over it when one is
-//! found, so sites never learn of it. There is no thread for that: whoever enters a region and
-//! looks more closely anyway looks after the connection now and then ([`tend`]), and never waits. A
-//! decision to move work counts as long as the server renews its lease.
+//! The memory exists from the start and keeps its address. A server's memory is mapped over it when
+//! a server is found, so the sites need not change. There is no thread for that: a thread that
+//! enters a region on the slow path maintains the connection now and then ([`tend`]), and never
+//! waits. A decision to move work holds while the server renews its lease.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -18,63 +18,63 @@ use rustix::fs::FileType;
 use crate::cancel::Uncancelled;
 use crate::region::Adding;
 use crate::thread::Inside;
-use crate::{fork, trip};
+use crate::{call_migration, fork};
 
-/// Ticks between two looks after the connection: about 30 to 150 ms.
+/// Interval between two checks of the connection, in ticks: about 30 to 150 ms.
 const LOOK: u64 = 1 << 27;
 
-/// What is shared with a server; `None` if there is no memory to be had.
+/// The memory shared with a server; `None` if there is no memory for it.
 static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
 
-/// How far this process is with a server (one of the following), and above that how often it had
-/// been forked then.
+/// The state of the connection (one of the following values). The upper bits hold the number of
+/// forks at that time.
 static PHASE: AtomicU64 = AtomicU64::new(0);
 const PHASE_BITS: u32 = 2;
 /// There is no server.
 const ALONE: u64 = 0;
-/// One was asked, and has not answered.
+/// A server was asked, and has not answered.
 const ASKED: u64 = 1;
-/// One decides.
+/// A server decides.
 const SERVED: u64 = 2;
-/// A thread is looking after it.
+/// A thread is checking the connection.
 const BUSY: u64 = 3;
 
-/// The connection, and what tells it from another file that the program has under its number by
-/// now.
+/// The connection's file descriptor, and the inode of its socket. The inode distinguishes it from
+/// another file that the program may have under the same number by now.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static SOCKET_INODE: AtomicU64 = AtomicU64::new(0);
 
-/// How often a server was asked in vain, one after the other.
+/// Number of consecutive refusals by servers.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-/// After so many times in vain, it is asked as rarely as it ever is: every half a minute to two.
+/// The interval between requests stops growing after this number of refusals: every 15 to 75 s.
 const MOST_REFUSED: u32 = 9;
 
-/// When to look after it next (ticks).
+/// Time of the next check of the connection (ticks).
 static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
 
-/// What is found out once, so that nothing is allocated later.
+/// Data that is computed once, so that nothing is allocated later.
 #[derive(Debug)]
 struct Known {
     table: Reservation<Table>,
-    /// What the server tells all.
+    /// The data that the server publishes to all clients.
     lease_page: Reservation<LeasePage>,
     sockets: Vec<PathBuf>,
     hello: [u8; Hello::BYTES],
 }
 
-/// Has all that is to be had ahead. Where there is no memory for it, no server decides.
+/// Allocates and computes everything in advance. Without memory for it, no server decides.
 pub(crate) fn prepare() {
     let _ = found_out();
 }
 
-/// What was found out. Async-signal-safe.
+/// The data that was computed. Async-signal-safe.
 fn known() -> Option<&'static Known> {
     KNOWN.get()?.as_ref()
 }
 
 fn found_out() -> Option<&'static Known> {
-    /// No socket's path is as long (unix(7)).
+    /// Limit of the length of a socket's path (unix(7)).
     const LONGEST: usize = 108;
     let find_out = || {
         fork::count();
@@ -87,14 +87,14 @@ fn found_out() -> Option<&'static Known> {
     KNOWN.get_or_init(find_out).as_ref()
 }
 
-/// What the program is called.
+/// The program's name.
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Gives a site a place in the memory; where its decision is. `None`: there is no more room.
-/// Async-signal-safe.
+/// Adds a site to the memory. Returns the place of its decision, or `None` if there is no more
+/// room. Async-signal-safe.
 pub(crate) fn add(_: &Adding, name: &[u8], line: u32) -> Option<&'static AtomicU32> {
     let table = known()?.table.get();
     let next = table.length();
@@ -102,16 +102,16 @@ pub(crate) fn add(_: &Adding, name: &[u8], line: u32) -> Option<&'static AtomicU
     table.decisions.get(place??)
 }
 
-/// What the site with this decision has seen.
+/// The statistics of the site with this decision.
 pub(crate) fn sums(decision: &AtomicU32) -> Option<&'static dimmer_protocol::Site> {
     let table = known()?.table.get();
     let bytes = std::ptr::from_ref(decision) as usize - table.decisions.as_ptr() as usize;
     table.sites.get(bytes / size_of::<AtomicU32>())
 }
 
-/// Says that the program has got so much more done, in a unit of its own (requests, pictures,
-/// bytes): what a policy server goes by, instead of the time that its regions take. Costs an
-/// addition in memory.
+/// Adds to the work that the program has completed, in the program's own unit (requests, pictures,
+/// bytes). A policy server then uses this number in place of the time that the regions take. Costs
+/// an addition in memory.
 pub fn metric(amount: u64) {
     if let Some(known) = found_out() {
         known.table.get().head.client.add_done(amount);
@@ -122,28 +122,28 @@ fn lease_page() -> Option<&'static LeasePage> {
     Some(known()?.lease_page.get())
 }
 
-/// Whether what a server has decided counts at that moment (ticks).
+/// Whether a server's decisions hold at the time `now` (ticks).
 fn holds(now: u64) -> bool {
     lease_page().is_some_and(|lease_page| lease_page.holds(now))
 }
 
-/// The cores that a server may dedicate, if one has said so.
+/// The cores that a server may dedicate, if a server has named any.
 pub(crate) fn cores() -> Option<Vec<CpuId>> {
     let cores: Vec<CpuId> = lease_page()?.cores().map(CpuId::new).collect();
     (!cores.is_empty()).then_some(cores)
 }
 
-/// How many of them are dedicated at that moment (ticks): none where there is no server any more.
+/// Number of them that are dedicated at the time `now` (ticks): 0 if there is no server any more.
 #[inline]
 pub(crate) fn dedicated(now: u64) -> usize {
     lease_page().filter(|lease_page| lease_page.holds(now)).map_or(0, LeasePage::dedicated)
 }
 
-/// Looks after the connection, if it is time to. Costs two loads if not; else some system calls,
+/// Checks the connection, if it is time to. Costs two loads if not; otherwise some system calls,
 /// none of which waits.
 #[inline]
 pub(crate) fn tend(inside: &Inside, now: u64) {
-    // Clocks of processors that are not in step, or a machine that has slept, may be far behind.
+    // If the clocks of the processors differ, or the machine has slept, `now` may be far behind.
     if NEXT_LOOK.load(Ordering::Relaxed).wrapping_sub(now).wrapping_sub(1) >= LOOK << MOST_REFUSED {
         tend_now(inside, now);
     }
@@ -157,7 +157,7 @@ fn tend_now(inside: &Inside, now: u64) {
     let Some(known) = known() else { return };
     let generation = u64::from(fork::forks()) << PHASE_BITS;
     let before = PHASE.load(Ordering::Acquire);
-    // What a parent was in the middle of does not concern its child.
+    // A parent's unfinished check does not concern its child.
     let is_own = before >> PHASE_BITS << PHASE_BITS == generation;
     let phase = if is_own { before & BUSY } else { ALONE };
     if phase == BUSY
@@ -173,19 +173,19 @@ fn tend_now(inside: &Inside, now: u64) {
         _ => look(known, now),
     };
     PHASE.store(generation | next, Ordering::Release);
-    trip::follow(inside, dedicated(now));
+    call_migration::follow(inside, dedicated(now));
 }
 
-/// Connects to the first server there is; the phase after it.
+/// Connects to the first server that accepts. Returns the next state.
 fn ask(known: &Known) -> u64 {
-    /// The first number that no standard stream has.
+    /// The first number after those of the standard streams.
     const FIRST: i32 = 3;
     let connected = known.sockets.iter().find_map(|path| {
         let socket = dimmer_protocol::connect(path).ok()?;
         dimmer_protocol::send(socket.as_fd(), &known.hello, &[]).ok()?;
         Some(socket)
     });
-    // Where the program has closed its standard streams, it counts on these numbers.
+    // A program that has closed its standard streams relies on getting these numbers.
     let connected = connected.and_then(|socket| {
         if socket.as_raw_fd() >= FIRST {
             Some(socket)
@@ -200,7 +200,7 @@ fn ask(known: &Known) -> u64 {
     ASKED
 }
 
-/// Takes the server's answer, if it has come.
+/// Takes the server's answer, if it has arrived.
 fn take_answer(known: &Known) -> u64 {
     let Some(socket) = socket() else { return ALONE };
     // A site that is added meanwhile would be lost.
@@ -228,7 +228,7 @@ fn adopt(known: &Known, lease_page: &OwnedFd, table: &OwnedFd) -> Option<()> {
     known.table.adopt(table.as_fd()).ok()
 }
 
-/// Sees whether the server is still there; if not, looks for another one.
+/// Checks whether the server still exists; if not, looks for another one.
 fn look(known: &Known, now: u64) -> u64 {
     let is_left = known.table.get().is_left();
     if holds(now) && !is_left {
@@ -245,19 +245,19 @@ fn look(known: &Known, now: u64) -> u64 {
     SERVED
 }
 
-/// The connection, if it is still that.
+/// The connection, if its number still refers to it.
 fn socket() -> Option<BorrowedFd<'static>> {
     let number = SOCKET.load(Ordering::Relaxed);
     if number < 0 {
         return None;
     }
-    // SAFETY: if the program has closed it, the kernel says so, or it is another file, which is
-    // found out.
+    // SAFETY: if the program has closed it, the kernel returns an error, or the number refers to
+    // another file, which the check of the inode detects.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     (inode(socket)? == SOCKET_INODE.load(Ordering::Relaxed)).then_some(socket)
 }
 
-/// What tells a socket from others; `None` if it is none.
+/// The inode of a socket; `None` for another kind of file.
 fn inode(file: BorrowedFd<'_>) -> Option<u64> {
     let status = rustix::fs::fstat(file).ok()?;
     let is_socket = FileType::from_raw_mode(status.st_mode) == FileType::Socket;
@@ -267,19 +267,19 @@ fn inode(file: BorrowedFd<'_>) -> Option<u64> {
 
 fn disconnect() {
     if let Some(socket) = socket() {
-        // SAFETY: this process's connection; nobody else closes it.
+        // SAFETY: this process's connection; nothing else closes it.
         drop(unsafe { OwnedFd::from_raw_fd(socket.as_raw_fd()) });
     }
     SOCKET.store(-1, Ordering::Relaxed);
 }
 
-/// To be called in a child of fork(2): its parent's connection and decisions are not its own.
+/// For a child of fork(2): its parent's connection and decisions do not apply to it.
 /// Async-signal-safe.
 pub(crate) fn leave_to_parent() {
     disconnect();
     if let Some(known) = known() {
-        // Without memory for it the child goes on with what its parent's server decides, as long as
-        // that is alive.
+        // Without memory for it, the child continues to use the decisions of its parent's server,
+        // while that server is alive.
         let _ = known.table.renounce();
     }
 }

@@ -1,4 +1,4 @@
-//! What the environment says of where regions run.
+//! The settings in the environment: where regions run.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -13,21 +13,21 @@ use toml::de::{DeTable, DeValue};
 
 use crate::cores::{Cores, StartError};
 use crate::region::{self, Site};
-use crate::{served, trip};
+use crate::{call_migration, served};
 
-/// The environment variable that says what becomes of regions: a [`Decision`] for all of them,
-/// `file:PATH`, or `server`, as without it: a server decides, if there is one.
+/// The environment variable with the policy for regions: a [`Decision`] for all of them,
+/// `file:PATH`, or `server`. With `server`, and without the variable, a server decides, if there is
+/// one.
 pub const POLICY: &str = "DIMMER_POLICY";
 
 /// The environment variable that lists the dedicated cores, as in `2-3,8`.
 pub const CORES: &str = "DIMMER_CORES";
 
-/// The environment variable that names the file by which threads get onto the cores of [`CORES`],
-/// where others are kept off these by a cpuset: that of
-/// [`dimmer_host::cpusets::Dedicated::entrance`].
+/// The environment variable with the file through which threads enter the cores of [`CORES`], if a
+/// cpuset keeps other threads off these: the file of [`dimmer_host::cpusets::Dedicated::entrance`].
 pub const ENTRANCE: &str = "DIMMER_ENTRANCE";
 
-/// A thread that lingers keeps a core from others: for no longer than this.
+/// Limit of `minimum_stay_us`: a thread that lingers keeps other threads off a core.
 const LONGEST_STAY_US: u32 = 1_000_000;
 
 /// Where a region runs.
@@ -36,52 +36,52 @@ pub enum Decision {
     /// Where the thread is.
     #[default]
     Stay,
-    /// On a dedicated core; a closure on the worker's own stack, other regions as with
-    /// [`Self::Borrow`].
-    Offload,
+    /// On a dedicated core: a closure on the worker's own stack, other regions as with
+    /// [`Self::Migrate`].
+    Delegate,
     /// On a dedicated core, with the thread's own stack and thread-local storage.
-    Borrow,
+    Migrate,
 }
 
 impl Decision {
-    /// All, by name.
+    /// All decisions, by name.
     const NAMES: [(&str, Self); 3] =
-        [("stay", Self::Stay), ("offload", Self::Offload), ("borrow", Self::Borrow)];
+        [("stay", Self::Stay), ("delegate", Self::Delegate), ("migrate", Self::Migrate)];
 
     fn parse(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, decision)| *decision)
     }
 }
 
-/// Why settings cannot be followed. Programs run on where they are.
+/// Why settings cannot be followed. The program then runs without moving anything.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// No such policy.
-    #[error("{POLICY}: `{0}` is none of `server`, `stay`, `offload`, `borrow`, `file:PATH`")]
+    /// The policy does not exist.
+    #[error("{POLICY}: `{0}` is none of `server`, `stay`, `delegate`, `migrate`, `file:PATH`")]
     Policy(String),
-    /// No list of hardware threads.
+    /// The value is not a list of CPUs.
     #[error("{CORES}: `{0}` is no list of hardware threads as in `2-3,8`")]
     Cores(String),
-    /// A policy moves work, and nothing says where to.
+    /// The policy moves work, but no core is named to move it to.
     #[error("{POLICY} moves work, but {CORES} names no core to move it to, as in `{CORES}=3`")]
     NoCores,
     /// The policy's file cannot be read.
     #[error("{POLICY}: cannot read {}", path.display())]
     Read {
-        /// Which.
+        /// The file's path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something in the policy's file is wrong.
+    /// The policy's file has an error.
     #[error("{}:{line}: {what}", path.display())]
     File {
-        /// Which.
+        /// The file's path.
         path: PathBuf,
-        /// From 1.
+        /// Line of the error, from 1.
         line: usize,
-        /// What, and what is accepted.
+        /// Description of the error, and of the accepted values.
         what: String,
     },
 }
@@ -89,32 +89,31 @@ pub enum SettingsError {
 /// Where regions run, and which cores are dedicated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Sites that nothing else is said of; `None`: a server decides.
+    /// The decision for sites without a rule; `None`: a server decides.
     default: Option<Decision>,
     /// By the site's name.
     sites: BTreeMap<String, Rule>,
     cores: Vec<CpuId>,
-    /// How to get there, where that takes more than being allowed to.
+    /// The file through which threads enter the cores, if affinity alone is not enough.
     entrance: Option<String>,
-    /// For how long a thread that was moved stays away at least, if its regions follow each other
-    /// (us).
+    /// Minimum time that a moved thread stays away, if its regions follow each other (us).
     minimum_stay_us: u32,
     /// The policy's file, if it has one.
     file: Option<PathBuf>,
 }
 
-/// What a policy's file says of a site.
+/// The rule for a site in a policy's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     decision: Decision,
-    /// Where, from 1.
+    /// Line of the rule, from 1.
     line: usize,
 }
 
 impl Settings {
-    /// Reads [`POLICY`], [`CORES`] and [`ENTRANCE`]; without the first two everything stays. In a
-    /// program that runs with more rights than who has started it, they count as not set, as do
-    /// empty ones.
+    /// Reads [`POLICY`], [`CORES`] and [`ENTRANCE`]. Without the first two, a server decides, if
+    /// there is one. Empty variables count as not set. All variables count as not set in a program
+    /// with more rights than its parent.
     ///
     /// # Errors
     /// [`SettingsError`].
@@ -127,7 +126,7 @@ impl Settings {
     }
 
     fn new(policy: Option<&str>, cores: Option<&str>) -> Result<Self, SettingsError> {
-        // An empty variable is as good as none, as for programs that take others' environment.
+        // An empty variable counts as not set, for programs that pass on the environment of others.
         let [policy, cores] = [policy, cores].map(|text| text.filter(|text| !text.is_empty()));
         let mut settings = match policy.map(|policy| (policy, policy.split_once(':'))) {
             None | Some(("server", _)) => Self::default(),
@@ -159,7 +158,7 @@ impl Settings {
         Ok(Self { file: Some(path.to_owned()), ..settings })
     }
 
-    /// A policy's text; else what is wrong with it, and where.
+    /// Parses a policy's text. The error is its position in the text, and its description.
     fn parse(text: &str) -> Result<Self, (usize, String)> {
         let document = DeTable::parse(text).map_err(|error| {
             (error.span().map_or(0, |span| span.start), error.message().to_owned())
@@ -167,7 +166,7 @@ impl Settings {
         let mut settings = Self { default: Some(Decision::Stay), ..Self::default() };
         let decision = |value: &toml::Spanned<DeValue<'_>>| {
             value.get_ref().as_str().and_then(Decision::parse).ok_or_else(|| {
-                (value.span().start, "expected \"stay\", \"offload\" or \"borrow\"".to_owned())
+                (value.span().start, "expected \"stay\", \"delegate\" or \"migrate\"".to_owned())
             })
         };
         for (key, value) in document.get_ref() {
@@ -203,14 +202,13 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What becomes of a site; `None`: that is a server's to say. Allocates nothing.
+    /// The decision for a site; `None`: a server decides. Allocates nothing.
     pub(crate) fn decision(&self, site: &Site) -> Option<Decision> {
         let rule = self.sites.iter().find(|(name, _)| site.is_called(name.as_bytes()));
         rule.map_or(self.default, |(_, rule)| Some(rule.decision))
     }
 
-    /// For how long a thread that was moved stays away at least, if its regions follow each other
-    /// (ticks).
+    /// Minimum time that a moved thread stays away, if its regions follow each other (ticks).
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -229,8 +227,8 @@ impl Settings {
         of_sites.chain(self.default).any(|decision| decision != Decision::Stay)
     }
 
-    /// For each rule of the policy's file whose site is none of `entered`: where it stands, and
-    /// what there is instead.
+    /// For each rule of the policy's file whose site is not in `entered`: a message with the rule's
+    /// line, and with the sites that were entered.
     fn unknown(&self, entered: &[String]) -> Vec<String> {
         let Some(path) = &self.file else { return Vec::new() };
         let unknown = self.sites.iter().filter(|(name, _)| !entered.contains(name));
@@ -245,22 +243,23 @@ impl Settings {
         unknown.map(tell).collect()
     }
 
-    /// What becomes of sites that nothing else is said of; `None`: that is a server's to say.
+    /// The decision for sites without a rule; `None`: a server decides.
     #[must_use]
     pub fn policy(&self) -> Option<Decision> {
         self.default
     }
 
-    /// Dedicates the cores that are named, or those of the server; where that fails, says why once,
-    /// and nothing moves. `Err`: it is not known yet which.
+    /// Starts the named cores, or those of the server. If that fails, prints the reason, and
+    /// nothing is moved. `Err`: the server's cores are not known yet.
     pub(crate) fn start(&self) -> Result<Option<Cores>, NotYet> {
         if !self.cores.is_empty() {
-            let employed = trip::employed();
-            let used = employed.unwrap_or(self.cores.len());
+            let used_cores = call_migration::used_cores();
+            let used = used_cores.unwrap_or(self.cores.len());
             let cores = prepare(&self.cores, used, self.entrance.as_deref());
             let cores = cores.map_err(|error| complain(&error)).ok();
-            // Who says how many keeps the process off them.
-            cores.iter().filter(|_| employed.is_none()).for_each(Cores::keep_clear);
+            // If [`call_migration::use_cores`] sets the number, its caller keeps the process off
+            // them.
+            cores.iter().filter(|_| used_cores.is_none()).for_each(Cores::keep_clear);
             return Ok(cores);
         }
         if self.default.is_some() {
@@ -273,24 +272,25 @@ impl Settings {
         Ok(cores)
     }
 
-    /// Whether the server says how many cores are used.
+    /// Whether the server determines how many cores are used.
     pub(crate) fn leaves_cores_to_server(&self) -> bool {
         self.default.is_none() && self.cores.is_empty()
     }
 }
 
-/// No server has said which cores.
+/// No server has named its cores.
 #[derive(Debug)]
 pub(crate) struct NotYet;
 
-/// Cores of which the first are used.
+/// Prepares the cores, and starts the first `used` of them.
 fn prepare(cores: &[CpuId], used: usize, entrance: Option<&str>) -> Result<Cores, StartError> {
     let allowed = affinity::allowed().unwrap_or_default();
-    // A parent that keeps off the dedicated cores has left that to this process.
+    // This process may have inherited its affinity from a parent that keeps off the dedicated
+    // cores.
     let widened: Vec<CpuId> = allowed.iter().chain(cores).copied().collect();
     let _ = affinity::allow(&widened);
     let spare = Cores::spare(&Root::live(), cores, entrance);
-    let started = spare.and_then(|cores| cores.employ(used).map(|()| cores));
+    let started = spare.and_then(|cores| cores.use_cores(used).map(|()| cores));
     let _ = affinity::allow(&allowed);
     started
 }
@@ -302,7 +302,8 @@ pub(crate) fn known() -> Option<&'static Settings> {
     SETTINGS.get()
 }
 
-/// The process's settings, read once; where they are wrong, that is said once, and nothing moves.
+/// The process's settings, read once. If they are wrong, prints the error once, and nothing is
+/// moved.
 pub fn of_process() -> &'static Settings {
     SETTINGS.get_or_init(|| {
         let settings = Settings::from_environment().unwrap_or_else(|error| {
@@ -310,15 +311,16 @@ pub fn of_process() -> &'static Settings {
             Settings { default: Some(Decision::Stay), ..Settings::default() }
         });
         if settings.file.is_some() {
-            // Without memory for it, nothing is said.
-            // SAFETY: the handler takes nothing, and code of a program that ends is still there.
+            // Without memory for the registration, the messages are omitted.
+            // SAFETY: the handler takes no arguments, and the code of a program that ends still
+            // exists.
             unsafe { libc::atexit(tell_unknown) };
         }
         settings
     })
 }
 
-/// At the program's end: which rules of the policy's file were for no region of it.
+/// Prints, at the program's end, the rules of the policy's file that no region matched.
 extern "C" fn tell_unknown() {
     let entered: Vec<String> = region::sites().iter().map(|site| site.name()).collect();
     for line in of_process().unknown(&entered) {
@@ -326,13 +328,12 @@ extern "C" fn tell_unknown() {
     }
 }
 
-/// The line, from 1, of a place in a text.
+/// The line, from 1, of a position in a text.
 fn line_of(text: &str, at: usize) -> usize {
     text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1
 }
 
-/// Tells the user what is wrong with the settings: a program under way has no other way to learn
-/// it.
+/// Prints what is wrong with the settings: a running program has no other way to inform the user.
 fn complain(error: &dyn std::error::Error) {
     let mut text = format!("dimmer: {error}");
     let mut source = error.source();
@@ -370,19 +371,19 @@ mod tests {
 
     #[test]
     fn one_decision_is_for_all_sites() {
-        let settings = Settings::new(Some("offload"), Some("2-3")).unwrap();
-        assert_eq!(settings.decision(&named("any")), Some(Decision::Offload));
+        let settings = Settings::new(Some("delegate"), Some("2-3")).unwrap();
+        assert_eq!(settings.decision(&named("any")), Some(Decision::Delegate));
         assert_eq!(settings.cores, [CpuId::new(2), CpuId::new(3)]);
     }
 
     #[test]
     fn a_file_decides_site_by_site() {
-        let text = "default = \"stay\"\nminimum_stay_us = 50\n[sites]\nparse = \"borrow\"\n\"codec.c:12\" = \"offload\"\n";
+        let text = "default = \"stay\"\nminimum_stay_us = 50\n[sites]\nparse = \"migrate\"\n\"codec.c:12\" = \"delegate\"\n";
         let settings = Settings::parse(text).unwrap();
-        assert_eq!(settings.decision(&named("parse")), Some(Decision::Borrow));
+        assert_eq!(settings.decision(&named("parse")), Some(Decision::Migrate));
         assert!(settings.minimum_stay() > 0);
-        assert_eq!(settings.decision(&named("codec.c:12")), Some(Decision::Offload));
-        assert_eq!(settings.decision(&Site::new("", "codec.c", 12)), Some(Decision::Offload));
+        assert_eq!(settings.decision(&named("codec.c:12")), Some(Decision::Delegate));
+        assert_eq!(settings.decision(&Site::new("", "codec.c", 12)), Some(Decision::Delegate));
         assert_eq!(settings.decision(&Site::new("", "codec.c", 1)), Some(Decision::Stay));
         assert_eq!(settings.decision(&Site::new("", "codec.c:1", 2)), Some(Decision::Stay));
         assert_eq!(settings.decision(&named("other")), Some(Decision::Stay));
@@ -395,10 +396,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_place_and_what_is_accepted() {
         assert!(
-            refused("everywhere", None).contains("none of `server`, `stay`, `offload`, `borrow`")
+            refused("everywhere", None).contains("none of `server`, `stay`, `delegate`, `migrate`")
         );
-        assert!(refused("borrow", None).contains("DIMMER_CORES names no core"));
-        assert!(refused("borrow", Some("x")).contains("`x` is no list"));
+        assert!(refused("migrate", None).contains("DIMMER_CORES names no core"));
+        assert!(refused("migrate", Some("x")).contains("`x` is no list"));
         assert!(refused("file:/no/such", None).contains("/no/such"));
         let file = |text: &str| {
             let directory =
@@ -412,7 +413,7 @@ mod tests {
         };
         let said = file("default = \"stay\"\n\n[sites]\nparse = \"move\"\n");
         assert!(
-            said.ends_with("policy.toml:4: expected \"stay\", \"offload\" or \"borrow\""),
+            said.ends_with("policy.toml:4: expected \"stay\", \"delegate\" or \"migrate\""),
             "{said}"
         );
         let said = file("defaults = \"stay\"\n");

@@ -1,12 +1,12 @@
-//! The signal mask of the calling thread, and whether a thread is there.
+//! The signal mask of the calling thread, and system calls about signals and threads.
 
 use std::arch::asm;
 use std::mem::MaybeUninit;
 
 use crate::{cancel, thread};
 
-/// Signals that an instruction of the thread itself raises: blocked, they would end the process
-/// without a word.
+/// Signals that an instruction of the thread itself raises. If they were blocked, they would end
+/// the process without a message.
 const OWN: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
@@ -15,12 +15,12 @@ const OWN: [libc::c_int; 6] =
 /// sysdeps/unix/sysv/linux/internal-signals.h.
 pub(crate) const CANCEL: libc::c_int = 32;
 
-/// The signal by which the C library has all threads change their rights; who asks waits for all of
-/// them. Source: as above.
+/// The signal by which the C library changes the rights of all threads; the calling thread waits
+/// for all of them. Source: glibc, as for [`CANCEL`].
 const SET_IDS: libc::c_int = 33;
 
-/// What is blocked while a thread is away, at home and there.
-const AWAY: Mask = {
+/// The signals that are blocked while a thread is away, both at home and on the worker.
+const MIGRATED: Mask = {
     let mut blocked = !Mask::of(SET_IDS).0;
     let mut index = 0;
     while index < OWN.len() {
@@ -30,14 +30,14 @@ const AWAY: Mask = {
     Mask(blocked)
 };
 
-/// What a worker blocks where threads are cancelled on it.
-const ON_WORKER: Mask = Mask(AWAY.0 & !Mask::of(CANCEL).0);
+/// The signals that a worker blocks if threads can be cancelled on it.
+const ON_WORKER: Mask = Mask(MIGRATED.0 & !Mask::of(CANCEL).0);
 
-/// Blocked signals, as the kernel has them: the lowest bit is signal 1.
+/// Blocked signals in the kernel's format: the lowest bit is signal 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mask(u64);
 
-/// As the kernel asks for it.
+/// Size of a mask, as the kernel's system calls expect it (bytes).
 const MASK_BYTES: i64 = 8;
 
 const _: () = assert!(size_of::<Mask>() == 8);
@@ -47,7 +47,7 @@ impl Mask {
         Self(1 << (signal - 1))
     }
 
-    /// Whether it has none.
+    /// Whether no signal is blocked.
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -56,7 +56,7 @@ impl Mask {
 /// Every signal.
 pub(crate) const ALL: std::ops::RangeInclusive<libc::c_int> = 1..=64;
 
-/// What becomes of a signal, as the kernel has it. Source: Linux,
+/// The action of a signal, in the kernel's format. Source: Linux,
 /// arch/x86/include/uapi/asm/signal.h.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -68,7 +68,7 @@ pub(crate) struct Action {
 }
 
 impl Action {
-    /// That of a signal, in this process.
+    /// The action of a signal in this process.
     pub(crate) fn of(signal: libc::c_int) -> Option<Self> {
         let mut action = Self::default();
         let to = i64::try_from((&raw mut action).expose_provenance()).ok()?;
@@ -76,50 +76,50 @@ impl Action {
         (told == 0).then_some(action)
     }
 
-    /// The function that is called, if one is.
+    /// The handler, if there is one.
     pub(crate) const fn handler(&self) -> Option<usize> {
         if self.is_handler() { Some(self.handler) } else { None }
     }
 
-    /// The same with another function, in force from now on; whether it is.
+    /// Installs this action with another handler. Returns whether that succeeded.
     pub(crate) fn replace_handler(self, signal: libc::c_int, handler: usize) -> bool {
         let action = Self { handler, ..self };
         let Ok(from) = i64::try_from((&raw const action).expose_provenance()) else { return false };
         ask(libc::SYS_rt_sigaction, [signal.into(), from, 0, MASK_BYTES]) == 0
     }
 
-    /// Whether a function is called.
+    /// Whether the action calls a handler.
     pub(crate) const fn is_handler(&self) -> bool {
         self.handler != libc::SIG_DFL && self.handler != libc::SIG_IGN
     }
 
-    /// Whether the signal is not blocked while its handler runs.
+    /// Whether the signal stays unblocked while its handler runs.
     pub(crate) const fn lets_itself_through(&self) -> bool {
         self.flags & libc::SA_NODEFER as u64 != 0
     }
 
-    /// Where the handler returns to.
+    /// The address that the handler returns to.
     pub(crate) const fn end(&self) -> Option<usize> {
-        /// There is such a place. Source: as above.
+        /// Flag: the action has such an address. Source: Linux, arch/x86/include/uapi/asm/signal.h.
         const SA_RESTORER: u64 = 0x0400_0000;
         if self.flags & SA_RESTORER == 0 { None } else { Some(self.restorer) }
     }
 }
 
-/// What the calling thread blocks now.
+/// The signals that the calling thread blocks now.
 pub(crate) fn blocked() -> Mask {
     change(None)
 }
 
-/// Whether a signal waits for the calling thread, or for any that lets it in. Touches nothing in
-/// thread-local storage, as the next.
+/// Whether a signal is pending for the calling thread, or for the process. Touches nothing in
+/// thread-local storage, like the next function.
 pub(crate) fn is_pending(signal: libc::c_int) -> bool {
     let mut pending = Mask(0);
     let to = i64::try_from((&raw mut pending).expose_provenance()).unwrap_or_default();
     ask(libc::SYS_rt_sigpending, [to, MASK_BYTES, 0, 0]) == 0 && pending.0 & Mask::of(signal).0 != 0
 }
 
-/// What comes with a signal that has a value, as the kernel has it. Source: Linux,
+/// The data of a signal with a value, in the kernel's format. Source: Linux,
 /// include/uapi/asm-generic/siginfo.h.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -145,8 +145,8 @@ pub(crate) fn send(thread: u32, signal: libc::c_int, value: u64) {
     ask(libc::SYS_rt_tgsigqueueinfo, [process.into(), thread.into(), signal.into(), from]);
 }
 
-/// Reads so many bytes of the process's own memory at most, from there on, up to where there is
-/// none; how many.
+/// Reads at most `bytes` bytes of the process's own memory, from the address `from` up to the first
+/// unmapped one. Returns the number of bytes.
 pub(crate) fn read_own(from: usize, to: &mut [usize], bytes: usize) -> usize {
     let bytes = bytes.min(size_of_val(to));
     let to = [to.as_mut_ptr().expose_provenance(), bytes];
@@ -157,56 +157,57 @@ pub(crate) fn read_own(from: usize, to: &mut [usize], bytes: usize) -> usize {
     usize::try_from(read).unwrap_or(0)
 }
 
-/// The word of the process's own memory that is there, if there is one.
+/// Reads the word at an address in the process's own memory, if it is mapped.
 pub(crate) fn read_word(from: usize) -> Option<usize> {
     let mut word = [0];
     (read_own(from, &mut word, size_of::<usize>()) == size_of::<usize>()).then_some(word[0])
 }
 
-/// Blocks every signal but the thread's own faults, until [`restore`].
+/// Blocks every signal except the thread's own faults, until [`restore`].
 pub(crate) fn block() {
     remember(exchange());
 }
 
-/// Says what [`restore`] is to put in force.
+/// Sets the mask for [`restore`].
 pub(crate) fn remember(mask: Mask) {
     thread::own().before.set(mask);
 }
 
-/// Blocks every signal but the thread's own faults; what was blocked before.
+/// Blocks every signal except the thread's own faults. Returns the previous mask.
 pub(crate) fn exchange() -> Mask {
-    change(Some(&AWAY))
+    change(Some(&MIGRATED))
 }
 
-/// Puts in force again, once, what was before [`block`].
+/// Restores the mask from before [`block`], once.
 pub(crate) fn restore() {
     if let Some(mask) = thread::own().before.take() {
         set(&mask);
     }
 }
 
-/// What [`restore`] would put in force, for who does that instead.
+/// Takes the mask that [`restore`] would install, for a caller that installs it instead.
 pub(crate) fn take() -> Option<u64> {
     thread::own().before.take().map(|mask| mask.0)
 }
 
-/// Puts a mask in force.
+/// Installs a mask.
 pub(crate) fn set(mask: &Mask) {
     change(Some(mask));
 }
 
-/// Blocks what a worker blocks.
-pub(crate) fn block_as_away() {
-    set(if cancel::is_heard() { &ON_WORKER } else { &AWAY });
+/// Blocks the signals that a worker blocks.
+pub(crate) fn block_as_migrated() {
+    set(if cancel::is_heard() { &ON_WORKER } else { &MIGRATED });
 }
 
-/// Likewise, and its own faults as well: they end the process then, by the kernel's doing.
+/// Blocks the same signals, and the thread's own faults: the kernel then ends the process on a
+/// fault.
 pub(crate) fn block_with_faults() {
     set(&Mask(!Mask::of(SET_IDS).0));
 }
 
-/// A mask to put in force, if any; which one was before. The C library's own functions let
-/// [`CANCEL`] through.
+/// Installs a mask, if one is given, and returns the previous one. The C library's own functions
+/// would leave [`CANCEL`] unblocked.
 fn change(to: Option<&Mask>) -> Mask {
     let mut before = Mask(0);
     let to = to.map_or(0, |mask| std::ptr::from_ref(mask).expose_provenance());
@@ -216,33 +217,33 @@ fn change(to: Option<&Mask>) -> Mask {
     before
 }
 
-/// Notes what [`after_return_from_handler`] is to tell.
+/// Records the state that [`after_return_from_handler`] restores.
 pub(crate) fn note_at_home() {
     let mut stack = MaybeUninit::<libc::stack_t>::zeroed();
-    // SAFETY: writes the one, and reads nothing.
+    // SAFETY: writes to `stack` only, and reads nothing.
     unsafe { libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) };
-    // SAFETY: all-zero bytes are a valid one.
+    // SAFETY: all-zero bytes are a valid value.
     thread::own().at_home.set((change(None), unsafe { stack.assume_init() }));
 }
 
-/// A handler that has begun away and returned at home has put in force there what was so away. Puts
-/// back the stack for handlers that was noted, and says what was blocked.
+/// A handler that was entered on the worker and returned at home has installed the worker's mask
+/// there. This restores the recorded signal stack, and returns the mask from before.
 pub(crate) fn after_return_from_handler() -> Option<u64> {
     let (mask, stack) = thread::own().at_home.take()?;
-    // No program blocks it.
+    // Programs never block it: if it is unblocked, the worker's mask was not installed.
     if change(None).0 & Mask::of(CANCEL).0 == 0 {
         return None;
     }
-    // SAFETY: reads the one, and writes nothing.
+    // SAFETY: reads `stack` only, and writes nothing.
     unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
     Some(mask.0)
 }
 
-/// Whether the process has that thread; a system call. Touches neither `errno` nor anything else in
-/// thread-local storage.
+/// Whether the process has that thread. Takes a system call. Touches neither `errno` nor anything
+/// else in thread-local storage.
 pub(crate) fn is_there(thread: u32) -> bool {
     let process = i64::from(rustix::process::getpid().as_raw_nonzero().get());
-    // Who may not ask (a sandbox's program) gets another answer.
+    // A process that may not ask (in a sandbox) gets another error.
     ask(libc::SYS_tgkill, [process, thread.into(), 0, 0]) != -i64::from(libc::ESRCH)
 }
 
@@ -251,21 +252,21 @@ pub(crate) fn may_fence_all() {
     ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED.into(), 0, 0, 0]);
 }
 
-/// A fence in every running thread of the process, so that what runs often needs none; whether the
-/// kernel can. Touches no thread-local storage.
+/// Executes a fence in every running thread of the process, so that frequent code needs none.
+/// Returns whether the kernel supports it. Touches no thread-local storage.
 pub(crate) fn fence_all() -> bool {
     ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED.into(), 0, 0, 0]) == 0
 }
 
-/// A system call that touches none of the program's memory.
+/// A system call that accesses only memory that the caller passes.
 fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
     ask_six(number, [first, second, third, fourth, 0, 0])
 }
 
 fn ask_six(number: i64, [first, second, third, fourth, fifth, sixth]: [i64; 6]) -> i64 {
     let answer: i64;
-    // SAFETY: signals are sent that do nothing or are handled, barriers harm nobody, and what is
-    // read and written is where the caller has put it.
+    // SAFETY: the signals that are sent do nothing or are handled, barriers are harmless, and the
+    // caller provides the memory that is read and written.
     unsafe {
         asm!(
             "syscall",

@@ -1,14 +1,15 @@
-//! Which lane of every worker is the calling thread's, and where the thread is.
+//! Slots: which lane of every worker belongs to the calling thread. Also where that thread is.
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use crate::end;
 use crate::thread;
 
-/// Threads that can have lanes at the same time. The others run their work where they are.
+/// Maximum number of threads that have lanes at the same time. Work of further threads is not
+/// moved.
 pub(crate) const SLOTS: usize = 64;
 
-/// Slots that are taken, one bit each.
+/// Slots in use, one bit each.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// Where a thread is.
@@ -17,22 +18,22 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 pub(crate) enum Place {
     /// At home; it may use its lanes.
     Home = 0,
-    /// At home, with a hand-over or a journey under way: what else it would hand over, also in a
-    /// signal's handler, runs where it is.
+    /// At home, with a hand-off or a migration in progress. Further work that it would hand over
+    /// runs where it is, also in a signal handler.
     Busy,
-    /// On a dedicated core, as a traveller.
-    Away,
-    /// It is a worker.
+    /// On a dedicated core: it has migrated there.
+    Migrated,
+    /// The thread is a worker.
     Worker,
 }
 
-/// The slot that is kept as that number and 1 more.
+/// The slot that is stored as `number`, which is the slot plus 1.
 fn kept(number: u32) -> Option<usize> {
     number.checked_sub(1).map(|slot| slot as usize)
 }
 
-/// A slot for the calling thread until it ends, which gives it back then. `None` where there are
-/// too many threads, and in a handler that has come in the middle of this.
+/// Takes a slot for the calling thread. The end of the thread gives it back. `None` if there are
+/// too many threads, or in a signal handler that has interrupted this function.
 #[cold]
 fn take() -> Option<usize> {
     let is_taking = &thread::own().is_taking;
@@ -64,14 +65,15 @@ fn take_free() -> Option<usize> {
     }
 }
 
-/// The calling thread ends.
+/// Gives back the slot of the calling thread, which ends.
 pub(crate) fn give_back() {
     let own = thread::own();
     let Some(slot) = kept(own.slot.take()) else { return };
     if place() == Place::Home {
         free(slot);
     } else {
-        // It ends while it is away, or on a journey: its lane is in use until that has ended.
+        // The thread ends while it is away, or during a migration: its lane is in use until that
+        // has ended.
         own.left.set(u32::try_from(slot + 1).unwrap_or(0));
     }
 }
@@ -80,20 +82,20 @@ fn free(slot: usize) {
     TAKEN.fetch_and(!(1 << slot), Ordering::Release);
 }
 
-/// The slots that threads have, one bit each.
+/// Slots in use, one bit each.
 pub(crate) fn taken() -> u64 {
     TAKEN.load(Ordering::Relaxed)
 }
 
-/// Gives back the slots of all threads but the calling one: in a child of fork(2) there are no
-/// others.
+/// Frees the slots of all threads except the calling one: a child of fork(2) has no other threads.
 pub(crate) fn keep_own() {
     let own = thread::own();
     let slot = kept(own.slot.get()).or(kept(own.left.get()));
     TAKEN.store(slot.map_or(0, |slot| 1 << slot), Ordering::Relaxed);
 }
 
-/// The calling thread's; `None` where there are too many threads, and anywhere but at home.
+/// The calling thread's slot. `None` if there are too many threads, or if the thread is not at
+/// home.
 #[inline]
 pub(crate) fn own() -> Option<usize> {
     if place() != Place::Home {
@@ -107,8 +109,8 @@ pub(crate) fn place() -> Place {
     thread::own().place.get()
 }
 
-/// Says where the calling thread is from now on. A signal's handler finds it so before whatever
-/// follows, and after whatever came before.
+/// Sets where the calling thread is. A signal handler sees it in program order, neither earlier nor
+/// later than the surrounding code.
 #[inline]
 pub(crate) fn set_place(place: Place) {
     compiler_fence(Ordering::SeqCst);
@@ -122,12 +124,12 @@ pub(crate) fn set_place(place: Place) {
     }
 }
 
-/// The calling thread uses its lane, until this is dropped.
+/// The calling thread uses its lane until this is dropped.
 #[derive(Debug)]
 pub(crate) struct HandOver(());
 
 impl HandOver {
-    /// To be called where [`own`] gives a slot.
+    /// Call it after [`own`] has returned a slot.
     pub(crate) fn begin() -> Self {
         set_place(Place::Busy);
         Self(())
@@ -146,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Called at the end of a thread, after what [`end`] does.
+    /// Called at the end of a thread, after the cleanup of [`end`].
     extern "C" fn come_home_last(_: *mut c_void) {
         let left = kept(thread::own().left.get());
         assert!(left.is_some_and(|slot| TAKEN.load(Ordering::Relaxed) & 1 << slot != 0));
@@ -161,15 +163,14 @@ mod tests {
     fn a_thread_that_ends_away_keeps_its_slot_until_it_is_home() {
         end::prepare();
         let mut later = 0;
-        // SAFETY: writes the one. Of several keys, the destructors of earlier ones are called
-        // first.
+        // SAFETY: writes to `later` only. The destructors of earlier keys are called first.
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut later, Some(come_home_last)) }, 0);
         let thread = std::thread::spawn(move || {
-            // SAFETY: the value is never followed.
+            // SAFETY: the value is never dereferenced.
             let set = unsafe { libc::pthread_setspecific(later, std::ptr::without_provenance(1)) };
             assert_eq!(set, 0);
             assert!(own().is_some());
-            set_place(Place::Away);
+            set_place(Place::Migrated);
             assert_eq!(own(), None);
         });
         thread.join().unwrap();

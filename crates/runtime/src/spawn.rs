@@ -1,49 +1,50 @@
-//! Threads without what the standard library does for each of its own: that waits for the loader
-//! where a library is just being loaded, and whoever loads it may be who waits for the thread.
+//! Threads without the setup that the standard library adds to its own. That setup waits for the
+//! loader while a library is being loaded, and the thread that loads it may wait for the new
+//! thread.
 
 use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// As much as the standard library's have.
+/// Size of a thread's stack (bytes): that of the standard library's threads.
 const STACK: usize = 2 << 20;
 
-/// A thread that was started. Dropping this leaves it to itself.
+/// A thread that was started. Dropping this detaches it.
 #[derive(Debug)]
 pub(crate) struct Spawned(libc::pthread_t);
 
-/// What a thread is given.
+/// The argument of a new thread.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Starts a thread. A panic ends it alone.
+/// Starts a thread. A panic ends only that thread.
 ///
 /// # Errors
-/// The system's, if there can be no more.
+/// The system's, if there can be no more threads.
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Spawned> {
     let mut attributes = MaybeUninit::uninit();
-    // SAFETY: makes what is asked for, which takes nothing that would have to be given back.
+    // SAFETY: initializes `attributes`, which needs no cleanup.
     check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
-    // SAFETY: made above.
+    // SAFETY: initialized above.
     check(unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK) })?;
     // A pointer to two words fits into one.
     let work = Box::into_raw(Box::new(Box::new(work) as Work));
     let (mut thread, argument) = (MaybeUninit::uninit(), work.cast());
-    // SAFETY: the function takes what it is given, once.
+    // SAFETY: `begin` takes ownership of its argument, once.
     let started = check(unsafe {
         libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), begin, argument)
     });
     if let Err(error) = started {
-        // SAFETY: nobody else has it.
+        // SAFETY: the thread was not started, so no other owner exists.
         drop(unsafe { Box::from_raw(work) });
         return Err(error);
     }
-    // SAFETY: it was started.
+    // SAFETY: the thread was started, which initializes `thread`.
     Ok(Spawned(unsafe { thread.assume_init() }))
 }
 
 extern "C" fn begin(work: *mut c_void) -> *mut c_void {
-    // SAFETY: as `spawn` gives it.
+    // SAFETY: the pointer comes from `Box::into_raw` in `spawn`.
     let work = unsafe { Box::from_raw(work.cast::<Work>()) };
     let _ = catch_unwind(AssertUnwindSafe(work));
     std::ptr::null_mut()
@@ -54,17 +55,17 @@ fn check(error: libc::c_int) -> io::Result<()> {
 }
 
 impl Spawned {
-    /// Waits for its end.
+    /// Waits for the thread's end.
     pub(crate) fn join(self) {
         let thread = std::mem::ManuallyDrop::new(self).0;
-        // SAFETY: nobody else waits for it, nor has left it to itself.
+        // SAFETY: nothing else joins the thread, and it was not detached.
         unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
     }
 }
 
 impl Drop for Spawned {
     fn drop(&mut self) {
-        // SAFETY: nobody waits for it.
+        // SAFETY: nothing joins the thread.
         unsafe { libc::pthread_detach(self.0) };
     }
 }

@@ -2,17 +2,18 @@
 
 use std::arch::{asm, naked_asm};
 
-/// Where a thread goes on: what is left of its registers once the compiler has put the others on
-/// the stack.
+/// The point where a thread resumes: the registers that remain after the compiler has saved the
+/// others on the stack.
 ///
-/// It lies in a line that travels anyway, not on the stack as is the custom: the stack's lines are
-/// fetched when the thread needs them, and one that only looks around and goes back moves none.
+/// It lies in the lane's cache line, which is transferred anyway, and not on the stack as usual.
+/// The stack's lines are fetched when the thread needs them. A thread that only looks around and
+/// goes back transfers none.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Context {
-    /// Control of vector arithmetic.
+    /// Control and status of vector arithmetic.
     mxcsr: u32,
-    /// Control of the x87 unit, in the lower half.
+    /// Control word of the x87 unit, in the lower half.
     control: u32,
     unused: u32,
     stack_pointer: Pair,
@@ -21,7 +22,7 @@ pub(crate) struct Context {
     rbp: Pair,
 }
 
-/// 64 bits that need no alignment, so that a context fits behind a word.
+/// 64 bits without alignment, so that a context fits behind a word.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Pair([u8; 8]);
@@ -34,21 +35,21 @@ impl Pair {
 
 const _: () = assert!(size_of::<Context>() == 44);
 
-/// What is handed from who leaves to who goes on.
+/// Passed from the thread that leaves to the one that resumes.
 pub(crate) type Message = [*const (); 2];
 
-/// Keeps in `save` where the calling thread is, and goes on where `load` says, with a message.
-/// Returns, with one, when somebody goes on where `save` says.
+/// Saves the calling thread's context in `save`, and resumes `load` with a message. Returns, with
+/// another message, when `save` is resumed.
 ///
 /// # Safety
-/// `load` was filled by an earlier switch, or by [`prepare`], and is used once. Nobody goes on at
+/// `load` was filled by an earlier switch, or by [`prepare`], and is used once. Nothing resumes
 /// `save` before this thread has left.
 #[inline(always)]
 pub(crate) unsafe fn switch(save: *mut Context, load: *const Context, message: Message) -> Message {
     let [mut first, mut second] = message;
-    // SAFETY: the caller vouches for what is switched to. All registers are declared as changed but
-    // `rbx` and `rbp`, which the compiler keeps for itself and which are kept here, and the stack
-    // pointer.
+    // SAFETY: the caller guarantees the context that is resumed. All registers are declared as
+    // changed except `rbx` and `rbp`, which the compiler reserves and which are saved here, and the
+    // stack pointer.
     unsafe {
         asm!(
             "stmxcsr [rdx]",
@@ -58,7 +59,7 @@ pub(crate) unsafe fn switch(save: *mut Context, load: *const Context, message: M
             "mov [rdx + 20], rax",
             "mov [rdx + 28], rbx",
             "mov [rdx + 36], rbp",
-            // Loading either takes longer than looking whether it differs.
+            // Loading either takes longer than checking whether it differs.
             "mov eax, [rdx]",
             "cmp eax, [rcx]",
             "je 3f",
@@ -88,8 +89,8 @@ pub(crate) unsafe fn switch(save: *mut Context, load: *const Context, message: M
     [first, second]
 }
 
-/// A context that begins `entry` on the stack that ends at `end`, with the first part of the
-/// message and `argument`.
+/// A context that calls `entry` on the stack that ends at `end`, with the first part of the message
+/// and `argument`.
 pub(crate) fn prepare(
     end: *mut u64,
     entry: unsafe extern "C" fn(*const (), *const ()) -> !,
@@ -100,7 +101,7 @@ pub(crate) fn prepare(
         naked_asm!("mov rsi, rbx", "mov rax, rbp", "xor ebp, ebp", "call rax", "ud2")
     }
     Context {
-        // As a new thread has them.
+        // The values in a new thread.
         mxcsr: 0x1F80,
         control: 0x037F,
         unused: 0,
@@ -111,24 +112,24 @@ pub(crate) fn prepare(
     }
 }
 
-/// Where the calling thread's thread-local storage is.
+/// Address of the calling thread's thread-local storage (the FS base).
 ///
 /// # Safety
-/// The kernel lets programs read it so (`HWCAP2_FSGSBASE`).
+/// The kernel allows programs to read it directly (`HWCAP2_FSGSBASE`).
 pub(crate) unsafe fn thread_pointer() -> u64 {
     let pointer: u64;
-    // SAFETY: reads a register.
+    // SAFETY: reads a register; the caller guarantees that this is allowed.
     unsafe { asm!("rdfsbase {}", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
     pointer
 }
 
-/// Puts thread-local storage elsewhere.
+/// Sets the address of the thread-local storage (the FS base).
 ///
 /// # Safety
-/// As [`thread_pointer`]; and until it is put back, the calling code uses no thread-local storage
-/// of its own.
+/// As for [`thread_pointer`]. Also, until the address is restored, the calling code uses no
+/// thread-local storage of its own.
 #[inline(always)]
 pub(crate) unsafe fn set_thread_pointer(pointer: u64) {
-    // SAFETY: the caller vouches for what is there.
+    // SAFETY: the caller guarantees that this is allowed, and the memory at `pointer`.
     unsafe { asm!("wrfsbase {}", in(reg) pointer, options(nostack, preserves_flags)) };
 }

@@ -1,12 +1,12 @@
-//! What this crate keeps of each thread.
+//! This crate's data of each thread.
 //!
-//! It is memory that each thread has from its begin, in a place that is known without a call: the
-//! first use of an ordinary thread-local may allocate, in a library that was loaded later
-//! (`__tls_get_addr`) and for one that is dropped at the thread's end, and whatever allocates may
-//! be what a signal's handler has interrupted, or the program's own. So nothing here is dropped;
-//! [`crate::end`] sees to a thread's end. All zero is how a thread begins.
+//! The data lies in memory that each thread has from its start, at an address that is computed
+//! without a call. The first use of an ordinary thread-local may allocate: in a library that was
+//! loaded later (`__tls_get_addr`), and for one with a destructor. The allocator may be the
+//! program's own, or may be what a signal handler has interrupted. Nothing here has a destructor,
+//! therefore; [`crate::end`] cleans up when a thread ends. A thread starts with all bytes zero.
 //!
-//! It travels with the thread, as all thread-local storage does.
+//! The data migrates with the thread, as all thread-local storage does.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -14,52 +14,52 @@ use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 use rustix::thread::CpuSet;
 
+use crate::call_migration::RegionMigration;
+use crate::migrate::{Migration, MigrationState};
 use crate::sample::Sampler;
 use crate::slot::Place;
-use crate::travel::{Journey, Travelling};
-use crate::trip::Visit;
 use crate::worker::Own;
-use crate::{lend, signals};
+use crate::{delegate, signals};
 
-/// A thread's.
+/// The data of one thread.
 #[repr(C, align(16))]
 pub(crate) struct Thread {
     pub(crate) sampler: Sampler,
     pub(crate) place: Cell<Place>,
-    /// Whether it is in the middle of something of this crate's: see [`Inside`].
+    /// Whether it is in the middle of this crate's code: see [`Inside`].
     is_inside: Cell<bool>,
     /// Whether it is taking a slot.
     pub(crate) is_taking: Cell<bool>,
-    /// Its slot and 1 more, if it has one.
+    /// Its slot plus 1; 0 without a slot.
     pub(crate) slot: Cell<u32>,
-    /// Likewise, of a thread that has ended but for its journey.
+    /// The slot plus 1 of a thread that has ended while it was still away or busy.
     pub(crate) left: Cell<u32>,
-    /// The kernel's number of its own kernel thread, if it ever travelled; else 0.
+    /// The kernel's id of its own kernel thread, if it ever migrated; otherwise 0.
     pub(crate) home: Cell<u32>,
-    /// Where that may run, while a fork is under way.
+    /// The CPU affinity of its home, during a fork.
     pub(crate) allowed: Kept<CpuSet>,
-    /// What it travels with; null before its first journey, and on one.
-    pub(crate) travelling: Cell<*mut Travelling>,
-    /// The journey of a thread that is away for a region or a moved call.
-    pub(crate) trip: Kept<Journey<'static>>,
-    /// The worker that it was sent to, while it is away; else null.
+    /// Its data for migrations; null before its first [`Migration`], and during one.
+    pub(crate) migration_state: Cell<*mut MigrationState>,
+    /// The [`Migration`] of a thread that is away for a region or a migrated call.
+    pub(crate) call_migration: Kept<Migration<'static>>,
+    /// The worker that it was sent to, while it is away; otherwise null.
     pub(crate) bound_for: Cell<*const Own>,
-    /// Whether it has learnt on a worker that it is cancelled, which its home reads.
+    /// Whether it has received its cancellation on a worker; its home reads this.
     pub(crate) is_cancelled: AtomicBool,
-    /// Of its last trip for a region.
-    pub(crate) visit: Cell<Visit>,
-    /// The head of the list of the robust mutexes that it holds, as soon as that was asked; `None`
-    /// in it if it has no such list.
+    /// State of its last migration for a region.
+    pub(crate) region_migration: Cell<RegionMigration>,
+    /// The head of its list of robust mutexes, once it was looked up. The inner value is `None` if
+    /// it has no such list.
     pub(crate) robust: Kept<Option<*const *const ()>>,
-    /// What was blocked before it blocked everything, for it or for its child to have again.
+    /// The signal mask from before it blocked everything. The thread, or its child, restores it.
     pub(crate) before: Kept<signals::Mask>,
-    /// What was blocked at home, and the stack for handlers there, when it came there early.
+    /// The signal mask and the signal stack at home, when it came home early.
     pub(crate) at_home: Kept<(signals::Mask, libc::stack_t)>,
-    /// What it has lent and not taken back, and to whom.
-    pub(crate) out: Kept<lend::Out>,
+    /// The work that it has delegated and not taken back, and the worker.
+    pub(crate) out: Kept<delegate::Out>,
 }
 
-/// Something, or nothing. All zero: nothing.
+/// A value, or none. All zero: none.
 #[repr(C)]
 pub(crate) struct Kept<T> {
     is_there: Cell<bool>,
@@ -67,7 +67,7 @@ pub(crate) struct Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// Keeps it. A signal's handler finds the one before, none, or this one.
+    /// Stores a value. A signal handler finds the previous value, none, or this one.
     pub(crate) fn set(&self, value: T) {
         self.is_there.set(false);
         compiler_fence(Ordering::SeqCst);
@@ -81,7 +81,7 @@ impl<T> Kept<T> {
             return None;
         }
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: what is there was set, and is so no longer.
+        // SAFETY: the value was set, and is now marked as gone.
         Some(unsafe { self.value.replace(MaybeUninit::uninit()).assume_init() })
     }
 
@@ -92,7 +92,7 @@ impl<T> Kept<T> {
 
 impl<T: Copy> Kept<T> {
     pub(crate) fn get(&self) -> Option<T> {
-        // SAFETY: what is there was set.
+        // SAFETY: the value was set.
         self.is_there().then(|| unsafe { self.value.get().assume_init() })
     }
 }
@@ -111,14 +111,15 @@ std::arch::global_asm!(
     bytes = const size_of::<Thread>(),
 );
 
-/// The calling thread's. Async-signal-safe.
+/// The calling thread's data. Async-signal-safe.
 #[cfg(not(miri))]
 #[inline(always)]
 pub(crate) fn own() -> &'static Thread {
     let place: *const Thread;
-    // The compiler must not keep it across a journey's hand-over, where other storage may be in
-    // force: so it is not said to be pure. SAFETY: the loader has filled in this entry of the
-    // table, and the first word of thread-local storage is where that is.
+    // The compiler must not keep the address across a migration, since other storage may be in use
+    // then. Therefore the assembly is not declared `pure`.
+    // SAFETY: the loader has filled in this entry of the table, and the first word of thread-local
+    // storage holds the storage's address.
     unsafe {
         std::arch::asm!(
             "mov {place}, qword ptr [rip + dimmer_runtime_thread@GOTTPOFF]",
@@ -127,30 +128,31 @@ pub(crate) fn own() -> &'static Thread {
             options(nostack, readonly)
         );
     }
-    // SAFETY: as large as it was made above, and zero at first, which is valid. It is gone with the
-    // thread; nobody else has a reference to it, as that is not `Send`.
+    // SAFETY: it has the size that was reserved above, and is zero at first, which is valid. It
+    // lives as long as the thread, and no other thread has a reference to it, since the type is not
+    // `Send`.
     unsafe { &*place }
 }
 
-/// Miri knows no assembly.
+/// Miri cannot execute assembly.
 #[cfg(miri)]
 pub(crate) fn own() -> &'static Thread {
     thread_local! {
-        // SAFETY: all zero is how a thread begins.
+        // SAFETY: a thread's data starts with all bytes zero.
         static OWN: Thread = const { unsafe { MaybeUninit::zeroed().assume_init() } };
     }
-    // SAFETY: it has no destructor, so it is there as long as the thread.
+    // SAFETY: it has no destructor, so it lives as long as the thread.
     OWN.with(|own| unsafe { &*std::ptr::from_ref(own) })
 }
 
-/// The calling thread is in the middle of something of this crate's, until this is dropped. What
-/// comes in between on the same thread, a signal's handler or the program's own allocator, stays
-/// where it is.
+/// The calling thread is in the middle of this crate's code until this is dropped. Code that
+/// interrupts it on the same thread (a signal handler, or the program's own allocator) is not
+/// moved.
 #[derive(Debug)]
 pub(crate) struct Inside(());
 
 impl Inside {
-    /// `None` if it is already.
+    /// `None` if the thread is inside already.
     #[inline]
     pub(crate) fn begin() -> Option<Self> {
         let was_inside = own().is_inside.replace(true);
@@ -181,14 +183,14 @@ mod tests {
         let another = std::thread::spawn(look).join().unwrap();
         assert_eq!(another, (0, true, false, 0));
         assert_eq!(own().home.take(), 7);
-        assert!(own().travelling.get().is_null() && !own().trip.is_there());
+        assert!(own().migration_state.get().is_null() && !own().call_migration.is_there());
     }
 
     #[test]
     fn who_is_inside_does_not_come_in_again() {
         let inside = Inside::begin().unwrap();
         assert!(Inside::begin().is_none());
-        // Another thread does.
+        // Another thread is not.
         std::thread::spawn(|| assert!(Inside::begin().is_some())).join().unwrap();
         drop(inside);
         assert!(Inside::begin().is_some());

@@ -1,4 +1,4 @@
-//! The thread that stands on a dedicated core and takes over what is in its lanes.
+//! The thread that is pinned to a dedicated core and runs the work in its lanes.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -15,122 +15,124 @@ use dimmer_processor::units::CpuId;
 
 use crate::cores::StartError;
 use crate::doorbell::Doorbell;
-use crate::lane::{CALL, LENT, Lane, TRAVEL, WITHDRAWN};
+use crate::lane::{DELEGATE, DELEGATE_LEAF, Lane, MIGRATE, WITHDRAWN};
 use crate::slot::{self, Place, SLOTS};
 use crate::spawn::{Spawned, spawn};
 use crate::switch::{self, Context};
 use crate::word::Patience;
-use crate::{fork, signals, travel, trip};
+use crate::{call_migration, fork, migrate, signals};
 
-/// What the names of workers' threads begin with; after it comes the hardware thread that they
-/// stand on.
+/// Prefix of the names of workers' threads; the number of their CPU follows.
 pub const WORKERS: &str = "dimmer-";
 
-/// Where the worker is while it does no work.
+/// The worker's position while it does no work.
 const NOWHERE: usize = usize::MAX;
 
-/// Looks at all lanes between two looks at the time.
+/// Number of polls of all lanes between two readings of the clock.
 const TURNS: u32 = 64;
 
-/// What the worker shares with those who hand work to it.
+/// Data that the worker shares with the threads that hand work to it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) cpu: CpuId,
     /// By slot.
     pub(crate) lanes: Box<[Lane]>,
-    /// Lanes that were ever used: those below this slot.
+    /// All lanes that were ever used are below this slot.
     used: AtomicUsize,
     doorbell: Line<Doorbell>,
     must_end: AtomicBool,
     has_ended: AtomicBool,
-    /// Somebody waited in vain while other work was under way; until that has ended, nobody asks
-    /// for more.
+    /// A thread has waited in vain while other work was in progress. Until that work has ended, no
+    /// thread requests more.
     is_held_up: AtomicBool,
-    /// Which lane's work is under way.
+    /// The lane whose work is in progress.
     at: Line<AtomicUsize>,
     pub(crate) own: Line<Own>,
 }
 
-/// What only the worker itself, and threads while they run on it, change.
+/// Data that only the worker itself changes, and threads while they run on it.
 pub(crate) struct Own {
-    /// The kernel's number of its thread, which others read as well; 0 before it has begun.
+    /// The kernel's id of its thread, which other threads read as well; 0 before it has started.
     thread: AtomicU32,
-    /// Where it goes on when the thread that it carries leaves.
+    /// Where it resumes when the thread that it carries leaves.
     pub(crate) context: Cell<Context>,
-    /// Its thread-local storage.
+    /// Address of its thread-local storage.
     thread_pointer: Cell<u64>,
-    /// Where its stack was when it began to look for work.
+    /// Its stack pointer when it began to look for work.
     stack: Cell<usize>,
-    /// Whose thread-local storage is in force: its own, or that of the thread that it carried last.
+    /// The thread-local storage in use: its own, or that of the thread that it carried last.
     in_force: Cell<u64>,
-    /// Whether faults of its own end the process, whatever the program does about them.
+    /// Whether faults of its own end the process, regardless of the program's handlers.
     blocks_faults: Cell<bool>,
-    /// How often the process had been forked when the worker started.
+    /// The process's number of forks when the worker started.
     pub(crate) forks: u32,
 }
 
-// SAFETY: see the type.
+// SAFETY: only the worker changes it, and threads while they run on it. Other threads read only
+// `thread`, which is atomic, and `forks`, which never changes.
 unsafe impl Sync for Own {}
 
 impl Own {
-    /// Where it lies in this, for who reads another's: the kernel's number of its thread (32 bits),
-    /// and its place on the stack.
+    /// Offsets in this type, for reading another worker's data: the kernel's id of its thread (32
+    /// bits), and the position of its stack.
     pub(crate) const THREAD: usize = offset_of!(Self, thread);
     pub(crate) const STACK: usize = offset_of!(Self, stack);
-    /// No deeper than this is the worker's stack, from there on, while another thread's storage is
-    /// in force.
+    /// Maximum depth of the worker's stack below that position, while another thread's storage is
+    /// in use (bytes).
     pub(crate) const DEEPEST: usize = 64 << 10;
 
-    /// The kernel's number of the worker's thread.
+    /// The kernel's id of the worker's thread.
     pub(crate) fn thread(&self) -> u32 {
         self.thread.load(Ordering::Acquire)
     }
 
-    /// Puts a thread's storage in force. The worker's own is put back when it needs it, and not at
-    /// once: a thread that comes again finds its own, and each change takes some 15 ns.
+    /// Switches to a thread's storage. The worker's own is restored when the worker needs it, and
+    /// not at once: a thread that comes again finds its own, and each change takes some 15 ns.
     ///
     /// # Safety
-    /// The caller is the worker, and [`travel::check`] has found that it may be changed. Until
+    /// The caller is the worker, and [`migrate::check`] has found that the change is allowed. Until
     /// [`Self::settle`], the worker uses no thread-local storage.
     #[inline(always)]
     pub(crate) unsafe fn put_in_force(&self, thread_pointer: u64) {
         if self.in_force.get() != thread_pointer {
             self.in_force.set(thread_pointer);
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees that the change is allowed, and uses no thread-local
+            // storage.
             unsafe { switch::set_thread_pointer(thread_pointer) };
         }
     }
 
-    /// Puts the worker's own thread-local storage in force; to be called by the worker, before it
-    /// uses any.
+    /// Switches back to the worker's own thread-local storage. The worker calls it before it uses
+    /// any.
     #[inline]
     fn settle(&self) {
-        // SAFETY: the worker's own; where it cannot be changed it never was.
+        // SAFETY: the worker's own storage. Where changes are not allowed, it was never replaced.
         unsafe { self.put_in_force(self.thread_pointer.get()) };
     }
 
-    /// Has the worker's faults end the process by their signals, or has the program's handlers
-    /// called for them; to be called by the worker. A system call if that is new.
+    /// Blocks the worker's faults, so that they end the process by their signals, or unblocks them,
+    /// so that they call the program's handlers. Only the worker calls it. Takes a system call if
+    /// that changes.
     #[inline]
     fn block_faults(&self, blocks: bool) {
         if self.blocks_faults.get() != blocks {
             self.blocks_faults.set(blocks);
-            if blocks { signals::block_with_faults() } else { signals::block_as_away() }
+            if blocks { signals::block_with_faults() } else { signals::block_as_migrated() }
         }
     }
 
-    /// The worker's own storage, for [`Self::settle_at`].
+    /// Address of the worker's own storage, for [`Self::settle_at`].
     #[cfg(dimmer_tsan)]
     pub(crate) fn storage(&self) -> u64 {
         self.thread_pointer.get()
     }
 
-    /// As [`Self::settle`], without using the storage that is in force even for that: see
+    /// Like [`Self::settle`], without using the storage in use even for that: see
     /// [`crate::sanitizer`].
     #[cfg(dimmer_tsan)]
     #[inline(always)]
     pub(crate) fn settle_at(&self, storage: u64) {
-        // SAFETY: as above.
+        // SAFETY: the worker's own storage, restored after `put_in_force`.
         unsafe { switch::set_thread_pointer(storage) };
         self.in_force.set(storage);
     }
@@ -142,7 +144,7 @@ impl std::fmt::Debug for Own {
     }
 }
 
-/// A cache line for itself, and the one that processors fetch with it.
+/// A value in its own cache line, and in the one that processors fetch with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
@@ -155,8 +157,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker on a hardware thread, and returns when it stands there. Where that is a
-    /// cpuset's, `entrance` lets it in.
+    /// Starts a worker on a CPU, and returns when it runs there. If the CPU belongs to a cpuset,
+    /// `entrance` lets the worker in.
     ///
     /// # Errors
     /// If it cannot be pinned there.
@@ -192,7 +194,7 @@ impl Worker {
         let mask = signals::exchange();
         let name = CString::new(format!("{WORKERS}{cpu}")).unwrap_or_default();
         let spawned = spawn(move || {
-            // Without it, it has the program's name.
+            // If this fails, the thread has the program's name.
             let _ = rustix::thread::set_name(&name);
             let pinned = stand(&root, cpu, entrance.as_deref());
             mine.begin();
@@ -224,7 +226,7 @@ impl Worker {
     }
 }
 
-/// Puts the calling thread onto a hardware thread.
+/// Pins the calling thread to a CPU.
 fn stand(root: &Root, cpu: CpuId, entrance: Option<&str>) -> Result<Pinned, StartError> {
     if let Some(entrance) = entrance {
         cpusets::enter(root, entrance)?;
@@ -238,7 +240,7 @@ impl Drop for Worker {
         self.shared.doorbell.0.wake();
         let Some(thread) = self.thread.take() else { return };
         if fork::forks() != self.shared.own.0.forks {
-            // In a child that thread never was: its handle may be another's by now.
+            // In a child that thread never existed: its handle may refer to another thread by now.
             std::mem::forget(thread);
         } else if self.shared.is_alive() {
             thread.join();
@@ -255,39 +257,39 @@ impl Shared {
         &self.lanes[slot]
     }
 
-    /// Whether the worker sleeps until somebody rings.
+    /// Whether the worker sleeps until a thread rings.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn is_asleep(&self) -> bool {
         self.doorbell.0.is_asleep()
     }
 
-    /// Wakes the worker if it sleeps. To be called after something was put into a lane.
+    /// Wakes the worker if it sleeps. Call it after filling a lane.
     #[inline]
     pub(crate) fn ring(&self) {
         self.doorbell.0.ring();
     }
 
-    /// The kernel's number of the worker's thread.
+    /// The kernel's id of the worker's thread.
     pub(crate) fn thread(&self) -> Option<u32> {
         Some(self.own.0.thread()).filter(|thread| *thread != 0)
     }
 
-    /// Whether somebody has found the worker's thread gone, or held up by what it does.
+    /// Whether a thread has found that the worker's thread has ended, or is held up by its work.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed) || self.is_held_up.load(Ordering::Relaxed)
     }
 
-    /// Takes back what was asked in a lane, if it was not begun while other work is under way for
-    /// long: that may wait for who asks. If so, the lane is the caller's, with the word
-    /// [`WITHDRAWN`].
+    /// Takes back a request that was not started, after other work has been in progress for a long
+    /// time: that work may wait for the caller. Returns whether it was taken back. The lane then
+    /// belongs to the caller, with the word [`WITHDRAWN`].
     pub(crate) fn give_back(&self, slot: usize, asked: u32) -> bool {
         let word = &self.lane(slot).word;
         if !self.is_elsewhere(slot) || !word.change(asked, WITHDRAWN) {
             return false;
         }
-        // The worker says where it is, and looks at the word again: either it has seen the change,
-        // or it is seen here.
+        // The worker stores its position, and reads the word again: either it has seen the change,
+        // or its position is visible here.
         if !signals::fence_all() || self.is_at(slot) || word.value() != WITHDRAWN {
             word.change(WITHDRAWN, asked);
             return false;
@@ -299,13 +301,13 @@ impl Shared {
         true
     }
 
-    /// Whether another lane's work is under way.
+    /// Whether another lane's work is in progress.
     fn is_elsewhere(&self, slot: usize) -> bool {
         let at = self.at.0.load(Ordering::SeqCst);
         at != slot && at != NOWHERE
     }
 
-    /// Whether the worker's thread is still there; a system call.
+    /// Whether the worker's thread still exists. Takes a system call.
     pub(crate) fn is_alive(&self) -> bool {
         let is_there = self.thread().is_none_or(signals::is_there);
         if !is_there {
@@ -314,18 +316,18 @@ impl Shared {
         is_there
     }
 
-    /// Whether the work in a lane was begun.
+    /// Whether the work in a lane was started.
     pub(crate) fn is_at(&self, slot: usize) -> bool {
         self.at.0.load(Ordering::Acquire) == slot
     }
 
-    /// Notes what others must know of the worker's thread, on it.
+    /// Stores what other threads need about the worker's thread. Runs on that thread.
     fn begin(&self) {
         slot::set_place(Place::Worker);
-        // The C library lets through to new threads what cancels them.
-        signals::block_as_away();
-        if travel::check().is_ok() {
-            // SAFETY: it may be read.
+        // The C library unblocks its cancellation signal in new threads.
+        signals::block_as_migrated();
+        if migrate::check().is_ok() {
+            // SAFETY: the check has found that reading it is allowed.
             let own = unsafe { switch::thread_pointer() };
             self.own.0.thread_pointer.set(own);
             self.own.0.in_force.set(own);
@@ -334,12 +336,12 @@ impl Shared {
         self.own.0.thread.store(u32::try_from(thread).unwrap_or(0), Ordering::Release);
     }
 
-    /// Does what is in the lanes until it must end.
+    /// Runs the work in the lanes until the worker must end.
     fn work(&self, patience: Patience) {
         let place = 0_u8;
         self.own.0.stack.set((&raw const place).addr());
         loop {
-            // Here, and not at each look: even reading it there made a hand-over a quarter longer.
+            // Here, and not in each poll: even reading it there made a hand-off a quarter longer.
             if self.is_held_up.load(Ordering::Relaxed) {
                 self.is_held_up.store(false, Ordering::Relaxed);
             }
@@ -358,27 +360,27 @@ impl Shared {
                 turns = if self.monitor_wait() { 1 } else { TURNS };
             };
             if self.must_end.load(Ordering::SeqCst) {
-                // Work that nobody waits for, as its owner has forgotten it.
+                // Work that no thread waits for, since its owner has leaked it (`forget`).
                 self.look();
                 self.own.0.settle();
                 return;
             }
             if is_idle {
                 let has_work = || self.must_end.load(Ordering::SeqCst) || self.look();
-                self.doorbell.0.sleep(has_work, trip::let_back);
+                self.doorbell.0.sleep(has_work, call_migration::let_back);
             }
         }
     }
 
-    /// Waits for the only lane to change, as
-    /// [`Word::monitor_wait`](crate::word::Word::monitor_wait) does. Where there are more, a
-    /// processor cannot watch them all.
+    /// Waits for a change of the only lane, see
+    /// [`Word::monitor_wait`](crate::word::Word::monitor_wait). A processor cannot watch several
+    /// lanes.
     fn monitor_wait(&self) -> bool {
         let is_idle = |word| !is_asked(word);
         self.used.load(Ordering::Relaxed) == 1 && self.lanes[0].word.monitor_wait(is_idle)
     }
 
-    /// Looks at each lane once, and does what is there; whether there was anything.
+    /// Polls each lane once, and runs the work there. Returns whether there was any.
     #[inline]
     fn look(&self) -> bool {
         let mut has_found = false;
@@ -388,25 +390,25 @@ impl Shared {
                 continue;
             }
             has_found = true;
-            // Ordering: the store comes before the load that follows; `give_back` has the processor
-            // see to that.
+            // Ordering: the store comes before the load that follows; `give_back` makes the
+            // processor enforce that.
             self.at.0.store(slot, Ordering::Release);
             compiler_fence(Ordering::SeqCst);
             if lane.word.value() != asked {
                 self.at.0.store(NOWHERE, Ordering::Release);
                 continue;
             }
-            self.own.0.block_faults(asked == LENT);
-            if asked != TRAVEL {
+            self.own.0.block_faults(asked == DELEGATE_LEAF);
+            if asked != MIGRATE {
                 self.own.0.settle();
-                // SAFETY: the word says so, and this is the worker.
+                // SAFETY: the word requests a call, and this is the lane's worker.
                 unsafe { lane.answer_call() };
                 if fork::forks() != self.own.0.forks {
                     end_child();
                 }
             } else {
-                // SAFETY: as above.
-                unsafe { travel::carry(self, lane) };
+                // SAFETY: the word requests a migration, and this is the lane's worker.
+                unsafe { migrate::carry(self, lane) };
             }
             self.at.0.store(NOWHERE, Ordering::Release);
         }
@@ -417,19 +419,19 @@ impl Shared {
     }
 }
 
-/// Whether a lane's word asks for work.
+/// Whether a lane's word requests work.
 #[inline]
 const fn is_asked(word: u32) -> bool {
-    matches!(word, CALL | TRAVEL | LENT)
+    matches!(word, DELEGATE | MIGRATE | DELEGATE_LEAF)
 }
 
-/// Ends a process that was forked by a closure on a worker, where that returns: its caller is in
-/// the parent alone.
+/// Ends a process that was forked by a closure on a worker, when the closure returns: its caller
+/// exists only in the parent.
 fn end_child() {
     let _ = writeln!(
         std::io::stderr(),
         "dimmer: a closure that was offloaded has forked; its child ends where the closure does"
     );
-    // SAFETY: ends the process without what its parent does at its own end.
+    // SAFETY: ends the process without the exit handlers of its parent.
     unsafe { libc::_exit(1) };
 }

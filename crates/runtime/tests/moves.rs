@@ -1,4 +1,4 @@
-//! Work that moves: exactly once, with its result, its panic and its thread-local storage.
+//! Work that moves runs exactly once, with its result, its panic and its thread-local storage.
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 
 use std::cell::Cell;
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dimmer_host::affinity;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
-use dimmer_runtime::{CannotTravel, Cores, StartError};
+use dimmer_runtime::{CannotMigrate, Cores, StartError};
 
-/// A dedicated core; `None`, said aloud, where there is but one.
+/// A dedicated core; `None`, with a message, if there is only one CPU.
 fn cores() -> Option<Cores> {
     let allowed = affinity::allowed().unwrap();
     let Some(last) = allowed.last().filter(|_| allowed.len() > 1) else {
@@ -21,7 +21,7 @@ fn cores() -> Option<Cores> {
     Some(Cores::start(&Root::live(), &[*last]).unwrap())
 }
 
-/// Where the calling kernel thread runs, as the kernel says.
+/// The CPU that the calling kernel thread runs on, according to the kernel.
 fn cpu() -> CpuId {
     let mut cpu: u32 = 0;
     let nobody = std::ptr::null_mut::<u32>();
@@ -34,9 +34,9 @@ fn kernel_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// Whether threads can travel here; if not, why is said aloud.
-fn can_travel(cores: &Cores) -> bool {
-    match cores.depart() {
+/// Whether threads can migrate here; prints the reason if not.
+fn can_migrate(cores: &Cores) -> bool {
+    match cores.begin_migration() {
         Ok(_) => true,
         Err(why) => {
             println!("SKIPPED: {why}");
@@ -50,7 +50,7 @@ fn a_closure_runs_on_the_dedicated_core_and_its_result_comes_back() {
     let Some(cores) = cores() else { return };
     let there = cores.cpus().next().unwrap();
     let home = kernel_thread();
-    let (cpu, thread) = cores.offload(|| (cpu(), kernel_thread()));
+    let (cpu, thread) = cores.delegate(|| (cpu(), kernel_thread()));
     assert_eq!(cpu, there);
     assert_ne!(thread, home);
 }
@@ -58,27 +58,27 @@ fn a_closure_runs_on_the_dedicated_core_and_its_result_comes_back() {
 #[test]
 fn a_thread_that_holds_a_robust_mutex_stays() {
     let Some(cores) = cores() else { return };
-    if !can_travel(&cores) {
+    if !can_migrate(&cores) {
         return;
     }
     let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
     let mut mutex = libc::PTHREAD_MUTEX_INITIALIZER;
-    // SAFETY: makes what is asked for.
+    // SAFETY: initializes `kind`.
     assert_eq!(unsafe { libc::pthread_mutexattr_init(kind.as_mut_ptr()) }, 0);
     let robust = libc::PTHREAD_MUTEX_ROBUST;
-    // SAFETY: it was just made.
+    // SAFETY: it was just initialized.
     assert_eq!(unsafe { libc::pthread_mutexattr_setrobust(kind.as_mut_ptr(), robust) }, 0);
-    // SAFETY: as above.
+    // SAFETY: initializes `mutex`; `kind` was initialized above.
     assert_eq!(unsafe { libc::pthread_mutex_init(&raw mut mutex, kind.as_ptr()) }, 0);
     for _ in 0..2 {
-        // SAFETY: it was made, and stays where it is.
+        // SAFETY: it was initialized, and is not moved.
         assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut mutex) }, 0);
-        assert!(matches!(cores.depart(), Err(CannotTravel::RobustMutex)));
+        assert!(matches!(cores.begin_migration(), Err(CannotMigrate::RobustMutex)));
         let home = kernel_thread();
-        assert_eq!(cores.borrow(kernel_thread), home);
+        assert_eq!(cores.migrate(kernel_thread), home);
         // SAFETY: this thread holds it.
         assert_eq!(unsafe { libc::pthread_mutex_unlock(&raw mut mutex) }, 0);
-        assert_ne!(cores.borrow(kernel_thread), home);
+        assert_ne!(cores.migrate(kernel_thread), home);
     }
 }
 
@@ -87,7 +87,7 @@ fn large_closures_and_results_come_back_whole() {
     let Some(cores) = cores() else { return };
     let much = [7_u64; 100];
     let mut here = vec![0];
-    let doubled: [u64; 100] = cores.offload(|| {
+    let doubled: [u64; 100] = cores.delegate(|| {
         here.push(1);
         much.map(|one| 2 * one)
     });
@@ -98,20 +98,20 @@ fn large_closures_and_results_come_back_whole() {
 #[test]
 fn a_panic_comes_back_and_the_worker_goes_on() {
     let Some(cores) = cores() else { return };
-    let panic = catch_unwind(AssertUnwindSafe(|| cores.offload(|| -> u8 { panic!("too small") })));
+    let panic = catch_unwind(AssertUnwindSafe(|| cores.delegate(|| -> u8 { panic!("too small") })));
     assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "too small");
     let large = [1_u8; 200];
     let panic = catch_unwind(AssertUnwindSafe(|| {
-        cores.offload(move || -> [u8; 200] { panic!("too large: {}", large[0]) })
+        cores.delegate(move || -> [u8; 200] { panic!("too large: {}", large[0]) })
     }));
     assert_eq!(*panic.unwrap_err().downcast::<String>().unwrap(), "too large: 1");
-    assert_eq!(cores.offload(|| 3), 3);
+    assert_eq!(cores.delegate(|| 3), 3);
 }
 
 #[test]
 fn what_runs_on_a_worker_does_not_move_again() {
     let Some(cores) = cores() else { return };
-    let (outer, inner) = cores.offload(|| (kernel_thread(), cores.offload(kernel_thread)));
+    let (outer, inner) = cores.delegate(|| (kernel_thread(), cores.delegate(kernel_thread)));
     assert_eq!(outer, inner);
 }
 
@@ -123,7 +123,7 @@ fn many_threads_have_each_piece_of_work_done_once() {
         for chunk in done.chunks(2000) {
             scope.spawn(|| {
                 for (index, one) in chunk.iter().enumerate() {
-                    let before = cores.offload(|| one.fetch_add(1, Ordering::Relaxed));
+                    let before = cores.delegate(|| one.fetch_add(1, Ordering::Relaxed));
                     assert_eq!(before, 0);
                     if index % 500 == 0 {
                         std::thread::yield_now();
@@ -140,7 +140,7 @@ fn the_caller_may_go_on_meanwhile() {
     let Some(cores) = cores() else { return };
     let (tell, told) = std::sync::mpsc::channel();
     let first = cores.begin(move || told.recv().map(|()| "there".to_owned()));
-    // The lane is taken: this one runs here, at once.
+    // The lane is in use: this one runs here, at once.
     let second = cores.begin(kernel_thread);
     assert_eq!(second.join(), kernel_thread());
     tell.send(()).unwrap();
@@ -154,7 +154,7 @@ fn a_worker_that_slept_wakes_up() {
     let Some(cores) = cores() else { return };
     for pause_us in [0, 10, 100, 1000, 20_000] {
         std::thread::sleep(std::time::Duration::from_micros(pause_us));
-        assert_eq!(cores.offload(|| pause_us), pause_us);
+        assert_eq!(cores.delegate(|| pause_us), pause_us);
     }
 }
 
@@ -163,16 +163,16 @@ thread_local! {
 }
 
 #[test]
-fn a_borrowed_call_has_the_threads_own_storage_and_comes_home() {
+fn a_migrated_call_has_the_threads_own_storage_and_comes_home() {
     let Some(cores) = cores() else { return };
-    if !can_travel(&cores) {
+    if !can_migrate(&cores) {
         return;
     }
     LOCAL.set(1);
     let (home, name) = (kernel_thread(), std::thread::current().id());
-    let (there, seen, who) = cores.borrow(|| {
+    let (there, seen, who) = cores.migrate(|| {
         let seen = LOCAL.replace(2);
-        // SAFETY: closing no file sets errno, which is thread-local.
+        // SAFETY: closing an invalid file only sets errno, which is thread-local.
         unsafe { libc::close(-1) };
         (cpu(), seen, std::thread::current().id())
     });
@@ -183,10 +183,10 @@ fn a_borrowed_call_has_the_threads_own_storage_and_comes_home() {
 }
 
 #[test]
-fn a_panic_in_a_borrowed_call_comes_home_with_the_thread() {
+fn a_panic_in_a_migrated_call_comes_home_with_the_thread() {
     let Some(cores) = cores() else { return };
     let home = kernel_thread();
-    let panic = catch_unwind(AssertUnwindSafe(|| cores.borrow(|| -> u8 { panic!("away") })));
+    let panic = catch_unwind(AssertUnwindSafe(|| cores.migrate(|| -> u8 { panic!("away") })));
     assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "away");
     assert_eq!(kernel_thread(), home);
 }
@@ -194,15 +194,15 @@ fn a_panic_in_a_borrowed_call_comes_home_with_the_thread() {
 #[test]
 fn a_thread_goes_there_and_back_as_often_as_it_likes() {
     let Some(cores) = cores() else { return };
-    if !can_travel(&cores) {
+    if !can_migrate(&cores) {
         return;
     }
     let there = cores.cpus().next().unwrap();
     let home = kernel_thread();
-    let mut journey = cores.depart().unwrap();
+    let mut migration = cores.begin_migration().unwrap();
     for turn in 0..1000_u32 {
         let heap = vec![turn; 100];
-        let away = journey.go(0);
+        let away = migration.go(0);
         assert!(away.is_some());
         assert_eq!(cpu(), there);
         assert_ne!(kernel_thread(), home);
@@ -211,22 +211,22 @@ fn a_thread_goes_there_and_back_as_often_as_it_likes() {
         assert_eq!(kernel_thread(), home);
         assert_eq!((heap[99], there[49]), (turn, turn));
     }
-    assert!(journey.go(1).is_none());
+    assert!(migration.go(1).is_none());
 }
 
 #[test]
-fn what_a_thread_away_hands_over_runs_where_it_is() {
+fn what_a_migrated_thread_hands_over_runs_where_it_is() {
     let Some(cores) = cores() else { return };
-    if !can_travel(&cores) {
+    if !can_migrate(&cores) {
         return;
     }
     let (outer, inner, nested) = cores
-        .borrow(|| (kernel_thread(), cores.offload(kernel_thread), cores.borrow(kernel_thread)));
+        .migrate(|| (kernel_thread(), cores.delegate(kernel_thread), cores.migrate(kernel_thread)));
     assert_eq!([inner, nested], [outer; 2]);
 }
 
 #[test]
-fn floating_point_control_travels() {
+fn floating_point_control_migrates() {
     let Some(cores) = cores() else { return };
     let control = || {
         let mut control: u32 = 0;
@@ -235,21 +235,21 @@ fn floating_point_control_travels() {
         control
     };
     let set = |control: u32| {
-        // SAFETY: a control word that was read, but for the rounding.
+        // SAFETY: a control word that was read; only the rounding may differ.
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control) };
     };
     const ROUNDING: u32 = 3 << 13;
     let before = control();
     set(before | ROUNDING);
-    let there = cores.borrow(control);
+    let there = cores.migrate(control);
     let after = control();
     set(before);
     assert_eq!([there & ROUNDING, after & ROUNDING], [ROUNDING; 2]);
-    assert_eq!(cores.offload(control) & ROUNDING, 0);
+    assert_eq!(cores.delegate(control) & ROUNDING, 0);
 }
 
 #[test]
-fn many_threads_travel_at_the_same_time() {
+fn many_threads_migrate_at_the_same_time() {
     let Some(cores) = cores() else { return };
     std::thread::scope(|scope| {
         for number in 0..8_u32 {
@@ -257,7 +257,7 @@ fn many_threads_travel_at_the_same_time() {
             scope.spawn(move || {
                 for _ in 0..500 {
                     LOCAL.set(number);
-                    let text = cores.borrow(|| format!("{}", LOCAL.get()));
+                    let text = cores.migrate(|| format!("{}", LOCAL.get()));
                     assert_eq!(text, number.to_string());
                 }
             });
@@ -272,16 +272,16 @@ fn a_signal_waits_until_the_thread_is_home() {
         CAME_ON.store(kernel_thread().try_into().unwrap_or(0), Ordering::SeqCst);
     }
     let Some(cores) = cores() else { return };
-    if !can_travel(&cores) {
+    if !can_migrate(&cores) {
         return;
     }
     let note: extern "C" fn(libc::c_int) = note;
-    // SAFETY: the handler stores a number.
+    // SAFETY: the handler only stores a number.
     unsafe { libc::signal(libc::SIGUSR2, note as libc::sighandler_t) };
     let home = kernel_thread();
     let process = std::process::id();
-    cores.borrow(|| {
-        // SAFETY: the handler is there.
+    cores.migrate(|| {
+        // SAFETY: the handler is installed.
         assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, process, home, libc::SIGUSR2) }, 0);
         std::thread::sleep(std::time::Duration::from_millis(5));
         assert_eq!(CAME_ON.load(Ordering::SeqCst), 0);
@@ -295,11 +295,11 @@ fn in_child(check: impl FnOnce() -> bool) {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let status = i32::from(!catch_unwind(AssertUnwindSafe(check)).unwrap_or(false));
-        // SAFETY: ends the child without what the parent would do at its end.
+        // SAFETY: ends the child without the exit handlers of its parent.
         unsafe { libc::_exit(status) };
     }
     let mut status = 0;
-    // SAFETY: the child is this process's.
+    // SAFETY: the child belongs to this process.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
 }
@@ -309,22 +309,22 @@ fn in_a_child_work_runs_where_it_is() {
     let Some(cores) = cores() else { return };
     in_child(|| {
         let here = kernel_thread();
-        cores.offload(kernel_thread) == here
-            && cores.borrow(kernel_thread) == here
+        cores.delegate(kernel_thread) == here
+            && cores.migrate(kernel_thread) == here
             && cores.begin(kernel_thread).join() == here
     });
-    assert_eq!(cores.offload(|| 1), 1);
+    assert_eq!(cores.delegate(|| 1), 1);
 }
 
 #[test]
 fn a_thread_that_forks_away_from_home_has_a_child_that_goes_on() {
     let Some(cores) = cores() else { return };
     let home = kernel_thread();
-    cores.borrow(|| {
+    cores.migrate(|| {
         in_child(|| {
-            // The child's only thread stands where a worker stood, with this thread's storage.
+            // The child's only thread runs in place of a worker, with this thread's storage.
             let here = kernel_thread();
-            cores.borrow(kernel_thread) == here && cores.offload(kernel_thread) == here
+            cores.migrate(kernel_thread) == here && cores.delegate(kernel_thread) == here
         });
     });
     assert_eq!(kernel_thread(), home);
@@ -333,17 +333,17 @@ fn a_thread_that_forks_away_from_home_has_a_child_that_goes_on() {
 #[test]
 fn a_child_of_a_thread_away_has_the_homes_cpus_and_signals() {
     let Some(cores) = cores() else { return };
-    if !can_travel(&cores) {
+    if !can_migrate(&cores) {
         return;
     }
     let home = (affinity::allowed().unwrap(), blocked(libc::SIGTERM));
-    cores.borrow(|| in_child(|| (affinity::allowed().unwrap(), blocked(libc::SIGTERM)) == home));
+    cores.migrate(|| in_child(|| (affinity::allowed().unwrap(), blocked(libc::SIGTERM)) == home));
 }
 
-/// Whether the calling kernel thread lets a signal wait.
+/// Whether the calling kernel thread blocks a signal.
 fn blocked(signal: libc::c_int) -> bool {
     let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: asks only, and fills the set.
+    // SAFETY: does not change the mask, and fills the set.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), mask.as_mut_ptr()) };
     // SAFETY: it was filled.
     unsafe { libc::sigismember(mask.as_ptr(), signal) == 1 }
@@ -353,14 +353,14 @@ fn blocked(signal: libc::c_int) -> bool {
 fn a_child_that_a_worker_forks_ends_with_the_closure() {
     let Some(cores) = cores() else { return };
     let home = blocked(libc::SIGTERM);
-    // SAFETY: the child goes on with the closure.
-    let child = cores.offload(|| match unsafe { libc::fork() } {
-        // SAFETY: ends the child, with a sign.
+    // SAFETY: the child continues the closure.
+    let child = cores.delegate(|| match unsafe { libc::fork() } {
+        // SAFETY: ends the child, with a distinct status.
         0 if blocked(libc::SIGTERM) != home => unsafe { libc::_exit(3) },
         child => child,
     });
     let mut status = 0;
-    // SAFETY: the child is this process's.
+    // SAFETY: the child belongs to this process.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status), 1);
 }
@@ -378,24 +378,24 @@ fn a_child_ends_its_cores_and_keeps_its_threads() {
 }
 
 #[test]
-fn a_thread_that_forgets_that_it_is_away_comes_home_with_its_journey() {
+fn a_thread_that_forgets_its_migrated_guard_comes_home_with_its_migration() {
     let Some(cores) = cores() else { return };
-    if !can_travel(&cores) {
+    if !can_migrate(&cores) {
         return;
     }
     let home = kernel_thread();
-    let mut journey = cores.depart().unwrap();
-    std::mem::forget(journey.go(0));
+    let mut migration = cores.begin_migration().unwrap();
+    std::mem::forget(migration.go(0));
     assert_ne!(kernel_thread(), home);
-    let away = journey.go(0);
+    let away = migration.go(0);
     assert!(away.is_some());
     assert_ne!(kernel_thread(), home);
     drop(away);
     assert_eq!(kernel_thread(), home);
-    std::mem::forget(journey.go(0));
-    drop(journey);
+    std::mem::forget(migration.go(0));
+    drop(migration);
     assert_eq!(kernel_thread(), home);
-    assert_ne!(cores.borrow(kernel_thread), home);
+    assert_ne!(cores.migrate(kernel_thread), home);
 }
 
 #[test]
@@ -418,24 +418,24 @@ fn a_handler_of_a_signal_may_hand_over_work_at_any_instruction() {
     extern "C" fn step(_: libc::c_int) {
         CAME.fetch_add(1, Ordering::Relaxed);
         let Some(cores) = CORES.get() else { return };
-        if cores.offload(|| [0x5A_u64; 6]) != [0x5A; 6] {
+        if cores.delegate(|| [0x5A_u64; 6]) != [0x5A; 6] {
             WRONG.fetch_add(1, Ordering::Relaxed);
         }
     }
     let Some(cores) = cores() else { return };
     let cores = CORES.get_or_init(|| cores);
     let step: extern "C" fn(libc::c_int) = step;
-    // SAFETY: the handler counts, and hands over what needs no memory.
+    // SAFETY: the handler counts, and delegates work that needs no memory.
     unsafe { libc::signal(libc::SIGTRAP, step as libc::sighandler_t) };
-    cores.offload(|| ());
-    // The processor stops after each instruction until the flag is taken back.
-    // SAFETY: the stack is as before, and there is a handler.
+    cores.delegate(|| ());
+    // The processor traps after each instruction until the flag is cleared.
+    // SAFETY: the stack is restored, and there is a handler.
     unsafe {
         std::arch::asm!("pushfq", "or qword ptr [rsp], {}", "popfq", const TRAP_FLAG);
     }
-    let sum = cores.offload(|| [1_u64, 2, 3, 4, 5, 6]).iter().sum::<u64>();
+    let sum = cores.delegate(|| [1_u64, 2, 3, 4, 5, 6]).iter().sum::<u64>();
     let pending = cores.begin(|| 7_u64).join();
-    // SAFETY: as above.
+    // SAFETY: the stack is restored.
     unsafe {
         std::arch::asm!("pushfq", "and qword ptr [rsp], {}", "popfq", const !TRAP_FLAG);
     }
@@ -444,7 +444,7 @@ fn a_handler_of_a_signal_may_hand_over_work_at_any_instruction() {
     assert!(CAME.load(Ordering::Relaxed) > 100);
 }
 
-/// Begins something that is done soon, and waits until its lane should be free for others.
+/// Starts work that is done soon, and waits until its lane should be free for other work.
 fn done_but_not_joined(cores: &Cores) -> dimmer_runtime::Pending<'_, u8> {
     let pending = cores.begin(|| 1);
     std::thread::sleep(std::time::Duration::from_millis(2));
@@ -460,15 +460,15 @@ fn what_was_begun_may_be_joined_when_its_lane_serves_others() {
     let panic = catch_unwind(AssertUnwindSafe(|| second.join()));
     assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "the second");
     let first = done_but_not_joined(&cores);
-    assert_eq!(cores.borrow(|| first.join()), 1);
-    assert_eq!(cores.offload(|| 2), 2);
+    assert_eq!(cores.migrate(|| first.join()), 1);
+    assert_eq!(cores.delegate(|| 2), 2);
 }
 
-/// Has one thread away wait, again and again, for another that hands over work meanwhile.
+/// Lets a thread that is away wait repeatedly for another thread, which hands over work meanwhile.
 #[track_caller]
 fn hand_over_to_who_waits(hand_over: impl Fn(&Cores) -> i32 + Sync) {
     let Some(cores) = cores() else { return };
-    if !can_travel(&cores) {
+    if !can_migrate(&cores) {
         return;
     }
     let (tell, told) = std::sync::mpsc::channel();
@@ -476,7 +476,7 @@ fn hand_over_to_who_waits(hand_over: impl Fn(&Cores) -> i32 + Sync) {
     std::thread::scope(|scope| {
         let (cores, hand_over) = (&cores, &hand_over);
         let waits = scope.spawn(move || {
-            cores.borrow(|| {
+            cores.migrate(|| {
                 tell.send(()).unwrap();
                 answered.iter().for_each(|()| tell.send(()).unwrap_or(()));
             });
@@ -488,17 +488,17 @@ fn hand_over_to_who_waits(hand_over: impl Fn(&Cores) -> i32 + Sync) {
                 answer.send(()).unwrap();
             }
         });
-        // The scope would wait for them too, but not so that sanitizers see it.
+        // The scope would wait for them too, but sanitizers would not see that.
         waits.join().unwrap();
         hands_over.join().unwrap();
     });
-    assert_eq!(cores.offload(|| 1), 1);
+    assert_eq!(cores.delegate(|| 1), 1);
 }
 
 #[test]
 fn who_waits_for_another_threads_work_does_not_hold_it_up() {
-    hand_over_to_who_waits(|cores| cores.offload(kernel_thread));
-    hand_over_to_who_waits(|cores| cores.borrow(kernel_thread));
+    hand_over_to_who_waits(|cores| cores.delegate(kernel_thread));
+    hand_over_to_who_waits(|cores| cores.migrate(kernel_thread));
     hand_over_to_who_waits(|cores| cores.begin(kernel_thread).join());
 }
 
@@ -506,16 +506,16 @@ fn who_waits_for_another_threads_work_does_not_hold_it_up() {
 fn when_a_worker_has_died_work_runs_where_it_is() {
     let Some(cores) = cores() else { return };
     let lost = catch_unwind(AssertUnwindSafe(|| {
-        cores.offload(|| {
-            // SAFETY: ends the worker's kernel thread, nothing else.
+        cores.delegate(|| {
+            // SAFETY: ends only the worker's kernel thread.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         });
     }));
     let why = lost.unwrap_err().downcast::<String>().unwrap();
     assert_eq!(*why, "the worker ended in the middle of this work");
     let here = kernel_thread();
-    assert_eq!(cores.offload(kernel_thread), here);
-    assert_eq!(cores.borrow(kernel_thread), here);
+    assert_eq!(cores.delegate(kernel_thread), here);
+    assert_eq!(cores.migrate(kernel_thread), here);
 }
 
 #[test]
@@ -542,25 +542,25 @@ fn cores_that_cannot_be_had_are_refused_with_the_reason() {
 }
 
 #[test]
-fn lent_work_runs_on_the_core_and_comes_back_with_what_it_gave() {
+fn delegated_work_runs_on_the_core_and_comes_back_with_its_result() {
     let Some(cores) = cores() else { return };
     let own = kernel_thread();
-    let there = cores.lend(move || (kernel_thread(), cpu(), 7_u64));
+    let there = cores.delegate_leaf(move || (kernel_thread(), cpu(), 7_u64));
     let there = there.ok().expect("it is moved");
     assert_ne!(there.0, own);
     assert_eq!((Some(there.1), there.2), (cores.cpus().next(), 7));
-    // Within work of the same thread, and where it does not fit, it is given back.
+    // The closure is returned if it does not fit, and within other work of the same thread.
     let large = [1_u64; 9];
-    assert_eq!(cores.lend(move || large.len()).map_err(|work| work()), Err(9));
-    let within = cores.offload(|| cores.lend(|| 1).map_err(|work| work() + 1));
+    assert_eq!(cores.delegate_leaf(move || large.len()).map_err(|work| work()), Err(9));
+    let within = cores.delegate(|| cores.delegate_leaf(|| 1).map_err(|work| work() + 1));
     assert_eq!(within, Err(2));
-    // Faults of closures that are not lent are the program's again.
-    assert_eq!(blocked_faults(&cores.offload(status)), 0);
-    assert_eq!(cores.lend(|| blocked_faults(&status())).ok(), Some(FAULTS));
-    assert_eq!(blocked_faults(&cores.offload(status)), 0);
+    // Faults of other closures are the program's again.
+    assert_eq!(blocked_faults(&cores.delegate(status)), 0);
+    assert_eq!(cores.delegate_leaf(|| blocked_faults(&status())).ok(), Some(FAULTS));
+    assert_eq!(blocked_faults(&cores.delegate(status)), 0);
 }
 
-/// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, as the kernel has them.
+/// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, in the kernel's format.
 const FAULTS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 30;
 
 fn status() -> String {
@@ -573,14 +573,15 @@ fn blocked_faults(status: &str) -> u64 {
 }
 
 #[test]
-fn many_threads_lend_at_once() {
+fn many_threads_delegate_at_once() {
     let Some(cores) = cores() else { return };
     std::thread::scope(|scope| {
         for thread in 0..8_u64 {
             let cores = &cores;
             scope.spawn(move || {
                 for call in 0..1000 {
-                    let got = cores.lend(move || thread * call).unwrap_or_else(|work| work());
+                    let got =
+                        cores.delegate_leaf(move || thread * call).unwrap_or_else(|work| work());
                     assert_eq!(got, thread * call);
                 }
             });

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::{BORROW, Hello, LeasePage, Owned, Table, Welcome};
+use dimmer_protocol::{Hello, LeasePage, MIGRATE, Owned, Table, Welcome};
 use dimmer_runtime::Site;
 use rustix::net::{SocketFlags, accept_with};
 
 const INNER: &str = "DIMMER_TEST_SERVED";
 
-/// Nothing here takes as long.
+/// Timeout of everything here.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Tries until it is so.
+/// Repeats until the condition is true.
 #[track_caller]
 fn until(mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -28,7 +28,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A server that dedicates one core and has the client's only site moved there.
+/// A server that dedicates one core and moves the client's only site there.
 struct Server {
     lease_page: Owned<LeasePage>,
     table: Owned<Table>,
@@ -48,7 +48,7 @@ impl Server {
         Self { lease_page, table, listener, connection: None }
     }
 
-    /// Waits for the client, and tells it where its site runs.
+    /// Waits for the client, and sets the decision for its site.
     fn serve(&mut self) {
         let mut accepted = None;
         until(|| {
@@ -67,23 +67,23 @@ impl Server {
         let files = [self.lease_page.as_fd(), self.table.as_fd()];
         dimmer_protocol::send(connection.as_fd(), &Welcome.to_bytes(), &files).unwrap();
         until(|| self.table.length() == 1);
-        self.table.decisions[0].store(BORROW, Ordering::Relaxed);
+        self.table.decisions[0].store(MIGRATE, Ordering::Relaxed);
         self.connection = Some(connection);
     }
 }
 
-/// Whether the calling kernel thread is another one than at home.
-fn is_away(home: i32) -> bool {
+/// Whether the calling kernel thread is not the home thread.
+fn is_migrated(home: i32) -> bool {
     rustix::thread::gettid().as_raw_nonzero().get() != home
 }
 
-/// The client: its regions move; then it enters none any more, and gets the core back.
+/// The client: its regions move. Then it enters no more regions, and may use the core again.
 fn client(core: CpuId) {
     static WORK: Site = Site::new("work", file!(), line!());
     let home = rustix::thread::gettid().as_raw_nonzero().get();
     until(|| {
         let _region = WORK.region();
-        is_away(home)
+        is_migrated(home)
     });
     assert!(!affinity::allowed().unwrap().contains(&core));
     println!("away");
@@ -99,7 +99,7 @@ fn a_process_that_enters_no_region_any_more_gets_the_servers_core_back() {
         client(*allowed.last().unwrap());
         return;
     }
-    if let Err(why) = dimmer_runtime::check_travel() {
+    if let Err(why) = dimmer_runtime::check_migration() {
         println!("SKIPPED: {why}");
         return;
     }

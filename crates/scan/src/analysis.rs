@@ -1,7 +1,7 @@
-//! One pass over the instructions of a range of code, collecting all that a scan wants to know.
+//! One pass over the instructions of a range of code, which collects all that a scan needs.
 //!
-//! It decodes each byte once, in functions with hot loops twice, and reuses what it allocates. It
-//! does not know what a function is; whoever calls it does.
+//! It decodes each byte once, in functions with hot loops twice, and reuses its allocations. It has
+//! no notion of a function; its callers have.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,10 +15,10 @@ use crate::classify::{self, Kind, Traits};
 use crate::function::{ClassCounts, HotLoop};
 use crate::loops;
 
-/// The bytes that a jump over an entry takes: opcode and a 32-bit distance.
+/// The bytes of the jump over an entry: opcode and a 32-bit distance.
 pub(crate) const JUMP_BYTES: u32 = 5;
 
-/// What a pass found.
+/// The result of a pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Analysis {
     /// Instructions by class.
@@ -27,15 +27,15 @@ pub(crate) struct Analysis {
     pub(crate) zmm: u32,
     /// Instructions with the EVEX encoding.
     pub(crate) evex: u32,
-    /// Bytes that begin no instruction.
+    /// Bytes that do not decode as an instruction.
     pub(crate) undecodable: u32,
-    /// Whether upper halves are cleared somewhere.
+    /// Whether the code clears the upper register halves somewhere.
     pub(crate) vzeroupper: bool,
-    /// Whether they may be dirty where the code is left.
+    /// Whether the upper halves may be dirty where execution leaves the code.
     pub(crate) leaves_dirty: bool,
     /// Whether there is a return, or a jump out of the range.
     pub(crate) leaves: bool,
-    /// Whether execution goes on behind the end of the range.
+    /// Whether execution goes on past the end of the range.
     pub(crate) falls_through: bool,
     /// Whether an instruction refers to memory below the stack pointer.
     pub(crate) below_stack: bool,
@@ -43,25 +43,27 @@ pub(crate) struct Analysis {
     pub(crate) may_change_stacks: bool,
     /// Loops with wide instructions.
     pub(crate) loops: Vec<HotLoop>,
-    /// Bytes of the first whole instructions that reach [`JUMP_BYTES`] behind a landing pad, if
-    /// there is one; fewer if they do not.
+    /// Bytes of the first whole instructions that reach [`JUMP_BYTES`] past the landing pad, if
+    /// there is one; fewer if they do not reach that far.
     pub(crate) first: u8,
-    /// Bytes of the landing pad at the begin.
+    /// Bytes of the landing pad at the start.
     pub(crate) landing_pad: u8,
-    /// Bit n: a direct jump within the range leads to its byte n, or, but for the first, a call.
+    /// Bit n: a direct jump or call within the range leads to its byte n. For byte 0 only jumps
+    /// count.
     pub(crate) entered: u32,
-    /// Where padding begins that lasts until the end of the range, in bytes, and its instructions.
+    /// Where the padding at the end of the range starts, in bytes, and the number of its
+    /// instructions.
     pub(crate) padding: (u32, u32),
 }
 
-/// Where an instruction leads outside its range.
+/// A reference of an instruction to a place outside its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
     /// The instruction's address.
     pub(crate) from: u64,
-    /// The address.
+    /// The address referred to.
     pub(crate) target: u64,
-    /// How.
+    /// The kind of reference.
     pub(crate) kind: ReferenceKind,
 }
 
@@ -76,38 +78,38 @@ pub(crate) enum ReferenceKind {
     Address,
 }
 
-/// Passes over ranges, one after the other.
+/// Analyses ranges, one after the other.
 #[derive(Debug)]
 pub(crate) struct Analyser {
     traits: &'static [Traits],
-    /// Whether loops are looked for.
+    /// Whether to search for loops.
     wants_loops: bool,
-    /// Where the range of the last pass refers to outside it.
+    /// References of the last range to places outside it.
     pub(crate) references: Vec<Reference>,
     /// Targets and ends of backward jumps, as offsets.
     backward: Vec<(u32, u32)>,
-    /// Offsets ahead that dirty code jumps to.
+    /// Offsets of forward jumps' targets, for jumps with dirty upper halves.
     dirty_ahead: BinaryHeap<Reverse<u32>>,
 }
 
-/// What changes from instruction to instruction.
+/// State carried from instruction to instruction.
 struct State {
     addresses: Range<u64>,
     result: Analysis,
     dirty: bool,
-    /// Whether execution does not go on behind the last instruction.
+    /// Whether execution cannot go on past the last instruction.
     ended: bool,
 }
 
 impl Analysis {
-    /// Whether there are instructions on vectors or tiles, of whatever width.
+    /// Whether there are instructions on vectors or tiles, of any width.
     pub(crate) fn has_vectors(&self) -> bool {
         self.instructions.heaviest() >= Some(InstructionClass::Light128)
     }
 }
 
 impl Analyser {
-    /// An analyser without memory of ranges, which looks for loops, or does not.
+    /// An analyser that has seen no range yet. It searches for loops if `wants_loops` is set.
     pub(crate) fn new(wants_loops: bool) -> Self {
         Self {
             traits: classify::table(),
@@ -119,7 +121,7 @@ impl Analyser {
     }
 
     /// Decodes `bytes`, which lie at `start` in memory. With `give_up` it ends at the first byte
-    /// that is no instruction, for ranges of which nobody knows whether they are code.
+    /// that does not decode, for ranges that may not be code.
     pub(crate) fn run(&mut self, bytes: &[u8], start: u64, give_up: bool) -> Analysis {
         self.references.clear();
         self.backward.clear();
@@ -159,8 +161,8 @@ impl Analyser {
         result
     }
 
-    /// Offset and class of each instruction. Decodes once more: few functions have loops and wide
-    /// instructions, and keeping this for all costs more.
+    /// Offset and class of each instruction. Decodes the bytes again: few functions have both loops
+    /// and wide instructions, and keeping this for all functions costs more.
     fn steps(&self, bytes: &[u8]) -> Vec<(u32, InstructionClass)> {
         let mut steps = Vec::new();
         let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
@@ -180,7 +182,7 @@ impl Analyser {
     }
 
     fn step(&mut self, state: &mut State, traits: &Traits, instruction: &Instruction, offset: u32) {
-        // At most 15 bytes.
+        // An instruction has at most 15 bytes.
         let after = offset + u32::try_from(instruction.len()).unwrap_or_default();
         if offset == 0 && instruction.code() == Code::Endbr64 {
             state.result.landing_pad = u8::try_from(after).unwrap_or_default();
@@ -217,7 +219,7 @@ impl Analyser {
                 self.follow(state, traits.kind, instruction, offset, after);
             }
             Kind::Return => state.leave(),
-            // Nobody knows where to, so what follows keeps the state.
+            // The target is unknown, so the code that follows keeps the state.
             Kind::IndirectJump => {
                 let dirty = state.dirty;
                 state.leave();
@@ -252,7 +254,7 @@ impl Analyser {
         let target = instruction.near_branch_target();
         if state.addresses.contains(&target) {
             let to = u32::try_from(target - state.addresses.start).unwrap_or(u32::MAX);
-            // A function that calls itself is entered as by anybody else.
+            // A call of the function's own start is like a call from any other function.
             if kind != Kind::Call || to != 0 {
                 state.result.entered |= 1_u32.checked_shl(to).unwrap_or_default();
             }
@@ -297,22 +299,22 @@ impl State {
         }
     }
 
-    /// Execution leaves the range here.
+    /// Records that execution leaves the range here.
     fn leave(&mut self) {
         self.result.leaves = true;
         self.result.leaves_dirty |= self.dirty;
         self.end();
     }
 
-    /// What follows is reached by jumps alone.
+    /// Records that only jumps reach the code that follows.
     fn end(&mut self) {
         self.dirty = false;
         self.ended = true;
     }
 }
 
-/// Whether the instruction has to do with memory right below the stack pointer, other than by
-/// moving it.
+/// Whether the instruction refers to memory right below the stack pointer. A `lea` that moves the
+/// stack pointer does not count.
 pub(crate) fn refers_below_stack(instruction: &Instruction) -> bool {
     let moves_it =
         instruction.code() == Code::Lea_r64_m && instruction.op0_register() == Register::RSP;

@@ -1,10 +1,10 @@
 //! Names of functions from a static archive of the same library: its members still have all their
-//! symbols, and hand-written assembly ends up the same in both.
+//! symbols, and hand-written assembly is the same in both.
 //!
-//! A function of a member is looked for by its bytes, those left out that the linker fills in or
-//! may write anew (relocations; relaxation, System V ABI, x86-64 supplement, §B.2). Only what fits
-//! one function alone, with enough bytes compared, gives a name. What a compiler made differs, as a
-//! rule, between archive and library, and is not found.
+//! A function of a member is found by its bytes, except those that the linker fills in or may
+//! rewrite (relocations; relaxation, System V ABI, x86-64 supplement, §B.2). A match gives a name
+//! only if it is the only one and enough bytes were compared. Compiled code usually differs between
+//! archive and library, and is not found.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -21,27 +21,27 @@ use crate::elf::damage;
 use crate::error::ScanError;
 use crate::names::Names;
 
-/// Fewer compared bytes are no proof. A guess: some eight instructions.
+/// Fewer compared bytes prove nothing. A guess: some eight instructions.
 const FEWEST_COMPARED: usize = 32;
 
-/// Bytes that a function is looked up by, none of them filled in by the linker.
+/// Bytes of the key that a function is looked up by. The linker fills in none of them.
 const KEY_BYTES: usize = 16;
 
-/// How far from its begin these may lie.
+/// The largest offset of the key in its function.
 const LAST_KEY: usize = 64;
 
-/// How much the lengths may differ: padding belongs to the one or the other.
+/// The largest difference in length: padding may belong to only one of the two.
 const MOST_PADDING: usize = 63;
 
 /// A static archive of a library.
 #[derive(Clone, Debug, Default)]
 pub struct Archive<'data> {
     functions: Vec<Function<'data>>,
-    /// What the linker fills in, of all functions.
+    /// The byte ranges that the linker fills in, of all functions.
     holes: Vec<Range<u32>>,
-    /// Functions by where their keys lie, and by the keys.
+    /// Indexes of functions, by the offset of the key and by the key.
     keys: BTreeMap<usize, HashMap<[u8; KEY_BYTES], Vec<usize>>>,
-    /// Bytes of the archive.
+    /// Length of the archive in bytes.
     length: usize,
 }
 
@@ -50,14 +50,13 @@ pub struct Archive<'data> {
 struct Function<'data> {
     name: &'data str,
     bytes: &'data [u8],
-    /// Where the section begins, in bytes before the function, as holes are told from there.
+    /// Bytes from the start of the section to the function. Holes are relative to the section.
     offset: usize,
-    /// Its holes, by index, ascending and disjoint.
+    /// Its holes, as indexes, ascending and disjoint.
     holes: Range<usize>,
 }
 
-/// A symbol in code of a member; the order is that in which the first of those at one place is
-/// taken.
+/// A symbol in code of a member. Of several symbols at one place, the first in this order is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Symbol<'data> {
     section: usize,
@@ -71,18 +70,17 @@ struct Symbol<'data> {
 type Table<'data> = SectionTable<'data, FileHeader64<Little>>;
 
 impl<'data> Archive<'data> {
-    /// Reads the members of an archive (`ar`); those that are no ELF objects are left out.
+    /// Reads the members of an archive (`ar`). Members that are not ELF objects are left out.
     ///
-    /// Takes time in proportion to the length, and some milliseconds for ten megabytes.
+    /// Takes time in proportion to the length: some milliseconds for ten megabytes.
     ///
     /// # Errors
-    /// [`ScanError::Damaged`] if the bytes are no archive, or one with more in its members than it
-    /// has.
+    /// [`ScanError::Damaged`] if the bytes are not an archive, or if its parts overlap too often.
     pub fn read(bytes: &'data [u8]) -> Result<Self, ScanError> {
         let damaged = |error: object::read::Error| damage("static archive", error.to_string());
         let file = ArchiveFile::parse(bytes).map_err(damaged)?;
         let mut archive = Self { length: bytes.len(), ..Self::default() };
-        // Bytes of members, sections, and names, which may overlap.
+        // Budget for the bytes of members, sections and names, which may overlap.
         let mut budget = bytes.len().saturating_mul(4);
         let mut spend = |bytes: usize| {
             let left = budget.checked_sub(bytes);
@@ -103,15 +101,15 @@ impl<'data> Archive<'data> {
         Ok(archive)
     }
 
-    /// Names of those of `functions`, ranges of addresses in `code`, that are one of the archive's.
+    /// Names those of `functions`, ranges of addresses in `code`, that match one of the archive's.
     ///
-    /// Those that are alike must all be among `functions`: a function that fits several has no
-    /// name.
+    /// All functions that are alike must be among `functions`: a function of the archive that
+    /// matches several of them gives no name.
     #[must_use]
     pub fn names(&self, code: &Code<'_>, functions: &[Range<u64>]) -> Names<'data> {
         let lengths = functions.iter().map(|range| range.end.saturating_sub(range.start));
         let lengths = usize::try_from(lengths.fold(0, u64::saturating_add)).unwrap_or(usize::MAX);
-        // Compared bytes: functions that begin alike are few, unless they were made to.
+        // Budget for compared bytes. Few functions start alike, unless they were made to.
         let mut budget = lengths.saturating_add(self.length).saturating_mul(8);
         let mut fits: Vec<(usize, usize)> = Vec::new();
         for (number, range) in functions.iter().enumerate() {
@@ -130,14 +128,14 @@ impl<'data> Archive<'data> {
                 }
             }
             if budget == 0 {
-                // Nobody knows what would have fitted twice.
+                // The search is incomplete, so no match is known to be unique.
                 return Names::default();
             }
         }
         self.unambiguous(functions, fits)
     }
 
-    /// Functions that begin like `bytes`.
+    /// Indexes of the archive's functions that start like `bytes`.
     fn candidates<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
         let by_place = self.keys.iter().filter_map(|(at, keys)| {
             let key = bytes.get(*at..)?.first_chunk::<KEY_BYTES>()?;
@@ -146,7 +144,7 @@ impl<'data> Archive<'data> {
         by_place.flatten().copied()
     }
 
-    /// Names of functions that are one of the archive's alone, which is that function alone.
+    /// Names from the matches that are unique on both sides.
     fn unambiguous(&self, functions: &[Range<u64>], fits: Vec<(usize, usize)>) -> Names<'data> {
         let mut times = vec![0_u32; self.functions.len()];
         fits.iter().for_each(|(function, _)| times[*function] += 1);
@@ -162,7 +160,7 @@ impl<'data> Archive<'data> {
         Names::new(named.collect())
     }
 
-    /// Adds the functions of a member, unless it is no ELF object.
+    /// Adds the functions of a member; does nothing if it is not an ELF object.
     fn add_member(
         &mut self,
         bytes: &'data [u8],
@@ -199,7 +197,7 @@ impl<'data> Archive<'data> {
         Ok(())
     }
 
-    /// Adds what the linker fills in, and says which of it is in which section of code.
+    /// Adds the ranges that the linker fills in. Returns their indexes, by section of code.
     fn add_holes(
         &mut self,
         table: &Table<'data>,
@@ -233,7 +231,7 @@ impl<'data> Archive<'data> {
         Ok(ranges)
     }
 
-    /// Those of a section's `holes` that reach into `length` bytes at `offset`.
+    /// The indexes of the section's `holes` that reach into `length` bytes at `offset`.
     fn holes_between(&self, holes: Range<usize>, offset: usize, length: usize) -> Range<usize> {
         let all = self.holes.get(holes.clone()).unwrap_or_default();
         let first = all.partition_point(|hole| hole.end as usize <= offset);
@@ -243,7 +241,7 @@ impl<'data> Archive<'data> {
 }
 
 impl Function<'_> {
-    /// Its bytes between the holes, with where they begin.
+    /// Its bytes between the holes, each part with its offset.
     fn parts<'a>(&'a self, holes: &'a [Range<u32>]) -> impl Iterator<Item = (usize, &'a [u8])> {
         let within = |at: u32| (at as usize).saturating_sub(self.offset).min(self.bytes.len());
         let starts = [0].into_iter().chain(holes.iter().map(move |hole| within(hole.end)));
@@ -251,7 +249,7 @@ impl Function<'_> {
         starts.zip(ends).filter_map(|(start, end)| Some((start, self.bytes.get(start..end)?)))
     }
 
-    /// What to look it up by; `None` if it is too short, or too much of it is filled in.
+    /// Its key and the key's offset; `None` if it is too short, or too much of it is filled in.
     fn key(&self, holes: &[Range<u32>]) -> Option<(usize, [u8; KEY_BYTES])> {
         let compared: usize = self.parts(holes).map(|(_, part)| part.len()).sum();
         let mut long = self.parts(holes).filter(|(_, part)| part.len() >= KEY_BYTES);
@@ -260,7 +258,7 @@ impl Function<'_> {
         (compared >= FEWEST_COMPARED && at <= LAST_KEY).then_some((at, *key))
     }
 
-    /// Whether it is what lies at the begin of `code`.
+    /// Whether `code` starts with this function.
     fn is_at(&self, code: &[u8], holes: &[Range<u32>]) -> bool {
         code.len() >= self.bytes.len()
             && self.parts(holes).all(|(start, part)| code[start..].starts_with(part))
@@ -272,7 +270,7 @@ fn is_code(section: &SectionHeader64<Little>) -> bool {
         && section.sh_type(Little) == elf::SHT_PROGBITS
 }
 
-/// The symbols of a member of this length that name functions.
+/// The symbols that name functions, of a member of this length in bytes.
 fn function_symbols<'data>(
     table: &Table<'data>,
     symbols: &SymbolTable<'data, FileHeader64<Little>>,
@@ -284,7 +282,7 @@ fn function_symbols<'data>(
         let type_ = symbol.st_type();
         let function = type_ == elf::STT_FUNC || type_ == elf::STT_GNU_IFUNC;
         let local = symbol.st_bind() == elf::STB_LOCAL;
-        // Labels of no type are functions only if other members know them.
+        // A label of no type is a function only if other members can refer to it.
         if !function && (type_ != elf::STT_NOTYPE || local) {
             continue;
         }
@@ -293,7 +291,7 @@ fn function_symbols<'data>(
             continue;
         }
         let Ok(name) = symbols.strings().get(symbol.st_name(Little)) else {
-            // Its end was looked for through all of the names.
+            // The search for its end read through all of the names.
             spend(length / 2)?;
             continue;
         };
@@ -313,9 +311,9 @@ fn function_symbols<'data>(
     Ok(found)
 }
 
-/// What the linker may write because of a relocation, in bytes of the section.
+/// The bytes of the section that the linker may write because of a relocation.
 fn hole(kind: elf::RelocationType, offset: u64) -> Option<Range<u32>> {
-    // Bytes before the place, and from there on.
+    // Bytes before the place, and bytes from the place on.
     let (before, after) = match kind {
         elf::R_X86_64_NONE => return None,
         elf::R_X86_64_8 | elf::R_X86_64_PC8 => (0, 1),
@@ -329,7 +327,7 @@ fn hole(kind: elf::RelocationType, offset: u64) -> Option<Range<u32>> {
         | elf::R_X86_64_SIZE32
         | elf::R_X86_64_DTPOFF32
         | elf::R_X86_64_TPOFF32 => (0, 4),
-        // Those that relaxation knows: instructions around them may become others.
+        // Relaxation knows these: the instructions around them may become others.
         elf::R_X86_64_TLSGD | elf::R_X86_64_TLSLD => (4, 12),
         elf::R_X86_64_GOTPCREL
         | elf::R_X86_64_GOTPCRELX
@@ -337,7 +335,7 @@ fn hole(kind: elf::RelocationType, offset: u64) -> Option<Range<u32>> {
         | elf::R_X86_64_GOTTPOFF
         | elf::R_X86_64_GOTPC32_TLSDESC => (3, 4),
         elf::R_X86_64_TLSDESC_CALL => (0, 2),
-        // Others have eight bytes at most; of those for newer instructions prefixes come before.
+        // Others have eight bytes at most. Those for newer instructions have prefixes before them.
         _ => (6, 8),
     };
     let start = u32::try_from(offset.saturating_sub(before)).ok()?;

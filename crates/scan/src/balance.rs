@@ -1,15 +1,14 @@
-//! Whether code that begins at an address finds the stack as a call leaves it: the return address
-//! on top, and nobody else's business.
+//! Whether code that starts at an address finds the stack as a call leaves it: the return address
+//! on top, and used only to return.
 //!
-//! A hook takes the return address off the stack and puts it back, so it may stand only where there
-//! is one. Symbols and unwinding records say where calls lead, but hand-written assembly has labels
+//! A hook takes the return address off the stack and puts it back, so it works only where there is
+//! one. Symbols and unwinding records show where calls lead. But hand-written assembly has labels
 //! without either, whose address code takes and jumps to in the middle of a frame (dav1d's
-//! kernels). Such a label shows what it is by how it goes on: the instruction that returns takes
-//! its address from a place whose distance to the stack pointer at the label is known.
+//! kernels). The code after such a label shows what the label is: the instruction that returns
+//! takes its address from a place whose distance to the stack pointer at the label is known.
 //!
-//! This follows every way from the entry and keeps track of the registers and words of the stack
-//! that hold an address of the stack. `leaf` asks more of fewer functions, at a multiple of the
-//! cost.
+//! This follows every path from the entry. It tracks the registers and words of the stack that hold
+//! a stack address. `leaf` checks more on fewer functions, at a multiple of the cost.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +23,8 @@ use crate::classify::{self, Traits};
 use crate::elf::{self, Section};
 use crate::hook::Unhookable;
 
-/// The most instructions that are looked at from one entry. A guess: enough for the largest
-/// unrolled kernels of libcrypto and libx265.
+/// The most instructions to follow from one entry. A guess: enough for the largest unrolled kernels
+/// of libcrypto and libx265.
 const MOST_STEPS: usize = 1 << 14;
 
 /// Bytes of the return address.
@@ -42,45 +41,45 @@ const IMPLIED: [usize; 6] = [0, 1, 2, 3, 6, 7];
 /// `rdi`, `r8` to `r11`.
 const CHANGED_BY_CALLS: u16 = 0b1111_1100_0111 & !(1 << RSP | 1 << RBP);
 
-/// What the ways on from an entry say about the stack there.
+/// What the paths from an entry show about the stack there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// A way returns to the address on top of the stack, and no way says otherwise.
+    /// A path returns to the address on top of the stack, and no path contradicts this.
     Shown {
         /// Whether the code refers to memory below the stack pointer.
         below_stack: bool,
     },
-    /// No way that could be followed tells.
+    /// No path that could be followed shows anything.
     Open,
     /// The code reads or writes the address on top of the stack, other than by returning.
     UsesReturnAddress {
         /// The instruction's address.
         at: u64,
     },
-    /// The code returns with another stack pointer than it began with.
+    /// The code returns with another stack pointer than it started with.
     ReturnsElsewhere {
         /// The instruction's address.
         at: u64,
     },
-    /// The code returns on another stack than it began on.
+    /// The code returns on another stack than it started on.
     ChangesStacks {
         /// The instruction's address.
         at: u64,
     },
     /// The code calls code that changes stacks, or leads to such calls.
     LeadsToChange {
-        /// The address of what it calls.
+        /// The address that it calls.
         by: u64,
     },
 }
 
 impl Verdict {
-    /// Whether a way returns to the caller.
+    /// Whether a path returns to the caller.
     pub(crate) const fn is_shown(self) -> bool {
         matches!(self, Self::Shown { .. })
     }
 
-    /// Why there can be no hook, if this says so.
+    /// Why there can be no hook; `None` if the verdict does not rule one out.
     pub(crate) const fn refusal(self) -> Option<Unhookable> {
         match self {
             Self::Shown { .. } | Self::Open => None,
@@ -92,25 +91,25 @@ impl Verdict {
     }
 }
 
-/// The ways through the code of a file.
+/// Follows paths through the code of a file.
 pub(crate) struct Ways<'file> {
     sections: &'file [Section<'file>],
-    /// Where functions begin that symbols or unwinding records describe, ascending.
+    /// Starts of functions that symbols or unwinding records describe, ascending.
     begins: Vec<u64>,
     factory: InstructionInfoFactory,
-    /// What the code of the last entry calls that was not known to return.
+    /// Functions that the code of the last entry calls and that were not known to return.
     pub(crate) called: BTreeSet<u64>,
 }
 
 impl<'file> Ways<'file> {
-    /// Those through the code of these sections, in which functions begin at these addresses,
-    /// ascending, by symbols or unwinding records.
+    /// Follows paths through the code of these sections. `begins` are the starts of functions that
+    /// symbols or unwinding records describe, ascending.
     pub(crate) fn new(sections: &'file [Section<'file>], begins: Vec<u64>) -> Self {
         let factory = InstructionInfoFactory::new();
         Self { sections, begins, factory, called: BTreeSet::new() }
     }
 
-    /// Follows the code from an entry; functions that begin at `returning` are known to return to
+    /// Follows the code from an entry. Functions that start at `returning` are known to return to
     /// their callers.
     ///
     /// Takes some 50 ns for each instruction.
@@ -174,14 +173,14 @@ impl<'file> Ways<'file> {
 /// What a register or a word of the stack holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Value {
-    /// No address of the stack, or one at an unknown place.
+    /// No stack address, or one at an unknown place.
     #[default]
     Other,
-    /// An address loaded from elsewhere than this stack, in the stack pointer.
+    /// In the stack pointer: an address that was loaded from outside this stack.
     Foreign,
-    /// An address so far from the stack pointer at the entry.
+    /// A stack address, as its distance from the stack pointer at the entry.
     Entry(i32),
-    /// An address so far from where the stack pointer was last rounded down.
+    /// A stack address, as its distance from where the stack pointer was last rounded down.
     Rounded(i32),
 }
 
@@ -195,7 +194,7 @@ impl Value {
         }
     }
 
-    /// How far it is from `other`, if that is known.
+    /// Its distance from `other`, if that is known.
     fn from(self, other: Self) -> Option<i64> {
         match (self, other) {
             (Self::Entry(one), Self::Entry(other)) | (Self::Rounded(one), Self::Rounded(other)) => {
@@ -214,9 +213,9 @@ impl Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     registers: [Value; 16],
-    /// Words of the stack that hold addresses of the stack, by place.
+    /// Stack words that hold stack addresses, by place.
     words: BTreeMap<Value, Value>,
-    /// Whether execution comes here for sure: no call lies on the way, which might not return.
+    /// Whether execution comes here for sure: no call on the path, which might not return.
     is_certain: bool,
 }
 
@@ -227,13 +226,13 @@ impl State {
         Self { registers, words: BTreeMap::new(), is_certain: true }
     }
 
-    /// What holds on both ways.
+    /// What holds on both paths.
     fn meet(&self, other: &Self) -> Self {
         let mut met = self.clone();
         for (own, other) in met.registers.iter_mut().zip(other.registers) {
             *own = match (*own, other) {
                 (own, other) if own == other => own,
-                // One way alone that changes stacks is enough.
+                // One path that changes stacks is enough.
                 (Value::Foreign, _) | (_, Value::Foreign) => Value::Foreign,
                 _ => Value::Other,
             };
@@ -242,7 +241,7 @@ impl State {
         met
     }
 
-    /// The place that a memory operand names, if it lies at a known place of the stack.
+    /// The place of the stack that a memory operand names, if that is known.
     fn place(&self, instruction: &Instruction) -> Option<Value> {
         let is_plain = instruction.memory_index() == Register::None
             && instruction.segment_prefix() == Register::None;
@@ -271,10 +270,10 @@ impl State {
 }
 
 struct Walk<'way> {
-    /// What is known where ways meet, by address.
+    /// What is known where paths meet, by address.
     before: BTreeMap<u64, State>,
     pending: Vec<u64>,
-    /// The instruction that is followed, and the next place behind it where ways meet.
+    /// The current instruction, and the next place after it where paths meet.
     address: u64,
     next_leader: u64,
     shown: bool,
@@ -286,7 +285,7 @@ struct Walk<'way> {
 }
 
 impl Walk<'_> {
-    /// Execution goes on at `target`.
+    /// Records that execution goes on at `target`.
     fn lead(&mut self, target: u64, state: &State) {
         match self.before.entry(target) {
             Entry::Vacant(place) => drop(place.insert(state.clone())),
@@ -312,7 +311,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Follows one instruction; whether execution goes on behind it.
+    /// Follows one instruction. Returns whether execution goes on after it.
     fn step(&mut self, state: &mut State, instruction: &Instruction) -> Result<bool, Verdict> {
         let at = instruction.ip();
         let is_direct = instruction.op0_kind() == OpKind::NearBranch64;
@@ -349,7 +348,7 @@ impl Walk<'_> {
                 state.is_certain &= returns;
                 return Ok(true);
             }
-            // A linkage table's jump to another file's function, which returns to the caller.
+            // A jump from a linkage table to another file's function, which returns to the caller.
             FlowControl::IndirectBranch if instruction.is_ip_rel_memory_operand() => {
                 self.shown |= state.is_certain && stack == Value::Entry(0);
             }
@@ -366,8 +365,8 @@ impl Walk<'_> {
         Ok(false)
     }
 
-    /// Whether an instruction has nothing to do with addresses of the stack, as most wide ones:
-    /// these write no general register but the first operand.
+    /// Whether an instruction has nothing to do with stack addresses. This is so for most wide
+    /// ones: they write no general register except the first operand.
     fn is_apart(&self, state: &State, instruction: &Instruction) -> bool {
         let is_stack = |register| {
             number(register).is_some_and(|number| state.registers[number] != Value::Other)
@@ -377,7 +376,7 @@ impl Walk<'_> {
             && !is_stack(instruction.memory_base())
     }
 
-    /// An instruction that execution goes on behind.
+    /// Follows an instruction after which execution goes on.
     fn compute(&mut self, state: &mut State, instruction: &Instruction) -> Result<(), Verdict> {
         let at = instruction.ip();
         let stack = state.registers[RSP];
@@ -387,7 +386,7 @@ impl Walk<'_> {
         let place = if memory { state.place(instruction) } else { None };
         if let Some(place) = place {
             let size = i64::try_from(instruction.memory_size().size()).unwrap_or(i64::MAX);
-            // Functions that realign their frame copy the return address there, for debuggers.
+            // Functions that realign their frame push a copy of the return address, for debuggers.
             let is_copy = instruction.mnemonic() == Mnemonic::Push;
             if State::is_return_address(place, size) && !is_copy {
                 return Err(Verdict::UsesReturnAddress { at });
@@ -419,7 +418,7 @@ impl Walk<'_> {
                 state.registers[RSP] = frame.plus(RETURN_BYTES);
             }
             _ if by != 0 => {
-                // Pushes and pops of other things; `enter`.
+                // Other pushes and pops; `enter`.
                 if by > 0 && State::is_return_address(stack, i64::from(by)) {
                     return Err(Verdict::UsesReturnAddress { at });
                 }
@@ -436,7 +435,7 @@ impl Walk<'_> {
             }
             (Code::Mov_r64_rm64, Some(own), None) => {
                 let loaded = state.load(place);
-                // From elsewhere than a frame: coroutines change stacks so.
+                // Loaded from outside a frame: coroutines change stacks this way.
                 let is_foreign = own == RSP && place.is_none() && !state.is_frame(instruction);
                 state.registers[own] = if is_foreign { Value::Foreign } else { loaded };
             }
@@ -456,15 +455,15 @@ impl Walk<'_> {
                 let by = instruction.immediate(1).cast_signed();
                 state.registers[own] = state.registers[own].plus(by.wrapping_neg());
             }
-            // Compilers take off what they know, or go back to what they kept: this goes to another
-            // coroutine's place in a stack that is copied away and back.
+            // Compilers subtract known sizes, or restore what they saved. An added register instead
+            // leads to another coroutine's place in a stack that is copied away and back.
             (Code::Add_rm64_r64 | Code::Add_r64_rm64, Some(RSP), _) => {
                 state.registers[RSP] = Value::Foreign;
             }
             (Code::And_rm64_imm8 | Code::And_rm64_imm32, Some(own), _)
                 if state.registers[own].is_known() =>
             {
-                // Words saved relative to an earlier rounding are lost.
+                // Forgets words relative to an earlier rounding.
                 state.words.retain(|place, value| {
                     !matches!(place, Value::Rounded(_)) && !matches!(value, Value::Rounded(_))
                 });
@@ -486,7 +485,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Any other instruction: what it writes is no address of the stack any more.
+    /// Follows any other instruction: what it writes no longer holds a stack address.
     fn change(
         &mut self,
         state: &mut State,
@@ -526,15 +525,15 @@ impl Walk<'_> {
 }
 
 impl State {
-    /// Whether a memory operand is addressed by the stack or frame pointer, at whatever place.
+    /// Whether a memory operand's base is the stack or frame pointer, or holds a stack address.
     fn is_frame(&self, instruction: &Instruction) -> bool {
         number(instruction.memory_base())
             .is_some_and(|base| base == RSP || base == RBP || self.registers[base].is_known())
     }
 }
 
-/// Whether an instruction may take the stack pointer to another stack, as far as it shows alone.
-/// Where none does, following the code finds no change.
+/// Whether an instruction, taken alone, may move the stack pointer to another stack. Following code
+/// without such an instruction finds no change.
 pub(crate) fn may_change_stacks(instruction: &Instruction) -> bool {
     let is_stack_pointer = |index| instruction.op_register(index) == Register::RSP;
     match instruction.code() {
@@ -549,7 +548,7 @@ pub(crate) fn may_change_stacks(instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether a memory operand of this instruction is an address that is not accessed.
+/// Whether a memory operand of this instruction is only an address that is not accessed.
 fn is_address_alone(mnemonic: Mnemonic) -> bool {
     matches!(
         mnemonic,
@@ -568,7 +567,7 @@ fn is_address_alone(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// The number of a general register, of whatever width.
+/// The number of a general register of any width.
 fn number(register: Register) -> Option<usize> {
     register.is_gpr().then(|| register.full_register().number())
 }

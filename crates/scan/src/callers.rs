@@ -1,4 +1,4 @@
-//! Who calls whom within a file, and which functions are the outermost around others.
+//! The callers of each function within a file, and the outermost functions around others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,23 +10,23 @@ use crate::elf::{self, Section};
 use crate::error::ScanError;
 use crate::{Code, Function, Scan};
 
-/// How far it is gone from caller to caller.
+/// The most levels to go up from caller to caller.
 const MOST_LEVELS: usize = 4;
 
 /// Direct calls and jumps between the functions of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callers {
-    /// By the function's begin: the begins of those that call it, or jump there.
+    /// By the function's start: the starts of the functions that call it, or jump there.
     callers: BTreeMap<u64, BTreeSet<u64>>,
-    /// Functions that others than these may call: those that other files can name, and those whose
+    /// Functions that may have further callers: those that other files can name, and those whose
     /// address is taken.
     reached: BTreeSet<u64>,
-    /// The begin of the program, and `main`, which it hands to the C library.
+    /// The start of the program, and `main`, which it passes to the C library.
     first: BTreeSet<u64>,
 }
 
 impl Callers {
-    /// Reads the file `bytes` again, of which `scan` came. Takes about as long as the scan.
+    /// Reads the file `bytes` again, from which `scan` came. Takes about as long as the scan.
     ///
     /// # Errors
     /// As [`crate::scan`].
@@ -71,9 +71,9 @@ impl Callers {
     }
 
     /// The outermost functions around `function` that others reach by a standard call, and whose
-    /// entries can be hooked: calls of these hold all calls of it. A function that others than its
-    /// known callers may call is its own; so is one of whose callers one cannot be hooked, or is
-    /// the program's `main`.
+    /// entries can be hooked: calls of these contain all calls of `function`. The result for a
+    /// function is the function itself if it may have further callers, or if one of its callers
+    /// cannot be hooked, or is the program's start or `main`.
     #[must_use]
     pub fn outermost<'scan>(
         &self,
@@ -100,7 +100,7 @@ impl Callers {
         outermost.into_values().collect()
     }
 
-    /// The callers of a function, if all of its calls come from them and they can all be hooked.
+    /// The callers of a function; `None` if it may have others, or if one of them cannot be hooked.
     fn outer<'scan>(&self, start: u64, scan: &'scan Scan) -> Option<Vec<&'scan Function>> {
         if self.reached.contains(&start) {
             return None;
@@ -116,9 +116,9 @@ impl Callers {
     }
 }
 
-/// The functions that lead into one of those that begin at `targets`, by direct calls and jumps and
-/// whatever functions lie between: the begin of each, with the begin of what it calls on the way.
-/// Decodes all of `functions`, which are disjoint.
+/// The functions that lead into one of those that start at `targets`, by direct calls and jumps,
+/// through any functions between. Maps the start of each to the start of the function that it calls
+/// on the way. Decodes all of `functions`, which are disjoint.
 pub(crate) fn leading_to(
     sections: &[Section<'_>],
     functions: impl Iterator<Item = Range<u64>>,

@@ -1,44 +1,44 @@
-//! The class of one instruction, and what else the analysis of a function has to know of it.
+//! The class of one instruction, and the other traits that the analysis of a function needs.
 //!
 //! All of it follows from the instruction's code (its form in the manual: mnemonic, encoding, kinds
-//! of operands), so the build makes one table (`build.rs`, which decides which mnemonics are heavy)
-//! and classifying is one look-up. A table made at run time would have every process that Dimmer's
-//! library is loaded into relocate the decoder's names of all instructions.
+//! of operands). So the build generates one table (`build.rs`, which decides which mnemonics are
+//! heavy), and classifying is one look-up. With a table made at run time, every process that loads
+//! Dimmer's library would have to relocate the decoder's names of all instructions.
 
 use dimmer_processor::class::InstructionClass;
 use iced_x86::Instruction;
 
-/// The class of `instruction`; `None` where it touches neither a vector nor a tile.
+/// The class of `instruction`; `None` if it touches neither a vector nor a tile.
 ///
-/// The width is that of the widest vector register that the instruction's form names, which is
-/// never less than what it reads or writes in memory (`vcvtpd2ps xmm, m256` is the form `xmm,
-/// ymm/m256`). Arithmetic on one element (`vaddsd`), moving one element (`movd`, `vpextrq`) and
-/// 64-bit MMX are scalar. Masks, `vzeroupper`, and moves of whole states (`xsave`, `fxsave`) have
-/// no class. Takes nanoseconds.
+/// The width is that of the widest vector register that the instruction's form names. It is never
+/// less than what the instruction reads or writes in memory (`vcvtpd2ps xmm, m256` is the form
+/// `xmm, ymm/m256`). Arithmetic on one element (`vaddsd`), moving one element (`movd`, `vpextrq`)
+/// and 64-bit MMX are scalar. Masks, `vzeroupper`, and moves of whole states (`xsave`, `fxsave`)
+/// have no class. Takes nanoseconds.
 #[must_use]
 pub fn classify(instruction: &Instruction) -> Option<InstructionClass> {
     TABLE[instruction.code() as usize].class
 }
 
-/// What the analysis of a function has to know of an instruction.
+/// The traits of an instruction that the analysis of a function needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
-    /// The class, `None` for neither vector nor tile.
+    /// The class; `None` for neither vector nor tile.
     pub(crate) class: Option<InstructionClass>,
     /// Whether it has the EVEX encoding.
     pub(crate) evex: bool,
-    /// Whether it may write the upper half of its first operand, that being a wide register.
+    /// Whether it may write the upper half of its first operand, if that is a wide register.
     pub(crate) writes_upper: bool,
-    /// What it does to the flow of control, or to what the scan looks for besides.
+    /// Its effect on control flow, or another property that the scan looks for.
     pub(crate) kind: Kind,
 }
 
-/// Instructions told apart by what a scan does with them.
+/// Kinds of instructions, by what a scan does with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing further.
+    /// Any other instruction.
     Plain,
-    /// No bytes that are an instruction.
+    /// Bytes that are not an instruction.
     Invalid,
     /// Fills space between code: `nop`, `int3`.
     Padding,
@@ -60,10 +60,10 @@ pub(crate) enum Kind {
     Stop,
 }
 
-/// By code.
+/// Traits by instruction code.
 static TABLE: &[Traits] = &include!(concat!(env!("OUT_DIR"), "/traits.rs"));
 
-/// The table; to be fetched once for many instructions.
+/// The table. Callers fetch it once for many instructions.
 pub(crate) const fn table() -> &'static [Traits] {
     TABLE
 }

@@ -1,8 +1,8 @@
-//! What a scan needs of an ELF file: executable sections, symbols, relocations, and who it is.
+//! What a scan reads from an ELF file: executable sections, symbols, relocations, and its identity.
 //!
-//! Follows the System V ABI and its x86-64 supplement, by the `object` crate. Nothing here trusts
-//! the file: tables that overlap until their sizes add up to more than the file are refused, so
-//! that the work stays proportional to its length.
+//! Follows the System V ABI and its x86-64 supplement, through the `object` crate. Nothing here
+//! trusts the file: tables that overlap until their sizes add up to more than the file are refused,
+//! so that the work stays proportional to its length.
 
 use std::ops::Range;
 
@@ -16,17 +16,17 @@ use object::read::elf::{
 use crate::Needed;
 use crate::error::{Machine, ScanError};
 
-/// The file's tables, as far as a scan reads them.
+/// The tables of the file that a scan reads.
 #[derive(Debug, Default)]
 pub(crate) struct Image<'data> {
     /// Executable sections with bytes in the file, by address, disjoint.
     pub(crate) sections: Vec<Section<'data>>,
-    /// Defined symbols of functions, or of no type; those of `.symtab` first.
+    /// Defined symbols of functions, or of no type. Those of `.symtab` come first.
     pub(crate) symbols: Vec<Symbol<'data>>,
-    /// Addresses that the file makes known as pointers: what the dynamic linker relocates,
-    /// resolvers, entry point, initialisation and termination.
+    /// Addresses that the file marks as pointers: what the dynamic linker relocates, resolvers,
+    /// entry point, initialization and termination.
     pub(crate) pointers: Vec<u64>,
-    /// Where the kernel or the loader begins to execute the file; zero for most libraries.
+    /// Where the kernel or the loader starts to execute the file; zero for most libraries.
     pub(crate) entry: u64,
     /// Addresses of resolvers of indirect functions.
     pub(crate) resolvers: Vec<u64>,
@@ -36,18 +36,18 @@ pub(crate) struct Image<'data> {
     pub(crate) frames: Option<(u64, &'data [u8])>,
     /// The build id.
     pub(crate) build_id: Option<Vec<u8>>,
-    /// The name that other files need this one by.
+    /// The name under which other files need this one.
     pub(crate) soname: Option<String>,
-    /// Names of the libraries that it needs.
+    /// Names of the needed libraries.
     pub(crate) needed: Vec<String>,
-    /// Directories that it wants them looked for in.
+    /// Directories that the loader searches for them.
     pub(crate) runpath: Vec<String>,
 }
 
 /// An executable section.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Section<'data> {
-    /// Where it lies in memory.
+    /// The address in memory.
     pub(crate) address: u64,
     /// Its bytes.
     pub(crate) bytes: &'data [u8],
@@ -56,11 +56,11 @@ pub(crate) struct Section<'data> {
 impl Section<'_> {
     /// The address after the last byte.
     pub(crate) fn end(&self) -> u64 {
-        // Checked when the section was read.
+        // Cannot overflow: `Reader::code` checks this.
         self.address.saturating_add(self.bytes.len() as u64)
     }
 
-    /// The offset of `address`, which must lie inside.
+    /// The offset of `address`; `None` if it lies outside.
     pub(crate) fn offset(&self, address: u64) -> Option<usize> {
         let offset = usize::try_from(address.checked_sub(self.address)?).ok()?;
         (offset < self.bytes.len()).then_some(offset)
@@ -72,9 +72,9 @@ impl Section<'_> {
 pub(crate) struct Symbol<'data> {
     /// The address.
     pub(crate) address: u64,
-    /// The size in bytes, zero where the file does not say.
+    /// The size in bytes; zero if the file does not give it.
     pub(crate) size: u64,
-    /// Whether it is said to be a function, rather than of no type.
+    /// Whether its type is function, rather than none.
     pub(crate) function: bool,
     /// Whether it is local to the file it was compiled from.
     pub(crate) local: bool,
@@ -104,7 +104,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Image<'_>, ScanError> {
     Ok(image)
 }
 
-/// The build id alone.
+/// Reads the build id alone.
 ///
 /// # Errors
 /// See [`ScanError`].
@@ -112,7 +112,7 @@ pub(crate) fn build_id(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
     Reader::new(bytes)?.build_id()
 }
 
-/// The symbols alone, also those of a debug file, whose code is elsewhere.
+/// Reads the symbols alone, also those of a debug file, whose code is in another file.
 ///
 /// # Errors
 /// See [`ScanError`].
@@ -138,7 +138,7 @@ pub(crate) fn section<'data>(
     reader.named(name.as_bytes()).map(|section| reader.data(section)).transpose()
 }
 
-/// What the dynamic loader has to load.
+/// Reads what the dynamic loader has to load.
 ///
 /// # Errors
 /// See [`ScanError`].
@@ -150,7 +150,7 @@ pub(crate) fn needed(bytes: &[u8]) -> Result<Needed, ScanError> {
     Ok(Needed { libraries: image.needed, runpath: image.runpath, is_go })
 }
 
-/// The name that other files need this one by.
+/// The name under which other files need this one.
 ///
 /// # Errors
 /// See [`ScanError`].
@@ -161,7 +161,7 @@ pub(crate) fn soname(bytes: &[u8]) -> Result<Option<String>, ScanError> {
     Ok(image.soname)
 }
 
-/// The executable sections alone, by address.
+/// Reads the executable sections alone, by address.
 ///
 /// # Errors
 /// See [`ScanError`].
@@ -169,7 +169,7 @@ pub(crate) fn code(bytes: &[u8]) -> Result<Vec<Section<'_>>, ScanError> {
     Reader::new(bytes)?.code()
 }
 
-/// Tells files of another kind from damaged ones, which the parser does not.
+/// Distinguishes files of another kind from damaged ones. The parser does not.
 fn check_kind(bytes: &[u8]) -> Result<(), ScanError> {
     if bytes.get(..4) != Some(b"\x7fELF") {
         let found = bytes.iter().take(4).copied().collect();
@@ -198,7 +198,7 @@ pub(crate) fn damage(place: &str, problem: impl Into<String>) -> ScanError {
     ScanError::Damaged { place: place.to_owned(), problem: problem.into() }
 }
 
-/// The bytes of the table of section names; none if it is missing.
+/// The bytes of the table of section names; empty if it is missing.
 fn names_of<'data>(
     header: &FileHeader64<Little>,
     table: &Table<'data>,
@@ -242,7 +242,7 @@ impl<'data> Reader<'data> {
         })
     }
 
-    /// Compares without looking for the name's end, which a damaged file may not have.
+    /// Compares without searching for the end of the name, which a damaged file may lack.
     fn is_named(&self, section: &SectionHeader64<Little>, name: &[u8]) -> bool {
         let start = usize::try_from(section.sh_name(Little)).ok();
         let rest = start.and_then(|start| self.names.get(start..)).unwrap_or_default();
@@ -282,14 +282,14 @@ impl<'data> Reader<'data> {
         Ok(sections)
     }
 
-    /// Defined symbols of functions, or of no type, that are in code, and those of them that
-    /// resolve indirect functions.
+    /// The defined symbols of functions, or of no type, that are in code, and the addresses of
+    /// those that resolve indirect functions.
     fn symbols(
         &self,
         is_code: impl Fn(u64) -> bool,
     ) -> Result<(Vec<Symbol<'data>>, Vec<u64>), ScanError> {
         let (mut found, mut resolvers) = (Vec::new(), Vec::new());
-        // Names in a sound file may overlap where one ends another, but not so often.
+        // Names in a sound file may overlap where one ends another, but not that often.
         let mut budget = self.bytes.len().saturating_mul(4);
         for (kind, place) in
             [(elf::SHT_SYMTAB, "symbol table"), (elf::SHT_DYNSYM, "dynamic symbols")]
@@ -305,8 +305,8 @@ impl<'data> Reader<'data> {
                 {
                     continue;
                 }
-                // A name that cannot be read is none; the function is there all the same. But its
-                // end was looked for through all of the names, which must not happen often.
+                // An unreadable name counts as none; the function exists all the same. But the
+                // search for its end read through all of the names, which must not happen often.
                 let name = symbols.strings().get(symbol.st_name(Little)).ok();
                 let cost = name.map_or(self.bytes.len() / 2, <[u8]>::len);
                 budget = budget
@@ -328,8 +328,8 @@ impl<'data> Reader<'data> {
         Ok((found, resolvers))
     }
 
-    /// Where code lies in memory, by address, whether or not its bytes are in the file: debug files
-    /// leave them out.
+    /// The address ranges of code in memory, by address. Includes sections without bytes in the
+    /// file: debug files leave the bytes out.
     fn code_addresses(&self) -> Vec<Range<u64>> {
         let executable = self.table.iter().filter(|section| {
             let flags = section.sh_flags(Little);
@@ -349,7 +349,7 @@ impl<'data> Reader<'data> {
         // Read once, and only if there are packed relocations.
         let mut segments = None;
         for section in self.table.iter() {
-            // Others were kept by `--emit-relocs` and are done.
+            // The others were kept by `--emit-relocs` and are already applied.
             if !section.sh_flags(Little).contains(elf::SHF_ALLOC) {
                 continue;
             }
@@ -396,8 +396,8 @@ impl<'data> Reader<'data> {
         Ok(())
     }
 
-    /// Relative relocations packed as RELR: an even word is an address; an odd one is a map of the
-    /// 63 words that follow. The addend lies where the result will.
+    /// Relative relocations packed as RELR: an even word is an address; an odd one is a bit map of
+    /// the 63 words that follow. The addend is stored where the result will be.
     fn packed(
         &self,
         section: &'data SectionHeader64<Little>,
@@ -493,7 +493,7 @@ impl<'data> Reader<'data> {
     }
 }
 
-/// Loaded segments by address, to read what lies in memory before relocation.
+/// Loaded segments by address, to read memory as it is before relocation.
 struct Segments<'data> {
     parts: Vec<(u64, &'data [u8])>,
 }
@@ -508,7 +508,7 @@ impl Segments<'_> {
     }
 }
 
-/// The section that holds `address`, by index.
+/// The index of the section that holds `address`.
 pub(crate) fn find(sections: &[Section<'_>], address: u64) -> Option<usize> {
     let index = sections.partition_point(|section| section.address <= address).checked_sub(1)?;
     (address < sections[index].end()).then_some(index)

@@ -15,19 +15,19 @@ pub enum ScanError {
     /// An ELF file for another processor.
     #[error("an ELF file for {machine}; only x86-64 can be scanned")]
     NotX8664 {
-        /// The processor it is for.
+        /// The processor that it is for.
         machine: Machine,
     },
-    /// Neither a program nor a library, hence without addresses.
+    /// Neither a program nor a library, so it has no addresses.
     #[error(
         "an ELF file of type {kind} ({}); only linked programs and libraries can be scanned",
         kind_name(*kind)
     )]
     NotLinked {
-        /// Its type (`e_type`).
+        /// The file's type (`e_type`).
         kind: u16,
     },
-    /// A file whose section headers were removed, which say what is code.
+    /// A file whose section headers were removed. They show what is code.
     #[error("an ELF file without section headers, which say where its code is")]
     NoSections,
     /// Truncated, or contradicting itself.
@@ -40,7 +40,7 @@ pub enum ScanError {
     },
 }
 
-/// What an ELF file says it runs on.
+/// The machine that an ELF file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     /// The number of the architecture (`e_machine`).
@@ -51,7 +51,7 @@ pub struct Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Numbers by the registry of the System V ABI.
+        // Numbers from the registry of the System V ABI.
         let name = match self.number {
             3 => "i386",
             8 => "MIPS",

@@ -1,6 +1,6 @@
-//! Ranges of functions from `.eh_frame`, which also stripped files keep to unwind the stack.
+//! Ranges of functions from `.eh_frame`, which stripped files also keep, to unwind the stack.
 //!
-//! Only where functions begin and end is read, and whether they are entered by calls; by the
+//! Reads only where functions start and end, and whether they are entered by calls. Uses the
 //! `gimli` crate.
 
 use std::collections::HashMap;
@@ -19,17 +19,17 @@ pub(crate) struct Frame {
     pub(crate) start: u64,
     /// The address after the last byte.
     pub(crate) end: u64,
-    /// Whether the stack at its begin is as a call leaves it, the return address on top. It is not
-    /// in parts that a function jumps to, like those that compilers move out of the way, nor in
-    /// linkage tables.
+    /// Whether the stack at its start is as a call leaves it, with the return address on top. This
+    /// is not so in linkage tables, nor in parts that a function jumps to, like those that
+    /// compilers move out of the way.
     pub(crate) called: bool,
-    /// Where in the section its entry is.
+    /// Offset of its entry in the section.
     entry: usize,
 }
 
 type Reader<'data> = EndianSlice<'data, LittleEndian>;
 
-/// Every range that `.eh_frame`, lying at `address`, describes; in the file's order.
+/// Every range that an `.eh_frame` at `address` describes, in the order of the file.
 ///
 /// # Errors
 /// [`ScanError::Damaged`] at the first entry that cannot be read.
@@ -43,7 +43,7 @@ pub(crate) fn frames(address: u64, bytes: &[u8]) -> Result<Vec<Frame>, ScanError
     let mut entries = section.entries(&bases);
     let mut commons = Commons::default();
     let mut context = UnwindContext::new();
-    // Instructions may be shared by many entries and executed for each: no more of them than this.
+    // Many entries may share instructions, which are executed for each. This limits their total.
     let mut budget = bytes.len().saturating_mul(8);
     let mut frames = Vec::new();
     while let Some(entry) = entries.next().map_err(damaged)? {
@@ -67,8 +67,7 @@ pub(crate) fn frames(address: u64, bytes: &[u8]) -> Result<Vec<Frame>, ScanError
     Ok(frames)
 }
 
-/// Whether the frame's first row says that the stack's top is what lies eight bytes below the
-/// caller's.
+/// Whether the return address is on top of the stack in the frame's first row.
 fn is_called<'data>(
     frame: &FrameDescriptionEntry<Reader<'data>>,
     section: &EhFrame<Reader<'data>>,
@@ -79,12 +78,12 @@ fn is_called<'data>(
     table.next_row().is_ok_and(|row| row.is_some_and(is_as_called))
 }
 
-/// Whether a row says that the return address is on top of the stack.
+/// Whether the return address is on top of the stack in a row.
 fn is_as_called(row: &UnwindTableRow<usize>) -> bool {
     *row.cfa() == CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 }
 }
 
-/// Parts that frames have in common, by offset. Each is read once, however many frames refer to it:
+/// Parts that frames have in common, by offset. Each is read once, even if many frames refer to it:
 /// one with a long augmentation would otherwise cost its length each time.
 #[derive(Default)]
 struct Commons<'data>(HashMap<EhFrameOffset, gimli::Result<CommonInformationEntry<Reader<'data>>>>);
@@ -101,10 +100,10 @@ impl<'data> Commons<'data> {
     }
 }
 
-/// For each of `places`, ascending addresses, whether the stack there is as a call leaves it. Where
-/// no frame is, or what there is cannot be read, it is not.
+/// For each of `places`, ascending addresses, whether the stack there is as a call leaves it. False
+/// where there is no frame, or none that can be read.
 ///
-/// `frames` are those of the section, by address. Each is gone through once at most.
+/// `frames` are those of the section, by address. Each is read at most once.
 pub(crate) fn called_at(address: u64, bytes: &[u8], frames: &[Frame], places: &[u64]) -> Vec<bool> {
     let section = EhFrame::new(bytes, LittleEndian);
     let bases = BaseAddresses::default().set_eh_frame(address);

@@ -1,4 +1,4 @@
-//! What a scan tells of a function.
+//! What a scan reports of a function.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,70 +9,70 @@ use dimmer_processor::units::LicenseLevel;
 
 use crate::hook::Unhookable;
 
-/// A function: a range of code that something in the file says is one.
+/// A function: a range of code that something in the file identifies as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Where it begins and ends in memory, before the loader adds its base.
+    /// Its addresses in memory, before the loader adds its base.
     pub addresses: Range<u64>,
-    /// The name of its symbol. Without one there is none: the nearest symbol that a stripped
-    /// library still exports is as a rule that of another function.
+    /// The name of its symbol; `None` without one. The nearest symbol that a stripped library still
+    /// exports is usually that of another function.
     pub name: Option<String>,
-    /// What says that here is a function.
+    /// What identifies it as a function.
     pub origin: Origin,
     /// Decoded instructions by class.
     pub instructions: ClassCounts,
     /// Instructions that name a 512-bit register, as `objdump -d | grep -c zmm` counts them.
     pub zmm: u32,
-    /// Instructions with the EVEX encoding, which needs AVX-512 whatever the width.
+    /// Instructions with the EVEX encoding, which needs AVX-512 at any width.
     pub evex: u32,
-    /// Bytes that begin no instruction, as data within code does.
+    /// Bytes that do not decode as an instruction, such as data within code.
     pub undecodable_bytes: u32,
     /// Whether it has a `vzeroupper` or `vzeroall`.
     pub vzeroupper: bool,
     /// Whether it may return, or jump to another function, after writing one of the first 16 wide
     /// registers and without `vzeroupper` since.
     ///
-    /// An approximation: code is followed in the order of addresses and along forward jumps, but
-    /// not along backward or indirect ones, and calls are taken to change nothing. Registers 16 to
-    /// 31 do not count, since `vzeroupper` leaves them alone.
+    /// An approximation: the analysis follows code in the order of addresses and along forward
+    /// jumps, but not along backward or indirect ones, and assumes that calls change nothing.
+    /// Registers 16 to 31 do not count, since `vzeroupper` leaves them alone.
     pub may_return_dirty: bool,
-    /// Loops with wide instructions, innermost ones only, by address.
+    /// Innermost loops with wide instructions, by address.
     pub loops: Vec<HotLoop>,
     /// Whether a jump of five bytes can be put over its entry: the bytes of whole instructions that
-    /// it would displace, a landing pad that stays before them included (5 to 23), or why it
+    /// it would displace, including a landing pad that stays before them (5 to 23), or why it
     /// cannot.
     pub hook: Result<u8, Unhookable>,
-    /// Places inside it that other functions lead to, by address. Looked for in functions with wide
-    /// instructions only.
+    /// Places inside it that other functions lead to, by address. Only in functions with wide
+    /// instructions.
     pub entries: Vec<Entry>,
 }
 
 /// A place inside a function that other functions jump to or call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where, in bytes from the function's begin.
+    /// The place, in bytes from the function's start.
     pub offset: u32,
-    /// Whether a jump can be put there, as at the function's begin. Then whoever passes there comes
+    /// Whether a jump can be put there, as at the function's start. If so, execution comes there
     /// from elsewhere: nothing within the function leads there, unless it is the only way in.
     pub hook: Result<u8, Unhookable>,
 }
 
 impl Function {
-    /// The most demanding class it contains; `None` if it holds no instruction.
+    /// The most demanding class that it contains; `None` if it holds no instruction.
     #[must_use]
     pub fn heaviest(&self) -> Option<InstructionClass> {
         self.instructions.heaviest()
     }
 
-    /// Its entries that can be hooked, the begin first: addresses, and how many bytes a jump there
-    /// displaces.
+    /// The addresses of its entries that can be hooked, its start first, each with the number of
+    /// bytes that a jump there displaces.
     pub fn hookable_entries(&self) -> impl Iterator<Item = (u64, u8)> + '_ {
         let inner = self.entries.iter().map(|entry| (u64::from(entry.offset), entry.hook));
         let all = [(0, self.hook)].into_iter().chain(inner);
         all.filter_map(|(offset, hook)| Some((self.addresses.start + offset, hook.ok()?)))
     }
 
-    /// The license level that it asks for on a processor, see [`level`].
+    /// The license level that it requests on a processor; see [`level`].
     #[must_use]
     pub fn level(&self, model: &Model) -> LicenseLevel {
         let present = self.instructions.iter().filter(|(_, count)| *count > 0);
@@ -80,8 +80,8 @@ impl Function {
     }
 }
 
-/// The license level that code with instructions of these classes asks for on a processor: the
-/// highest that any of them does, upper register halves being dirty if it uses 512-bit registers.
+/// The license level that code with instructions of these classes requests on a processor: the
+/// highest of all. Upper register halves count as dirty if the code uses 512-bit registers.
 #[must_use]
 pub fn level(
     classes: impl IntoIterator<Item = InstructionClass>,
@@ -93,7 +93,7 @@ pub fn level(
     levels.max().unwrap_or(LicenseLevel::new(0))
 }
 
-/// What says that code is a function, the most reliable first.
+/// What identifies code as a function, the most reliable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// A symbol of type function.
@@ -114,17 +114,17 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A loop whose body has wide instructions (256 bits or more, or tiles): what a backward jump
-/// encloses.
+/// A loop whose body has wide instructions (256 bits or more, or tiles): the code that a backward
+/// jump encloses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotLoop {
-    /// From the jump's target to its end.
+    /// From the target of the jump to its end.
     pub addresses: Range<u64>,
-    /// The instructions between, by class.
+    /// The instructions of the loop by class.
     pub instructions: ClassCounts,
 }
 
-/// A number of instructions for each class. Those that touch neither vector nor tile count as
+/// A number of instructions for each class. Instructions on neither vectors nor tiles count as
 /// scalar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounts([u32; InstructionClass::ALL.len()]);
@@ -141,36 +141,36 @@ impl ClassCounts {
         InstructionClass::ALL.into_iter().zip(self.0)
     }
 
-    /// Instructions of all classes.
+    /// The number of instructions of all classes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().copied().map(u64::from).sum()
     }
 
-    /// Wide instructions: 256 bits or more, or tiles.
+    /// The number of wide instructions: 256 bits or more, or tiles.
     #[must_use]
     pub fn wide(&self) -> u64 {
         let wide = self.iter().filter(|(class, _)| *class >= InstructionClass::Light256);
         wide.map(|(_, count)| u64::from(count)).sum()
     }
 
-    /// The most demanding class with an instruction.
+    /// The most demanding class with at least one instruction.
     #[must_use]
     pub fn heaviest(&self) -> Option<InstructionClass> {
         self.iter().filter(|(_, count)| *count > 0).map(|(class, _)| class).last()
     }
 
-    /// Whether there are none.
+    /// Whether there are no instructions.
     pub(crate) fn is_empty(&self) -> bool {
         self.heaviest().is_none()
     }
 
-    /// Counts one more of `class`.
+    /// Counts one more instruction of `class`.
     pub(crate) fn count(&mut self, class: InstructionClass) {
         self.0[class as usize] = self.0[class as usize].saturating_add(1);
     }
 
-    /// Without those of `other`, which are among these.
+    /// Subtracts the counts of `other`, whose instructions are among these.
     pub(crate) fn less(&self, other: &Self) -> Self {
         let mut rest = *self;
         for (own, fewer) in rest.0.iter_mut().zip(other.0) {
@@ -179,7 +179,7 @@ impl ClassCounts {
         rest
     }
 
-    /// Without the last `number` scalar ones.
+    /// Subtracts `number` scalar instructions.
     pub(crate) fn without_scalar(&mut self, number: u32) {
         self.0[InstructionClass::Scalar as usize] =
             self.of(InstructionClass::Scalar).saturating_sub(number);

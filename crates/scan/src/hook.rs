@@ -1,9 +1,9 @@
-//! Whether a function's entry can be overwritten with a jump, so that calls of it are seen.
+//! Whether the entry of a function can be overwritten with a jump, to intercept its calls.
 //!
-//! The jump is direct with a 32-bit distance, five bytes long; the whole instructions that it
-//! displaces are executed elsewhere, after some that change flags. A landing pad (`endbr64`) stays,
-//! and the jump comes after it. What is checked is what a file shows: code that computes addresses,
-//! or another file that jumps into the first bytes, is not seen.
+//! The jump is direct with a 32-bit distance, five bytes long. The whole instructions that it
+//! displaces run elsewhere, after some that change flags. A landing pad (`endbr64`) stays, and the
+//! jump comes after it. The checks cover what a file shows. They miss code that computes addresses,
+//! and another file that jumps into the first bytes.
 
 use std::fmt;
 
@@ -21,75 +21,76 @@ use crate::seeds::Evidence;
 pub enum Unhookable {
     /// Its whole instructions have fewer bytes than the jump.
     TooShort {
-        /// The bytes that it has from its entry.
+        /// Bytes of whole instructions from the entry.
         bytes: u32,
     },
-    /// Something jumps to an instruction, or into one, that the jump would displace.
+    /// Code leads to an instruction, or into one, that the jump would displace.
     Entered {
-        /// Where to, in bytes from the entry.
+        /// The place that it leads to, in bytes from the entry.
         offset: u32,
     },
-    /// One of the instructions that the jump would displace is a call: it would return to where no
-    /// unwinding record is.
+    /// One of the instructions that the jump would displace is a call. It would return to a place
+    /// without an unwinding record.
     Calls {
-        /// Where, in bytes from the entry.
+        /// The call, in bytes from the entry.
         offset: u32,
     },
-    /// The stack there is not as a call leaves it: a part of another function or of a linkage
-    /// table, or where the program begins.
+    /// The stack there is not as a call leaves it: it is a part of another function or of a linkage
+    /// table, or the start of the program.
     NotCalled,
-    /// It reads or writes its return address, other than by returning: a hook would show it
-    /// another.
+    /// It reads or writes its return address, other than by returning. With a hook it would find
+    /// another one.
     UsesReturnAddress {
-        /// The address of the instruction, here and below.
+        /// The address of the instruction.
         at: u64,
     },
-    /// It returns with another stack pointer than it began with: a part of another function, which
-    /// is jumped to.
+    /// It returns with another stack pointer than it started with: it is a part of another
+    /// function, reached by a jump.
     ReturnsElsewhere {
-        /// Where.
+        /// The address of the return.
         at: u64,
     },
-    /// It returns on another stack than it began on.
+    /// It returns on another stack than it started on.
     ChangesStacks {
-        /// Where.
+        /// The address of the return.
         at: u64,
     },
-    /// It calls code of its file that changes stacks, or leads to such calls: it may return twice,
-    /// as a coroutine's first switch does whose stack is copied, and a hook's return address is
-    /// good for once.
+    /// It calls code of its file that changes stacks, or leads to such calls. It may return twice,
+    /// as in the first switch of a coroutine whose stack is copied. The return address of a hook
+    /// works only once.
     MayReturnTwice {
-        /// The address of what it calls.
+        /// The address that it calls.
         by: u64,
     },
-    /// Takes condition flags from whoever leads there.
+    /// It takes condition flags from the code that leads there.
     TakesFlags,
-    /// The function may keep something below the stack pointer, where a hook puts a register. (Of
-    /// places inside functions: where one begins there is nothing yet.)
+    /// The function may keep data below the stack pointer, where a hook puts a register. Applies to
+    /// places inside functions, and to starts that only a jump shows; at other starts there is no
+    /// such data yet.
     BelowStack {
-        /// The first instruction that refers there, in bytes from the function's begin.
+        /// The first instruction that refers there, in bytes from the function's start.
         offset: u32,
     },
-    /// A function that calls it keeps something below its own stack pointer, where a hook puts a
+    /// A function that calls it keeps data below its own stack pointer, where a hook puts a
     /// register.
     CallerBelowStack,
     /// The dynamic linker writes into the first bytes.
     Relocated {
-        /// Where, in bytes from the entry.
+        /// The first of these bytes, in bytes from the entry.
         offset: u32,
     },
-    /// Nothing shows that it is called: it has neither symbol nor unwinding record, and what leads
-    /// there may lead to data or into the midst of another function.
+    /// Nothing shows that it is called: it has neither symbol nor unwinding record, and the
+    /// references to it may mean data or the middle of another function.
     DoubtfulEntry,
-    /// Of the C library's functions for memory and strings, which a hook uses itself, or one
-    /// without a name there, which may be.
+    /// It is one of the C library's memory and string functions, which a hook uses itself, or a
+    /// wide function without a name there, which may be one.
     MemoryFunction,
-    /// Chooses the implementation of an indirect function; runs before the program is relocated.
+    /// It chooses the implementation of an indirect function, before the program is relocated.
     Resolver,
 }
 
 impl Unhookable {
-    /// One word for it.
+    /// A one-word name of the reason.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -163,14 +164,14 @@ impl fmt::Display for Unhookable {
     }
 }
 
-/// How far from an entry an instruction is looked for that Linux emulates.
+/// How many instructions from an entry are searched for one that Linux emulates.
 const FIRST_INSTRUCTIONS: usize = 16;
 
-/// The address of an instruction to count by a breakpoint who comes in at `entry` of a function
-/// that begins at `start`: the first that is executed once each time and emulated by Linux
-/// (`arch/x86/kernel/uprobes.c`: pushes, near branches, `nop`); else the first that takes a
-/// breakpoint at all, which instructions with EVEX prefix do not. `None` if there is neither before
-/// the first branch.
+/// The address of an instruction for the breakpoint that counts entries at `entry` of a function
+/// that starts at `start`. It is the first that executes once per entry and that Linux emulates
+/// (`arch/x86/kernel/uprobes.c`: pushes, near branches, `nop`). If there is none, it is the first
+/// that takes a breakpoint at all, which instructions with EVEX prefix do not. `None` if there is
+/// neither up to the first branch.
 pub(crate) fn probe_point(code: &[u8], start: u64, entry: u64) -> Option<u64> {
     let inside = code.get(usize::try_from(entry.checked_sub(start)?).ok()?..)?;
     let (mut emulated, mut supported) = (None, None);
@@ -221,43 +222,43 @@ pub(crate) const STATUS_FLAGS: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// What decides besides the code itself.
+/// What the check uses besides the code itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     /// The address.
     pub(crate) address: u64,
     /// The bytes of the whole section.
     pub(crate) section: &'a [u8],
-    /// Where in the section it is.
+    /// Offset of the entry in the section.
     pub(crate) offset: usize,
-    /// What the code itself says about the stack there.
+    /// What the code itself shows about the stack there.
     pub(crate) balance: Verdict,
-    /// Whether a caller keeps something below its stack pointer.
+    /// Whether a caller keeps data below its stack pointer.
     pub(crate) called_above_data: bool,
-    /// What says that a function begins there.
+    /// The evidence that a function starts there.
     pub(crate) evidence: Evidence,
-    /// Its name.
+    /// The function's name.
     pub(crate) name: Option<&'a str>,
     /// Whether the file is the C library.
     pub(crate) libc: bool,
     /// Whether it resolves an indirect function.
     pub(crate) resolver: bool,
-    /// Whether the stack at the entry is as a call leaves it, as far as a frame says.
+    /// Whether the stack at the entry is as a call leaves it, according to the frame.
     pub(crate) called: bool,
-    /// The first place under the jump that other functions jump to, beyond the entry itself.
+    /// The first place under the jump, other than the entry, that other functions lead to.
     pub(crate) entered: Option<u32>,
     /// The first place under the jump that is relocated.
     pub(crate) relocated: Option<u32>,
 }
 
-/// How many bytes a jump at `entry` displaces, or why there can be none.
+/// The number of bytes that a jump at `entry` displaces, or why there can be no jump.
 pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhookable> {
     let behind_pad = u32::from(analysis.first) - u32::from(analysis.landing_pad);
     if behind_pad < JUMP_BYTES {
         return Err(Unhookable::TooShort { bytes: behind_pad });
     }
-    // The bits of what is displaced. The entry is among them: a loop from there may keep variables
-    // below the stack pointer, where hooks put a register, and its turns would count as calls.
+    // The bits of the displaced bytes, entry included: a loop to the entry may keep variables below
+    // the stack pointer, where hooks put a register, and its iterations would count as calls.
     let own = analysis.entered & ((1_u32 << analysis.first) - 1);
     let own = (own != 0).then(|| own.trailing_zeros());
     if let Some(offset) = own.into_iter().chain(entry.entered).min() {
@@ -286,11 +287,11 @@ pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhook
         entry.address.is_multiple_of(16) && follows_an_end(entry.section, entry.offset);
     match (entry.evidence, entry.balance) {
         (Evidence::Described | Evidence::Call, _) => {}
-        // It may be data.
+        // This evidence may mean data.
         (Evidence::CompiledPointer, _) if looks_like_one => {}
         (Evidence::Pointer, Verdict::Shown { .. }) if looks_like_one => {}
         (Evidence::Jump, Verdict::Shown { below_stack: false }) => {}
-        // What jumps there may keep something below the stack pointer.
+        // The code that jumps there may keep data below the stack pointer.
         (Evidence::Jump, Verdict::Shown { .. }) => {
             return Err(Unhookable::BelowStack { offset: 0 });
         }
@@ -301,11 +302,11 @@ pub(crate) fn check(entry: &Entry<'_>, analysis: &Analysis) -> Result<u8, Unhook
     Ok(analysis.first)
 }
 
-/// How many instructions are looked at for who reads flags. A guess: code sets some much earlier.
+/// How many instructions are searched for a flag that is read. A guess: code sets one much earlier.
 const MOST_INSTRUCTIONS: usize = 256;
 
-/// Looks for calls in the first `displaced` bytes, and whether any flag is read there or later
-/// before something writes flags or leads elsewhere.
+/// Refuses a call in the first `displaced` bytes. Also refuses code that reads a flag there or
+/// later, before an instruction writes flags or leads elsewhere.
 fn check_head(code: &[u8], displaced: usize) -> Result<(), Unhookable> {
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut flags_known = true;
@@ -329,8 +330,9 @@ fn check_head(code: &[u8], displaced: usize) -> Result<(), Unhookable> {
     Ok(())
 }
 
-/// Whether `name` is one of the C library's for memory and strings, or one of their implementations
-/// (`__memmove_avx_unaligned_erms`). `strtol` and the like are taken along, which harms nobody.
+/// Whether `name` is one of the C library's memory and string functions, or one of their
+/// implementations (`__memmove_avx_unaligned_erms`). `strtol` and the like match too, which is
+/// harmless.
 fn is_memory_function(name: &str) -> bool {
     const BEGINNINGS: [&str; 13] = [
         "mem",
@@ -352,11 +354,11 @@ fn is_memory_function(name: &str) -> bool {
 }
 
 /// Whether the bytes before `offset` look like the end of other code: a return, a jump, or padding.
-/// By bytes alone, since nobody knows where the instruction before begins.
+/// Looks at the bytes alone, because the start of the instruction before is unknown.
 pub(crate) fn follows_an_end(section: &[u8], offset: usize) -> bool {
     let before = section.get(..offset).unwrap_or_default();
     match before {
-        // The section begins here, or `int3`, `nop`, `ret`, or zeros, which also end long `nop`s.
+        // The section starts here, or `int3`, `nop`, `ret`, or zeros, which also end long `nop`s.
         [] | [.., 0xcc | 0x90 | 0xc3 | 0x00] => true,
         // `jmp rel8`, `ud2`, `jmp` to a register, `ret imm16`, `jmp rel32`.
         [.., 0xeb, _] | [.., 0x0f, 0x0b] | [.., 0xff, 0xe0..=0xe7] => true,

@@ -1,9 +1,10 @@
 //! Entries inside functions: hand-written assembly jumps from one function into the middle of
-//! another, with live registers, and some functions are never entered in another way.
+//! another, with live registers, and some functions are entered in no other way.
 //!
-//! A hook keeps all registers, so it may be put there as at a function's begin, provided that the
-//! return address is on top of the stack, flags do not matter, and nothing lies below the stack
-//! pointer. And whoever passes there must come from elsewhere, or its turns would count as calls.
+//! A hook keeps all registers, so it may be put there as at a function's start, provided that the
+//! return address is on top of the stack, flags do not matter, and nothing is kept below the stack
+//! pointer. Execution must also come there from elsewhere, or the iterations of a loop would count
+//! as calls.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,14 +20,14 @@ use crate::function::Entry;
 use crate::hook::{STATUS_FLAGS, Unhookable};
 use crate::seeds::References;
 
-/// The flags that arithmetic sets, in a byte, which they fit.
+/// The flags that arithmetic sets. They fit in a byte.
 const ALL_FLAGS: u8 = 0x3f;
 const _: () = assert!(STATUS_FLAGS == ALL_FLAGS as u32);
 
 /// The entries of functions with wide instructions, by the index in `found`, which is by address.
 ///
-/// Decodes those functions once more. Takes time in proportion to their length, the number of
-/// entries and that of jumps between functions (and sorts the last).
+/// Decodes those functions again. Takes time in proportion to their length, the number of entries,
+/// and the number of jumps between functions (and sorts the last).
 pub(crate) fn entries(
     image: &Image<'_>,
     frames: &[Frame],
@@ -63,7 +64,7 @@ pub(crate) fn entries(
         let led_to = |offset: usize| references.is_led_to(own.section, own.start + offset);
         let body = Body::read(code, begin);
         let spanned = body.spanned(group);
-        // Then code before the entry is never run, unless what follows leads back there.
+        // Then code before the entry never runs, unless the code after it leads back there.
         let sole = group.len() == 1
             && !led_to(0)
             && begin != image.entry
@@ -91,10 +92,10 @@ pub(crate) fn entries(
     entries
 }
 
-/// Something leads to the entry that must not.
+/// Code that must not lead to the entry does so.
 const ENTERED: Unhookable = Unhookable::Entered { offset: 0 };
 
-/// An offset within a section, of which none is longer than 32 bits tell.
+/// An offset within a section, as 32 bits: no section is longer.
 fn length(offset: usize) -> u32 {
     u32::try_from(offset).unwrap_or(u32::MAX)
 }
@@ -132,10 +133,9 @@ fn relocated(image: &Image<'_>, address: u64, length: u64) -> Option<u32> {
 
 /// Direct jumps between functions.
 struct Jumps {
-    /// Which function leads to which address.
+    /// The targets, each with the function that jumps there.
     to: Vec<(u64, usize)>,
-    /// For two functions, from how far behind the begin of the first it jumps to the second at
-    /// last.
+    /// For two functions, the largest offset in the first from which it jumps to the second.
     last: BTreeMap<(usize, usize), u32>,
 }
 
@@ -170,7 +170,7 @@ impl Jumps {
         Self { to, last }
     }
 
-    /// Whether `function` jumps, from the offset `from` or behind it, to one that leads to
+    /// Whether `function` jumps, at offset `from` or after it, to a function that leads to
     /// `address`.
     fn come_back(&self, function: usize, from: u32, address: u64) -> bool {
         let first = self.to.partition_point(|(target, _)| *target < address);
@@ -188,20 +188,20 @@ struct Step {
     kind: Kind,
     calls: bool,
     landing_pad: bool,
-    /// Flags that it, or what follows, may read before they are set.
+    /// Flags that it, or the code after it, may read before they are set.
     flags: u8,
-    /// Flags whose value before it matters no more after it.
+    /// Flags whose earlier value no longer matters after it.
     sets: u8,
 }
 
-/// The instructions of a function, as far as entries ask.
+/// The instructions of a function, with what the check of entries needs.
 struct Body {
     steps: Vec<Step>,
-    /// Where direct jumps and calls inside it lead, sorted.
+    /// Targets of direct jumps and calls inside it, sorted.
     targets: Vec<u32>,
-    /// Jumps back: where to and where from.
+    /// Backward jumps: target and source.
     backward: Vec<(u32, u32)>,
-    /// The first instruction that refers to what lies below the stack pointer.
+    /// The first instruction that refers to memory below the stack pointer.
     below_stack: Option<u32>,
 }
 
@@ -268,12 +268,12 @@ impl Body {
         });
     }
 
-    /// From the last to the first, adds to the flags that each may read those that what follows
-    /// may.
+    /// Adds to the flags that each instruction may read those that the code after it may read. Goes
+    /// from the last to the first.
     fn follow_flags(&mut self) {
         let (mut next, mut flags) = (None, ALL_FLAGS);
         for step in self.steps.iter_mut().rev() {
-            // What is behind a gap is no instruction.
+            // After a gap, the next bytes are no instruction.
             let follows = next == Some(step.offset + u32::from(step.length));
             let after = if follows { flags } else { ALL_FLAGS };
             step.flags |= after & !step.sets;
@@ -281,7 +281,7 @@ impl Body {
         }
     }
 
-    /// For each place, whether a jump from there or behind it leads to before it.
+    /// For each place, whether a jump at or after it leads back to before it.
     fn spanned(&self, places: &[(usize, usize)]) -> Vec<bool> {
         let mut changes = vec![0_i64; places.len() + 1];
         let index = |offset: u32| places.partition_point(|(_, place)| *place <= offset as usize);
@@ -300,9 +300,9 @@ impl Body {
         changes[..places.len()].iter().map(&mut sum).collect()
     }
 
-    /// How many bytes a jump at `offset` displaces, or why there can be none. `entered` tells where
-    /// other functions lead in a range, `relocated` which of some bytes there the dynamic linker
-    /// writes to.
+    /// The number of bytes that a jump at `offset` displaces, or why there can be no jump.
+    /// `entered` returns where other functions lead in a range, `relocated` the first byte there
+    /// that the dynamic linker writes to.
     fn check(
         &self,
         offset: u32,
@@ -310,7 +310,7 @@ impl Body {
         entered: &impl Fn(Range<usize>) -> Option<usize>,
         relocated: impl FnOnce(u64) -> Option<u32>,
     ) -> Result<u8, Unhookable> {
-        // Into an instruction.
+        // `offset` must be the start of an instruction.
         let first =
             self.steps.binary_search_by_key(&offset, |step| step.offset).map_err(|_| ENTERED)?;
         let steps = &self.steps[first..];
@@ -340,7 +340,7 @@ impl Body {
         Ok(displaced)
     }
 
-    /// Whether execution goes on from the instructions before to that with this index.
+    /// Whether execution goes on from the instructions before to the one with this index.
     fn falls_into(&self, index: usize) -> bool {
         let before = self.steps[..index].iter().rev().find(|step| step.kind != Kind::Padding);
         before.is_some_and(|step| {
@@ -349,7 +349,7 @@ impl Body {
     }
 }
 
-/// How many bytes and instructions a jump displaces, of those that begin with `steps`.
+/// The number of bytes and instructions that a jump over the start of `steps` displaces.
 fn displaced(steps: &[Step]) -> Result<(u8, usize), Unhookable> {
     let pad = steps.first().filter(|step| step.landing_pad).map_or(0, |step| step.length);
     let wanted = JUMP_BYTES + u32::from(pad);
@@ -367,14 +367,14 @@ fn displaced(steps: &[Step]) -> Result<(u8, usize), Unhookable> {
     Err(Unhookable::TooShort { bytes: bytes - u32::from(pad) })
 }
 
-/// The flags that an instruction reads, or that somebody may read before they are set if it leads
-/// elsewhere; and those whose value before it matters no more after it.
+/// The flags that an instruction reads, or, if it leads elsewhere, that code there may read before
+/// they are set; and the flags whose earlier value no longer matters after it.
 fn flags_of(instruction: &Instruction) -> (u8, u8) {
     let byte = |flags: u32| u8::try_from(flags & STATUS_FLAGS).unwrap_or(ALL_FLAGS);
     let (read, modified) = (byte(instruction.rflags_read()), byte(instruction.rflags_modified()));
     match instruction.flow_control() {
         FlowControl::Next => (read, modified),
-        // No flags are passed to functions, nor back.
+        // Calls pass no flags, neither to the function nor back.
         FlowControl::Call | FlowControl::IndirectCall | FlowControl::Return => (read, ALL_FLAGS),
         _ => (ALL_FLAGS, ALL_FLAGS),
     }

@@ -1,16 +1,16 @@
 //! Which functions can run on another thread's stack, with nothing of their caller's but some
-//! registers, and nobody the wiser.
+//! registers, and with the same effect.
 //!
-//! Most wide-vector kernels are such *leaf functions*: they call nothing, keep no thread-local
+//! Most wide-vector kernels are such *leaf functions*: they call nothing, use no thread-local
 //! storage, take no arguments from the stack and leave the processor's control registers alone. A
-//! call of one can be handed over to another core as a closure, for much less than what moving a
-//! thread takes. What is not shown to be so is not: the analysis sees the instructions (`graph`,
-//! `refuse`), follows the stack and the general registers through them (`stack`, `value`), and
-//! looks what callers count on (`expected`).
+//! call of one can be delegated to another core as a closure, for much less than it costs to
+//! migrate a thread. A function counts as a leaf only if the analysis shows it. The analysis checks
+//! the instructions (`graph`, `refuse`), follows the stack and the general registers through them
+//! (`stack`, `value`), and finds what callers rely on (`expected`).
 //!
-//! What it takes for granted: that functions do not leave arrays of their own by an index, nor
-//! overwrite what they have saved; that calls through pointers and from other files are standard
-//! ones; and that nobody but the file's own code jumps into a function.
+//! It assumes that functions do not index outside their own arrays, and do not overwrite what they
+//! have saved; that calls through pointers and from other files are standard calls; and that only
+//! the file's own code jumps into a function.
 
 mod expected;
 mod graph;
@@ -27,17 +27,17 @@ use expected::Expected;
 use graph::{Graph, Lost};
 use registers::Registers;
 
-/// What a leaf function takes from its caller's registers and gives back in them.
+/// What a leaf function takes from its caller's registers and returns in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf {
     /// General registers that it reads, by their number in instructions (`rax` is bit 0, `rdi` bit
-    /// 7). At most; the stack pointer is never among them.
+    /// 7). An upper bound; the stack pointer is never among them.
     pub reads_general: u16,
     /// Vector registers and masks that it reads, as components of what XSAVE stores: SSE is bit 1,
     /// AVX bit 2, masks bit 5, the upper halves of `zmm0` to `zmm15` bit 6, `zmm16` to `zmm31` bit
     /// 7 (Intel SDM, vol. 1, §13.1).
     pub reads_vectors: u64,
-    /// General registers that it may return something in, numbered likewise: `rax` and `rdx`.
+    /// General registers that it may return something in, with the same numbers: `rax` and `rdx`.
     pub returns_general: u16,
     /// How much of the first two vector registers it may return something in; `None` if nothing.
     pub returns_vectors: Option<Width>,
@@ -46,16 +46,16 @@ pub struct Leaf {
 /// The width of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Width {
-    /// 128 bits; whatever lies above stays as it was.
+    /// 128 bits; the bits above stay as they were.
     Bits128,
-    /// 256 bits; whatever lies above is cleared.
+    /// 256 bits; the bits above are cleared.
     Bits256,
     /// 512 bits.
     Bits512,
 }
 
 impl Width {
-    /// In bits.
+    /// The width in bits.
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -65,7 +65,7 @@ impl Width {
         }
     }
 
-    /// The width of so many bits.
+    /// The vector width of `bits` bits; `None` if there is none.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Option<Self> {
         match bits {
@@ -83,64 +83,63 @@ impl Width {
 pub enum NotLeaf {
     /// It calls another function.
     Calls {
-        /// The address of the instruction, here and below.
+        /// The address of the instruction.
         at: u64,
     },
-    /// It jumps where nobody knows.
+    /// It jumps to an unknown place.
     Jumps {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
-    /// It calls the kernel, or raises an interrupt.
+    /// It makes a system call, or raises an interrupt.
     System {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
     /// It uses thread-local storage.
     ThreadStorage {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
-    /// It asks which processor it runs on.
+    /// It reads which processor it runs on.
     ThisProcessor {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
     /// It touches registers that are not handed over: x87 and MMX, segments, the direction flag,
-    /// the control of arithmetic; or it has an instruction of which nobody has said that it does
-    /// not.
+    /// the control of arithmetic. Or it has an instruction that is not known to leave these alone.
     Control {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
-    /// It reads or writes its return address, or what lies above.
+    /// It reads or writes its return address, or the stack above it.
     StackArguments {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
-    /// It uses the stack, nobody knows at which place.
+    /// It uses the stack at an unknown place.
     StackUnknown {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
-    /// An address of the stack leaves it, or becomes something else.
+    /// A stack address leaves it, or becomes something else.
     StackAddress {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
-    /// Nobody knows where its stack pointer is, or it returns with another than it got.
+    /// Its stack pointer is at an unknown place, or it returns with another one than it got.
     StackPointer {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
-    /// It needs more of the stack than another thread may have.
+    /// It needs more stack than another thread may have.
     TooDeep {
-        /// Where.
+        /// The address of the instruction.
         at: u64,
     },
-    /// It does not restore a register that functions have to.
+    /// It does not restore a register that functions must restore.
     NotRestored {
-        /// The return.
+        /// The address of the return.
         at: u64,
         /// The register's number.
         register: u8,
@@ -149,14 +148,14 @@ pub enum NotLeaf {
     TakesFlags,
     /// There is no code where it leads.
     NoCode {
-        /// Where to.
+        /// The address that it leads to.
         at: u64,
     },
     /// It has too many instructions.
     TooLong,
-    /// Nothing is known to lead to it, so nobody knows what callers count on.
+    /// Nothing is known to lead to it, so it is unknown what callers rely on.
     Unreached,
-    /// Those who lead to it count on registers besides those that functions return something in.
+    /// Its callers rely on registers besides those that functions return something in.
     Expected,
 }
 
@@ -203,7 +202,7 @@ impl fmt::Display for NotLeaf {
     }
 }
 
-/// The leaf functions of a file, found as they are asked for.
+/// The leaf functions of a file, found on request.
 #[derive(Debug)]
 pub struct Leaves<'data, 'scan> {
     code: &'scan Code<'data>,
@@ -211,7 +210,7 @@ pub struct Leaves<'data, 'scan> {
 }
 
 impl<'data, 'scan> Leaves<'data, 'scan> {
-    /// Reads the file `bytes` again, of which `code` and `scan` came. Takes about as long as the
+    /// Reads the file `bytes` again, from which `code` and `scan` came. Takes about as long as the
     /// scan.
     ///
     /// # Errors
@@ -225,11 +224,12 @@ impl<'data, 'scan> Leaves<'data, 'scan> {
         Ok(Self { code, expected: Expected::read(&image, code, scan) })
     }
 
-    /// What the function that is entered at `entry` takes and gives, if it is a leaf function.
-    /// Takes some microseconds for each of its instructions, and for those behind its calls.
+    /// What the function that is entered at `entry` takes and returns, if it is a leaf function.
+    /// Takes some microseconds for each of its instructions, and for each instruction after calls
+    /// of it.
     ///
     /// # Errors
-    /// Why it is not known to be one.
+    /// Why it is not known to be a leaf function.
     pub fn at(&mut self, entry: u64) -> Result<Leaf, NotLeaf> {
         let graph = Graph::explore(self.code, entry).map_err(|lost| match lost {
             Lost::NoCode(at) => NotLeaf::NoCode { at },

@@ -1,12 +1,12 @@
-//! Finding wide-vector functions in x86-64 ELF files without running them.
+//! Finds wide-vector functions in x86-64 ELF files without running them.
 //!
-//! [`scan`] takes the bytes of a program or library and gives every function with its instructions
-//! by class, its hot loops, and whether its entry can be hooked. Who reads files, and who decides
-//! what to do about a function, is somebody else's business.
+//! [`scan`] takes the bytes of a program or library. It returns every function with its
+//! instructions by class, its hot loops, and whether its entry can be hooked. The caller reads the
+//! files, and decides what to do about a function.
 //!
-//! Functions are found by symbols, by frames (`.eh_frame`), and, where neither says anything, by
-//! what leads there. Hand-written assembly needs the last: that of x264 and x265 has no frames, and
-//! no symbols once stripped, yet it holds all their AVX-512 code.
+//! Functions are found by symbols, by frames (`.eh_frame`), and, where neither describes the code,
+//! by references to it. Hand-written assembly needs the last: the assembly of x264 and x265 has no
+//! frames, and no symbols once stripped, yet it holds all their AVX-512 code.
 #![forbid(unsafe_code)]
 
 mod analysis;
@@ -57,25 +57,25 @@ use seeds::{Evidence, Gap};
 use starts::Known;
 use survey::Survey;
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// The build id, by which the same file is known again; `None` if it was linked without.
+    /// The build id, which identifies the file; `None` if it was linked without one.
     pub build_id: Option<Vec<u8>>,
-    /// The name by which other files need this one; `None` for programs.
+    /// The name under which other files need this one; `None` for programs.
     pub soname: Option<String>,
-    /// The libraries that it needs, by name, in the order in which the loader takes them.
+    /// Names of the needed libraries, in the order in which the loader takes them.
     pub needed: Vec<String>,
-    /// Directories that it wants them looked for in first; `$ORIGIN` is its own.
+    /// Directories that the loader searches for them first; `$ORIGIN` is the file's own.
     pub runpath: Vec<String>,
     /// All functions, by address and disjoint.
     pub functions: Vec<Function>,
-    /// Sums over all of them.
+    /// Sums over all functions.
     pub totals: Totals,
 }
 
 impl Scan {
-    /// Every function with the license level that it asks for on a processor.
+    /// Every function with the license level that it requests on a processor.
     pub fn levels<'a>(
         &'a self,
         model: &'a Model,
@@ -83,14 +83,14 @@ impl Scan {
         self.functions.iter().map(|function| (function, function.level(model)))
     }
 
-    /// Checks the entries of functions without wide instructions as well. [`scan`] leaves out what
-    /// takes long there: whether the code uses its return address, or changes stacks. Whatever
+    /// Checks the entries of functions without wide instructions as well. [`scan`] skips the slow
+    /// checks for these: whether the code uses its return address, or changes stacks. A caller that
     /// hooks functions that are not wide calls this first, with the same bytes.
     ///
     /// Takes about as long as the scan.
     ///
     /// # Errors
-    /// As [`scan`], for what is wrong with the headers.
+    /// As [`scan`], for problems in the headers.
     pub fn check_narrow(&mut self, bytes: &[u8]) -> Result<(), ScanError> {
         let sections = elf::code(bytes)?;
         let described = self.functions.iter().filter(|function| function.origin != Origin::Seed);
@@ -107,7 +107,7 @@ impl Scan {
         Ok(())
     }
 
-    /// The function that `address` lies in.
+    /// The function that contains `address`.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<&Function> {
         let after = self.functions.partition_point(|known| known.addresses.start <= address);
@@ -121,18 +121,18 @@ impl Scan {
 pub struct Totals {
     /// Bytes of executable sections.
     pub code_bytes: u64,
-    /// Bytes of them that belong to a function. The others are padding, tables, or code to which
-    /// nothing was seen to lead.
+    /// Bytes of executable sections that belong to a function. The others are padding, tables, or
+    /// code without a known reference to it.
     pub function_bytes: u64,
-    /// Bytes within functions that begin no instruction.
+    /// Bytes within functions that do not decode as an instruction.
     pub undecodable_bytes: u64,
-    /// Functions known by a symbol, whether or not a frame describes them too.
+    /// Functions that a symbol describes, whether or not a frame describes them too.
     pub symbols: usize,
-    /// Functions known by a frame alone.
+    /// Functions that only a frame describes.
     pub frames: usize,
-    /// Functions known by what leads there.
+    /// Functions found only by references to them.
     pub seeds: usize,
-    /// Places where something leads that turned out to be data.
+    /// Targets of references that turned out to be data.
     pub rejected_seeds: usize,
     /// Instructions of all functions by class.
     pub instructions: BTreeMap<InstructionClass, u64>,
@@ -140,15 +140,15 @@ pub struct Totals {
     pub zmm: u64,
 }
 
-/// Finds the functions of the ELF file `bytes`, and what they ask of a processor.
+/// Finds the functions of the ELF file `bytes`, with the classes of their instructions.
 ///
-/// Takes time in proportion to the length, a few milliseconds for a megabyte of code. Files made to
+/// Takes time in proportion to the length: a few milliseconds for a megabyte of code. Files made to
 /// take long, of nothing but packed relocations, take 0.1 s and 80 MB for a megabyte. The same
 /// bytes give the same result.
 ///
 /// # Errors
-/// Where the bytes are no ELF file, not of x86-64, not linked, without section headers, or damaged;
-/// see [`ScanError`].
+/// If the bytes are not an ELF file, not for x86-64, not linked, without section headers, or
+/// damaged; see [`ScanError`].
 pub fn scan(bytes: &[u8]) -> Result<Scan, ScanError> {
     let image = elf::read(bytes)?;
     let frames = frames_of(&image)?;
@@ -164,11 +164,12 @@ pub fn scan(bytes: &[u8]) -> Result<Scan, ScanError> {
     Ok(Scan { build_id, soname, needed, runpath, functions, totals })
 }
 
-/// Finds the functions of the ELF file `bytes` that have instructions of one of `classes`, all of
-/// which are of more than 128 bits or on tiles: as [`scan`] finds them, but for their loops.
+/// Finds the functions of the ELF file `bytes` that have instructions of one of `classes`. Each
+/// class must be of more than 128 bits or on tiles. The functions are those that [`scan`] finds,
+/// but without their loops.
 ///
-/// Takes under a millisecond for a megabyte of code where there are none, and a third of what a
-/// scan takes in most libraries.
+/// Takes under a millisecond for a megabyte of code without such functions. In most libraries it
+/// takes a third of the time of a scan.
 ///
 /// # Errors
 /// As [`scan`].
@@ -190,37 +191,37 @@ pub fn scan_wide(
     Ok(functions)
 }
 
-/// The build id of the ELF file `bytes`, without scanning it; `None` if it was linked without.
+/// The build id of the ELF file `bytes`, without scanning it; `None` if it was linked without one.
 ///
 /// # Errors
-/// As [`scan`], for what is wrong with the headers.
+/// As [`scan`], for problems in the headers.
 pub fn build_id(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
     elf::build_id(bytes)
 }
 
-/// What an ELF file needs to be loaded.
+/// What the loader needs to load an ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needed {
-    /// Names of the libraries that it needs.
+    /// Names of the needed libraries.
     pub libraries: Vec<String>,
-    /// Directories that it wants them looked for in.
+    /// Directories that the loader searches for them.
     pub runpath: Vec<String>,
-    /// Whether the Go toolchain made it.
+    /// Whether the Go toolchain built it.
     pub is_go: bool,
 }
 
-/// What the ELF file `bytes` needs to be loaded, without scanning it.
+/// What the loader needs to load the ELF file `bytes`, without scanning it.
 ///
 /// # Errors
-/// As [`scan`], for what is wrong with the headers.
+/// As [`scan`], for problems in the headers.
 pub fn needed(bytes: &[u8]) -> Result<Needed, ScanError> {
     elf::needed(bytes)
 }
 
-/// The name by which other files need the ELF file `bytes`; `None` for programs.
+/// The name under which other files need the ELF file `bytes`; `None` for programs.
 ///
 /// # Errors
-/// As [`scan`], for what is wrong with the headers.
+/// As [`scan`], for problems in the headers.
 pub fn soname(bytes: &[u8]) -> Result<Option<String>, ScanError> {
     elf::soname(bytes)
 }
@@ -236,20 +237,20 @@ impl<'data> Code<'data> {
     /// Finds the executable sections of the ELF file `bytes`.
     ///
     /// # Errors
-    /// As [`scan`], for what is wrong with the headers.
+    /// As [`scan`], for problems in the headers.
     pub fn read(bytes: &'data [u8]) -> Result<Self, ScanError> {
         Ok(Self { file: bytes, sections: elf::code(bytes)? })
     }
 
-    /// The bytes from `address` to the end of its section; `None` if there is no code.
+    /// The bytes from `address` to the end of its section; `None` if there is no code there.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<&'data [u8]> {
         let section = &self.sections[elf::find(&self.sections, address)?];
         section.bytes.get(section.offset(address)?..)
     }
 
-    /// The instructions at these addresses, one after the other, and what follows bytes that begin
-    /// none.
+    /// The instructions at these addresses, one after the other. Goes on after bytes that do not
+    /// decode.
     fn within(&self, addresses: &Range<u64>) -> impl Iterator<Item = Instruction> + use<'data> {
         let length = usize::try_from(addresses.end - addresses.start).unwrap_or(usize::MAX);
         let bytes = self.at(addresses.start).unwrap_or_default();
@@ -257,17 +258,17 @@ impl<'data> Code<'data> {
         Decoder::with_ip(64, bytes, addresses.start, DecoderOptions::NONE).into_iter()
     }
 
-    /// Where in the file the byte at `address` is; `None` if there is no code.
+    /// The file offset of the byte at `address`; `None` if there is no code there.
     #[must_use]
     pub fn file_offset(&self, address: u64) -> Option<u64> {
         let bytes = self.at(address)?;
         Some((bytes.as_ptr().addr() - self.file.as_ptr().addr()) as u64)
     }
 
-    /// Where to count by a breakpoint who comes in at `entry` of the function at these addresses:
-    /// the first instruction that is executed once each time and that Linux emulates, which is far
-    /// cheaper than executing it elsewhere in a single step; else the first that takes a
-    /// breakpoint. `None` if none does.
+    /// Where to put the breakpoint that counts entries at `entry` of the function at these
+    /// addresses. It is the first instruction that executes once per entry and that Linux emulates,
+    /// which is far cheaper than executing it elsewhere in a single step. If there is none, it is
+    /// the first that takes a breakpoint. `None` if none does.
     #[must_use]
     pub fn probe_point(&self, function: &Range<u64>, entry: u64) -> Option<u64> {
         let length = usize::try_from(function.end - function.start).unwrap_or(usize::MAX);
@@ -276,7 +277,7 @@ impl<'data> Code<'data> {
     }
 }
 
-/// A function before it is known whether it can be hooked.
+/// A function, before the check whether it can be hooked.
 struct Found {
     section: usize,
     start: usize,
@@ -286,7 +287,7 @@ struct Found {
 }
 
 impl Found {
-    /// In bytes.
+    /// The length in bytes.
     fn length(&self) -> u64 {
         (self.end - self.start) as u64
     }
@@ -302,9 +303,9 @@ fn frames_of(image: &Image<'_>) -> Result<Vec<Frame>, ScanError> {
     Ok(frames)
 }
 
-/// The functions that were decoded and those found in `gaps`, by address, and the number of places
-/// there that turned out to be data. What takes long to check of an entry is checked only where the
-/// function's instructions are asked for.
+/// The functions that were decoded and those found in `gaps`, by address, and the number of seeds
+/// in the gaps that turned out to be data. The slow checks of an entry run only where `is_asked`
+/// holds for the function's instructions.
 fn functions_of(
     survey: Survey<'_>,
     gaps: &[Gap],
@@ -381,9 +382,9 @@ fn functions_of(
     (found.into_iter().enumerate().map(function).collect(), rejected)
 }
 
-/// What the code of each function says about the stack at its begin, where its instructions are
-/// asked for. Functions without wide instructions are left open, but for those that nothing
-/// describes: see [`Scan::check_narrow`].
+/// What the code of each function shows about the stack at its start, where `is_asked` holds for
+/// its instructions. Functions without wide instructions are left open, except those that nothing
+/// describes and those that may change stacks: see [`Scan::check_narrow`].
 fn verdicts(
     image: &Image<'_>,
     known: &[Known],
@@ -395,7 +396,7 @@ fn verdicts(
     let described = known.iter().map(|known| known.addresses(sections));
     let begins = described.clone().map(|addresses| addresses.start).collect();
     let mut ways = Ways::new(sections, begins);
-    // What is known where no function is known to return.
+    // Verdicts under the assumption that no function is known to return.
     let mut first: BTreeMap<u64, Verdict> = BTreeMap::new();
     let mut can_follow = BTreeSet::new();
     for found in found {
@@ -415,7 +416,7 @@ fn verdicts(
     let mut verdicts: Vec<Verdict> = found.iter().map(of).collect();
     let shown = first.iter().filter(|(_, verdict)| verdict.is_shown());
     let mut returning: BTreeSet<u64> = shown.map(|(address, _)| *address).collect();
-    // Once more with what is known then of called functions.
+    // Follows the open ones again, with what is now known of called functions.
     for (verdict, found) in verdicts.iter_mut().zip(found) {
         let analysis = &found.analysis;
         let is_seed = found.origin == Origin::Seed && is_asked(&analysis.instructions);
@@ -439,7 +440,7 @@ fn verdicts(
             }
         }
     }
-    // Those that change stacks by themselves: what leads into these may come from anywhere.
+    // Functions that change stacks themselves. Code anywhere in the file may lead to them.
     let changes = verdicts.iter().zip(found).filter(|(verdict, found)| {
         matches!(verdict, Verdict::ChangesStacks { .. }) && found.analysis.may_change_stacks
     });
@@ -457,13 +458,13 @@ fn verdicts(
     verdicts
 }
 
-/// Whether the stack is as a call leaves it where code at `address` begins; where no frame
-/// describes it, nothing says otherwise.
+/// Whether the stack at `address` is as a call leaves it. True where no frame describes the code;
+/// false in the middle of a frame.
 fn is_called(frames: &[Frame], address: u64) -> bool {
     frame_at(frames, address).is_none_or(|frame| frame.start == address && frame.called)
 }
 
-/// The last frame that begins at `address` or before it, if it goes on there.
+/// The last frame that starts at or before `address`, if it covers `address`.
 fn frame_at(frames: &[Frame], address: u64) -> Option<&Frame> {
     let after = frames.partition_point(|frame| frame.start <= address);
     let before = &frames[after.checked_sub(1)?];

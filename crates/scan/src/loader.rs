@@ -1,8 +1,8 @@
-//! Which loader starts a program, and whether that one takes a library of this kind to preload.
+//! Which loader starts a program, and whether that loader can preload a library of this kind.
 //!
-//! Reads some hundred bytes at a time, allocates nothing and cannot fail: a program asks this in a
-//! process that it has just made, about the one that it is about to execute there. What cannot be
-//! read is [`Start::Unknown`].
+//! Reads some hundred bytes at a time, allocates nothing and cannot fail: a program calls this in a
+//! process that it has just made, for the file that it is about to execute there. A file that
+//! cannot be read is [`Start::Unknown`].
 //!
 //! Sources: the System V ABI with its x86-64 supplement; for the hash table, "How To Write Shared
 //! Libraries" (Drepper); for scripts, Linux `fs/binfmt_script.c`.
@@ -10,11 +10,12 @@
 /// How the kernel starts a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// By glibc's loader for x86-64, which takes libraries to preload.
+    /// By glibc's loader for x86-64, which can preload libraries.
     Glibc,
-    /// By itself, with no loader: it takes no library, and is not disturbed by being told of one.
+    /// By itself, with no loader. It preloads no library, and a request to preload one does no
+    /// harm.
     Static,
-    /// In a way in which a library of this kind must not be preloaded.
+    /// In a way that rules out preloading a library of this kind.
     Refused(Refused),
     /// As a script, by the interpreter at this path.
     Script(Name),
@@ -22,7 +23,7 @@ pub enum Start {
     Unknown,
 }
 
-/// Why a library for glibc's programs of x86-64 is not to be preloaded.
+/// Why a library for glibc's x86-64 programs must not be preloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(
@@ -30,27 +31,27 @@ pub enum Start {
     reason = "what is not large lies elsewhere, which is to allocate"
 )]
 pub enum Refused {
-    /// It is a program of 32 bits, or for another kind of processor.
+    /// The program has 32 bits, or is for another kind of processor.
     Machine,
-    /// Another loader than glibc's: its file.
+    /// The program has a loader other than glibc's: its path.
     Loader(Name),
-    /// The runtime of a sanitizer, which has to be the first library and finds leaks and races in
-    /// others.
+    /// The program has the runtime of a sanitizer, which must be the first library and finds leaks
+    /// and races in others.
     Sanitizer(&'static str),
 }
 
-/// A path, its first 255 bytes at most.
+/// A path, cut to its first 255 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Name {
     bytes: [u8; HEAD],
     length: usize,
 }
 
-/// How much of a file the kernel looks at first (`BINPRM_BUF_SIZE`).
+/// How many bytes of a file the kernel reads first (`BINPRM_BUF_SIZE`).
 const HEAD: usize = 256;
 
 impl Name {
-    /// The first bytes of `text`.
+    /// The path `text`, cut to its first 255 bytes.
     #[must_use]
     pub fn new(text: &[u8]) -> Self {
         let mut name = Self { bytes: [0; HEAD], length: text.len().min(HEAD - 1) };
@@ -59,7 +60,7 @@ impl Name {
         name
     }
 
-    /// The path, without a zero.
+    /// The path, without a terminating zero.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
@@ -72,12 +73,12 @@ impl std::fmt::Debug for Name {
     }
 }
 
-/// How the runtime of a sanitizer is known.
+/// How to recognize the runtime of a sanitizer.
 struct Sanitizer {
     name: &'static str,
-    /// How the names of its libraries begin: gcc's and clang's.
+    /// How the names of its libraries start: gcc's and clang's.
     libraries: [&'static [u8]; 2],
-    /// What programs define that have it in themselves.
+    /// A symbol that a program defines if it contains the runtime.
     symbol: &'static [u8],
 }
 
@@ -124,12 +125,13 @@ const DT_SYMTAB: u64 = 6;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DYNAMIC: usize = 16;
 
-/// More headers, entries or steps than any program has: what claims more is not followed on.
+/// Limits above what any program has. A file that claims more is not followed further.
 const MOST_HEADERS: u64 = 1024;
 const MOST_ENTRIES: u64 = 8192;
 const MOST_STEPS: u64 = 4096;
 
-/// How a file is started whose bytes `read` gives: those from an offset on, as many as there are.
+/// How a file is started. `read` copies its bytes from an offset on, and returns how many it
+/// copied.
 pub fn start(read: impl Fn(u64, &mut [u8]) -> usize) -> Start {
     let mut head = [0; HEAD];
     let length = read(0, &mut head).min(HEAD);
@@ -148,7 +150,7 @@ pub fn start(read: impl Fn(u64, &mut [u8]) -> usize) -> Start {
         return Start::Unknown;
     }
     let Some(interpreter) = file.header(PT_INTERP) else { return Start::Static };
-    // The end has the file's name.
+    // The end of the path has the file's name.
     let before = interpreter.size.saturating_sub(HEAD as u64 - 1);
     let mut path = [0; HEAD - 1];
     let wanted = usize::try_from(interpreter.size - before).unwrap_or(0);
@@ -183,7 +185,7 @@ struct File<'a, R> {
     count: u64,
 }
 
-/// Of a program header.
+/// The fields of a program header.
 #[derive(Clone, Copy)]
 struct Header {
     kind: u32,
@@ -210,7 +212,7 @@ impl<R: Fn(u64, &mut [u8]) -> usize> File<'_, R> {
         self.headers().find(|header| header.kind == kind)
     }
 
-    /// Where in the file an address lies.
+    /// The file offset of an address.
     fn offset(&self, address: u64) -> Option<u64> {
         let mut loaded = self.headers().filter(|header| header.kind == PT_LOAD);
         loaded.find_map(|header| {
@@ -239,7 +241,7 @@ impl<R: Fn(u64, &mut [u8]) -> usize> File<'_, R> {
         (0..entries).map_while(entry).take_while(|(tag, _)| *tag != 0)
     }
 
-    /// The sanitizer whose runtime the file needs or has in itself.
+    /// The sanitizer whose runtime the file needs or contains.
     fn sanitizer(&self) -> Option<&'static str> {
         let section = self.header(PT_DYNAMIC)?;
         let (mut strings, mut symbols, mut hash) = (None, None, None);
@@ -267,7 +269,7 @@ impl<R: Fn(u64, &mut [u8]) -> usize> File<'_, R> {
         SANITIZERS.iter().find(defines).map(|sanitizer| sanitizer.name)
     }
 
-    /// Whether a symbol is in the hash table, which has those that the file defines.
+    /// Whether a symbol is in the hash table, which holds the symbols that the file defines.
     fn defines(&self, name: &[u8], strings: u64, symbols: u64, table: u64) -> Option<bool> {
         let hash = name
             .iter()

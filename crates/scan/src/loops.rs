@@ -1,4 +1,4 @@
-//! Loops of a function, told by its backward jumps.
+//! Loops of a function, found by its backward jumps.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::function::{ClassCounts, HotLoop};
 
 /// The loops with wide instructions that enclose no other such loop, by address.
 ///
-/// `steps` are offset and class of the instructions of a range at `start`, ascending; `backward`
-/// the targets and ends of its backward jumps, as offsets. Takes time in proportion to both (and
-/// sorts the latter), however the loops overlap.
+/// `steps` are the offsets and classes of the instructions of a range at `start`, ascending.
+/// `backward` are the targets and ends of its backward jumps, as offsets. Takes time in proportion
+/// to both (and sorts the latter), however the loops overlap.
 pub(crate) fn innermost(
     start: u64,
     steps: &[(u32, InstructionClass)],
@@ -28,8 +28,8 @@ pub(crate) fn innermost(
     }
     let within = |to: u32, end: u32| before[&end].less(&before[&to]);
     backward.retain(|(to, end)| within(*to, *end).wide() > 0);
-    // Those that end first come first, among them the shortest: whatever a loop encloses comes
-    // before.
+    // Sorted by end, the shortest first at equal ends: a loop comes after all loops that it
+    // encloses.
     backward.sort_unstable_by_key(|(to, end)| (*end, std::cmp::Reverse(*to)));
     backward.dedup();
     let mut last_begin = None;

@@ -1,4 +1,4 @@
-//! Marked bytes of code: one bit for each, so that any number of marks takes bounded memory.
+//! Marked bytes of code, one bit each, so that any number of marks takes bounded memory.
 
 use crate::elf::{self, Section};
 
@@ -9,13 +9,14 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// No address of `sections`.
+    /// An empty set for `sections`.
     pub(crate) fn new(sections: &[Section<'_>]) -> Self {
         let words = |section: &Section<'_>| vec![0; section.bytes.len().div_ceil(64)];
         Self { words: sections.iter().map(words).collect() }
     }
 
-    /// Marks the byte at `offset` of the section with the given index; whether it was not yet.
+    /// Marks the byte at `offset` of the section with the given index. Returns whether it was
+    /// unmarked.
     pub(crate) fn mark(&mut self, section: usize, offset: usize) -> bool {
         let Some(word) = self.words.get_mut(section).and_then(|words| words.get_mut(offset / 64))
         else {

@@ -1,8 +1,8 @@
 //! Names of functions that a file itself no longer has, from the debug file that was split off it.
 //!
-//! Debug files are told by build id, or by a link in the file with a checksum (GDB manual,
-//! "Debugging Information in Separate Files"); a small one, with symbols alone, may lie packed in
-//! the file itself ("MiniDebugInfo"). Where files lie is somebody else's business.
+//! A debug file is recognized by build id, or by a link in the file with a checksum (GDB manual,
+//! "Debugging Information in Separate Files"). A small one, with symbols alone, may be packed in
+//! the file itself ("MiniDebugInfo"). The caller finds and reads the files.
 
 use xz4rust::{XzDecoder, XzNextBlockResult};
 
@@ -10,8 +10,8 @@ use crate::elf;
 use crate::error::ScanError;
 use crate::starts;
 
-/// The largest a packed debug file may become, in multiples of its length: those of a distribution
-/// become five times as long.
+/// The largest size of an unpacked debug file, in multiples of its packed length. Those of a
+/// distribution become five times as long.
 const MOST_GROWTH: usize = 32;
 
 /// The largest dictionary of a packed debug file, in bytes: that of `xz -9`.
@@ -25,48 +25,48 @@ impl<'data> Names<'data> {
     /// The names in the symbol tables of an ELF file, or of the debug file that was split off it.
     ///
     /// # Errors
-    /// As [`crate::scan`], for what is wrong with the headers and symbols.
+    /// As [`crate::scan`], for problems in the headers and symbols.
     pub fn read(bytes: &'data [u8]) -> Result<Self, ScanError> {
         Ok(Self(starts::names(&elf::symbols(bytes)?)))
     }
 
-    /// Those of `names`, sorted by address.
+    /// Takes `names`, sorted by address.
     pub(crate) fn new(names: Vec<(u64, &'data str)>) -> Self {
         Self(names)
     }
 
-    /// The name of the function that begins at `address`.
+    /// The name of the function that starts at `address`.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<&'data str> {
         let index = self.0.binary_search_by_key(&address, |(at, _)| *at).ok()?;
         Some(self.0[index].1)
     }
 
-    /// How many there are.
+    /// The number of names.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no names.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What a file says of its debug file.
+/// A file's reference to its debug file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugLink {
-    /// Its name, without a directory.
+    /// The name of the debug file, without a directory.
     pub name: String,
-    /// Its checksum.
+    /// The checksum of the debug file.
     checksum: u32,
 }
 
 impl DebugLink {
-    /// Whether `bytes` are those of the debug file that is meant. Takes a second for a gigabyte or
-    /// two.
+    /// Whether `bytes` are those of the debug file that the link means. Takes a second for a
+    /// gigabyte or two.
     #[must_use]
     pub fn is_to(&self, bytes: &[u8]) -> bool {
         checksum(bytes) == self.checksum
@@ -76,7 +76,7 @@ impl DebugLink {
 /// The link to a debug file in the ELF file `bytes` (`.gnu_debuglink`); `None` if there is none.
 ///
 /// # Errors
-/// As [`crate::scan`], for what is wrong with the headers, and if the link has no end.
+/// As [`crate::scan`], for problems in the headers, and if the link names no file.
 pub fn debug_link(bytes: &[u8]) -> Result<Option<DebugLink>, ScanError> {
     let Some(section) = elf::section(bytes, ".gnu_debuglink")? else { return Ok(None) };
     let link = || {
@@ -91,11 +91,11 @@ pub fn debug_link(bytes: &[u8]) -> Result<Option<DebugLink>, ScanError> {
     link().map(Some).ok_or_else(|| elf::damage("link to the debug file", "it names none"))
 }
 
-/// The debug file that lies packed in the ELF file `bytes` (`.gnu_debugdata`); `None` if there is
+/// The debug file that is packed in the ELF file `bytes` (`.gnu_debugdata`); `None` if there is
 /// none.
 ///
 /// # Errors
-/// As [`crate::scan`], for what is wrong with the headers, and if it cannot be unpacked.
+/// As [`crate::scan`], for problems in the headers, and if it cannot be unpacked.
 pub fn embedded_debug_file(bytes: &[u8]) -> Result<Option<Vec<u8>>, ScanError> {
     let Some(packed) = elf::section(bytes, ".gnu_debugdata")? else { return Ok(None) };
     unpack(packed).map(Some).map_err(|problem| elf::damage("packed debug file", problem))
@@ -123,7 +123,7 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The checksum of a debug file: CRC-32 as in IEEE 802.3, eight bytes at a time.
+/// The checksum of a debug file: CRC-32 as in IEEE 802.3, computed eight bytes at a time.
 fn checksum(bytes: &[u8]) -> u32 {
     const TABLES: [[u32; 256]; 8] = tables();
     let (eights, rest) = bytes.as_chunks::<8>();
@@ -147,7 +147,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     !sum
 }
 
-/// What a byte adds to the sum, with so many bytes after it.
+/// What a byte adds to the sum, by the number of bytes after it.
 const fn tables() -> [[u32; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;

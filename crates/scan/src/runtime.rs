@@ -1,8 +1,8 @@
-//! Runtimes of languages that do with code and stacks what compiled C does not.
+//! Runtimes of languages that use code and stacks in ways that compiled C does not.
 //!
-//! They walk native stacks by rules of their own, run their code on stacks of their own, resume
-//! what was resumed before, or copy their code elsewhere. A return address that is not the
-//! caller's, or a jump over an entry, may be the end of them.
+//! They walk native stacks by their own rules, run their code on their own stacks, resume what was
+//! resumed before, or copy their code elsewhere. A return address that is not the caller's, or a
+//! jump over an entry, may break them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::elf::{self, Symbol};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Runtime {
-    /// Go's, which walks goroutines' stacks, and moves them.
+    /// Go's, which walks goroutines' stacks and moves them.
     Go,
     /// OCaml's, whose collector walks the native stack from one return address to the next.
     OCaml,
@@ -22,19 +22,19 @@ pub enum Runtime {
     Haskell,
     /// A Java virtual machine (HotSpot, OpenJ9, GraalVM), which walks native stacks.
     Java,
-    /// V8 (Node.js, Electron), which walks native stacks, and copies its own code elsewhere.
+    /// V8 (Node.js, Electron), which walks native stacks and copies its own code elsewhere.
     V8,
-    /// Erlang's, whose code runs on stacks of its own.
+    /// Erlang's, whose code runs on its own stacks.
     Erlang,
     /// .NET's (`CoreCLR`, Mono), which unwinds native stacks itself.
     DotNet,
     /// Ruby's, whose continuations return more than once.
     Ruby,
-    /// Guile's, likewise.
+    /// Guile's, whose continuations also return more than once.
     Guile,
 }
 
-/// Each with its name.
+/// Each runtime with its name.
 const NAMES: [(Runtime, &str); 9] = [
     (Runtime::Go, "Go"),
     (Runtime::OCaml, "OCaml"),
@@ -47,7 +47,7 @@ const NAMES: [(Runtime, &str); 9] = [
     (Runtime::Guile, "Guile"),
 ];
 
-/// Functions that these runtimes alone define.
+/// Functions that only these runtimes define.
 const FUNCTIONS: [(&str, Runtime); 9] = [
     ("JNI_CreateJavaVM", Runtime::Java),
     ("caml_main", Runtime::OCaml),
@@ -60,12 +60,12 @@ const FUNCTIONS: [(&str, Runtime); 9] = [
     ("scm_boot_guile", Runtime::Guile),
 ];
 
-/// What the names of V8's functions for isolated instances of it begin with.
+/// The prefix of the names of V8's functions for isolates, its isolated instances.
 const V8: &str = "_ZN2v87Isolate";
 
 impl Runtime {
-    /// Whether it copies code of its file elsewhere, so that not even a jump may be put over an
-    /// entry there.
+    /// Whether it copies code of its file elsewhere. Then not even a jump may be put over an entry
+    /// there.
     #[must_use]
     pub fn copies_code(self) -> bool {
         self == Self::V8
@@ -79,7 +79,7 @@ impl fmt::Display for Runtime {
     }
 }
 
-/// No name of a runtime.
+/// The error for a text that names no runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the name of a runtime")]
 pub struct UnknownRuntime;
@@ -93,12 +93,12 @@ impl FromStr for Runtime {
     }
 }
 
-/// The runtime in the ELF file `bytes`, by what is left in a file that was stripped: sections of
-/// Go's linker, the word of GHC's compiler, and functions that others call by name. One that is
-/// linked statically into a stripped program (V8 in Chrome) is not recognised.
+/// The runtime in the ELF file `bytes`, recognized by what a stripped file keeps: sections of Go's
+/// linker, the comment of GHC's compiler, and functions that others call by name. A runtime that is
+/// linked statically into a stripped program (V8 in Chrome) is not recognized.
 ///
 /// # Errors
-/// As [`crate::scan`], for what is wrong with the headers and the symbols.
+/// As [`crate::scan`], for problems in the headers and the symbols.
 pub fn runtime(bytes: &[u8]) -> Result<Option<Runtime>, ScanError> {
     for name in [".note.go.buildid", ".go.buildinfo"] {
         if elf::section(bytes, name)?.is_some() {

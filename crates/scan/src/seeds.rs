@@ -1,9 +1,10 @@
-//! Functions in code that neither symbols nor frames describe, as hand-written assembly often is.
+//! Functions in code that neither symbols nor frames describe, as is common in hand-written
+//! assembly.
 //!
-//! What leads there from elsewhere is a seed: a call, a jump, an address taken, a relocated
-//! pointer. A seed may also be a table of constants, so its range, up to the next seed, must decode
-//! throughout and be left by a return or a jump, or go on into the next function; else it is
-//! rejected as data. Code found this way seeds more.
+//! A reference from elsewhere is a seed: a call, a jump, a taken address, a relocated pointer. A
+//! seed may also be a table of constants. So its range, up to the next seed, must decode
+//! throughout, and must be left by a return or a jump, or go on into the next function; otherwise
+//! it is rejected as data. Code found this way contains further seeds.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +14,11 @@ use crate::hook::follows_an_end;
 use crate::marks::Marks;
 use crate::starts::Known;
 
-/// How often gaps are gone through. Later rounds find only what code calls at lower addresses; what
-/// is left after the last stays with the function before it. A guess.
+/// The most passes over the gaps. Later passes find only functions that newly found code calls at
+/// lower addresses. What is left after the last pass stays with the function before it. A guess.
 const MOST_ROUNDS: usize = 4;
 
-/// A range that nothing describes.
+/// A range that neither symbols nor frames describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     /// The index of the section.
@@ -35,13 +36,13 @@ pub(crate) struct Seeded {
     pub(crate) section: usize,
     /// Offset of the first byte.
     pub(crate) start: usize,
-    /// Offset after the last byte, padding left out.
+    /// Offset after the last byte, without padding.
     pub(crate) end: usize,
-    /// What is in it.
+    /// The analysis of its code.
     pub(crate) analysis: Analysis,
 }
 
-/// What says that a function begins at an address, the most reliable first.
+/// The evidence that a function starts at an address, the most reliable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
     /// A symbol or an unwinding record.
@@ -52,37 +53,37 @@ pub(crate) enum Evidence {
     CompiledPointer,
     /// A direct jump from another function.
     Jump,
-    /// A relocated pointer, or a symbol that does not say of what it is.
+    /// A relocated pointer, or a symbol without a type.
     Pointer,
-    /// Code without unwinding records takes its address: that of a function, of a label in the
-    /// midst of a frame, or of data.
+    /// Code without unwinding records takes its address. It may be the address of a function, of a
+    /// label in the middle of a frame, or of data.
     Address,
 }
 
-/// What code refers to, as it comes up.
+/// The references from code, collected as it is decoded.
 #[derive(Debug)]
 pub(crate) struct References {
-    /// Where functions may begin.
+    /// Where functions may start.
     pub(crate) starts: Marks,
-    /// Where direct jumps and calls from other functions lead.
+    /// Targets of direct jumps and calls from other functions.
     pub(crate) entered: Marks,
-    /// Where direct calls from other functions lead.
+    /// Targets of direct calls from other functions.
     called: Marks,
-    /// Those of them that come from functions which keep something below their stack pointer.
+    /// Targets of direct calls from functions that keep data below their stack pointer.
     called_above_data: Marks,
-    /// Addresses outside the own function that compiled code takes: compilers take those of
-    /// functions alone.
+    /// Addresses outside the own function that compiled code takes. Compilers take only addresses
+    /// of functions.
     taken_by_compiler: Marks,
-    /// Where relocated pointers and symbols that may be a function's lead.
+    /// Targets of relocated pointers, and symbols that may be a function's.
     pointed: Marks,
     /// Addresses that code takes as values.
     pub(crate) taken: Marks,
-    /// Direct jumps between functions, from and to which address.
+    /// Direct jumps between functions: the address of the jump, and its target.
     pub(crate) jumps: Vec<(u64, u64)>,
 }
 
 impl References {
-    /// Those that the file's tables make known.
+    /// Starts with the references in the file's tables.
     pub(crate) fn new(image: &Image<'_>) -> Self {
         let mut starts = Marks::new(&image.sections);
         let unsure = image.symbols.iter().filter(|symbol| !symbol.function && !symbol.local);
@@ -111,7 +112,7 @@ impl References {
         marks.iter().any(|marks| marks.next(section, offset, offset + 1).is_some())
     }
 
-    /// The best that leads to the byte at `offset` of a section.
+    /// The most reliable evidence for the byte at `offset` of a section.
     pub(crate) fn evidence(&self, section: usize, offset: usize) -> Evidence {
         let kinds = [
             (&self.called, Evidence::Call),
@@ -124,14 +125,15 @@ impl References {
         found.map_or(Evidence::Address, |(_, evidence)| evidence)
     }
 
-    /// Whether a function that keeps something below its stack pointer calls the byte at `offset`
-    /// of a section. Compilers use that memory in functions without calls alone; assembly counts on
-    /// what it calls.
+    /// Whether a function that keeps data below its stack pointer calls the byte at `offset` of a
+    /// section. Compilers use that memory only in functions without calls. Assembly relies on the
+    /// functions that it calls to keep it.
     pub(crate) fn is_called_above_data(&self, section: usize, offset: usize) -> bool {
         self.called_above_data.next(section, offset, offset + 1).is_some()
     }
 
-    /// Adds what a function refers to. `is_compiled` is whether an unwinding record describes it.
+    /// Adds the references of a function. `is_compiled` is whether an unwinding record describes
+    /// it.
     pub(crate) fn add(
         &mut self,
         sections: &[Section<'_>],
@@ -144,7 +146,7 @@ impl References {
             let Some(offset) = sections[section].offset(reference.target) else { continue };
             let sure = match reference.kind {
                 ReferenceKind::Call => true,
-                // Into the middle of a function, or at what an indirect jump leads to, perhaps.
+                // May lead into the middle of a function, or to the target of an indirect jump.
                 ReferenceKind::Jump | ReferenceKind::Address => {
                     reference.target.is_multiple_of(16)
                         || follows_an_end(sections[section].bytes, offset)
@@ -177,7 +179,7 @@ impl References {
     }
 }
 
-/// What lies between `known` ranges, which are by address and disjoint.
+/// The ranges between `known` ones, which are by address and disjoint.
 pub(crate) fn gaps(sections: &[Section<'_>], known: &[Known]) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut known = known.iter().peekable();
@@ -196,7 +198,7 @@ pub(crate) fn gaps(sections: &[Section<'_>], known: &[Known]) -> Vec<Gap> {
     gaps
 }
 
-/// The functions in `gaps`, by address, and the number of seeds that were rejected.
+/// The functions in `gaps`, by address, and the number of rejected seeds.
 ///
 /// Decodes every byte of the gaps at most [`MOST_ROUNDS`] times.
 pub(crate) fn find(
@@ -205,7 +207,7 @@ pub(crate) fn find(
     references: &mut References,
     analyser: &mut Analyser,
 ) -> (Vec<Seeded>, usize) {
-    // Section and offset to the end of the range and what is in it, `None` for data.
+    // From section and offset to the end of the range and its analysis; `None` for data.
     let mut ranges: BTreeMap<(usize, usize), (usize, Option<Analysis>)> = BTreeMap::new();
     for _ in 0..MOST_ROUNDS {
         let mut changed = false;
@@ -230,10 +232,10 @@ pub(crate) fn find(
     accept(ranges)
 }
 
-/// Those of `ranges` that are functions, by address, and the number of the others.
+/// The functions among `ranges`, by address, and the number of the other ranges.
 fn accept(ranges: BTreeMap<(usize, usize), (usize, Option<Analysis>)>) -> (Vec<Seeded>, usize) {
     let (mut accepted, mut rejected) = (Vec::new(), 0);
-    // From the last, so that it is known whether what follows a range is a function.
+    // From the last to the first, because a range may depend on whether the next one is a function.
     let mut next: Option<(usize, usize)> = None;
     for ((section, start), (end, analysis)) in ranges.into_iter().rev() {
         let goes_on = next == Some((section, end));
@@ -242,7 +244,7 @@ fn accept(ranges: BTreeMap<(usize, usize), (usize, Option<Analysis>)>) -> (Vec<S
             rejected += 1;
             continue;
         };
-        // Padding that execution does not reach belongs to nobody.
+        // Padding that execution does not reach belongs to no function.
         let trimmed = start + usize::try_from(analysis.padding.0).unwrap_or_default();
         let end = if analysis.falls_through { end } else { trimmed };
         accepted.push(Seeded { section, start, end, analysis });
@@ -252,8 +254,8 @@ fn accept(ranges: BTreeMap<(usize, usize), (usize, Option<Analysis>)>) -> (Vec<S
     (accepted, rejected)
 }
 
-/// The analysis of a range that may be a function, if what follows is one where it goes on there;
-/// `None` if it is data. What it refers to counts only if it is code.
+/// The analysis of a range that may be a function; `None` if it is data. A range that falls through
+/// is a function only if the next one is. References count only if the range is code.
 fn attempt(
     sections: &[Section<'_>],
     section: usize,

@@ -1,7 +1,7 @@
-//! Where functions begin and end, as far as symbols and frames say so.
+//! Where functions start and end, according to symbols and frames.
 //!
-//! The two overlap in files written by hand: symbols within a frame, frames within a symbol, sizes
-//! missing. Every byte must belong to one function at most, so that nothing is counted twice.
+//! The two overlap in hand-written files: symbols within a frame, frames within a symbol, missing
+//! sizes. Every byte must belong to at most one function, so that nothing is counted twice.
 
 use std::ops::Range;
 
@@ -18,12 +18,12 @@ pub(crate) struct Known {
     pub(crate) start: usize,
     /// Offset after the last byte.
     pub(crate) end: usize,
-    /// What describes it.
+    /// Whether a symbol or a frame describes it.
     pub(crate) origin: Origin,
 }
 
 impl Known {
-    /// Where it lies in memory.
+    /// Its addresses in memory.
     pub(crate) fn addresses(&self, sections: &[Section<'_>]) -> Range<u64> {
         let address = sections[self.section].address;
         address + self.start as u64..address + self.end as u64
@@ -32,10 +32,10 @@ impl Known {
 
 /// Ranges of functions, by address and disjoint.
 ///
-/// A range ends where the next begins. Where it would end earlier but an enclosing one goes on, the
-/// rest is its: a second entry into a function usually shares its tail.
+/// A range ends where the next starts. If it would end earlier but an enclosing range goes on, it
+/// also gets that rest: a second entry into a function usually shares its tail.
 pub(crate) fn known(image: &Image<'_>, frames: &[Frame]) -> Vec<Known> {
-    // Begin, end if known, origin.
+    // Start, end if known, origin.
     let frames = frames.iter().map(|frame| (frame.start, frame.end, Origin::Frame));
     let symbols =
         image.symbols.iter().filter(|symbol| symbol.function).map(|symbol| {
@@ -60,7 +60,7 @@ pub(crate) fn known(image: &Image<'_>, frames: &[Frame]) -> Vec<Known> {
         let limit = image.sections[section].end();
         let next = starts.get(index + 1).map_or(limit, |next| next.0.min(limit));
         reach = reach.max(end);
-        // A symbol without size that nothing encloses lasts until the next.
+        // A symbol without size that no other range encloses lasts until the next one.
         let end = if reach > start { reach.min(next) } else { next };
         ranges.extend(within(&image.sections, section, start, end, origin));
     }
@@ -87,7 +87,7 @@ pub(crate) fn names<'data>(symbols: &[Symbol<'data>]) -> Vec<(u64, &'data str)> 
         .filter(|symbol| !symbol.name.is_empty() && (symbol.function || !symbol.local))
         .map(|symbol| (symbol.address, symbol.local, symbol.name))
         .collect();
-    // Stable, and `.symtab` was read first.
+    // The sort is stable, and `.symtab` was read first.
     names.sort_by_key(|(address, local, _)| (*address, *local));
     names.dedup_by_key(|(address, _, _)| *address);
     names.into_iter().map(|(address, _, name)| (address, name)).collect()

@@ -1,9 +1,10 @@
-//! Which of the functions that symbols and frames describe are decoded.
+//! Selects which of the functions that symbols and frames describe are decoded.
 //!
-//! A scan decodes all. Where only wide functions are asked for, most of a file need not be: what is
-//! found about a wide function depends on its own code, on code that nothing describes, and on what
-//! leads to either. All of that shows in bytes, whose patterns are looked for wherever they stand:
-//! too many are found, never too few, and a function that is decoded for nothing changes nothing.
+//! A scan decodes all of them. A search for wide functions alone can skip most of a file. The
+//! findings about a wide function depend on its own code, on code that nothing describes, and on
+//! code that leads to either. All of that shows in byte patterns, which are searched for at every
+//! offset. This finds too many places, never too few, and a function that is decoded in vain
+//! changes nothing.
 //!
 //! - Instructions on more than 128 bits, and those on tiles, have a VEX, EVEX or XOP prefix.
 //! - Direct calls and jumps, and `lea` of a code address, have an opcode and a distance.
@@ -24,22 +25,22 @@ use crate::frames::Frame;
 use crate::seeds::{Gap, References};
 use crate::starts::Known;
 
-/// The functions of a file that are decoded, as they come.
+/// The decoded functions of a file, collected step by step.
 pub(crate) struct Survey<'file> {
     pub(crate) image: &'file Image<'file>,
     pub(crate) frames: &'file [Frame],
     pub(crate) known: &'file [Known],
-    /// Which of `known` were decoded.
+    /// For each of `known`, whether it was decoded.
     is_read: Vec<bool>,
-    /// What was decoded, in any order.
+    /// The decoded functions, in any order.
     pub(crate) found: Vec<Found>,
-    /// What that refers to.
+    /// What the decoded functions refer to.
     pub(crate) references: References,
     pub(crate) analyser: Analyser,
 }
 
 impl<'file> Survey<'file> {
-    /// None of the `known` functions yet, which are by address.
+    /// Starts with none of the `known` functions decoded. They are sorted by address.
     pub(crate) fn new(
         image: &'file Image<'file>,
         frames: &'file [Frame],
@@ -57,14 +58,14 @@ impl<'file> Survey<'file> {
         }
     }
 
-    /// Decodes all.
+    /// Decodes all functions.
     pub(crate) fn read_all(&mut self) {
         (0..self.known.len()).for_each(|number| self.read(number));
     }
 
-    /// Decodes those with wide instructions, and whatever says something about them or about the
-    /// code in `gaps`; whether there can be a function with instructions of one of `classes`, which
-    /// are wide. If not, what was decoded is of no use.
+    /// Decodes the functions with wide instructions, and those that matter for them or for the code
+    /// in `gaps`. Returns whether there can be a function with instructions of one of `classes`,
+    /// which are wide. If not, the decoded functions are of no use.
     pub(crate) fn read_wide(&mut self, gaps: &[Gap], classes: &BTreeSet<InstructionClass>) -> bool {
         let sections = &self.image.sections;
         let mut is_asked = false;
@@ -77,7 +78,7 @@ impl<'file> Survey<'file> {
                         self.read(number);
                         self.known[number].end
                     }
-                    // What nothing describes is decoded as a whole.
+                    // Code that nothing describes is decoded as a whole.
                     None => {
                         is_asked = true;
                         let next = self.known.get(after).filter(|next| next.section == index);
@@ -95,8 +96,8 @@ impl<'file> Survey<'file> {
         is_asked
     }
 
-    /// Decodes what says something about wide functions, which were decoded, or about the code in
-    /// `gaps`.
+    /// Decodes the functions that lead to wide functions (decoded before) or to the code in `gaps`,
+    /// and those that may change stacks.
     fn read_around(&mut self, gaps: &[Gap]) {
         let sections = &self.image.sections;
         let mut asked = Blocks::new(sections);
@@ -117,7 +118,7 @@ impl<'file> Survey<'file> {
         }
     }
 
-    /// Decodes the function of this number, once.
+    /// Decodes the function with this index in `known`, once.
     fn read(&mut self, number: usize) {
         if std::mem::replace(&mut self.is_read[number], true) {
             return;
@@ -132,12 +133,13 @@ impl<'file> Survey<'file> {
         self.found.push(Found { section, start, end, origin, analysis });
     }
 
-    /// How many of the known functions begin before an offset of a section, or in earlier ones.
+    /// The number of known functions that start before an offset of a section, or in earlier
+    /// sections.
     fn known_before(&self, section: usize, offset: usize) -> usize {
         self.known.partition_point(|range| (range.section, range.start) < (section, offset))
     }
 
-    /// The function that symbols or frames describe around an offset of a section.
+    /// The index of the known function around an offset of a section.
     fn around(&self, section: usize, offset: usize) -> Option<usize> {
         let number = self.known_before(section, offset + 1).checked_sub(1)?;
         let range = &self.known[number];
@@ -145,7 +147,7 @@ impl<'file> Survey<'file> {
     }
 }
 
-/// The first place from `at` on where a wide instruction would be executed, be it within another.
+/// The first place at or after `at` that decodes as a wide instruction, even inside another one.
 fn next_wide(section: &Section<'_>, at: usize) -> Option<usize> {
     let traits = classify::table();
     let mut instruction = Instruction::default();
@@ -158,8 +160,8 @@ fn next_wide(section: &Section<'_>, at: usize) -> Option<usize> {
     found.map(|found| at + found)
 }
 
-/// Whether an instruction somewhere in this range of a section would lead to code outside it that
-/// is asked for, or may change stacks.
+/// Whether an instruction at any offset of this range of a section would lead outside the range, to
+/// code that is asked for, or may change stacks.
 fn leads_to(sections: &[Section<'_>], section: usize, range: Range<usize>, asked: &Blocks) -> bool {
     let bytes = sections[section].bytes.get(range.clone()).unwrap_or_default();
     let found = find(
@@ -178,8 +180,8 @@ fn leads_to(sections: &[Section<'_>], section: usize, range: Range<usize>, asked
     found.is_some()
 }
 
-/// The first place where `check` says so, of those whose first three bytes pass a test. That is
-/// without branches, so that compilers make one of many places at once. Beyond the end are zeros.
+/// The first place where `check` returns true, among those whose first three bytes pass `test`. The
+/// test runs without branches, so that compilers vectorize it. Bytes past the end count as zero.
 fn find(
     bytes: &[u8],
     test: impl Fn([u8; 3]) -> bool,
@@ -209,8 +211,8 @@ fn find(
     (at..bytes.len()).find(|at| test([byte(*at), byte(at + 1), byte(at + 2)]) && check(*at))
 }
 
-/// Whether the bytes may begin an instruction on more than 128 bits or on tiles: by the prefix, and
-/// its bit for the width.
+/// Whether the bytes may start an instruction on more than 128 bits or on tiles, by the prefix and
+/// its width bit.
 ///
 /// Source: Intel, Software Developer's Manual, volume 2, §2.3 and §2.7; AMD, Architecture
 /// Programmer's Manual, volume 6, §1.2.
@@ -218,15 +220,15 @@ fn may_be_wide([first, second, third]: [u8; 3]) -> bool {
     const WIDTH: u8 = 1 << 2;
     let table = second & 0x1f;
     let is_wide = third & WIDTH != 0;
-    // Instructions on tiles are in the second and fifth table, and have no width.
+    // Instructions on tiles are in the second and fifth table, and have no width bit.
     (first == 0xc5) & (second & WIDTH != 0)
         | (first == 0xc4) & (is_wide | (table == 2) | (table == 5))
         | (first == 0x8f) & (table >= 8) & is_wide
-        // The bit is always set there; the width is in the fourth byte.
+        // EVEX always has that bit set; its width is in the fourth byte.
         | (first == 0x62) & is_wide
 }
 
-/// Whether the bytes may begin what [`distance`] knows.
+/// Whether the bytes may start an instruction that [`distance`] handles.
 fn may_lead([first, second, _]: [u8; 3]) -> bool {
     (first & 0xf0 == 0x70)
         | (first & 0xfc == 0xe0)
@@ -236,8 +238,8 @@ fn may_lead([first, second, _]: [u8; 3]) -> bool {
         | (first == 0x8d) & (second & 0xc7 == 0x05)
 }
 
-/// How far from there a direct call or jump, or a `lea` relative to itself, leads whose opcode
-/// begins these bytes.
+/// The distance from these bytes to the target, if they start with the opcode of a direct call or
+/// jump, or of a `lea` relative to the instruction.
 fn distance(bytes: &[u8]) -> Option<isize> {
     let far = |length: isize, distance: [u8; 4]| {
         isize::try_from(i32::from_le_bytes(distance)).map(|distance| length + distance).ok()
@@ -253,8 +255,8 @@ fn distance(bytes: &[u8]) -> Option<isize> {
     }
 }
 
-/// Whether the bytes may begin an instruction that [`balance::may_change_stacks`] knows: one on 64
-/// bits that names the stack pointer as its first operand, or as one of two that are exchanged.
+/// Whether the bytes may start an instruction that [`balance::may_change_stacks`] detects: one on
+/// 64 bits that names the stack pointer as its first operand, or as one of two that are exchanged.
 fn may_load_stack_pointer([prefix, opcode, operands]: [u8; 3]) -> bool {
     let is_middle = (prefix & 4 == 0) & (operands & 0x38 == 0x20);
     let is_last = (prefix & 1 == 0) & (operands & 0xc7 == 0xc4);
@@ -267,8 +269,8 @@ fn may_load_stack_pointer([prefix, opcode, operands]: [u8; 3]) -> bool {
             | (opcode == 0x94) & (prefix & 1 == 0))
 }
 
-/// Whether code in these bytes cannot be a function, wherever it begins: what fills space between
-/// functions. No instruction made of them leads elsewhere.
+/// Whether code in these bytes cannot be a function, wherever it starts: they only fill space
+/// between functions. No instruction made of them leads elsewhere.
 fn is_padding(bytes: &[u8]) -> bool {
     let fills = |byte: &u8| {
         matches!(byte, 0x00 | 0x0f | 0x1f | 0x2e | 0x40 | 0x44 | 0x66 | 0x80 | 0x84 | 0x90 | 0xcc)
@@ -276,13 +278,13 @@ fn is_padding(bytes: &[u8]) -> bool {
     bytes.iter().all(fills) && !bytes.windows(2).any(|pair| matches!(pair, [0x0f, 0x80 | 0x84]))
 }
 
-/// Bytes of a block. A guess: functions begin at multiples of 16 bytes, and are a few times as
+/// Bytes of a block. A guess: functions start at multiples of 16 bytes, and are a few times as
 /// long.
 const BLOCK: usize = 64;
 
-/// Blocks of code of which a part is asked for.
+/// The blocks of code with a part that is asked for.
 struct Blocks {
-    /// For each section, for each of its blocks.
+    /// For each section, one flag per block.
     is_asked: Vec<Vec<bool>>,
 }
 
@@ -298,7 +300,8 @@ impl Blocks {
         }
     }
 
-    /// Whether there is something at an offset of a section, which may lie outside it, in another.
+    /// Whether the block at an offset of a section is marked. The offset may lie outside the
+    /// section, in another one.
     fn has(&self, sections: &[Section<'_>], section: usize, offset: usize) -> bool {
         if let Some(is_asked) = self.is_asked[section].get(offset / BLOCK) {
             return *is_asked;
@@ -323,7 +326,7 @@ mod tests {
         let long = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x44, 0, 0];
         assert!(is_padding(&long) && is_padding(&[0xcc; 9]) && is_padding(&[0x66, 0x90]));
         assert!(!is_padding(&[0x90, 0xc3]));
-        // `je` far ahead.
+        // `je` with a 32-bit distance.
         assert!(!is_padding(&[0x0f, 0x84, 0, 0, 0, 0]));
     }
 

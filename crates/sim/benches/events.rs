@@ -1,16 +1,16 @@
-//! How many segments a second the machine runs, with few cores and with many, beside what the queue
-//! alone costs.
+//! Measures how many segments per second the machine runs, with few cores and with many, compared
+//! with the cost of the queue alone.
 //!
 //! Four rates on the same load, in turn, five rounds: the machine (a segment is an event, and more
-//! where levels change), push and pop of a binary heap that holds as many events, writing to as
-//! many cache lines as a segment does, and the same load as events of a public library for
-//! discrete-event simulation. Medians.
+//! where levels change), push and pop of a binary heap that holds as many events, writes to as many
+//! cache lines as a segment touches, and the same load as events of a public library for
+//! discrete-event simulation. The results are medians.
 //!
-//! An event touches some 21 lines of its core and thread: those of a few cores stay in the
-//! first-level cache, those of 512 do not, and which core is next has no order that a processor
-//! could foresee. What lines alone take more with many cores than with few is therefore the least
-//! that the machine takes more: all of these writes are independent, while an event learns from one
-//! line which the next one is.
+//! An event touches some 21 lines of its core and thread. Those of a few cores stay in the
+//! first-level cache, those of 512 do not, and no processor could foresee which core is next. The
+//! lines alone cost more with many cores than with few. That difference is the least by which the
+//! machine costs more: all of these writes are independent, while an event reads from one line
+//! which line is next.
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 use std::cmp::Reverse;
@@ -23,7 +23,7 @@ use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::{Extent, Machine, Moment, Script, Segment, Settings, Step};
 use nexosim::model::{Context, schedulable};
 
-/// Segments of each measurement.
+/// Segments in each measurement.
 const SEGMENTS: u64 = 2_000_000;
 
 /// Rounds; odd, for the median.
@@ -48,7 +48,7 @@ fn main() {
     }
 }
 
-/// How many a second.
+/// The rate of the work per second.
 fn rate(work: impl FnOnce() -> u64) -> f64 {
     let begin = Instant::now();
     let done = work();
@@ -60,7 +60,8 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// A thread on each core, bursts of light 256-bit code in scalar code; how many segments.
+/// A thread on each core runs bursts of light 256-bit code in scalar code. Returns the number of
+/// segments.
 fn run(cores: u32) -> u64 {
     let text = builtin("xeon-gold-6130").unwrap_or_default();
     let Ok(mut model) = Model::parse(std::path::Path::new("xeon-gold-6130"), text) else {
@@ -77,7 +78,7 @@ fn run(cores: u32) -> u64 {
     let settings = Settings { cores, ..Settings::default() };
     let Ok(mut machine) = Machine::new(&model, settings, ()) else { return 0 };
     for core in 0..usize::try_from(cores).unwrap_or(0) {
-        // Of different lengths, so that events do not fall together.
+        // Lengths differ so that events do not coincide.
         let length = 3000.0 + core as f64;
         let scalar = Segment { extent: Extent::Instructions(length), ..Segment::SCALAR };
         let class = InstructionClass::Light256;
@@ -90,7 +91,7 @@ fn run(cores: u32) -> u64 {
     machine.segments()
 }
 
-/// As many events as cores in a heap; how many were taken and put back.
+/// A heap holds as many events as there are cores. Returns how many were taken and put back.
 fn push_and_pop(cores: u32) -> u64 {
     let mut heap: BinaryHeap<Reverse<(Moment, u64, u32)>> =
         (0..cores).map(|core| Reverse((u64::from(core), 0, core))).collect();
@@ -109,7 +110,7 @@ fn push_and_pop(cores: u32) -> u64 {
 struct Line(u64);
 
 /// Writes to as many lines of one core after the other as an event does, in a random order of
-/// cores; how often.
+/// cores. Returns the number of such events.
 ///
 /// Seven places of three lines stand for the core, its threads, and what these point to. 21 misses
 /// an event is what Valgrind's cachegrind counts with 512 cores and a first-level cache of 48 KiB,
@@ -157,7 +158,8 @@ impl Sleeper {
     }
 }
 
-/// A model for each core that schedules one event after the other for itself; how many in all.
+/// A model for each core schedules one event after the other for itself. Returns the number of all
+/// events.
 fn in_nexosim(cores: u32) -> u64 {
     let times = SEGMENTS / 2 / u64::from(cores);
     let mut bench = nexosim::simulation::SimInit::with_num_threads(1);

@@ -1,9 +1,9 @@
-//! The clock of a core by its level and by how many cores are active.
+//! The clock of a core, by its license level and the number of active cores.
 
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::units::LicenseLevel;
 
-/// Clocks of a processor (GHz), by level and active cores.
+/// Clocks of a processor (GHz), by license level and number of active cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clocks {
     /// `ghz[level][active - 1]`.
@@ -15,12 +15,12 @@ pub struct Clocks {
 impl Clocks {
     /// The clocks of `model` with up to `cores` active cores.
     ///
-    /// A number of cores of which the model does not know the clock gets that of the next larger
-    /// number of which it does: what is granted to more cores is granted to fewer. A level of which
-    /// it only knows the ratio to L0 gets that part of L0's.
+    /// If the model does not give a clock for a number of cores, the clock of the next larger
+    /// number that it gives is used: what is granted to more cores is granted to fewer. If the
+    /// model gives only the ratio of a level to L0, the clock is that part of L0's.
     ///
     /// # Errors
-    /// If a level's clock is not known for that many cores or more, nor its ratio.
+    /// If the model gives neither a clock of a level for that many cores or more, nor its ratio.
     pub fn new(model: &Model, cores: u32) -> Result<Self, Missing> {
         let needed_for = "the clock of simulated cores";
         let known = |level: &dimmer_processor::model::Level, active: u32| {
@@ -50,9 +50,9 @@ impl Clocks {
         Ok(Self { ghz, issue: issue.map(|ratio| ratio.map_or(1.0, |ratio| ratio.value)).collect() })
     }
 
-    /// The same where the firmware reduces the levels as far as it can, so that governors in
-    /// software decide (paper 000 §4.1.2): as the model says, in proportion to L0's clock with more
-    /// cores active. Levels of which it does not say so take one step of 100 MHz off L0.
+    /// The same clocks where the firmware reduces the levels as far as it can, so that governors in
+    /// software decide (paper 000 §4.1.2): the model's values, scaled in proportion to L0's clock
+    /// when more cores are active. Levels without such a value run one step of 100 MHz below L0.
     #[must_use]
     pub fn reduced(&self, model: &Model) -> Self {
         const STEP_GHZ: f64 = 0.1;
@@ -69,8 +69,8 @@ impl Clocks {
         reduced
     }
 
-    /// The clock (GHz) at a level with so many cores active, 0 counting as 1; the last level's
-    /// beyond it.
+    /// The clock (GHz) at a level with N active cores. 0 cores count as 1. Numbers beyond the last
+    /// known level or core count use the last one.
     #[must_use]
     pub fn ghz(&self, level: LicenseLevel, active: u32) -> f64 {
         let level = index(level.index()).min(self.ghz.len() - 1);
@@ -84,7 +84,7 @@ impl Clocks {
         self.issue.get(index(level.index())).copied().unwrap_or(1.0)
     }
 
-    /// How many levels there are.
+    /// The number of levels.
     #[must_use]
     pub fn levels(&self) -> usize {
         self.ghz.len()

@@ -1,4 +1,4 @@
-//! A core: what runs on it, how fast, and in which states it spends its time.
+//! A core: what runs on it, at which rate, and how long it spends in each state.
 
 use dimmer_policy::license::hardware::{Hardware, Rules};
 use dimmer_policy::license::{Demand, Order, Time};
@@ -9,37 +9,37 @@ use crate::governor::Software;
 use crate::program::{Extent, Segment};
 use crate::{Clocks, Moment, PS, State};
 
-/// In which states a core spent its time (ps); they add up to all of it.
+/// The time that a core spends in each state (ps); the sum is all of its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// At each level, executing at full rate.
     pub level: Vec<Moment>,
     /// Throttled.
     pub throttled: Moment,
-    /// Standing still, for the clock changes.
+    /// Standing still while the clock changes.
     pub still: Moment,
-    /// In interrupts and calls of governors.
+    /// In interrupts and system calls of governors.
     pub stolen: Moment,
     /// Waking up from an idle state, or taking over a thread from another CPU.
     pub delayed: Moment,
     /// With nothing to run.
     pub idle: Moment,
-    /// Of the time at the levels, that at a lower one than the code asks for: a governor in
-    /// software has not seen it, or was not told. The processor would not be stable (paper 000
-    /// §4.2).
+    /// The part of the time at the levels at which the level was lower than the code asks for: a
+    /// governor in software has not seen the code, or the program did not call it. A real processor
+    /// would be unstable (paper 000 §4.2).
     pub below: Moment,
-    /// How often its level changed.
+    /// The number of changes of its level.
     pub changes: u64,
-    /// How often a governor in software interrupted it.
+    /// The number of interrupts by a governor in software.
     pub interrupts: u64,
 }
 
-/// What a governor in software does: at once, or when its interrupt or call is over.
+/// An act of a governor in software: at once, or when its interrupt or call is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
     /// The counter has interrupted.
     Interrupt,
-    /// It looks at the counter.
+    /// It reads the counter.
     Look,
     /// It sets the level.
     Set(LicenseLevel),
@@ -50,13 +50,13 @@ pub(crate) enum Act {
 pub(crate) struct Running {
     pub(crate) thread: usize,
     pub(crate) segment: Segment,
-    /// Instructions left, if those are what ends it.
+    /// Instructions left, if instructions end the segment.
     pub(crate) left: f64,
-    /// When it ends, if that is the time, or [`Moment::MAX`].
+    /// When the segment ends, if time ends it, or [`Moment::MAX`].
     pub(crate) ends: Moment,
-    /// When it has run for long enough, if others wait, or [`Moment::MAX`].
+    /// When its time slice ends, if others wait, or [`Moment::MAX`].
     pub(crate) slice_ends: Moment,
-    /// Instructions per picosecond now, and picoseconds of each; 0 both while it stands still.
+    /// Instructions per picosecond, and picoseconds per instruction; both 0 while it stands still.
     pub(crate) rate: f64,
     pub(crate) each: f64,
 }
@@ -75,7 +75,7 @@ impl Running {
         self.left <= 0.0 || self.ends <= now
     }
 
-    /// When it will be, if nothing changes.
+    /// When the segment will be over, if nothing changes.
     fn over_at(&self, now: Moment) -> Moment {
         let is_executed = self.each > 0.0 && self.left < f64::INFINITY;
         let executed =
@@ -91,40 +91,40 @@ pub(crate) struct Core {
     pub(crate) software: Software,
     /// The level that the governor in software has set.
     pub(crate) set: LicenseLevel,
-    /// When it sets the level back to L0, if it waits for that.
+    /// When the governor sets the level back to L0, if it waits for that.
     pub(crate) release: Option<Moment>,
-    /// Standing still until then, for the governor in software has changed the clock.
+    /// The core stands still until then, because the governor in software has changed the clock.
     pub(crate) still_until: Moment,
-    /// In an interrupt or call until then, and what it does at its end.
+    /// The core is in an interrupt or system call until then; `act` is done at its end.
     pub(crate) stolen_until: Moment,
     pub(crate) act: Option<Act>,
     /// Cycles until the counter's interrupt comes, if it is on its way.
     pub(crate) skid: Option<f64>,
-    /// Waking up, or taking over a thread, until then.
+    /// The core wakes up, or takes over a thread, until then.
     pub(crate) delayed_until: Moment,
-    /// Since when there has been nothing to run.
+    /// The start of the idle time.
     pub(crate) idle_since: Moment,
     /// One for each hardware thread.
     pub(crate) slots: Vec<Option<Running>>,
     /// The clock (GHz).
     pub(crate) ghz: f64,
-    /// Until when everything is counted.
+    /// Everything is counted until then.
     pub(crate) since: Moment,
-    /// What the processor's governor counts, and how much of it is left.
+    /// The number of instructions that the processor's governor waits for, and how many are left.
     counting: Option<(u64, f64)>,
     /// 512-bit floating-point operations and cycles since the counters were reset.
     pub(crate) operations: f64,
     pub(crate) cycles: f64,
-    /// For how long code ran whose speed depends on the clock, since a governor last asked (ps).
+    /// How long code ran whose speed depends on the clock, since the demand last fell to L0 (ps).
     pub(crate) scaled: f64,
     /// Whether the machine counts it among the active ones.
     pub(crate) is_counted: bool,
     pub(crate) totals: Totals,
     order: Order,
-    /// What the governors last saw run, and the level that it asks for.
+    /// The demand that the governors saw last, and the level that it asks for.
     pub(crate) demand: Demand,
     pub(crate) asked: LicenseLevel,
-    /// What the observer was told last.
+    /// The state reported to the observer last.
     pub(crate) told: State,
 }
 
@@ -164,7 +164,7 @@ impl Core {
         self.slots.iter().any(Option::is_some)
     }
 
-    /// The level in force: that of the governor in software where there is one.
+    /// The level in force: that of the governor in software if there is one.
     pub(crate) fn level(&self) -> LicenseLevel {
         match self.software {
             Software::Absent => self.order.level,
@@ -180,14 +180,14 @@ impl Core {
         self.order.is_still || now < self.still_until
     }
 
-    /// The most demanding of what runs.
+    /// The highest demand of the running threads.
     pub(crate) fn most_demanding(&self, rules: &Rules) -> Demand {
         let demands = self.slots.iter().flatten().map(|running| running.segment.demand());
         demands.reduce(|one, other| rules.more_demanding(one, other)).unwrap_or(Demand::SCALAR)
     }
 
-    /// Counts everything up to now; tells how many instructions of which segment each thread has
-    /// executed, and for how long.
+    /// Counts everything up to now. Calls `ran` for each running thread with the number of
+    /// instructions executed and the time.
     pub(crate) fn advance(&mut self, now: Moment, mut ran: impl FnMut(&Running, f64, Moment)) {
         let span = now - self.since;
         if span == 0 {
@@ -212,11 +212,11 @@ impl Core {
             self.totals.below += span;
         }
         let cycles = if is_still { 0.0 } else { self.ghz * span as f64 / PS as f64 };
-        // Unhalted ones.
+        // Unhalted cycles.
         if is_active {
             self.cycles += cycles;
         }
-        // An interrupt comes, whether anything runs or not.
+        // An interrupt comes whether a thread runs or not.
         if let Some(left) = &mut self.skid {
             *left -= cycles;
         }
@@ -226,7 +226,7 @@ impl Core {
         for running in self.slots.iter_mut().flatten() {
             let done = running.rate * span as f64;
             running.left -= done;
-            // Half an instruction is what rounding to picoseconds may leave.
+            // Rounding to picoseconds may leave half an instruction.
             if running.left < 0.5 {
                 running.left = 0.0;
             }
@@ -234,7 +234,7 @@ impl Core {
             let waited = done * running.segment.memory_ns * PS as f64;
             self.scaled += (span as f64 - waited) / busy;
             if running.segment.class == InstructionClass::Heavy512 {
-                // A fused multiplication and addition is two.
+                // A fused multiplication and addition counts as two operations.
                 self.operations += 2.0 * wide;
             }
             if running.segment.class == class {
@@ -247,7 +247,7 @@ impl Core {
         }
     }
 
-    /// Takes over what the processor's governor wants now.
+    /// Takes over the current order of the processor's governor.
     pub(crate) fn obey(&mut self) {
         let counts = self.hardware.counts();
         if self.counting.map(|(of, _)| of) != counts {
@@ -260,7 +260,7 @@ impl Core {
         self.order = order;
     }
 
-    /// The level that the governor in software has decided for, whether it is set already or not.
+    /// The level that the governor in software has decided on, even if it is not set yet.
     pub(crate) fn wanted(&self) -> LicenseLevel {
         match self.act {
             Some(Act::Set(level)) => level,
@@ -268,23 +268,23 @@ impl Core {
         }
     }
 
-    /// Whether what the processor's governor counts was executed.
+    /// Whether the instructions that the processor's governor waits for have executed.
     pub(crate) fn has_counted(&self) -> bool {
         self.counting.is_some_and(|(_, left)| left < 0.5)
     }
 
-    /// Whether the interrupt of a counter has come.
+    /// Whether the counter's interrupt has come.
     pub(crate) fn is_interrupted(&self) -> bool {
-        // Less than a picosecond has is what rounding may leave.
+        // Rounding may leave fewer cycles than pass in a picosecond.
         self.skid.is_some_and(|left| left < 1e-3)
     }
 
-    /// Whether what runs executes: the core neither stands still nor does anything else.
+    /// Whether running threads execute: the core neither stands still nor does anything else.
     pub(crate) fn is_executing(&self, now: Moment) -> bool {
         self.is_active() && !self.is_still(now) && now >= self.stolen_until.max(self.delayed_until)
     }
 
-    /// Sets the rates of what runs, and tells when anything is to happen next.
+    /// Sets the rates of the running threads, and returns when the next event is due.
     pub(crate) fn next(&mut self, now: Moment, factors: &Factors<'_>) -> Option<Moment> {
         let stops = self.is_still(now) || now < self.stolen_until.max(self.delayed_until);
         let busy = self.slots.iter().flatten().count();
@@ -313,7 +313,7 @@ impl Core {
         }
         let wakes_at = |ns: Option<Time>| ns.map_or(Moment::MAX, |ns| ns.saturating_mul(PS));
         earlier(wakes_at(self.hardware.next_wakeup()));
-        // One act at a time: what is due meanwhile is seen when that is over.
+        // One act at a time: events due meanwhile are handled when it is over.
         if self.act.is_none() {
             earlier(self.release.unwrap_or(Moment::MAX));
             if let Software::AvxFreq(avxfreq) = &self.software {
@@ -329,20 +329,20 @@ impl Core {
     }
 }
 
-/// What instructions' rates depend on beside the clock.
+/// What the rate of instructions depends on beside the clock.
 #[derive(Debug)]
 pub(crate) struct Factors<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) throttle: f64,
     pub(crate) chained_throttle: f64,
-    /// What each of two hardware threads of a core has of its throughput.
+    /// The share of the core's throughput that each of several busy hardware threads gets.
     pub(crate) smt_share: f64,
-    /// Whose levels cap issue, too.
+    /// Clocks whose levels also limit instruction issue.
     pub(crate) clocks: &'a Clocks,
 }
 
 impl Factors<'_> {
-    /// Instructions per picosecond, and picoseconds of each.
+    /// Instructions per picosecond, and picoseconds per instruction.
     fn rate(&self, segment: &Segment, order: Order, ghz: f64) -> (f64, f64) {
         let asks = || self.rules.level_of(&segment.demand()) > order.level;
         let throttle = match (order.is_throttled && asks(), segment.is_chained) {
@@ -356,14 +356,14 @@ impl Factors<'_> {
     }
 }
 
-/// Whole picoseconds, rounded up; at least one, so that time goes on.
+/// Whole picoseconds, rounded up; at least one, so that time advances.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "above 0, and out of range saturates"
 )]
 fn ceil(ps: f64) -> Moment {
-    // Without a call to the C library, which `ceil` is where SSE 4.1 is not assumed.
+    // Avoids `f64::ceil`, which calls the C library where SSE 4.1 is not assumed.
     let whole = ps as Moment;
     whole.saturating_add(Moment::from((whole as f64) < ps)).max(1)
 }

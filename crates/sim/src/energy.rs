@@ -1,10 +1,10 @@
-//! Energy of cores and packages: power times time, summed up where power changes.
+//! Energy of cores and packages: power times time, summed up whenever power changes.
 //!
-//! Power is that of [`PowerCurve`]: it depends on which cores execute, and at which clocks, not on
-//! what they execute. A core that stands still, wakes up or serves a governor counts as executing;
-//! waiting is as in the model's loads, whatever idle state that is. No source tells what a core
-//! takes in one idle state or another, so models do not either, and who lets cores go to idle
-//! states is told which.
+//! Power is that of [`PowerCurve`]. It depends on which cores execute, and at which clocks, not on
+//! what they execute. A core that stands still, wakes up or serves a governor counts as executing.
+//! Waiting has the power of the model's loads, whatever the idle state. No source gives the power
+//! of a core in one idle state or another, so models do not give it either. A caller that lets
+//! cores enter idle states gets the names of those states.
 
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
@@ -14,63 +14,63 @@ use crate::Moment;
 /// Joules in a milliwatt times a picosecond.
 const JOULES: f64 = 1e-15;
 
-/// Energy of all of the time.
+/// The energy of the whole run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Energy {
-    /// Of each package (J).
+    /// For each package.
     pub packages: Vec<PackageEnergy>,
-    /// Of each core.
+    /// For each core.
     pub cores: Vec<CoreEnergy>,
-    /// Idle states that idle cores go to, by name, of which the model does not say what they take:
-    /// they count as waiting.
+    /// Names of the idle states that idle cores enter and whose power the model does not give. They
+    /// count as waiting.
     pub unknown_states: Vec<String>,
 }
 
 /// Energy of a package.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PackageEnergy {
-    /// All of it (J).
+    /// The whole energy (J).
     pub joules: f64,
-    /// What it would have been if all cores had waited, at the same voltage (J).
+    /// The energy if all cores had waited, at the same voltage (J).
     pub waiting_joules: f64,
 }
 
-/// What a core takes beyond what it takes while it waits.
+/// The energy of a core beyond that of waiting.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CoreEnergy {
-    /// For all it executed (J).
+    /// For everything that it executed (J).
     pub joules: f64,
-    /// The same by P-state, in the model's order: the slowest that is at least as fast as the
-    /// core's clock.
+    /// The same by P-state, in the model's order. The P-state is the slowest that is at least as
+    /// fast as the core's clock.
     pub pstates: Vec<AtPState>,
 }
 
-/// What a core did at the clocks of a P-state.
+/// Time and energy of a core at the clocks of a P-state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AtPState {
-    /// For how long it executed (ps).
+    /// How long the core executed (ps).
     pub time: Moment,
-    /// For what energy beyond waiting (J).
+    /// Energy beyond waiting (J).
     pub joules: f64,
 }
 
-/// Why no energy can be told.
+/// Why the energy is unknown.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoEnergy {
-    /// The model has nothing about power that could be used.
+    /// The model has no usable power values.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// The model's loads do not reach what went on.
+    /// The model's loads do not cover what the machine did.
     #[error(
         "no `[[power]]` of the model of {model} has {busy} `busy_cores` at {ghz:.2} GHz or more, which the energy needs"
     )]
     Beyond {
-        /// Whose model.
+        /// The model's name.
         model: String,
-        /// How many cores executed.
+        /// The number of cores that executed.
         busy: usize,
-        /// The fastest one's clock (GHz).
+        /// The clock of the fastest one (GHz).
         ghz: f64,
     },
 }
@@ -83,36 +83,37 @@ pub(crate) struct Meter {
     /// Clocks of P-states, fastest first (GHz).
     pstates: Vec<f64>,
     packages: Vec<Package>,
-    /// The first that is not known.
+    /// The first operating point whose power is not known.
     beyond: Option<NoEnergy>,
     unknown_states: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
 struct Package {
-    /// Until when all is counted.
+    /// Everything is counted until then.
     since: Moment,
     waiting_mw: f64,
     cores: Vec<Core>,
     total: PackageEnergy,
-    /// What is not known of the power now.
+    /// Why the current power is not known, if it is not.
     beyond: Option<NoEnergy>,
-    /// Clocks of the cores that execute; kept, so that nothing is allocated.
+    /// Clocks of the cores that execute; kept so that measuring allocates nothing.
     busy: Vec<f64>,
 }
 
 #[derive(Clone, Debug)]
 struct Core {
-    /// While it executes; 0 while it waits (GHz).
+    /// The clock while the core executes (GHz); 0 while it waits.
     ghz: f64,
-    /// Beyond waiting.
+    /// The power beyond waiting.
     mw: f64,
     pstate: Option<usize>,
     total: CoreEnergy,
 }
 
 impl Meter {
-    /// Of a machine with so many cores, all waiting at these clocks (GHz), by package.
+    /// A meter for a machine with N cores, by package. All cores wait, at the clock `waits_at`
+    /// (GHz).
     pub(crate) fn new(model: &Model, curve: PowerCurve, cores: usize, waits_at: f64) -> Self {
         let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
         let of_package = of_package.and_then(|cores| usize::try_from(cores).ok());
@@ -141,14 +142,14 @@ impl Meter {
         meter
     }
 
-    /// Idle cores go to the model's idle states.
+    /// Lets idle cores enter the model's idle states.
     pub(crate) fn with_idle_states(self, model: &Model) -> Self {
         let unknown_states = model.cstates.iter().map(|state| state.name.clone()).collect();
         Self { unknown_states, ..self }
     }
 
-    /// A core executes at this clock from now on (GHz), or waits (0). If all of its package wait,
-    /// the voltage is that of `waits_at`.
+    /// Sets the clock at which a core executes from now on (GHz), or 0 if it waits. If all cores of
+    /// its package wait, the voltage is that of `waits_at`.
     pub(crate) fn change(&mut self, now: Moment, core: usize, ghz: f64, waits_at: f64) {
         let of_package = self.packages.first().map_or(1, |package| package.cores.len());
         let (package, core) = (core / of_package, core % of_package);
@@ -200,7 +201,7 @@ impl Meter {
         }
     }
 
-    /// Looks at the power of a package.
+    /// Computes the current power of a package.
     fn measure(&mut self, package: usize, waits_at: f64) {
         let Self { curve, packages, pstates, model, .. } = self;
         let package = &mut packages[package];

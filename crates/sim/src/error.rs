@@ -1,90 +1,90 @@
-//! Why a simulation cannot begin or go on.
+//! Errors that keep a simulation from starting or from going on.
 
 use dimmer_processor::model::Missing;
 
-/// Why a machine cannot go on, or not begin.
+/// Why a machine cannot start or cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// What is to run is no scenario.
+    /// The scenario is invalid.
     #[error(transparent)]
     Scenario(#[from] crate::scenario::ScenarioError),
     /// The model lacks a value.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// The model has fewer cores than were asked for.
+    /// The model has fewer cores than requested.
     #[error("{asked} cores were asked for, but the model of {model} has {has}")]
     TooManyCores {
-        /// How many were asked for.
+        /// The requested number of cores.
         asked: u32,
-        /// Whose model.
+        /// The model's name.
         model: String,
-        /// How many it has.
+        /// The model's number of cores.
         has: u32,
     },
-    /// The model has no such P-state.
+    /// The model lacks the requested P-state.
     #[error("the model of {model} has no P-state `{name}`, expected {}", told(.known))]
     NoPState {
-        /// Whose model.
+        /// The model's name.
         model: String,
-        /// What was asked for.
+        /// The requested P-state.
         name: String,
-        /// Those that it has.
+        /// The P-states of the model.
         known: Vec<String>,
     },
-    /// The model does not say what a change of the P-state takes.
+    /// The model does not give the cost of this change of the P-state.
     #[error(
         "the model of {model} has no `[[transition]]` from {from} to {to}, which a thread asks for"
     )]
     NoTransition {
-        /// Whose model.
+        /// The model's name.
         model: String,
-        /// From which P-state.
+        /// The P-state before the change.
         from: String,
-        /// To which.
+        /// The P-state after the change.
         to: String,
     },
-    /// Threads wait for locks that they hold themselves, one for the other.
+    /// Threads wait in a circle for locks that they hold themselves.
     #[error("deadlock at {at_us} µs of simulated time: {}", .waiting.join(", "))]
     Deadlock {
-        /// When (µs).
+        /// The time of the deadlock (µs).
         at_us: u64,
-        /// Who waits for what.
+        /// One sentence for each thread: which lock it waits for, and which thread holds that lock.
         waiting: Vec<String>,
     },
-    /// A thread gives back a lock that it does not hold.
+    /// A thread releases a lock that it does not hold.
     #[error(
         "thread {thread} gives back lock {lock} at {at_us} µs of simulated time, which it does not hold"
     )]
     NotLocked {
-        /// When (µs).
+        /// The time of the release (µs).
         at_us: u64,
-        /// Its name.
+        /// The thread's name.
         thread: String,
         /// The lock's number.
         lock: usize,
     },
-    /// A thread finishes with a lock that nobody can take any more.
+    /// A thread finishes while it holds a lock, so that no other thread can take the lock again.
     #[error("thread {thread} finishes at {at_us} µs of simulated time with lock {lock}")]
     KeepsLock {
-        /// When (µs).
+        /// The time at which the thread finishes (µs).
         at_us: u64,
-        /// Its name.
+        /// The thread's name.
         thread: String,
         /// The lock's number.
         lock: usize,
     },
-    /// A thread takes steps for ever in no time.
+    /// A thread takes steps without end that take no time.
     #[error("thread {thread} goes on at {at_us} µs of simulated time without doing anything")]
     NoProgress {
-        /// When (µs).
+        /// The time at which the thread hangs (µs).
         at_us: u64,
-        /// Its name.
+        /// The thread's name.
         thread: String,
     },
 }
 
-/// Names as a choice.
+/// Lists names as the accepted values.
 fn told(names: &[String]) -> String {
     if names.is_empty() { "none: it has no P-states".to_owned() } else { names.join(", ") }
 }

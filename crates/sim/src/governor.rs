@@ -1,11 +1,11 @@
-//! Who decides about a core's level beside the processor.
+//! Governors: what decides about a core's level beside the processor.
 
 use dimmer_policy::license::avxfreq::{AvxFreq, Parameters};
 use dimmer_policy::license::predictive::Predictive;
 use dimmer_policy::license::user::User;
 use dimmer_processor::units::LicenseLevel;
 
-/// Who decides which level a core has.
+/// What decides which level a core has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Governor {
     /// The processor alone.
@@ -14,14 +14,14 @@ pub enum Governor {
     AvxFreq,
     /// The program itself (paper 000 §4.2), AVXFREQ switched off from the start.
     User,
-    /// Whoever knows what will run.
+    /// A governor that knows what will run.
     Oracle,
-    /// Whoever learns what will run.
+    /// A governor that learns what will run.
     Predictive,
 }
 
 impl Governor {
-    /// All of them.
+    /// All governors.
     pub const ALL: [Self; 5] =
         [Self::Hardware, Self::AvxFreq, Self::User, Self::Oracle, Self::Predictive];
 
@@ -38,15 +38,15 @@ impl Governor {
     }
 }
 
-/// What governors in software cost the core that they govern.
+/// The costs of governors in software for the core that they govern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// From the begin of the instruction that a counter interrupts at until its interrupt comes:
+    /// From the start of the instruction at which a counter overflows until its interrupt comes:
     /// cycles of the core, which goes on executing.
     pub skid_cycles: f64,
-    /// From the counter's interrupt until the level was changed (ns).
+    /// From the counter's interrupt until the level is changed (ns).
     pub interrupt_ns: f64,
-    /// A timer's interrupt, a look at the counter, and setting the timer anew (ns).
+    /// A timer's interrupt, a read of the counter, and setting the timer again (ns).
     pub look_ns: f64,
     /// A system call that changes the level (ns).
     pub call_ns: f64,
@@ -54,12 +54,12 @@ pub struct Costs {
 
 impl Default for Costs {
     /// * `skid_cycles`: 28.6, derived from the runs of code that is not unrolled alone: 6
-    ///   multiply-adds, the middle of the 10 to 14 operations, two each, of the author's published
-    ///   raw data of paper 000 (§5.2.1, L0 to L1 under AVXFREQ), at the 0.21 per cycle that the
-    ///   thesis measured of such code while it is throttled (figure 3.6);
-    /// * `interrupt_ns`: 4.0 µs, the median of the same data for all of the way; the skid is 7 ns
-    ///   of it, less than its last digit;
-    /// * `look_ns`, `call_ns`: 1 µs each, assumed: an interrupt or a call, and a write to a
+    ///   multiply-adds at the 0.21 per cycle that the thesis measured of such code while it is
+    ///   throttled (figure 3.6). The 6 are the middle of the 10 to 14 operations, two each, in the
+    ///   author's published raw data of paper 000 (§5.2.1, L0 to L1 under AVXFREQ);
+    /// * `interrupt_ns`: 4.0 µs, the median of the same data for the whole way; the skid is 7 ns of
+    ///   it, less than its last digit;
+    /// * `look_ns`, `call_ns`: 1 µs each, assumed: an interrupt or a system call, and a write to a
     ///   model-specific register.
     fn default() -> Self {
         Self { skid_cycles: 28.6, interrupt_ns: 4000.0, look_ns: 1000.0, call_ns: 1000.0 }
@@ -69,7 +69,7 @@ impl Default for Costs {
 /// The state of a governor in software, for one core.
 #[derive(Clone, Debug)]
 pub(crate) enum Software {
-    /// There is none.
+    /// No governor in software.
     Absent,
     AvxFreq(AvxFreq),
     User(User),
@@ -78,7 +78,7 @@ pub(crate) enum Software {
 }
 
 impl Software {
-    /// On a processor with this highest level.
+    /// The state for a processor with this highest level.
     pub(crate) fn new(governor: Governor, highest: LicenseLevel) -> Self {
         let parameters = Parameters { highest, ..Parameters::default() };
         match governor {

@@ -1,14 +1,14 @@
-//! A discrete-event machine: cores with licenses, a governor each, and threads that run code on
-//! them.
+//! A discrete-event machine: cores with license levels, a governor for each core, and threads that
+//! run code on them.
 //!
 //! [`Machine`] holds a processor [`Model`](dimmer_processor::model::Model), a [`Governor`] and
-//! threads. A thread is a [`Program`]: it says what it does next ([`Step`]), a [`Segment`] of code
-//! or a wait. Code runs at the clock that the core has at that moment, as the governors of `policy`
-//! decide; whatever changes that is an event. What was executed, and in which states cores spent
-//! their time, is counted ([`Totals`]), and the energy that took ([`Energy`]); an [`Observer`] sees
+//! threads. A thread runs a [`Program`], which returns its next [`Step`]: a [`Segment`] of code or
+//! a wait. Code runs at the current clock of its core, which the governors of `policy` decide. Each
+//! change of the clock is an event. The machine counts the instructions executed, the time that
+//! each core spends in each state ([`Totals`]), and the energy ([`Energy`]). An [`Observer`] sees
 //! the changes.
 //!
-//! Deterministic: the same machine and seed do the same, to the picosecond.
+//! Deterministic: equal machines with equal seeds behave identically, to the picosecond.
 #![forbid(unsafe_code)]
 
 mod chance;
@@ -19,10 +19,10 @@ mod error;
 mod governor;
 mod machine;
 mod observer;
-mod offload;
 mod points;
 mod program;
 mod queue;
+mod region_moves;
 pub mod scenario;
 mod sched;
 
@@ -37,10 +37,10 @@ pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
 pub use self::machine::{Ended, Machine, Settings, ThreadTotals};
 pub use self::observer::{Course, Observer, Ruling, Served, State};
-pub use self::offload::{Decider, Mechanism, Offload};
 pub use self::program::{Arrivals, Extent, License, Program, Script, Segment, Step};
+pub use self::region_moves::{Decider, Moving, RegionMoves};
 
-/// A moment of simulated time (ps), from the machine's start; 213 days are as far as it goes.
+/// A moment of simulated time (ps), from the machine's start; the range is 213 days.
 pub type Moment = u64;
 
 /// Picoseconds in a nanosecond.

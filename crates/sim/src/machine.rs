@@ -35,11 +35,11 @@ const L0: LicenseLevel = LicenseLevel::new(0);
 /// Why a machine no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Nothing would happen any more.
+    /// No event is pending.
     Done,
-    /// It has reached the time that it was to run until.
+    /// The end of the requested time was reached.
     Reached,
-    /// It was stopped before.
+    /// The caller stopped it before that.
     Stopped,
 }
 
@@ -48,17 +48,17 @@ pub enum Ended {
 pub struct Machine<O> {
     rules: Rules,
     clocks: Clocks,
-    /// Of the processor's own levels, while a governor in software decides.
+    /// Clocks of the processor's own levels while a governor in software decides.
     residual: Clocks,
     throttle: (f64, f64),
-    /// How long the core stands still when the clock is changed by software (ps).
+    /// How long the core stands still when software changes the clock (ps).
     stall: Moment,
     /// How long the processor holds a level (ns).
     hold_ns: Time,
-    /// From which time of idleness on, waking up takes how long (ps), by rising time; none where
-    /// idle states are off.
+    /// Idle states as (idle time from which the state pays, wake-up time) (ps), by rising idle
+    /// time; empty if idle states are off.
     idle: Vec<(Moment, Moment)>,
-    /// What it costs a CPU to take over a thread from another one, where the model knows.
+    /// The cost for a CPU to take over a thread from another one, where the model gives it.
     moves: Moves,
     settings: Settings,
     control: PowerControl,
@@ -70,19 +70,19 @@ pub struct Machine<O> {
     scheduler: Fair,
     queue: Queue,
     now: Moment,
-    /// Segments begun.
+    /// The number of segments started.
     segments: u64,
-    /// P-states that software asks for, where the model has them.
+    /// P-states that software requests, if the model has them.
     points: Option<Points>,
-    /// Who decides where marked regions run, if anybody.
+    /// The marked regions and what decides about them, if anything does.
     regions: Option<Regions>,
-    /// Measures power, where the model knows it.
+    /// The power meter, if the model gives power.
     meter: Result<Meter, Missing>,
     observer: O,
 }
 
 impl<O: Observer> Machine<O> {
-    /// A machine with nothing to run.
+    /// A machine without threads.
     ///
     /// # Errors
     /// If the model lacks what it needs, or has too few cores.
@@ -134,7 +134,7 @@ impl<O: Observer> Machine<O> {
             now: 0,
             segments: 0,
             points,
-            regions: settings.offload.as_ref().map(Regions::new),
+            regions: settings.region_moves.as_ref().map(Regions::new),
             meter,
             observer,
             settings,
@@ -149,8 +149,8 @@ impl<O: Observer> Machine<O> {
         Ok(machine)
     }
 
-    /// Adds a thread that begins now, on this CPU alone or on any; CPUs are numbered core by core.
-    /// Its number.
+    /// Adds a thread that starts now, pinned to this CPU or free to run on any. CPUs are numbered
+    /// core by core. Returns the thread's number.
     pub fn spawn(&mut self, name: &str, program: Box<dyn Program>, pinned: Option<usize>) -> usize {
         let chance = self.chance.fork();
         let totals = ThreadTotals { name: name.to_owned(), ..ThreadTotals::default() };
@@ -161,25 +161,25 @@ impl<O: Observer> Machine<O> {
         thread
     }
 
-    /// The thread has so much in its core's caches that it reads again and again (KiB): what
-    /// another core that takes it over must fetch first.
+    /// Sets the size of the data in its core's caches that the thread reads repeatedly (KiB).
+    /// Another core that takes the thread over must fetch it first.
     pub fn caches(&mut self, thread: usize, kib: u64) {
         if let Some(thread) = self.threads.get_mut(thread) {
             thread.cached_kib = kib;
         }
     }
 
-    /// Lets it run until then, or until nothing happens any more. Whether anything still would.
+    /// Runs until `end`, or until no event is pending. Returns whether events are pending.
     ///
     /// # Errors
-    /// If threads wait for each other, give back what they do not hold, or go on without doing
-    /// anything.
+    /// If threads wait for each other, release locks that they do not hold, or take steps without
+    /// end that take no time.
     pub fn run(&mut self, end: Moment) -> Result<bool, SimError> {
         Ok(self.run_unless(end, &|| false)? == Ended::Reached)
     }
 
-    /// The same unless `stops`, which is asked every 1024 events: then everything is counted up to
-    /// the last event, and it may go on from there.
+    /// Like [`Machine::run`], but stops when `stops`, called every 1024 events, returns true. Then
+    /// everything up to the last event is counted, and the machine may go on from there.
     ///
     /// # Errors
     /// As [`Machine::run`].
@@ -211,33 +211,33 @@ impl<O: Observer> Machine<O> {
         Ok(if self.queue.is_empty() { Ended::Done } else { Ended::Reached })
     }
 
-    /// The time now (ps).
+    /// The current time (ps).
     #[must_use]
     pub fn now(&self) -> Moment {
         self.now
     }
 
-    /// How many segments have begun.
+    /// The number of segments started.
     #[must_use]
     pub fn segments(&self) -> u64 {
         self.segments
     }
 
-    /// What each core has done.
+    /// The totals of each core.
     pub fn cores(&self) -> impl Iterator<Item = &Totals> {
         self.cores.iter().map(|core| &core.totals)
     }
 
-    /// What each thread has done.
+    /// The totals of each thread.
     pub fn threads(&self) -> impl Iterator<Item = &ThreadTotals> {
         self.threads.iter().map(|thread| &thread.totals)
     }
 
-    /// What that took, up to now.
+    /// The energy up to now.
     ///
     /// # Errors
-    /// If the model does not say what its cores take, or not at the clocks at which so many of them
-    /// have executed.
+    /// If the model does not give the power of its cores, or not at the clocks at which that many
+    /// of them have executed.
     pub fn energy(&self) -> Result<Energy, NoEnergy> {
         match &self.meter {
             Ok(meter) => meter.energy(),
@@ -245,14 +245,14 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// Whoever has watched.
+    /// Returns the observer.
     pub fn into_observer(self) -> O {
         self.observer
     }
 }
 
 impl<O: Observer> Machine<O> {
-    /// Somebody may have become ready on this CPU.
+    /// A thread may have become ready on this CPU.
     fn wakes(&mut self, cpu: usize) -> Result<(), SimError> {
         let (core, slot) = self.place(cpu);
         self.advance(core);
@@ -269,7 +269,7 @@ impl<O: Observer> Machine<O> {
         Ok(())
     }
 
-    /// Something is due on this core.
+    /// An event is due on this core.
     fn happens(&mut self, core: usize) -> Result<(), SimError> {
         self.advance(core);
         let now_ns = self.now / PS;
@@ -316,7 +316,7 @@ impl<O: Observer> Machine<O> {
         Ok(())
     }
 
-    /// Gives an empty CPU something to run.
+    /// Gives an empty CPU a thread to run.
     fn fill(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
         let cpu = self.cpu(core, slot);
         while self.cores[core].slots[slot].is_none()
@@ -339,7 +339,7 @@ impl<O: Observer> Machine<O> {
         Ok(())
     }
 
-    /// The thread's segment is over; its turn is not.
+    /// The thread's segment is over, but not its time slice.
     fn goes_on(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
         if let Some(Running { thread, slice_ends, .. }) = self.cores[core].slots[slot].take() {
             self.takes_steps(core, slot, thread, slice_ends)?;
@@ -358,7 +358,7 @@ impl<O: Observer> Machine<O> {
         thread: usize,
         slice_ends: Moment,
     ) -> Result<(), SimError> {
-        // More than any program here does at once.
+        // More steps than any program here takes at once.
         const MOST: usize = 100_000;
         for _ in 0..MOST {
             let this = &mut self.threads[thread];
@@ -416,7 +416,7 @@ impl<O: Observer> Machine<O> {
         Err(SimError::NoProgress { at_us, thread })
     }
 
-    /// Counts what all cores have done until now, and what that took.
+    /// Counts what all cores have done until now, and the energy.
     fn count_all(&mut self) {
         (0..self.cores.len()).for_each(|core| self.advance(core));
         if let Ok(meter) = &mut self.meter {
@@ -444,8 +444,8 @@ impl<O: Observer> Machine<O> {
         });
     }
 
-    /// Tells the governors what runs now, sets clock and rates, and when the core is looked at
-    /// again.
+    /// Reports the running code to the governors, sets clock and rates, and schedules the core's
+    /// next event.
     fn settle(&mut self, core: usize) {
         let demand = self.cores[core].most_demanding(&self.rules);
         let before = std::mem::replace(&mut self.cores[core].demand, demand);
@@ -477,7 +477,7 @@ impl<O: Observer> Machine<O> {
         self.count_if_armed(core);
         if self.active != before && self.clocks.differ(self.active, before) {
             for other in 0..self.cores.len() {
-                // Idle cores get theirs when they wake up.
+                // Idle cores get their clock when they wake up.
                 if other == core || !self.cores[other].is_active() {
                     continue;
                 }
@@ -494,7 +494,7 @@ impl<O: Observer> Machine<O> {
         self.tell_observer(core);
     }
 
-    /// Tells the observer what the core's state is, if it has changed.
+    /// Reports the core's state to the observer, if it has changed.
     fn tell_observer(&mut self, core: usize) {
         let this = &mut self.cores[core];
         let state = State {
@@ -532,7 +532,7 @@ impl<O: Observer> Machine<O> {
     }
 }
 
-/// The idle states that the model knows, by the time from which on they pay (ps).
+/// The model's idle states as (time from which they pay, wake-up time) (ps), by rising time.
 fn idle_states(model: &Model) -> Vec<(Moment, Moment)> {
     let states = model.cstates.iter().map(|state| {
         let pays_from = state.residency_ns.as_ref().unwrap_or(&state.exit_ns).value;
@@ -543,7 +543,7 @@ fn idle_states(model: &Model) -> Vec<(Moment, Moment)> {
     states
 }
 
-/// The place of a P-state in the model.
+/// The index of a P-state in the model.
 pub(crate) fn pstate(model: &Model, name: &str) -> Result<usize, SimError> {
     model.pstates.iter().position(|state| state.name == name).ok_or_else(|| SimError::NoPState {
         model: model.identity.name.clone(),

@@ -1,79 +1,79 @@
-//! Who watches a simulation.
+//! Observers of a simulation.
 
 use dimmer_processor::units::LicenseLevel;
 
 use crate::{Moment, Segment};
 
-/// What a core does with its clock.
+/// The state of a core's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The level in force.
     pub level: LicenseLevel,
     /// Whether wide code is throttled.
     pub is_throttled: bool,
-    /// Whether it stands still, for the clock changes.
+    /// Whether the core stands still while its clock changes.
     pub is_still: bool,
 }
 
 /// The P-state of a frequency domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ruling {
-    /// By its place in the model; none: the fastest clock there is.
+    /// Index of the P-state in the model; `None`: the fastest clock available.
     pub pstate: Option<usize>,
-    /// Whether the clock is still on its way to it.
+    /// Whether the clock is still changing to it.
     pub is_changing: bool,
 }
 
-/// What the policy server has decided.
+/// A decision of the policy server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Served {
-    /// How many regions, or clients, are offloaded.
-    pub offloaded: usize,
-    /// How many cores are to be dedicated.
+    /// The number of regions, or of clients, that are moved.
+    pub moved: usize,
+    /// The number of cores to dedicate.
     pub cores: usize,
-    /// The threshold of the highest level, if the loop has any.
+    /// The threshold of the highest license level, if the control loop has thresholds.
     pub threshold: Option<f64>,
 }
 
-/// Sees what changes.
+/// Sees what changes in a machine.
 pub trait Observer {
     /// A core's state has changed.
     fn core(&mut self, now: Moment, core: usize, state: State) {
         let _ = (now, core, state);
     }
 
-    /// A thread begins a segment on a core, or goes on with it.
+    /// A thread starts a segment on a core, or resumes it.
     fn runs(&mut self, now: Moment, core: usize, thread: usize, segment: &Segment) {
         let _ = (now, core, thread, segment);
     }
 
-    /// A thread stops running on a core: it sleeps, waits, has finished, or has had its turn.
+    /// A thread stops running on a core: it sleeps, waits, has finished, or its time slice is over.
     fn stops(&mut self, now: Moment, core: usize, thread: usize) {
         let _ = (now, core, thread);
     }
 
-    /// A governor in software has decided for this level.
+    /// A governor in software has decided on this level.
     fn decides(&mut self, now: Moment, core: usize, level: LicenseLevel) {
         let _ = (now, core, level);
     }
 
-    /// A core's clock (GHz) may have changed; 0: it executes nothing.
+    /// A core's clock (GHz) may have changed; 0: the core executes nothing.
     fn clock(&mut self, now: Moment, core: usize, ghz: f64) {
         let _ = (now, core, ghz);
     }
 
-    /// A thread asks for a P-state, by its place in the model; the request keeps its core from
-    /// `begin` to `end`.
+    /// A thread requests a P-state, given by its index in the model. The request occupies the core
+    /// from `begin` to `end`.
     fn asks(&mut self, begin: Moment, end: Moment, core: usize, pstate: usize) {
         let _ = (begin, end, core, pstate);
     }
 
-    /// The policy server has decided otherwise than before.
+    /// The policy server has changed its decision.
     fn serves(&mut self, now: Moment, served: Served) {
         let _ = (now, served);
     }
 
-    /// What P-states rule in a core's frequency domain may have changed.
+    /// The P-state in force in a core's frequency domain may have changed.
     fn rules(&mut self, now: Moment, core: usize, ruling: Ruling) {
         let _ = (now, core, ruling);
     }
@@ -81,7 +81,7 @@ pub trait Observer {
 
 impl Observer for () {}
 
-/// Keeps what the policy server has decided, and when (ps).
+/// Stores each decision of the policy server with its time (ps).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Course(pub Vec<(Moment, Served)>);
 
@@ -92,14 +92,14 @@ impl Observer for Course {
 }
 
 impl Course {
-    /// What was decided at a moment.
+    /// The decision in force at a moment.
     #[must_use]
     pub fn at(&self, moment: Moment) -> Served {
         let before = self.0.iter().rfind(|(at, _)| *at <= moment);
         before.map_or_else(Served::default, |(_, served)| *served)
     }
 
-    /// The mean of something of it from one moment to another.
+    /// The mean of one value of the decisions from one moment to another, weighted by time.
     #[must_use]
     pub fn mean(&self, from: Moment, to: Moment, of: impl Fn(&Served) -> f64) -> f64 {
         let (mut sum, mut since, mut value) = (0.0, from, of(&self.at(from)));

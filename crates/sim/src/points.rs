@@ -1,11 +1,11 @@
-//! Operating points that software asks for: who shares a clock, what changing it takes, and what
-//! rated power allows.
+//! Operating points that software requests: which cores share a clock, what a change costs, and
+//! what rated power allows.
 //!
-//! Each core asks for a P-state, or for none, which is the fastest it may have. The cores of a
-//! frequency domain share a clock: the fastest request of those that execute rules (paper 002 §2.1,
-//! §2.2). A request keeps who makes it for a time, and then the clock ramps linearly (paper 002
-//! §4.4), in steps of 100 MHz. Where rated power does not allow what is asked for, all of the
-//! package runs at the fastest P-state that it does.
+//! Each core requests a P-state, or none, which stands for the fastest one that it may have. The
+//! cores of a frequency domain share a clock: the fastest request of those that execute is in force
+//! (paper 002 §2.1, §2.2). A request occupies the core that makes it for a time. Then the clock
+//! ramps linearly (paper 002 §4.4), in steps of 100 MHz. If rated power does not allow the
+//! requests, the whole package runs at the fastest P-state that it allows.
 
 use std::ops::Range;
 
@@ -14,13 +14,13 @@ use dimmer_processor::power::PowerCurve;
 
 use crate::{Moment, PS, Ruling, SimError};
 
-/// Steps of a ramp (GHz): those of P-states that processors have.
+/// Steps of a ramp (GHz): those of processors' P-states.
 const STEP_GHZ: f64 = 0.1;
 
-/// What a change between two P-states takes (ps); absent where the model does not say.
+/// The cost of a change between two P-states (ps); `None` where the model does not give it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Change {
-    /// How long who asks for it is kept.
+    /// How long the request occupies the core that makes it.
     pub(crate) request: Option<Moment>,
     /// From the request to the new clock.
     pub(crate) total: Option<Moment>,
@@ -34,22 +34,22 @@ pub(crate) struct Points {
     states: Vec<(String, f64)>,
     /// `changes[from][to]`.
     changes: Vec<Vec<Option<Change>>>,
-    /// What each core asks for.
+    /// The request of each core.
     wishes: Vec<Wish>,
     domains: Vec<Shared>,
     domain_of: Vec<usize>,
     /// Cores of a package.
     of_package: usize,
-    /// Whether a domain counts against rated power with all of its cores, also those that wait: a
-    /// module executes as a whole.
+    /// Whether a domain counts against rated power with all of its cores, including those that
+    /// wait: a module executes as a whole.
     is_whole: bool,
-    /// By which rated power limits clocks.
+    /// The power curve by which rated power limits clocks.
     curve: Option<PowerCurve>,
-    /// Clocks of cores that execute; kept, so that nothing is allocated.
+    /// Clocks of cores that execute; kept so that nothing is allocated.
     busy: Vec<f64>,
 }
 
-/// What is asked for: a P-state, or the fastest clock there is. The smaller, the faster.
+/// A request: a P-state, or the fastest clock there is (`None`). Smaller is faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Wish(Option<usize>);
 
@@ -57,12 +57,12 @@ struct Wish(Option<usize>);
 #[derive(Clone, Debug)]
 struct Shared {
     cores: Range<usize>,
-    /// What rules, or will when the ramp is over.
+    /// The request in force, or in force when the ramp is over.
     target: Wish,
-    /// The clock now (GHz); infinite where only the level caps it.
+    /// The current clock (GHz); infinite if only the level limits it.
     ghz: f64,
     ramp: Option<Ramp>,
-    /// Whether its clock, or where that goes, has changed since somebody last looked.
+    /// Whether its clock or its target has changed since [`Points::has_changed`] was last called.
     is_changed: bool,
 }
 
@@ -72,14 +72,14 @@ struct Ramp {
     to: f64,
     begin: Moment,
     end: Moment,
-    /// Steps, and how many of them are done.
+    /// The number of steps, and how many of them are done.
     steps: u32,
     done: u32,
 }
 
 impl Ramp {
-    /// When the next step is: half-way between the linear ramp's clocks before and after it, so
-    /// that as many cycles pass.
+    /// When the next step is: half-way between the moments at which the linear ramp has the clocks
+    /// before and after it. So the steps take as many cycles as the ramp.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -92,8 +92,8 @@ impl Ramp {
 }
 
 impl Points {
-    /// Those of a machine with so many cores, all asking for the P-state of this number; none if
-    /// the model has no P-states.
+    /// The points of a machine with N cores, all of which request the P-state with this index;
+    /// `None` if the model has no P-states.
     pub(crate) fn new(
         model: &Model,
         curve: Option<&PowerCurve>,
@@ -149,7 +149,7 @@ impl Points {
         })
     }
 
-    /// The clock that the core's domain allows (GHz); infinite if only the level does.
+    /// The clock that the core's domain allows (GHz); infinite if only the level limits it.
     pub(crate) fn ghz(&self, core: usize) -> f64 {
         self.domains[self.domain_of[core]].ghz
     }
@@ -159,7 +159,7 @@ impl Points {
         self.domain_of[core]
     }
 
-    /// What rules in a domain.
+    /// The P-state in force in a domain.
     pub(crate) fn ruling(&self, domain: usize) -> Ruling {
         let Shared { target, ramp, .. } = &self.domains[domain];
         Ruling { pstate: target.0, is_changing: ramp.is_some() }
@@ -177,11 +177,11 @@ impl Points {
         self.domain_of[first]..self.domain_of[last] + 1
     }
 
-    /// The core asks for this P-state from now on: what that takes, beside the call if it has it
-    /// already.
+    /// Requests this P-state for the core from now on. Returns the cost; if the core already has
+    /// the P-state, there is none beside the call.
     ///
     /// # Errors
-    /// If the model does not say what changing from the one to the other takes.
+    /// If the model does not give the cost of this change.
     pub(crate) fn ask(&mut self, core: usize, wish: usize) -> Result<Change, SimError> {
         let from = std::mem::replace(&mut self.wishes[core], Wish(Some(wish))).0.unwrap_or(0);
         if from == wish {
@@ -195,8 +195,7 @@ impl Points {
         })
     }
 
-    /// What changing from one clock to another takes: that between the P-states that are nearest
-    /// (GHz).
+    /// The cost of a change from one clock to another (GHz): that between the nearest P-states.
     pub(crate) fn change(&self, from: f64, to: f64) -> Option<Change> {
         let nearest = |ghz: f64| {
             let away = |index: &usize| (self.states[*index].1 - ghz).abs();
@@ -205,10 +204,9 @@ impl Points {
         self.changes[nearest(from)?][nearest(to)?]
     }
 
-    /// Sets the domains of a core's package to what rules now, the clock being `fastest` where
-    /// nothing is asked for (GHz). Clocks that change do so from `begin` on; those of this core's
-    /// domain were asked for if `asked` says how long that takes, others begin now. The package's
-    /// domains.
+    /// Sets the domains of a core's package to the requests in force. Without a request, the clock
+    /// is `fastest` (GHz). `asked` is the start and the end of the change of this core's domain, if
+    /// the core made a request; changes of other domains start now. Returns the package's domains.
     pub(crate) fn rule(
         &mut self,
         now: Moment,
@@ -239,8 +237,8 @@ impl Points {
         domains
     }
 
-    /// The clock of a core that has its own is at one now, and rises to what it is allowed within a
-    /// span (GHz).
+    /// If a core has its own clock, sets it to `from` now, and lets it rise to what the core is
+    /// allowed within a span (GHz).
     pub(crate) fn rise(&mut self, now: Moment, core: usize, from: f64, span: Moment, fastest: f64) {
         let index = self.domain_of[core];
         if self.domains[index].cores.len() == 1 && self.domains[index].ghz > from {
@@ -249,7 +247,7 @@ impl Points {
         }
     }
 
-    /// The next step of a domain's ramp is taken.
+    /// Takes the next step of a domain's ramp.
     pub(crate) fn step(&mut self, index: usize) {
         let clock = self.clock(self.domains[index].target);
         let domain = &mut self.domains[index];
@@ -262,7 +260,7 @@ impl Points {
         }
     }
 
-    /// Whether the domain's clock, or where that goes, has changed since this was last asked.
+    /// Whether the domain's clock or its target has changed since the last call.
     pub(crate) fn has_changed(&mut self, index: usize) -> bool {
         std::mem::take(&mut self.domains[index].is_changed)
     }
@@ -272,8 +270,8 @@ impl Points {
         Some(self.domains[index].ramp.as_ref()?.next())
     }
 
-    /// Lets the domain's clock go to its target within this time, the clock being `fastest` where
-    /// nothing is asked for (GHz).
+    /// Lets the domain's clock go to its target within this time. Without a request, the clock is
+    /// `fastest` (GHz).
     fn ramp(&mut self, index: usize, begin: Moment, end: Moment, fastest: f64) {
         let clock = self.clock(self.domains[index].target);
         let domain = &mut self.domains[index];
@@ -285,18 +283,18 @@ impl Points {
         domain.ghz = if domain.ramp.is_some() { from } else { clock };
     }
 
-    /// The clock of what is asked for (GHz).
+    /// The clock of a request (GHz).
     fn clock(&self, wish: Wish) -> f64 {
         wish.0.map_or(f64::INFINITY, |state| self.states[state].1)
     }
 
-    /// The fastest that the domain's cores ask for which execute; `None` if none does.
+    /// The fastest request of the domain's cores that execute; `None` if none of them does.
     fn fastest_wish(&self, domain: usize, is_active: impl Fn(usize) -> bool) -> Option<Wish> {
         let cores = self.domains[domain].cores.clone();
         cores.filter(|core| is_active(*core)).map(|core| self.wishes[core]).min()
     }
 
-    /// The fastest that rated power allows all cores of these domains to have.
+    /// The fastest P-state that rated power allows all cores of these domains to have.
     fn cap(
         &mut self,
         domains: Range<usize>,
@@ -325,18 +323,18 @@ impl Points {
     }
 }
 
-/// How many steps there are between two clocks (GHz).
+/// The number of steps between two clocks (GHz).
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "clocks are finite, and not more than some GHz apart; others saturate"
 )]
 fn steps(from: f64, to: f64) -> u32 {
-    // A step of 100 MHz is not two, whatever rounding makes of it.
+    // Rounding must not turn a step of 100 MHz into two.
     ((to - from).abs() / STEP_GHZ - 1e-6).ceil() as u32
 }
 
-/// Which cores share a clock, in order.
+/// The cores that share each clock, in order.
 fn domains(model: &Model, cores: usize, of_package: usize) -> Vec<Range<usize>> {
     let whole = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let sizes: Vec<usize> = match model.clock.domain.as_ref().map(|domain| domain.value) {
@@ -352,7 +350,7 @@ fn domains(model: &Model, cores: usize, of_package: usize) -> Vec<Range<usize>> 
         let mut first = package;
         let mut sizes = sizes.iter();
         while first < end {
-            // Cores that no cluster has are on their own.
+            // A core outside of any cluster is a domain of its own.
             let last = first.saturating_add(sizes.next().copied().unwrap_or(1).max(1)).min(end);
             domains.push(first..last);
             first = last;

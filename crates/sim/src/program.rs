@@ -1,4 +1,4 @@
-//! What threads do.
+//! What threads do: steps, segments of code, and scripts.
 
 use std::fmt;
 
@@ -12,34 +12,34 @@ use crate::{Governor, Moment, Random};
 /// A stretch of code of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
-    /// What it asks of the clock.
+    /// The instruction class, which determines the level that the code asks for.
     pub class: InstructionClass,
     /// Whether 512-bit code has left the upper register halves dirty.
     pub upper: Upper,
-    /// Instructions of all kinds per cycle while nothing stops them; above 0.
+    /// Instructions of all kinds per cycle while nothing stalls them; above 0.
     pub ipc: f64,
-    /// Which part of them is of the class; from 0 to 1.
+    /// The share of instructions of the class; from 0 to 1.
     pub share: f64,
-    /// Whether they wait for each other, rather than for an execution unit.
+    /// Whether instructions wait for each other rather than for an execution unit.
     pub is_chained: bool,
-    /// How long memory stops an instruction, on average, whatever the clock (ns).
+    /// How long memory stalls an instruction, on average, independent of the clock (ns).
     pub memory_ns: f64,
-    /// How much of it.
+    /// The length of the segment.
     pub extent: Extent,
-    /// Under which number its instructions are counted ([`ThreadTotals`](crate::ThreadTotals)).
+    /// Index of the counter for its instructions ([`ThreadTotals`](crate::ThreadTotals)).
     pub counter: usize,
 }
 
-/// How long code goes on.
+/// The length of a segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Extent {
-    /// So many instructions.
+    /// A number of instructions.
     Instructions(f64),
-    /// For so long (ps), however much that is.
+    /// A time (ps), however many instructions that is.
     Time(Moment),
 }
 
-/// A call of paper 000 §4.2.
+/// A system call of paper 000 §4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum License {
     /// `avxfreq_set_reclocking`.
@@ -53,47 +53,47 @@ pub enum License {
 pub enum Step {
     /// It runs code.
     Run(Segment),
-    /// It sleeps for so long (ps).
+    /// It sleeps for this long (ps).
     Sleep(Moment),
-    /// It takes this lock, and waits until it can.
+    /// It takes this lock, and waits until the lock is free.
     Lock(usize),
-    /// It gives this lock back.
+    /// It releases this lock.
     Unlock(usize),
     /// It enters a marked region, by number.
     Enter(usize),
-    /// It leaves the region that it entered last, which has this number.
+    /// It leaves the region that it entered last; the number is that region's.
     Leave(usize),
-    /// It tells the governor; of no effect unless that is [`Governor::User`].
+    /// It calls the governor; without effect under any other than [`Governor::User`].
     Call(License),
-    /// It asks for this P-state for its core, by its place in the model.
+    /// It requests a P-state for its core, given by its index in the model.
     Ask(usize),
-    /// A request that came at this moment is done: its latency is counted.
+    /// A request that arrived at this moment is done: its latency is counted.
     Served(Moment),
     /// It has finished.
     End,
 }
 
-/// When requests come.
+/// When requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// Each when the one before is done: a closed loop.
+    /// Each arrives when the one before is done: a closed loop.
     Closed,
-    /// So often on average (ps), whether the one before is done or not: an open loop. Evenly, or by
-    /// chance (exponentially).
+    /// At an average interval, whether the one before is done or not: an open loop. Evenly spaced,
+    /// or random (exponentially distributed).
     Open {
-        /// From one to the next (ps).
+        /// The average interval (ps).
         every: Moment,
-        /// Whether by chance.
+        /// Whether the intervals are random.
         is_random: bool,
     },
 }
 
-/// A thread's code.
+/// The code of a thread.
 pub trait Program: fmt::Debug + Send {
-    /// What it does next, the step before being done.
+    /// The next step, called when the step before is done.
     fn next(&mut self, now: Moment, chance: &mut Random) -> Step;
 
-    /// The same program at the same place: who knows the future runs a copy.
+    /// A copy of the program in its current state: the oracle runs it to see the future.
     fn copy(&self) -> Box<dyn Program>;
 }
 
@@ -110,49 +110,50 @@ impl Segment {
         counter: 0,
     };
 
-    /// Independent 512-bit multiply-adds: two units, two a cycle (the unrolled code of paper 000
-    /// §3.3.2).
+    /// Independent 512-bit multiply-adds on two units, two per cycle (the unrolled code of paper
+    /// 000 §3.3.2).
     pub const FMA_512: Self = Self { class: InstructionClass::Heavy512, ipc: 2.0, ..Self::SCALAR };
 
-    /// The same on one register triple: each waits 4 cycles for the one before.
+    /// The same on one register triple: each multiply-add waits 4 cycles for the one before.
     pub const CHAINED_512: Self = Self { ipc: 0.25, is_chained: true, ..Self::FMA_512 };
 
-    /// What a governor sees of it.
+    /// The demand that a governor sees.
     #[must_use]
     pub fn demand(&self) -> Demand {
         Demand { class: self.class, upper: self.upper, per_cycle: self.ipc * self.share }
     }
 }
 
-/// Steps one after the other, some times over.
+/// Steps in order, repeated a number of times.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// The steps, and the level that each one's code asks for.
+    /// The steps, each with the license level that its code asks for.
     steps: Vec<(Step, LicenseLevel)>,
-    /// How often they are still to be begun.
+    /// How many rounds are still to start.
     times: u64,
     next: usize,
-    /// Whether it tells the governor what it is going to run.
+    /// Whether it calls the governor before code that asks for another level.
     calls: bool,
     told: Option<LicenseLevel>,
-    /// If each time over is a request: how they come.
+    /// How requests arrive, if each round is a request.
     requests: Option<Arrivals>,
-    /// When the one that is served came, if any is.
+    /// When the request in service arrived, if there is one.
     came: Option<Moment>,
-    /// When the next one comes, in an open loop.
+    /// When the next request arrives, in an open loop.
     arrives: Moment,
-    /// When it begins.
+    /// When the script starts.
     begin: Moment,
 }
 
 impl Script {
-    /// These steps, once.
+    /// A script of these steps, once.
     pub fn once(steps: impl IntoIterator<Item = Step>) -> Self {
         let steps = steps.into_iter().map(|step| (step, LicenseLevel::new(0)));
         Self::new(steps.collect(), 1)
     }
 
-    /// These steps, so many times over; each with the level that its code asks for.
+    /// A script of these steps, repeated `times` times; each step comes with the level that its
+    /// code asks for.
     #[must_use]
     pub fn new(steps: Vec<(Step, LicenseLevel)>, times: u64) -> Self {
         let times = if steps.is_empty() { 0 } else { times };
@@ -170,19 +171,19 @@ impl Script {
         }
     }
 
-    /// The same; each time over is a request, whose latency is counted.
+    /// The same script where each round is a request whose latency is counted.
     #[must_use]
     pub fn serving(self, requests: Arrivals) -> Self {
         Self { requests: Some(requests), ..self }
     }
 
-    /// The same, from this moment on; its first request, if it serves any, comes then.
+    /// The same script, from this moment on; its first request, if it serves any, arrives then.
     #[must_use]
     pub fn from(self, begin: Moment) -> Self {
         Self { begin, arrives: begin, ..self }
     }
 
-    /// The next request comes: when, or how long to sleep until then.
+    /// Takes the next request. `Ok`: its arrival; `Err`: how long to sleep until it arrives.
     fn arrival(
         &mut self,
         now: Moment,
@@ -199,8 +200,8 @@ impl Script {
         Ok(came)
     }
 
-    /// The same; if the program decides, it tells the governor the level before code that asks for
-    /// another one than the code before (paper 000 §4.2).
+    /// The same script under a governor. If the program decides, it calls the governor before code
+    /// that asks for another level than the code before (paper 000 §4.2).
     #[must_use]
     pub fn under(self, governor: Governor) -> Self {
         Self { calls: governor == Governor::User, ..self }
@@ -243,7 +244,7 @@ impl Program for Script {
     }
 }
 
-/// A span with this mean, by chance (ps).
+/// A random span with this mean (ps), exponentially distributed.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

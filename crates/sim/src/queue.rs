@@ -1,56 +1,56 @@
-//! What happens next: at most one event of each core, domain and thread, by time, and those of one
-//! time in the order in which they were set.
+//! The event queue: at most one event per core, domain and thread. Events come in order of time;
+//! events of equal time come in the order in which they were set.
 
 use crate::Moment;
 
-/// Whom an event is for.
+/// The receiver of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A core has something to do.
     Core(usize),
     /// The clock of a frequency domain takes a step.
     Domain(usize),
-    /// Who decides about marked regions wants to be asked.
+    /// The policy server, which decides about marked regions, is due.
     Server,
     /// A thread wakes up.
     Thread(usize),
 }
 
-/// Events to come: a binary heap, in which an event stays when its target has got another one,
-/// until it comes first.
+/// Pending events: a binary heap. An event that was replaced by another one of its target stays in
+/// the heap, as void, until it becomes the first.
 ///
-/// Of the standard library's heap, what takes the first event's place is compared with others all
-/// the way down. Here the hole goes down alone and is filled from below (Wegener, "Bottom-up
-/// heapsort", 1993): a new event is later than most, and on the way down it is only asked which of
-/// two is sooner, which a processor need not guess. That takes a tenth off what an event of the
-/// whole machine costs with 2 cores, and 4 to 7 % with 512 (Zen 5). Heaps of four children, with
-/// keys of 24 bytes, a tournament, and a calendar queue were slower.
+/// The standard library's heap compares the element that takes the first event's place with others
+/// all the way down. Here the hole moves down alone and is filled from below (Wegener, "Bottom-up
+/// heapsort", 1993): a new event is later than most, and on the way down the code only selects the
+/// sooner of two events, which needs no branch prediction. That reduces the cost of an event of the
+/// whole machine by a tenth with 2 cores, and by 4 to 7 % with 512 (Zen 5). Heaps of four children,
+/// with keys of 24 bytes, a tournament, and a calendar queue were slower.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     cores: usize,
-    /// What is at `n` comes before what is at `2n + 1` and `2n + 2`.
+    /// The event at `n` comes before those at `2n + 1` and `2n + 2`.
     heap: Vec<Event>,
-    /// The [`Event::name`] of each target's event, by its place, or [`NONE`]; all others in the
-    /// heap are void.
+    /// The [`Event::name`] of each target's event, by the target's place, or [`NONE`]. All other
+    /// events in the heap are void.
     holds: Vec<u64>,
     /// The number of the next event.
     number: u64,
-    /// Whether the first event was taken, but lies there still: what is set next takes its place.
+    /// Whether the first event was taken but still lies there; the next event set takes its place.
     is_taken: bool,
 }
 
-/// The name of no event.
+/// Marks a target without an event.
 const NONE: u64 = u64::MAX;
 
-/// Bits of a target's place in an event's name; more places than that no memory has room for.
+/// Bits of a target's place in an event's name; no memory has room for more places than that.
 const PLACE_BITS: u32 = 28;
 
-/// Numbers that fit above it.
+/// The count of event numbers that fit above the place.
 const NUMBERS: u64 = 1 << (u64::BITS - PLACE_BITS);
 
-/// An event: the time, then a number that those set later have greater ones than, then its target's
-/// place, most significant first. So which of two comes first is one comparison, and one move takes
-/// an event elsewhere.
+/// An event. From the most significant bits down: the time, a number that is greater for events set
+/// later, and the place of its target. So one comparison tells which of two comes first, and one
+/// move copies an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event(u128);
 
@@ -75,13 +75,13 @@ impl Event {
 }
 
 impl Queue {
-    /// One without events, for so many cores, and at most as many domains.
+    /// A queue without events, for N cores, and at most as many domains.
     pub(crate) fn new(cores: usize) -> Self {
         let holds = vec![NONE; 2 * cores + 1];
         Self { cores, heap: Vec::new(), holds, number: 0, is_taken: false }
     }
 
-    /// The target's event is at this time from now on, or there is none.
+    /// Sets the time of the target's event, or removes the event if `None`.
     pub(crate) fn set(&mut self, target: Target, time: Option<Moment>) {
         let place = self.place(target);
         if place >= self.holds.len() {
@@ -100,13 +100,13 @@ impl Queue {
             self.heap.push(event);
             self.rise(self.heap.len() - 1, event);
         }
-        // Void events are dropped before they are more than the others.
+        // Drops void events before they outnumber the others.
         if self.heap.len() > 64 + 2 * self.holds.len() || self.number == NUMBERS {
             self.clear_up();
         }
     }
 
-    /// Takes the next event, unless it is later than `end`.
+    /// Takes the next event, if it is not later than `end`.
     pub(crate) fn next(&mut self, end: Moment) -> Option<(Moment, Target)> {
         if std::mem::take(&mut self.is_taken) {
             self.drop_first();
@@ -126,7 +126,7 @@ impl Queue {
         }
     }
 
-    /// Whether nothing will happen.
+    /// Whether no event is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.holds.iter().all(|name| *name == NONE)
     }
@@ -147,7 +147,7 @@ impl Queue {
             heap[hole] = heap[sooner];
             hole = sooner;
         }
-        // The last one may be alone.
+        // The last event may have no sibling.
         if let Some(only) = heap.get(2 * hole + 1) {
             heap[hole] = *only;
             hole = 2 * hole + 1;
@@ -155,7 +155,7 @@ impl Queue {
         self.rise(hole, event);
     }
 
-    /// Puts an event into a hole, or above it if others there come later.
+    /// Puts an event into a hole, or above it while the events above come later.
     fn rise(&mut self, mut hole: usize, event: Event) {
         let heap = self.heap.as_mut_slice();
         while hole > 0 {
@@ -169,11 +169,11 @@ impl Queue {
         heap[hole] = event;
     }
 
-    /// Drops void events, and numbers the others anew.
+    /// Drops void events, and renumbers the others.
     fn clear_up(&mut self) {
         let Self { heap, holds, .. } = self;
         heap.retain(|event| holds[event.place()] == event.name());
-        // In order they are a heap.
+        // A sorted array is a heap.
         heap.sort_unstable();
         self.number = 0;
         for event in heap {
@@ -248,12 +248,12 @@ mod tests {
         assert_eq!(queue.next(Moment::MAX), None);
     }
 
-    /// Against a list of all, with events set, replaced and taken back between those taken.
+    /// Compares with a list of all events while events are set, replaced and removed.
     #[test]
     fn events_come_by_time_whatever_is_set_meanwhile() {
         const THREADS: usize = 50;
         let (mut queue, mut state) = (Queue::new(1), 1_u64);
-        // Numbers run out on the way.
+        // Event numbers run out during the test.
         queue.number = NUMBERS - 10_000;
         let mut all: [Option<(Moment, u64)>; THREADS] = [None; THREADS];
         let mut draw = |below: u64| {

@@ -5,7 +5,7 @@
 
 mod document;
 mod outcome;
-/// The key whose value begins where `text` ends.
+/// The key whose value starts where `text` ends.
 fn key_before(text: &str) -> Option<&str> {
     let before = text.trim_end().strip_suffix('=')?.trim_end();
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
@@ -29,30 +29,30 @@ pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
 
 use crate::machine::pstate;
 use crate::{
-    Arrivals, Costs, Ended, Governor, Machine, Mechanism, Moment, Observer, Offload, Script,
+    Arrivals, Costs, Ended, Governor, Machine, Moment, Moving, Observer, RegionMoves, Script,
     Settings, SimError, Step,
 };
 
 /// A workload: threads, and the code that they run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is.
+    /// The name of the workload.
     pub name: String,
-    /// What it recreates.
+    /// The source that it recreates.
     pub source: String,
-    /// The model it is meant for, by name.
+    /// The name of the model that it is meant for.
     pub model: String,
     cores: u32,
     threads_per_core: u32,
     smt_share: f64,
     idle_states: bool,
-    /// What all cores ask for at the begin.
+    /// The P-state that all cores request at the start.
     pstate: Option<String>,
-    /// Names of the P-states that threads ask for; their steps have the places here.
+    /// Names of the P-states that threads request; the steps hold indices into this list.
     pstates: Vec<String>,
-    /// When it ends, if not by itself (ps).
+    /// The latest end (ps), if the scenario does not end by itself.
     end: Option<Moment>,
-    /// What handing a region over and back takes (ns), if not by the model.
+    /// The cost of handing a region over and back (ns), if not taken from the model.
     hand_over_ns: Option<f64>,
     threads: Vec<Thread>,
 }
@@ -60,19 +60,19 @@ pub struct Scenario {
 #[derive(Clone, Debug)]
 struct Thread {
     name: String,
-    /// The number of its program, and the name.
+    /// The number and the name of its program.
     program: (u64, String),
     cpu: Option<usize>,
     cached_kib: u64,
-    /// When it begins (ps).
+    /// When it starts (ps).
     begin: Moment,
     times: u64,
     requests: Option<Arrivals>,
-    /// Each with the name of what it runs, if it runs anything.
+    /// The steps, each with the name of its code if it runs any.
     steps: Vec<(Step, Option<String>)>,
 }
 
-/// A file that is no scenario.
+/// A file that is not a valid scenario.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", path.display())]
 pub struct ScenarioError {
@@ -86,7 +86,7 @@ impl Scenario {
     /// Reads a scenario; `path` is for messages.
     ///
     /// # Errors
-    /// What is wrong first, with its place and the accepted values.
+    /// The first thing that is wrong, with its place and the accepted values.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ScenarioError> {
         let refused = |message: String| ScenarioError { path: path.to_owned(), message };
         let document: Document = toml::from_str(text).map_err(|error| {
@@ -99,10 +99,10 @@ impl Scenario {
         document.check().map_err(refused)
     }
 
-    /// A machine that has the scenario's threads to run, and when it ends at the latest (ps).
+    /// A machine with the scenario's threads, and its latest end (ps).
     ///
     /// # Errors
-    /// If the model lacks what that needs.
+    /// If the model lacks a value that the scenario needs.
     pub fn machine<O: Observer>(
         &self,
         model: &Model,
@@ -110,19 +110,19 @@ impl Scenario {
         seed: u64,
         observer: O,
     ) -> Result<(Machine<O>, Moment), SimError> {
-        let settings = self.settings(model, governor, Mechanism::None, seed)?;
+        let settings = self.settings(model, governor, Moving::None, seed)?;
         self.machine_of(model, settings, observer)
     }
 
-    /// What the machine is that it needs.
+    /// The settings of the machine that the scenario needs.
     ///
     /// # Errors
-    /// If the mechanism needs what neither the scenario nor the model says.
+    /// If neither the scenario nor the model gives a value that the mechanism needs.
     pub fn settings(
         &self,
         model: &Model,
         governor: Governor,
-        mechanism: Mechanism,
+        mechanism: Moving,
         seed: u64,
     ) -> Result<Settings, SimError> {
         Ok(Settings {
@@ -133,16 +133,15 @@ impl Scenario {
             governor,
             costs: Costs::default(),
             pstate: self.pstate.clone(),
-            offload: Offload::new(mechanism, model, self.cores, self.hand_over_ns)?,
+            region_moves: RegionMoves::new(mechanism, model, self.cores, self.hand_over_ns)?,
             seed,
         })
     }
 
-    /// A machine of this kind that has the scenario's threads to run, and when it ends at the
-    /// latest (ps).
+    /// A machine with these settings and the scenario's threads, and its latest end (ps).
     ///
     /// # Errors
-    /// If the model lacks what that needs.
+    /// If the model lacks a value that the scenario needs.
     pub fn machine_of<O: Observer>(
         &self,
         model: &Model,
@@ -177,7 +176,7 @@ impl Scenario {
         Ok((machine, self.end.unwrap_or(Moment::MAX)))
     }
 
-    /// Runs it to its end, unless it `stops` before, as [`Machine::run_unless`] asks.
+    /// Runs the scenario to its end, or until `stops` returns true ([`Machine::run_unless`]).
     ///
     /// # Errors
     /// As [`Scenario::machine`] and [`Machine::run`].
@@ -189,11 +188,11 @@ impl Scenario {
         observer: O,
         stops: &dyn Fn() -> bool,
     ) -> Result<(Outcome, O), SimError> {
-        let settings = self.settings(model, governor, Mechanism::None, seed)?;
+        let settings = self.settings(model, governor, Moving::None, seed)?;
         self.run_on(model, settings, observer, stops)
     }
 
-    /// The same on a machine of this kind.
+    /// Like [`Scenario::run`], on a machine with these settings.
     ///
     /// # Errors
     /// As [`Scenario::machine_of`] and [`Machine::run`].
@@ -210,13 +209,13 @@ impl Scenario {
         Ok((outcome, machine.into_observer()))
     }
 
-    /// The same, ending at this moment at the latest (ps).
+    /// The same scenario, ending at this moment at the latest (ps).
     #[must_use]
     pub fn until(self, end: Moment) -> Self {
         Self { end: Some(end), ..self }
     }
 
-    /// When it ends (ps), if not by itself.
+    /// The latest end (ps), if the scenario does not end by itself.
     #[must_use]
     pub fn end(&self) -> Option<Moment> {
         self.end

@@ -1,56 +1,58 @@
-//! Which thread runs where: a fair scheduler in the manner of Linux's.
+//! Decides which thread runs where: a fair scheduler in the manner of Linux's.
 //!
-//! Each CPU has a queue ordered by how long its threads have run. Who becomes ready goes to the CPU
-//! that it ran on before if that is idle, else to an idle one, else to the shortest queue; a CPU
-//! without work takes some from the longest queue. Others' schedulers implement [`Scheduler`].
+//! Each CPU has a queue ordered by the run time of its threads. A thread that becomes ready goes to
+//! the CPU that it ran on before if that is idle, otherwise to an idle one, otherwise to the
+//! shortest queue. A CPU without work takes a thread from the longest queue. Other schedulers can
+//! implement [`Scheduler`].
 
 use std::collections::BTreeSet;
 
 use crate::Moment;
 
-/// How long a thread runs before another one that waits gets its turn (ps): Linux's `base_slice_ns`
-/// with two CPUs, 0.75 ms × (1 + log2 2) (kernel/sched/fair.c).
+/// How long a thread runs before a waiting thread gets its turn (ps): Linux's `base_slice_ns` with
+/// two CPUs, 0.75 ms × (1 + log2 2) (kernel/sched/fair.c).
 pub(crate) const SLICE: Moment = 1_500_000_000;
 
-/// A thread of the machine and a CPU of it, by number.
+/// Number of a thread of the machine, and of a CPU of it.
 pub(crate) type ThreadId = usize;
 pub(crate) type CpuIndex = usize;
 
 /// Decides which thread runs where.
 pub(crate) trait Scheduler {
-    /// A thread can run, on this CPU alone or on any; where it shall.
+    /// A thread can run, on this CPU alone or on any. Returns the CPU where it is to run.
     fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex;
 
-    /// The thread has run on this CPU for long enough, and waits there for its next turn.
+    /// The thread has used up its time slice on this CPU, and waits there for its next turn.
     fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex);
 
-    /// The CPU has nothing to run: what is next, and on which other CPU that ran before, if it did.
+    /// The CPU has nothing to run. Returns the next thread, and the other CPU that it ran on
+    /// before, if there is one.
     fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)>;
 
-    /// The thread has run for so long.
+    /// Adds to the thread's run time.
     fn ran(&mut self, thread: ThreadId, span: Moment);
 
-    /// The CPU that the thread is expected on: where it waits for its turn, or ran last.
+    /// The CPU that the thread is expected on: where it waits for its turn, or where it ran last.
     fn home(&self, thread: ThreadId) -> Option<CpuIndex>;
 
-    /// For how long the CPU's thread may go on: for ever if nobody else waits.
+    /// How long the CPU's thread may go on; `None`: without limit, because no other thread waits.
     fn slice(&self, cpu: CpuIndex) -> Option<Moment>;
 }
 
-/// The fair one.
+/// The fair scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Fair {
     /// Hardware threads of a core; CPUs are numbered core by core.
     threads_per_core: usize,
     queues: Vec<BTreeSet<(Moment, ThreadId)>>,
     running: Vec<Option<ThreadId>>,
-    /// How long each thread has run, and at least what those had that it would overtake by having
-    /// slept.
+    /// The run time of each thread. A thread that has slept gets at least a minimum, so that it
+    /// does not overtake the others.
     ran: Vec<Moment>,
     last_cpu: Vec<Option<CpuIndex>>,
     home: Vec<Option<CpuIndex>>,
     pinned: Vec<bool>,
-    /// CPUs that are for moved regions alone.
+    /// CPUs that are reserved for moved regions.
     dedicated: Vec<bool>,
 }
 
@@ -66,13 +68,13 @@ impl Fair {
         self.queues[cpu].len() + usize::from(self.running[cpu].is_some())
     }
 
-    /// The CPU with the least to do, and of those one whose core has the least.
-    fn choose(&self, thread: ThreadId, is_away: bool) -> CpuIndex {
+    /// The CPU with the least to do; among equals, one whose core has the least to do.
+    fn choose(&self, thread: ThreadId, is_migrated: bool) -> CpuIndex {
         let of_core = |cpu: CpuIndex| -> usize {
             let first = cpu - cpu % self.threads_per_core;
             (first..first + self.threads_per_core).map(|sibling| self.load(sibling)).sum()
         };
-        let is_for = |cpu: &CpuIndex| self.dedicated[*cpu] == is_away;
+        let is_for = |cpu: &CpuIndex| self.dedicated[*cpu] == is_migrated;
         let last = self.last_cpu[thread].filter(|last| is_for(last) && of_core(*last) == 0);
         let key = |cpu: &CpuIndex| (self.load(*cpu), of_core(*cpu), *cpu);
         last.or_else(|| (0..self.queues.len()).filter(is_for).min_by_key(key)).unwrap_or(0)
@@ -80,7 +82,7 @@ impl Fair {
 
     /// The thread waits on this CPU.
     fn queue(&mut self, thread: ThreadId, cpu: CpuIndex) {
-        // Who has slept does not catch up on those who have not.
+        // A thread that has slept does not catch up with those that have not.
         if let Some(least) = self.least(cpu) {
             self.ran[thread] = self.ran[thread].max(least.saturating_sub(SLICE));
         }
@@ -88,7 +90,7 @@ impl Fair {
         self.home[thread] = Some(cpu);
     }
 
-    /// A thread in a moved region can run; where it shall, of the dedicated CPUs.
+    /// A thread in a moved region can run. Returns the dedicated CPU where it is to run.
     pub(crate) fn ready_away(&mut self, thread: ThreadId) -> CpuIndex {
         self.pinned[thread] = true;
         let cpu = self.choose(thread, true);
@@ -96,22 +98,22 @@ impl Fair {
         cpu
     }
 
-    /// The thread's region is over: it is to go on where it was, if it can.
+    /// The thread's region is over: it goes on where it was before, if it can.
     pub(crate) fn comes_home(&mut self, thread: ThreadId, home: CpuIndex) {
         self.last_cpu[thread] = Some(home);
     }
 
-    /// The CPU is for moved regions alone, or no longer.
+    /// Reserves the CPU for moved regions, or ends that.
     pub(crate) fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool) {
         self.dedicated[cpu] = is_dedicated;
     }
 
-    /// Takes all threads that wait from a CPU.
+    /// Removes all waiting threads from a CPU, and returns them.
     pub(crate) fn clear(&mut self, cpu: CpuIndex) -> Vec<ThreadId> {
         std::mem::take(&mut self.queues[cpu]).into_iter().map(|(_, thread)| thread).collect()
     }
 
-    /// The least that anybody on this CPU has run who could run now.
+    /// The least run time of the threads on this CPU that can run.
     fn least(&self, cpu: CpuIndex) -> Option<Moment> {
         let first = self.queues[cpu].first().map(|(ran, _)| *ran);
         let running = self.running[cpu].map(|thread| self.ran[thread]);

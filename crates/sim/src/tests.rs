@@ -1,4 +1,4 @@
-//! What the machine does with made-up programs on the i9-7940X of paper 000.
+//! Tests the machine with made-up programs on the i9-7940X of paper 000.
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, builtin};
@@ -66,8 +66,8 @@ fn memory_stops_code_whatever_the_clock() {
     assert!((took / (1e6 * (1000.0 + 1000.0 / 4.3)) - 1.0).abs() < 1e-6, "{took}");
 }
 
-/// Paper 000 §3.3: throttled to 0.21, by way of L1 to L2, 2.8 GHz there, two thirds of a
-/// millisecond of it after the end.
+/// Paper 000 §3.3: the code is throttled to 0.21, goes by way of L1 to L2, runs at 2.8 GHz there,
+/// and keeps that level for two thirds of a millisecond after its end.
 #[test]
 fn wide_code_slows_itself_and_what_follows() {
     let mut machine = machine(Settings::default());
@@ -80,7 +80,7 @@ fn wide_code_slows_itself_and_what_follows() {
     assert_eq!(busy + totals.throttled + totals.still + totals.idle + totals.stolen, 15 * MS);
     assert_eq!(totals.changes, 3);
     assert!((28 * US..32 * US).contains(&totals.still), "{totals:?}");
-    // 2 a cycle at 2.8 GHz all the time would be 5.6e7; the way there loses less than 1 %.
+    // 2 per cycle at 2.8 GHz all the time would be 5.6e7; the way there loses less than 1 %.
     let at_l2 = thread.instructions[1] / (5.6 * 1e7);
     assert!((0.99..1.0).contains(&at_l2), "{at_l2}");
     let lost = 1.0 - thread.instructions[0] / (4.3 * 5e6);
@@ -90,8 +90,8 @@ fn wide_code_slows_itself_and_what_follows() {
     assert_eq!(levels, [1, 2, 0]);
 }
 
-/// Paper 000 §5.2.1: L1 after 4 us, L2 at the first look, L0 two thirds of a millisecond after the
-/// last look that saw any.
+/// Paper 000 §5.2.1: L1 after 4 us, L2 at the first read of the counter, L0 two thirds of a
+/// millisecond after the last read that saw wide code.
 #[test]
 fn avxfreq_follows_with_its_timer() {
     let mut machine = machine(Settings { governor: Governor::AvxFreq, ..Settings::default() });
@@ -100,12 +100,12 @@ fn avxfreq_follows_with_its_timer() {
     machine.run(Moment::MAX).unwrap();
     let changes: Vec<(Moment, u32)> =
         machine.into_observer().0.iter().map(|(time, _, level)| (*time / US, *level)).collect();
-    // The last look to see any is the one at 304 us.
+    // The last read that sees wide code is the one at 304 us.
     assert_eq!(changes, [(4, 1), (104, 2), (304 + 666, 0)]);
 }
 
-/// Between an instruction and the interrupt of the counter that it overflows, the core goes on with
-/// whatever it has to do.
+/// Between an instruction at which the counter overflows and the counter's interrupt, the core goes
+/// on with its code.
 #[test]
 fn code_goes_on_until_the_counter_interrupts() {
     const SKID_CYCLES: f64 = 1000.0;
@@ -121,7 +121,7 @@ fn code_goes_on_until_the_counter_interrupts() {
     };
     let skid = SKID_CYCLES / 4.3 * PS as f64;
     let l1_at = skid + 4.0 * US as f64;
-    // The L1 that is reported first is that of the governor.
+    // The L1 that is reported first is that of the governor in software.
     let check = |steps: Vec<Step>| {
         let (done, interrupts, levels) = run(steps);
         let (at, _, level) = levels[0];
@@ -129,10 +129,10 @@ fn code_goes_on_until_the_counter_interrupts() {
         assert_eq!(interrupts, 1);
         done
     };
-    // Throttled all the way, at the clock of L0; nothing is executed in the interrupt.
+    // Throttled all the way, at the clock of L0; no code runs during the interrupt.
     let forever = check(vec![Step::Run(heavy(Extent::Time(4 * US)))]);
     assert!((forever[1] - 0.42 * SKID_CYCLES).abs() < 1.0, "{forever:?}");
-    // A single instruction, and scalar code or nothing at all after it.
+    // A single instruction, followed by scalar code or by nothing.
     let one = Step::Run(heavy(Extent::Instructions(1.0)));
     let scalar = check(vec![one, Step::Run(scalar(Extent::Time(4 * US)))]);
     let expected = SKID_CYCLES - 1.0 / 0.42;
@@ -180,7 +180,7 @@ fn threads_that_share_a_cpu_share_its_time() {
     }
 }
 
-/// Three threads whose segments have so many instructions each.
+/// Three threads whose segments have `length` instructions each.
 fn shares_of_three(length: f64) {
     let mut machine = machine(Settings::default());
     for name in ["a", "b", "c"] {
@@ -276,7 +276,8 @@ fn what_cannot_be_is_refused() {
     );
 }
 
-/// With siblings, locks, sleep and every governor: what cores do adds up to all of the time.
+/// With siblings, locks, sleep and every governor: the times in a core's states add up to all of
+/// the time.
 #[test]
 fn the_states_of_a_core_add_up_to_the_time() {
     for governor in Governor::ALL {
@@ -335,8 +336,8 @@ fn one_seed_one_result() {
     assert_ne!(run(7), run(8));
 }
 
-/// C1 pays from 2 us of idleness, C1E from 20, C6 from 600: waking up takes 2, 10 and 133 us (the
-/// model's, as Linux has them).
+/// C1 pays from 2 us of idle time, C1E from 20, C6 from 600. Waking up takes 2, 10 and 133 us (the
+/// model's values, as Linux has them).
 #[test]
 fn idle_cores_sleep_the_deeper_the_longer_and_wake_up_the_later() {
     let settings = Settings { idle_states: true, ..Settings::default() };
@@ -357,8 +358,8 @@ fn taking_over_a_thread_costs_what_the_model_says() {
     let model = Model::parse(std::path::Path::new("i7-4770"), text).unwrap();
     let settings = Settings { cores: 2, ..Settings::default() };
     let mut machine = Machine::new(&model, settings, ()).unwrap();
-    // Two of three threads take turns on one CPU, until the other one is idle and takes over who
-    // waits.
+    // Two of three threads take turns on one CPU, until the other CPU is idle and takes over the
+    // waiting one.
     for (name, us) in [("a", 4000), ("b", 2000), ("c", 4000)] {
         let code = scalar(Extent::Time(us * US));
         machine.spawn(name, Box::new(Script::once([Step::Run(code), Step::Run(code)])), None);
@@ -406,8 +407,8 @@ fn a_lock_is_not_kept() {
     assert_eq!(error, "thread a finishes at 0 µs of simulated time with lock 2");
 }
 
-/// Bursts shorter than its interrupt takes, and a burst that comes while it still waits for the end
-/// of the one before.
+/// Bursts that are shorter than the governor's interrupt, and a burst that comes while the governor
+/// still waits for the end of the one before.
 #[test]
 fn avxfreq_is_never_stuck() {
     let settings = Settings { governor: Governor::AvxFreq, ..Settings::default() };
@@ -431,7 +432,7 @@ fn avxfreq_is_never_stuck() {
     }
 }
 
-/// A processor without licenses has nothing to govern.
+/// A processor without license levels has nothing to govern.
 #[test]
 fn no_governor_asks_for_a_level_that_the_model_lacks() {
     let text = builtin("fx-8120").unwrap();
@@ -447,7 +448,7 @@ fn no_governor_asks_for_a_level_that_the_model_lacks() {
     }
 }
 
-/// A burst that is over before the level is set.
+/// The burst is over before the level is set.
 #[test]
 fn the_oracle_does_not_keep_what_nobody_asks_for() {
     let settings = Settings { governor: Governor::Oracle, ..Settings::default() };
@@ -460,7 +461,7 @@ fn the_oracle_does_not_keep_what_nobody_asks_for() {
     assert!(core.level[0] > 99 * MS, "{core:?}");
 }
 
-/// Events that became void neither pile up nor take time.
+/// Void events neither pile up nor take time.
 #[test]
 fn memory_does_not_grow_with_time() {
     let mut machine = machine(Settings { cores: 4, ..Settings::default() });
@@ -479,7 +480,8 @@ fn memory_does_not_grow_with_time() {
     assert!(machine.now() - finished < 2 * MS, "{} {finished}", machine.now());
 }
 
-/// Everything that happened before is counted, and it goes on as if nothing had been.
+/// Everything that happened before the stop is counted, and the run continues as if it had not been
+/// stopped.
 #[test]
 fn a_machine_that_is_stopped_tells_how_far_it_got_and_may_go_on() {
     let begun = || {

@@ -1,7 +1,7 @@
-//! The slow-down of scalar code interleaved with bursts, predicted for a processor by its model, to
-//! be compared with what the processor does.
+//! Predicts the slow-down of scalar code interleaved with bursts from a processor's model, for a
+//! comparison with what the processor does.
 //!
-//! A prediction knows the model and the program, and nothing of any measurement of such programs.
+//! A prediction uses the model and the program, but no measurement of such programs.
 
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::class::InstructionClass;
@@ -11,10 +11,10 @@ use dimmer_sim::{
     Clocks, Extent, Machine, Moment, Program, Random, Segment, Settings, SimError, Step,
 };
 
-/// Instructions of a burst per cycle: two units, as in paper 000 §5.1.2. Assumed of all kernels.
+/// Instructions of a burst per cycle: two units, as in paper 000 §5.1.2. Assumed for all kernels.
 const BURST_IPC: f64 = 2.0;
 
-/// Runs of which the median is taken, as a model may have chance in it.
+/// Number of runs of which the median is taken, because a model may contain randomness.
 const SEEDS: u64 = 3;
 
 /// Cycles of bursts and scalar code.
@@ -22,17 +22,17 @@ const SEEDS: u64 = 3;
 pub struct Pattern {
     /// The class of the bursts' instructions.
     pub class: InstructionClass,
-    /// How many instructions a burst has.
+    /// Number of instructions of a burst.
     pub burst: u32,
     /// How long the scalar code of a cycle takes at the clock of the first level (ns).
     pub scalar_ns: f64,
-    /// Cycles before those that count.
+    /// Number of cycles before those that count.
     pub learning: usize,
-    /// Cycles that count.
+    /// Number of cycles that count.
     pub measured: usize,
 }
 
-/// How much longer the scalar code takes than without bursts, a share of its time.
+/// How much longer the scalar code takes than without bursts, as a share of its time.
 ///
 /// # Errors
 /// If the model lacks what the simulator needs.
@@ -49,15 +49,15 @@ pub fn slowdown(model: &Model, pattern: &Pattern) -> Result<f64, SimError> {
     let mut times: Vec<f64> = (1..=SEEDS).map(one).collect::<Result<_, SimError>>()?;
     times.sort_by(f64::total_cmp);
     let without_ps = pattern.scalar_ns * 1000.0 * pattern.measured as f64;
-    // Picoseconds are whole numbers: what remains of none at all is rounding.
+    // Times are whole picoseconds: without any slow-down, what remains is rounding.
     let share = times[times.len() / 2] / without_ps - 1.0;
     Ok((share * 1e6).round() / 1e6)
 }
 
-/// The counter of the scalar code that counts; the rest has 0.
+/// The counter of the scalar code that counts; all other code has 0.
 const COUNTED: usize = 1;
 
-/// The program.
+/// The program of bursts and scalar code.
 #[derive(Clone, Debug)]
 struct Interleaved {
     burst: Segment,
@@ -98,7 +98,7 @@ impl Program for Interleaved {
     }
 }
 
-/// Whether the model has this class ask for a level that costs anything.
+/// Whether code of this class asks for a level above L0, according to the model.
 ///
 /// # Errors
 /// If the model's rules are not complete.
@@ -107,28 +107,28 @@ pub fn asks_for_level(model: &Model, class: InstructionClass) -> Result<bool, Mi
     Ok(Rules::new(model)?.level_of(&demand) > LicenseLevel::new(0))
 }
 
-/// Whether the model says anything of this class.
+/// Whether the model has a rule for this class.
 #[must_use]
 pub fn has_rule(model: &Model, class: InstructionClass) -> bool {
     rules(model, class).next().is_some()
 }
 
-/// What the model says of code of this class that leaves no upper register halves dirty.
+/// The model's rules for code of this class that leaves no upper register halves dirty.
 fn rules(model: &Model, class: InstructionClass) -> impl Iterator<Item = &Rule> {
     let is_clean = |rule: &&Rule| rule.upper == Upper::Any;
     model.rules.iter().filter(move |rule| rule.class == class).filter(is_clean)
 }
 
-/// A value that predictions rest on and that the model does not really know.
+/// A value on which predictions rest, and which the model lacks or guesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// Its key.
+    /// The value's key.
     pub key: String,
-    /// Whether there is a guess of it, rather than nothing.
+    /// Whether the model has a guess, rather than nothing.
     pub is_guess: bool,
 }
 
-/// What the model lacks for predicting code of these classes.
+/// The values that the model lacks for predicting code of these classes.
 #[must_use]
 pub fn lacks(model: &Model, classes: &[InstructionClass]) -> Vec<Lack> {
     let mut lacks = Vec::new();
@@ -215,7 +215,7 @@ mod tests {
         assert!(asks_for_level(&model, heavy.class).unwrap());
     }
 
-    /// The Xeon 6 kind that the tests of `dimmer-probe` make up and measure.
+    /// A processor like the Xeon 6, as the tests of `dimmer-probe` make it up and measure it.
     fn xeon_6(release: &str) -> Model {
         let text = format!(
             "schema = \"dimmer/model/1\"\nname = \"x\"\nvendor = \"x\"\nmicroarchitecture = \"x\"\n\

@@ -1,18 +1,18 @@
 //! Results of papers, recreated on the simulated machine and compared with what the papers report.
 //!
-//! A [`Row`] is one result: what the paper says, what the simulator gives for the same experiment,
-//! and whether the two agree within a tolerance. Nothing is looked up: the simulator knows the
-//! processor's model, what governors in software cost, and the experiment as the paper describes
-//! it. Where a row is a model's parameter seen again through an experiment, its reason says so:
-//! that it comes out shows that the machine does with it what it should, not that the parameter is
-//! right.
+//! A [`Row`] is one result: the paper's value, the simulator's value for the same experiment, and
+//! whether the two agree within a tolerance. No result is looked up. The simulator's inputs are the
+//! processor's model, the costs of governors in software, and the experiment as the paper describes
+//! it. Some rows only show a parameter of the model again, through an experiment; their reasons say
+//! so. Such a row shows that the machine does with the parameter what it should, not that the
+//! parameter is right.
 #![forbid(unsafe_code)]
 
 pub mod here;
 pub mod loops;
 mod modes;
-mod offload;
 mod phases;
+mod policy_server;
 mod row;
 mod server;
 mod sieve;
@@ -35,11 +35,11 @@ pub enum Paper {
 /// A result that is not recreated, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Its name.
+    /// The result's id, such as `R000-11`.
     pub id: &'static str,
-    /// What it is.
+    /// The result, in words.
     pub what: &'static str,
-    /// Why not.
+    /// Why it is not recreated.
     pub why: &'static str,
 }
 
@@ -47,7 +47,7 @@ impl Paper {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Avxfreq, Self::Offloading];
 
-    /// Number and subject.
+    /// The paper's number and subject.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,10 +56,11 @@ impl Paper {
         }
     }
 
-    /// Everything of the paper that is recreated. Takes a second, or some twenty where the policy
-    /// server is at work.
+    /// Recreates all results of the paper that can be recreated. Takes a second, or some twenty
+    /// seconds if the policy server is at work.
     ///
-    /// * `stops`: whether to leave it at the experiments that are complete; asked before each.
+    /// * `stops`: called before each experiment; if it returns true, only the complete experiments
+    ///   are returned.
     ///
     /// # Errors
     /// If the model lacks what an experiment needs.
@@ -67,7 +68,7 @@ impl Paper {
         let model = i9_7940x()?;
         let experiments = match self {
             Self::Avxfreq => thesis::EXPERIMENTS.to_vec(),
-            Self::Offloading => [sieve::EXPERIMENTS, offload::EXPERIMENTS].concat(),
+            Self::Offloading => [sieve::EXPERIMENTS, policy_server::EXPERIMENTS].concat(),
         };
         let mut recreated =
             Recreated { paper: self, rows: Vec::new(), done: 0, experiments: experiments.len() };
@@ -83,12 +84,12 @@ impl Paper {
         Ok(recreated)
     }
 
-    /// What is not.
+    /// The results that are not recreated.
     #[must_use]
     pub fn left(self) -> Vec<Left> {
         match self {
             Self::Avxfreq => thesis::LEFT.to_vec(),
-            Self::Offloading => [sieve::LEFT, offload::LEFT].concat(),
+            Self::Offloading => [sieve::LEFT, policy_server::LEFT].concat(),
         }
     }
 }
@@ -96,18 +97,18 @@ impl Paper {
 /// Results of a paper, recreated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recreated {
-    /// Whose.
+    /// The paper.
     pub paper: Paper,
-    /// In the paper's order.
+    /// The results, in the paper's order.
     pub rows: Vec<Row>,
-    /// Experiments that were carried out.
+    /// Number of experiments that were carried out.
     pub done: usize,
-    /// Experiments in all.
+    /// Number of all experiments.
     pub experiments: usize,
 }
 
 impl Recreated {
-    /// Whether it was stopped before the last experiment.
+    /// Whether the run was stopped before the last experiment.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.done < self.experiments
@@ -131,9 +132,9 @@ pub enum ValidateError {
     /// The simulator cannot run the experiment.
     #[error("{experiment}: {error}")]
     Sim {
-        /// Which.
+        /// The experiment's name.
         experiment: &'static str,
-        /// Why.
+        /// The simulator's error.
         error: SimError,
     },
 }

@@ -1,9 +1,10 @@
-//! The feedback loop of paper 001 beside Dimmer's, on the same workloads.
+//! Compares the feedback loop of paper 001 with Dimmer's, on the same workloads.
 //!
-//! What each gets done is told against the best of moving nothing, moving all of it, and where
-//! there are two programs moving one of them, which no loop knows beforehand.
+//! What programs get done under each loop is given relative to the best of moving nothing, moving
+//! all calls, and, where there are two programs, moving the calls of one. The loops do not have
+//! this information.
 
-use dimmer_sim::Mechanism;
+use dimmer_sim::Moving;
 
 use crate::server::{FOLLOWED, Load, Plan, Run, Vectors, Way};
 use crate::{ValidateError, i9_7940x};
@@ -11,32 +12,32 @@ use crate::{ValidateError, i9_7940x};
 /// A workload under both loops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
-    /// The workload.
+    /// The workload's name.
     pub load: &'static str,
-    /// The best of moving nothing (`none`), all (`offload-always`), and all of one program.
+    /// The best of moving nothing (`none`), all calls (`always`), and all calls of one
+    /// program.
     pub best: &'static str,
     /// The paper's loop.
     pub paper: Loop,
-    /// Dimmer's.
+    /// Dimmer's loop.
     pub trials: Loop,
 }
 
-/// What a loop did with a workload.
+/// The result of a loop with a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loop {
-    /// What programs got done over what they do under the best: a geometric mean over programs.
+    /// What programs got done, relative to the best: a geometric mean over programs.
     pub done: f64,
-    /// The part of its calls that a program has where it does not have them under the best: the
-    /// mean over programs.
+    /// The part of a program's calls that run on the other side than under the best: the mean over
+    /// programs.
     pub off: f64,
-    /// The time from which on they were where they are under the best, for the first time (s);
-    /// `None` if never.
+    /// The first time at which clients are on the same side as under the best (s); `None` if never.
     pub found_s: Option<f64>,
-    /// How often most clients changed sides.
+    /// How often the majority of clients changed sides.
     pub changes: usize,
 }
 
-/// How many workloads there are.
+/// Number of workloads.
 pub const WORKLOADS: usize = 6;
 
 /// A workload.
@@ -45,8 +46,8 @@ struct Workload {
     load: Load,
     clients: usize,
     seconds: u64,
-    /// The load with one program's marks alone, which most clients run, and what moving these is
-    /// called.
+    /// The load in which only one program has marks, which most clients run; and the name of moving
+    /// its calls.
     one: Option<(Load, &'static str)>,
 }
 
@@ -65,9 +66,10 @@ fn loads() -> [Workload; WORKLOADS] {
     ]
 }
 
-/// Runs them on the model of the i9-7940X. Takes some ten seconds.
+/// Runs the workloads on the model of the i9-7940X. Takes some ten seconds.
 ///
-/// * `stops`: whether to leave it at the workloads that are complete; asked before each.
+/// * `stops`: called before each workload; if it returns true, only the complete workloads are
+///   returned.
 ///
 /// # Errors
 /// If the model lacks what a workload needs.
@@ -82,9 +84,9 @@ pub fn compare(stops: &dyn Fn() -> bool) -> Result<Vec<Compared>, ValidateError>
             let named = |error| ValidateError::Sim { experiment: name, error };
             Plan::new(way, seconds).run(load, &model).map_err(named)
         };
-        // Of the best: the run, its name, and whether most clients are moved.
-        let mut best = (run(&load, Way::As(Mechanism::None))?, Mechanism::None.name(), false);
-        let always = Mechanism::OffloadAlways;
+        // The best run, its name, and whether most clients are moved in it.
+        let mut best = (run(&load, Way::As(Moving::None))?, Moving::None.name(), false);
+        let always = Moving::Always;
         for (load, named) in [(&load, always.name())]
             .into_iter()
             .chain(one.as_ref().map(|(load, named)| (load, *named)))
@@ -96,8 +98,8 @@ pub fn compare(stops: &dyn Fn() -> bool) -> Result<Vec<Compared>, ValidateError>
         }
         let (best, named, is_moved) = best;
         let told = |run: &Run| {
-            let is_best = |offloaded: usize| (2 * offloaded > clients) == is_moved;
-            let first = run.course.0.iter().find(|(_, served)| is_best(served.offloaded));
+            let is_best = |moved: usize| (2 * moved > clients) == is_moved;
+            let first = run.course.0.iter().find(|(_, served)| is_best(served.moved));
             let found = if is_moved { first.map(|(at, _)| *at) } else { Some(0) };
             Loop {
                 done: over(run, &best),
@@ -106,15 +108,15 @@ pub fn compare(stops: &dyn Fn() -> bool) -> Result<Vec<Compared>, ValidateError>
                 changes: run.changes(clients, true) + run.changes(clients, false),
             }
         };
-        let (paper, trials) = (run(&load, FOLLOWED)?, run(&load, Way::As(Mechanism::Offload))?);
+        let (paper, trials) = (run(&load, FOLLOWED)?, run(&load, Way::As(Moving::Trials))?);
         let (paper, trials) = (told(&paper), told(&trials));
         compared.push(Compared { load: name, best: named, paper, trials });
     }
     Ok(compared)
 }
 
-/// The part of a program's calls that are where most are not in another run: the mean over
-/// programs.
+/// The part of a program's calls that run on the other side than most of them do in another run:
+/// the mean over programs.
 fn off(run: &Run, other: &Run) -> f64 {
     let (own, others) = (run.moved(), other.moved());
     let apart = own.iter().map(|(program, moved)| {
@@ -124,7 +126,7 @@ fn off(run: &Run, other: &Run) -> f64 {
     apart.sum::<f64>() / own.len() as f64
 }
 
-/// What programs got done in a run over what they did in another.
+/// What programs got done in a run, relative to another run: the geometric mean over programs.
 fn over(run: &Run, other: &Run) -> f64 {
     let (own, others) = (run.by_program(), other.by_program());
     let logs = own

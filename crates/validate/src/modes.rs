@@ -1,7 +1,7 @@
 //! The measurement modes of paper 000 (§3.2.5) on the simulated machine.
 //!
-//! As there: code runs on one or more cores, and it is noted when each reaches a level. Other cores
-//! may run wide code already ("pre-throttling").
+//! As in the paper, code runs on one or more cores, and the time at which each core reaches a level
+//! is recorded. Other cores may run wide code already ("pre-throttling").
 
 use dimmer_policy::license::Demand;
 use dimmer_policy::license::hardware::Rules;
@@ -12,13 +12,13 @@ use dimmer_sim::{
     State, Step,
 };
 
-/// As many runs as in the thesis.
+/// Number of runs, as in the thesis.
 pub(crate) const RUNS: u64 = 1000;
 
 pub(crate) const US: Moment = 1000 * PS;
 pub(crate) const MS: Moment = 1000 * US;
 
-/// Scalar code before a run; the thesis waited for 150 ms for the clock to settle, which here is
+/// Scalar code before a run. The thesis waited for 150 ms for the clock to settle; here it is
 /// settled from the start.
 const BEFORE: Moment = MS;
 
@@ -37,7 +37,7 @@ pub(crate) const DIRTY_256: Segment = Segment { upper: Upper::Dirty, ..FMA_256 }
 pub(crate) const LIGHT_512: Segment =
     Segment { class: InstructionClass::Light512, ..Segment::FMA_512 };
 
-/// A change that was seen: when, on which core, the level, whether throttled.
+/// An observed change: the time, the core, the level, and whether the core is throttled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) at: Moment,
@@ -46,7 +46,7 @@ pub(crate) struct Seen {
     pub(crate) is_throttled: bool,
 }
 
-/// Everything that was seen.
+/// All observed changes.
 #[derive(Debug, Default)]
 pub(crate) struct Log(pub(crate) Vec<Seen>);
 
@@ -65,8 +65,8 @@ impl Log {
     }
 }
 
-/// Runs these steps on `cores` cores from [`BEFORE`] on, `beside` on one more from the start, until
-/// `end`.
+/// Runs these steps on `cores` cores from [`BEFORE`] on, and `beside` on one more core from the
+/// start. Stops `end` after [`BEFORE`].
 pub(crate) fn run(
     model: &Model,
     (governor, seed): (Governor, u64),
@@ -79,7 +79,7 @@ pub(crate) fn run(
     let settings = Settings { cores: all, governor, seed, ..Settings::default() };
     let mut machine = Machine::new(model, settings, Log::default())?;
     let before = Segment { extent: Extent::Time(BEFORE), ..Segment::SCALAR };
-    // Of cores that begin at the same time each is as often the first.
+    // Of cores that start at the same time, each is the first equally often.
     for turn in 0..u64::from(cores) {
         let core = usize::try_from((turn + seed) % u64::from(cores)).ok();
         let steps = std::iter::once(Step::Run(before)).chain(steps.iter().copied());
@@ -94,7 +94,7 @@ pub(crate) fn run(
     Ok(machine)
 }
 
-/// DOWNCLOCK: from the first instruction to the level (µs), for each core of each run.
+/// DOWNCLOCK: the time from the first instruction to the level (µs), for each core of each run.
 pub(crate) fn downclock(
     model: &Model,
     code: Segment,
@@ -112,7 +112,7 @@ pub(crate) fn downclock(
     (0..RUNS).map(one).collect()
 }
 
-/// UPCLOCK: from the moment at which the level was reached, and wide code ended, to L0 (ms).
+/// UPCLOCK: the time from the end of wide code, when the level is reached, to L0 (ms).
 pub(crate) fn upclock(
     model: &Model,
     code: Segment,
@@ -121,7 +121,8 @@ pub(crate) fn upclock(
 ) -> Result<Vec<f64>, SimError> {
     let one = |seed| {
         let kind = (Governor::Hardware, seed);
-        // When it will be reached, so that the code ends then: the same seed does the same again.
+        // Finds when the level is reached, so that the code ends then: the same seed repeats the
+        // run.
         let forever = Step::Run(Segment { extent: Extent::Time(MS), ..code });
         let log = run(model, kind, 1, beside, &[forever], MS)?.into_observer();
         let Some(reached) = log.reached(0, level, BEFORE) else { return Ok(f64::NAN) };
@@ -140,12 +141,12 @@ pub(crate) fn highest(model: &Model, code: Segment) -> Result<u32, SimError> {
     Ok(log.0.iter().map(|seen| seen.level).max().unwrap_or(0))
 }
 
-/// REQUIRED_INSTRUCTIONS: how many of a stretch of code are executed until it asks for the level;
-/// the most of all `cores`, as all must switch.
+/// REQUIRED_INSTRUCTIONS: the number of instructions of a stretch of code until it asks for the
+/// level; the maximum over all `cores`, because all must switch.
 ///
-/// In one go: each run draws once. The thesis's own procedure, ever longer bursts until one is long
-/// enough, stops early if every burst draws anew, which the published distribution speaks against:
-/// it must be drawn once a run.
+/// Each run draws once. The thesis's own procedure, ever longer bursts until one is long enough,
+/// stops early if every burst draws again. The published distribution speaks against that: the
+/// number must be drawn once per run.
 pub(crate) fn required(rules: &Rules, code: Segment, cores: u32) -> Vec<f64> {
     let mut chance = Random::new(1);
     let ipc = code.ipc * code.share;
@@ -159,12 +160,12 @@ pub(crate) fn required(rules: &Rules, code: Segment, cores: u32) -> Vec<f64> {
     (0..RUNS).map(one).collect()
 }
 
-/// Microseconds.
+/// A span in microseconds.
 pub(crate) fn us(span: Moment) -> f64 {
     span as f64 / US as f64
 }
 
-/// A quantile of numbers, linear between them; not a number if any is not.
+/// A quantile of numbers, linear between them; NaN if any number is NaN, or if there is none.
 pub(crate) fn quantile(values: &[f64], at: f64) -> f64 {
     if values.is_empty() || values.iter().any(|value| value.is_nan()) {
         return f64::NAN;
@@ -183,7 +184,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// Which part of the numbers is below `limit`.
+/// The part of the numbers that is below `limit`.
 pub(crate) fn share_below(values: &[f64], limit: f64) -> f64 {
     values.iter().filter(|value| **value < limit).count() as f64 / values.len() as f64
 }

@@ -6,12 +6,12 @@ use dimmer_sim::{Extent, Governor, Machine, Moment, Script, Segment, Settings, S
 
 use crate::modes::US;
 
-/// How much longer a phase is than asked for: the main thread sleeps, and Linux lets sleepers sleep
-/// up to 50 µs longer (`PR_SET_TIMERSLACK`, prctl(2)).
+/// How much longer a phase is than requested: the main thread sleeps, and Linux may extend a sleep
+/// by up to 50 µs (`PR_SET_TIMERSLACK`, prctl(2)).
 const SLACK: Moment = 50 * US;
 
-/// What a run of scalar code, heavy code, and scalar code again, for so many microseconds each, has
-/// executed in each (instructions).
+/// Runs scalar code, heavy code, and scalar code again, for these durations (µs). Returns the
+/// instructions that each phase executed.
 pub(crate) fn run(
     model: &Model,
     governor: Governor,
@@ -19,7 +19,7 @@ pub(crate) fn run(
     durations: [u64; 3],
 ) -> Result<[f64; 3], SimError> {
     let mut machine = machine(model, governor, seed, durations)?;
-    // What the governors do once the last phase is over is not asked about.
+    // What the governors do after the last phase does not matter.
     machine.run(durations.iter().sum::<u64>() * US + 3 * SLACK)?;
     let done = machine.threads().next().map(|thread| thread.instructions.clone());
     let done = done.unwrap_or_default();
@@ -33,7 +33,7 @@ pub(crate) fn interrupts(model: &Model, governor: Governor) -> Result<f64, SimEr
     let begins = 1000 * US + SLACK;
     machine.run(begins - 1)?;
     let before = count(&machine);
-    // Longer than AVXFREQ takes to L2, but too short for its next look.
+    // Longer than AVXFREQ takes to reach L2, but too short for its next look.
     machine.run(begins + 150 * US)?;
     Ok((count(&machine) - before) as f64)
 }

@@ -1,9 +1,9 @@
 //! One result of a paper beside ours.
 
-/// How far ours may be from the paper's.
+/// How far our value may be from the paper's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
-    /// The same.
+    /// Equal to it.
     Same,
     /// By this part of the paper's value.
     Part(f64),
@@ -13,7 +13,7 @@ pub enum Tolerance {
     AtMost,
 }
 
-/// A value of a row: what it is called, the paper's, ours.
+/// A value of a row: its name, the paper's value, and ours.
 #[derive(Clone, Debug, PartialEq)]
 struct Value {
     name: &'static str,
@@ -21,12 +21,12 @@ struct Value {
     ours: f64,
 }
 
-/// One result, recreated.
+/// One recreated result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its name: `R000-12`.
+    /// The row's id, such as `R000-12`.
     pub id: &'static str,
-    /// Where in the paper it stands.
+    /// The place in the paper.
     pub place: &'static str,
     /// What was measured, on which configuration.
     pub what: &'static str,
@@ -34,11 +34,11 @@ pub struct Row {
     pub paper: String,
     /// What the simulator gives.
     pub ours: String,
-    /// How far they may be apart.
+    /// The tolerance, as text.
     pub tolerance: String,
-    /// Whether they are not farther apart.
+    /// Whether all values are within the tolerance.
     pub hit: bool,
-    /// Why this tolerance; and of a miss, what is known of its cause.
+    /// Why this tolerance; for a miss, what is known about its cause.
     pub reason: &'static str,
 }
 
@@ -62,7 +62,7 @@ impl Tolerance {
     }
 }
 
-/// A row under way: what it is, then its values, then the verdict.
+/// A row under construction: its subject comes first, then its values, then the verdict.
 #[derive(Debug)]
 pub(crate) struct Draft {
     id: &'static str,
@@ -73,7 +73,7 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// A row of numbers of this unit.
+    /// A row of numbers in this unit.
     pub(crate) fn new(
         id: &'static str,
         place: &'static str,
@@ -83,13 +83,13 @@ impl Draft {
         Self { id, place, what, unit, values: Vec::new() }
     }
 
-    /// One more value.
+    /// Adds a value.
     pub(crate) fn value(mut self, name: &'static str, paper: f64, ours: f64) -> Self {
         self.values.push(Value { name, paper, ours });
         self
     }
 
-    /// The row: a hit if all values are.
+    /// Completes the row: a hit if all values are.
     pub(crate) fn within(self, tolerance: Tolerance, reason: &'static str) -> Row {
         let told = |of: fn(&Value) -> f64| {
             let one = |value: &Value| {
@@ -136,7 +136,7 @@ fn with_unit(value: f64, unit: &str) -> String {
     if unit.is_empty() { short(value) } else { format!("{} {unit}", short(value)) }
 }
 
-/// With four significant digits at most, and without zeros at the end.
+/// Formats a number with at most four significant digits and without zeros at the end.
 fn short(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 1000.0 => 0,

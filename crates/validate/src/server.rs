@@ -1,10 +1,10 @@
 //! Paper 001's policy server at work (§3.3, §4.2.1, chapter 6): workloads, and runs of them with
 //! and without it.
 //!
-//! Of its web server the paper says what was marked, which cores there were and which libraries did
-//! what, but not how a request is made up; that stands in the scenarios, with what is guessed.
-//! Where the exciter matters it fires every 20 s rather than 100 s, for the time that simulating
-//! takes; nothing else of the loop depends on it.
+//! Of its web server the paper describes what was marked, which cores there were and which
+//! libraries did what, but not the contents of a request. These are in the scenarios, with what is
+//! guessed. Where the exciter matters, it fires every 20 s instead of 100 s, because of the time
+//! that simulating takes; nothing else in the loop depends on it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,19 +12,19 @@ use std::path::Path;
 use dimmer_policy::server::settings::Loop;
 use dimmer_processor::model::{Bin, Model};
 use dimmer_sim::scenario::{Outcome, Scenario};
-use dimmer_sim::{Course, Decider, Governor, Mechanism, Moment, SimError};
+use dimmer_sim::{Course, Decider, Governor, Moment, Moving, SimError};
 
 use crate::modes::MS;
 
-/// Simulated seconds (ps).
+/// A simulated second (ps).
 pub(crate) const SECOND: Moment = 1000 * MS;
 
-/// The paper's loop as it is followed here: its exciter five times as often, and the longest of the
-/// windows that it was tried with, which was best (figure 6.7); over the shortest, clients that
-/// tell something every 100 calls do not say the same twice.
+/// The paper's loop as it is used here. Its exciter fires five times as often. Its windows are the
+/// longest of those that the paper tried, which were best (figure 6.7). Over the shortest windows,
+/// clients that report every 100 calls do not report the same twice.
 pub(crate) const FOLLOWED: Way = Way::Paper { exciter_ns: 20_000_000_000, window_ns: 800_000_000 };
 
-/// What nginx encrypts with.
+/// The instructions with which nginx encrypts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vectors {
     Avx512,
@@ -33,9 +33,9 @@ pub(crate) enum Vectors {
 }
 
 impl Vectors {
-    /// Class, and instructions a record: AVX2 takes 1.8 times as long as AVX-512 (measured with
-    /// OpenSSL's ChaCha20-Poly1305, see `policy::ways`), SSE twice as long as AVX2, as its
-    /// registers are half as wide, which is a guess.
+    /// Class, and instructions per record. AVX2 takes 1.8 times as long as AVX-512 (measured with
+    /// OpenSSL's ChaCha20-Poly1305, see `policy::ways`). SSE takes twice as long as AVX2, because
+    /// its registers are half as wide; that is a guess.
     const fn code(self) -> (&'static str, &'static str) {
         match self {
             Self::Avx512 => ("heavy-512", "22_700"),
@@ -55,7 +55,7 @@ impl Load {
         Self(include_str!("../../../scenarios/nginx-avx512.toml").to_owned()).with(vectors)
     }
 
-    /// The video encoder's are no marks any more: it stays.
+    /// Removes the video encoder's marks: its calls stay.
     pub(crate) fn without_encoders_marks(self) -> Self {
         let mark = |verb: &str| format!("    {{ {verb} = \"macroblock_analyse\" }},\n");
         self.replacing(&mark("enter"), "").replacing(&mark("leave"), "")
@@ -66,7 +66,7 @@ impl Load {
         Self(include_str!("../../../scenarios/video-encoder.toml").to_owned())
     }
 
-    /// Both, the encoder for about half of the time.
+    /// The web server and the encoder, the encoder for about half of the time.
     pub(crate) fn both(vectors: Vectors) -> Self {
         Self(include_str!("../../../scenarios/nginx-and-video-encoder.toml").to_owned())
             .with(vectors)
@@ -74,43 +74,43 @@ impl Load {
 
     /// The sieve with its bursts.
     pub(crate) fn sieve() -> Self {
-        Self(include_str!("../../../scenarios/primesieve-offload.toml").to_owned())
+        Self(include_str!("../../../scenarios/primesieve-moved.toml").to_owned())
     }
 
-    /// The server whose workers change.
+    /// The server whose workers change their habits.
     pub(crate) fn habits() -> Self {
         Self(include_str!("../../../scenarios/changing-habits.toml").to_owned())
     }
 
-    /// The routine that encrypts is 512-bit code in the file.
+    /// Replaces the routine that encrypts, which is 512-bit code in the file.
     fn with(self, vectors: Vectors) -> Self {
         let (class, instructions) = vectors.code();
         let code = |class: &str| format!("name = \"encrypt\"\nclass = \"{class}\"");
         self.replacing(&code("heavy-512"), &code(class)).replacing("22_700", instructions)
     }
 
-    /// With this in place of that.
+    /// Replaces `this` by `by`.
     pub(crate) fn replacing(self, this: &str, by: &str) -> Self {
         Self(self.0.replace(this, by))
     }
 
-    /// With so many cores, and two workers each.
+    /// With `cores` cores, and two workers each.
     pub(crate) fn on(self, cores: u32) -> Self {
         self.replacing("cores = 8\n", &format!("cores = {cores}\n"))
             .replacing("count = 8\n", &format!("count = {cores}\n"))
     }
 }
 
-/// Who decides, and with which constants.
+/// What decides, and with which constants.
 #[derive(Clone, Debug)]
 pub(crate) enum Way {
-    /// As a mechanism has it.
-    As(Mechanism),
-    /// The paper's loop with an exciter and windows like this (ns).
+    /// As the mechanism defines it.
+    As(Moving),
+    /// The paper's loop with this exciter period and window size (ns).
     Paper { exciter_ns: u64, window_ns: u64 },
 }
 
-/// A run.
+/// The results of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) outcome: Outcome,
@@ -122,9 +122,9 @@ pub(crate) struct Run {
 pub(crate) struct Plan {
     pub(crate) way: Way,
     pub(crate) seconds: u64,
-    /// What a hand-over there and back takes (ns), if not by the scenario.
+    /// The time of a hand-over there and back (ns), if it is not the scenario's.
     pub(crate) hand_over_ns: Option<f64>,
-    /// Whether there is a core more, for moved regions alone.
+    /// Whether there is one more core, for moved regions only.
     pub(crate) has_extra_core: bool,
 }
 
@@ -133,23 +133,23 @@ impl Plan {
         Self { way, seconds, hand_over_ns: None, has_extra_core: false }
     }
 
-    /// Runs it.
+    /// Runs a workload by this plan.
     pub(crate) fn run(&self, load: &Load, model: &Model) -> Result<Run, SimError> {
         let model = all_busy(model);
         let scenario = Scenario::parse(Path::new("scenario"), &load.0)?;
         let scenario = scenario.until(self.seconds * SECOND);
         let mechanism = match self.way {
             Way::As(mechanism) => mechanism,
-            Way::Paper { .. } => Mechanism::OffloadPaper,
+            Way::Paper { .. } => Moving::Thresholds,
         };
         let mut settings = scenario.settings(&model, Governor::Hardware, mechanism, 1)?;
-        if let Some(offload) = &mut settings.offload {
-            offload.is_last_extra = self.has_extra_core;
+        if let Some(region_moves) = &mut settings.region_moves {
+            region_moves.is_last_extra = self.has_extra_core;
             if let Some(both) = self.hand_over_ns {
-                offload.hand_over_ns = both / 2.0;
+                region_moves.hand_over_ns = both / 2.0;
             }
             if let (Way::Paper { exciter_ns, window_ns }, Decider::Server(server)) =
-                (&self.way, &mut offload.decider)
+                (&self.way, &mut region_moves.decider)
                 && let Loop::Thresholds(thresholds) = &mut server.decides
             {
                 (thresholds.exciter_ns, thresholds.window_ns) = (*exciter_ns, *window_ns);
@@ -164,12 +164,12 @@ impl Plan {
 }
 
 impl Run {
-    /// Requests that were served.
+    /// Number of requests that were served.
     pub(crate) fn served(&self) -> f64 {
         self.by_program().values().sum()
     }
 
-    /// The same of each program.
+    /// Number of requests that were served, for each program.
     pub(crate) fn by_program(&self) -> BTreeMap<&str, f64> {
         let mut served = BTreeMap::new();
         for thread in &self.outcome.threads {
@@ -179,39 +179,38 @@ impl Run {
         served
     }
 
-    /// The part of each program's calls that were moved.
+    /// The part of each program's calls that was moved.
     pub(crate) fn moved(&self) -> BTreeMap<&str, f64> {
         let mut calls = BTreeMap::<_, (u64, u64)>::new();
         for thread in &self.outcome.threads {
             let (all, moved) = calls.entry(thread.program.as_str()).or_default();
             *all += thread.calls;
-            *moved += thread.offloaded;
+            *moved += thread.moved;
         }
         let part = |(all, moved)| moved as f64 / u64::max(all, 1) as f64;
         calls.into_iter().map(|(program, calls)| (program, part(calls))).collect()
     }
 
-    /// How often most of so many clients were offloaded from then on, or no longer.
+    /// How often a majority of `clients` started to be offloaded (`is_begin`), or ceased to be.
     pub(crate) fn changes(&self, clients: usize, is_begin: bool) -> usize {
-        let are_most = |offloaded: usize| 2 * offloaded > clients;
+        let are_most = |moved: usize| 2 * moved > clients;
         let sides = self
             .course
             .0
             .windows(2)
-            .map(|two| (are_most(two[0].1.offloaded), are_most(two[1].1.offloaded)));
+            .map(|two| (are_most(two[0].1.moved), are_most(two[1].1.moved)));
         sides.filter(|sides| *sides == (!is_begin, is_begin)).count()
     }
 
-    /// The part of the clients that is offloaded, of so many, on average from one second to
-    /// another.
-    pub(crate) fn offloaded(&self, clients: usize, from: u64, to: u64) -> f64 {
-        let part = self.course.mean(from * SECOND, to * SECOND, |served| served.offloaded as f64);
+    /// The part of `clients` that is offloaded, on average from one second to another.
+    pub(crate) fn moved_share(&self, clients: usize, from: u64, to: u64) -> f64 {
+        let part = self.course.mean(from * SECOND, to * SECOND, |served| served.moved as f64);
         part / clients as f64
     }
 }
 
-/// The model with the clocks that it has with all cores active: those that the load generator ran
-/// on were (figure 6.1).
+/// The model with the clocks that it has with all cores active: the cores of the load generator
+/// were active (figure 6.1).
 fn all_busy(model: &Model) -> Model {
     let mut model = model.clone();
     for level in &mut model.levels {

@@ -1,7 +1,7 @@
 //! Paper 001, "Constructing a library for mitigating AVX-induced performance degradation" on the
-//! i9-7940X: what its first measurements say about mixing wide code into scalar code (§3.1, §3.2).
+//! i9-7940X: its first measurements of wide code mixed into scalar code (§3.1, §3.2).
 //!
-//! All cores are busy, as idle states were off: the clocks are those with 14 active cores.
+//! All cores are busy, because idle states were off: the clocks are those with 14 active cores.
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
@@ -12,17 +12,17 @@ use crate::modes::MS;
 use crate::row::{Draft, words};
 use crate::{Experiment, Left, Row, Tolerance};
 
-/// Cores that are busy.
+/// Number of busy cores.
 const CORES: u32 = 14;
 
-/// An iteration of the sieve: 64.54 s for 40 000 of them (§3.2), at 3.8 GHz and one instruction per
-/// cycle.
+/// Instructions of an iteration of the sieve: 64.54 s for 40 000 of them (§3.2), at 3.8 GHz and one
+/// instruction per cycle.
 const SIEVE: f64 = 6_131_000.0;
 
-/// Why no times are compared.
+/// The reason why no times are compared.
 const FIGURE: &str = "the paper has the times in a figure alone";
 
-/// Iterations that are simulated.
+/// Number of iterations that are simulated.
 const ITERATIONS: u64 = 200;
 
 /// The results that are not recreated.
@@ -35,7 +35,7 @@ pub(crate) const LEFT: &[Left] = &[
     },
 ];
 
-/// Everything of the paper that is recreated.
+/// The experiments of the paper that are recreated.
 pub(crate) const EXPERIMENTS: &[Experiment] =
     &[Experiment { name: "bursts in a sieve (§3.2)", rows: recreate }];
 
@@ -47,7 +47,7 @@ fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
     ];
     let clock = |code: Segment| settled_ghz(model, code);
     // A multiply-add on eight numbers, as the paper's code does it: one addition and one
-    // multiplication for each, two of four, one of eight.
+    // multiplication for each number, two multiply-adds on four numbers, or one on eight.
     let lanes = |code: Segment, lanes: f64| Ok::<f64, SimError>(clock(code)? * code.ipc * lanes);
     let (short, long) = (Bursts::new(13, model)?, Bursts::new(20, model)?);
     Ok(vec![
@@ -121,15 +121,15 @@ impl Bursts {
         })
     }
 
-    /// Whether mixing wide bursts in is slower than doing one after the other, and than mixing
-    /// scalar ones in.
+    /// Whether mixing wide bursts in is slower than one after the other, and slower than mixing
+    /// scalar bursts in.
     fn verdict(&self) -> String {
         let yes = |slower| if slower { "yes" } else { "no" };
         format!("{}, {}", yes(self.mixed > self.apart), yes(self.mixed > self.mixed_scalar))
     }
 }
 
-/// Time of an iteration of this code (ms), the other cores being busy.
+/// Time of an iteration of this code (ms), while the other cores are busy.
 fn time(model: &Model, code: &[Segment]) -> Result<f64, SimError> {
     let steps = code.iter().map(|code| (Step::Run(*code), LicenseLevel::new(0))).collect();
     let mut machine = busy(model)?;
@@ -139,7 +139,7 @@ fn time(model: &Model, code: &[Segment]) -> Result<f64, SimError> {
     Ok(finished.map_or(f64::NAN, |at| at as f64 / (MS * ITERATIONS) as f64))
 }
 
-/// The clock at which this code settles, told by what it does (GHz).
+/// The clock at which this code settles, computed from what it executes (GHz).
 fn settled_ghz(model: &Model, code: Segment) -> Result<f64, SimError> {
     let part = |counter| Step::Run(Segment { counter, extent: Extent::Time(10 * MS), ..code });
     let mut machine = busy(model)?;
@@ -149,7 +149,7 @@ fn settled_ghz(model: &Model, code: Segment) -> Result<f64, SimError> {
     Ok(done.map_or(f64::NAN, |done| done / code.ipc / (10 * MS / PS) as f64))
 }
 
-/// A machine all of whose cores but the first run scalar code.
+/// A machine on which all cores except the first run scalar code.
 fn busy(model: &Model) -> Result<Machine<()>, SimError> {
     let mut machine = Machine::new(model, Settings { cores: CORES, ..Settings::default() }, ())?;
     for core in 1..usize::try_from(CORES).unwrap_or(1) {

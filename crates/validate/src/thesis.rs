@@ -1,5 +1,5 @@
-//! Paper 000, "AVX-induced reclocking" on the i9-7940X: what it found out about the hardware
-//! (§3.3), AVXFREQ (§5.2.1), and the multi-phase runs (§5.2.2).
+//! Paper 000, "AVX-induced reclocking" on the i9-7940X: its results about the hardware (§3.3),
+//! AVXFREQ (§5.2.1), and the multi-phase runs (§5.2.2).
 
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
@@ -52,11 +52,11 @@ pub(crate) const LEFT: &[Left] = &[
     },
 ];
 
-/// A parameter of the model, seen again.
+/// The reason of a row that shows parameters of the model again.
 const SEEN_AGAIN: &str = "median and spread are parameters of the model, the latter from the same 5th and 95th percentile; what can miss is the way there, and \
     the form of the distribution";
 
-/// Everything of the paper that is recreated.
+/// The experiments of the paper that are recreated.
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "what asks for which level (§3.3.3)", rows: order },
     Experiment { name: "the instructions needed (§3.3.3)", rows: required },
@@ -66,7 +66,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "the multi-phase runs (§5.2.2)", rows: multi_phase },
 ];
 
-/// The order of events, and what asks for which level.
+/// The order of events, and which code asks for which level.
 fn order(model: &Model) -> Result<Vec<Row>, SimError> {
     let forever = |code: Segment| [Step::Run(Segment { extent: Extent::Time(MS), ..code })];
     let kind = (Governor::Hardware, 1);
@@ -88,7 +88,7 @@ fn order(model: &Model) -> Result<Vec<Row>, SimError> {
     let begins = |code: Segment| -> Result<f64, SimError> {
         let log = modes::run(model, kind, 1, None, &forever(code), MS)?.into_observer();
         let first = log.0.iter().find(|seen| seen.is_throttled);
-        // Instructions until then, at the full rate.
+        // Instructions until the first throttling, at the full rate.
         Ok(first.map_or(f64::NAN, |seen| us(seen.at - MS) * 1000.0 * 4.3 * code.ipc))
     };
     let single = |code: Segment| -> Result<u32, SimError> {
@@ -158,7 +158,7 @@ fn order(model: &Model) -> Result<Vec<Row>, SimError> {
     ])
 }
 
-/// How many instructions are needed.
+/// The number of instructions that are needed for a level.
 fn required(model: &Model) -> Result<Vec<Row>, SimError> {
     let rules = Rules::new(model)?;
     let (one, three) = (modes::required(&rules, FMA_256, 1), modes::required(&rules, FMA_256, 3));
@@ -185,7 +185,7 @@ fn required(model: &Model) -> Result<Vec<Row>, SimError> {
     ])
 }
 
-/// How long levels take.
+/// How long the way to a level takes.
 fn times(model: &Model) -> Result<Vec<Row>, SimError> {
     let of_first =
         |runs: Vec<Vec<f64>>| -> Vec<f64> { runs.into_iter().map(|run| run[0]).collect() };
@@ -234,7 +234,7 @@ fn times(model: &Model) -> Result<Vec<Row>, SimError> {
 /// How long levels are held.
 fn release(model: &Model) -> Result<Vec<Row>, SimError> {
     let after_256 = modes::upclock(model, FMA_256, 1, None)?;
-    // Code that waits for itself: other 512-bit code asks for L2 the moment it has L1.
+    // Code that waits for itself: other 512-bit code asks for L2 as soon as it has L1.
     let after_512 = modes::upclock(model, Segment::CHAINED_512, 1, None)?;
     let beside = modes::upclock(model, Segment::CHAINED_512, 1, Some(Segment::CHAINED_512))?;
     let from_l2 = modes::upclock(model, Segment::FMA_512, 2, None)?;
@@ -285,8 +285,8 @@ fn avxfreq(model: &Model) -> Result<Vec<Row>, SimError> {
         Ok(2.0 * done.unwrap_or(f64::NAN))
     };
     let single = until(Segment::FMA_512, 4 * MS, Extent::Instructions(1.0))?.into_observer();
-    // Wide code ends when the level is reached; from then to L0, and how long of that the core
-    // stands still.
+    // Wide code ends when the level is reached. Returns the time from then to L0, and how long the
+    // core stands still in that time.
     let back = |code: Segment, level| -> Result<(f64, f64), SimError> {
         let log = until(code, 4 * MS, Extent::Time(MS))?.into_observer();
         let reached = log.reached(0, level, MS).unwrap_or(MS);

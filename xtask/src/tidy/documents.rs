@@ -1,4 +1,4 @@
-//! Rules about documents: what ARCHITECTURE.md must say, and that every path written down exists.
+//! Rules about documents: what ARCHITECTURE.md must contain, and that every path in a text exists.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use pulldown_cmark::{Event, Parser, Tag};
 use crate::tree::{self, Problem, TextFile};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-/// A map, not the country.
+/// Most bytes of ARCHITECTURE.md, which is a map, not the country.
 const MOST_BYTES: usize = 48_000;
-/// Of a line, but for tables.
+/// Most columns of a line, except in tables.
 const MOST_COLUMNS: usize = 100;
 
-/// Checks the documents of the tree at `root`; `metadata` knows its crates.
+/// Checks the documents of the tree at `root`; `metadata` lists its crates.
 ///
 /// # Errors
 /// When the tree cannot be read.
@@ -111,7 +111,7 @@ fn check_architecture(text: &str, crates: &[Crate]) -> Vec<Problem> {
     problems
 }
 
-/// The paragraphs of a document, each with the heading it stands under before it.
+/// The paragraphs of a document, each after its heading.
 fn paragraphs(text: &str) -> Vec<String> {
     let mut heading = "";
     let mut paragraphs = vec![String::new()];
@@ -179,9 +179,9 @@ fn check_paths_in_comments(root: &Path, source: &TextFile) -> Vec<Problem> {
     problems
 }
 
-/// Whether `code` is a path in the repository and nothing is there. It is such a path when it
-/// begins with one of the repository's folders and has neither blanks nor placeholders; what is
-/// built, in `target` and `out`, may be absent.
+/// Whether `code` is a path in the repository that does not exist. It is such a path if it starts
+/// with one of the repository's folders and has neither blanks nor placeholders. Build results, in
+/// `target` and `out`, may be absent.
 fn is_missing_path(root: &Path, code: &str) -> bool {
     let Some((folder, rest)) = code.split_once('/') else { return false };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -189,7 +189,7 @@ fn is_missing_path(root: &Path, code: &str) -> bool {
     is_ours && !rest.is_empty() && code.chars().all(is_plain) && !root.join(code).exists()
 }
 
-/// Each model is named in a document, so that a reader learns which processors there are.
+/// Each model must be named in a document, so that readers learn which processors there are.
 fn check_models(models: &[TextFile], documents: &[TextFile]) -> Vec<Problem> {
     models
         .iter()

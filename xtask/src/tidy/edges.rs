@@ -1,7 +1,7 @@
-//! Rules about dependencies between crates: they point downwards only, as ARCHITECTURE.md draws
-//! them, and `processor` knows no operating system.
+//! Rules about dependencies between crates: they only point downwards, as ARCHITECTURE.md draws
+//! them, and `processor` depends on no operating system.
 //!
-//! Licenses and sources of foreign crates are checked by [`crate::dependencies`].
+//! [`crate::dependencies`] checks licenses and sources of foreign crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use cargo_metadata::{DependencyKind, Metadata, Package, PackageId};
 
 use crate::tree::Problem;
 
-/// What each crate of the workspace depends on within it. A new crate or a new edge is a change
-/// of the architecture and starts in ARCHITECTURE.md.
+/// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
+/// the architecture and starts in ARCHITECTURE.md.
 const EDGES: [(&str, &[&str]); 18] = [
     (
         "dimmer-bench",
@@ -67,7 +67,7 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("xtask", &[]),
 ];
 
-/// Crates that talk to an operating system.
+/// Crates that call an operating system.
 const SYSTEM_CRATES: [&str; 6] =
     ["libc", "linux-raw-sys", "nix", "rustix", "winapi", "windows-sys"];
 
@@ -135,7 +135,7 @@ fn direct<'a>(
         .map(|dependency| dependency.name.as_str())
 }
 
-/// Names of everything that is linked into `start`, directly or not.
+/// Names of all crates that are linked into `start`, directly or not.
 fn all_dependencies<'a>(metadata: &'a Metadata, start: &'a PackageId) -> Result<BTreeSet<&'a str>> {
     let graph = metadata.resolve.as_ref().context("cargo metadata without a graph")?;
     let mut seen = BTreeSet::new();
@@ -158,9 +158,9 @@ mod tests {
     use super::*;
     use crate::tree::{self, fixture};
 
-    /// Makes a workspace of `crates`, given as `NAME: DEPENDENCY, ...` (`dev ` before a dependency
-    /// of the tests), and compares the problems found in it. Names that are not ours stand for
-    /// foreign crates.
+    /// Builds a workspace of `crates`, given as `NAME: DEPENDENCY, ...` (`dev ` before a dependency
+    /// of the tests), and compares the problems found in it. Names that are not the project's stand
+    /// for foreign crates.
     #[track_caller]
     fn check(crates: &[&str], expected: &[(&str, &str)]) {
         let folder = |name: &str| {

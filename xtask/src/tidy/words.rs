@@ -1,8 +1,7 @@
-//! One word for one thing: the list of words in ARCHITECTURE.md, and that what it replaces stays
-//! gone.
+//! One word for one thing: words that the list in ARCHITECTURE.md replaces must not come back.
 //!
-//! The list is the table of the section "Words". Its last column names the words that are gone.
-//! They may stand neither in code nor in documents, be it as a part of a name (`LampLantern`,
+//! The list is the table of the section "Words". Its last column names the replaced words. They
+//! must not occur in code or documents, not even as a part of a name (`LampLantern`,
 //! `lamp_lantern`).
 
 use std::collections::BTreeMap;
@@ -11,7 +10,7 @@ use crate::tree::{Problem, TextFile};
 
 const LIST: &str = "ARCHITECTURE.md";
 const SECTION: &str = "## Words";
-/// Which tells of how things were called.
+/// Not checked, because it describes the past.
 const HISTORY: &str = "CHANGELOG.md";
 
 /// Checks all files against the list, which is in one of them.
@@ -40,7 +39,7 @@ fn check_file(file: &TextFile, gone: &BTreeMap<String, String>) -> Vec<Problem> 
     problems
 }
 
-/// The words that are gone, in lower case, each with the one that is used.
+/// The replaced words, in lower case, each with the word that is used now.
 fn gone(list: &str) -> BTreeMap<String, String> {
     let section = list.lines().skip_while(|line| *line != SECTION).skip(1);
     let rows = section.take_while(|line| !line.starts_with("## "));
@@ -58,7 +57,7 @@ fn gone(list: &str) -> BTreeMap<String, String> {
     gone
 }
 
-/// The words of a line, those that make up names included.
+/// The words of a line, including the parts of names.
 fn parts(line: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     for name in line.split(|c: char| !c.is_ascii_alphabetic()) {

@@ -1,4 +1,4 @@
-//! One run of a command, in a directory of its own, with a limit.
+//! One run of a command, in its own directory, with a time limit.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,36 +13,36 @@ use anyhow::{Context as _, Result};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run<'a> {
     pub(super) command: &'a [String],
-    /// A file in the directory that counts like standard output.
+    /// A file in the directory that is compared like standard output.
     pub(super) output: Option<&'a str>,
     pub(super) seconds: u64,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
     pub(super) output: Option<Vec<u8>>,
-    /// In words: a status or a signal.
+    /// Exit status as text; 128 plus the number for a signal.
     pub(super) end: String,
-    /// Whether it had to be ended.
+    /// Whether it was killed at the time limit.
     pub(super) is_late: bool,
     pub(super) seconds: f64,
 }
 
 impl Done {
-    /// Whether everything but the time and standard error is the same.
+    /// Whether everything is the same, except the time and standard error.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.end == other.end && self.stdout == other.stdout && self.output == other.output
     }
 }
 
 impl Run<'_> {
-    /// Runs it in an empty directory.
+    /// Runs the command in an empty directory.
     ///
     /// # Errors
-    /// If it cannot be started, or its output not be read.
+    /// If it cannot be started, or its output cannot be read.
     pub(super) fn make(&self, directory: &Path) -> Result<Done> {
         let _ = fs::remove_dir_all(directory);
         fs::create_dir_all(directory)?;
@@ -52,7 +52,7 @@ impl Run<'_> {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).current_dir(directory).stdin(Stdio::null());
         command.stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
-        // A group of its own, which is ended as a whole.
+        // A process group of its own, which is killed as a whole.
         command.process_group(0).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
         let begun = Instant::now();
         let mut child = command.spawn().with_context(|| self.command[0].clone())?;
@@ -69,7 +69,7 @@ impl Run<'_> {
             pause = (pause * 2).min(Duration::from_millis(5));
         };
         let seconds = begun.elapsed().as_secs_f64();
-        // What it left behind ends as well.
+        // Also kills the processes that it left behind.
         let group = format!("-{}", child.id());
         let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let status = child.wait()?;
@@ -89,13 +89,13 @@ impl Run<'_> {
 
 fn in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        // As shells, and Dimmer, tell of a signal.
+        // In the same form as shells, and Dimmer, report a signal.
         (Some(code), _) => code.to_string(),
         (None, signal) => (128 + signal.unwrap_or_default()).to_string(),
     }
 }
 
-/// Where a program is.
+/// The path of a program.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(PathBuf::from(program)).filter(|path| path.exists());
@@ -104,7 +104,7 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.exists())
 }
 
-/// A command as a shell takes it.
+/// A command line quoted for a shell.
 pub(super) fn quoted(words: &[String]) -> String {
     let mut line = String::new();
     for word in words {

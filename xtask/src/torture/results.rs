@@ -1,4 +1,4 @@
-//! What was done so far, one line each.
+//! The runs made so far, one line each.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -8,14 +8,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// How a run compares with the plain one.
+/// How a run compares with the plain run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
     /// Output and end are the same.
     Same,
-    /// The end is; the output differs from run to run without Dimmer as well.
+    /// The end is the same; the output also differs between runs without Dimmer.
     EndSame,
-    /// Not done, for a reason.
+    /// Not run, for a reason.
     Left(String),
     Failed(String),
 }
@@ -51,7 +51,7 @@ pub(super) struct Entry {
     turn: usize,
     verdict: Verdict,
     seconds: f64,
-    /// Times as long as the faster of the plain runs.
+    /// Its time, relative to the faster plain run.
     slower: f64,
 }
 
@@ -104,12 +104,12 @@ pub(super) struct Results {
     complete: BTreeSet<String>,
 }
 
-/// What stands for the way in the line of a workload that is complete.
+/// The text in place of the way, in the line of a complete workload.
 const COMPLETE: &str = "complete";
 
 impl Results {
-    /// Reads what was done with these binaries, and goes on there. Runs of workloads that are not
-    /// complete are made again.
+    /// Reads the runs made with these binaries, to go on there. Runs of incomplete workloads are
+    /// made again.
     ///
     /// # Errors
     /// If the file cannot be read or written.
@@ -155,7 +155,7 @@ impl Results {
         self.of(names).filter(|entry| matches!(entry.verdict, Verdict::Failed(_))).count()
     }
 
-    /// A line for each way, one for each failure, and what was left.
+    /// A line for each way, one for each failure, and one for each workload that was left out.
     pub(super) fn table(&self, names: &BTreeSet<&str>) -> String {
         let mut ways: Vec<&str> = Vec::new();
         for entry in self.of(names) {
@@ -191,7 +191,7 @@ impl Results {
                 let _ = writeln!(text, "FAILED {} {} {}: {why}", entry.name, entry.way, entry.turn);
             }
         }
-        // A line for each reason, however often.
+        // A line for each reason, however often it occurs.
         let left: BTreeSet<(&str, String)> = self
             .of(names)
             .filter(|entry| matches!(entry.verdict, Verdict::Left(_)))
@@ -215,7 +215,7 @@ mod tests {
         let mut results = Results::open(&path, "these").unwrap();
         let same = Entry::new("one", "observe", 0, Verdict::Same, 1.0, 1.5);
         let failed = Verdict::Failed("ended with 139 instead of 0".to_owned());
-        let failed = Entry::new("one", "borrow", 1, failed, 0.5, 2.0);
+        let failed = Entry::new("one", "migrate", 1, failed, 0.5, 2.0);
         for entry in [&same, &failed] {
             results.add(entry.clone()).unwrap();
         }
@@ -227,7 +227,7 @@ mod tests {
         assert!(again.has_all("one") && !again.has_all("two"));
         let names = BTreeSet::from(["one"]);
         assert_eq!(again.failures(&names), 1);
-        assert!(again.table(&names).contains("FAILED one borrow 1: ended with 139 instead of 0"));
+        assert!(again.table(&names).contains("FAILED one migrate 1: ended with 139 instead of 0"));
         assert!(Results::open(&path, "others").unwrap().entries.is_empty());
     }
 }

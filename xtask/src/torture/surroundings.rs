@@ -1,4 +1,4 @@
-//! Hostile surroundings, and what it takes to start.
+//! Hostile surroundings, and what it costs to start programs.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,13 +12,13 @@ use super::results::{Entry, Results, Verdict};
 use super::workload::Surrounding;
 use super::{Places, TURNS, keep, verdict};
 
-/// How long a line may take.
+/// Time limit of a line, in seconds.
 const SECONDS: u64 = 180;
 
-/// One surrounding: the line of a shell, with and without Dimmer in it.
+/// Runs one surrounding: a shell line, with and without Dimmer in it.
 ///
 /// # Errors
-/// If what was done cannot be noted.
+/// If a run cannot be made, or its result cannot be recorded.
 pub(super) fn torture(
     places: &Places,
     surrounding: &Surrounding,
@@ -46,7 +46,7 @@ pub(super) fn torture(
         results.add(Entry::skipped(name, "cannot be had here"))?;
         return results.complete(name);
     }
-    // Without other values, as the line may take the environment away.
+    // Without other variables, as the line may clear the environment.
     let dimmer = places.dimmer().display().to_string();
     let classes = format!("{dimmer} observe --classes {} --", super::CLASSES);
     for (way, prefix) in [("around", format!("{dimmer} observe --")), ("around-all", classes)] {
@@ -64,14 +64,14 @@ pub(super) fn torture(
     results.complete(name)
 }
 
-/// With what a line ends whose surrounding cannot be had.
+/// Exit status of a line whose surrounding is not available.
 const CANNOT: &str = "77";
 
 /// Rounds of a comparison of starts.
 const ROUNDS: usize = 5;
 
-/// What it takes to start programs, as a table: with few libraries and with many, before anything
-/// is kept of them (cold) and after (warm), and many short ones.
+/// What it costs to start programs, as a table: with few libraries and with many, before anything
+/// about them is cached (cold) and after (warm), and many short ones.
 ///
 /// # Errors
 /// If a program cannot be started.

@@ -1,4 +1,4 @@
-//! What runs: workloads, and surroundings that are hostile.
+//! What runs: workloads, and hostile surroundings.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
-/// The file.
+/// The file with both.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Set {
@@ -14,30 +14,29 @@ pub(super) struct Set {
     pub(super) surrounding: Vec<Surrounding>,
 }
 
-/// A program.
+/// A program to run.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Workload {
     pub(super) name: String,
-    /// Packages of Debian's that have it.
+    /// Debian packages that contain it.
     #[serde(rename = "packages")]
     _packages: Vec<String>,
     /// `@` stands for the directory of the inputs.
     command: Vec<String>,
-    /// A file that it writes, which counts like its standard output.
+    /// A file that it writes, which is compared like its standard output.
     pub(super) output: Option<String>,
-    /// How long a run may take.
+    /// Time limit of a run, in seconds.
     #[serde(default = "minute")]
     pub(super) seconds: u64,
 }
 
-/// What surrounds a program.
+/// The surroundings of a program.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Surrounding {
     pub(super) name: String,
-    /// A line of a shell; `{}` stands for Dimmer's command, and for nothing in the run to compare
-    /// with.
+    /// A shell line. `{}` stands for Dimmer's command, and for nothing in the plain run.
     pub(super) line: String,
 }
 
@@ -47,7 +46,7 @@ const fn minute() -> u64 {
 
 impl Set {
     /// # Errors
-    /// If the file is not there, or not as it should be.
+    /// If the file is missing or malformed.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         toml::from_str(&text).with_context(|| path.display().to_string())
@@ -61,7 +60,7 @@ impl Workload {
     }
 }
 
-/// What is read of an observation.
+/// The part of an observation that is read.
 #[derive(Debug, Deserialize)]
 struct Observed {
     functions: Vec<Function>,
@@ -74,7 +73,7 @@ struct Function {
     time_share: Option<f64>,
 }
 
-/// The functions that took most time, as `dimmer run --hook` takes them.
+/// The functions that took most time, in the form that `dimmer run --migrate` takes.
 pub(super) fn hottest(json: &Path, most: usize) -> Vec<String> {
     let text = fs::read_to_string(json).unwrap_or_default();
     let Ok(mut observed) = serde_json::from_str::<Observed>(&text) else { return Vec::new() };

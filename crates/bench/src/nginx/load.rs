@@ -1,4 +1,4 @@
-//! The load: `wrk`, and what it says.
+//! The load: runs `wrk`, and parses what it prints.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,19 +13,19 @@ use crate::BenchError;
 /// Connections that the load keeps busy: enough that the worker never waits for it.
 pub const CONNECTIONS: u32 = 16;
 
-/// How much longer than it was told the tool may take before it is ended.
+/// How much longer than requested the tool may take before it is ended.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What the script that compares prints before its numbers.
+/// What the comparing script prints before its numbers.
 pub(super) const CHECKED: &str = "Checked:";
 pub(super) const WRONG: &str = "Wrong:";
 
-/// What came back.
+/// The results of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Requests that were answered.
     pub requests: u64,
-    /// The same per second.
+    /// Requests that were answered per second.
     pub requests_per_s: f64,
     /// Bytes of an answer with its header, after decryption, to three digits.
     pub bytes_per_request: f64,
@@ -35,12 +35,12 @@ pub struct Load {
     pub bad_responses: u64,
     /// Answers that were compared with the document, after the measured ones.
     pub checked: u64,
-    /// Those that differ from it.
+    /// Of these, answers that differ from it.
     pub wrong: u64,
 }
 
 impl Load {
-    /// What `wrk` prints, version 4; `None` if it is something else.
+    /// Parses what `wrk`, version 4, prints; `None` if it is something else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let after = |name: &str| {
@@ -67,14 +67,14 @@ impl Load {
         })
     }
 
-    /// Everything that must be zero.
+    /// The sum of everything that must be zero.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.socket_errors.saturating_add(self.bad_responses).saturating_add(self.wrong)
     }
 }
 
-/// `1.23KB`, in steps of 1024 (wrk, `src/units.c`).
+/// Parses a size such as `1.23KB`, in steps of 1024 (wrk, `src/units.c`).
 fn bytes(text: &str) -> Option<f64> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[number.len()..] {
@@ -88,7 +88,7 @@ fn bytes(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * 1024_f64.powi(factor))
 }
 
-/// Loads `url` for so many seconds; by a script, if there is one, which compares the answers.
+/// Loads `url` for `seconds`. If there is a script, it compares the answers.
 pub(super) fn run(
     tools: &Tools,
     url: &str,
@@ -107,7 +107,7 @@ pub(super) fn run(
     let child = command.spawn().map_err(BenchError::system("run wrk"))?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(seconds)) + PATIENCE;
     let mut child = Ended(child);
-    // It prints less than a pipe holds, so nothing need be read before its end.
+    // wrk prints less than a pipe holds, so its output need not be read before its end.
     loop {
         let status = child.0.try_wait().map_err(BenchError::system("wait for wrk"))?;
         if interrupt.is_set() {
@@ -129,7 +129,7 @@ pub(super) fn run(
 struct Ended(Child);
 
 impl Ended {
-    /// All that it has printed; waits for its end.
+    /// Waits for its end, and returns all that it has printed.
     fn said(&mut self) -> String {
         let mut said = Vec::new();
         for stream in [
@@ -140,7 +140,7 @@ impl Ended {
         .flatten()
         {
             let mut stream = stream;
-            // What could not be read is missing below, and is told of there.
+            // Output that could not be read is missing below, and is reported there.
             let _ = stream.read_to_end(&mut said);
         }
         String::from_utf8_lossy(&said).trim().to_owned()

@@ -1,4 +1,4 @@
-//! The server as a process: started, found, and surely ended.
+//! The server as a process: starts it, finds its worker, and always ends it.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -19,19 +19,19 @@ use super::tools::Tools;
 use crate::BenchError;
 use crate::process::{self, Process};
 
-/// How often what goes on is looked at.
+/// The interval between two looks at what goes on.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// How long the server may take to answer or to end: hooks make it read its libraries first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long it may take to end by itself when nobody wants its result any more.
+/// How long the server may take to end by itself when its result is not needed any more.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How much of what was said is told again, in lines.
+/// Number of lines of the log that an error repeats.
 const LAST_WORDS: usize = 8;
 
-/// A running server; it and all that it has started end when this is dropped.
+/// A running server. It ends when this is dropped, and so does everything that it has started.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
@@ -41,9 +41,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it in a process group of its own, and waits until it answers.
+    /// Starts the server in a process group of its own, and waits until it answers.
     ///
-    /// If this process is killed, the kernel tells the server to end (`setpriv --pdeathsig`).
+    /// If this process is killed, the kernel sends SIGTERM to the server (`setpriv --pdeathsig`).
     pub(super) fn start(
         root: &Root,
         tools: &Tools,
@@ -59,7 +59,7 @@ impl Server {
         command.args(["--pdeathsig", "TERM", "--"]).args(prefix);
         command.arg(&tools.nginx).arg("-p").arg(site.directory());
         command.arg("-c").arg(site.directory().join("nginx.conf"));
-        // What nginx says before it has read its configuration.
+        // For what nginx prints before it has read its configuration.
         command.args(["-e", "stderr"]);
         command.stdin(Stdio::null()).stdout(open().map_err(cannot_log())?);
         command.stderr(open().map_err(cannot_log())?).process_group(0);
@@ -97,13 +97,13 @@ impl Server {
         }
     }
 
-    /// The worker now.
+    /// The worker's present state.
     pub(super) fn worker(&self, root: &Root) -> Result<Process, BenchError> {
         let worker = Process::read(root, self.worker);
         worker.filter(|worker| worker.name == "nginx").ok_or_else(|| self.error("lost its worker"))
     }
 
-    /// Ends it with SIGTERM, and waits for its end.
+    /// Ends the server with SIGTERM, and waits for its end.
     pub(super) fn end(self, interrupt: &Interrupt) -> Result<(), BenchError> {
         self.tell_to_end();
         let deadline = Instant::now() + PATIENCE;
@@ -121,12 +121,13 @@ impl Server {
 
     fn tell_to_end(&self) {
         if let Some(child) = self.group {
-            // It may have ended just now, which is found by waiting.
+            // It may have ended just now. The wait finds that out.
             let _ = kill_process(child, Signal::TERM);
         }
     }
 
-    /// Whether it has; it stays waitable, so that its id, and that of its group, stays its own.
+    /// Whether the server has ended. It stays waitable, so that its id and its group's are not used
+    /// again.
     fn has_ended(&self) -> bool {
         let Some(child) = self.group else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -152,7 +153,7 @@ impl Drop for Server {
             std::thread::sleep(LOOK);
         }
         if let Some(group) = self.group {
-            // Fails only if nobody of the group is left.
+            // Fails only if no process of the group is left.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.wait();

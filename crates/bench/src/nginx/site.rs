@@ -14,7 +14,7 @@ use super::load::{CHECKED, WRONG};
 use super::tools::Tools;
 use crate::BenchError;
 
-/// What encrypts.
+/// The cipher, and the kind of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tls {
     /// ChaCha20-Poly1305, with connections that are kept.
@@ -22,13 +22,13 @@ pub enum Tls {
     ChaCha,
     /// AES-128-GCM, likewise.
     Aes,
-    /// AES-128-GCM, with a connection for each request and a key of RSA, whose signature the
-    /// handshake needs.
+    /// AES-128-GCM, with one connection per request and an RSA key, whose signature the handshake
+    /// needs.
     Rsa,
 }
 
 impl Tls {
-    /// The only cipher, as TLS 1.3 calls it.
+    /// The only cipher, by its name in TLS 1.3.
     #[must_use]
     pub const fn cipher(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Tls {
         }
     }
 
-    /// The same for TLS 1.2.
+    /// The same cipher's name in TLS 1.2.
     const fn older_cipher(self) -> &'static str {
         match self {
             Self::ChaCha => "ECDHE-ECDSA-CHACHA20-POLY1305",
@@ -46,7 +46,7 @@ impl Tls {
         }
     }
 
-    /// What the configuration says of connections.
+    /// The configuration's lines about connections.
     const fn connections(self) -> &'static str {
         match self {
             Self::ChaCha | Self::Aes => "keepalive_timeout 65;\n    keepalive_requests 1000;",
@@ -56,7 +56,7 @@ impl Tls {
         }
     }
 
-    /// How `openssl req` makes the key.
+    /// The arguments with which `openssl req` makes the key.
     const fn key(self) -> &'static [&'static str] {
         match self {
             Self::ChaCha | Self::Aes => {
@@ -67,11 +67,10 @@ impl Tls {
     }
 }
 
-/// At least so long is the document: some 8 kB when gzip is done with it. A page of text, tens of
-/// kB.
+/// The least length of the document: a page of text, tens of kB, of which gzip leaves some 8 kB.
 pub const DOCUMENT_BYTES: usize = 24 << 10;
 
-/// Words of the document, so that it compresses as text does, to a third.
+/// Words of the document. It compresses as text does, to a third.
 const WORDS: &str = "a about all an and are as at be but by can carries clock code core cost each every fast \
      for frequency from has have how if in instruction is it its leave license light like long machine many \
      measure more most narrow near next no not of on one or other over page part phase place processor \
@@ -89,7 +88,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Makes it, for a worker on `cpu`.
+    /// Makes the site, for a worker on `cpu`.
     pub(super) fn make(tools: &Tools, cpu: CpuId, tls: Tls) -> Result<Self, BenchError> {
         let directory = tempfile::Builder::new().prefix("dimmer-nginx-").tempdir();
         let directory = directory.map_err(BenchError::system("make a temporary directory"))?;
@@ -116,7 +115,7 @@ impl Site {
         format!("https://127.0.0.1:{}/index.html", self.port)
     }
 
-    /// Writes the script by which wrk compares answers with the document.
+    /// Writes the script with which wrk compares answers with the document.
     pub(super) fn check(&self) -> Result<PathBuf, BenchError> {
         let document = self.directory().join("www/index.html");
         let text = format!(
@@ -152,22 +151,22 @@ end
     }
 }
 
-/// A port that nobody listens at. Somebody may take it before the server does; the server then says
-/// so.
+/// A port at which no process listens. Another process may take it before the server does; the
+/// server then reports that.
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// The server's configuration: as distributions have it (master and worker, `sendfile`, connections
-/// kept for 1000 requests but for handshakes, gzip at its own level), with one worker, one cipher
+/// The server's configuration: as in distributions (master and worker, `sendfile`, connections kept
+/// for 1000 requests except for handshakes, gzip at its default level), with one worker, one cipher
 /// and no files outside `directory`.
 ///
-/// The directory is the user's alone, so a worker that root starts stays root (`user`).
+/// Only the user can use the directory, so a worker that root starts stays root (`user`).
 fn configuration(directory: &Path, port: u16, cpu: CpuId, is_root: bool, tls: Tls) -> String {
     let (cipher, older, connections) = (tls.cipher(), tls.older_cipher(), tls.connections());
     let directory = directory.display();
     let user = if is_root { "user root;\n" } else { "" };
-    // nginx wants a digit for each CPU, the last one for the first.
+    // nginx expects one digit per CPU, the last digit for the first CPU.
     let mask: String =
         (0..=cpu.index()).rev().map(|one| if one == cpu.index() { '1' } else { '0' }).collect();
     format!(
@@ -207,7 +206,7 @@ http {{
     )
 }
 
-/// Text that is the same every time.
+/// A text that is the same every time.
 fn document() -> String {
     let words: Vec<&str> = WORDS.split_ascii_whitespace().collect();
     let mut text = "<!doctype html>\n<title>A page</title>\n".to_owned();
@@ -226,8 +225,8 @@ fn document() -> String {
     text
 }
 
-/// A certificate for two days that nobody trusts, and its key, on the curve that most sites use or
-/// of RSA.
+/// Makes a certificate for two days that no client trusts, and its key, which is RSA or on the
+/// curve that most sites use.
 fn certificate(tools: &Tools, directory: &Path, tls: Tls) -> Result<(), BenchError> {
     let mut command = Command::new(&tools.openssl);
     command.args(["req", "-x509"]).args(tls.key());

@@ -1,4 +1,4 @@
-//! The programs that the experiment needs, and how to get them where Debian's package manager is.
+//! The programs that the experiment needs, and how to install them with Debian's package manager.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use dimmer_host::program;
 
 use crate::BenchError;
 
-/// Programs, and the Debian packages that have them.
+/// Programs, and the Debian packages that contain them.
 const PROGRAMS: [(&str, &str); 4] =
     [("nginx", "nginx"), ("wrk", "wrk"), ("openssl", "openssl"), ("setpriv", "util-linux")];
 
-/// Where servers lie, which `PATH` has only for root.
+/// Directories of servers; only root has them in `PATH`.
 const SERVERS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Where each program is.
+/// The path of each program.
 #[derive(Clone, Debug)]
 pub struct Tools {
     pub(super) nginx: PathBuf,
@@ -25,7 +25,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Looks for them; `None` if one is not there, see [`missing`].
+    /// Looks for the programs; `None` if one is missing, see [`missing`].
     #[must_use]
     pub fn find() -> Option<Self> {
         Some(Self {
@@ -36,7 +36,8 @@ impl Tools {
         })
     }
 
-    /// What server, library and load say they are: `nginx/1.22.1`, `OpenSSL 3.0.22 25 Aug 2026`.
+    /// The versions that server, library and load report: `nginx/1.22.1`,
+    /// `OpenSSL 3.0.22 25 Aug 2026`.
     #[must_use]
     pub fn versions(&self) -> Vec<String> {
         let line = |program: &PathBuf, argument: &str| {
@@ -49,7 +50,7 @@ impl Tools {
     }
 }
 
-/// A line of a program about itself, without what does not tell its version.
+/// The version in a program's line about itself.
 fn version(line: &str) -> String {
     let line = line.split(['(', '[']).next().unwrap_or_default().trim();
     line.strip_prefix("nginx version: ").unwrap_or(line).to_owned()
@@ -60,7 +61,7 @@ fn find(name: &str) -> Option<PathBuf> {
     found.or_else(|_| program::find(OsStr::new(name), Some(OsStr::new(SERVERS)))).ok()
 }
 
-/// The packages of programs that are not there.
+/// The packages of programs that are missing.
 #[must_use]
 pub fn missing() -> Vec<&'static str> {
     let absent = PROGRAMS.iter().filter(|(program, _)| find(program).is_none());
@@ -73,8 +74,8 @@ pub fn install_command(packages: &[&str]) -> String {
     format!("apt-get install -y --no-install-recommends {}", packages.join(" "))
 }
 
-/// Installs `packages`, with fresh lists if those that are there do not do; what apt says goes to
-/// standard error.
+/// Installs `packages`, with new package lists if the present ones do not suffice. apt's output
+/// goes to standard error.
 ///
 /// # Errors
 /// [`BenchError::System`] without apt, [`BenchError::Failed`] if it fails.

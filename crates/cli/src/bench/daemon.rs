@@ -1,4 +1,4 @@
-//! `dimmer bench daemon`: what the policy server takes under load.
+//! `dimmer bench daemon`: the policy server under load.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,16 +12,16 @@ use serde::Serialize;
 
 use super::hook::Measured;
 use crate::args::BenchDaemon;
-use crate::output::{self, Output};
+use crate::output;
 use crate::report::number::{grouped, percent};
 
-/// What each of the loops is configured by.
+/// Each loop and its configuration.
 const LOOPS: [(&str, &str); 2] = [
     ("trials", "[policy]\nloop = \"trials\""),
     ("thresholds", "[policy]\nloop = \"thresholds\"\nunit = \"site\""),
 ];
 
-/// What was found; `docs/bench-json.md` describes every key.
+/// The results; `docs/bench-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: &'static str,
@@ -37,27 +37,27 @@ struct LoopJson {
     records_per_s: f64,
     cpu_share: Option<Measured>,
     resident_mib: f64,
-    /// From the policy's decision to when a client sees it.
+    /// Time from the policy's decision until a client sees it.
     visible_us: Option<Measured>,
     visible_us_p99: Option<f64>,
 }
 
 pub(crate) fn run(root: &Root, arguments: &BenchDaemon) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let interrupt = Interrupt::install().context("cannot take signals")?;
     let dimmerd = beside("dimmerd")?;
-    let bar = super::progress(u64::from(arguments.seconds) * LOOPS.len() as u64);
+    let bar = super::progress(u64::from(arguments.duration) * LOOPS.len() as u64);
     let load = Load {
         clients: usize::try_from(arguments.clients)?,
         sites: usize::try_from(arguments.sites)?,
         records: arguments.records,
-        seconds: usize::try_from(arguments.seconds)?,
+        seconds: usize::try_from(arguments.duration)?,
         newcomers: 0,
     };
     let mut loops = Vec::new();
     for (name, policy) in LOOPS {
-        // Trials decide when it is a site's turn; thresholds at once, so there it can be seen how
-        // soon that arrives.
+        // The trials loop decides when it is a site's turn, the thresholds loop at once. So only
+        // with thresholds can be seen how soon a decision arrives.
         let newcomers = if name == "thresholds" { 100 } else { 0 };
         let load = Load { newcomers, ..load };
         let taken = daemon::measure(root, &dimmerd, policy, &load, &interrupt, || bar.inc(1));
@@ -81,7 +81,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchDaemon) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// A program that is installed beside this one.
+/// The path of a program that is installed beside this one.
 pub(super) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let path = own.with_file_name(name);

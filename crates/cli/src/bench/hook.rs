@@ -1,4 +1,4 @@
-//! `dimmer bench hook`: what a hooked call takes, beside the same call without a hook.
+//! `dimmer bench dev hook`: the time of a hooked call, beside the same call without a hook.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -9,15 +9,15 @@ use dimmer_probe::stats::{Estimate, Samples};
 use serde::Serialize;
 
 use crate::args::BenchHook;
-use crate::output::{self, Output};
+use crate::output;
 
-/// Rounds, in each of which all kinds of calls take their turn.
+/// Number of rounds. In each of them all kinds of calls take their turn.
 const ROUNDS: usize = 41;
 
 /// Calls of each kind in a round: some milliseconds.
 const CALLS: u32 = 1_000_000;
 
-/// What was found; `docs/bench-json.md` describes every key.
+/// The results; `docs/bench-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: &'static str,
@@ -25,11 +25,11 @@ struct Report {
     calls: u32,
     /// A call without a hook.
     plain_ns: Option<Measured>,
-    /// What a call takes more if it is hooked, as `dimmer observe` hooks it.
+    /// Extra time of a call hooked as `dimmer observe` does it.
     call_ns: Option<Measured>,
-    /// What it takes more if no calls are timed.
+    /// Extra time if no calls are timed.
     counted_ns: Option<Measured>,
-    /// What it takes more if all calls are timed.
+    /// Extra time if all calls are timed.
     timed_ns: Option<Measured>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Measured {
 }
 
 pub(crate) fn run(arguments: &BenchHook) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let directory = tempfile::tempdir().context("cannot make a directory for the ledger")?;
     let ledger = OwnLedger::create(directory.path())?;
     let rounds = Hooks::new(ledger, BTreeSet::new(), None).trial(ROUNDS, CALLS)?;

@@ -1,5 +1,5 @@
-//! `dimmer bench handoff|borrow|migrate|region`: what it takes to move work to another core, and to
-//! mark what might be moved.
+//! `dimmer bench dev delegate|migrate-call|migrate|region`: the cost of moving work to another
+//! core, and of marking what might be moved.
 
 use std::process::ExitCode;
 
@@ -10,13 +10,13 @@ use dimmer_probe::stats::Samples;
 use serde::Serialize;
 
 use crate::args::BenchMoves;
-use crate::output::{self, Output};
+use crate::output;
 use crate::report::number::grouped;
 
 use super::hook::Measured;
 use super::progress;
 
-/// What a way took; `docs/bench-json.md` describes every key.
+/// The time of one way; `docs/bench-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct WayJson {
     way: &'static str,
@@ -33,7 +33,7 @@ struct Quantiles {
     p99: f64,
 }
 
-/// `dimmer bench handoff`, `borrow` and `migrate`.
+/// Results of `dimmer bench dev delegate`, `migrate-call` and `migrate`.
 #[derive(Debug, Serialize)]
 struct MovesJson {
     schema: &'static str,
@@ -45,7 +45,7 @@ struct MovesJson {
     ways: Vec<WayJson>,
 }
 
-/// `dimmer bench region`.
+/// Results of `dimmer bench region`.
 #[derive(Debug, Serialize)]
 struct RegionJson {
     schema: &'static str,
@@ -55,9 +55,9 @@ struct RegionJson {
     served_ns: Option<Measured>,
 }
 
-/// Measures what it takes to move work, and shows one of the ways beside the others.
+/// Measures the time to move work, and shows one of the ways beside the others.
 pub(crate) fn run(root: &Root, arguments: &BenchMoves, way: Way) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let bar = progress(arguments.rounds.into());
     let rounds = usize::try_from(arguments.rounds)?;
     let moves = moves::measure(root, rounds, || bar.inc(1))?;
@@ -67,9 +67,9 @@ pub(crate) fn run(root: &Root, arguments: &BenchMoves, way: Way) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures what a region costs that stays.
+/// Measures the cost of a region that stays.
 pub(crate) fn region(arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let bar = progress(arguments.rounds.into());
     let rounds = region::measure(usize::try_from(arguments.rounds)?, || bar.inc(1));
     bar.finish_and_clear();
@@ -95,13 +95,13 @@ pub(crate) fn region(arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// In the words of documents and JSON.
+/// The name in documents and JSON.
 const fn name(way: Way) -> &'static str {
     match way {
         Way::PingPong => "ping-pong",
-        Way::Offload => "handoff",
-        Way::Borrow => "borrow",
+        Way::Delegate => "handoff",
         Way::Migrate => "migrate",
+        Way::Migration => "migrate",
         Way::Channel => "channel",
         Way::Futex => "futex",
         Way::Spawn => "spawn",
@@ -109,13 +109,13 @@ const fn name(way: Way) -> &'static str {
     }
 }
 
-/// What a round trip consists of.
+/// The parts of a round trip.
 const fn description(way: Way) -> &'static str {
     match way {
         Way::PingPong => "a cache line there and back, and nothing else",
-        Way::Offload => "an empty closure, on the worker's stack",
-        Way::Borrow => "an empty call, on the caller's stack, signals blocked and let in again",
-        Way::Migrate => "the thread itself there and back, signals blocked before",
+        Way::Delegate => "an empty closure, on the worker's stack",
+        Way::Migrate => "an empty call, on the caller's stack, signals blocked and let in again",
+        Way::Migration => "the thread itself there and back, signals blocked before",
         Way::Channel => "a message through crossbeam's bounded channel, and one back",
         Way::Futex => "a thread that sleeps is woken, and wakes the first",
         Way::Spawn => "a thread is started and ends",
@@ -145,15 +145,15 @@ impl MovesJson {
         });
         Self {
             schema: match way {
-                Way::Borrow => "dimmer/bench-borrow/1",
                 Way::Migrate => "dimmer/bench-migrate/1",
+                Way::Migration => "dimmer/bench-migrate/1",
                 _ => "dimmer/bench-handoff/1",
             },
             home_cpu: moves.home.index(),
             away_cpu: moves.away.index(),
             rounds,
             ratio_to_pingpong: moves.of(way).and_then(ratio),
-            cannot: moves.cannot_travel.as_ref().map(ToString::to_string),
+            cannot: moves.cannot_migrate.as_ref().map(ToString::to_string),
             ways: ways.collect(),
         }
     }

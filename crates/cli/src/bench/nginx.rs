@@ -1,4 +1,4 @@
-//! `dimmer bench nginx`: the ways to run a web server, their turns, and what came of them.
+//! `dimmer bench nginx`: the ways to run a web server, their turns, and the results.
 
 mod document;
 mod text;
@@ -18,14 +18,14 @@ use serde::Deserialize;
 use super::ways::{OBSERVE, Turns, Ways, observed};
 use super::{end, progress};
 use crate::args::{self, BenchNginx};
-use crate::output::{self, Output};
+use crate::{exit, output};
 use crate::{input, launch};
 use document::Report;
 
 pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let cpus = Cpus::choose(root)?;
-    // Both ways need it, and would say so only after the first turns.
+    // Both ways need the library, and would report its absence only after the first turns.
     launch::library()?;
     let tools = tools()?;
     let versions = tools.versions();
@@ -36,7 +36,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCod
     };
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let report =
-        Report::new(&machine, &versions, (cpus, tls(arguments.tls)), arguments.seconds, &measured);
+        Report::new(&machine, &versions, (cpus, tls(arguments.tls)), arguments.duration, &measured);
     let rendered = serde_json::to_string_pretty(&report)? + "\n";
     match json {
         Some(json) if json.is_standard() => json.write(&rendered)?,
@@ -48,10 +48,10 @@ pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCod
             }
         }
     }
-    Ok(ExitCode::from(u8::from(report.errors > 0)))
+    Ok(if report.errors > 0 { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })
 }
 
-/// The programs, installed first if they are missing and this is root.
+/// The programs. If some are missing and this is root, installs them first.
 fn tools() -> anyhow::Result<Tools> {
     let missing = dimmer_bench::nginx::missing();
     if !missing.is_empty() {
@@ -71,7 +71,7 @@ fn tools() -> anyhow::Result<Tools> {
         .with_context(|| format!("still missing: {}", dimmer_bench::nginx::missing().join(", ")))
 }
 
-/// What encrypts.
+/// The cipher.
 fn tls(asked: args::Tls) -> Tls {
     match asked {
         args::Tls::Chacha => Tls::ChaCha,
@@ -80,12 +80,12 @@ fn tls(asked: args::Tls) -> Tls {
     }
 }
 
-/// What all turns gave.
+/// The results of all turns.
 struct Measured {
-    /// Each way's run in every round.
+    /// The runs of each way, one for each round.
     ways: Vec<Turns<Run>>,
-    /// In each round, the part of CPU time that `observe` foretells narrower code to save, or why
-    /// it does not.
+    /// For each round, the share of CPU time that `observe` predicts narrower code to save, or why
+    /// it makes no prediction.
     forecasts: Vec<Result<f64, String>>,
 }
 
@@ -97,8 +97,8 @@ fn measure(
     interrupt: &Interrupt,
 ) -> anyhow::Result<Measured> {
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
-    // The server's CPU and the one that its calls are moved to. The experiment keeps this command
-    // to the load's; a policy server has to see more of them, so it is started before.
+    // The server's CPU, and the CPU that its calls are moved to. The experiment restricts this
+    // command to the CPU of the load. A policy server must see more CPUs, so it is started before.
     let from = ([cpus.server, cpus.away], cpus.away);
     let ways = Ways::new(directory.path(), &arguments.moves, Some(from))?;
     let experiment = Experiment::prepare(root, tools, cpus, tls(arguments.tls))?;
@@ -110,7 +110,7 @@ fn measure(
             let way = &ways.all[number];
             let what = format!("round {}, {}", round + 1, way.name);
             progress.set_message(what.clone());
-            let run = experiment.run(&way.prefix, arguments.seconds, interrupt);
+            let run = experiment.run(&way.prefix, arguments.duration, interrupt);
             let run = run.with_context(|| what.clone())?;
             if run.load.requests == 0 {
                 bail!("{what}: no request was answered");
@@ -129,7 +129,7 @@ fn measure(
     Ok(measured)
 }
 
-/// The keys of `dimmer observe --json` that foretell, as far as this command reads them.
+/// The keys of `dimmer observe --json` with the prediction, as far as this command reads them.
 #[derive(Deserialize)]
 struct Forecast {
     lost: Option<Lost>,

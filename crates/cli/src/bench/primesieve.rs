@@ -1,5 +1,5 @@
-//! `dimmer bench primesieve`: bursts of wide-vector code in scalar work, where they are and moved
-//! to another core.
+//! `dimmer bench primesieve`: bursts of wide SIMD code in scalar work, in place and moved to
+//! another core.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,14 +15,15 @@ use dimmer_probe::kernel;
 use serde::Serialize;
 
 use crate::args::BenchMoves;
-use crate::output::{self, Output};
+use crate::output;
 use crate::report::number::grouped;
 
 use super::hook::Measured;
 use super::{progress, signed};
 
-/// A kernel, the scalar code that computes as much, and instructions of that for one of the
-/// kernel's. Tiles: 16 x 16 results of 32 products (bfloat16), or of 64 (bytes).
+/// A kernel, scalar code that computes the same amount, and how many instructions of the scalar
+/// code replace one of the kernel. Tiles: 16 x 16 results of 32 products (bfloat16), or of 64
+/// (bytes).
 const KERNELS: [(&str, &str, u32); 5] = [
     ("vfmadd231pd-512-unrolled", "vfmadd231sd-scalar-unrolled", 8),
     ("vfmadd231pd-256-unrolled", "vfmadd231sd-scalar-unrolled", 4),
@@ -42,7 +43,7 @@ const GAPS_US: [f64; 8] = [5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0];
 /// iteration of 1.6 ms (1:100), and 64 times as many (50:50).
 const PAPER: [(u32, f64); 2] = [(1 << 16, 1600.0), (1 << 22, 1600.0)];
 
-/// What was found; `docs/bench-json.md` describes every key.
+/// The results; `docs/bench-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: &'static str,
@@ -60,7 +61,7 @@ struct Skipped {
     why: String,
 }
 
-/// One cell, one mechanism.
+/// The result of one cell with one mechanism.
 #[derive(Debug, Serialize)]
 struct Row {
     kernel: &'static str,
@@ -76,7 +77,7 @@ struct Row {
 }
 
 pub(super) fn run(root: &Root, arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let machine = Machine::read(root, &Cpuid::of(root)?);
     let has = |name: &str| {
@@ -136,8 +137,8 @@ fn rows(kernel: &'static str, cell: &Cell, found: &Found) -> Vec<Row> {
         burst: cell.burst,
         gap_us: found.scalar_ns.median / 1000.0,
         mechanism: match mechanism {
-            Mechanism::Offload => "offload",
-            Mechanism::Borrow => "borrow",
+            Mechanism::Delegate => "delegate",
+            Mechanism::Migrate => "migrate",
         },
         scalar_ns: Measured::new(found.scalar_ns),
         direct_ns: Measured::new(found.direct_ns),
@@ -150,7 +151,7 @@ fn rows(kernel: &'static str, cell: &Cell, found: &Found) -> Vec<Row> {
 }
 
 impl Row {
-    /// Whether moving is surely quicker, and the bursts surely cost something.
+    /// Whether moving is certainly faster, and the bursts certainly cost something.
     fn pays(&self) -> bool {
         self.moved_over_direct_pct.ci95.1 < 0.0 && self.costs()
     }
@@ -182,7 +183,7 @@ impl Report {
             for row in of_kernel {
                 text += &row.text();
             }
-            for mechanism in ["offload", "borrow"] {
+            for mechanism in ["delegate", "migrate"] {
                 let own = || of_kernel.iter().filter(|row| row.mechanism == mechanism);
                 let paying: Vec<String> =
                     own().filter(|row| row.pays()).map(|row| grouped(row.gap_us, 0)).collect();
@@ -214,7 +215,7 @@ impl Row {
             grouped(over.ci95.0, 1),
             grouped(over.ci95.1, 1)
         );
-        // Of a cost that is not seen nothing can be removed.
+        // If no cost is visible, nothing of it can be removed.
         let removed = self.removed_pct.filter(|_| self.costs());
         format!(
             "{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}  {over:<24}{:>8}\n",

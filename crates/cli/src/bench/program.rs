@@ -13,23 +13,23 @@ use serde::Serialize;
 use super::ways::{MovedEntry, OBSERVE, PLAIN, Regret, Turns, Ways};
 use super::{progress, ratio_of_rounds, signed};
 use crate::args::BenchProgram;
-use crate::output::{self, Output};
 use crate::report::json::entry;
 use crate::report::number::{SPACE, grouped, interval};
 use crate::report::table::{plain_table, styled};
 use crate::{bad_input, launch};
+use crate::{exit, output};
 
-/// What was found; `docs/bench-json.md` describes every key.
+/// The results; `docs/bench-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: &'static str,
     command: Vec<String>,
     rounds: usize,
     ways: Vec<Way>,
-    /// Whether plain runs had the same output and exit status each time.
+    /// Whether all plain runs had the same output and exit status.
     is_repeatable: bool,
-    /// How far a policy server was from the best of the other ways, in CPU time; `None` without
-    /// one.
+    /// How far the policy server's CPU time is from that of the best of the other ways; `None`
+    /// without a policy server.
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<Regret>,
 }
@@ -41,20 +41,20 @@ struct Way {
     lasted_s: Option<Estimate>,
     #[serde(serialize_with = "entry")]
     cpu_s: Option<Estimate>,
-    /// Against the plain way, round by round.
+    /// Difference to the plain way, round by round.
     #[serde(serialize_with = "entry")]
     lasted_pct: Option<Estimate>,
     #[serde(serialize_with = "entry")]
     cpu_pct: Option<Estimate>,
-    /// Whether all its runs had the output and the exit status of the first plain one.
+    /// Whether all runs of this way had the output and exit status of the first plain run.
     is_same: bool,
-    /// Which calls were moved, in ways that move some.
+    /// Which calls were moved, for ways that move calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     moved: Option<MovedEntry>,
 }
 
 pub(super) fn run(arguments: &BenchProgram) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let program = launch::Program::find(&arguments.command)?;
     program.takes_library().map_err(bad_input)?;
     launch::library()?;
@@ -75,12 +75,12 @@ pub(super) fn run(arguments: &BenchProgram) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    // What is observed must behave as ever.
+    // An observed program must behave as it does without observation.
     let is_changed = report.is_repeatable && !report.ways[OBSERVE].is_same;
-    Ok(ExitCode::from(u8::from(is_changed)))
+    Ok(if is_changed { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })
 }
 
-/// Each way's run in every round.
+/// The runs of each way, one for each round.
 fn measure(arguments: &BenchProgram, interrupt: &Interrupt) -> anyhow::Result<Vec<Turns<Run>>> {
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
     let ways = Ways::new(directory.path(), &arguments.moves, None)?;
@@ -168,7 +168,7 @@ impl Report {
         text.replace(SPACE, " ")
     }
 
-    /// Whether the ways did the same.
+    /// Whether all ways had the same output and exit status, as text.
     fn sameness(&self) -> String {
         if !self.is_repeatable {
             return "Output or exit status differ from one plain run to the next, so nothing can be said of the \

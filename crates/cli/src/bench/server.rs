@@ -1,5 +1,5 @@
-//! `dimmer bench server`: two programs under the policy server, beside none and beside moving
-//! always.
+//! `dimmer bench server`: two programs under the policy server, compared with no moving and with
+//! moving always.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -21,13 +21,13 @@ use super::daemon::beside;
 use super::hook::Measured;
 use super::signed;
 use crate::args::{BenchServer, Neighbour};
-use crate::output::{self, Output};
+use crate::output;
 use crate::report::number::{grouped, percent};
 
-/// Bursts, the widest first that the processor has.
+/// Kernels of the bursts; the first one that the processor can run is taken, so the widest.
 const KERNELS: [&str; 2] = ["vfmadd231pd-512-unrolled", "vfmadd231pd-256-unrolled"];
 
-/// What was found; `docs/bench-json.md` describes every key.
+/// The results; `docs/bench-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: &'static str,
@@ -41,19 +41,19 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct WayJson {
     name: &'static str,
-    /// Iterations a second.
+    /// Iterations per second.
     wide: Option<Measured>,
     scalar: Option<Measured>,
-    /// Of both together, against bursts that stay (geometric mean, percent).
+    /// Gain of both programs together over bursts that stay (geometric mean, percent).
     gain_pct: Option<Measured>,
     moved_share: Option<Measured>,
 }
 
 pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCode> {
     if let Some(kind) = arguments.program {
-        return run_program(root, kind, arguments.seconds);
+        return run_program(root, kind, arguments.duration);
     }
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let interrupt = Interrupt::install().context("cannot take signals")?;
     let dimmerd = beside("dimmerd")?;
     let machine = Machine::read(root, &Cpuid::instruction());
@@ -69,7 +69,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
     let measured = neighbours::measure(
         (&program, &dimmerd),
         cpu,
-        (rounds, arguments.seconds),
+        (rounds, arguments.duration),
         &interrupt,
         || bar.inc(1),
     );
@@ -85,7 +85,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
         kernel: name,
         cpu: cpu.index(),
         rounds: rounds.len(),
-        seconds: arguments.seconds,
+        seconds: arguments.duration,
         ways: Way::ALL
             .into_iter()
             .enumerate()
@@ -96,7 +96,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// One of the two programs.
+/// Runs as one of the two programs.
 fn run_program(root: &Root, kind: Neighbour, seconds: u32) -> anyhow::Result<ExitCode> {
     let machine = Machine::read(root, &Cpuid::instruction());
     let kernel = match kind {
@@ -108,7 +108,7 @@ fn run_program(root: &Root, kind: Neighbour, seconds: u32) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// The widest bursts that run here.
+/// The widest bursts that this processor can run.
 fn burst(machine: &Machine) -> anyhow::Result<(&'static str, Kernel)> {
     for name in KERNELS {
         let kernel = kernel::find(name)?;

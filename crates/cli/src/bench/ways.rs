@@ -1,5 +1,5 @@
-//! The ways in which `dimmer bench program` and `dimmer bench nginx` run a program, and what moving
-//! its calls came to.
+//! The ways in which `dimmer bench program` and `dimmer bench nginx` run a program, and summaries
+//! of the calls that they moved.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use crate::input;
 use crate::report::json::entry;
 use crate::report::number::{SPACE, counted, grouped, interval, percent};
 
-/// The ways that are always taken, by their place in results; those that move calls follow if they
-/// are asked for.
+/// Indices in the results of the ways that are always measured. Ways that move calls follow if they
+/// were requested.
 pub(super) const PLAIN: usize = 0;
 pub(super) const OBSERVE: usize = 1;
 pub(super) const NARROW: usize = 2;
@@ -32,13 +32,13 @@ pub(super) const AUTO: &str = "auto";
 #[derive(Debug)]
 pub(super) struct Way {
     pub(super) name: &'static str,
-    /// What is put before the program's own command.
+    /// The words to put before the program's own command.
     pub(super) prefix: Vec<OsString>,
-    /// Where `dimmer run` says which calls were moved, if any may be.
+    /// Where `dimmer run` writes which calls were moved, if any may be.
     account: Option<PathBuf>,
 }
 
-/// The ways, and the policy server that one of them needs; it ends with this.
+/// The ways, and the policy server that one of them needs; the server ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Ways {
     pub(super) all: Vec<Way>,
@@ -46,11 +46,11 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    /// All that are asked for. `observe` writes to `directory` what it observed, and each way that
-    /// moves calls what became of them.
+    /// All requested ways. `observe` writes its observations to `directory`, and so does each way
+    /// that moves calls its summary.
     ///
-    /// `from`: the hardware threads that moved programs may use, and of these the one that calls
-    /// are moved to; the program's own choice without it.
+    /// `from`: the CPUs that the programs may use in ways that move calls, and which of these the
+    /// calls are moved to. Without it, the program chooses.
     pub(super) fn new(
         directory: &Path,
         moves: &Moves,
@@ -61,15 +61,18 @@ impl Ways {
             let arguments = arguments.iter().map(OsString::from);
             std::iter::once(own.clone().into_os_string()).chain(arguments).collect()
         };
-        let mut observe = with(&["observe", "--json"]);
-        observe.extend([observed(directory).into_os_string(), "--".into()]);
-        let narrow = with(&["run", "--mechanism", "narrow", "--"]);
+        let mut observe = with(&["observe"]);
+        observe.extend([json(&observed(directory)), "--".into()]);
+        let narrow = with(&["run", "--narrow", "--"]);
         let still = |name, prefix| Way { name, prefix, account: None };
         let mut all =
             vec![still("plain", Vec::new()), still("observe", observe), still("narrow", narrow)];
-        let asked = [("borrow", &moves.borrow), ("offload", &moves.offload), (AUTO, &moves.auto)];
+        let asked =
+            [("migrate", &moves.migrate), ("delegate", &moves.delegate), (AUTO, &moves.auto)];
         let mut server = None;
-        for (name, hook) in asked.into_iter().filter(|(_, hook)| !hook.is_empty()) {
+        for (name, functions) in
+            asked.into_iter().filter_map(|(name, of)| Some((name, of.as_ref()?)))
+        {
             let mut prefix: Vec<OsString> = Vec::new();
             if name == AUTO {
                 let settings = from.map(|(_, to)| format!("[cores]\nlist = \"{to}\"\n"));
@@ -84,20 +87,29 @@ impl Ways {
                 let list = cpus.map(|cpu| cpu.to_string()).join(",");
                 prefix.extend(["taskset", "-c", &list].map(OsString::from));
             }
-            prefix.extend(with(&["run", "--mechanism", name, "--hook", &hook.join(",")]));
-            // To where a server has its calls moved, it says itself.
+            let named = if functions.is_empty() { "" } else { "=" };
+            let mechanism = format!("--{name}{named}{}", functions.join(","));
+            prefix.extend(with(&["run", &mechanism]));
+            // A server itself names the CPUs for its calls.
             if let Some((_, to)) = from.filter(|_| name != AUTO) {
-                prefix.extend(["--cores".into(), to.to_string().into()]);
+                prefix.extend(["--cpus".into(), to.to_string().into()]);
             }
             let account = directory.join(name).with_extension("json");
-            prefix.extend(["--json".into(), account.clone().into_os_string(), "--".into()]);
+            prefix.extend([json(&account), "--".into()]);
             all.push(Way { name, prefix, account: Some(account) });
         }
         Ok(Self { all, _server: server })
     }
 }
 
-/// Where `observe` writes what it observed.
+/// `--json=FILE`.
+fn json(file: &Path) -> OsString {
+    let mut argument = OsString::from("--json=");
+    argument.push(file);
+    argument
+}
+
+/// The file that `observe` writes.
 pub(super) fn observed(directory: &Path) -> PathBuf {
     directory.join("observe.json")
 }
@@ -117,7 +129,7 @@ struct Function {
     server_moves_ratio: Option<f64>,
 }
 
-/// A way's runs, one for each round, and what became of calls in each that moves some.
+/// The runs of a way, one for each round, with the summary of each run if the way moves calls.
 #[derive(Clone, Debug)]
 pub(super) struct Turns<R> {
     pub(super) way: &'static str,
@@ -130,7 +142,7 @@ impl<R> Turns<R> {
         Self { way: way.name, runs: Vec::new(), accounts: Vec::new() }
     }
 
-    /// One more run, which has just ended.
+    /// Adds a run that has just ended.
     pub(super) fn add(&mut self, way: &Way, run: R) -> anyhow::Result<()> {
         self.runs.push(run);
         if let Some(path) = &way.account {
@@ -142,24 +154,23 @@ impl<R> Turns<R> {
     }
 }
 
-/// Which calls were moved, all rounds together, and what a policy server said of them.
+/// Which calls were moved in all rounds together, and the policy server's part in it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct MovedEntry {
-    /// Of the functions whose calls may move.
+    /// Calls of the functions whose calls may move.
     pub(super) calls: u64,
     pub(super) moved: u64,
-    /// The part of the time on CPUs that moving them has taken: the mean of the rounds in which
-    /// that is known.
+    /// The share of CPU time spent on moving calls: the mean of the rounds in which it is known.
     pub(super) moving_ratio: Option<f64>,
-    /// The part of the time in which a server wanted calls of a function moved, on average over
+    /// The share of the time in which the server wanted calls of a function moved, averaged over
     /// functions; `null` without a server.
     pub(super) server_moves_ratio: Option<f64>,
-    /// In how many rounds the program had narrower code, as it was decided.
+    /// The number of rounds in which the program was given narrower code.
     pub(super) narrow_rounds: usize,
 }
 
 impl MovedEntry {
-    /// `None` of ways that move nothing.
+    /// `None` for ways that move nothing.
     pub(super) fn new(accounts: &[Account]) -> Option<Self> {
         let sum = |of: fn(&Account) -> u64| accounts.iter().map(of).fold(0, u64::saturating_add);
         let functions = accounts.iter().flat_map(|account| &account.functions);
@@ -179,7 +190,7 @@ impl MovedEntry {
         })
     }
 
-    /// Of a way, for people.
+    /// The summary of a way as text.
     pub(super) fn text(&self, way: &str) -> String {
         let [moved, calls] = [self.moved, self.calls].map(|number| grouped(number as f64, 0));
         let share = percent(self.moved as f64 / self.calls.max(1) as f64);
@@ -198,10 +209,10 @@ impl MovedEntry {
     }
 }
 
-/// How a policy server's way compares with the best of the others.
+/// How the policy server's way compares with the best of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Regret {
-    /// Which that is, by its median.
+    /// The best other way, by its median.
     best: &'static str,
     /// How much more CPU time the server's way takes, round by round.
     #[serde(serialize_with = "entry")]
@@ -209,13 +220,13 @@ pub(super) struct Regret {
 }
 
 impl Regret {
-    /// `None` without a server's way. `value`: what each run took; less is better.
+    /// `None` without a server's way. `value` is the cost of a run; less is better.
     pub(super) fn new<R>(turns: &[Turns<R>], value: fn(&R) -> f64) -> Option<Self> {
         let auto = turns.iter().find(|turns| turns.way == AUTO)?;
         let median = |turns: &Turns<R>| {
             turns.runs.iter().map(value).collect::<Samples>().estimate().map(|found| found.median)
         };
-        // Observing is none of the ways out.
+        // Observing avoids no cost, so it is not compared.
         let others = turns
             .iter()
             .enumerate()
@@ -228,7 +239,7 @@ impl Regret {
         Some(Self { best: best.way, more_pct })
     }
 
-    /// The answer in a sentence.
+    /// The comparison in a sentence.
     pub(super) fn text(&self) -> String {
         let Some(more) = &self.more_pct else { return String::new() };
         let bound = percent(WORTHWHILE);
@@ -256,12 +267,12 @@ mod tests {
     fn check(auto: &[f64], expected: &str) {
         let plain = [100.0, 110.0, 105.0, 100.0, 110.0, 105.0];
         let observe = [90.0; 6];
-        let borrow = [150.0; 6];
+        let migrate = [150.0; 6];
         let all = [
             turns("plain", &plain),
             turns("observe", &observe),
-            turns("narrow", &borrow),
-            turns("borrow", &borrow),
+            turns("narrow", &migrate),
+            turns("migrate", &migrate),
             turns(AUTO, auto),
         ];
         let regret = Regret::new(&all, |run| *run).unwrap();
@@ -304,8 +315,8 @@ mod tests {
         let own = Account { is_narrow: false, ..account(0, 0, None) };
         let moved = MovedEntry::new(&[own]).unwrap();
         assert_eq!(
-            moved.text("offload").replace(SPACE, " "),
-            "offload: 0 of 0 calls were moved (0.0 %).\n"
+            moved.text("delegate").replace(SPACE, " "),
+            "delegate: 0 of 0 calls were moved (0.0 %).\n"
         );
     }
 }

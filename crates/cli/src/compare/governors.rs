@@ -1,4 +1,4 @@
-//! `dimmer compare --governors`: who governs license levels, side by side.
+//! `dimmer sim compare --governors`: compares governors of license levels.
 
 use std::process::ExitCode;
 
@@ -22,46 +22,46 @@ use crate::{args, bad_input, sim};
 pub(crate) struct Document {
     #[serde(flatten)]
     pub(crate) study: Study,
-    /// Whether what is left of the processor's own levels under governors in software is not known
-    /// but assumed.
+    /// Whether the model does not say what is left of the processor's own levels under governors in
+    /// software, so that this is assumed.
     pub(crate) is_reduction_assumed: bool,
-    /// Why no energy is told, if none is.
+    /// The reason why there is no energy, if there is none.
     pub(crate) no_energy: Option<String>,
-    /// Idle states whose power is not known, so that idle cores count as waiting.
+    /// Idle states of unknown power: cores in them count as waiting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unknown_idle_states: Vec<String>,
     pub(crate) governors: Vec<Compared>,
 }
 
-/// A governor.
+/// The results of one governor.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compared {
     pub(crate) governor: &'static str,
     pub(crate) phases: Vec<Phase>,
-    /// How much faster the same work is done than under `hardware`: the time that its phases would
-    /// take there over the time that they take, run by run.
+    /// Speed relative to `hardware` for the same work: the time that its phases would take under
+    /// `hardware` over the time that they take, run by run.
     pub(crate) ratio: Option<Measured>,
-    /// Of all packages (J); none where that is not known.
+    /// Energy of all packages (J); `None` if unknown.
     pub(crate) joules: Option<Measured>,
-    /// Energy for the same work over that under `hardware`, run by run.
+    /// Energy for the same work, over that under `hardware`, run by run.
     pub(crate) energy_ratio: Option<Measured>,
     pub(crate) latencies: Vec<Latency>,
-    /// Changes of level a run, of all cores.
+    /// Changes of level per run, of all cores.
     pub(crate) changes: f64,
-    /// Time below the level that code asks for, a run (µs).
+    /// Time below the level that code requests, per run (µs).
     pub(crate) below_us: f64,
-    /// Interrupts and calls a run.
+    /// Interrupts and calls per run.
     pub(crate) interrupts: f64,
 }
 
-/// What a step of a thread reaches.
+/// The speed of a step of a thread.
 #[derive(Debug, Serialize)]
 pub(crate) struct Phase {
     pub(crate) thread: String,
     pub(crate) code: String,
-    /// Instructions per nanosecond; none if it never ran.
+    /// Instructions per nanosecond; `None` if it never ran.
     pub(crate) rate: Option<Measured>,
-    /// Its rate over that under `hardware`, run by run.
+    /// Rate over that under `hardware`, run by run.
     pub(crate) ratio: Option<Measured>,
 }
 
@@ -163,13 +163,13 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
     }
 }
 
-/// Instructions per nanosecond; none if it did not run.
+/// Instructions per nanosecond; `None` if it did not run.
 fn rate(phase: &PhaseOutcome) -> Option<f64> {
     let ns = phase.time as f64 / 1000.0;
     (phase.instructions > 0.0).then(|| phase.instructions / ns)
 }
 
-/// The requests of each thread that serves any.
+/// The request latencies of each thread that serves requests.
 fn latencies(own: &[Outcome], hardware: &[Outcome]) -> Vec<Latency> {
     let p99 = |outcome: &Outcome, thread: usize| {
         outcome.threads[thread].latencies.map(|latencies| latencies.p99 as f64 / 1e3)
@@ -187,7 +187,7 @@ fn latencies(own: &[Outcome], hardware: &[Outcome]) -> Vec<Latency> {
     serving.map(of).collect()
 }
 
-/// What all threads have done, step by step.
+/// The phases of all threads, step by step.
 fn phases(outcome: &Outcome) -> impl Iterator<Item = &PhaseOutcome> {
     outcome.threads.iter().flat_map(|thread| &thread.phases)
 }
@@ -204,19 +204,19 @@ fn speed(own: &Outcome, other: &Outcome) -> f64 {
     would_take / took
 }
 
-/// Of all packages (J).
+/// Energy of all packages (J).
 fn joules(outcome: &Outcome) -> Option<f64> {
     let energy = outcome.energy.as_ref().ok()?;
     Some(energy.packages.iter().map(|package| package.joules).sum())
 }
 
-/// Why some run tells no energy.
+/// The reason why the energy is missing in a run.
 fn no_energy<'a>(mut outcomes: impl Iterator<Item = &'a Outcome>) -> Option<String> {
     outcomes.find_map(|outcome| outcome.energy.as_ref().err().map(ToString::to_string))
 }
 
-/// What `own` took over what `other` would have taken for the same work: that of `other`, as many
-/// times over as `own` did its work.
+/// Energy of `own` over the energy that `other` would have taken for the same work: its own energy,
+/// scaled to the work of `own`.
 fn energy_for_the_same(own: &Outcome, other: &Outcome) -> Option<f64> {
     let (mut done, mut took) = (0.0, 0.0);
     for (own, other) in phases(own).zip(phases(other)) {
@@ -229,20 +229,20 @@ fn energy_for_the_same(own: &Outcome, other: &Outcome) -> Option<f64> {
 }
 
 impl Compared {
-    /// Whether this is what the others are compared with.
+    /// Whether this is the governor that the others are compared with.
     pub(crate) fn is_hardware(&self) -> bool {
         self.governor == Governor::Hardware.name()
     }
 
-    /// What is told of it: what the processor's own reaches, and of the others how much more or
-    /// less that is.
+    /// The entry for this governor: for the processor's own the value itself, for others the
+    /// difference to it.
     fn own_or_ratio(&self, own: Option<String>, ratio: Option<Measured>) -> Option<String> {
         if self.is_hardware() { own } else { ratio.map(|ratio| ratio.told()) }
     }
 }
 
 impl Document {
-    /// Why there is no energy, if there is none, or what it leaves open.
+    /// The reason why there is no energy, or what the energy does not include.
     pub(crate) fn told_lack(&self) -> Option<String> {
         let lack = self.no_energy.as_ref().map(|lack| format!("No energy: {lack}."));
         lack.or_else(|| sim::energy::told_unknown(&self.unknown_idle_states))

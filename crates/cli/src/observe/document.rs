@@ -19,31 +19,32 @@ use crate::report::json::EstimateEntry;
 use crate::scan;
 use crate::scan::document::{FileEntry, ModelEntry, WideFunction};
 
-/// Shares of all times for which quantiles are told.
+/// Shares of all times for which quantiles are reported.
 const QUANTILES: [(&str, f64); 5] =
     [("p5", 0.05), ("p25", 0.25), ("p50", 0.5), ("p75", 0.75), ("p95", 0.95)];
 
-/// What scans know of the files that were seen.
+/// The scan results for the observed files.
 pub(super) type Known = BTreeMap<PathBuf, KnownFile>;
 
-/// What scans know of a file.
+/// The scan result for a file.
 #[derive(Debug)]
 pub(super) struct KnownFile {
-    /// Its functions that were to be hooked, by address; none if it is known without that none of
-    /// them was called.
+    /// The functions that were to be hooked, by address; empty if the file was not scanned because
+    /// none of them was called.
     functions: Vec<WideFunction>,
-    /// How many there are, and how many of them were hooked, if that is known already.
+    /// The number of these functions, and of those that were hooked, if known without a scan.
     counts: Option<(usize, usize)>,
 }
 
 impl KnownFile {
-    /// Where the function begins that has the entry `address`; there, if nothing is known of it.
+    /// The start of the function that has the entry `address`; `address` itself if the function is
+    /// unknown.
     pub(super) fn begin(&self, address: u64) -> u64 {
         at(&self.functions, address).map_or(address, |function| function.address)
     }
 }
 
-/// Everything that was seen of one run.
+/// Everything that was observed in one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     schema: &'static str,
@@ -55,63 +56,64 @@ pub(crate) struct Report {
     pub(crate) processes: usize,
     pub(crate) threads: usize,
     pub(crate) threads_left_out: usize,
-    /// What the hooks took, in parts of the time on CPUs.
+    /// The share of CPU time spent in the hooks.
     pub(crate) hooks_share: Option<f64>,
-    /// Time that this command itself had on CPUs.
+    /// CPU time of this command itself.
     pub(crate) observer_cpu_s: f64,
     pub(crate) model: Option<ModelEntry>,
-    /// None if functions were named instead.
+    /// Empty if functions were named instead.
     pub(crate) hooked_classes: Vec<String>,
     pub(crate) hooked_names: Vec<String>,
     pub(crate) files: Vec<File>,
     pub(crate) functions: Vec<Function>,
     pub(crate) by_thread: Vec<Thread>,
     pub(crate) unreadable: Vec<String>,
-    /// What the code around the calls loses by the model; `null` without one that says so.
+    /// What the code around the calls loses by the model; `null` if there is no model for it.
     pub(crate) lost: Option<Losses>,
-    /// What the model says of the most demanding class that was called, if that asks for no level.
+    /// The model's statement about the most demanding class that was called, if that class requests
+    /// no level.
     pub(crate) without_effect: Option<String>,
-    /// Why there is nothing about losses.
+    /// The reason why there are no losses.
     pub(crate) lost_unknown: Option<String>,
-    /// The clock right after calls over that right before calls that come after a long gap; `null`
+    /// The clock right after calls over the clock right before calls that follow a long gap; `null`
     /// without enough of both.
     pub(crate) clock: Option<ClockCheck>,
-    /// What handing work to a thread that waits on another core takes at least.
+    /// The minimum time to hand work to a thread that waits on another core.
     pub(crate) hand_off_ns: Option<EstimateEntry>,
-    /// Whether the machine lets its clock be governed.
+    /// Whether the machine allows its clock to be governed.
     pub(crate) is_governable: bool,
-    /// What each way out would bring, the best first; none without losses.
+    /// The expected gain of each way to avoid the loss, the best first; empty without losses.
     pub(crate) ways: Vec<Outlook>,
 }
 
-/// The clock as a chain of multiplications told it, next to some of the calls.
+/// The clock next to some of the calls, measured by a chain of multiplications.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct ClockCheck {
-    /// After over before.
+    /// The clock after calls over that before.
     pub(crate) ratio: f64,
     pub(crate) ci95: (f64, f64),
-    /// How often it was told.
+    /// Number of measurements.
     pub(crate) after: usize,
     pub(crate) before: usize,
 }
 
-/// Time lost, in parts of the time on CPUs.
+/// Time lost, as a share of CPU time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Losses {
     pub(crate) share: f64,
     /// At a lower clock between calls that recur so soon that the level is kept.
     pub(crate) kept_share: f64,
-    /// In holding, throttling and stalls around calls further apart.
+    /// By holding, throttling and stalls around calls that are further apart.
     pub(crate) episodes_share: f64,
-    /// The longest gap through which the level is kept.
+    /// The longest gap during which the level is kept.
     pub(crate) kept_below_ns: f64,
 }
 
-/// What a way out would bring.
+/// The expected gain of a way to avoid the loss.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outlook {
     pub(crate) way: &'static str,
-    /// From and to, in parts of the time on CPUs.
+    /// From and to, as shares of CPU time.
     pub(crate) gain: Option<(f64, f64)>,
 }
 
@@ -145,13 +147,13 @@ pub(crate) struct Function {
     pub(crate) lasted_ns: Option<Distribution>,
     /// From the end of a call to the thread's next call of any hooked function.
     pub(crate) gap_after_ns: Option<Distribution>,
-    /// Time within, of all calls, in parts of the program's time on CPUs.
+    /// Time in all its calls, as a share of the program's CPU time.
     pub(crate) time_share: Option<f64>,
-    /// Time that the code after its calls loses, likewise.
+    /// Time that the code after its calls loses, as a share of the program's CPU time.
     pub(crate) lost_share: Option<f64>,
 }
 
-/// What one thread called.
+/// The calls of one thread.
 #[derive(Debug, Serialize)]
 pub(crate) struct Thread {
     process: u32,
@@ -171,13 +173,13 @@ struct ThreadFunction {
     gap_after_ns: Option<f64>,
 }
 
-/// How long something was.
+/// The distribution of a duration.
 #[derive(Debug, Serialize)]
 pub(crate) struct Distribution {
     pub(crate) mean: f64,
     #[serde(flatten)]
     pub(crate) quantiles: BTreeMap<&'static str, f64>,
-    /// The middle of each bucket, and how many calls.
+    /// The middle of each bucket, and its number of calls.
     pub(crate) histogram: Vec<(f64, f64)>,
 }
 
@@ -250,15 +252,15 @@ impl Report {
     }
 }
 
-/// The function of `known`, which are by address, that `address` lies in.
+/// The function in `known` that contains `address`; `known` is sorted by address.
 fn at(known: &[WideFunction], address: u64) -> Option<&WideFunction> {
     let after = known.partition_point(|function| function.address <= address);
     let function = known.get(after.checked_sub(1)?)?;
     (address - function.address < function.size).then_some(function)
 }
 
-/// What says that the most demanding class of these functions asks for no level: its rule's source,
-/// which has the bound if it was measured.
+/// The source of the rule by which the most demanding class of these functions requests no level.
+/// It contains the bound if that was measured.
 fn without_effect(model: &Model, functions: &[Function]) -> Option<String> {
     let classes = functions.iter().filter_map(|function| function.class.as_deref()?.parse().ok());
     let most: InstructionClass = classes.max()?;
@@ -267,10 +269,10 @@ fn without_effect(model: &Model, functions: &[Function]) -> Option<String> {
     Some(format!("{most}: {}", rule.level.source))
 }
 
-/// What scans know of each file that was seen, with the functions that have instructions of these
-/// classes, of which only those that the user has named, if any. Where `plans` say how many a file
-/// has, it is scanned only if one of them was called: a program has two hundred libraries, and
-/// calls functions of few.
+/// The scan result for each observed file: its functions with instructions of these classes, or
+/// only those of them that the user has named. If `plans` contain the number of functions of a
+/// file, the file is scanned only if one of them was called: a program has two hundred libraries,
+/// and calls functions of few.
 pub(super) fn known(
     observed: &Observed,
     classes: &[InstructionClass],
@@ -313,7 +315,8 @@ fn hookable(path: &Path, classes: &[InstructionClass], model: Option<&Model>) ->
     functions
 }
 
-/// The most demanding class of a function that can run here; without any, of all.
+/// The most demanding class of a function that can run here; if none can, the most demanding of
+/// all.
 fn runnable(function: &WideFunction, machine: &Machine) -> String {
     let classes = function.instructions.keys().filter_map(|class| class.parse().ok());
     let most = classes.filter(|class: &InstructionClass| machine.runs(*class)).max();

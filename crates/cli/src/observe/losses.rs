@@ -1,5 +1,5 @@
-//! Joins what was observed with a processor's model: what the calls cost the code around them, and
-//! what each way out would bring. The formulas are `dimmer_policy`'s.
+//! Combines the observations with a processor model: what the calls cost the code around them, and
+//! what each way to avoid that would gain. The formulas are `dimmer_policy`'s.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,8 +14,8 @@ use super::Run;
 use super::document::{ClockCheck, Function, Losses, Outlook};
 use crate::args::Via;
 
-/// Writes into each function what the code after its calls loses, and sums it up; why that cannot
-/// be said, otherwise.
+/// Sets for each function what the code after its calls loses, and returns the sum; or the reason
+/// why it is unknown.
 pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, String> {
     let Some((model, _)) = run.model else {
         return Err(
@@ -55,7 +55,7 @@ pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, St
     })
 }
 
-/// What each way out would bring, the best first.
+/// The expected gain of each way to avoid the loss, the best first.
 pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<Outlook> {
     let load = Load {
         on_cpu: 1.0,
@@ -71,9 +71,9 @@ pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<O
     prospects.map(|found| Outlook { way: found.way.name(), gain: found.gain }).collect()
 }
 
-/// Compares the clock right after calls with that right before those that come after a gap through
-/// which no level is kept: what the model says, seen directly. The interval holds both medians'
-/// intervals at their worst.
+/// Compares the clock right after calls with the clock right before calls that follow a gap longer
+/// than any level is kept. This checks the model's statement directly. The interval combines the
+/// worst ends of both medians' intervals.
 pub(super) fn clock(run: &Run<'_>, kept_below_ns: f64) -> Option<ClockCheck> {
     let mut clocks = Clocks::default();
     run.observed.threads.iter().for_each(|thread| clocks.merge(&thread.clocks));
@@ -92,10 +92,10 @@ pub(super) fn clock(run: &Run<'_>, kept_below_ns: f64) -> Option<ClockCheck> {
     })
 }
 
-/// Fewer chains than this tell nothing.
+/// Minimum number of chains for a result.
 const LEAST_CLOCKS: usize = 20;
 
-/// The part of calls and gaps in which threads ran.
+/// The share of calls and gaps during which threads ran.
 fn running(run: &Run<'_>, on_cpu_ns: f64) -> f64 {
     let spent = |tally: &Tally| tally.lasted.sum() + tally.gap_after.sum();
     let tallies = run.observed.threads.iter().flat_map(|thread| thread.functions.values());

@@ -1,5 +1,5 @@
-//! Plans of what to hook, made before the program starts: its own process then has no file to scan,
-//! which would take its time and its memory. What it loads later, it scans itself.
+//! Makes plans of what to hook before the program starts. So its own process need not scan these
+//! files, which would cost its time and memory. It scans files that it loads later itself.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use dimmer_processor::class::InstructionClass;
 
 use crate::launch::{Loaded, Program};
 
-/// Makes those for all files that a program runs code of from its start, on all CPUs; `environment`
-/// says where they lie.
+/// Makes the plans for all files whose code a program runs from its start, on all CPUs;
+/// `environment` contains their directory.
 pub(super) fn prepare(
     program: &Program,
     classes: &[InstructionClass],
@@ -21,15 +21,15 @@ pub(super) fn prepare(
     let directory = environment.iter().find(|(name, _)| *name == dimmer_hook::PLANS);
     let Some((_, directory)) = directory else { return };
     let classes: BTreeSet<InstructionClass> = classes.iter().copied().collect();
-    // The largest first, so that none of them is left to the end.
+    // The largest first, so that no large file is left for the end.
     let mut loaded = program.loaded();
     let length = |loaded: &Loaded| loaded.file.metadata().map_or(0, |file| file.len());
     loaded.sort_by_cached_key(|loaded| Reverse(length(loaded)));
     let next = AtomicUsize::new(0);
     let make = || {
-        // Relaxed: only that each number comes once matters.
+        // Relaxed: it is enough that each number comes once.
         while let Some(loaded) = loaded.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // The process will find the same wrong with the file, and say so.
+            // The process will find the same problem with the file, and report it.
             let _ = dimmer_hook::prepare_plan(&loaded.file, &classes, Path::new(directory));
         }
     };

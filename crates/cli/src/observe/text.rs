@@ -1,4 +1,4 @@
-//! What was observed, for people.
+//! The observations as text.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::document::{Distribution, Function, Outlook, Report};
 use crate::report::number::{SPACE, counted, grouped, length, percent, time};
 use crate::report::table::{plain_table, styled};
 
-/// How many functions are shown.
+/// Maximum number of functions shown.
 const MOST: usize = 20;
 
-/// What is told of each function.
+/// Columns for each function.
 pub(crate) const HEADER: [&str; 9] = [
     "function",
     "in",
@@ -102,7 +102,7 @@ pub(crate) fn render(report: &Report, width: u16) -> String {
     text
 }
 
-/// What was not seen.
+/// Reports what was not observed.
 fn complain(text: &mut String, report: &Report) {
     for problem in &report.unreadable {
         let _ = writeln!(text, "{problem}");
@@ -166,7 +166,7 @@ pub(crate) fn sentences(report: &Report) -> Vec<String> {
     sentences
 }
 
-/// A way out in words, and the command that takes it.
+/// A way to avoid the loss in words, and the command for it.
 pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<String>) {
     let gain = match outlook.gain {
         None => "what it gives back is not known".to_owned(),
@@ -186,7 +186,7 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
         "narrow" => {
             let classes = report.functions.iter().filter_map(|function| function.class.as_deref());
             let widest: Option<InstructionClass> = classes.filter_map(|c| c.parse().ok()).max();
-            // What is no wider than 256 bits is not narrowed by leaving only the wider away.
+            // Code of at most 256 bits is not narrowed by hiding only wider features.
             let is_wider = widest.is_none_or(|class| class >= InstructionClass::Light512);
             let width = if is_wider { "" } else { "--width 128 " };
             let command = report.command.join(" ");

@@ -1,5 +1,5 @@
-//! `dimmer observe --pid` and `--via uprobes`: which functions to count from outside, and for how
-//! long.
+//! `dimmer observe --pid` and `--via uprobes`: chooses the functions to count from outside, and
+//! counts them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use dimmer_scan::Code;
 use super::{End, Seen};
 use crate::{bad_input, input, launch};
 
-/// Counts in a running process until it ends, the deadline or Ctrl-C.
+/// Counts calls in a running process until it ends, or until the deadline or Ctrl-C.
 pub(super) fn attach(
     root: &Root,
     process: u32,
@@ -58,7 +58,7 @@ pub(super) fn attach(
     Ok(Seen { command, status: None, on_cpu, observed: attached.finish(), plans: None })
 }
 
-/// Starts a program and counts in it, and in what it starts, to its end.
+/// Starts a program and counts calls in it and its children until it ends.
 pub(super) fn start(
     root: &Root,
     words: &[OsString],
@@ -91,7 +91,7 @@ pub(super) fn start(
     Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed, plans: None })
 }
 
-/// Whether there can be so many counters.
+/// Checks that this number of counters is possible.
 fn check(points: &[ProbePoint], threads: usize) -> anyhow::Result<()> {
     let counters = points.len() * threads;
     if counters > MOST_COUNTERS {
@@ -104,12 +104,12 @@ fn check(points: &[ProbePoint], threads: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where calls of a file's functions of these classes can be counted; nothing of a file that cannot
-/// be scanned. It is called `path`, and can be read at `file`.
+/// The places where calls of a file's functions of these classes can be counted; `None` if the file
+/// cannot be scanned. The file is named `path`, and can be read at `file`.
 fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<ProbePoint>> {
     let bytes = input::program(file).ok()?;
     let scan = dimmer_scan::scan(&bytes).ok()?;
-    // The C library's memory and string functions are everywhere.
+    // The C library's memory and string functions are called everywhere.
     if scan.soname.as_deref().is_some_and(|soname| soname.starts_with("libc.")) {
         return None;
     }
@@ -132,7 +132,7 @@ fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<
         };
         let mut points: Vec<ProbePoint> =
             [start].into_iter().chain(inner).filter_map(point).collect();
-        // Two entries may come by the same place.
+        // Two entries may lead to the same place.
         points.dedup_by_key(|point| point.offset);
         points
     };

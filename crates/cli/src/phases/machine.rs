@@ -1,4 +1,4 @@
-//! The phases' real instructions, on this machine.
+//! The real instructions of the phases, on this machine.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::{args, bad_input, measured};
 
-/// How long all phases may last together (µs): nothing can end a run in the middle.
+/// Limit of the duration of all phases together (µs): nothing can stop a run in the middle.
 const LONGEST_US: u64 = 20_000_000;
 
-/// About how long all runs may take where nothing is said about their number (µs).
+/// Approximate duration of all runs if their number is not given (µs).
 const USUAL_US: u64 = 3_000_000;
 
-/// How long nothing is shown.
+/// Time before the progress bar appears.
 const SILENT: Duration = Duration::from_secs(2);
 
 pub(super) fn run(
@@ -46,7 +46,7 @@ pub(super) fn run(
         )));
     }
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let cpu = measured::cpu(&machine, arguments.cpu)?;
+    let cpu = measured::cpu(&machine, arguments.cpu.cpu)?;
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let mut silicon = measured::silicon(&machine, cpu)?;
@@ -104,7 +104,7 @@ pub(super) fn run(
     })
 }
 
-/// How well that was measured.
+/// The quality of the measurement.
 fn notes(found: &Found, phases: &[Phase], names: &[String]) -> String {
     let runs = found.runs.len();
     let mut text = String::new();

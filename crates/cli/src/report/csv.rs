@@ -1,7 +1,7 @@
-//! Raw series as CSV, for plotting and for other statistics than ours.
+//! Raw series as CSV, for plots and for statistics other than ours.
 //!
-//! One file per mode, kernel and series; `docs/probe-json.md` lists the columns. Every row begins
-//! with what it belongs to, so that files can be joined.
+//! One file for each mode, kernel and series; `docs/probe-json.md` lists the columns. Every row
+//! starts with the key of its series, so that files can be joined.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use dimmer_probe::outcome::{
 };
 use dimmer_probe::stats::Estimate;
 
-/// What every row begins with.
+/// The first columns of every row.
 const KEY: [&str; 4] = ["kernel", "cpu", "threads", "burst_instructions"];
 
-/// Names of kernels are cut to this length in file names, of which Linux takes 255 bytes.
+/// Names of kernels are cut to this length in file names, which Linux limits to 255 bytes.
 const LONGEST_NAME: usize = 200;
 
 /// Writes the series of all findings into `directory`, which is created if it is missing. Files of
@@ -38,7 +38,7 @@ pub(crate) fn write(directory: &Path, findings: &Findings) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The files being written, by name: outcomes of one mode and kernel share one.
+/// The files being written, by name: outcomes of one mode and kernel share a file.
 struct Tables<'a> {
     directory: &'a Path,
     files: BTreeMap<String, csv::Writer<File>>,
@@ -80,7 +80,7 @@ impl Tables<'_> {
     }
 }
 
-/// How long the bursts were; `None` for modes that have no bursts of one length.
+/// Length of the bursts; `None` for modes without bursts of one length.
 fn burst_instructions(detail: &Detail) -> Option<u32> {
     match detail {
         Detail::Episode(episode) => Some(episode.burst_instructions),
@@ -89,8 +89,8 @@ fn burst_instructions(detail: &Detail) -> Option<u32> {
     }
 }
 
-/// `<mode>-<kernel>-<series>.csv`, with what file names do not take well replaced: a mixture
-/// `a:1+b:15` becomes `a.1_b.15`.
+/// `<mode>-<kernel>-<series>.csv`. Characters that are problematic in file names are replaced: a
+/// mixture `a:1+b:15` becomes `a.1_b.15`.
 fn file_name(outcome: &Outcome, series: &str) -> String {
     let plain = |character| match character {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '-' => character,
@@ -164,7 +164,7 @@ fn write_outcome(tables: &mut Tables<'_>, outcome: &Outcome) -> anyhow::Result<(
     }
 }
 
-/// Every quantity of an outcome that has samples, by the name it has in the JSON.
+/// Every quantity of an outcome that has samples, by its name in the JSON.
 fn quantities(detail: &Detail) -> Vec<(&'static str, Option<&Quantity>)> {
     match detail {
         Detail::Episode(episode) => episode_quantities(episode),
@@ -259,7 +259,7 @@ fn texts(values: &[f64]) -> Vec<String> {
     values.iter().map(f64::to_string).collect()
 }
 
-/// A number, or nothing where there is none.
+/// A number, or an empty text.
 fn or_empty(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }

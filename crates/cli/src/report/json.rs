@@ -1,7 +1,7 @@
-//! The wire format of `dimmer probe --json`, schema `dimmer/probe/1`; `docs/probe-json.md`
+//! The wire format of `dimmer probe --json`, schema `dimmer/probe/2`; `docs/probe-json.md`
 //! describes every key.
 //!
-//! Keys come in the order of the fields here and numbers with six significant digits, so that the
+//! Keys are in the order of the fields here, and numbers have six significant digits, so that the
 //! same findings always give the same bytes.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use dimmer_probe::program::Counts;
 use dimmer_probe::stats::Estimate;
 use serde::Serialize;
 
-use super::MachineDescription;
+use super::{MachineDescription, verdict};
 
 /// The findings as JSON text, indented.
 ///
@@ -25,7 +25,8 @@ pub(crate) fn render(
     machine: &MachineDescription,
 ) -> Result<String, serde_json::Error> {
     let report = Report {
-        schema: "dimmer/probe/1",
+        schema: "dimmer/probe/2",
+        verdict: VerdictEntry::of(findings),
         machine: machine.into(),
         tsc_ghz: findings.tsc_ghz,
         instrument: (&findings.instrument).into(),
@@ -37,7 +38,7 @@ pub(crate) fn render(
     serde_json::to_string_pretty(&report)
 }
 
-/// Six significant digits: more than any interval here is worth.
+/// Rounds to six significant digits: more than any interval here deserves.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
@@ -45,6 +46,7 @@ fn rounded(value: f64) -> f64 {
 #[derive(Serialize)]
 struct Report<'a> {
     schema: &'static str,
+    verdict: VerdictEntry,
     machine: MachineEntry<'a>,
     tsc_ghz: f64,
     instrument: InstrumentEntry,
@@ -52,6 +54,41 @@ struct Report<'a> {
     results: Vec<ResultEntry<'a>>,
     skipped: Vec<SkippedEntry<'a>>,
     interrupted: bool,
+}
+
+#[derive(Serialize)]
+struct VerdictEntry {
+    effect: &'static str,
+    title: &'static str,
+    sentences: Vec<String>,
+    break_even: Option<BreakEvenEntry>,
+    worst_pct: Option<f64>,
+    next: &'static str,
+}
+
+#[derive(Serialize)]
+struct BreakEvenEntry {
+    bursts_per_second: f64,
+    is_bound: bool,
+    burst_instructions: u32,
+}
+
+impl VerdictEntry {
+    fn of(findings: &Findings) -> Self {
+        let verdict = verdict::of(findings);
+        Self {
+            effect: verdict.effect.name(),
+            title: verdict.title,
+            next: verdict.next(),
+            sentences: verdict.sentences,
+            break_even: verdict.break_even.map(|even| BreakEvenEntry {
+                bursts_per_second: rounded(even.per_second),
+                is_bound: even.is_bound,
+                burst_instructions: even.instructions,
+            }),
+            worst_pct: verdict.worst_pct.map(rounded),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -160,7 +197,7 @@ struct ResultEntry<'a> {
     detail: DetailEntry<'a>,
 }
 
-/// What performance counters said beside the timing.
+/// The values of performance counters during the timing.
 #[derive(Serialize)]
 struct PmuEntry {
     counted_ns: f64,
@@ -223,7 +260,7 @@ pub(crate) fn entry<S: serde::Serializer>(
     estimate.map(EstimateEntry::from).serialize(to)
 }
 
-/// The same with the spread of the samples.
+/// An estimate with the spread of the samples.
 #[derive(Serialize)]
 struct QuantityEntry {
     #[serde(flatten)]

@@ -1,13 +1,13 @@
-//! Measured numbers for people: digits in groups of three, a unit that fits, the interval beside.
+//! Measured numbers as text: digits in groups of three, a suitable unit, the interval next to it.
 //!
 //! Spaces inside a number and before its unit are U+00A0, so that no line breaks there.
 
 use dimmer_probe::stats::Estimate;
 
-/// The space that does not break.
+/// The non-breaking space.
 pub(crate) const SPACE: char = '\u{a0}';
 
-/// A unit of time: how many nanoseconds it has, and its sign.
+/// A unit of time: its nanoseconds, and its sign.
 #[derive(Clone, Copy)]
 pub(super) struct TimeUnit {
     pub(super) ns: f64,
@@ -15,7 +15,8 @@ pub(super) struct TimeUnit {
 }
 
 impl TimeUnit {
-    /// The unit for a time: up to 10 us nanoseconds, as most effects last some thousands of them.
+    /// The unit for a time: nanoseconds up to 10 us, since most effects last some thousands of
+    /// them.
     pub(super) fn of(ns: f64) -> Self {
         match ns.abs() {
             below if below < 9_999.5 => Self { ns: 1.0, sign: "ns" },
@@ -24,8 +25,8 @@ impl TimeUnit {
         }
     }
 
-    /// Digits after the point for `value`, given in this unit: three digits in all, none of them
-    /// a fraction of a nanosecond from 10 ns on.
+    /// Decimals for `value`, given in this unit: three digits in all, and no fractions of a
+    /// nanosecond from 10 ns on.
     pub(super) fn decimals(self, value: f64) -> usize {
         let finest: usize = if self.ns > 1.0 { 2 } else { 1 };
         match value.abs() {
@@ -60,29 +61,29 @@ pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     number
 }
 
-/// `value` with five digits, or all of those before the point: `4 108.5`, `1 234 568`, `0.1235`.
+/// `value` with five digits, or with all digits before the point: `4 108.5`, `1 234 568`, `0.1235`.
 pub(crate) fn five_digits(value: f64) -> String {
     let decimals = [9_999.95, 999.995, 99.9995, 9.99995];
     let decimals = decimals.into_iter().filter(|most| value.abs() < *most).count();
     grouped(value, decimals)
 }
 
-/// A whole number, in groups of three.
+/// A whole number in groups of three.
 pub(super) fn count(value: impl Into<f64>) -> String {
     grouped(value.into(), 0)
 }
 
-/// How many things there are, for numbers no list exceeds.
+/// The number of entries of a list.
 pub(crate) fn length(value: usize) -> String {
     grouped(value as f64, 0)
 }
 
-/// So many of something: `1 window`, `12 800 windows`.
+/// A number with its noun: `1 window`, `12 800 windows`.
 pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{}", length(number), if number == 1 { "" } else { "s" })
 }
 
-/// A time in the unit that fits: `1 640 ns`, `24.6 µs`.
+/// A time in a suitable unit: `1 640 ns`, `24.6 µs`.
 pub(crate) fn time(ns: f64) -> String {
     if !ns.is_finite() {
         return grouped(ns, 0);
@@ -92,7 +93,7 @@ pub(crate) fn time(ns: f64) -> String {
     format!("{}{SPACE}{}", grouped(value, unit.decimals(value)), unit.sign)
 }
 
-/// A time that something is below: rounded up, never down.
+/// An upper bound of a time: rounded up, never down.
 pub(super) fn time_bound(ns: f64) -> String {
     let unit = TimeUnit::of(ns);
     let step = unit.ns / if unit.ns > 1.0 { 10.0 } else { 1.0 };
@@ -100,14 +101,14 @@ pub(super) fn time_bound(ns: f64) -> String {
     time((ns / step).ceil().max(1.0) * step)
 }
 
-/// A ratio that something is below, in percent: rounded up, never down.
+/// An upper bound of a ratio, in percent: rounded up, never down.
 pub(super) fn percent_bound(ratio: f64) -> String {
     format!("{}{SPACE}%", grouped((ratio * 1e4).ceil().max(1.0) / 100.0, 2))
 }
 
-/// A round time for an axis, as short as it can be: `500 ns`, `1.5 µs`, `100 ms`.
+/// A round time for an axis, as short as possible: `500 ns`, `1.5 µs`, `100 ms`.
 pub(super) fn round_time(ns: f64) -> String {
-    // A power of ten that was computed is not quite one.
+    // A computed power of ten is not exact.
     let unit = match ns.abs() {
         below if below < 999.5 => TimeUnit { ns: 1.0, sign: "ns" },
         below if below < 999_500.0 => TimeUnit { ns: 1e3, sign: "µs" },
@@ -118,8 +119,8 @@ pub(super) fn round_time(ns: f64) -> String {
     format!("{}{SPACE}{}", value + 0.0, unit.sign)
 }
 
-/// The median of a time and its interval, told apart where two digits after the point are enough:
-/// `1 640 ns`, `[1 580, 1 700]`.
+/// The median of a time and its interval. They get more digits if that makes the interval's ends
+/// differ, but at most two after the point: `1 640 ns`, `[1 580, 1 700]`.
 pub(super) fn time_estimate(ns: &Estimate) -> (String, String) {
     if !ns.median.is_finite() {
         return (time(ns.median), interval(ns, 0));
@@ -144,14 +145,14 @@ pub(super) fn percent_estimate(ratio: &Estimate) -> (String, String) {
     (format!("{}{SPACE}%", grouped(value.median, decimals)), interval(&value, decimals))
 }
 
-/// Digits after the point, from `least` to `most`, that tell the ends of an interval apart.
+/// Number of decimals, from `least` to `most`, with which the ends of an interval differ.
 fn telling(estimate: &Estimate, least: usize, most: usize) -> usize {
     let (low, high) = estimate.ci95;
     let apart = |decimals: &usize| grouped(low, *decimals) != grouped(high, *decimals);
     (least..=most).find(apart).unwrap_or(least)
 }
 
-/// The ends of an interval with so many digits after the point.
+/// The ends of an interval with this number of decimals.
 pub(crate) fn interval(estimate: &Estimate, decimals: usize) -> String {
     let (low, high) = estimate.ci95;
     format!("[{},{SPACE}{}]", grouped(low, decimals), grouped(high, decimals))

@@ -1,4 +1,4 @@
-//! The labelled numbers of an outcome: the columns of the terminal table and the figures of a card.
+//! The labeled numbers of an outcome: the columns of the terminal table and the figures of a card.
 
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{
@@ -10,27 +10,27 @@ use dimmer_probe::stats::Estimate;
 use super::number::{count, grouped, interval, percent, percent_estimate, time, time_estimate};
 use super::words::{absent, dip, worst_gap};
 
-/// One labelled number.
+/// One labeled number.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reading {
-    /// What it is, in a word or three.
+    /// What the number is, in one to three words.
     pub(super) label: &'static str,
-    /// The number with its unit; `None` where there is none.
+    /// The number with its unit; `None` if there is none.
     pub(super) value: Option<String>,
-    /// Its 95 % interval, without the unit; `None` where there is none.
+    /// The 95 % interval without the unit; `None` if there is none.
     pub(super) interval: Option<String>,
-    /// When it is worth a place.
+    /// Where the number is shown.
     pub(super) role: Role,
 }
 
-/// When a reading is worth a place.
+/// Where a reading is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It describes an effect: shown everywhere, but missing where there is none.
+    /// Describes an effect: shown everywhere, but missing without an effect.
     Effect,
-    /// It tells what was asked: shown everywhere.
+    /// Describes the question: shown everywhere.
     Question,
-    /// It is shown only where there is room.
+    /// Shown only if there is room.
     Detail,
 }
 
@@ -67,8 +67,8 @@ impl Reading {
     }
 }
 
-/// The numbers of one outcome; the labels depend on the mode alone. The first is the verdict: where
-/// there is no effect it says so, and numbers that only describe an effect are missing.
+/// The numbers of one outcome; the labels depend on the mode alone. The first one is the verdict:
+/// it says so if there is no effect. Then numbers that only describe an effect are missing.
 pub(super) fn readings(outcome: &Outcome) -> Vec<Reading> {
     let mut readings = match &outcome.detail {
         Detail::Episode(episode) => of_episode(episode, outcome.mode),
@@ -99,7 +99,8 @@ fn of_throttling(throttling: Option<&Throttling>) -> [Reading; 2] {
 fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
     let extra = Reading::time("cost after", Some(&episode.extra_ns));
     let delay = Reading::time("nominal in", episode.release_delay_ns.as_ref());
-    // The long burst of an upclock is there to see the delay; an episode's is there for its cost.
+    // The long burst of an upclock serves to measure the delay; an episode's burst serves to
+    // measure the cost.
     let (first, second) = if mode == Mode::Upclock { (delay, extra) } else { (extra, delay) };
     let mut readings = vec![
         first,

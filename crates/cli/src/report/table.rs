@@ -1,4 +1,5 @@
-//! The findings as a table in a terminal: grouped by mode, one line per kernel, in plain words.
+//! The findings as a table in a terminal: grouped by mode, one line for each kernel, in plain
+//! words.
 
 use comfy_table::{
     Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Table, Width, presets,
@@ -8,21 +9,27 @@ use dimmer_probe::outcome::{Findings, Outcome};
 
 use super::number::{SPACE, counted, grouped, length};
 use super::readings::{Reading, Role, readings};
-use super::words;
+use super::{verdict, words};
 
-/// How much room names of kernels have at least: little in a narrow window, where they are wrapped
-/// first, and as much as all but mixtures need in a wide one.
+/// Minimum widths for names of kernels: small in a narrow window, where names are wrapped first,
+/// and enough for all names except mixtures in a wide one.
 const NAME_WIDTHS: (usize, usize) = (16, 29);
 
 /// Spaces between columns.
 const GAP: u16 = 2;
 
-/// The findings as text of at most `width` columns where words allow, with a line feed at the end.
+/// The findings as text, the verdict first, with at most `width` columns if words allow, and a line
+/// feed at the end.
 ///
-/// * `colour`: whether to write escape sequences; no where the text goes to no terminal or
-///   `NO_COLOR` is set. Nothing is said by colour alone.
+/// * `colour`: whether to write escape sequences; false if the text does not go to a terminal or
+///   `NO_COLOR` is set. No information is given by color alone.
 pub(crate) fn render(findings: &Findings, width: u16, colour: bool) -> String {
     let mut text = String::new();
+    for line in verdict::of(findings).lines() {
+        text.push_str(&textwrap::fill(&line, usize::from(width)));
+        text.push('\n');
+    }
+    text.push('\n');
     for mode in words::modes(findings) {
         let of_mode: Vec<&Outcome> =
             findings.outcomes.iter().filter(|outcome| outcome.mode == mode).collect();
@@ -62,7 +69,7 @@ pub(crate) fn plain_table() -> Table {
     table
 }
 
-/// Text of cells: the header, then one row per kernel, whose name comes first.
+/// Text of cells: the header, then one row for each kernel, with its name first.
 fn cells_of(outcomes: &[&Outcome]) -> Vec<Vec<String>> {
     let brief = |outcome: &&Outcome| -> Vec<Reading> {
         readings(outcome).into_iter().filter(|reading| reading.role != Role::Detail).collect()
@@ -70,11 +77,11 @@ fn cells_of(outcomes: &[&Outcome]) -> Vec<Vec<String>> {
     let rows: Vec<Vec<Reading>> = outcomes.iter().map(brief).collect();
     let labels: Vec<&str> =
         rows.first().map(|row| row.iter().map(|r| r.label).collect()).unwrap_or_default();
-    // A column that no kernel fills says nothing.
+    // A column that no kernel fills is left out.
     let filled: Vec<usize> = (0..labels.len())
         .filter(|column| rows.iter().any(|row| row[*column].value.is_some()))
         .collect();
-    // Where there are many columns, only the verdict has room for its interval.
+    // If there are many columns, only the verdict has room for its interval.
     let roomy = filled.len() <= 4;
 
     let header = filled.iter().map(|column| labels[*column].to_owned());
@@ -115,8 +122,8 @@ fn table_of(outcomes: &[&Outcome], width: u16, colour: bool) -> String {
     styled(table, width, colour)
 }
 
-/// What each column needs: columns may be wrapped between words, but no number is cut. What the
-/// others do not need at least goes to the names.
+/// The width that each column needs: columns may be wrapped between words, but no number is cut.
+/// The room that the others do not need goes to the names.
 fn least_widths(cells: &[Vec<String>], width: usize) -> Vec<usize> {
     let characters = |text: &str| text.chars().count();
     let widest = |column: usize, of: &dyn Fn(&str) -> usize| {
@@ -165,7 +172,7 @@ fn skipped(findings: &Findings, width: u16, colour: bool) -> String {
     format!("Skipped\n{}\n", styled(table, width, colour))
 }
 
-/// One line on how good the measurement was.
+/// One line about the quality of the measurement.
 fn quality(findings: &Findings) -> String {
     let sum = |of: fn(&Outcome) -> usize| findings.outcomes.iter().map(of).sum::<usize>();
     let preemptions: u64 = findings.outcomes.iter().map(|outcome| outcome.preemptions).sum();

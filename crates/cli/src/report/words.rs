@@ -1,6 +1,6 @@
-//! What an outcome says, in sentences: the verdict with its numbers, and what it means to a user.
+//! An outcome in sentences: the verdict with its numbers, and what it means to a user.
 //!
-//! Kernel names stand between backticks, for whoever prints them in another face.
+//! Kernel names are between backticks, for outputs that print them in another font.
 
 use dimmer_probe::mode::{Mode, RARE};
 use dimmer_probe::outcome::{
@@ -14,16 +14,16 @@ use super::number::{
     time_bound, time_estimate,
 };
 
-/// From this share of the bursts on, the others are not worth a word.
+/// If at least this share of the bursts has an effect, the others are not mentioned.
 const ALMOST_ALL: f64 = 0.95;
 
-/// Below this clock over nominal, a point of a curve is surely lowered.
+/// Below this clock over nominal, a point of a curve is certainly lowered.
 const LOWERED: f64 = 0.99;
 
-/// How many kernels of a group are named, if it has more than one more.
+/// Number of kernels of a group that are named, if the group has more than one more.
 const NAMED: usize = 2;
 
-/// The mode as a title, and what it asks.
+/// The mode as a title, and the question that it answers.
 pub(super) fn title(mode: Mode) -> (&'static str, &'static str) {
     match mode {
         Mode::Downclock => ("Downclock", "from the first instruction to the settled clock"),
@@ -47,8 +47,8 @@ pub(super) fn modes(findings: &Findings) -> Vec<Mode> {
     modes
 }
 
-/// `absent, below 38 ns`, or `open` where some bursts cost something that cannot be told from
-/// chance; a lower clock is bounded as a share, `absent, below 0.27 %`.
+/// `absent, below 38 ns`, or `open` if some bursts have a cost that cannot be distinguished from
+/// chance. A lower clock is bounded as a share, `absent, below 0.27 %`.
 pub(super) fn absent(outcome: &Outcome) -> String {
     match outcome.mode {
         _ if some_cost(outcome).is_some() => {
@@ -62,8 +62,8 @@ pub(super) fn absent(outcome: &Outcome) -> String {
     }
 }
 
-/// The share of bursts that cost something, surely too many for chance, where it cannot be told
-/// which they are.
+/// The share of bursts with a cost, if it is too large for chance but the bursts cannot be
+/// identified.
 pub(super) fn some_cost(outcome: &Outcome) -> Option<Estimate> {
     match &outcome.detail {
         Detail::Episode(episode) if !outcome.effect => {
@@ -78,7 +78,7 @@ pub(super) struct SkippedGroup<'a> {
     /// `None`: all modes.
     pub(super) mode: Option<Mode>,
     pub(super) reason: &'a str,
-    /// Their names, the last ones perhaps only counted: `` `a`, `b` and 3 more``.
+    /// The kernels' names, of which the last ones may only be counted: `` `a`, `b` and 3 more``.
     pub(super) kernels: String,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn skipped(findings: &Findings) -> Vec<SkippedGroup<'_>> {
     groups.into_iter().map(group).collect()
 }
 
-/// Names in a sentence; of many only the first, then how many more.
+/// Names for a sentence; if there are many, only the first ones and the number of the rest.
 fn listed(names: &[&str]) -> String {
     let quoted = |names: &[&str]| {
         names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
@@ -114,13 +114,13 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// The gap at which bursts surely cost the scalar code most; `None` if they surely do at none. The
-/// cost changes little from one gap to the next, so a gap counts for no more than the costlier of
-/// its neighbours.
+/// The gap at which bursts certainly cost the scalar code most; `None` if they certainly cost it
+/// nothing at any gap. The cost changes little from one gap to the next, so a gap counts for no
+/// more than the more expensive of its neighbors.
 pub(super) fn worst_gap(recurrence: &Recurrence) -> Option<&Gap> {
-    /// The largest of some thirty gaps is by chance beyond its 95 % interval more often than not;
-    /// beyond one so much wider it is one time in twenty (Bonferroni: 3.1 rather than 1.96 standard
-    /// errors).
+    /// With some thirty gaps, the largest one is beyond its 95 % interval by chance more often than
+    /// not. With an interval wider by this factor, that happens one time in twenty (Bonferroni: 3.1
+    /// rather than 1.96 standard errors).
     const AMONG_MANY: f64 = 1.6;
     let gaps = &recurrence.gaps;
     let median = |index: usize| gaps.get(index).map(|gap| gap.slowdown_pct.median);
@@ -135,7 +135,7 @@ pub(super) fn worst_gap(recurrence: &Recurrence) -> Option<&Gap> {
     (sure(worst) > 0.0).then(|| &gaps[worst])
 }
 
-/// Where a clock that does not settle lower was lowest on the way, if it surely was lowered.
+/// The lowest point of a clock that does not settle lower, if it certainly was lowered.
 pub(super) fn dip(downclock: &Downclock) -> Option<&CurvePoint> {
     let end = downclock.clock_ratio.estimate.ci95.0;
     let lowered = |point: &&CurvePoint| point.clock_ratio.ci95.1 < LOWERED.min(end);
@@ -144,12 +144,12 @@ pub(super) fn dip(downclock: &Downclock) -> Option<&CurvePoint> {
     curve.filter(lowered).min_by(|a, b| clock(a).total_cmp(&clock(b)))
 }
 
-/// The share of the bursts or stretches with an effect, where others have none.
+/// The share of the bursts or stretches with an effect, if others have none.
 pub(super) fn partial(share: Option<Estimate>) -> Option<Estimate> {
     share.filter(|share| share.median < ALMOST_ALL)
 }
 
-/// What was found, in one or more sentences.
+/// The result, in one or more sentences.
 pub(super) fn verdict(outcome: &Outcome) -> String {
     let found = match &outcome.detail {
         Detail::Levels(levels) => return levels_verdict(levels),
@@ -177,7 +177,7 @@ pub(super) fn verdict(outcome: &Outcome) -> String {
     found.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// What went on meanwhile without the probe's doing, in one sentence.
+/// The state of clock and core independent of the probe, in one sentence.
 pub(super) fn surroundings(findings: &Findings) -> Option<String> {
     let Surroundings { clock_ghz, busy_sibling_share } = findings.surroundings.as_ref()?;
     let ghz = |share| clock_ghz.samples.quantile(share).map(|ghz| grouped(ghz, 2));
@@ -190,13 +190,13 @@ pub(super) fn surroundings(findings: &Findings) -> Option<String> {
     ))
 }
 
-/// What a minority of bursts may still cost where no effect was seen.
+/// The share of bursts that may still have a cost although no effect was seen.
 fn rest_of(share: Option<Estimate>) -> Option<String> {
     let most = percent_bound(share?.ci95.1);
     Some(format!("; that is the mean over all bursts, of which at most {most} cost anything"))
 }
 
-/// That some bursts cost something, but nobody can tell which.
+/// Reports that some bursts have a cost, but that it is unknown which ones.
 fn which_cost(share: &Estimate) -> String {
     format!(
         "; that is the mean over all bursts, of which {} cost something, but no more than any code \
@@ -205,7 +205,7 @@ fn which_cost(share: &Estimate) -> String {
     )
 }
 
-/// What that means to somebody who has such code.
+/// The meaning for a user with such code.
 pub(super) fn advice(outcome: &Outcome) -> String {
     match &outcome.detail {
         Detail::Levels(levels) => levels_advice(levels),
@@ -254,7 +254,7 @@ fn percent_with_interval(ratio: &Estimate) -> String {
     format!("{median} {interval}")
 }
 
-/// How much more work per cycle makes up for a lower clock.
+/// The factor of work per cycle that makes up for a lower clock.
 fn break_even(clock_ratio: f64) -> String {
     grouped(1.0 / clock_ratio, 2)
 }
@@ -295,7 +295,7 @@ fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
         }),
         Some(cost_verdict(episode)),
         Some(after),
-        // Only a difference that its interval confirms is put into words.
+        // Only a difference that its interval confirms is reported.
         (issue.ci95.1 < 0.99).then(|| {
             format!(
                 "The core issues only {} of the usual instructions per cycle.",
@@ -307,7 +307,7 @@ fn episode_verdict(episode: &Episode) -> Vec<Option<String>> {
     ]
 }
 
-/// What the code after a burst loses, if that can be told from nothing.
+/// The loss of the code after a burst, if it differs from zero.
 fn cost_verdict(episode: &Episode) -> String {
     let burst = format!(
         "one burst of {} ({})",
@@ -505,7 +505,7 @@ fn recurrence_verdict(recurrence: &Recurrence) -> Vec<Option<String>> {
     vec![Some(worst), Some(change), kept_verdict(recurrence)]
 }
 
-/// Where the behaviour of recurring bursts changes, and how.
+/// Where the behavior of recurring bursts changes, and how.
 pub(super) fn change_verdict(recurrence: &Recurrence) -> Option<String> {
     let change = recurrence.regime_change_us?.scaled(1e3);
     let regime = recurrence.regime.trim_end_matches('.');
@@ -513,8 +513,8 @@ pub(super) fn change_verdict(recurrence: &Recurrence) -> Option<String> {
     Some(format!("At gaps of {} the behaviour changes{colon}{regime}.", with_interval(&change)))
 }
 
-/// How long bursts must recur until the license is kept, at the longest gap over which it mostly
-/// is.
+/// How long bursts must recur until the license level is kept, at the longest gap over which it
+/// mostly is kept.
 fn kept_verdict(recurrence: &Recurrence) -> Option<String> {
     let mostly = |gap: &&Gap| gap.kept_share.is_some_and(|share| share >= 0.5);
     let known = |gap: &&Gap| mostly(gap) && gap.kept_after_ms.is_some_and(|after| after >= 0.1);

@@ -1,5 +1,5 @@
-//! What became of a program's calls: for people, and as JSON, schema `dimmer/run/1`, which
-//! `docs/borrow.md` describes.
+//! Summary of a program's calls, for people, and as JSON with schema `dimmer/run/1`, which
+//! `docs/migrate.md` describes.
 
 use std::fmt::Write as _;
 
@@ -9,37 +9,35 @@ use serde::Serialize;
 use super::leaves::NoLeaf;
 use crate::report::number::{counted, percent, time};
 
-/// Functions that are told for each verdict, those that were called most.
+/// Maximum number of functions shown for each verdict: those with the most calls.
 const MOST_TOLD: usize = 10;
 
-/// All of it.
+/// The summary of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Account {
     pub(super) schema: &'static str,
-    /// Calls of all functions that may move, and those that did.
+    /// Calls of all functions that may move, and how many of them moved.
     pub(super) calls: u64,
     pub(super) moved: u64,
-    /// The part of the time on CPUs that moving them has taken; `None` if no call was timed where
-    /// it is.
+    /// The share of CPU time spent on moving calls; `None` if no call was timed in place.
     pub(super) moving_ratio: Option<f64>,
-    /// Whether a policy server had its say.
+    /// Whether a policy server took part in the decisions.
     pub(super) is_served: bool,
-    /// Whether it was decided that the program has narrower code.
+    /// Whether the program was given narrower code.
     pub(super) is_narrow: bool,
-    /// The part of the time on CPUs that narrower code would have given back by the model, from and
-    /// to.
+    /// The share of CPU time that narrower code would have given back by the model, from and to.
     pub(super) narrow_gain_ratio: Option<(f64, f64)>,
     pub(super) functions: Vec<Function>,
-    /// What code the next run has, if another.
+    /// The code of the next run, if it differs.
     #[serde(skip)]
     pub(super) next: Option<String>,
-    /// How the calls were to move, as messages call it.
+    /// How the calls were to move, as named in messages.
     #[serde(skip)]
     pub(super) how: &'static str,
-    /// Functions that stayed, as they are no leaf functions.
+    /// Functions whose calls stayed because they are no leaf functions.
     #[serde(skip)]
     pub(super) others: Vec<NoLeaf>,
-    /// What went wrong in which file.
+    /// Problems, each with its file.
     #[serde(skip)]
     pub(super) problems: Vec<String>,
 }
@@ -49,30 +47,30 @@ pub(super) struct Account {
 pub(super) struct Function {
     pub(super) name: String,
     pub(super) calls: u64,
-    /// How long one took that stayed, at the last verdict, and one that was moved: medians.
+    /// Median durations at the last verdict: of calls in place, and of moved calls.
     pub(super) lasted_ns: Option<f64>,
     pub(super) moved_ns: Option<f64>,
-    /// By what was seen of the calls alone.
+    /// The verdict from the observed calls alone.
     #[serde(serialize_with = "name")]
     pub(super) verdict: Verdict,
-    /// The part of the time in which the server wanted them moved; `None` without one.
+    /// The share of the time in which the server wanted the calls moved; `None` without a server.
     pub(super) server_moves_ratio: Option<f64>,
-    /// What kept them where they are, whatever was seen of them.
+    /// What kept the calls in place, whatever the verdict.
     #[serde(skip)]
     pub(super) kept: Option<Kept>,
 }
 
-/// What keeps calls where they are.
+/// What keeps calls in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     /// The program has narrower code.
     Narrow,
-    /// A server was to decide and none was there, nor a model.
+    /// A server should have decided, but there was neither a server nor a model.
     NobodyDecides,
 }
 
 impl Account {
-    /// That of a program of which nothing can move.
+    /// The summary for a program in which nothing can move.
     pub(super) fn nothing(how: &'static str) -> Self {
         Self::new(how, Vec::new())
     }
@@ -197,10 +195,10 @@ mod tests {
             function("kept", 8000, Verdict::Move, Some(0.0)),
             function("short", 6, Verdict::TooShort, Some(1.0)),
         ];
-        let mut account = Account::new("Offload, borrow", functions);
+        let mut account = Account::new("Delegate, migrate", functions);
         (account.calls, account.moved) = (17_013, 4500);
         let text = account.text();
-        assert!(text.starts_with("Offload, borrow: 4500 of 17013 calls were moved.\n"), "{text}");
+        assert!(text.starts_with("Delegate, migrate: 4500 of 17013 calls were moved.\n"), "{text}");
         let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}"));
         assert!(place("  moved:") < place("often") && place("often") < place("rare"), "{text}");
         assert!(place("the policy server has not") < place("kept"));
@@ -221,9 +219,9 @@ mod tests {
     #[test]
     fn a_long_list_is_cut_and_the_rest_summed_up() {
         let functions = (0..15).map(|_| function("f", 2, Verdict::Unknown, None)).collect();
-        let text = Account::new("Borrow", functions).text();
+        let text = Account::new("Migrate", functions).text();
         let rest = text.lines().last().unwrap().replace('\u{a0}', " ");
         assert!(rest.contains("5 others") && rest.ends_with("10 calls"), "{text}");
-        assert_eq!(Account::nothing("Borrow").text(), "Borrow: 0 of 0 calls were moved.\n");
+        assert_eq!(Account::nothing("Migrate").text(), "Migrate: 0 of 0 calls were moved.\n");
     }
 }

@@ -1,8 +1,8 @@
-//! Which functions' calls may be moved: those that the user names, or those that a processor's
-//! model names.
+//! Chooses the functions whose calls may be moved: those that the user names, or those that follow
+//! from a processor model.
 //!
-//! To find them, all code of the program and of its libraries is looked through, which takes a
-//! second for large ones. What was found last is kept, and holds as long as these files, what their
+//! To find them, all code of the program and of its libraries is scanned, which takes a second for
+//! large ones. The last result is cached. It holds as long as these files, the files that their
 //! names come from, this program and the model are the same.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -28,30 +28,28 @@ use crate::args::Run;
 use crate::named::{self, Planned, Plans, Wanted};
 use crate::{bad_input, input, launch, scan, state};
 
-/// Has functions chosen by the processor's model.
-const AUTO: &str = "auto";
-
 /// The functions whose calls may be moved.
 #[derive(Debug)]
 pub(super) struct Chosen {
     pub(super) plans: Plans,
-    /// What the calls of each cost the code after them, where that is to decide.
+    /// What the calls of each function cost the code after them, if that decides.
     pub(super) costs: Vec<Option<CallCost>>,
-    /// Of each, whether it has 512-bit registers, as far as known.
+    /// Whether each function uses 512-bit registers, as far as known.
     pub(super) have_zmm: Vec<bool>,
-    /// What was asked for of which program, on what grounds; `None` if nothing can be kept of it.
+    /// The program and request, and what the choice is based on; `None` if nothing can be cached
+    /// for it.
     pub(super) key: Option<Key>,
-    /// Functions that stay, as they are no leaf functions.
+    /// Functions whose calls stay because they are no leaf functions.
     pub(super) others: Vec<NoLeaf>,
 }
 
-/// What was found, as it is kept.
+/// The result as it is cached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Found {
     pub(super) functions: Vec<Candidate>,
-    /// Functions that stay, as they are no leaf functions.
+    /// Functions whose calls stay because they are no leaf functions.
     pub(super) others: Vec<NoLeaf>,
-    /// Files of which nothing else is hooked.
+    /// Files in which nothing else is hooked.
     pub(super) files: Vec<PathBuf>,
 }
 
@@ -60,11 +58,11 @@ pub(super) struct Found {
 pub(super) struct Candidate {
     file: PathBuf,
     title: String,
-    /// As [`PlannedEntry`] writes itself.
+    /// Each entry as [`PlannedEntry`] prints itself.
     entries: Vec<String>,
-    /// The license level that code around which it is asks for, where that is to decide.
+    /// The license level that the wide code in or below the function requests, if that decides.
     level: Option<u32>,
-    /// Whether that code is known to have 512-bit registers.
+    /// Whether that code is known to use 512-bit registers.
     has_zmm: bool,
 }
 
@@ -74,14 +72,11 @@ pub(super) fn choose(
     how: How,
     program: &launch::Program,
 ) -> anyhow::Result<Option<Chosen>> {
-    let is_auto = |hook: &String| hook == AUTO;
-    if !arguments.hook.iter().any(is_auto) && !arguments.hook.is_empty() {
-        if arguments.model.is_some() {
-            return Err(bad_input(format!(
-                "--model is for --hook {AUTO}: named functions need none"
-            )));
+    let wanted: Vec<Wanted> = arguments.functions().map(Wanted::parse).collect();
+    if !wanted.is_empty() {
+        if arguments.model.model.is_some() {
+            return Err(bad_input("--model chooses functions: named functions need none"));
         }
-        let wanted: Vec<Wanted> = arguments.hook.iter().map(|hook| Wanted::parse(hook)).collect();
         let key = || Key::new(program, how, &wanted, "");
         let (found, key) = once(key, || {
             let (mut planned, files) = named::find(program, &wanted)?;
@@ -91,21 +86,19 @@ pub(super) fn choose(
         })?;
         return found.chosen(None, key).map(Some);
     }
-    if arguments.hook.len() > 1 {
-        return Err(bad_input(format!("--hook {AUTO} goes without names")));
-    }
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let Some((model, from)) = scan::choose_model(arguments.model.as_deref(), &machine)? else {
-        return Err(bad_input(format!(
-            "--hook {AUTO} has to know what wide-vector code costs here: `dimmer probe` measures it; or name functions"
-        )));
+    let Some((model, from)) = scan::choose_model(arguments.model.name(), &machine)? else {
+        return Err(bad_input(
+            "no processor model says what wide-vector code costs here: `dimmer probe` makes one; or name \
+             the functions, as in --migrate=FN",
+        ));
     };
     let runs = InstructionClass::ALL.map(|class| machine.runs(class));
     let by = format!("{runs:?}\n{}", model.to_toml());
     let key = || Key::new(program, how, &[], &by);
     let (found, key) = once(key, || outermost::find(program, how, &model, &machine))?;
     if found.functions.is_empty() {
-        let what = if how.borrows { "code" } else { "leaf function" };
+        let what = if how.migrates { "code" } else { "leaf function" };
         eprintln!(
             "{}: nothing to move: by {from}, no {what} of this program costs the code after it anything here.",
             how.name()
@@ -131,7 +124,7 @@ impl Found {
 }
 
 impl Candidate {
-    /// One of whose code nothing is known.
+    /// A candidate whose code is not known.
     pub(super) fn new(planned: &Planned) -> Self {
         Self {
             file: planned.file.clone(),
@@ -142,12 +135,12 @@ impl Candidate {
         }
     }
 
-    /// The code around which it is asks for this level, and has 512-bit registers or has not.
+    /// Adds the license level that its code requests, and whether that code uses 512-bit registers.
     pub(super) fn with_demand(self, level: LicenseLevel, has_zmm: bool) -> Self {
         Self { level: Some(level.index()), has_zmm, ..self }
     }
 
-    /// `None` if it is not as this version writes it.
+    /// The function to hook; `None` if the entries are not in this version's format.
     fn planned(&self) -> Option<Planned> {
         let entries = self.entries.iter().map(|entry| entry.parse::<PlannedEntry>().ok());
         let entries = entries.collect::<Option<_>>()?;
@@ -155,18 +148,18 @@ impl Candidate {
     }
 }
 
-/// What a choice depends on, in words.
+/// What a choice depends on, as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Key {
-    /// What was asked for of which program: of that, the last answer is kept.
+    /// The request and the program. For each such pair the last answer is cached.
     asked: String,
-    /// What the answer comes from.
+    /// What the answer is derived from.
     from: String,
 }
 
 impl Key {
     /// The key for these functions, or for those that are chosen `by` a model; `None` if the choice
-    /// cannot be kept.
+    /// cannot be cached.
     fn new(program: &launch::Program, how: How, wanted: &[Wanted], by: &str) -> Option<Self> {
         let stamp = |file: &Path| {
             let stamp = scan::stamp(&Root::live(), file).ok()?;
@@ -174,32 +167,32 @@ impl Key {
         };
         let loaded = program.loaded();
         let loaded = loaded.iter().map(|loaded| stamp(&loaded.file));
-        // What is loaded later may be named by its file.
+        // A library that is loaded later may be named by its file.
         let later = wanted.iter().filter_map(|wanted| match wanted {
             Wanted::Place { library, .. } if Path::new(library).exists() => Some(library),
             _ => None,
         });
         let later = later.map(|library| stamp(Path::new(library)));
         let files: String = loaded.chain(later).collect::<Option<_>>()?;
-        // Another build of this program may choose otherwise.
+        // Another build of this program may choose differently.
         let own = scan::identity(&std::env::current_exe().ok()?).ok()?;
-        let How { borrows, offloads, .. } = how;
+        let How { migrates, delegates, .. } = how;
         let executed = program.executed.canonicalize().ok()?;
         Some(Self {
-            asked: format!("{wanted:?} {borrows} {offloads} {}", executed.display()),
+            asked: format!("{wanted:?} {migrates} {delegates} {}", executed.display()),
             from: format!("{own}\n{by}\n{files}"),
         })
     }
 
-    /// What is kept by this name under this key; `None` if nothing is, or under another key for the
-    /// same program.
+    /// What is cached under this name for this key; `None` if there is nothing, or if it belongs to
+    /// another key of the same program.
     pub(super) fn kept<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let text = read_own(&self.path(name)?).ok()?;
         let (of, kept) = serde_json::from_str::<(Self, T)>(&text).ok()?;
         (of == *self).then_some(kept)
     }
 
-    /// Keeps it; if it cannot be, that is none of the program's business.
+    /// Caches it. A failure is ignored: it must not affect the program.
     pub(super) fn keep<T: Serialize>(&self, name: &str, what: &T) {
         if let (Some(path), Ok(text)) = (self.path(name), serde_json::to_string(&(self, what))) {
             state::cache(&path, &text);
@@ -213,8 +206,8 @@ impl Key {
     }
 }
 
-/// What was found under this key before, or is found now, and the key, if it holds. What cannot be
-/// kept is found again the next time, nothing else.
+/// Returns the result cached under this key, or finds it now; also returns the key, if it still
+/// holds. If the result cannot be cached, the next run finds it again.
 fn once(
     key: impl Fn() -> Option<Key>,
     find: impl FnOnce() -> anyhow::Result<Found>,
@@ -225,7 +218,7 @@ fn once(
         return Ok((found, Some(before)));
     }
     let found = find()?;
-    // Of a file that was replaced meanwhile, it may have been found in either.
+    // If a file was replaced meanwhile, the result may come from either version.
     let key = key().filter(|key| *key == before);
     if let Some(key) = &key {
         key.keep("", &found);
@@ -233,8 +226,8 @@ fn once(
     Ok((found, key))
 }
 
-/// What a file of this user holds: what others have written, who may have lent their home
-/// directory, decides nothing here.
+/// Reads a file that belongs to this user. Files of other users, who may have lent their home
+/// directory, decide nothing here.
 fn read_own(path: &Path) -> io::Result<String> {
     if path.metadata()?.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());

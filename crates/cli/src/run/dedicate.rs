@@ -1,8 +1,8 @@
-//! `dimmer run --dedicate`: nobody else's threads run on the dedicated cores as long as the program
-//! does.
+//! `dimmer run --dedicate`: keeps the threads of all other programs off the dedicated cores while
+//! the program runs.
 //!
-//! Only if asked for: it takes a part of the machine from programs that have nothing to do with
-//! this one. The program's workers let themselves in, each of its processes' own.
+//! Only on request: it takes a part of the machine from programs that have nothing to do with this
+//! one. Each process of the program lets its own workers in.
 
 use std::process::Command;
 
@@ -15,19 +15,19 @@ use dimmer_processor::units::CpuId;
 use crate::report::number::counted;
 use crate::{bad_input, restore};
 
-/// A journal for the change. What killed runs have left dedicated is given back.
+/// Opens a journal for the change. Gives back what killed runs have left dedicated.
 pub(super) fn open_journal(root: &Root) -> anyhow::Result<Journal> {
     let (journal, leftovers) = Journal::open(root).context("cannot open the journal")?;
     eprint!("{}", restore::words(&leftovers));
     Ok(journal)
 }
 
-/// Cores that are dedicated; given back by [`Self::end`], or when it is dropped.
+/// Dedicated cores; given back by [`Self::end`] or when dropped.
 #[derive(Debug)]
 pub(super) struct Dedication(Dedicated);
 
 impl Dedication {
-    /// Dedicates cores, and tells the program how its workers get there.
+    /// Dedicates cores, and sets the variable by which the program's workers get there.
     pub(super) fn begin(
         journal: Journal,
         cpus: &[CpuId],
@@ -45,7 +45,7 @@ impl Dedication {
         Ok(Self(dedicated))
     }
 
-    /// Gives them back.
+    /// Gives the cores back.
     pub(super) fn end(self) -> anyhow::Result<()> {
         let report = self.0.undo().context("cannot give the dedicated cores back")?;
         if !report.is_complete() || !report.left.is_empty() {

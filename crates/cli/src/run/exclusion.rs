@@ -1,5 +1,5 @@
-//! How many of the dedicated hardware threads are used now, and that the program keeps off these,
-//! and off no others: a program whose calls stay has the whole machine.
+//! Sets how many of the dedicated CPUs are in use now, and keeps the program's own threads off
+//! these, and off no others: a program whose calls stay has the whole machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,43 +14,43 @@ use dimmer_processor::units::CpuId;
 
 use crate::state;
 
-/// How often it is looked for threads that got onto used cores all the same: as they were being
-/// started when the others were kept off. Looking takes some 10 us a thread.
+/// Interval of the scan for threads that still run on CPUs in use, because they were being started
+/// when the others were kept off. A scan takes some 10 us a thread.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// How soon after a look that has changed where some may run: others were being started then more
-/// likely than ever.
+/// Shorter interval after a scan that changed an affinity: it is the most likely time that new
+/// threads were being started.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The dedicated hardware threads, and who is kept off them.
+/// The dedicated CPUs, and the threads that are kept off them.
 #[derive(Debug)]
 pub(super) struct Exclusion {
     root: Root,
-    /// Those that may be used, in the order in which they are.
+    /// The CPUs that may be used, in the order of use.
     cpus: Vec<CpuId>,
     used: usize,
-    /// Whether they are used, where no server says so.
+    /// Whether they are used, if no server decides.
     unserved: Cores,
     begun: Instant,
     kept_off: KeptOff,
-    /// Where it is written down who is, so that others let them back if this process is killed.
+    /// The note that lists the threads kept off, so that others can let them back if this process
+    /// is killed.
     note: PathBuf,
-    /// Whether the last look has changed where any may run.
+    /// Whether the last scan has changed an affinity.
     is_changed: bool,
     looked: Instant,
-    /// This process, of whose children the program is the only one. It looks after the program all
-    /// the time, and keeps off as well.
+    /// This process, whose only child is the program. It watches the program all the time, so its
+    /// own threads are kept off as well.
     own: u32,
-    /// Processes of the program, and when they began, as others may have their numbers later;
-    /// `None` of those that have ended.
+    /// Processes of the program and their start times, since other processes may get their ids
+    /// later; `None` for those that have ended.
     processes: BTreeMap<u32, Option<u64>>,
-    /// The numbers that processes have in ledgers, and the ledgers' names, as far as it was looked
-    /// whose they are.
+    /// Process ids from ledgers, with the ledgers' names, for which the owner has been looked up.
     asked: BTreeSet<(u32, OsString)>,
 }
 
 impl Exclusion {
-    /// None is used. The directory is the run's.
+    /// Starts with no CPU in use. `directory`: that of the run.
     pub(super) fn new(root: &Root, cpus: &[CpuId], directory: &Path) -> Self {
         let now = Instant::now();
         Self {
@@ -73,8 +73,9 @@ impl Exclusion {
         &self.cpus
     }
 
-    /// So many are dedicated by a server; where none has a say (`None`), all as long as calls move,
-    /// and for a while after. How many are used from now on: the program keeps off them.
+    /// Applies the number of CPUs that a server has dedicated. If no server decides (`None`), all
+    /// are used while calls move, and for some time after. Returns the number in use from now on;
+    /// the program keeps off these.
     pub(super) fn step(&mut self, dedicated: Option<usize>, is_wanted: bool) -> usize {
         let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let is_used = self.unserved.step(now, is_wanted) > 0;
@@ -83,9 +84,9 @@ impl Exclusion {
         self.used
     }
 
-    /// Lets on all of them what is left of the program.
+    /// Lets the remaining threads of the program back onto all CPUs.
     pub(super) fn end(&mut self) {
-        // The second time those that were being started the first time.
+        // The second pass catches threads that were being started during the first.
         for _ in 0..2 {
             if self.used > 0 || self.is_changed {
                 self.look(0);
@@ -93,14 +94,15 @@ impl Exclusion {
         }
     }
 
-    /// A process that has this number where it runs has called what may move, as a ledger says. It
-    /// may be no child of the program any more. The number is another process's here if it runs in
-    /// a namespace of its own, and whoever writes the ledger may write any, so it counts only if
-    /// that process has the ledger in its memory.
+    /// Adds a process that, according to a ledger, has called a function that may move. It may no
+    /// longer be a descendant of the program. In a PID namespace of its own its id is another
+    /// process's here, and the writer of the ledger may write any id. So the process counts only if
+    /// it has mapped the ledger.
     pub(super) fn know(&mut self, process: u32, ledger: &Path) {
         let name = ledger.file_name().unwrap_or_default().to_owned();
         if self.asked.insert((process, name)) {
-            // In this order: when it is another one by then, it did not have the ledger.
+            // In this order: if the id belongs to another process by then, that one has not mapped
+            // the ledger.
             let began = process::began(&self.root, process);
             if process::has_mapped(&self.root, process, ledger) {
                 self.processes.insert(process, began);
@@ -109,7 +111,8 @@ impl Exclusion {
     }
 
     fn keep_off(&mut self, used: usize) {
-        // Those that were missed when all were let back are found once nothing changes any more.
+        // Threads that were missed when all were let back are found later: scans continue until one
+        // changes nothing.
         let after = if self.is_changed { SOON } else { AGAIN };
         let is_due = (used > 0 || self.is_changed) && self.looked.elapsed() >= after;
         if used != self.used || is_due {
@@ -122,7 +125,7 @@ impl Exclusion {
         let threads: Vec<u32> = self.threads().into_iter().map(|(_, thread)| thread).collect();
         let is_worker =
             |thread| process::name(&self.root, thread).starts_with(dimmer_runtime::WORKERS);
-        // Where it cannot be written, they are kept off all the same.
+        // If the note cannot be written, the threads are kept off all the same.
         let note = |kept: &[Kept]| {
             if !kept.is_empty() {
                 let _ = state::replace(&self.note, &exclusion::written(&self.root, kept));
@@ -135,8 +138,8 @@ impl Exclusion {
         }
     }
 
-    /// Those of this process, of the program with all that it has started, and of what was found of
-    /// it before, whose parent may have ended since.
+    /// The threads of this process, of the program and its descendants, and of processes found
+    /// before, whose parent may have ended since.
     fn threads(&mut self) -> BTreeSet<Thread> {
         let mut threads = process::family(&self.root, self.own);
         for (process, began) in &mut self.processes {
@@ -160,7 +163,7 @@ impl Exclusion {
 mod tests {
     use super::*;
 
-    /// A process with one thread and these children, which began at that time.
+    /// Writes a process with one thread, these children and this start time.
     fn write(directory: &Path, process: u32, children: &str, began: u64) {
         let proc = directory.join(format!("proc/{process}"));
         let task = proc.join(format!("task/{process}"));
@@ -170,7 +173,7 @@ mod tests {
         std::fs::write(proc.join("stat"), format!("{process} (a) S {fields} {began} 0")).unwrap();
     }
 
-    /// The processes that are found, but for this one.
+    /// The processes that are found, except this one.
     fn found(exclusion: &mut Exclusion) -> Vec<u32> {
         exclusion
             .threads()
@@ -201,7 +204,7 @@ mod tests {
         write(root, 30, "", 3);
         assert_eq!(found(&mut clear), [30, 50]);
         std::fs::remove_dir_all(root.join("proc/50")).unwrap();
-        // Somebody else's, with the same number.
+        // Another process with the same id.
         write(root, 30, "", 4);
         assert_eq!(found(&mut clear), [0; 0]);
         write(root, 30, "", 3);

@@ -1,5 +1,5 @@
-//! Whether a program under `--mechanism auto` has narrower code: what its runs have shown is kept
-//! for the next ones, which [`dimmer_policy::narrowing`] decides by.
+//! Whether a program under `--mechanism auto` has narrower code. The results of its runs are cached
+//! for the next ones, and [`dimmer_policy::narrowing`] decides from them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,49 +22,50 @@ use crate::args::Run;
 use crate::launch;
 use crate::report::number::percent;
 
-/// By which name runs are kept.
+/// The name under which runs are cached.
 const RUNS: &str = "-runs";
 
-/// The signals by which the kernel ends a program for a fault of its own, or it does itself.
+/// The signals by which the kernel, or the program itself, ends a program because of a fault.
 const FAULTS: [Signal; 6] =
     [Signal::ILL, Signal::SEGV, Signal::BUS, Signal::FPE, Signal::ABORT, Signal::TRAP];
 
-/// A program's form in this run, and where the others are kept.
+/// A program's form in this run, and the key under which the other runs are cached.
 #[derive(Debug)]
 pub(super) struct Forms {
     key: Key,
-    /// A digest of the program's arguments, and of how narrow its code would be.
+    /// A digest of the program's arguments, and of the width and switches that would narrow its
+    /// code.
     work: u64,
-    /// Whether anything narrows the program here.
+    /// Whether anything can narrow the program here.
     can_narrow: bool,
     pub(super) form: Form,
     reason: Reason,
 }
 
-/// What children that have ended took and got done, since this process began.
+/// CPU time and output of the children that have ended since this process started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
     /// Time on CPUs.
     pub(super) on_cpu: Duration,
-    /// Bytes written, this process's own few included; 0 where the kernel does not tell.
+    /// Bytes written, including the few of this process; 0 if the kernel does not report them.
     pub(super) written: u64,
 }
 
 impl Spent {
-    /// Up to now.
+    /// Reads the totals up to now.
     pub(super) fn read() -> Self {
         let written = usage::written(&Root::live()).unwrap_or(0);
         Self { on_cpu: usage::time_of_ended_children(), written }
     }
 
-    /// Since `earlier`.
+    /// The difference to `earlier`.
     pub(super) fn since(self, earlier: Self) -> Self {
         let on_cpu = self.on_cpu.saturating_sub(earlier.on_cpu);
         Self { on_cpu, written: self.written.saturating_sub(earlier.written) }
     }
 }
 
-/// A run, as it is kept.
+/// A run as it is cached.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptRun {
     is_narrow: bool,
@@ -78,10 +79,10 @@ struct KeptRun {
 }
 
 impl Forms {
-    /// Decides by what is kept under this key of runs with the same arguments.
+    /// Decides from the cached runs with the same key and the same arguments.
     ///
     /// # Errors
-    /// If switches were named that there are not.
+    /// If the user named switches that do not exist.
     pub(super) fn decide(
         key: Key,
         arguments: &Run,
@@ -95,19 +96,19 @@ impl Forms {
         Ok(Self { key, work, can_narrow, form, reason })
     }
 
-    /// Which code this run has, and why, in a sentence; `None` if it is the program's own for want
-    /// of a reason to change it.
+    /// A sentence with the code of this run, and the reason; `None` if it is the program's own code
+    /// for lack of a reason to change it.
     pub(super) fn text(&self) -> Option<String> {
         Some(format!("This run has {}.", words(self.form, self.reason)?))
     }
 
-    /// Keeps what this run has shown; the same sentence of the next one, if it has other code, or
-    /// would have if it could.
+    /// Caches the results of this run. Returns the same sentence for the next run if that has other
+    /// code, or would have it if that were possible.
     pub(super) fn keep(self, status: ExitStatus, spent: Spent, shown: Shown) -> Option<String> {
         let Self { key, work, can_narrow, form, .. } = self;
         let (on_cpu_ns, written) = (spent.on_cpu.as_secs_f64() * 1e9, spent.written);
         let run = Shown { form, work, end: end(status), on_cpu_ns, written, ..shown };
-        // Others may have ended meanwhile.
+        // Other runs may have ended meanwhile.
         let mut runs = runs(&key);
         narrowing::remember(&mut runs, run);
         let (next, reason) = narrowing::next(&runs, work, can_narrow);
@@ -124,7 +125,7 @@ impl Forms {
     }
 }
 
-/// What is kept under this key.
+/// The runs that are cached under this key.
 fn runs(key: &Key) -> Vec<Shown> {
     let kept: Vec<KeptRun> = key.kept(RUNS).unwrap_or_default();
     kept.into_iter().map(Shown::from).collect()
@@ -141,7 +142,7 @@ fn end(status: ExitStatus) -> End {
     }
 }
 
-/// A form with the reason for it, as the end of a sentence; `None` if there is none to change
+/// A form with its reason, as the end of a sentence; `None` if there is no reason to change
 /// anything.
 fn words(form: Form, reason: Reason) -> Option<String> {
     let words = match (form, reason) {
@@ -168,9 +169,9 @@ fn words(form: Form, reason: Reason) -> Option<String> {
     Some(words)
 }
 
-/// What narrower code would give back, from and to, in parts of the time on CPUs, by what the
-/// functions' calls cost and what was seen of them, as `dimmer observe` tells it. `None` where no
-/// cost is known, and if none that was called has 512-bit registers (`has_zmm`).
+/// The range of what narrower code would give back, as a share of CPU time, from the cost of the
+/// functions' calls and the observed calls, as `dimmer observe` computes it. `None` if no cost is
+/// known, and if no called function has 512-bit registers (`has_zmm`).
 pub(super) fn forecast<'a>(
     functions: impl Iterator<Item = (CallCost, bool, &'a Tally)>,
     on_cpu: Duration,

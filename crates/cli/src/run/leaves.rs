@@ -1,5 +1,5 @@
-//! Which of the functions to hook are leaf functions, whose calls are lent to another core rather
-//! than moved with their thread.
+//! Which of the functions to hook are leaf functions: their calls are delegated to another core
+//! rather than migrated with their thread.
 
 use std::path::{Path, PathBuf};
 
@@ -10,19 +10,20 @@ use super::How;
 use crate::input;
 use crate::named::Planned;
 
-/// A function whose calls stay, and why.
+/// A function whose calls stay, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NoLeaf {
     pub(super) title: String,
-    /// As [`dimmer_scan::NotLeaf`] says it.
+    /// The reason in the words of [`dimmer_scan::NotLeaf`].
     pub(super) why: String,
 }
 
-/// Says of each entry of these functions whether its calls are lent, and leaves out those whose
-/// calls go neither way. Of functions of which nothing is left it is told why.
+/// Sets for each entry of these functions whether its calls are delegated, and removes entries
+/// whose calls can move neither way. Returns the functions of which no entry is left, with the
+/// reason.
 pub(super) fn judge(functions: &mut Vec<Planned>, how: How) -> Vec<NoLeaf> {
     let mut others = Vec::new();
-    if !how.offloads {
+    if !how.delegates {
         return others;
     }
     let mut files: Vec<PathBuf> = functions.iter().map(|planned| planned.file.clone()).collect();
@@ -40,8 +41,8 @@ pub(super) fn judge(functions: &mut Vec<Planned>, how: How) -> Vec<NoLeaf> {
     others
 }
 
-/// Says of each entry of a function whether its calls are lent; why those of none are, if nothing
-/// is left to be hooked.
+/// Sets for each entry of a function whether its calls are delegated. Returns the reason if no
+/// entry is left to be hooked.
 pub(super) fn judge_one(
     planned: &mut Planned,
     leaves: &mut Leaves<'_, '_>,
@@ -55,14 +56,14 @@ pub(super) fn judge_one(
         }
         Err(why) => {
             first.get_or_insert(why);
-            how.borrows
+            how.migrates
         }
     });
     let why = first.filter(|_| planned.entries.is_empty())?;
     Some(NoLeaf { title: planned.title.clone(), why: why.to_string() })
 }
 
-/// Calls `then` with what can be told of a file's functions; `None` if it cannot be read or
+/// Calls `then` with what is known about a file's functions; `None` if the file cannot be read or
 /// scanned.
 fn with_leaves<T>(file: &Path, then: impl FnOnce(&mut Leaves<'_, '_>) -> T) -> Option<T> {
     let bytes = input::program(file).ok()?;

@@ -1,4 +1,4 @@
-//! `dimmer run --mechanism narrow`: has a program choose narrower vectors by itself.
+//! `dimmer run --mechanism narrow`: makes a program choose narrower vectors by itself.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use crate::{bad_input, launch};
 /// The switch of the C library.
 const C_LIBRARY: &str = "glibc";
 
-/// Puts what narrows it into the program's environment, and says what that is.
+/// Sets the variables that narrow the program in its environment, and prints them.
 pub(super) fn prepare(
     arguments: &Run,
     program: &launch::Program,
@@ -49,10 +49,10 @@ pub(super) fn can(arguments: &Run, program: &launch::Program) -> anyhow::Result<
     Ok(Means::find(arguments, program)?.reach())
 }
 
-/// What narrows a program.
+/// The means to narrow a program.
 struct Means {
     plan: Plan,
-    /// Whether features can be hidden from CPUID; if not, why.
+    /// Whether features can be hidden from CPUID; if not, the reason.
     cpuid: Result<(), String>,
     has_variants: bool,
 }
@@ -67,8 +67,8 @@ impl Means {
         Ok(Self { plan, cpuid, has_variants })
     }
 
-    /// Whether any of them reaches functions that may be moved. The C library's own never are, and
-    /// its switch reaches no others, but for [variants](is_variant).
+    /// Whether any of the means reaches functions that may be moved. The C library's own functions
+    /// are never moved, and its switch reaches no others except [variants](is_variant).
     fn reach(&self) -> bool {
         let mut settings = self.plan.settings.iter();
         self.cpuid.is_ok()
@@ -76,15 +76,15 @@ impl Means {
     }
 }
 
-/// Whether the C library chooses what runs of a file, or this file among others, by the features
-/// that its switch hides: vector mathematics (glibc 2.36, sysdeps/x86_64/fpu/multiarch/svml_*), and
+/// Whether the C library chooses code in this file, or this file among others, by the features that
+/// its switch hides: vector mathematics (glibc 2.36, sysdeps/x86_64/fpu/multiarch/svml_*), and
 /// libraries for newer processors (ld.so(8), glibc-hwcaps).
 fn is_variant(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with("libmvec.") || file.iter().any(|part| part == "glibc-hwcaps")
 }
 
-/// Whether features can be hidden from CPUID; if not, why.
+/// Whether features can be hidden from CPUID; if not, the reason.
 fn cpuid(choice: &Choice, known: &Program) -> Result<(), String> {
     if !choice.cpuid {
         return Err(String::new());
@@ -96,13 +96,13 @@ fn cpuid(choice: &Choice, known: &Program) -> Result<(), String> {
     faulting::check().map_err(|unavailable| format!("{} ({})", unavailable.why, unavailable.remedy))
 }
 
-/// The narrower one of the two, when this command runs within another one like it.
+/// The narrower of the two widths, if this command runs within another one like it.
 fn narrower(width: Width, outer: Option<&str>) -> Width {
     outer.and_then(|outer| outer.parse().ok()).map_or(width, |outer: Width| outer.min(width))
 }
 
-/// What is known of the program before it runs, and whether [variants](is_variant) are among what
-/// it loads.
+/// What is known about the program before it runs, and whether [variants](is_variant) are among the
+/// files that it loads.
 fn look(program: &launch::Program) -> (Program, bool) {
     let mut has_variants = false;
     let mut known = Program {
@@ -124,14 +124,14 @@ fn look(program: &launch::Program) -> (Program, bool) {
     (known, has_variants)
 }
 
-/// A file's name, and its name behind all links.
+/// A file's name, and its name after following all links.
 fn names(file: &Path) -> Vec<String> {
     let real = file.canonicalize().ok();
     let names = [file.file_name(), real.as_deref().and_then(Path::file_name)];
     names.into_iter().flatten().map(|name: &OsStr| name.to_string_lossy().into_owned()).collect()
 }
 
-/// What was set, and what was not.
+/// The settings that were made, and those that were not.
 fn text(plan: &Plan, width: Width, cpuid: &Result<(), String>) -> String {
     let mut text = format!("Narrow, to {width} bits:\n");
     // Writing to a string cannot fail.
@@ -160,7 +160,7 @@ fn text(plan: &Plan, width: Width, cpuid: &Result<(), String>) -> String {
         let _ = writeln!(text, "  not applied: {}={} was set already,", kept.name, kept.value);
         let _ = writeln!(text, "      for {}", kept.switch.title);
     }
-    // With masked CPUID, nothing remains to be done for these.
+    // With a masked CPUID, these need no further settings.
     for advice in plan.advice.iter().filter(|_| cpuid.is_err()) {
         let (title, arguments) = (advice.switch.title, advice.arguments);
         let _ = writeln!(text, "  not applied: pass {arguments}, for {title}");

@@ -1,6 +1,6 @@
-//! `--hook auto`: which calls of a program may be worth moving, by what a processor's model says of
-//! its code: those of leaf functions with that code, if they can be lent, and of the outermost
-//! functions around it, if threads may go along.
+//! `--hook auto`: chooses the calls of a program that may be worth moving, by what a processor
+//! model says about its code. These are calls of leaf functions with wide code, if they can be
+//! delegated, and calls of the outermost functions around it, if threads may migrate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,23 +20,23 @@ use super::leaves;
 use crate::named::Planned;
 use crate::{bad_input, input, launch, scan};
 
-/// A function around wide-vector code, and what this asks for.
+/// A function around wide code, and what that code requests.
 #[derive(Debug)]
 struct Around {
     planned: Planned,
     demand: Demand,
 }
 
-/// What code asks for.
+/// What code requests.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     level: LicenseLevel,
-    /// Whether it has 512-bit registers, which narrower code has not.
+    /// Whether it uses 512-bit registers, which narrower code does not.
     has_zmm: bool,
 }
 
-/// The functions with, or around, the code of a program and of the libraries that it loads from the
-/// start, that costs the code after it something.
+/// Finds the functions with, or around, code of a program and of the libraries that it loads from
+/// the start, where that code costs the code after it something.
 pub(super) fn find(
     program: &launch::Program,
     how: How,
@@ -58,7 +58,7 @@ pub(super) fn find(
         }
         let Ok(callers) = Callers::read(&bytes, &scan) else { continue };
         let Ok(code) = Code::read(&bytes) else { continue };
-        let mut leaves = Leaves::read(&bytes, &code, &scan).ok().filter(|_| how.offloads);
+        let mut leaves = Leaves::read(&bytes, &code, &scan).ok().filter(|_| how.delegates);
         let mut lent = BTreeSet::new();
         let costly = costly(&scan, model, machine);
         for (function, demand) in &costly {
@@ -66,19 +66,19 @@ pub(super) fn find(
             let start = function.addresses.start;
             let Some(mut around) = around(plan(&file, function), *demand, model)? else { continue };
             around.planned.title = function.name.clone().unwrap_or_else(|| format!("{start:#x}"));
-            let alone = How { borrows: false, ..how };
+            let alone = How { migrates: false, ..how };
             let no_leaf = leaves::judge_one(&mut around.planned, leaves, alone);
-            others.extend(no_leaf.filter(|_| !how.borrows));
+            others.extend(no_leaf.filter(|_| !how.migrates));
             if !around.planned.entries.is_empty() {
                 lent.insert(start);
                 found.push(around);
             }
         }
-        if how.borrows {
+        if how.migrates {
             let rest =
                 costly.iter().filter(|(function, _)| !lent.contains(&function.addresses.start));
             let around_others = outermost(rest, &scan, &callers).into_iter();
-            // Of what is lent no thread goes along.
+            // No thread migrates for a delegated call.
             let is_other = |function: &Function| !lent.contains(&function.addresses.start);
             for (function, demand) in around_others.filter(|(function, _)| is_other(function)) {
                 found.extend(around(plan(&file, function), demand, model)?);
@@ -100,14 +100,14 @@ fn plan(file: &Path, function: &Function) -> Planned {
     Planned { file: file.to_path_buf(), title: String::new(), entries: entries.collect() }
 }
 
-/// A function around code that asks for a license level, if that costs anything.
+/// A function around code that requests a license level, if that costs anything.
 fn around(planned: Planned, demand: Demand, model: &Model) -> anyhow::Result<Option<Around>> {
     let cost = CallCost::new(model, demand.level).map_err(bad_input)?;
     let is_costly = cost.episode_ns > 0.0 || cost.slower > 0.0;
     Ok(is_costly.then_some(Around { planned, demand }))
 }
 
-/// The functions of a file that ask for a license level.
+/// The functions of a file that request a license level.
 fn costly<'scan>(
     scan: &'scan Scan,
     model: &Model,
@@ -124,7 +124,7 @@ fn costly<'scan>(
     scan.functions.iter().filter_map(demand).collect()
 }
 
-/// The outermost functions around these, with the most that is asked for there.
+/// The outermost functions around these, each with the highest request of the code there.
 fn outermost<'scan: 'a, 'a>(
     functions: impl Iterator<Item = &'a (&'scan Function, Demand)>,
     scan: &'scan Scan,

@@ -1,6 +1,6 @@
-//! Decisions of the policy server for functions of a program that nobody changed. `dimmer run` is
-//! its client on the program's behalf: it carries what the hooks have counted into the memory that
-//! the server reads, and the server's decisions into the ledgers.
+//! Decisions of the policy server for functions of an unmodified program. `dimmer run` is its
+//! client on behalf of the program: it copies the counts of the hooks into the memory that the
+//! server reads, and the server's decisions into the ledgers.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use dimmer_host::root::format_cpu_list;
 use dimmer_observe::Tally;
 use dimmer_policy::moving::Word;
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::{BORROW, Hello, LeasePage, Mapped, OFFLOAD, SITES, Sums, Table, Welcome};
+use dimmer_protocol::{DELEGATE, Hello, LeasePage, MIGRATE, Mapped, SITES, Sums, Table, Welcome};
 
 use crate::launch;
 use crate::named::Planned;
 
-/// For how long a server is waited for; it answers within a millisecond.
+/// Longest wait for a server; it answers within a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often a server is looked for that has gone.
+/// Interval of the attempts to reach a server again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A program's functions, as the server sees them.
@@ -27,39 +27,40 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Served {
     program: String,
     functions: Vec<String>,
-    /// Where calls go, of which a server's count are those that it begins with, too. Without any,
-    /// calls go elsewhere, and it says how many count.
+    /// The CPUs that calls go to. Of a server's cores, only those count that both lists start with.
+    /// If empty, the user has named other CPUs, and the server only decides how many of them are
+    /// used.
     cpus: Vec<CpuId>,
-    /// Whether the server's cores were the last time what calls can go to.
+    /// Whether calls could go to the server's cores at the last check.
     fits: bool,
     connection: Connection,
     tried: Instant,
 }
 
-/// How far it is with a server.
+/// The state of the connection to a server.
 #[derive(Debug)]
 enum Connection {
-    /// There is none.
+    /// There is no server.
     None,
-    /// One was asked, and has not answered.
+    /// A server was asked, and has not answered.
     Asked(OwnedFd),
-    /// One decides.
+    /// A server decides.
     Made(Made),
 }
 
 #[derive(Debug)]
 struct Made {
-    /// Open as long as the server is to decide.
+    /// Open as long as the server shall decide.
     _socket: OwnedFd,
     lease_page: Mapped<LeasePage>,
     table: Mapped<Table>,
-    /// Whether the functions were named to the server: after what they have done so far, which is
-    /// not to be taken for what they do now.
+    /// Whether the functions were named to the server. That happens after their counts so far were
+    /// written, so that the server does not take these for current ones.
     is_named: bool,
 }
 
 impl Served {
-    /// Has a server decide for these functions, if one listens.
+    /// Lets a server decide for these functions, if one listens.
     pub(super) fn connect(program: &launch::Program, functions: &[Planned]) -> Option<Self> {
         let name = program.file.file_name().unwrap_or_default();
         let program = name.to_string_lossy().into_owned();
@@ -84,25 +85,25 @@ impl Served {
         }
     }
 
-    /// The hardware threads that the server may dedicate, in the order in which it does.
+    /// The CPUs that the server may dedicate, in the order of use.
     pub(super) fn cores(&self) -> Vec<CpuId> {
         self.made().map_or_else(Vec::new, |made| made.lease_page.cores().map(CpuId::new).collect())
     }
 
-    /// Calls go to these: the program was told so when it began. A server that dedicates others, as
-    /// one may that comes later, has nothing moved to those.
+    /// Restricts calls to these CPUs, which the program received at its start. If a server
+    /// dedicates others, as a later one may, no call moves to those.
     pub(super) fn heed_only(&mut self, cpus: &[CpuId]) {
         self.cpus = cpus.to_vec();
     }
 
-    /// How many of them it has dedicated now: none where no server is alive.
+    /// The number of these CPUs that the server has dedicated now; 0 if no server is alive.
     pub(super) fn dedicated(&self) -> usize {
         let made = self.made().filter(|made| made.holds());
         made.map_or(0, |made| made.lease_page.dedicated().min(usable(&made.lease_page, &self.cpus)))
     }
 
-    /// Looks for a server, where the one before has gone. Never waits. Returns why calls cannot go
-    /// to the server's cores, if that is new.
+    /// Looks for a server if the previous one is gone. Never waits. Returns the reason why calls
+    /// cannot go to the server's cores, if it is new.
     pub(super) fn tend(&mut self) -> Option<String> {
         self.connection.hear(self.functions.len());
         let is_there = self.made().is_some_and(Made::holds);
@@ -117,19 +118,19 @@ impl Served {
         why
     }
 
-    /// To be called when all functions were told of.
+    /// Names the functions to the server. Call it after the counts of all functions were written.
     pub(super) fn publish(&mut self) {
         let Connection::Made(made) = &mut self.connection else { return };
         if !made.is_named {
             made.is_named = true;
-            // Those for which there is no room stay.
+            // Functions for which there is no room stay.
             for name in &self.functions {
                 made.table.add(name.as_bytes(), 0);
             }
         }
     }
 
-    /// What has become of a function's calls since the program began.
+    /// Writes the counts of a function's calls since the program's start.
     pub(super) fn tell(&self, function: usize, tally: &Tally) {
         let Some(site) = self.made().and_then(|made| made.table.sites.get(function)) else {
             return;
@@ -145,12 +146,12 @@ impl Served {
         });
     }
 
-    /// What the server says of a function's calls now.
+    /// The server's decision for a function's calls now.
     pub(super) fn word(&self, function: usize) -> Word {
         let Some(made) = self.made() else { return Word::Stay };
         let word = made.table.decisions.get(function);
         let word = word.map(|word| word.load(Ordering::Relaxed));
-        let moves = matches!(word, Some(OFFLOAD | BORROW));
+        let moves = matches!(word, Some(DELEGATE | MIGRATE));
         if moves && self.dedicated() > 0 { Word::Move } else { Word::Stay }
     }
 }
@@ -167,7 +168,7 @@ impl Connection {
         dimmer_protocol::candidates().iter().find_map(ask).map_or(Self::None, Self::Asked)
     }
 
-    /// Takes the server's answer, if it has come, for so many functions.
+    /// Takes the server's answer for this number of functions, if it has come.
     fn hear(&mut self, functions: usize) {
         let Self::Asked(socket) = self else { return };
         let mut bytes = [0; Welcome::BYTES];
@@ -198,14 +199,13 @@ impl Made {
         has_memory.then_some(Self { _socket: socket, lease_page, table, is_named: false })
     }
 
-    /// Whether what the server has decided counts.
+    /// Whether the server's decisions are valid.
     fn holds(&self) -> bool {
         self.lease_page.holds(dimmer_protocol::ticks()) && !self.table.is_left()
     }
 }
 
-/// How many of a server's cores calls can go to that can go to these: those that both lists begin
-/// with.
+/// The number of the server's cores that calls can go to: those that both lists start with.
 fn usable(lease_page: &LeasePage, own: &[CpuId]) -> usize {
     if own.is_empty() {
         return usize::MAX;
@@ -214,7 +214,7 @@ fn usable(lease_page: &LeasePage, own: &[CpuId]) -> usize {
     its.zip(own).take_while(|(its, own)| its == *own).count()
 }
 
-/// The message that no call can go to the server's cores, as the program knows others.
+/// The message that no call can go to the server's cores, since the program was given others.
 fn misfit(its: &[CpuId], own: &[CpuId]) -> String {
     if its.is_empty() {
         return "no call moves: the policy server has no core to dedicate (`dimmer top` says why)"

@@ -1,8 +1,8 @@
-//! Scans that were made before, as files named by build id, length, and what names come from.
+//! Cached scans, as files named by build id, length, and the sources of names.
 //!
-//! The build id stands for what was linked; a file stripped afterwards keeps it, but not its
-//! length. When a debug file is installed, or another file that knows names, the file is scanned
-//! again. A cache that cannot be read or written is none: scanning takes a fraction of a second.
+//! The build id identifies the linked file; a file that was stripped later keeps it, but has
+//! another length. If a debug file or another file with names is installed, the file is scanned
+//! again. A cache that cannot be read or written is ignored: a scan takes a fraction of a second.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-8");
 /// What the scan of a file depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'a> {
-    /// Without one, nothing is kept.
+    /// Without a build id, nothing is cached.
     pub(crate) build_id: Option<&'a [u8]>,
-    /// In bytes.
+    /// Length in bytes.
     pub(crate) length: usize,
-    /// What tells apart the files that names come from.
+    /// Identifies the files that names come from.
     pub(crate) names: &'a str,
 }
 

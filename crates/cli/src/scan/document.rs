@@ -8,7 +8,7 @@ use dimmer_processor::model::Model;
 use dimmer_scan::{ClassCounts, Entry, Function, HotLoop, Origin, Scan};
 use serde::{Deserialize, Serialize};
 
-/// Everything that one run has found.
+/// The results of one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     schema: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct Report {
     pub(crate) failed: Vec<Failure>,
 }
 
-/// The model that the levels are told by.
+/// The model that defines the levels.
 #[derive(Debug, Serialize)]
 pub(crate) struct ModelEntry {
     pub(crate) name: String,
@@ -40,7 +40,7 @@ pub(crate) struct FileEntry {
     pub(crate) scan: FileScan,
 }
 
-/// What a file holds, whatever its name is.
+/// The content of a file, whatever its name is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FileScan {
     pub(crate) build_id: Option<String>,
@@ -54,12 +54,12 @@ pub(crate) struct FileScan {
     pub(crate) rejected_seeds: usize,
     pub(crate) instructions: Counts,
     pub(crate) zmm_instructions: u64,
-    /// The most demanding level of all functions; set when it is known whose levels.
+    /// The most demanding level of all functions; set once the model is known.
     pub(crate) level: Option<String>,
     pub(crate) wide_functions: Vec<WideFunction>,
 }
 
-/// Functions by what says that they are some.
+/// Number of functions by what shows that they are functions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Origins {
     pub(crate) symbol: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Origins {
     pub(crate) seed: usize,
 }
 
-/// Numbers of instructions by class, those that there are.
+/// Numbers of instructions by class; classes that do not occur are left out.
 pub(crate) type Counts = BTreeMap<String, u64>;
 
 /// A function with instructions of 256 bits or more, or tiles.
@@ -76,11 +76,11 @@ pub(crate) struct WideFunction {
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) name: Option<String>,
-    /// Set wherever there is a name.
+    /// Set if there is a name.
     pub(crate) name_source: Option<String>,
     pub(crate) origin: String,
     pub(crate) class: String,
-    /// Set when it is known whose levels.
+    /// Set once the model is known.
     pub(crate) level: Option<String>,
     pub(crate) instructions: Counts,
     pub(crate) wide_instructions: u64,
@@ -130,7 +130,7 @@ impl ModelEntry {
 }
 
 impl FileEntry {
-    /// A scan with the levels that its functions ask for under a model.
+    /// A scan with the levels that its functions request by a model.
     pub(crate) fn new(path: String, mut scan: FileScan, model: Option<&Model>) -> Self {
         let mut highest = None;
         for function in &mut scan.wide_functions {
@@ -151,7 +151,8 @@ fn name(model: &Model, level: dimmer_processor::units::LicenseLevel) -> Option<S
 }
 
 impl FileScan {
-    /// The scan as it is written, levels left open, with those of its functions.
+    /// The scan in the wire format, without levels, with the functions for which `is_told` returns
+    /// true.
     pub(crate) fn of(scan: &Scan, is_told: impl Fn(&Function) -> bool) -> Self {
         let totals = &scan.totals;
         let hexadecimal = |id: &Vec<u8>| id.iter().map(|byte| format!("{byte:02x}")).collect();

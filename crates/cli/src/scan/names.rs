@@ -1,6 +1,6 @@
-//! Names of functions that a file was stripped of, from other files of this machine.
+//! Names of functions whose file was stripped, from other files of this machine.
 //!
-//! In the order of trust: its own symbols, debug files, static archives of the same library.
+//! In the order of trust: the file's own symbols, debug files, static archives of the same library.
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,11 +12,10 @@ use dimmer_scan::{Archive, Code, DebugLink, Names};
 
 use super::document::FileScan;
 
-/// Files longer than this are not read for names (bytes). A guess: debug files of browsers are
-/// longer.
+/// Longer files are not read for names (bytes). A guess: debug files of browsers are longer.
 const LONGEST: u64 = 1 << 30;
 
-/// What may know names of one file's functions.
+/// The sources of names for one file's functions.
 #[derive(Debug)]
 pub(crate) struct Sources {
     build_id: Option<Vec<u8>>,
@@ -26,11 +25,11 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Looks for files that know names of `bytes`, which were read from `file`. None is opened.
+    /// Searches for files with names for `bytes`, which were read from `file`. Opens none of them.
     pub(crate) fn find(root: &Root, file: &Path, bytes: &[u8]) -> Self {
         let own = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let origin = own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
-        // A file whose build id or link is damaged has none.
+        // A file whose build id or link is damaged counts as having none.
         let build_id = dimmer_scan::build_id(bytes).ok().flatten();
         let link = dimmer_scan::debug_link(bytes).ok().flatten();
         let name = link.as_ref().map(|link| link.name.as_str());
@@ -40,7 +39,7 @@ impl Sources {
         Self { build_id, link, debug_files, archive }
     }
 
-    /// What changes when other files are found, or one of them is replaced.
+    /// A text that changes when other files are found, or one of them is replaced.
     pub(crate) fn stamp(&self) -> String {
         let files = self.debug_files.iter().chain(&self.archive);
         let stamps = files.filter_map(|file| {
@@ -50,8 +49,8 @@ impl Sources {
         stamps.collect()
     }
 
-    /// Gives names to the functions that have none. A file that cannot be read, or is not the right
-    /// one, gives none.
+    /// Names the functions that have no name. A file that cannot be read, or is not the right one,
+    /// is ignored.
     pub(crate) fn name(&self, bytes: &[u8], scan: &mut FileScan) {
         for debug_file in &self.debug_files {
             if !is_complete(scan)
@@ -79,7 +78,7 @@ impl Sources {
         }
     }
 
-    /// Whether a debug file is this file's.
+    /// Whether a debug file belongs to this file.
     fn is_of(&self, debug: &[u8]) -> bool {
         let build_id = dimmer_scan::build_id(debug).ok().flatten();
         match (&self.build_id, build_id) {

@@ -1,4 +1,4 @@
-//! A scan for people: per file what it holds, then its wide functions, the most demanding first.
+//! A scan as text: for each file its content, then its wide functions, the most demanding first.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -7,10 +7,11 @@ use super::document::{FileEntry, Report, WideFunction};
 use crate::report::number::{counted, grouped, length};
 use crate::report::table::{plain_table, styled};
 
-/// How many functions of a file are shown.
+/// Maximum number of functions shown for a file.
 const MOST: usize = 30;
 
-/// How long a name may be before its middle is left out: C++ has names of kilobytes.
+/// Maximum length of a name; the middle of a longer one is left out, since C++ has names of
+/// kilobytes.
 const LONGEST_NAME: usize = 48;
 
 pub(crate) fn render(report: &Report, width: u16, colour: bool) -> String {
@@ -132,7 +133,7 @@ fn notes(function: &WideFunction) -> String {
     dirty.into_iter().chain(hook).collect::<Vec<_>>().join(", ")
 }
 
-/// `3.1 MB`, `8 kB`.
+/// A size such as `3.1 MB` or `8 kB`.
 fn size(bytes: u64) -> String {
     let bytes = bytes as f64;
     if bytes < 1e6 {

@@ -1,4 +1,4 @@
-//! What a workload takes, as `dimmer sim` tells it.
+//! The energy that a workload takes, as `dimmer sim` prints it.
 
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::Outcome;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::US;
 
-/// Of a package.
+/// Energy of a package.
 #[derive(Debug, Serialize)]
 pub(super) struct Package {
     joules: f64,
@@ -15,7 +15,7 @@ pub(super) struct Package {
     waiting_joules: f64,
 }
 
-/// Of a core, beyond what it takes while it waits.
+/// Energy of a core, beyond what it takes while it waits.
 #[derive(Debug, Serialize)]
 pub(super) struct Core<'a> {
     joules: f64,
@@ -30,7 +30,7 @@ struct AtPState<'a> {
     joules: f64,
 }
 
-/// Over all of the time, which ends then; 0 if there was none.
+/// Average power from 0 to `end`; 0 if that is no time.
 fn mean_watts(joules: f64, end: Moment) -> f64 {
     if end > 0 { joules / (end as f64 * US * 1e-6) } else { 0.0 }
 }
@@ -54,7 +54,7 @@ impl<'a> Core<'a> {
     }
 }
 
-/// Packages and what their cores took, or why that is not told.
+/// The energy of packages and of their cores, or the reason why it is unknown.
 pub(super) fn text(outcome: &Outcome) -> String {
     let energy = match &outcome.energy {
         Ok(energy) => energy,
@@ -83,7 +83,7 @@ pub(super) fn text(outcome: &Outcome) -> String {
     text
 }
 
-/// What the energy leaves open of idle states, if anything.
+/// What the energy does not include about idle states, if anything.
 pub(crate) fn told_unknown(states: &[String]) -> Option<String> {
     let states = states.join(", ");
     (!states.is_empty()).then(|| {
@@ -93,7 +93,7 @@ pub(crate) fn told_unknown(states: &[String]) -> Option<String> {
     })
 }
 
-/// An energy as people read it.
+/// An energy with a suitable unit.
 fn told(joules: f64) -> String {
     match joules {
         joules if joules >= 1.0 => format!("{joules:.3} J"),

@@ -1,6 +1,7 @@
-//! A time line for Perfetto: below a track that says whether it is complete, a group for each core
-//! with its level, what a governor in software decides, its clock, where the model has P-states
-//! what rules and what threads ask for, and a track for each thread that runs there.
+//! A timeline for Perfetto. The top track shows whether the trace is complete. Below it, each core
+//! has a group with its level, the decisions of a governor in software, its clock, and a track for
+//! each thread that runs there. If the model has P-states, the group also shows what rules the
+//! frequency domain and what threads request.
 
 mod perfetto;
 mod tracks;
@@ -14,22 +15,23 @@ use dimmer_sim::{Moment, Observer, Ruling, Segment, State};
 
 use tracks::{Track, Tracks};
 
-/// What was seen, in order.
+/// The observed events, in order.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     states: Vec<(Moment, usize, State)>,
     decisions: Vec<(Moment, usize, LicenseLevel)>,
-    /// Core, thread, and the step that it runs from then on; none if it stops.
+    /// Core, thread, and the step that it runs from then on; `None` if it stops.
     runs: Vec<(Moment, usize, usize, Option<usize>)>,
-    /// Of each core, the clock from then on (GHz).
+    /// For each core, the clock from each time on (GHz).
     clocks: Vec<Vec<(Moment, f64)>>,
-    /// Of each core, what rules in its frequency domain from then on.
+    /// For each core, what rules in its frequency domain from each time on.
     ruling: Vec<Vec<(Moment, Ruling)>>,
-    /// Begin, end, core and P-state.
+    /// Start, end, core and P-state.
     requests: Vec<(Moment, Moment, usize, usize)>,
 }
 
-/// Notes what holds for this core from now on, if it has changed; the last of one moment counts.
+/// Records what holds for this core from now on, if it has changed. If several values come at the
+/// same moment, the last one counts.
 fn note<T: PartialEq>(of_cores: &mut Vec<Vec<(Moment, T)>>, core: usize, now: Moment, what: T) {
     if of_cores.len() <= core {
         of_cores.resize_with(core + 1, Vec::new);
@@ -72,7 +74,7 @@ impl Observer for Trace {
 }
 
 impl Trace {
-    /// The trace as Perfetto reads it.
+    /// The trace in Perfetto's format.
     pub(super) fn encode(&self, scenario: &Scenario, model: &Model, outcome: &Outcome) -> Vec<u8> {
         let mut tracks = Tracks::new();
         let whole = tracks.describe(None, &scenario.name);
@@ -87,7 +89,7 @@ impl Trace {
         tracks.into_bytes()
     }
 
-    /// A core's level, and what a governor in software decides for it.
+    /// A core's level, and the decisions of a governor in software for it.
     fn levels(
         &self,
         tracks: &mut Tracks,
@@ -119,7 +121,7 @@ impl Trace {
         }
     }
 
-    /// A core's clock, what rules in its frequency domain, and what its threads ask for.
+    /// A core's clock, what rules in its frequency domain, and the requests of its threads.
     fn points(
         &self,
         tracks: &mut Tracks,
@@ -150,7 +152,7 @@ impl Trace {
         }
     }
 
-    /// Which steps threads run on a core.
+    /// The steps that threads run on a core.
     fn threads(&self, tracks: &mut Tracks, (group, core): (Track, usize), outcome: &Outcome) {
         let mut threads: BTreeMap<usize, Vec<(Moment, Option<usize>)>> = BTreeMap::new();
         for (now, _, thread, step) in self.runs.iter().filter(|(_, of, ..)| *of == core) {

@@ -1,6 +1,6 @@
-//! What was, look by look, for the lines of the screen: as figure 6.3 of paper 001, the metric, the
-//! threshold, what is moved, and what the paper's prototype did not have, the number of dedicated
-//! cores.
+//! The history of states for the lines of the screen. As in figure 6.3 of paper 001: the metric,
+//! the threshold, and what is moved. In addition the number of dedicated cores, which the paper's
+//! prototype did not have.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,13 +8,13 @@ use dimmer_daemon::state::State;
 
 use super::rows::{Key, Row};
 
-/// Looks that are kept of the whole: more than the widest terminal shows.
+/// States kept for the overall series: more than the widest terminal shows.
 const LOOKS: usize = 300;
 
-/// Looks that are kept of each region, of which there may be ten thousands.
+/// States kept for each region; there may be tens of thousands of regions.
 const LOOKS_OF_REGION: usize = 60;
 
-/// Values, the newest last; where there is none, nothing was to be seen.
+/// Values, the newest last; `None` where nothing could be seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Series(VecDeque<Option<f32>>);
 
@@ -27,12 +27,12 @@ impl Series {
         self.0.push_back(value.map(|value| value as f32));
     }
 
-    /// The last so many, fewer if there are not so many, the newest last.
+    /// The last `count` values, or fewer if there are fewer, the newest last.
     pub(super) fn last(&self, count: usize) -> impl DoubleEndedIterator<Item = Option<f64>> + '_ {
         self.0.iter().skip(self.0.len().saturating_sub(count)).map(|value| value.map(f64::from))
     }
 
-    /// The least and the greatest of the last so many.
+    /// The minimum and maximum of the last `count` values.
     pub(super) fn range(&self, count: usize) -> Option<(f64, f64)> {
         let values = self.last(count).flatten();
         values.fold(None, |range, value| {
@@ -42,23 +42,23 @@ impl Series {
     }
 }
 
-/// What was.
+/// The history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    /// How many hardware threads were dedicated.
+    /// Number of dedicated CPUs.
     pub(super) dedicated: Series,
-    /// The part of all calls that were moved.
+    /// The share of all calls that were moved.
     pub(super) moved: Series,
     /// The threshold of L1.
     pub(super) threshold: Series,
-    /// What each program got done: by its own account, or else calls of its regions a second.
+    /// Each program's progress: its own metric, or, without one, calls of its regions per second.
     pub(super) performance: BTreeMap<u64, Series>,
-    /// The part of each region's calls that were moved.
+    /// The share of each region's calls that were moved.
     pub(super) regions: BTreeMap<Key, Series>,
 }
 
 impl History {
-    /// Takes note of a look.
+    /// Adds a state.
     pub(super) fn add(&mut self, state: &State, rows: &[Row]) {
         self.dedicated.push(Some(state.cores.dedicated as f64), LOOKS);
         let (mut calls, mut moved) = (0.0, 0.0);
@@ -86,7 +86,7 @@ impl History {
         self.performance.retain(|client, _| clients.contains(client));
     }
 
-    /// Takes note that nothing could be seen.
+    /// Adds a gap, since no state could be read.
     pub(super) fn miss(&mut self) {
         for series in [&mut self.dedicated, &mut self.moved, &mut self.threshold] {
             series.push(None, LOOKS);

@@ -1,4 +1,4 @@
-//! What goes on as text: for `--once`, and where there is no terminal.
+//! The state as text: for `--once`, and if there is no terminal.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::words;
 use crate::report::number::{SPACE, counted, percent, time};
 use crate::report::table::{plain_table, styled};
 
-/// Columns of a decision, at least: its longest is two lines then.
+/// Minimum columns for a decision: the longest one then takes two lines.
 const DECISION: u16 = 14;
 
-/// Regions of one program that are shown: those that come first.
+/// Number of regions shown for each program: the first ones in the order.
 pub(super) const MOST_REGIONS: usize = 16;
 
-/// A state as text of at most `width` columns where words allow.
+/// A state as text with at most `width` columns, if the words allow.
 pub(super) fn render(
     state: &State,
     socket: &str,
@@ -53,7 +53,7 @@ pub(super) fn render(
     format!("{head}\n{table}").replace(SPACE, " ")
 }
 
-/// The rows that are shown, and how many others programs have.
+/// The rows to show, and how many other rows each program has.
 fn shorten(rows: &[Row]) -> (Vec<&Row>, Vec<(String, usize)>) {
     let mut numbers: BTreeMap<u64, (&Row, usize)> = BTreeMap::new();
     let mut shown = Vec::new();
@@ -71,12 +71,12 @@ fn shorten(rows: &[Row]) -> (Vec<&Row>, Vec<(String, usize)>) {
     (shown, numbers.values().filter_map(more).collect())
 }
 
-/// A program as it is told apart from others.
+/// A program's name and process id, which distinguish it from others.
 fn program(row: &Row) -> String {
     format!("{} {}", row.program, row.pid)
 }
 
-/// One line a region; columns that no region fills are left out.
+/// One line for each region; columns that no region fills are left out.
 fn table(rows: &[&Row], width: u16, colour: bool) -> String {
     const TITLES: [&str; 10] = [
         "program",
@@ -108,7 +108,7 @@ fn table(rows: &[&Row], width: u16, colour: bool) -> String {
         };
         table.add_row(filled.iter().map(cell));
     }
-    // Words of a decision are wrapped last.
+    // The text of a decision is wrapped last.
     if let Some(decision) = table.column_iter_mut().last() {
         decision.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(DECISION)));
     }

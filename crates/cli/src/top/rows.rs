@@ -1,52 +1,52 @@
-//! What the policy server tells, as one row a marked region, in an order.
+//! The policy server's state as sorted rows, one for each marked region.
 
 use std::collections::BTreeMap;
 
 use dimmer_daemon::state::{Client, Site, State};
 
-/// Which region: the number of its program's connection, of which a process may have several, and
-/// its place among the program's; programs without any have one row.
+/// Identifies a region: the number of its program's connection (a process may have several), and
+/// its index among the program's regions. A program without regions has one row.
 pub(super) type Key = (u64, Option<usize>);
 
-/// A marked region of a program that runs.
+/// A marked region of a running program.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) key: Key,
     /// The program's process.
     pub(super) pid: i32,
-    /// The program's name, fit for a terminal.
+    /// The program's name, safe for a terminal.
     pub(super) program: String,
     pub(super) user: u32,
-    /// How often the program said what cannot be.
+    /// How often the program reported impossible values.
     pub(super) lies: u64,
-    /// What it gets done by its own account, a second.
+    /// The program's own metric, per second.
     pub(super) metric: Option<f64>,
-    /// None of a program that has entered none yet.
+    /// `None` if the program has entered no region yet.
     pub(super) region: Option<Region>,
 }
 
-/// What is known of a region.
+/// What is known about a region.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Region {
-    /// Its name, fit for a terminal.
+    /// The region's name, safe for a terminal.
     pub(super) name: String,
     pub(super) line: u32,
-    /// Since the program began.
+    /// Since the program's start.
     pub(super) calls: u64,
     pub(super) moved: u64,
     pub(super) calls_per_s: f64,
-    /// The part of one CPU's time in it.
+    /// Time in the region, as a share of one CPU.
     pub(super) share: f64,
     pub(super) stayed_ns: Option<f64>,
     pub(super) moved_ns: Option<f64>,
     pub(super) clock: Option<f64>,
-    /// The part of its calls that were moved; none if there were none.
+    /// The share of its calls that were moved; `None` without calls.
     pub(super) moved_ratio: Option<f64>,
     pub(super) is_moved: bool,
     pub(super) reason: String,
 }
 
-/// By what rows are ordered, the greatest first, and names as in a dictionary.
+/// The sort key of rows: numbers in descending order, names in alphabetical order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -58,7 +58,7 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// The next one.
+    /// The next sort key.
     pub(super) const fn next(self) -> Self {
         match self {
             Self::Share => Self::Calls,
@@ -79,9 +79,8 @@ impl Sort {
         }
     }
 
-    /// Orders rows; what is equal stays in its order. Whatever it is by, programs that say what
-    /// cannot be come last: nobody has to look for others behind a thousand regions that are made
-    /// up.
+    /// Sorts rows; equal rows keep their order. With every key, programs that report impossible
+    /// values come last, so that a thousand made-up regions cannot hide the others.
     pub(super) fn apply(self, rows: &mut [Row]) {
         let number = |row: &Row, of: fn(&Region) -> f64| row.region.as_ref().map_or(-1.0, of);
         let descending = |rows: &mut [Row], of: fn(&Region) -> f64| {
@@ -102,9 +101,9 @@ impl Sort {
     }
 }
 
-/// One row a region, in the server's order. Rates and what was moved are of the time since
-/// `before`, where that tells of the same server and region; else the rate is that of the server's
-/// last look, and what was moved since the program began.
+/// One row for each region, in the server's order. Rates and moved shares cover the time since
+/// `before`, if that is a state of the same server with the same region. Otherwise the rate is the
+/// server's own latest one, and the moved share covers the time since the program's start.
 pub(super) fn rows(state: &State, before: Option<&State>) -> Vec<Row> {
     let before = before.filter(|before| is_same_server(before, state));
     let seconds = before.map_or(0.0, |before| state.up_s - before.up_s);
@@ -139,7 +138,7 @@ pub(super) fn rows(state: &State, before: Option<&State>) -> Vec<Row> {
     rows
 }
 
-/// Whether both are of one server, the first the earlier.
+/// Whether both states come from the same server, and the first is the earlier one.
 pub(super) fn is_same_server(before: &State, state: &State) -> bool {
     before.pid == state.pid && before.up_s <= state.up_s
 }
@@ -164,8 +163,8 @@ fn region(site: &Site, before: Option<&Site>, seconds: f64) -> Region {
     }
 }
 
-/// A text that others have chosen, without what a terminal would obey: control characters, and
-/// those that turn the direction of writing.
+/// Replaces what a terminal would obey in a text from others: control characters, and those that
+/// change the direction of writing.
 pub(super) fn clean(text: &str) -> String {
     let is_plain = |letter: &char| {
         !letter.is_control()

@@ -1,5 +1,5 @@
-//! Draws what the screen shows. Whatever the size of the terminal and whatever the server tells, it
-//! draws as much of it as fits.
+//! Draws the screen. For any size of the terminal and any state of the server, it draws as much as
+//! fits.
 
 mod columns;
 mod help;
@@ -17,24 +17,24 @@ use super::view::View;
 use super::words;
 use crate::report::number::{SPACE, counted, grouped, length, percent};
 
-/// Rows of regions that are kept before the charts get room, with their titles.
+/// Rows kept for the regions before the charts get room, including their titles.
 const LEAST_TABLE: u16 = 8;
 
-/// Columns of a chart's name, and of its numbers.
+/// Columns for a chart's name, and for its numbers.
 const CHART_NAME: u16 = 28;
 const CHART_NUMBERS: u16 = 30;
 
-/// What matters less.
+/// For less important text.
 fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
-/// Calls that are moved.
+/// For moved calls.
 fn moved() -> Style {
     Style::new().fg(Color::Cyan)
 }
 
-/// What asks for attention.
+/// For what needs attention.
 fn alarm() -> Style {
     Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)
 }
@@ -44,8 +44,8 @@ pub(super) fn draw(view: &mut View, frame: &mut Frame<'_>) {
     render(view, area, frame.buffer_mut());
 }
 
-/// From the top: who is asked and what it does, charts, regions, the selected one at length, keys.
-/// What does not fit is left out, the charts first.
+/// From the top: the server and its settings, charts, regions, details of the selected region,
+/// keys. Leaves out what does not fit, the charts first.
 pub(super) fn render(view: &mut View, area: Rect, buffer: &mut Buffer) {
     let head = head(view);
     let charts = charts(view, area.width);
@@ -82,21 +82,21 @@ pub(super) fn render(view: &mut View, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Lines from the top of an area, as many as fit.
+/// Draws lines from the top of an area, as many as fit.
 fn draw_lines(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
     for (line, row) in lines.iter().zip(area.rows()) {
         line.render(row, buffer);
     }
 }
 
-/// A line across the screen with words in it.
+/// A line across the screen with text in it.
 fn ruler<'a>(left: String, right: String) -> Block<'a> {
     let title = |text: String| Line::from(format!(" {text} ")).bold();
     let block = Block::new().borders(Borders::TOP).border_style(dim()).title(title(left));
     if right.is_empty() { block } else { block.title(title(right).right_aligned()) }
 }
 
-/// A text without spaces that do not break, which terminals need not know.
+/// Replaces non-breaking spaces, which a terminal may not support.
 fn spaced(text: &str) -> String {
     text.replace(SPACE, " ")
 }
@@ -137,18 +137,18 @@ fn head(view: &View) -> Vec<Line<'static>> {
     lines
 }
 
-/// What was, in one line of bars.
+/// A series as one line of bars.
 struct Chart<'a> {
     name: String,
     series: &'a Series,
-    /// The value of the highest bar; without it, the greatest that is shown.
+    /// The value of the highest bar; `None`: the largest value shown.
     most: Option<f64>,
     style: Style,
     told: fn(f64) -> String,
 }
 
 impl Chart<'_> {
-    /// The last value, and between which the others are, of so many.
+    /// The last value, and the range of the last `count` values.
     fn numbers(&self, count: usize) -> String {
         let last = self.series.last(count).next_back().flatten();
         let last = last.map_or("unknown".to_owned(), self.told);
@@ -211,7 +211,7 @@ fn draw_charts(view: &View, charts: &[Chart<'_>], area: Rect, buffer: &mut Buffe
     let (height, pitch) = if lines + 1 >= 3 * count { (2, 3) } else { (1, 1) };
     for (chart, index) in charts.iter().zip(0..) {
         let row = Rect { y: area.y + 1 + index * pitch, height, ..area };
-        // Names and numbers stand where the bars do.
+        // Names and numbers are at the foot of the bars.
         let last = Rect { y: row.y + height - 1, height: 1, ..row };
         let name = console::truncate_str(&chart.name, usize::from(CHART_NAME) - 2, "…");
         Span::styled(format!(" {name}"), dim()).render(last, buffer);
@@ -251,7 +251,7 @@ fn draw_table(view: &mut View, area: Rect, buffer: &mut Buffer) {
         counted(regions, "region"),
         view.sort.name()
     );
-    // The ruler and the columns' titles stand above.
+    // The ruler and the two lines of column titles are above.
     let rows = usize::from(area.height.saturating_sub(3));
     let selected = view.selected();
     let columns = columns::fitting(&view.rows, area.width);

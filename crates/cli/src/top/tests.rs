@@ -1,4 +1,4 @@
-//! What the screen shows of made-up states, in terminals of every size.
+//! Tests of the screen with made-up states, in terminals of every size.
 
 use dimmer_daemon::state::{Client, Cores, Policy, Site, State};
 use dimmer_processor::units::{CpuId, KiloHertz};
@@ -33,9 +33,9 @@ fn client(pid: i32, name: &str, metric: Option<f64>, sites: Vec<Site>) -> Client
     Client { client, pid, uid: 1000, name: name.to_owned(), lies: 0, metric, sites }
 }
 
-/// After so many looks, a second apart.
+/// The state after this number of looks, a second apart.
 fn state(looks: u64) -> State {
-    let encrypt = site("encrypt", looks * 20_000, looks * 19_000, ("offload", "dense at L1"));
+    let encrypt = site("encrypt", looks * 20_000, looks * 19_000, ("move", "dense at L1"));
     let mut parse = site("parse", looks * 500, 0, ("stay", "sparse"));
     (parse.share, parse.clock) = (0.01, None);
     State {
@@ -99,7 +99,7 @@ fn press(view: &mut View, code: KeyCode) {
 
 #[track_caller]
 fn check(view: &mut View, (width, height): (u16, u16), expected: Expect) {
-    // Snapshots lose the indent that all lines have.
+    // Snapshots lose the indentation that all lines have.
     let text: String = text(view, width, height).lines().map(|line| format!("│{line}\n")).collect();
     expected.assert_eq(&text);
 }
@@ -282,14 +282,14 @@ fn keys_end_it() {
     assert_eq!(view.press(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE)), Wish::End);
 }
 
-/// So many regions of four programs, the last with the most calls and the first with the greatest
-/// share.
+/// A state with this number of regions, in four programs. The last region has the most calls, the
+/// first one the greatest share.
 fn many(sites: usize, looks: u64) -> State {
     let place = |index: usize| index as u64 + 1;
     let site = |index: usize| {
         let calls = looks * place(index) * 10;
         let decision =
-            if index.is_multiple_of(3) { ("offload", "worth it") } else { ("stay", "untried") };
+            if index.is_multiple_of(3) { ("move", "worth it") } else { ("stay", "untried") };
         let moved = if index.is_multiple_of(3) { calls / place(index % 7) } else { 0 };
         Site {
             share: 1.0 / place(index) as f64,
@@ -338,9 +338,10 @@ fn rates_are_of_the_time_between_two_looks() {
         (region.calls_per_s, region.moved_ratio)
     };
     assert_eq!(rates(Some(&state(3)), &state(5)), (20_000.0, Some(0.95)));
-    // Without one before: what the server has seen last, and since the program began.
+    // Without an earlier state: the server's latest rates, and moved shares since the program's
+    // start.
     assert_eq!(rates(None, &state(5)), (1000.0, Some(0.95)));
-    // Another server, or other programs in place of those that were.
+    // Another server, or other programs in place of the earlier ones.
     let other = State { pid: 1, ..state(3) };
     assert_eq!(rates(Some(&other), &state(5)), (1000.0, Some(0.95)));
     assert_eq!(rates(Some(&State { up_s: 0.5, ..state(9) }), &state(5)), (1000.0, Some(0.95)));
@@ -364,12 +365,12 @@ fn thousands_of_regions_are_scrolled_through() {
     press(&mut view, KeyCode::PageUp);
     press(&mut view, KeyCode::Up);
     assert!(!shown(&mut view).contains(" s19999:16 "));
-    // The selected one stays selected, and on the screen, wherever sorting takes it.
+    // The selected row stays selected, and on the screen, wherever sorting moves it.
     press(&mut view, KeyCode::Home);
     press(&mut view, KeyCode::Char('s'));
     let sorted = shown(&mut view);
     assert!(sorted.contains(" s0, line 16, of ") && sorted.contains(" to 20 000\n"), "{sorted}");
-    // Where it has gone, the first is.
+    // If it is gone, the first row is selected.
     view.take(news(many(4, 3)));
     assert!(shown(&mut view).contains(" 1 to 4\n"));
 }

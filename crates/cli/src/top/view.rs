@@ -1,5 +1,5 @@
-//! What the screen shows: the server's last state, what was before, and what keys have chosen. No
-//! terminal in it.
+//! What the screen shows: the server's latest state, its history, and the choices made by keys.
+//! Contains no terminal code.
 
 use std::ops::Range;
 
@@ -10,50 +10,50 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::history::History;
 use super::rows::{self, Key, Row, Sort};
 
-/// How long after a server has come again that is told (s).
+/// How long the message about a restarted server is shown (s).
 const NEWS_S: f64 = 60.0;
 
-/// What a look has brought.
+/// The result of asking the server.
 #[derive(Debug)]
 pub(super) enum News {
-    /// What goes on, and the clocks of hardware threads as far as the machine tells them.
+    /// The state, and the clocks of those CPUs for which the machine reports them.
     State(Box<State>, Vec<(CpuId, KiloHertz)>),
-    /// Why that cannot be told.
+    /// The reason why there is no state.
     Gone(String),
 }
 
-/// What a key asks for beyond what is shown.
+/// What a key requests beyond the content of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// To go on.
+    /// To continue.
     On,
     /// To end.
     End,
-    /// To end as an interrupt does, which terminals in raw mode do not send.
+    /// To end as after an interrupt, which terminals in raw mode do not send.
     Interrupt,
 }
 
 /// What the screen shows.
 #[derive(Debug)]
 pub(super) struct View {
-    /// Where the server is.
+    /// The server's socket.
     pub(super) socket: String,
-    /// Between two looks (s).
+    /// Time between two states (s).
     pub(super) interval_s: f64,
     pub(super) state: State,
     pub(super) clocks: Vec<(CpuId, KiloHertz)>,
-    /// Of the state, in the order that is shown.
+    /// The rows of the state, in the order of the screen.
     pub(super) rows: Vec<Row>,
     pub(super) history: History,
-    /// Why what is shown is not of now, if it is not.
+    /// The reason why the state shown is outdated, if it is.
     pub(super) gone: Option<String>,
-    /// Whether the server is another one than at the begin.
+    /// Whether the server was restarted since this command started.
     has_come_again: bool,
     pub(super) sort: Sort,
     selected: Option<Key>,
     /// The first row on the screen.
     offset: usize,
-    /// How many rows the screen had last.
+    /// Number of rows of the last screen.
     page: usize,
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
@@ -81,7 +81,7 @@ impl View {
         view
     }
 
-    /// Takes in what a look has brought, unless it is paused.
+    /// Takes a new state, unless the screen is paused.
     pub(super) fn take(&mut self, news: News) {
         if self.is_paused {
             return;
@@ -93,7 +93,7 @@ impl View {
                 let before = std::mem::take(&mut self.state);
                 if !rows::is_same_server(&before, &state) {
                     self.has_come_again = true;
-                    // Its numbers begin anew.
+                    // The new server numbers its clients from the start again.
                     self.history.regions.clear();
                 }
                 self.show(*state, Some(&before));
@@ -112,18 +112,18 @@ impl View {
         self.state = state;
     }
 
-    /// Whether to tell that the server is another one now.
+    /// Whether to report that the server was restarted.
     pub(super) fn tells_again(&self) -> bool {
         self.has_come_again && self.state.up_s < NEWS_S
     }
 
-    /// The place of the selected row, the first if none is.
+    /// The index of the selected row; 0 if none is selected.
     pub(super) fn selected(&self) -> usize {
         let place = self.rows.iter().position(|row| Some(row.key) == self.selected);
         place.unwrap_or(0)
     }
 
-    /// Which rows a screen of so many shows, the selected one among them.
+    /// The range of rows for a screen with this number of rows; it contains the selected one.
     pub(super) fn page(&mut self, rows: usize) -> Range<usize> {
         self.page = rows.max(1);
         let selected = self.selected();
@@ -133,7 +133,7 @@ impl View {
         self.offset..(self.offset + rows).min(self.rows.len())
     }
 
-    /// Does what a key asks for.
+    /// Does what a key requests.
     pub(super) fn press(&mut self, key: KeyEvent) -> Wish {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Wish::Interrupt;

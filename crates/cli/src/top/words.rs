@@ -1,4 +1,4 @@
-//! What the policy server tells, in words.
+//! The policy server's state in words.
 
 use dimmer_daemon::state::{Cores, Policy, State};
 use dimmer_host::root::format_cpu_list;
@@ -7,16 +7,16 @@ use dimmer_processor::units::{CpuId, KiloHertz};
 use super::rows::{Region, Row, clean};
 use crate::report::number::{SPACE, counted, grouped, percent, time};
 
-/// Columns of the name of what is told in a line of its own.
+/// Columns for the name of a setting that has its own line.
 pub(super) const NAME: usize = 11;
 
-/// Who is asked.
+/// The server.
 pub(super) fn server(state: &State, socket: &str) -> String {
     let State { version, pid, up_s, .. } = state;
     format!("dimmerd {} at {}, process {pid}, up {}", clean(version), clean(socket), span(*up_s))
 }
 
-/// What decides.
+/// The decision loop.
 pub(super) fn policy(policy: &Policy) -> String {
     let unit = if policy.unit == "client" { "program" } else { "region" };
     match policy.decides.as_str() {
@@ -30,7 +30,7 @@ pub(super) fn policy(policy: &Policy) -> String {
     }
 }
 
-/// What is better.
+/// The metric that decides what is better.
 pub(super) fn better(policy: &Policy) -> String {
     let metric = match policy.metric.as_str() {
         "call-rate" => "more calls of regions a second",
@@ -41,7 +41,7 @@ pub(super) fn better(policy: &Policy) -> String {
     format!("what programs say, or else {}; {mixing}", clean(metric))
 }
 
-/// Which hardware threads are dedicated.
+/// Which CPUs are dedicated.
 pub(super) fn cores(cores: &Cores) -> String {
     if let Some(why) = &cores.no_core {
         return format!("none can be dedicated: {}", clean(why));
@@ -62,7 +62,7 @@ pub(super) fn cores(cores: &Cores) -> String {
     }
 }
 
-/// The clocks of those that are dedicated, and of the others; none if the machine tells none.
+/// The clocks of the dedicated CPUs, and of the others; `None` if the machine reports none.
 pub(super) fn clocks(cores: &Cores, clocks: &[(CpuId, KiloHertz)]) -> Option<String> {
     let dedicated = &cores.may[..cores.dedicated.min(cores.may.len())];
     let is_dedicated = |cpu: &CpuId| dedicated.contains(&cpu.index());
@@ -82,7 +82,7 @@ pub(super) fn clocks(cores: &Cores, clocks: &[(CpuId, KiloHertz)]) -> Option<Str
     }
 }
 
-/// What handing a call over takes, and what calls cost; or why that is not known.
+/// The time of a hand-over and the cost of calls, or the reason why they are unknown.
 pub(super) fn prices(policy: &Policy) -> String {
     match (&policy.no_prices, policy.hand_over_ns, &policy.call_ns) {
         (Some(why), ..) => format!("not known, so trying must tell: {}", clean(why)),
@@ -101,8 +101,8 @@ pub(super) fn prices(policy: &Policy) -> String {
     }
 }
 
-/// The thresholds of the levels that the processor has, if the loop has any; where its levels are
-/// not known, all code counts as L1.
+/// The thresholds of the processor's levels, if the loop has any. If the levels are unknown, all
+/// code counts as L1.
 pub(super) fn thresholds(policy: &Policy) -> Option<String> {
     let levels = policy.call_ns.as_ref().map_or(1, |levels| levels.len().max(1));
     let thresholds = policy.thresholds.as_ref()?.iter().take(levels).zip(1..);
@@ -110,7 +110,8 @@ pub(super) fn thresholds(policy: &Policy) -> Option<String> {
     Some(format!("{} of a region's time at that level", told.collect::<Vec<_>>().join(", ")))
 }
 
-/// What a stranger should know of those who are there; none if that is nothing.
+/// What the user should know about the clients: impossible reports, and hidden programs; `None` if
+/// there are neither.
 pub(super) fn strangers(state: &State) -> Option<String> {
     let liars: Vec<String> = state
         .clients
@@ -129,13 +130,13 @@ pub(super) fn strangers(state: &State) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// Where a region is, and why.
+/// Where a region's calls run, and why.
 pub(super) fn decision(region: &Region) -> String {
     let action = if region.is_moved { "moved" } else { "stays" };
     format!("{action}, {}", region.reason)
 }
 
-/// What a reason means.
+/// The meaning of a reason.
 pub(super) fn meaning(reason: &str) -> &'static str {
     match reason {
         "no evidence" => "nothing is known of it yet",
@@ -157,7 +158,7 @@ pub(super) fn meaning(reason: &str) -> &'static str {
     }
 }
 
-/// A region at length.
+/// The details of a region.
 pub(super) fn details(row: &Row) -> [String; 2] {
     let program = format!("{}, process {}, user {}", row.program, row.pid, row.user);
     let Some(region) = &row.region else {
@@ -175,7 +176,7 @@ pub(super) fn details(row: &Row) -> [String; 2] {
     [first, format!("{}{colon}{meaning}", decision(region))]
 }
 
-/// A part of one in percent, small ones too.
+/// A share in percent, with more digits if it is small.
 pub(super) fn share(part: f64) -> String {
     match part * 100.0 {
         pct if pct != 0.0 && pct < 0.1 => format!("{pct:.4}{SPACE}%"),
@@ -183,7 +184,7 @@ pub(super) fn share(part: f64) -> String {
     }
 }
 
-/// A number of three digits: `17`, `812`, `19.4 k`.
+/// A number with up to three digits: `17`, `812`, `19.4 k`.
 pub(super) fn short(value: f64) -> String {
     let (scaled, sign) = match value {
         value if value < 999.5 => (value, ""),
@@ -200,7 +201,7 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// How long something lasts: `12 s`, `3 min 12 s`, `2 d 4 h`.
+/// A duration: `12 s`, `3 min 12 s`, `2 d 4 h`.
 pub(super) fn span(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let seconds = seconds as u64;

@@ -1,4 +1,5 @@
-//! `dimmer validate --here`: what a model of this machine predicts, beside what the machine does.
+//! `dimmer sim validate --here`: compares the predictions of a model of this machine with
+//! measurements.
 
 mod text;
 
@@ -18,7 +19,7 @@ use dimmer_validate::here::{self, Lack};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::output::{self, Output};
+use crate::output;
 use crate::progress::Progress;
 use crate::{args, bad_input, measured, probe, scan};
 
@@ -28,14 +29,14 @@ const BURSTS: [u32; 3] = [10, 100, 1000];
 /// Scalar code between two bursts (ns).
 const SCALAR_NS: [f64; 6] = [300.0, 1e3, 3e3, 10e3, 30e3, 100e3];
 
-/// How often each point is measured, if nothing else is asked for: some 20 s in all.
+/// Default number of measurements of each point: some 20 s in all.
 const ROUNDS: usize = 12;
 
-/// How far predictions may be off, as a median, before it is said what the model lacks (percentage
-/// points).
+/// If the median error of the predictions is larger than this, the report lists what the model
+/// lacks (percentage points).
 const GOOD_POINTS: f64 = 2.0;
 
-/// What was predicted and measured; `docs/sim-json.md` describes every key.
+/// Predictions and measurements; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Document {
     schema: &'static str,
@@ -46,9 +47,9 @@ struct Document {
     rounds: usize,
     /// Whether an interrupt ended it, so that some points have fewer rounds.
     partial: bool,
-    /// Classes of which the model says nothing.
+    /// Classes for which the model has no rule.
     without_rule: Vec<&'static str>,
-    /// Classes that ask for no level by the model.
+    /// Classes that request no level by the model.
     without_level: Vec<&'static str>,
     points: Vec<Point>,
     median_absolute_error_points: Option<f64>,
@@ -84,9 +85,9 @@ struct LackDocument {
 }
 
 pub(super) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let cpu = measured::cpu(&machine, arguments.cpu)?;
+    let cpu = measured::cpu(&machine, arguments.cpu.cpu)?;
     let kept = scan::choose_model(arguments.model.as_deref(), &machine)?;
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
@@ -107,7 +108,7 @@ pub(super) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         })
     });
     let grid: Vec<Pattern> = grid.collect();
-    // Before anything is measured, so that no prediction can know of it.
+    // Before the measurement, so that no prediction can depend on it.
     let predicted = predict(&model, &grid)?;
     let rounds = arguments.repeat.map_or(ROUNDS, |n| usize::try_from(n).unwrap_or(usize::MAX));
     let mut progress = Progress::new(interrupt.clone(), Duration::ZERO);
@@ -156,7 +157,7 @@ fn nothing(interrupt: &Interrupt) -> ExitCode {
     interrupt.exit_status().map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
-/// The slow-down of each point by the model (a share).
+/// The slowdown of each point by the model (a share).
 fn predict(model: &Model, grid: &[Pattern]) -> anyhow::Result<Vec<f64>> {
     let one = |pattern: &Pattern| {
         let pattern = here::Pattern {
@@ -175,13 +176,13 @@ fn predict(model: &Model, grid: &[Pattern]) -> anyhow::Result<Vec<f64>> {
     })
 }
 
-/// The classes of which the model says nothing.
+/// The classes for which the model has no rule.
 fn without_rule(model: &Model, classes: &[InstructionClass]) -> Vec<&'static str> {
     let unknown = classes.iter().filter(|class| !here::has_rule(model, **class));
     unknown.map(|class| class.name()).collect()
 }
 
-/// The classes that ask for no level by the model.
+/// The classes that request no level by the model.
 fn without_level(model: &Model, classes: &[InstructionClass]) -> anyhow::Result<Vec<&'static str>> {
     let mut without = Vec::new();
     for class in classes.iter().filter(|class| here::has_rule(model, **class)) {

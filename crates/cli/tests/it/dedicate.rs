@@ -1,6 +1,6 @@
-//! `dimmer run --dedicate`: on a machine with the old hierarchy of cpusets, where a test can have
-//! one that nobody else is in. With version 2 a partition takes its CPUs from everybody, so that is
-//! left to made-up machines (`dimmer-host`).
+//! `dimmer run --dedicate` on a machine with the old hierarchy of cpusets, in which a test can have
+//! a cpuset of its own. With version 2, a partition takes its CPUs from all other processes, so
+//! that is tested on made-up machines only (`dimmer-host`).
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -12,21 +12,21 @@ use std::time::Duration;
 use dimmer_host::root::parse_cpu_list;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::borrow::{SHARED, last_cpu};
+use crate::migrate::{SHARED, last_cpu};
 use crate::victims::{self, Victims};
 use crate::{command, dimmer, stderr, stdout};
 
-/// Where the old hierarchy usually is.
+/// The usual place of the old hierarchy.
 const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
 
-/// A cpuset with all CPUs, and a process in it that does nothing. Removed when this is dropped.
+/// A cpuset with all CPUs, and an idle process in it. Removed when this is dropped.
 struct Apart {
     group: PathBuf,
     bystander: Child,
 }
 
 impl Apart {
-    /// `None`, and a word about it, where there can be none.
+    /// If there can be no such cpuset, prints the reason and returns `None`.
     fn new() -> Option<Self> {
         let above = Path::new(CPUSETS);
         let name = format!("dimmer-test.{}", std::process::id());
@@ -41,7 +41,7 @@ impl Apart {
         match make() {
             Ok(bystander) => {
                 let apart = Self { group, bystander };
-                // The shell takes its time.
+                // The shell needs some time.
                 while !Path::new(&apart.bystander().0).ends_with(&name) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -55,20 +55,20 @@ impl Apart {
         }
     }
 
-    /// The groups in it.
+    /// Number of groups in the cpuset.
     fn groups(&self) -> usize {
         let entries = fs::read_dir(&self.group).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
     }
 
-    /// The group of the process that does nothing, and the CPUs that it may run on.
+    /// The group of the idle process, and the CPUs that it may run on.
     fn bystander(&self) -> (String, String) {
         let of = |file: &str, begin: &str| {
             let text = fs::read_to_string(format!("/proc/{}/{file}", self.bystander.id())).unwrap();
             let found = text.lines().find_map(|line| Some(line.split_once(begin)?.1.to_owned()));
             found.unwrap_or_default()
         };
-        // Between two files it may have been moved.
+        // The process may have been moved between two reads.
         loop {
             let (group, cpus) = (of("cgroup", "cpuset:"), of("status", "Cpus_allowed_list:\t"));
             if of("cgroup", "cpuset:") == group {
@@ -86,7 +86,7 @@ impl Drop for Apart {
     }
 }
 
-/// The command, started by a shell that goes to a cpuset first.
+/// The command, started by a shell that first enters a cpuset.
 fn within(group: &Path, command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", "echo $$ > \"$0/tasks\" && exec \"$@\""]).arg(group);
@@ -104,7 +104,7 @@ fn workers_alone_run_on_dedicated_cores_for_as_long_as_the_program_runs() {
     let Some(apart) = Apart::new() else { return };
     victims::library();
     let home = victims.directory.path();
-    let run = ["run", "--mechanism", "borrow", "--hook", "kept", "--cores", &cpu, "--dedicate"];
+    let run = ["run", "--migrate=kept", "--cpus", &cpu, "--dedicate"];
     let run = command(home, &[&run[..], &["--", &victims.path("dedicated")]].concat());
     let mut run = within(&apart.group, &run);
     let (before, mut meanwhile) = (apart.bystander(), None);
@@ -141,7 +141,7 @@ fn cores_that_a_killed_run_has_left_dedicated_can_be_had() {
     let _alone = SHARED.write().unwrap_or_else(PoisonError::into_inner);
     let Some(apart) = Apart::new() else { return };
     victims::library();
-    let run = ["run", "--mechanism", "borrow", "--hook", "kept", "--cores", &cpu, "--dedicate"];
+    let run = ["run", "--migrate=kept", "--cpus", &cpu, "--dedicate"];
     let program = victims.path("dedicated");
     let run = command(victims.directory.path(), &[&run[..], &["--", &program]].concat());
     let before = apart.bystander();
@@ -169,12 +169,11 @@ fn cores_that_cannot_be_had_are_refused_with_the_reason() {
     let machine = tempfile::tempdir().unwrap();
     let refused = |more: &[&str]| {
         let root = machine.path().to_str().unwrap();
-        let run =
-            ["--root", root, "run", "--mechanism", "borrow", "--hook", "many", "--cores", &cpu];
+        let run = ["--root", root, "run", "--migrate=many", "--cpus", &cpu];
         let program = victims.path("calls");
         let arguments = [&run[..], more, &["--", &program]].concat();
         let output = dimmer(victims.directory.path(), &arguments);
-        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""));
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(125), ""));
         stderr(&output)
     };
     let told = refused(&["--dedicate"]);

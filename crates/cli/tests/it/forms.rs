@@ -1,5 +1,5 @@
-//! `dimmer run --mechanism auto`: a run tells the next whether the program is to have narrower
-//! code.
+//! `dimmer run --mechanism auto`: the results of a run decide whether the program has narrower code
+//! in the next run.
 
 use std::path::Path;
 
@@ -7,11 +7,12 @@ use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 
-use crate::borrow::away;
+use crate::migrate::away;
 use crate::victims::{self, Victims};
 use crate::{command, stderr, stdout};
 
-/// A model in which 512-bit code takes a tenth off the clock for 10 ms; nobody measured that.
+/// A model in which 512-bit code lowers the clock by a tenth for 10 ms; the values are not
+/// measured.
 const MODEL: &str = r#"
 schema = "dimmer/model/1"
 name = "Made up"
@@ -48,8 +49,8 @@ fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
     let home = victims.directory.path();
     std::fs::write(home.join("made-up.toml"), MODEL).unwrap();
     let run = |program: &[&str], mechanism: &str, argument: &str| {
-        let words = ["run", "--mechanism", mechanism, "--model", "made-up.toml"];
-        let json = ["--json", "account.json"];
+        let words = ["run", mechanism, "--model", "made-up.toml"];
+        let json = ["--json=account.json"];
         let mut command = command(home, &[&words[..], &json, program, &[argument]].concat());
         command.env("HOME", home).env("DIMMER_SOCKET", home.join("none"));
         command.env_remove("XDG_CACHE_HOME").env_remove("GLIBC_TUNABLES");
@@ -58,10 +59,10 @@ fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
         let account: serde_json::Value = serde_json::from_str(&account).unwrap();
         (stdout(&output), stderr(&output), account)
     };
-    // A tenth, less what others take of the CPU from calls, which these seem to take; more if they
-    // do so for long in between.
+    // The expected gain is a tenth. It is lower if other programs take the CPU during calls, since
+    // their time counts as the calls' time; it is higher if they take it for long between calls.
     let own = |program: &[&str]| {
-        let (form, told, account) = run(program, "auto", "one");
+        let (form, told, account) = run(program, "--auto", "one");
         assert_eq!((form.as_str(), &account["is_narrow"]), ("own\n", &false.into()), "{told}");
         let [least, most] = [0, 1].map(|end| account["narrow_gain_ratio"][end].as_f64().unwrap());
         assert!(least < most, "{least} {most} {told}");
@@ -70,8 +71,8 @@ fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
     let much =
         |program: &[&str]| (0..5).map(|_| own(program)).find(|(both, _)| *both >= 0.02).unwrap();
     let narrowed = victims.path("narrowed");
-    // Interpreters, which load what nothing tells of, get the switches of libraries, so this may be
-    // narrowed on any machine.
+    // An interpreter loads libraries that are not known in advance, so it gets the switches of
+    // libraries. So this program can be narrowed on any machine.
     let interpreter = victims.path("lua");
     victims::write_executable(Path::new(&interpreter), &std::fs::read(&narrowed).unwrap());
     let program = ["--", interpreter.as_str()];
@@ -80,13 +81,13 @@ fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
         told.contains("The next run has narrower code, which by the model gives back"),
         "{both} {told}"
     );
-    // Whoever moves calls has not asked for it.
-    let (form, told, account) = run(&program, "borrow", "one");
+    // `migrate` only moves calls; narrower code was not requested.
+    let (form, told, account) = run(&program, "--migrate", "one");
     assert_eq!((form.as_str(), &account["is_narrow"]), ("own\n", &false.into()), "{told}");
-    // Other arguments may be other work.
-    let (form, told, account) = run(&program, "auto", "other");
+    // Other arguments may mean other work.
+    let (form, told, account) = run(&program, "--auto", "other");
     assert_eq!((form.as_str(), &account["is_narrow"]), ("own\n", &false.into()), "{told}");
-    let (form, told, account) = run(&program, "auto", "one");
+    let (form, told, account) = run(&program, "--auto", "one");
     assert_eq!((form.as_str(), &account["is_narrow"]), ("narrow\n", &true.into()), "{told}");
     assert!(told.contains("This run has narrower code"), "{told}");
     assert_eq!(
@@ -94,8 +95,7 @@ fn a_run_whose_code_costs_much_has_the_next_run_narrower() {
         (&0.into(), &None::<f64>.into())
     );
     assert!(account["calls"].as_u64().unwrap() > 0, "{told}");
-    // What the C library's switch alone does for it is nothing, also where CPUID can be answered
-    // otherwise.
+    // The C library's switch alone does nothing for this program, even if CPUID can be masked.
     let program = ["--only", "glibc", "--", narrowed.as_str()];
     let (both, told) = much(&program);
     assert!(told.contains("but nothing narrows this program here"), "{both} {told}");

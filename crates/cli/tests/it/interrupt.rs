@@ -1,4 +1,4 @@
-//! Commands that a signal ends: what is complete is told, and that it is not all.
+//! Commands that a signal ends: they report what is complete, and that it is only a part.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{stderr, stdout};
 
-/// Threads that take turns for 400 s, by the microsecond: no processor is done with that before the
-/// signal comes.
+/// Threads that alternate every microsecond for 400 s: no processor finishes this before the signal
+/// comes.
 pub(crate) const FOR_EVER: &str = r#"
 schema = "dimmer/scenario/1"
 name = "For ever"
@@ -31,8 +31,8 @@ times = 0
 steps = [{ run = "scalar", us = 1 }, { sleep_us = 1 }]
 "#;
 
-/// Runs it in `directory` and sends `signal` once it catches that; an error, what it printed, if it
-/// ends by itself before.
+/// Runs the command in `directory` and sends `signal` once the command catches it. Returns the
+/// output as an error if the command ends by itself before.
 pub(crate) fn interrupted(
     directory: &Path,
     arguments: &[&str],
@@ -41,8 +41,8 @@ pub(crate) fn interrupted(
     let mut command = crate::heeding("--default-signal=HUP,INT,TERM", directory, arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Until the command catches signals it would end in another way. Of those that it does, SIGTERM
-    // (bit 14 of the mask) is the last.
+    // Before the command catches signals, one would end it in another way. SIGTERM (bit 14 of the
+    // mask) is the last of the signals that the command starts to catch.
     let status = format!("/proc/{}/status", child.id());
     let catches = || {
         let text = std::fs::read_to_string(&status).unwrap();
@@ -75,11 +75,11 @@ fn check(arguments: &[&str], signal: i32) -> Value {
 
 #[test]
 fn a_simulation_tells_how_far_it_got() {
-    let found = check(&["sim", "for-ever.toml", "--json", "-"], 2);
+    let found = check(&["sim", "run", "for-ever.toml", "--json"], 2);
     assert_eq!(found["asked_us"], 400_000_000.0);
     let end_us = found["end_us"].as_f64().unwrap();
     assert!((0.0..400_000_000.0).contains(&end_us), "{end_us}");
-    // All of the time until then is told.
+    // The report covers all of the time until then.
     let core = &found["cores"][0];
     let levels = core["levels"].as_array().unwrap().iter();
     let parts = ["throttled_us", "still_us", "governor_us", "delayed_us", "idle_us"];
@@ -87,14 +87,14 @@ fn a_simulation_tells_how_far_it_got() {
     let all = levels.map(|level| &level["time_us"]).chain(parts);
     let sum: f64 = all.map(|time| time.as_f64().unwrap()).sum();
     assert!((sum - end_us).abs() <= 1e-9 * end_us, "{sum} {end_us}");
-    check(&["sim", "for-ever.toml", "--governor", "avxfreq", "--json", "-"], 15);
+    check(&["sim", "run", "for-ever.toml", "--governor", "avxfreq", "--json"], 15);
 }
 
 #[test]
 fn a_simulation_in_words_says_that_it_is_partial() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("for-ever.toml"), FOR_EVER).unwrap();
-    let output = interrupted(directory.path(), &["sim", "for-ever.toml"], 2).unwrap();
+    let output = interrupted(directory.path(), &["sim", "run", "for-ever.toml"], 2).unwrap();
     assert_eq!(output.status.code(), Some(130));
     let text = stdout(&output);
     let line = text.lines().find(|line| line.starts_with("PARTIAL: interrupted when ")).unwrap();
@@ -103,14 +103,15 @@ fn a_simulation_in_words_says_that_it_is_partial() {
 
 #[test]
 fn a_comparison_has_only_runs_that_are_complete() {
-    let found = check(&["compare", "for-ever.toml", "--json", "-", "--report", "page.html"], 2);
+    let found = check(&["sim", "compare", "for-ever.toml", "--json", "--report", "page.html"], 2);
     assert_eq!((&found["runs"], &found["asked_runs"]), (&0.into(), &30.into()));
     assert_eq!(found["governors"].as_array().unwrap().len(), 5);
-    // Some may be complete of these.
+    // Some of these runs may be complete.
     let directory = tempfile::tempdir().unwrap();
     let short = FOR_EVER.replace("end_us = 400_000_000", "end_us = 10_000");
     std::fs::write(directory.path().join("short.toml"), short).unwrap();
-    let arguments = ["compare", "short.toml", "--repeat", "100000", "--governors", "avxfreq"];
+    let arguments =
+        ["sim", "compare", "short.toml", "--repeat", "100000", "--governors", "avxfreq"];
     let output = interrupted(directory.path(), &arguments, 15).unwrap();
     assert_eq!(output.status.code(), Some(143), "{}", stderr(&output));
     let text = stdout(&output);
@@ -121,8 +122,9 @@ fn a_comparison_has_only_runs_that_are_complete() {
 #[test]
 fn phases_on_a_model_have_only_runs_that_are_complete() {
     let directory = tempfile::tempdir().unwrap();
-    // Three hours of looks at the counter, very often.
+    // Three simulated hours with very frequent reads of the counter.
     let arguments = [
+        "sim",
         "phases",
         "3600000000",
         "3600000000",
@@ -146,11 +148,11 @@ fn phases_on_a_model_have_only_runs_that_are_complete() {
     assert_eq!(csv.lines().count(), 1 + 3 * complete);
 }
 
-/// That takes a second only: the signal may come when all of it, or nothing, is complete.
+/// A validation takes only a second: the signal may come when all of it, or nothing, is complete.
 #[test]
 fn a_validation_has_only_experiments_that_are_complete() {
     let directory = tempfile::tempdir().unwrap();
-    let arguments = ["validate", "--paper", "000", "--json", "-"];
+    let arguments = ["sim", "validate", "--paper", "000", "--json"];
     let output = interrupted(directory.path(), &arguments, 2).unwrap_or_else(|output| output);
     let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
     let whole = stdout(&crate::dimmer(directory.path(), &arguments));
@@ -166,7 +168,7 @@ fn a_validation_has_only_experiments_that_are_complete() {
 #[test]
 fn phases_on_this_machine_end_and_tell_what_is_complete() {
     let directory = tempfile::tempdir().unwrap();
-    let arguments = ["phases", "0", "0", "100000", "--repeat", "1000"];
+    let arguments = ["sim", "phases", "0", "0", "100000", "--repeat", "1000"];
     let output = match interrupted(directory.path(), &arguments, 2) {
         Ok(output) => output,
         Err(output) => {

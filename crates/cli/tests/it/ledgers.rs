@@ -1,5 +1,6 @@
-//! Ledgers cost observation, never the program: whatever is wrong with the place where they lie,
-//! with the limits of the process, or with what is in them. And they are given back.
+//! Problems with ledgers cost observations, but never harm the program: problems with their
+//! directory, with the limits of the process, or with their content. And ledgers are removed in the
+//! end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use crate::{command, dimmer, stderr, stdout};
 
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// `dimmer observe` with a home of its own.
+/// `dimmer observe` with a home directory of its own.
 fn observe(home: &Path, arguments: &[&str]) -> Command {
     victims::library();
     let mut command = command(home, &["observe"]);
@@ -25,8 +26,8 @@ fn observe(home: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a line of a shell in which `$0` is `dimmer`, on a program that ends with 7 and prints what
-/// it does without.
+/// Runs a shell line in which `$0` is `dimmer`, on a program that exits with 7. The program must
+/// print the same as without `dimmer`.
 #[track_caller]
 fn in_shell(victims: &Victims, before: &[&str], line: &str) -> Output {
     let observing = observe(victims.directory.path(), &[]);
@@ -61,7 +62,7 @@ fn a_limit_of_file_lengths_is_no_signal() {
         let output = in_shell(&victims, &[], &format!("ulimit -f {blocks}; {OBSERVE}"));
         check_unharmed(&victims, &output);
         let told = stderr(&output);
-        // The longest has room for the process, and not for all of its threads.
+        // The largest limit has room for the process, but not for all of its threads.
         let is_told = told.contains("(ulimit -f)") || told.contains("Some threads were not seen");
         assert!(is_told, "{blocks}: {told}");
     }
@@ -87,7 +88,7 @@ fn a_full_or_missing_place_costs_observation_alone() {
         check_unharmed(&victims, &output);
         assert!(stderr(&output).contains(told), "{mount}: {}", stderr(&output));
     }
-    // Filled by others while it runs.
+    // Other processes fill the file system during the run.
     let filled = r#"
         mount -t tmpfs -o size=300k tmpfs /dev/shm
         "$0" observe --classes scalar -- sh -c 'dd if=/dev/zero of=/dev/shm/fill status=none 2>&- & wait
@@ -115,7 +116,7 @@ fn what_is_mapped_of_a_ledger_is_small() {
     };
     let (bytes, maps) = mapped("scalar");
     assert!(bytes > 0 && bytes < 256 << 10, "{bytes} bytes\n{maps}");
-    // The head alone, and nothing that the program would not load itself.
+    // Only the header, and nothing that the program would not load itself.
     let (bytes, maps) = mapped("tile");
     assert_eq!(bytes, 4096, "{maps}");
     assert!(!maps.contains("libgcc_s"), "{maps}");
@@ -135,7 +136,7 @@ fn whatever_a_program_does_with_its_ledgers_dimmer_goes_on() {
         assert!(!stderr(&output).contains('\u{1b}'), "{how}: {}", stderr(&output));
         assert!(stderr(&output).contains("Observed for"), "{how}: {}", stderr(&output));
     };
-    // The shell's own ledger is whole, as what is done to it is felt by the shell.
+    // The shell's own ledger is left intact, because damage to it would affect the shell.
     spoil("cp *.ledger 9-9.ledger; : > 9-9.ledger");
     spoil("for f in *.ledger; do cp $f 9-$f; head -c 5000 $f > 9-$f; done");
     spoil(
@@ -157,7 +158,8 @@ fn names_from_programs_reach_no_terminal_as_they_are() {
     victims::write_executable(&odd.join("calls\u{1b}[2J"), &program);
     let json = home.join("observed.json");
     let program = odd.join("calls\u{1b}[2J").to_str().unwrap().to_owned();
-    let arguments = ["--classes", "scalar", "--json", json.to_str().unwrap(), "--", &program];
+    let to = format!("--json={}", json.display());
+    let arguments = ["--classes", "scalar", &to, "--", &program];
     let output = observe(home, &arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(7));
     let told = stderr(&output);
@@ -173,7 +175,8 @@ fn all_threads_and_children_that_start_at_once_are_seen() {
     let home = victims.directory.path();
     let json = home.join("observed.json");
     let program = victims.path("crowd");
-    let arguments = ["--classes", "scalar", "--json", json.to_str().unwrap(), "--", &program];
+    let to = format!("--json={}", json.display());
+    let arguments = ["--classes", "scalar", &to, "--", &program];
     let output = observe(home, &arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     assert_eq!(stdout(&output), "20 children\n");
@@ -222,7 +225,7 @@ fn ledgers_of_processes_that_ended_are_given_back() {
         done
         echo $(($# - 1)) left; exit 7' sh "$1""#;
     let output = in_shell(&victims, &[], line);
-    // The shell's own.
+    // The shell's own ledger.
     assert_eq!(stdout(&output), "1 left\n", "{}", stderr(&output));
     assert!(stderr(&output).contains("in 21 processes with"), "{}", stderr(&output));
 }
@@ -239,14 +242,14 @@ fn directories_of_killed_runs_are_removed_and_no_others() {
     std::io::BufRead::read_line(&mut told, &mut line).unwrap();
     let directory = PathBuf::from(line.trim());
     assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
-    // Another run leaves it as long as its own run lives.
+    // Another run does not remove it while its own run lives.
     assert!(
         observe(home, &["--classes", "scalar", "--", "true"]).output().unwrap().status.success()
     );
     assert!(directory.exists());
     running.kill().unwrap();
     running.wait().unwrap();
-    // The program goes on, and a run that starts meanwhile removes it.
+    // The program goes on, and a run that starts meanwhile removes the directory.
     let patience = Instant::now() + Duration::from_secs(30);
     while directory.exists() && Instant::now() < patience {
         let next = observe(home, &["--classes", "scalar", "--", "true"]).output().unwrap();
@@ -270,7 +273,7 @@ fn restore_removes_what_a_killed_run_has_left_in_memory() {
     assert_eq!(stdout(&first), told);
     assert!(!left.exists());
     assert!(stdout(&restore()).contains("Nothing to restore"));
-    // What a link leads to is of another machine.
+    // The target of the link belongs to another machine.
     fs::create_dir_all(&left).unwrap();
     let other = tempfile::tempdir().unwrap();
     fs::create_dir(other.path().join("dev")).unwrap();

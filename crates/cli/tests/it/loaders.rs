@@ -1,5 +1,5 @@
-//! Programs with loaders that do not take the library to preload: they are refused, or run
-//! untouched as children.
+//! Programs whose loaders do not take the library to preload: `dimmer` refuses them, or, as
+//! children, they run untouched.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,8 +9,8 @@ use crate::{command, stderr, stdout};
 
 const GLIBC: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// Writes a copy of a program whose loader is glibc's, under another name: it runs as the program
-/// does. `None` where there is no room for the name.
+/// Writes a copy of a program that uses glibc's loader under another name; the copy runs like the
+/// program. `None` if there is no room for the name.
 fn with_loader(program: &Path, copy: &Path, loader: &Path) -> Option<()> {
     let mut bytes = std::fs::read(program).unwrap();
     let at = bytes.windows(GLIBC.len()).position(|part| part == GLIBC.as_bytes())?;
@@ -25,7 +25,7 @@ fn with_loader(program: &Path, copy: &Path, loader: &Path) -> Option<()> {
     Some(())
 }
 
-/// Two programs, one of them with another loader, and a script that the latter interprets.
+/// Two programs, one of them with another loader, and a script with the latter as interpreter.
 fn programs() -> Option<Victims> {
     let victims = Victims::compile(&["starts"])?;
     let [starts, other, loader] =
@@ -84,7 +84,7 @@ fn programs_that_cannot_take_the_library_are_refused_with_the_reason() {
     let directory = victims.directory.path();
     let refused = |arguments: &[&str]| {
         let output = command(directory, arguments).env("HOME", directory).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
         stderr(&output)
     };
     let other = victims.path("other");
@@ -92,7 +92,7 @@ fn programs_that_cannot_take_the_library_are_refused_with_the_reason() {
     victims::write_executable(&script, format!("#! {other} word\n").as_bytes());
     let script = script.to_str().unwrap();
     for program in [&other, script] {
-        for way in [&["observe"][..], &["run", "--mechanism", "narrow"]] {
+        for way in [&["observe"][..], &["run", "--narrow"]] {
             let said = refused(&[way, &["--", program]].concat());
             assert!(said.contains("has the loader"), "{said}");
             assert!(said.contains("ld-linux-x86-64.so.2"), "{said}");

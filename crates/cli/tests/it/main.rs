@@ -1,18 +1,18 @@
-//! The real binary in a directory of its own: what it prints, where, and how it ends.
+//! Tests of the real binary in a directory of its own: what it prints, where, and how it ends.
 
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 
 mod bad_input;
-mod borrow;
 mod dedicate;
+mod delegate;
 mod doctor;
 mod forms;
 mod interrupt;
 mod ledgers;
 mod loaders;
+mod migrate;
 mod model;
 mod observe;
-mod offload;
 mod predict;
 mod restore;
 mod run;
@@ -25,7 +25,7 @@ mod victims;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// `dimmer` with arguments, run in `directory`.
+/// Runs `dimmer` with arguments in `directory`.
 fn dimmer(directory: &Path, arguments: &[&str]) -> Output {
     command(directory, arguments).output().unwrap()
 }
@@ -36,9 +36,9 @@ fn command(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Where `dimmer` is, after `what` was built there too: programs and libraries of other packages,
-/// which Cargo builds for nobody but who asks for them. With `DIMMER_BUILT` in the environment that
-/// was done before (`cargo xtask ci`).
+/// Builds `what` (programs and libraries of other packages, which Cargo builds only on request)
+/// into the directory of `dimmer`, and returns that directory. With `DIMMER_BUILT` in the
+/// environment, they have been built before (`cargo xtask ci`).
 fn built(what: &[&str]) -> PathBuf {
     let directory = Path::new(env!("CARGO_BIN_EXE_dimmer")).parent().unwrap();
     if std::env::var_os("DIMMER_BUILT").is_some() {
@@ -56,8 +56,8 @@ fn built(what: &[&str]) -> PathBuf {
     directory.to_owned()
 }
 
-/// As [`command`], started with signals as `env` is told: whoever runs the tests may ignore some,
-/// as a shell does for what it runs in the background.
+/// Like [`command`], but started by `env` with these signal settings. Otherwise the environment of
+/// the tests may make it ignore some signals, as a shell does for background jobs.
 fn heeding(signals: &str, directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.arg(signals).arg(env!("CARGO_BIN_EXE_dimmer"));

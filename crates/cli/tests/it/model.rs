@@ -1,4 +1,4 @@
-//! The models that come with Dimmer, and files that are none.
+//! The built-in models, and files that are not models.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::{dimmer, stderr, stdout};
 
 #[test]
 fn list_has_every_file_of_the_folder() {
-    // Asked for at run time: the tests may run elsewhere than they were built.
+    // Read at run time: the tests may run on another machine than the one that built them.
     let Some(manifest) = std::env::var_os("CARGO_MANIFEST_DIR") else {
         println!("SKIPPED: not run by cargo, so the folder of the models is not known");
         return;
@@ -17,17 +17,17 @@ fn list_has_every_file_of_the_folder() {
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     files.sort();
-    let output = dimmer(&folder, &["model", "list"]);
+    let output = dimmer(&folder, &["sim", "model", "list"]);
     let listed = stdout(&output);
     let listed: Vec<&str> = listed.lines().filter_map(|l| l.split_whitespace().next()).collect();
     assert_eq!(listed, files);
     for file in &files {
         let path = format!("{file}.toml");
-        let output = dimmer(&folder, &["model", "check", &path]);
+        let output = dimmer(&folder, &["sim", "model", "check", &path]);
         assert!(output.status.success(), "{}", stderr(&output));
-        // What is shown by name is what the file says.
-        let named = dimmer(&folder, &["model", "show", file]);
-        assert_eq!(stdout(&named), stdout(&dimmer(&folder, &["model", "show", &path])));
+        // A model shown by name is the same as the model in the file.
+        let named = dimmer(&folder, &["sim", "model", "show", file]);
+        assert_eq!(stdout(&named), stdout(&dimmer(&folder, &["sim", "model", "show", &path])));
     }
 }
 
@@ -38,7 +38,7 @@ fn every_problem_of_a_file_is_told_with_its_line() {
                 [[level]]\nname = \"L0\"\n[release]\nhold_us = { value = 1, source = \"s\" }\n\
                 stall_ns = { value = -1, source = \"s\" }\n";
     std::fs::write(directory.path().join("m.toml"), text).unwrap();
-    let output = dimmer(directory.path(), &["model", "check", "m.toml"]);
+    let output = dimmer(directory.path(), &["sim", "model", "check", "m.toml"]);
     let message = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(message.contains("m.toml:8: unknown key `hold_us`"), "{message}");
@@ -48,7 +48,7 @@ fn every_problem_of_a_file_is_told_with_its_line() {
 #[test]
 fn name_that_is_no_model_lists_those_there_are() {
     let directory = tempfile::tempdir().unwrap();
-    let output = dimmer(directory.path(), &["model", "show", "pentium"]);
+    let output = dimmer(directory.path(), &["sim", "model", "show", "pentium"]);
     let message = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(message.contains("pentium") && message.contains("i9-7940x"), "{message}");

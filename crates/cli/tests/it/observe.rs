@@ -1,5 +1,5 @@
-//! `dimmer observe` on programs of all kinds, with every function hooked that can be: each behaves
-//! as it does without hooks, and every call is counted.
+//! `dimmer observe` on programs of all kinds, with every hookable function hooked: each program
+//! behaves as it does without hooks, and every call is counted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Observes programs that the tests compile.
 trait Observe {
-    /// Runs a program as it is and observed: the output must be the same. What was observed.
+    /// Runs a program plain and observed: the output must be the same. Returns the observations.
     fn observe(&self, arguments: &[&str]) -> Value;
 }
 
@@ -19,7 +19,8 @@ impl Observe for Victims {
     fn observe(&self, arguments: &[&str]) -> Value {
         let plain = Command::new(arguments[0]).args(&arguments[1..]).output().unwrap();
         let json = self.directory.path().join("observed.json");
-        let options = ["--classes", "scalar", "--json", json.to_str().unwrap(), "--"];
+        let to = format!("--json={}", json.display());
+        let options = ["--classes", "scalar", &to, "--"];
         let observed = observe(self.directory.path(), &[&options, arguments].concat());
         assert_eq!(stdout(&observed), stdout(&plain), "{}", stderr(&observed));
         assert_eq!(observed.status.code(), plain.status.code(), "{}", stderr(&observed));
@@ -27,7 +28,7 @@ impl Observe for Victims {
     }
 }
 
-/// Runs `dimmer observe`, after the library that it preloads was built.
+/// Runs `dimmer observe`, after building the library that it preloads.
 fn observe(home: &Path, arguments: &[&str]) -> Output {
     victims::library();
     let mut command = command(home, &[]);
@@ -35,7 +36,7 @@ fn observe(home: &Path, arguments: &[&str]) -> Output {
     command.arg("observe").args(arguments).output().unwrap()
 }
 
-/// The calls of each named function.
+/// The number of calls of each named function.
 fn calls(observed: &Value) -> BTreeMap<String, u64> {
     let functions = observed["functions"].as_array().unwrap().iter();
     let named = functions.filter_map(|function| {
@@ -68,7 +69,7 @@ fn page_holds_what_was_seen_and_needs_nothing_else() {
     let output = observe(victims.directory.path(), &options);
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     let page = std::fs::read_to_string(page).unwrap();
-    // It is far too long to be shown.
+    // The page is far too long to be shown.
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
     for part in ["<code>work</code>", "<svg"] {
         assert!(page.contains(part), "`{part}` is missing");
@@ -185,7 +186,8 @@ fn where_nothing_has_an_effect_the_bound_is_told() {
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     let said = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("probe: no effect above 31 ns): nothing to gain."), "{said}");
-    // None of it is wider than 256 bits, so leaving only the wider away would change nothing.
+    // All of this code is at most 256 bits wide, so hiding only wider features would change
+    // nothing.
     assert!(said.contains(": dimmer run --mechanism narrow --width 128 -- "), "{said}");
 }
 
@@ -196,7 +198,8 @@ fn files_are_counted_alike_whether_or_not_plans_can_be_kept() {
     let home = victims.directory.path().join("home");
     let json = victims.path("counted.json");
     let files = |home: &Path| {
-        let options = ["--classes", "scalar", "--json", &json, "--", &program];
+        let to = format!("--json={json}");
+        let options = ["--classes", "scalar", &to, "--", &program];
         let observed = observe(home, &options);
         assert_eq!(observed.status.code(), Some(0), "{}", stderr(&observed));
         let observed: Value =
@@ -205,14 +208,14 @@ fn files_are_counted_alike_whether_or_not_plans_can_be_kept() {
     };
     std::fs::create_dir(&home).unwrap();
     let kept = files(&home);
-    // Where the cache would be is a file.
+    // A file is in the place of the cache.
     let none = victims.directory.path().join("none");
     std::fs::create_dir(&none).unwrap();
     std::fs::write(none.join(".cache"), "").unwrap();
     assert_eq!(kept, files(&none));
     let hooked = |file: &&Value| file["hooked"].as_u64() > Some(0);
-    // The program, the library of C++, and that for mathematics, which comes with it and is not
-    // called.
+    // The program, the C++ library, and the mathematics library, which the latter needs and which
+    // is not called.
     assert!(kept.iter().filter(hooked).count() >= 3, "{kept:?}");
     assert!(kept.iter().any(|file| file["wide_functions"].as_u64() > file["hooked"].as_u64()));
 }
@@ -223,7 +226,8 @@ fn threads_that_run_before_anything_is_hooked_are_seen() {
     let [program, plugin, json] = ["late", "plugin", "late.json"].map(|name| victims.path(name));
     let plain = Command::new(&program).arg(&plugin).output().unwrap();
     let place = format!("{plugin}:{}", stdout(&plain).trim());
-    let arguments = ["--function", &place, "--json", &json, "--", &program, &plugin];
+    let to = format!("--json={json}");
+    let arguments = ["--function", &place, &to, "--", &program, &plugin];
     let output = observe(victims.directory.path(), &arguments);
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     let observed: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
@@ -237,14 +241,15 @@ fn functions_can_be_named() {
     let program = victims.path("calls");
     let json = victims.path("named.json");
     let observe = |names: &str| {
-        observe(victims.directory.path(), &["--function", names, "--json", &json, "--", &program])
+        let to = format!("--json={json}");
+        observe(victims.directory.path(), &["--function", names, &to, "--", &program])
     };
     assert_eq!(observe("many,work").status.code(), Some(7));
     let observed = std::fs::read_to_string(&json).unwrap();
     let observed: Value = serde_json::from_str(&observed).unwrap();
     assert_eq!(calls(&observed), BTreeMap::from([("many".into(), 100), ("work".into(), 2600)]));
     assert_eq!(observed["hooked_names"], serde_json::json!(["many", "work"]));
-    // By its place, and, where nobody names it, by the address that `dimmer scan` shows.
+    // By its place, and, for a function without a name, by the address that `dimmer scan` shows.
     let functions = observed["functions"].as_array().unwrap();
     let work = functions.iter().find(|function| function["name"] == "work").unwrap();
     let address = format!("{:#x}", work["address"].as_u64().unwrap());
@@ -256,10 +261,10 @@ fn functions_can_be_named() {
         assert_eq!(calls(&observed), BTreeMap::from([("work".into(), 2600)]));
     }
     let unknown = observe("variadik");
-    assert_eq!(unknown.status.code(), Some(2));
+    assert_eq!(unknown.status.code(), Some(125));
     assert!(stderr(&unknown).contains("the nearest are `variadic`"), "{}", stderr(&unknown));
     let own = observe("memcpy");
-    assert_eq!(own.status.code(), Some(2), "{}", stderr(&own));
+    assert_eq!(own.status.code(), Some(125), "{}", stderr(&own));
 }
 
 #[test]
@@ -306,10 +311,8 @@ fn libraries_loaded_while_threads_run_are_hooked_each_time() {
 fn scripts_and_their_children_are_followed() {
     let home = tempfile::tempdir().unwrap();
     let script = "exit $(($(/bin/echo 3) + 1))";
-    let output = observe(
-        home.path(),
-        &["--classes", "scalar", "--json", "-", "--", "/bin/sh", "-c", script],
-    );
+    let output =
+        observe(home.path(), &["--classes", "scalar", "--json", "--", "/bin/sh", "-c", script]);
     assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
     let observed: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(observed["processes"].as_u64() >= Some(2), "{}", observed["processes"]);
@@ -320,43 +323,47 @@ fn a_program_that_a_signal_ends_ends_so_observed() {
     let home = tempfile::tempdir().unwrap();
     let output = observe(home.path(), &["--", "/bin/sh", "-c", "kill -TERM $$"]);
     assert_eq!(output.status.code(), Some(128 + 15), "{}", stderr(&output));
-    let output = observe(home.path(), &["--seconds", "0.2", "--", "/bin/sleep", "60"]);
+    let output = observe(home.path(), &["--duration", "0.2s", "--", "/bin/sleep", "60"]);
     assert_eq!(output.status.code(), Some(128 + 15), "{}", stderr(&output));
 }
 
 #[test]
 fn what_cannot_be_hooked_is_refused_with_the_reason() {
     let home = tempfile::tempdir().unwrap();
-    let refused = |arguments: &[&str], why: &str| {
+    let refused = |arguments: &[&str], status: i32, why: &str| {
         let output = observe(home.path(), arguments);
-        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
         assert!(stderr(&output).contains(why), "{}", stderr(&output));
     };
-    refused(&["--", "no-such-program-anywhere"], "no program `no-such-program-anywhere`");
-    refused(&["--", "./nowhere"], "no program ./nowhere");
-    refused(&["--", "/etc/passwd"], "/etc/passwd is not executable");
-    refused(&["--classes", "heavy-1024", "--", "true"], "unknown instruction class `heavy-1024`");
-    refused(&["--seconds=-1", "--", "true"], "more than 0");
+    refused(&["--", "no-such-program-anywhere"], 127, "no program `no-such-program-anywhere`");
+    refused(&["--", "./nowhere"], 127, "no program ./nowhere");
+    refused(&["--", "/etc/passwd"], 126, "/etc/passwd is not executable");
+    refused(
+        &["--classes", "heavy-1024", "--", "true"],
+        125,
+        "unknown instruction class `heavy-1024`",
+    );
+    refused(&["--duration=-1", "--", "true"], 125, "more than 0");
     let text = home.path().join("text");
     std::fs::write(&text, "neither a script nor a program").unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&text, mode).unwrap();
-    refused(&["--", text.to_str().unwrap()], "not an ELF file");
+    refused(&["--", text.to_str().unwrap()], 126, "not an ELF file");
 }
 
 #[test]
 fn running_processes_are_counted_from_outside_or_it_is_said_why_not() {
     let home = tempfile::tempdir().unwrap();
-    let refused = observe(home.path(), &["--pid", "4194304", "--seconds", "1"]);
+    let refused = observe(home.path(), &["--pid", "4194304", "--duration", "1s"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("no process 4194304"), "{}", stderr(&refused));
     let hooks = observe(home.path(), &["--pid", "1", "--via", "hooks"]);
     assert!(stderr(&hooks).contains("expected uprobes"), "{}", stderr(&hooks));
     let both = observe(home.path(), &["--pid", "1", "--", "true"]);
-    assert_eq!(both.status.code(), Some(2), "{}", stderr(&both));
+    assert_eq!(both.status.code(), Some(125), "{}", stderr(&both));
     let mut spinner = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     let pid = spinner.id().to_string();
-    let options = ["--pid", &pid, "--seconds", "0.5", "--classes", "heavy-128", "--json", "-"];
+    let options = ["--pid", &pid, "--duration", "0.5s", "--classes", "heavy-128", "--json"];
     let output = observe(home.path(), &options);
     spinner.kill().unwrap();
     spinner.wait().unwrap();
@@ -374,7 +381,8 @@ fn running_processes_are_counted_from_outside_or_it_is_said_why_not() {
 fn statically_linked_programs_are_counted_from_outside() {
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("main.c");
-    // It starts a thread and a child meanwhile, which the counters must not keep it from.
+    // The program starts a thread and a child during the observation; the counters must not prevent
+    // that.
     let code = "#include <pthread.h>
                 #include <sys/wait.h>
                 #include <unistd.h>
@@ -409,15 +417,16 @@ fn statically_linked_programs_are_counted_from_outside() {
     }
     let program = program.to_str().unwrap();
     let refused = observe(home.path(), &["--", program]);
-    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(refused.status.code(), Some(125));
     assert!(stderr(&refused).contains("linked statically"), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("--via uprobes"), "{}", stderr(&refused));
-    let options = ["--via", "uprobes", "--classes", "heavy-128", "--json", "-", "--", program];
+    let options = ["--via", "uprobes", "--classes", "heavy-128", "--json", "--", program];
     let output = observe(home.path(), &options);
     if output.status.code() == Some(7) {
         let observed: Value = serde_json::from_str(&stdout(&output)).unwrap();
         assert_eq!((&observed["source"], &observed["exit_status"]), (&"uprobes".into(), &7.into()));
-        // Threads are found within some milliseconds; that of the program is there from the start.
+        // The observer finds new threads within some milliseconds. The program's own thread is
+        // there from the start.
         let calls = calls(&observed)["work"];
         assert!((2234..=4234).contains(&calls), "{calls}");
     } else {
@@ -430,7 +439,7 @@ fn statically_linked_programs_are_counted_from_outside() {
 fn a_program_does_the_same_in_all_ways() {
     let home = tempfile::tempdir().unwrap();
     victims::library();
-    let options = ["bench", "program", "--rounds", "3", "--json", "-", "--"];
+    let options = ["bench", "program", "--rounds", "3", "--json", "--"];
     let command = ["sh", "-c", "echo done; exit 3"];
     let output = crate::dimmer(home.path(), &[&options[..], &command].concat());
     assert!(output.status.success(), "{}", stderr(&output));
@@ -445,7 +454,7 @@ fn a_program_does_the_same_in_all_ways() {
 #[test]
 fn hooks_cost_what_can_be_measured() {
     let home = tempfile::tempdir().unwrap();
-    let output = crate::dimmer(home.path(), &["bench", "hook", "--json", "-"]);
+    let output = crate::dimmer(home.path(), &["bench", "dev", "hook", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
     for key in ["plain_ns", "call_ns", "counted_ns", "timed_ns"] {

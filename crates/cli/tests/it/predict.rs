@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{dimmer, stderr, stdout};
 
-/// The project's folder; `None`, with the reason, where it is not known.
+/// The project's folder; `None`, with a printed reason, if it is not known.
 pub(crate) fn project() -> Option<PathBuf> {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR");
     if manifest.is_none() {
@@ -25,12 +25,12 @@ fn every_scenario_is_compared_and_predicting_never_loses() {
     let mut scenarios = 0;
     for entry in std::fs::read_dir(project.join("scenarios")).unwrap() {
         let path = entry.unwrap().path();
-        // Those with marked regions are about where code runs; they are compared below.
+        // Scenarios with marked regions are about where code runs; they are compared below.
         if std::fs::read_to_string(&path).unwrap().contains("{ enter = ") {
             continue;
         }
         let path = path.to_str().unwrap();
-        let found = json(&project, &["compare", path, "--repeat", "5", "--json", "-"]);
+        let found = json(&project, &["sim", "compare", path, "--repeat", "5", "--json"]);
         let governors = found["governors"].as_array().unwrap();
         assert_eq!(governors.len(), 5, "{path}");
         let speed = |name: &str| {
@@ -40,7 +40,7 @@ fn every_scenario_is_compared_and_predicting_never_loses() {
         assert!((speed("hardware") - 1.0).abs() < 1e-12);
         for governor in ["predictive", "oracle"] {
             assert!(speed(governor) > 0.99, "{path}, {governor}: {}", speed(governor));
-            // Bursts that recur: clearly better.
+            // For recurring bursts: clearly better.
             let is_periodic = path.contains("/bursts-");
             assert!(
                 !is_periodic || speed(governor) > 1.02,
@@ -59,10 +59,11 @@ fn a_page_shows_every_governor_beside_the_processor() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("compared.html");
     let scenario = "scenarios/bursts-in-a-sieve.toml";
-    let arguments = ["compare", scenario, "--repeat", "3", "--report", file.to_str().unwrap()];
+    let arguments =
+        ["sim", "compare", scenario, "--repeat", "3", "--report", file.to_str().unwrap()];
     assert!(dimmer(&project, &arguments).status.success());
     let page = std::fs::read_to_string(&file).unwrap();
-    // All of the work, and the sieve and the burst in it.
+    // One plot for all of the work, and one each for the sieve and the burst in it.
     assert_eq!(page.matches("<svg").count(), 3);
     for governor in ["avxfreq", "user", "oracle", "predictive"] {
         assert_eq!(page.matches(&format!("<td>{governor}</td>")).count(), 3, "{governor}");
@@ -79,16 +80,16 @@ fn scenarios_with_regions_are_compared_under_every_mechanism() {
             continue;
         }
         let path = path.to_str().unwrap();
-        let arguments = ["compare", path, "--mechanisms", ALL_MECHANISMS, "--repeat", "1"];
-        let found = json(&project, &[&arguments[..], &["--json", "-"]].concat());
-        let mechanisms = found["mechanisms"].as_array().unwrap();
+        let arguments = ["sim", "compare", path, "--loops", ALL_LOOPS, "--repeat", "1"];
+        let found = json(&project, &[&arguments[..], &["--json"]].concat());
+        let loops = found["loops"].as_array().unwrap();
         let moved = |name: &str| {
-            let one = mechanisms.iter().find(|one| one["mechanism"] == name).unwrap();
+            let one = loops.iter().find(|one| one["loop"] == name).unwrap();
             one["moved"]["median"].as_f64()
         };
         assert_eq!(moved("none"), None, "{path}: nobody counts calls");
-        assert!(moved("offload-always").unwrap() > 0.99, "{path}");
-        for server in ["offload-paper", "offload"] {
+        assert!(moved("always").unwrap() > 0.99, "{path}");
+        for server in ["thresholds", "trials"] {
             assert!((0.0..1.0).contains(&moved(server).unwrap()), "{path} {server}");
         }
         scenarios += 1;
@@ -96,27 +97,27 @@ fn scenarios_with_regions_are_compared_under_every_mechanism() {
     assert!(scenarios >= 5);
 }
 
-const ALL_MECHANISMS: &str = "none,offload-paper,offload,offload-always";
+const ALL_LOOPS: &str = "none,thresholds,trials,always";
 
 #[test]
 fn mechanisms_have_a_page_and_one_seed_one_result() {
     let Some(project) = project() else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("moved.html");
-    let scenario = "scenarios/primesieve-offload.toml";
-    let arguments = ["compare", scenario, "--mechanisms", ALL_MECHANISMS, "--repeat", "2"];
+    let scenario = "scenarios/primesieve-moved.toml";
+    let arguments = ["sim", "compare", scenario, "--loops", ALL_LOOPS, "--repeat", "2"];
     let with_page = [&arguments[..], &["--report", file.to_str().unwrap()]].concat();
     let output = dimmer(&project, &with_page);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).contains("offload-paper") && stdout(&output).contains("13.00 µs"));
+    assert!(stdout(&output).contains("thresholds") && stdout(&output).contains("13.00 µs"));
     let page = std::fs::read_to_string(&file).unwrap();
-    // One program, and what moving takes.
+    // One program, and the time of a move.
     assert_eq!(page.matches("<svg").count(), 1);
-    for mechanism in ["offload-paper", "offload", "offload-always"] {
+    for mechanism in ["thresholds", "trials", "always"] {
         assert_eq!(page.matches(&format!("<td>{mechanism}</td>")).count(), 2, "{mechanism}");
     }
     assert_eq!(stdout(&dimmer(&project, &arguments)), stdout(&output));
-    let simulated = ["sim", scenario, "--mechanism", "offload-always"];
+    let simulated = ["sim", "run", scenario, "--loop", "always"];
     assert!(stdout(&dimmer(&project, &simulated)).contains("calls ran on dedicated cores"));
 }
 
@@ -125,14 +126,14 @@ fn a_hand_over_that_nobody_knows_is_named() {
     let Some(project) = project() else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("s.toml");
-    let text = std::fs::read_to_string(project.join("scenarios/primesieve-offload.toml")).unwrap();
+    let text = std::fs::read_to_string(project.join("scenarios/primesieve-moved.toml")).unwrap();
     let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("hand_over_us")).collect();
     std::fs::write(&file, text.join("\n")).unwrap();
-    let arguments = ["compare", file.to_str().unwrap(), "--mechanisms", "offload"];
+    let arguments = ["sim", "compare", file.to_str().unwrap(), "--loops", "trials"];
     let output = dimmer(&project, &arguments);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("cache-line within a package"), "{}", stderr(&output));
-    // One that the model knows.
+    // A hand-over that the model knows.
     let output = dimmer(
         &project,
         &[&arguments[..], &["--model", "xeon-gold-6130", "--repeat", "1"]].concat(),
@@ -140,7 +141,7 @@ fn a_hand_over_that_nobody_knows_is_named() {
     assert!(stdout(&output).contains("takes 0.10 µs"), "{}", stdout(&output));
 }
 
-/// The made-up model with power on top; nobody measured that either.
+/// The made-up model with power added; these values are not measured either.
 fn model_with_levels_and_power() -> String {
     let guess = |key: &str, value: &str| {
         format!("{key} = {{ value = {value}, source = \"made up\", guess = true }}\n")
@@ -175,7 +176,7 @@ fn a_page_shows_energy_where_it_is_known() {
     let file = directory.path().join("compared.html");
     let (model, file) = (model.to_str().unwrap(), file.to_str().unwrap());
     let scenario = "scenarios/bursts-before-short-gaps.toml";
-    let arguments = ["compare", scenario, "--repeat", "3", "--report", file];
+    let arguments = ["sim", "compare", scenario, "--repeat", "3", "--report", file];
     let compared = |more: &[&str]| {
         let output = dimmer(&project, &[&arguments, more].concat());
         assert!(output.status.success(), "{}", stderr(&output));
@@ -199,8 +200,8 @@ fn one_seed_one_result_however_many_processors_work() {
     let Some(project) = project() else { return };
     let scenario = "scenarios/bursts-in-a-sieve.toml";
     for arguments in [
-        vec!["sim", scenario, "--json", "-"],
-        vec!["compare", scenario, "--repeat", "4", "--json", "-"],
+        vec!["sim", "run", scenario, "--json"],
+        vec!["sim", "compare", scenario, "--repeat", "4", "--json"],
     ] {
         let mut command = crate::command(&project, &arguments);
         let one = command.env("RAYON_NUM_THREADS", "1").output().unwrap();
@@ -220,7 +221,7 @@ fn energy_is_told_where_the_model_has_power_and_missing_where_not() {
         [[thread]]\nname = \"t\"\ncpu = 1\nsteps = [{ run = \"c\", us = 10_000 }]\n";
     std::fs::write(&file, scenario).unwrap();
     let file = file.to_str().unwrap();
-    let found = json(&project, &["sim", file, "--json", "-"]);
+    let found = json(&project, &["sim", "run", file, "--json"]);
     let number = |value: &serde_json::Value| value.as_f64().unwrap();
     // Paper 002 Table 2: 120.1 W while one core of the package executes at P0.
     let package = &found["packages"][0];
@@ -235,24 +236,26 @@ fn energy_is_told_where_the_model_has_power_and_missing_where_not() {
         (&"P0".into(), 1e4)
     );
     assert!(found["no_energy"].is_null());
-    let text = stdout(&dimmer(&project, &["sim", file]));
+    let text = stdout(&dimmer(&project, &["sim", "run", file]));
     assert!(text.contains("Package 0: ") && text.contains("Core 1: 15."), "{text}");
-    let compared = json(&project, &["compare", file, "--repeat", "3", "--json", "-"]);
+    let compared = json(&project, &["sim", "compare", file, "--repeat", "3", "--json"]);
     assert_eq!(number(&compared["governors"][1]["energy_ratio"]["median"]), 1.0);
-    assert!(stdout(&dimmer(&project, &["compare", file])).contains("energy for the same work"));
+    assert!(
+        stdout(&dimmer(&project, &["sim", "compare", file])).contains("energy for the same work")
+    );
 
     let lacks = "No energy: the model of Intel Core i9-7940X does not say `power`";
-    let found = json(&project, &["sim", file, "--model", "i9-7940x", "--json", "-"]);
+    let found = json(&project, &["sim", "run", file, "--model", "i9-7940x", "--json"]);
     assert!(found["packages"].is_null() && found["cores"][1]["energy"].is_null(), "{found}");
     assert!(found["no_energy"].as_str().unwrap().contains("does not say `power`"));
-    for command in ["sim", "compare"] {
-        let text = stdout(&dimmer(&project, &[command, file, "--model", "i9-7940x"]));
+    for command in ["run", "compare"] {
+        let text = stdout(&dimmer(&project, &["sim", command, file, "--model", "i9-7940x"]));
         assert!(text.contains(lacks) && !text.contains("energy for"), "{text}");
     }
 }
 
-/// Paper 002 has the power of waiting cores, and what waking up from each idle state takes, but not
-/// what cores take there.
+/// Paper 002 has the power of waiting cores, and the time to wake up from each idle state, but not
+/// the power of cores in these states.
 #[test]
 fn idle_states_of_unknown_power_are_told() {
     let Some(project) = project() else { return };
@@ -270,10 +273,10 @@ fn idle_states_of_unknown_power_are_told() {
     let told = "what they take in the model's idle states (C1, C2, C6) is not known";
     for idle_states in [true, false] {
         write(idle_states);
-        for command in ["sim", "compare"] {
-            let text = stdout(&dimmer(&project, &[command, file]));
+        for command in ["run", "compare"] {
+            let text = stdout(&dimmer(&project, &["sim", command, file]));
             assert_eq!(text.contains(told), idle_states, "{text}");
-            let found = json(&project, &[command, file, "--json", "-"]);
+            let found = json(&project, &["sim", command, file, "--json"]);
             let states = found["unknown_idle_states"].as_array().map_or(0, Vec::len);
             assert_eq!(states, if idle_states { 3 } else { 0 }, "{found}");
             assert!(found["no_energy"].is_null(), "{found}");
@@ -285,7 +288,7 @@ fn idle_states_of_unknown_power_are_told() {
 fn phases_are_those_of_the_thesis() {
     let Some(project) = project() else { return };
     let arguments =
-        ["phases", "0", "0", "2000", "200", "0", "666", "--model", "i9-7940x", "--csv", "-"];
+        ["sim", "phases", "0", "0", "2000", "200", "0", "666", "--model", "i9-7940x", "--csv", "-"];
     let output = dimmer(&project, &arguments);
     let text = stdout(&output);
     let lines: Vec<&str> = text.lines().collect();
@@ -298,7 +301,7 @@ fn phases_are_those_of_the_thesis() {
 #[test]
 fn phases_run_on_this_machine() {
     let directory = tempfile::tempdir().unwrap();
-    let arguments = ["phases", "200", "100", "300", "--repeat", "3", "--csv", "-"];
+    let arguments = ["sim", "phases", "200", "100", "300", "--repeat", "3", "--csv", "-"];
     let output = dimmer(directory.path(), &arguments);
     let message = stderr(&output);
     if !output.status.success() {
@@ -327,16 +330,15 @@ fn the_validation_in_the_documents_is_what_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("found.md");
     let document =
-        json(&project, &["validate", "--markdown", file.to_str().unwrap(), "--json", "-"]);
+        json(&project, &["sim", "validate", "--markdown", file.to_str().unwrap(), "--json"]);
     let found = std::fs::read_to_string(&file).unwrap();
-    assert_eq!(written, found, "`dimmer validate --markdown docs/VALIDATION.md` writes it");
+    assert_eq!(written, found, "`dimmer sim validate --markdown docs/VALIDATION.md` writes it");
     let count = |key: &str| document[key].as_array().unwrap().len();
     let lines = found.lines().filter(|line| line.starts_with("| R00")).count();
     assert_eq!(lines, count("rows") + count("left"));
 }
 
-/// A model in which all wide code lowers the clock to a half for a millisecond; nobody measured
-/// that.
+/// A model in which all wide code halves the clock for a millisecond; the values are not measured.
 fn made_up_model() -> String {
     let guess = |key: &str, value: &str| {
         format!("{key} = {{ value = {value}, source = \"made up\", guess = true }}\n")
@@ -358,7 +360,7 @@ fn made_up_model() -> String {
 fn a_prediction_is_compared_with_this_machine() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("m.toml"), made_up_model()).unwrap();
-    let arguments = ["validate", "--here", "--model", "m.toml", "--repeat", "1", "--json", "-"];
+    let arguments = ["sim", "validate", "--here", "--model", "m.toml", "--repeat", "1", "--json"];
     let output = dimmer(directory.path(), &arguments);
     let message = stderr(&output);
     if !output.status.success() {
@@ -379,7 +381,7 @@ fn a_prediction_is_compared_with_this_machine() {
         assert!(series.iter().sum::<u64>() <= 1, "{point}");
         assert_eq!(point["measured_pct"].is_null(), series[0] == 0, "{point}");
     }
-    // No machine is slowed by all of this to a half, but its clock may have jumped in all series.
+    // None of this slows any machine to a half, but its clock may have jumped in all series.
     let lacks = found["lacks"].as_array().unwrap();
     let lack =
         |key: &str| lacks.iter().find(|lack| lack["key"] == key).map(|lack| &lack["is_guess"]);
@@ -401,31 +403,31 @@ fn bad_input_is_told() {
         assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
     };
     let scenario = "scenarios/multiphase-worst-case.toml";
-    check(&["sim", "no-such.toml"], "cannot read no-such.toml");
-    check(&["sim", scenario, "--model", "none"], "no model or file `none`; models: ");
+    check(&["sim", "run", "no-such.toml"], "cannot read no-such.toml");
+    check(&["sim", "run", scenario, "--model", "none"], "no model or file `none`; models: ");
     check(
-        &["sim", scenario, "--model", "i5-1035g4"],
+        &["sim", "run", scenario, "--model", "i5-1035g4"],
         "does not say `release.hold_ns`, which the license governor of the processor needs",
     );
-    check(&["sim", scenario, "--governor", "none"], "[possible values: hardware, avxfreq");
-    check(&["phases", "0", "0", "--model", "i9-7940x"], "there is nothing to run");
+    check(&["sim", "run", scenario, "--governor", "none"], "[possible values: hardware, avxfreq");
+    check(&["sim", "phases", "0", "0", "--model", "i9-7940x"], "there is nothing to run");
     check(
-        &["phases", "9", "--governor", "avxfreq"],
+        &["sim", "phases", "9", "--governor", "avxfreq"],
         "the others are simulated: name the processor",
     );
-    check(&["phases", "9", "--cpu", "9999"], "cpu 9999 does not exist, allowed are ");
-    check(&["phases", "9", "--cpu", "0", "--model", "i9-7940x"], "cannot be used with");
-    check(&["phases", "0", "0", "30000000"], "at most 20 s on the machine itself");
-    check(&["validate", "--paper", "005"], "[possible values: 000, 001]");
-    check(&["validate", "--here", "--paper", "000"], "cannot be used with");
-    check(&["validate", "--model", "i9-7940x"], "--here");
-    check(&["validate", "--here", "--cpu", "9999"], "cpu 9999 does not exist, allowed are ");
-    check(&["validate", "--here", "--model", "none"], "no model or file `none`; models: ");
+    check(&["sim", "phases", "9", "--cpu", "9999"], "cpu 9999 does not exist, allowed are ");
+    check(&["sim", "phases", "9", "--cpu", "0", "--model", "i9-7940x"], "cannot be used with");
+    check(&["sim", "phases", "0", "0", "30000000"], "at most 20 s on the machine itself");
+    check(&["sim", "validate", "--paper", "005"], "[possible values: 000, 001]");
+    check(&["sim", "validate", "--here", "--paper", "000"], "cannot be used with");
+    check(&["sim", "validate", "--model", "i9-7940x"], "--here");
+    check(&["sim", "validate", "--here", "--cpu", "9999"], "cpu 9999 does not exist, allowed are ");
+    check(&["sim", "validate", "--here", "--model", "none"], "no model or file `none`; models: ");
     let file = directory.path().join("s.toml");
     let text = std::fs::read_to_string(project.join(scenario)).unwrap();
     std::fs::write(&file, text.replace("cores = 1", "cores = 15")).unwrap();
     check(
-        &["sim", file.to_str().unwrap()],
+        &["sim", "run", file.to_str().unwrap()],
         "15 cores were asked for, but the model of Intel Core i9-7940X has 14",
     );
 }

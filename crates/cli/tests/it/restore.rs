@@ -1,5 +1,5 @@
-//! The machine is as it was before, whatever happens to a run: here a made-up machine under
-//! `--root`, with a turbo switch in it.
+//! The machine is restored to its previous state, whatever happens to a run. The tests use a
+//! made-up machine under `--root`, with a turbo switch.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn switch(root: &Path) -> String {
     fs::read_to_string(root.join(SWITCH)).unwrap().trim().to_owned()
 }
 
-/// Starts a probe with turbo off and waits until it is.
+/// Starts a probe with turbo off and waits until it is off.
 fn probe_with_turbo_off(root: &Path) -> Option<Child> {
     let arguments = ["--root", root.to_str().unwrap(), "probe", "--turbo-off", "--mode", "episode"];
     let mut probe = heeding("--default-signal=INT", root, &arguments)
@@ -34,7 +34,8 @@ fn probe_with_turbo_off(root: &Path) -> Option<Child> {
     while switch(root) != "1" && Instant::now() < patience {
         if let Some(status) = probe.try_wait().unwrap() {
             let output = probe.wait_with_output().unwrap();
-            // A machine without an invariant counter refuses before it changes anything.
+            // On a machine without an invariant counter, the probe refuses before it changes
+            // anything.
             println!("SKIPPED: the probe does not run here ({status}): {}", stderr(&output));
             return None;
         }

@@ -1,4 +1,4 @@
-//! `dimmer scan` on files of this machine and on files that are none.
+//! `dimmer scan` on files of this machine and on files that it cannot scan.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{command, stderr, stdout};
 
-/// Runs `dimmer scan` with a home of its own.
+/// Runs `dimmer scan` with a home directory of its own.
 fn scan(home: &Path, arguments: &[&str]) -> std::process::Output {
     let mut command = command(home, &[]);
     command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
@@ -15,16 +15,16 @@ fn scan(home: &Path, arguments: &[&str]) -> std::process::Output {
 }
 
 fn json(home: &Path, arguments: &[&str]) -> Value {
-    let output = scan(home, &[arguments, &["--json", "-"]].concat());
+    let output = scan(home, &[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     serde_json::from_str(&stdout(&output)).unwrap()
 }
 
-/// The program under test is a file to scan as good as any.
+/// The program under test also serves as a file to scan.
 const SELF: &str = env!("CARGO_BIN_EXE_dimmer");
 
-/// The C library that this test itself runs on, which has wide code for memory and strings; `None`,
-/// and a word about it, if that is not glibc.
+/// The C library of this test, which has wide code for memory and strings; if it is not glibc,
+/// prints that and returns `None`.
 fn libc() -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps.lines().filter_map(|line| line.split_whitespace().last());
@@ -43,7 +43,7 @@ fn wide_functions_of_the_c_library_are_found() {
     let file = &report["files"][0];
     assert_eq!(file["soname"], "libc.so.6");
     let wide = file["wide_functions"].as_array().unwrap();
-    // Debian's, Fedora's, Alpine's glibc alike have variants of memcpy for each width.
+    // The glibc of Debian, Fedora and Alpine alike have variants of memcpy for each width.
     assert!(wide.len() > 50, "{}", wide.len());
     assert!(wide.iter().any(|function| function["zmm_instructions"].as_u64() > Some(0)));
     let levels = wide.iter().map(|function| function["level"].as_str().unwrap());
@@ -60,12 +60,12 @@ fn second_scan_says_the_same_from_the_cache() {
     let version = std::fs::read_dir(&cached).unwrap().next().unwrap().unwrap().path();
     let entry = std::fs::read_dir(version).unwrap().next().unwrap().unwrap().path();
     assert_eq!(json(home.path(), &[libc.to_str().unwrap()]), first);
-    // What the cache holds is what is told: it is not scanned again.
+    // The output is the content of the cache: the file is not scanned again.
     let text = std::fs::read_to_string(&entry).unwrap().replace("libc.so.6", "libd.so.7");
     std::fs::write(&entry, text).unwrap();
     let told = json(home.path(), &[libc.to_str().unwrap()]);
     assert_eq!(told["files"][0]["soname"], "libd.so.7");
-    // A damaged one is none.
+    // A damaged entry is ignored.
     std::fs::write(&entry, "{").unwrap();
     assert_eq!(json(home.path(), &[libc.to_str().unwrap()]), first);
 }
@@ -76,7 +76,7 @@ fn what_was_not_used_for_long_makes_room_in_a_full_cache() {
     let Some(libc) = libc() else { return };
     let kept = home.path().join(".cache/dimmer/scan/of-another-version");
     std::fs::create_dir_all(&kept).unwrap();
-    // They take 80 MiB, though not on the disk.
+    // The files have 80 MiB, but take no room on the disk.
     for hours in 0..80_u64 {
         let file = std::fs::File::create(kept.join(hours.to_string())).unwrap();
         file.set_len(1 << 20).unwrap();
@@ -103,7 +103,7 @@ fn libraries_of_a_program_and_of_a_process_are_the_same() {
             .collect()
     };
     let mut sleeping = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    // It has loaded its libraries some time later; one that is linked statically has none.
+    // The process loads its libraries some time after its start; a statically linked one has none.
     let maps = format!("/proc/{}/maps", sleeping.id());
     for _ in 0..1000 {
         if std::fs::read_to_string(&maps).unwrap().contains("libc.") {
@@ -111,7 +111,7 @@ fn libraries_of_a_program_and_of_a_process_are_the_same() {
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let process = json(home.path(), &[&sleeping.id().to_string(), "--libraries"]);
+    let process = json(home.path(), &["-p", &sleeping.id().to_string(), "--libraries"]);
     sleeping.kill().unwrap();
     sleeping.wait().unwrap();
     let program = process["files"][0]["path"].as_str().unwrap();
@@ -131,7 +131,7 @@ fn table_names_functions_and_says_what_is_not_known() {
     assert!(with_levels.starts_with("Levels as "), "{with_levels}");
 }
 
-/// A hidden wide function, long enough to be known by its bytes.
+/// A hidden wide function, long enough to be identified by its bytes.
 const HIDDEN: &str = r#"
 __asm__(".text\n.globl hidden_wide\n.hidden hidden_wide\n.type hidden_wide, @function\n"
         "hidden_wide:\n.cfi_startproc\n.rept 12\nvpxor %ymm1, %ymm2, %ymm3\n.endr\n"
@@ -171,17 +171,17 @@ fn stripped_functions_are_named_as_soon_as_a_file_knows_them() {
     assert_eq!(named(), ["hidden_wide", "archive"].map(|text| Some(text.to_owned())));
     assert!(shell("mkdir .debug && cp libwide.debug .debug/kept"));
     assert_eq!(named(), ["hidden_wide", "debug"].map(|text| Some(text.to_owned())));
-    // Another library's is not taken.
+    // The debug file of another program is not used.
     assert!(shell("cp /bin/sh .debug/kept"));
     assert_eq!(named(), ["hidden_wide", "archive"].map(|text| Some(text.to_owned())));
 }
 
 #[track_caller]
-fn refuses(target: &str, says: &[&str]) {
+fn refuses(target: &[&str], says: &[&str]) {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("script.sh"), "#!/bin/sh\n").unwrap();
     std::fs::write(home.path().join("empty"), "").unwrap();
-    let output = scan(home.path(), &[target]);
+    let output = scan(home.path(), target);
     let message = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{message}");
     for part in says {
@@ -192,11 +192,12 @@ fn refuses(target: &str, says: &[&str]) {
 
 #[test]
 fn what_cannot_be_scanned_is_refused_with_the_reason() {
-    refuses("no-such-file", &["no file `no-such-file`", "a program, a library, or a process id"]);
-    refuses("script.sh", &["script.sh", "not an ELF file", "23, 21"]);
-    refuses("empty", &["empty", "not an ELF file"]);
-    refuses("/", &["/: a directory; expected a program"]);
-    refuses("4194305", &["4194305", "process"]);
+    refuses(&["no-such-file"], &["no file `no-such-file`", "a program or a library"]);
+    refuses(&["script.sh"], &["script.sh", "not an ELF file", "23, 21"]);
+    refuses(&["empty"], &["empty", "not an ELF file"]);
+    refuses(&["/"], &["/: a directory; expected a program"]);
+    refuses(&["4194305"], &["no file `4194305`", "`-p 4194305` scans a process"]);
+    refuses(&["-p", "4194305"], &["4194305", "process"]);
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn documentation_describes_every_key_and_no_other() {
     let home = tempfile::tempdir().unwrap();
     let Some(libc) = libc() else { return };
     let mut report = json(home.path(), &[libc.to_str().unwrap(), "--model", "i9-7940x"]);
-    // The list of failures is empty here; its keys are checked by hand.
+    // The list of failures is empty here; its keys are added by hand.
     report["failed"] = serde_json::json!([{ "path": "", "error": "" }]);
     let mut found = BTreeSet::new();
     collect(&report, &mut found);

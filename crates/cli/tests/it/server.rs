@@ -1,4 +1,5 @@
-//! `dimmer top`, `dimmer record` and `dimmer replay` with a policy server of their own.
+//! `dimmer top`, `dimmer daemon record` and `dimmer daemon replay` with a policy server of their
+//! own.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -11,17 +12,17 @@ use dimmer_daemon::state::State;
 use dimmer_daemon::watch::Watch;
 use serde_json::Value;
 
-use crate::borrow::away;
+use crate::migrate::away;
 use crate::victims::{self, Victims};
 use crate::{command, dimmer, stderr, stdout};
 
-/// Moves every marked region from its first look on.
+/// Moves every marked region from the first look on.
 const MOVES: &str = "[policy]\nloop = \"thresholds\"\n";
 
-/// For how long something is waited for that will come.
+/// Time limit for an event that will come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A program that ends with the test.
+/// A program that is killed at the end of the test.
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -31,7 +32,7 @@ impl Drop for Ends {
     }
 }
 
-/// The same with what it has started, in a process group of its own.
+/// Also kills what the program has started, in a process group of its own.
 struct EndsAll(Ends);
 
 impl Drop for EndsAll {
@@ -58,12 +59,12 @@ impl Server {
         Self { child, directory }
     }
 
-    /// Starts one in that directory, and waits until it answers.
+    /// Starts a server in that directory, and waits until it answers.
     fn launch(directory: &Path, config: &str) -> Ends {
         std::fs::write(directory.join("dimmerd.toml"), config).unwrap();
         let mut command = Command::new(built().join("dimmerd"));
         command.current_dir(directory).args(["--config", "dimmerd.toml", "--socket", "run/socket"]);
-        // What a probe has left on this machine is none of the tests' business.
+        // The tests must not depend on what a probe has left on this machine.
         command.env("XDG_STATE_HOME", directory).env_remove("NOTIFY_SOCKET");
         let child = Ends(command.stderr(Stdio::null()).spawn().unwrap());
         let begin = Instant::now();
@@ -86,7 +87,7 @@ impl Server {
         Watch::new(Some(&self.socket())).unwrap().state().unwrap()
     }
 
-    /// A program with a marked region that runs for so long (ms).
+    /// A program with a marked region that runs for `ms` milliseconds.
     fn client(&self, ms: u32) -> Child {
         let mut command = Command::new(built().join("examples/client"));
         command.arg(ms.to_string()).env("DIMMER_SOCKET", self.socket());
@@ -100,7 +101,7 @@ impl Server {
     }
 }
 
-/// Where `dimmerd` and the program with a marked region are, built as `dimmer` was.
+/// The directory of `dimmerd` and of the program with a marked region, built like `dimmer`.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -110,7 +111,7 @@ fn built() -> &'static Path {
 }
 
 fn replayed(directory: &Path, arguments: &[&str]) -> (Output, Value) {
-    let output = dimmer(directory, &[&["replay", "--json", "-"], arguments].concat());
+    let output = dimmer(directory, &[&["daemon", "replay", "--json"], arguments].concat());
     let found = serde_json::from_str(&stdout(&output)).unwrap();
     (output, found)
 }
@@ -118,7 +119,7 @@ fn replayed(directory: &Path, arguments: &[&str]) -> (Output, Value) {
 #[test]
 fn a_recording_from_the_begin_is_replayed_the_same() {
     let server = Server::start();
-    let arguments = ["record", "r.jsonl", "--socket", "run/socket"];
+    let arguments = ["daemon", "record", "r.jsonl", "--socket", "run/socket"];
     let recorder = crate::heeding("--default-signal=INT", server.path(), &arguments)
         .stderr(Stdio::piped())
         .spawn()
@@ -152,9 +153,9 @@ fn a_recording_from_the_begin_is_replayed_the_same() {
         assert!(found["recorded"]["moved_ratio"].as_f64().unwrap() > 0.0, "{found}");
     }
 
-    // Another policy, in words; that it differs is no fault.
+    // Another policy, as text; a difference is no fault then.
     std::fs::write(server.path().join("other.toml"), "[policy]\nloop = \"trials\"\n").unwrap();
-    let other = dimmer(server.path(), &["replay", "r.jsonl", "--config", "other.toml"]);
+    let other = dimmer(server.path(), &["daemon", "replay", "r.jsonl", "--config", "other.toml"]);
     assert!(other.status.success() && stdout(&other).contains("another policy"));
     assert!(stdout(&other).contains("the server's policy"), "{}", stdout(&other));
 }
@@ -162,8 +163,8 @@ fn a_recording_from_the_begin_is_replayed_the_same() {
 #[test]
 fn a_replay_that_should_be_the_same_and_is_not_fails() {
     let server = Server::start();
-    let recorder = command(server.path(), &["record", "-", "--socket", "run/socket"])
-        .args(["--seconds", "1.5"])
+    let recorder = command(server.path(), &["daemon", "record", "-", "--socket", "run/socket"])
+        .args(["--duration", "1.5s"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -174,30 +175,31 @@ fn a_replay_that_should_be_the_same_and_is_not_fails() {
     assert!(recorded.status.success(), "{}", stderr(&recorded));
     let mut text = stdout(&recorded);
     let file = server.path().join("r.jsonl");
-    // Whether the client came before the recording began is a matter of chance.
+    // Whether the client came before the start of the recording is a matter of chance.
     text = text.replace("\"is_fresh\":false", "\"is_fresh\":true");
     let forged = text.replacen("\"changes\":[]", "\"changes\":[[77,null,true]]", 1);
     assert_ne!(text, forged);
     std::fs::write(&file, forged).unwrap();
-    let output = dimmer(server.path(), &["replay", "r.jsonl"]);
-    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let output = dimmer(server.path(), &["daemon", "replay", "r.jsonl"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stdout(&output));
     assert!(stdout(&output).contains("fault"));
     let (_, found) = replayed(server.path(), &["r.jsonl"]);
     assert!(found["different_steps"].as_u64() > Some(0), "{found}");
-    // Said not to begin with the policy, it may differ.
+    // If the recording is not marked as starting with the policy, it may differ.
     let later = std::fs::read_to_string(&file).unwrap().replace("_fresh\":true", "_fresh\":false");
     std::fs::write(&file, later).unwrap();
-    assert_eq!(dimmer(server.path(), &["replay", "r.jsonl"]).status.code(), Some(0));
+    assert_eq!(dimmer(server.path(), &["daemon", "replay", "r.jsonl"]).status.code(), Some(0));
 }
 
 #[test]
 fn a_recording_ends_with_its_server() {
     let mut server = Server::start();
     let mut client = server.client(60_000);
-    let recorder = command(server.path(), &["record", "r.jsonl", "--socket", "run/socket"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let recorder =
+        command(server.path(), &["daemon", "record", "r.jsonl", "--socket", "run/socket"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
     let file = server.path().join("r.jsonl");
     let begin = Instant::now();
     while !std::fs::read_to_string(&file).is_ok_and(|text| text.contains("{\"step\":")) {
@@ -224,15 +226,15 @@ fn top_tells_what_the_server_does() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let top = |arguments: &[&str]| {
-        let common = ["top", "--socket", "run/socket", "--interval", "0.3"];
+        let common = ["top", "--socket", "run/socket", "--interval", "300ms"];
         let output = dimmer(server.path(), &[&common, arguments].concat());
         assert!(output.status.success(), "{}", stderr(&output));
         stdout(&output)
     };
-    let state: State = serde_json::from_str(&top(&["--json", "-"])).unwrap();
+    let state: State = serde_json::from_str(&top(&["--json"])).unwrap();
     assert_eq!((state.schema.as_str(), state.clients.len()), ("dimmer/state/1", 1));
-    // Standard output is no terminal here.
-    for arguments in [&["--once"][..], &["--json", "state.json"]] {
+    // Standard output is not a terminal here.
+    for arguments in [&["--once"][..], &["--json=state.json"]] {
         let table = top(arguments);
         let row = table.lines().find(|line| line.starts_with(&format!("client {}", client.id())));
         let row = row.unwrap_or_else(|| panic!("{table}"));
@@ -278,13 +280,14 @@ fn top_shows_a_screen_on_a_terminal_and_leaves_it_as_it_was() {
     wait("thresholds:");
     server.child.0.kill().unwrap();
     server.child.0.wait().unwrap();
-    // Only what has changed is drawn, so words may lack letters; that it has gone is the only thing
-    // in red.
+    // Only changes are drawn, so words may lack letters. The message that the server is gone is the
+    // only red text.
     wait("\x1b[38;5;1");
     terminal.0.stdin.as_mut().unwrap().write_all(b"q").unwrap();
     assert!(terminal.0.wait().unwrap().success());
     let shown = shown();
-    // The terminal's other screen is entered and left, and its settings are as before.
+    // The terminal's alternate screen is entered and left, and the terminal's settings are
+    // restored.
     assert!(shown.contains("\x1b[?1049h") && shown.contains("\x1b[?1049l"), "{shown}");
     let settings = shown.split("speed ").skip(1).map(|told| told.split("\x1b").next().unwrap());
     let settings: Vec<&str> =
@@ -317,7 +320,7 @@ fn top_ends_with_its_terminal() {
     let pid = String::from_utf8(file("pid")).unwrap();
     terminal.0.kill().unwrap();
     terminal.0.wait().unwrap();
-    // Whoever inherits it may be slow to bury it.
+    // The process that inherits it may be slow to reap it.
     let status = format!("/proc/{}/stat", pid.trim());
     while std::fs::read_to_string(&status).is_ok_and(|stat| !stat.contains(") Z ")) {
         assert!(begin.elapsed() < PATIENCE, "{pid}");
@@ -335,17 +338,17 @@ fn what_cannot_be_recorded_or_replayed_is_refused_with_the_reason() {
         assert_eq!(stdout(&output), "");
     };
     std::fs::write(directory.path().join("kept.jsonl"), "kept").unwrap();
-    let no_server = ["record", "kept.jsonl", "--socket", "no/socket"];
+    let no_server = ["daemon", "record", "kept.jsonl", "--socket", "no/socket"];
     refused(&no_server, 1, "no policy server at no/socket");
     refused(&["top", "--socket", "no/socket"], 1, "no policy server at no/socket");
     refused(&["top", "--interval", "0"], 2, "expected more than 0");
-    // What a file held is lost only once something else comes.
+    // The old content of a file is lost only when new content comes.
     assert_eq!(std::fs::read_to_string(directory.path().join("kept.jsonl")).unwrap(), "kept");
-    refused(&["record", "no/file", "--socket", "no/socket"], 1, "cannot write no/file");
-    refused(&["replay", "kept.jsonl"], 2, "kept.jsonl: line 1: ");
-    refused(&["replay", "no.jsonl"], 2, "cannot read no.jsonl");
+    refused(&["daemon", "record", "no/file", "--socket", "no/socket"], 1, "cannot write no/file");
+    refused(&["daemon", "replay", "kept.jsonl"], 2, "kept.jsonl: line 1: ");
+    refused(&["daemon", "replay", "no.jsonl"], 2, "cannot read no.jsonl");
     std::fs::write(directory.path().join("wrong.toml"), "[policy]\nlop = 3\n").unwrap();
-    let wrong = ["replay", "kept.jsonl", "--config", "wrong.toml"];
+    let wrong = ["daemon", "replay", "kept.jsonl", "--config", "wrong.toml"];
     refused(&wrong, 2, "wrong.toml: line 2: unknown field `lop`");
 }
 
@@ -354,14 +357,14 @@ fn a_program_that_nobody_changed_is_a_client_too() {
     if away().is_none() {
         return;
     }
-    let Some(victims) = Victims::compile(&["borrowed"]) else { return };
+    let Some(victims) = Victims::compile(&["migrated"]) else { return };
     victims::library();
     let server = Server::start();
     let no_cores = Server::start_with("[cores]\nmost = 0\n");
-    let program = victims.path("borrowed");
+    let program = victims.path("migrated");
     let plain = Command::new(&program).output().unwrap();
     let auto = |socket: &Path| {
-        let arguments = ["run", "--mechanism", "auto", "--hook", "integers,vector", "--", &program];
+        let arguments = ["run", "--auto=integers,vector", "--", &program];
         let mut command = command(server.path(), &arguments);
         command.env("HOME", server.path()).env("DIMMER_SOCKET", socket);
         command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME").output().unwrap()
@@ -387,8 +390,7 @@ fn a_program_keeps_off_the_servers_core_as_long_as_that_is_dedicated() {
     let mut server = Server::start();
     let program = victims.path("follows");
     let run = |arguments: &[&str], socket: &Path| {
-        let program =
-            [&["run", "--mechanism", "auto", "--hook", "kept", "--", &program], arguments];
+        let program = [&["run", "--auto=kept", "--", &program], arguments];
         let mut command = command(victims.directory.path(), &program.concat());
         command.env("HOME", victims.directory.path()).env("DIMMER_SOCKET", socket);
         command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
@@ -406,7 +408,7 @@ fn a_program_keeps_off_the_servers_core_as_long_as_that_is_dedicated() {
     assert!(kept_off.iter().all(|cpus| *cpus < all), "{kept_off:?}");
     server.end();
     assert_eq!(read(&mut lines), [all; 2], "nobody dedicates any more");
-    // Nobody decides, so nothing moves.
+    // No server decides, so nothing moves.
     let mut running = run(&["0.5"], &server.path().join("none"));
     let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
     assert_eq!([read(&mut lines), read(&mut lines)], [[all; 2]; 2]);
@@ -424,7 +426,7 @@ fn a_program_that_cannot_go_to_the_servers_cores_is_told_of_both() {
     let on = |cpu| format!("{MOVES}[cores]\nlist = \"{cpu}\"\n");
     let program = victims.path("follows");
     let run = |socket: &Path, arguments: &[&str]| {
-        let auto = ["run", "--mechanism", "auto", "--hook", "kept"];
+        let auto = ["run", "--auto=kept"];
         let arguments = [&auto, arguments, &["--", &program, "60"]].concat();
         let mut command = command(victims.directory.path(), &arguments);
         command.env("HOME", victims.directory.path()).env("DIMMER_SOCKET", socket);
@@ -438,8 +440,8 @@ fn a_program_that_cannot_go_to_the_servers_cores_is_told_of_both() {
     };
     let said = |running: &mut EndsAll| BufReader::new(running.0.0.stderr.take().unwrap()).lines();
     let mut server = Server::start_with(&on(last));
-    let mut running = run(&server.socket(), &["--cores", &first.to_string()]);
-    finds(&mut said(&mut running), &format!("It dedicates cpu {last}, and --cores"));
+    let mut running = run(&server.socket(), &["--cpus", &first.to_string()]);
+    finds(&mut said(&mut running), &format!("It dedicates cpu {last}, and --cpus"));
     let mut running = run(&server.socket(), &[]);
     let mut lines = said(&mut running);
     finds(&mut lines, "The policy server decides");

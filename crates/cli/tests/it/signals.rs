@@ -1,4 +1,4 @@
-//! Signals reach a program under `dimmer` as they would without.
+//! Signals reach a program under `dimmer` as they would without it.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use crate::{heeding, stderr, stdout, victims};
 
 /// Ways to run a program.
-const WAYS: [&[&str]; 2] = [&["observe"], &["run", "--mechanism", "narrow"]];
+const WAYS: [&[&str]; 2] = [&["observe"], &["run", "--narrow"]];
 
-/// Why a way to run it does nothing here, if so.
+/// Whether this way does nothing here; prints the reason if so.
 fn is_skipped(message: &str) -> bool {
     let is_nothing_to_do = message.contains("error: ");
     if is_nothing_to_do {
@@ -43,7 +43,7 @@ fn what_is_ignored_or_blocked_is_so_in_the_program_and_nothing_else_is() {
     }
 }
 
-/// A program that says what it is told.
+/// A program that prints the signals that it receives.
 const SAYS: &str = "trap 'echo reloaded' HUP; trap 'echo asked' USR1; trap 'echo interrupted' INT
     trap 'echo told; exit 3' TERM
     echo ready; while :; do sleep 0.01; done";
@@ -53,7 +53,7 @@ fn send(to: &Child, signal: &str) {
     assert!(sent.success());
 }
 
-/// Starts it with signals as `given`; `None` where that is not possible here.
+/// Starts the program with the signal settings `given`; `None` if that is not possible here.
 fn start(given: &str, home: &Path, way: &[&str]) -> Option<(Child, impl FnMut() -> String)> {
     let arguments = [way, &["--", "sh", "-c", SAYS]].concat();
     let mut command = heeding(given, home, &arguments);
@@ -94,7 +94,7 @@ fn a_program_that_is_not_to_be_hung_up_goes_on() {
     victims::library();
     let home = tempfile::tempdir().unwrap();
     for way in WAYS {
-        // A shell cannot trap what was ignored when it was started.
+        // A shell cannot trap a signal that was ignored when the shell was started.
         let start = start("--ignore-signal=HUP", home.path(), way);
         let Some((child, mut line)) = start else { continue };
         send(&child, "-HUP");

@@ -1,4 +1,5 @@
-//! `dimmer sim --trace`: the file is read packet by packet, as Perfetto reads it, and looked into.
+//! `dimmer sim --trace`: the tests read the file packet by packet, as Perfetto does, and check its
+//! content.
 
 #[path = "../../src/sim/trace/perfetto.rs"]
 mod perfetto;
@@ -17,14 +18,14 @@ use perfetto::{Kind, Trace, TrackEvent};
 const WORST_CASE: &str = "scenarios/multiphase-worst-case.toml";
 const BOOSTED: &str = "scenarios/boosted-section.toml";
 
-/// What a track shows; moments in ns.
+/// The content of a track; times in ns.
 #[derive(Debug, Default)]
 struct Row {
     is_counter: bool,
     slices: Vec<Slice>,
     instants: Vec<String>,
     values: Vec<f64>,
-    /// When the last event was, and what has begun but not ended.
+    /// The time of the last event, and the slice that has started but not ended.
     last: u64,
     open: Option<Slice>,
 }
@@ -36,8 +37,8 @@ struct Slice {
     name: String,
 }
 
-/// The tracks of a trace by their names, each with those of the groups that it is in:
-/// `scenario/core 0/clock`.
+/// The tracks of a trace by name, each prefixed with the names of its groups: `scenario/core
+/// 0/clock`.
 #[track_caller]
 fn read(bytes: &[u8]) -> BTreeMap<String, Row> {
     let trace = Trace::decode(bytes).unwrap();
@@ -116,12 +117,12 @@ impl Slice {
     }
 }
 
-/// The trace that the command writes into a file, its bytes and its tracks.
+/// The trace that the command writes into a file: its bytes and its tracks.
 #[track_caller]
 fn trace_of(arguments: &[&str]) -> (Vec<u8>, BTreeMap<String, Row>) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("trace.pftrace");
-    let arguments = [&["sim"], arguments, &["--trace", file.to_str().unwrap()]].concat();
+    let arguments = [&["sim", "run"], arguments, &["--trace", file.to_str().unwrap()]].concat();
     let output = dimmer(&project().unwrap(), &arguments);
     assert!(output.status.success(), "{}", stderr(&output));
     let bytes = std::fs::read(&file).unwrap();
@@ -140,7 +141,7 @@ fn a_trace_shows_levels_and_threads() {
     for name in ["L0, throttled", "L1", "L2", "L2, standing still"] {
         assert!(levels.names().contains(&name), "{name}: {levels:?}");
     }
-    // One track is without gaps, from the begin to the end.
+    // One track has no gaps, from start to end.
     let mut end = 0;
     for slice in &levels.slices {
         assert_eq!(slice.begin, end, "{slice:?}");
@@ -148,8 +149,8 @@ fn a_trace_shows_levels_and_threads() {
     }
     assert!(end > 2_200_000_000);
     assert_eq!((whole.slices[0].begin, whole.slices[0].end), (0, end));
-    // What it shows is what is counted.
-    let totals = json(&project, &["sim", WORST_CASE, "--json", "-"]);
+    // The trace agrees with the totals.
+    let totals = json(&project, &["sim", "run", WORST_CASE, "--json"]);
     let core = &totals["cores"][0];
     let throttled = core["throttled_us"].as_f64().unwrap();
     assert!((levels.shown("L0, throttled") - throttled).abs() <= 1e-3);
@@ -164,7 +165,7 @@ fn a_trace_shows_what_a_governor_in_software_decides() {
     }
     let row = "Multi-phase, worst case/core 0/governor";
     let (_, rows) = trace_of(&[WORST_CASE, "--governor", "user"]);
-    // The program asks for the level of its wide code, and gives it back.
+    // The program requests the level of its wide code, and gives it back.
     assert_eq!(rows[row].instants, ["L2", "L0"]);
     let (_, rows) = trace_of(&[WORST_CASE]);
     assert!(!rows.contains_key(row), "{:?}", rows.keys());
@@ -176,14 +177,14 @@ fn a_trace_shows_requests_for_p_states_and_their_ramps() {
     let (_, rows) = trace_of(&[BOOSTED]);
     let scenario = rows.keys().find(|path| !path.contains('/')).unwrap();
     let row = |core: usize, name: &str| rows.get(&format!("{scenario}/core {core}/{name}"));
-    // What threads ask for keeps the core for as long as it counts for that.
-    let totals = json(&project, &["sim", BOOSTED, "--json", "-"]);
+    // A request of a thread occupies the core for the time that is counted for it.
+    let totals = json(&project, &["sim", "run", BOOSTED, "--json"]);
     let requests = &row(0, "requests for P-states").unwrap().slices;
     let kept: f64 = requests.iter().map(Slice::us).sum();
     let counted = totals["cores"][0]["governor_us"].as_f64().unwrap();
     assert!(kept >= counted - 1e-3 * requests.len() as f64, "{kept}");
-    // Paper 002 Table 4: P2 to P0 takes 23 664 ns, P0 to P2 6046, of which the request has 5800;
-    // here from the first request to P0 on.
+    // Paper 002 Table 4: P2 to P0 takes 23 664 ns, P0 to P2 6046 ns, of which the request takes
+    // 5800 ns; here from the first request to P0 on.
     let ruling = row(0, "P-state").unwrap();
     assert_eq!(ruling.names()[..4], ["on the way to P0", "P0", "on the way to P2", "P2"]);
     let asked = requests.iter().find(|slice| slice.name == "asks for P2").unwrap();
@@ -191,10 +192,10 @@ fn a_trace_shows_requests_for_p_states_and_their_ramps() {
     assert_eq!(asked.begin, falls.begin);
     assert!((asked.us() - 5.8).abs() <= 1e-3, "{asked:?}");
     assert!((5.8..6.046).contains(&falls.us()), "{falls:?}");
-    // It ramps in steps of 100 MHz meanwhile.
+    // Meanwhile the clock ramps in steps of 100 MHz.
     let ramp: Vec<f64> = (31..=40).map(|step| 100.0 * f64::from(step)).collect();
     assert_eq!(row(0, "clock").unwrap().values[..10], ramp);
-    // The other core of the module has the same clock, whether it executes or not; a model without
+    // The other core of the module has the same clock, whether it executes or not. A model without
     // P-states has no such tracks.
     assert_eq!(row(1, "P-state").unwrap().slices, ruling.slices);
     assert!(row(1, "requests for P-states").is_none());
@@ -207,7 +208,7 @@ fn every_core_has_a_group_and_one_seed_gives_the_same_bytes() {
     if project().is_none() {
         return;
     }
-    let moved = ["scenarios/primesieve-offload.toml", "--mechanism", "offload-always"];
+    let moved = ["scenarios/primesieve-moved.toml", "--loop", "always"];
     for (arguments, cores) in
         [(&[BOOSTED][..], 8), (&["scenarios/web-server.toml"], 4), (&moved, 2)]
     {
@@ -229,7 +230,7 @@ fn every_core_has_a_group_and_one_seed_gives_the_same_bytes() {
 fn an_interrupted_trace_says_so() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("for-ever.toml"), FOR_EVER).unwrap();
-    let arguments = ["sim", "for-ever.toml", "--trace", "trace.pftrace"];
+    let arguments = ["sim", "run", "for-ever.toml", "--trace", "trace.pftrace"];
     let output = interrupted(directory.path(), &arguments, 2).unwrap();
     assert_eq!(output.status.code(), Some(128 + 2), "{}", stderr(&output));
     let rows = read(&std::fs::read(directory.path().join("trace.pftrace")).unwrap());
@@ -239,19 +240,19 @@ fn an_interrupted_trace_says_so() {
 #[test]
 fn a_trace_goes_to_standard_output_alone_or_into_a_file_that_can_be_written() {
     let Some(project) = project() else { return };
-    let output = dimmer(&project, &["sim", WORST_CASE, "--trace", "-"]);
+    let output = dimmer(&project, &["sim", "run", WORST_CASE, "--trace", "-"]);
     assert_eq!(output.stdout, trace_of(&[WORST_CASE]).0);
-    let output = dimmer(&project, &["sim", WORST_CASE, "--trace", "/proc/no/such/place"]);
+    let output = dimmer(&project, &["sim", "run", WORST_CASE, "--trace", "/proc/no/such/place"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(stdout(&output), "");
     let message = stderr(&output);
     assert!(message.contains("cannot write /proc/no/such/place"), "{message}");
-    let output = dimmer(&project, &["sim", WORST_CASE, "--trace", "-", "--json", "-"]);
+    let output = dimmer(&project, &["sim", "run", WORST_CASE, "--trace", "-", "--json"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""));
     assert!(stderr(&output).contains("not both"), "{}", stderr(&output));
 }
 
-/// Needs Perfetto's library for Python; `CONTRIBUTING.md` says how to get it.
+/// Needs Perfetto's library for Python; `CONTRIBUTING.md` describes how to get it.
 #[test]
 fn perfettos_own_parser_reads_traces() {
     let Some(project) = project() else { return };
@@ -276,7 +277,7 @@ fn perfettos_own_parser_reads_traces() {
     }
     assert!(parsed.status.success(), "{said}{}", stderr(&parsed));
     assert_eq!(said.matches(" tracks, ").count(), 3, "{said}");
-    // It finds fault with a trace without its first packet, which is of 12 bytes.
+    // The parser rejects a trace without its first packet, which has 12 bytes.
     std::fs::write(garbled, &std::fs::read(first).unwrap()[12..]).unwrap();
     let parsed = parse(&[garbled]).unwrap();
     assert!(!parsed.status.success(), "{}", stdout(&parsed));

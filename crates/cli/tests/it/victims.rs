@@ -1,4 +1,5 @@
-//! Programs that the tests compile and run under `dimmer`, and the library that it puts into them.
+//! Programs that the tests compile and run under `dimmer`, and the library that is preloaded into
+//! them.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,14 +12,14 @@ use tempfile::TempDir;
 
 use crate::stderr;
 
-/// A directory that has the programs compiled already, and the library that is preloaded: where the
-/// tests run in a machine without a compiler (`ci/processors.sh`).
+/// A directory with the compiled programs and the library to preload, for tests on a machine
+/// without a compiler (`ci/processors.sh`).
 fn ready() -> Option<PathBuf> {
     std::env::var_os("DIMMER_VICTIMS").map(PathBuf::from)
 }
 
-/// Writes a program or script, in a process of its own: a file that is open for writing cannot be
-/// executed, and each process that another test starts meanwhile would have it open, too.
+/// Writes a program or script in a separate process. A file that is open for writing cannot be
+/// executed, and each process that another test starts meanwhile would inherit the open file.
 pub(crate) fn write_executable(file: &Path, bytes: &[u8]) {
     let mut shell = Command::new("sh");
     shell.args(["-c", "cat >\"$0\""]).arg(file).stdin(Stdio::piped());
@@ -28,13 +29,14 @@ pub(crate) fn write_executable(file: &Path, bytes: &[u8]) {
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Programs, compiled; `None`, and a word about it, without a compiler.
+/// Compiled programs.
 pub(crate) struct Victims {
     pub(crate) directory: TempDir,
 }
 
 impl Victims {
-    /// Compiles the C programs of these names; `plugin` is a library.
+    /// Compiles the C programs with these names; `plugin` is a library. Without a compiler, prints
+    /// that and returns `None`.
     pub(crate) fn compile(names: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         for name in names {
@@ -72,7 +74,7 @@ impl Victims {
     }
 }
 
-/// The library that is preloaded, built once.
+/// The library to preload, built once.
 pub(crate) fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(build_library)

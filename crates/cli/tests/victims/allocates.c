@@ -1,4 +1,5 @@
-/* An allocator of the program's own, whose calls are moved: it ends the program where it is entered again by a thread that is in it. */
+/* The program's own allocator, whose calls are moved. It ends the program if a thread enters it
+   again while inside. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -14,7 +15,7 @@ static size_t used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread volatile int is_inside;
 
-/* Long enough to be worth a journey. */
+/* Long enough to be worth a move. */
 __attribute__((noinline)) static double take_time(size_t bytes) {
     volatile double numbers[WORDS];
     for (int word = 0; word < WORDS; word++) {
@@ -52,7 +53,7 @@ void free(void *place) {
 }
 
 void *calloc(size_t count, size_t bytes) {
-    /* What was never given out is zero. */
+    /* Memory that was never given out is zero. */
     return malloc(count * bytes);
 }
 

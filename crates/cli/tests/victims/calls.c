@@ -1,4 +1,5 @@
-// Calls of one function by several threads, with arguments in registers, vector registers and on the stack.
+// Calls of one function by several threads, with arguments in registers, vector registers and on
+// the stack.
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-// Threads that are cancelled: while they wait in functions that may be moved to another core, while they compute there, and anywhere, as
-// they have asked for. The output must not depend on what is moved.
+// Threads that are cancelled: while they wait in functions that may be moved to another core, while
+// they compute there, and anywhere, at their own request. The output must not depend on what is
+// moved.
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
@@ -10,7 +11,7 @@
 
 #define KEPT __attribute__((noinline, noclone, noipa))
 
-// Fewer where a processor is emulated.
+// Fewer rounds on an emulated processor.
 #ifndef ROUNDS
 #define ROUNDS 20
 #endif
@@ -70,7 +71,7 @@ KEPT void computes(void) {
 static void (*const ways[])(void) = {reads, sleeps, polls, waits_for_never, waits_for_change, computes};
 static const char *const names[] = {"reads", "sleeps", "polls", "waits", "waits for a change", "computes"};
 
-// Longer than the way there and back; the first hooked call of a thread is not moved.
+// Takes longer than a move there and back; the first hooked call of a thread is not moved.
 KEPT void begins(int rounds) {
     volatile int sum = 0;
     for (int i = 0; i < rounds; i++)
@@ -86,8 +87,9 @@ static void *waits(void *way) {
     return NULL;
 }
 
-// Takes a mutex that the kernel knows and gives it back, again and again, with moved calls in between. Each thread has its own, as nobody knows
-// afterwards whether it is held. What cleans up is compiled for cancellation in calls alone.
+// Locks and unlocks a mutex that the kernel knows, repeatedly, with moved calls in between. Each
+// thread has its own mutex, as it is unknown afterwards whether it is held. There is no cleanup
+// handler, as such code is compiled for cancellation in calls only.
 static void *anywhere(void *mutex) {
     int old;
     begins(100);
@@ -102,7 +104,8 @@ static void *anywhere(void *mutex) {
     return NULL;
 }
 
-// Asks for that in a moved call, and for the other again, after which calls move.
+// Requests asynchronous cancellation in a moved call, and then the deferred kind again, after which
+// calls move.
 KEPT int asks(void) {
     int old[4];
     begins(100);
@@ -115,7 +118,8 @@ KEPT int asks(void) {
            pthread_setcanceltype(5, &old[0]) != 0;
 }
 
-// Waits away for a moment with cancellation switched off; whether nothing has interrupted that.
+// Sleeps for a moment in a moved call with cancellation switched off; returns whether nothing
+// interrupted the sleep.
 KEPT int naps(void) {
     struct timespec moment = {0, 100000000};
     return nanosleep(&moment, NULL) == 0;
@@ -134,7 +138,8 @@ static void *is_not_cancelled(void *unused) {
     return unused;
 }
 
-// Whether a thread ends as cancelled threads do, some microseconds after it has begun to do what it does.
+// Returns whether a thread ends as cancelled threads do, some microseconds after it has started its
+// work.
 static int is_cancelled(void *(*thread)(void *), void *argument, int microseconds) {
     pthread_t other;
     void *result;
@@ -149,7 +154,7 @@ static int is_cancelled(void *(*thread)(void *), void *argument, int microsecond
 }
 
 int main(void) {
-    // Ends the process if a thread goes on waiting.
+    // Ends the process if a thread never stops waiting.
     alarm(PATIENCE_S);
     pipe(nothing);
     sem_init(&never, 0, 0);
@@ -164,7 +169,7 @@ int main(void) {
     for (int i = 0; i < 3; i++)
         late += is_cancelled(is_not_cancelled, NULL, 20000);
     printf("%d naps, %d cancelled after them\n", whole_naps, late);
-    // Nobody holds what was waited with.
+    // The mutex of the condition is not held.
     printf("%d\n", pthread_mutex_trylock(&mutex));
     int cancelled = 0;
     pthread_mutexattr_t kind;

@@ -1,4 +1,5 @@
-// Starts threads, and forks, once a filter ends the process for what opens or writes files by place.
+// Starts threads, and forks, after installing a filter that ends the process if it opens files, or
+// writes files at an offset.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>

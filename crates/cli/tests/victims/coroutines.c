@@ -1,4 +1,5 @@
-// Two coroutines that take turns on one stack, which is copied away and back, as greenlets do it; they yield within a hooked function.
+// Two coroutines that take turns on one stack, which is copied away and back, as greenlets do it.
+// They yield within a hooked function.
 #include <stdio.h>
 #include <string.h>
 #include <ucontext.h>

@@ -30,7 +30,7 @@ int main(void) {
     for (int i = 0; i < CHILDREN; i++) {
         if (fork() == 0) {
             close(start[1]);
-            // Ends with the parent's end of the pipe.
+            // Returns when the parent closes its end of the pipe.
             if (read(start[0], &byte, 1)) _exit(1);
             for (int call = 0; call < CALLS; call++) work(call);
             _exit(0);

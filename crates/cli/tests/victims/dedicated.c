@@ -1,5 +1,5 @@
-// Calls a function until its calls are moved; then says which CPUs the program and the thread that they are moved to may run on, and that
-// thread's control group. A child does likewise.
+// Calls a function until its calls are moved. Then prints which CPUs the program, and the thread
+// that the calls are moved to, may run on, and that thread's control group. A child does the same.
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { PATIENCE_S = 60 };
 
-// Longer than any way there and back.
+// Takes longer than any move there and back.
 __attribute__((noinline, noclone, noipa)) long kept(void) {
     volatile long sum = 0;
     for (long i = 0; i < 4000000; i++)
@@ -17,7 +17,7 @@ __attribute__((noinline, noclone, noipa)) long kept(void) {
     return sum;
 }
 
-// The rest of the line that begins so in a file of a thread.
+// The rest of the line that contains `begin`, in a file of a thread.
 static const char *rest(const char *thread, const char *file, const char *begin) {
     static char line[512];
     char path[512];

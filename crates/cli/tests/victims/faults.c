@@ -1,4 +1,5 @@
-// Signals that come while a call is away, and handlers that are left in every way. The output must not depend on it.
+// Signals that come while a call is migrated, and handlers that are left in every way. The output
+// must not depend on it.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -10,12 +11,12 @@
 
 #define KEPT __attribute__((noinline, noclone, noipa))
 
-// Fewer where a processor is emulated.
+// Fewer rounds on an emulated processor.
 #ifndef ROUNDS
 #define ROUNDS 100
 #endif
 
-// Longer than the way there and back.
+// Takes longer than a move there and back.
 static inline __attribute__((always_inline)) void work(void) {
     volatile unsigned sum = 0;
     for (unsigned i = 0; i < 60000; i++)
@@ -59,14 +60,14 @@ static int is_as_ever(void) {
     return now.ss_sp == stack.ss_sp && !now.ss_flags;
 }
 
-static volatile int is_away;
+static volatile int is_migrated;
 
 static void cleaned(void *what) { puts(what); }
 
 KEPT void is_long(void) {
     for (int i = 0; i < 2000; i++) {
         work();
-        is_away = 1;
+        is_migrated = 1;
     }
 }
 
@@ -110,10 +111,10 @@ int main(void) {
     printf("returned %d, right %d\n", caught, right);
     signal(SIGUSR1, ends);
     for (int i = 0; i < 6; i++) {
-        is_away = 0;
+        is_migrated = 0;
         pthread_t thread;
         pthread_create(&thread, NULL, is_told, i % 2 ? page : NULL);
-        while (!is_away)
+        while (!is_migrated)
             usleep(100);
         if (i % 2)
             pthread_cancel(thread);

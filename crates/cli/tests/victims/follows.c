@@ -1,5 +1,6 @@
-// Calls a function, and says how many CPUs it and its child may run on: at the begin, once these are fewer, and once they are as many again.
-// With an argument: at the begin, and after so many seconds.
+// Calls a function, and prints how many CPUs the program and its child may run on: at the start,
+// once these are fewer, and once they are as many as at the start again. With an argument: at the
+// start, and after that many seconds.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -10,7 +11,7 @@
 
 enum { PATIENCE_S = 60 };
 
-// Longer than any way there and back.
+// Takes longer than any move there and back.
 __attribute__((noinline, noclone, noipa)) long kept(void) {
     volatile long sum = 0;
     for (long i = 0; i < 400000; i++)
@@ -36,7 +37,7 @@ static void tell(void) {
     fflush(stdout);
 }
 
-// Until both may run on so many, or fewer by one at least.
+// Waits until both may run on `all` CPUs, or on at least one fewer.
 static void wait_for(int all, int is_fewer) {
     for (double end = now() + PATIENCE_S; now() < end;) {
         kept();

@@ -1,5 +1,5 @@
-/* A function that always ends by jumping into another one: slowly at first, so that every call is timed, then
- * so often that few are. */
+/* A function that always ends by jumping into another one: slowly at first, so that every call is
+   timed, then so often that few are. */
 #include <stdio.h>
 #include <time.h>
 

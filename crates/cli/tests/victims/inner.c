@@ -1,5 +1,5 @@
-/* A function that is entered in the middle alone, by a jump from another one, as assembly does. Its wide
- * instructions are before that and never run. */
+/* A function that is entered only in the middle, by a jump from another one, as assembly does. Its
+   wide instructions are before that place and never run. */
 #include <stdio.h>
 
 long outer(long number, long more);
@@ -12,7 +12,7 @@ __asm__(".text\n"
         "vpxor %ymm1, %ymm1, %ymm1\n"
         ".Linside:\n"
         "mov %rdi, %rax\n"
-        "add %r11, %rax\n" /* No register of an argument. */
+        "add %r11, %rax\n" /* Not a register for arguments. */
         "ret\n"
         ".cfi_endproc\n"
         ".size entered_inside, . - entered_inside\n"

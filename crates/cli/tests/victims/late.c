@@ -1,4 +1,5 @@
-// Loads a library whose function threads call that run already, and prints where in the library it is.
+// Loads a library with a function that is called by threads that already run, and prints the
+// function's address in the library.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

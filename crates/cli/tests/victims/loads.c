@@ -1,4 +1,4 @@
-// Loads a library again and again while other threads run hooked functions.
+// Loads a library repeatedly while other threads run hooked functions.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

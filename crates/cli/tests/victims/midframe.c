@@ -1,5 +1,5 @@
-/* A kernel as dav1d has them: it takes the address of a label without symbol or unwinding record, and
- * later jumps there in the midst of its frame. Ends with 1 if it computed something wrong. */
+/* A kernel as in dav1d: it takes the address of a label without symbol or unwinding record, and
+   later jumps there in the middle of its frame. Exits with 1 if it computed something wrong. */
 #include <stdio.h>
 
 long kernel(const long *numbers);

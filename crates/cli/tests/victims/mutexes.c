@@ -1,5 +1,5 @@
-// Mutexes whose owner the kernel knows, taken, waited with and held in functions that may be moved to another core. The output must not
-// depend on it.
+// Mutexes whose owner the kernel knows: locked, waited with and held in functions that may be moved
+// to another core. The output must not depend on it.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
@@ -14,13 +14,14 @@
 
 #define KEPT __attribute__((noinline, noclone, noipa))
 
-// Fewer where a processor is emulated.
+// Fewer rounds on an emulated processor.
 #ifndef ROUNDS
 #define ROUNDS 100
 #endif
 enum { CHILDS_ROUNDS = 50 * ROUNDS, PATIENCE_S = 20 };
 
-// Which thread the kernel takes this one for; the C library, which would bring it home first, is not asked.
+// The kernel's id of this thread, read by a system call, as the C library's function would bring
+// the thread home first.
 static inline __attribute__((always_inline)) long kernels_thread(void) {
     long thread;
     __asm__ volatile("syscall" : "=a"(thread) : "0"((long)SYS_gettid) : "rcx", "r11", "memory");
@@ -38,7 +39,7 @@ static struct timespec patience(void) {
     return end;
 }
 
-// Waits for the holder's mutex in the kernel, which then has to know whose it is.
+// Waits in the kernel for the holder's mutex; for that the kernel must know its owner.
 static void *waits(void *argument) {
     while (!stage)
         __builtin_ia32_pause();
@@ -48,7 +49,8 @@ static void *waits(void *argument) {
     return (void *)(long)(took ? took : pthread_mutex_unlock(argument));
 }
 
-// Takes a mutex and gives it back while somebody waits for it; how often something went wrong, and how often not at home.
+// Locks a mutex and unlocks it while another thread waits for it. Counts errors, and in `elsewhere`
+// how often the thread was not at home.
 KEPT int holds(pthread_mutex_t *mutex, int *elsewhere) {
     int wrong = pthread_mutex_lock(mutex) != 0;
     *elsewhere += kernels_thread() != getpid();
@@ -59,7 +61,8 @@ KEPT int holds(pthread_mutex_t *mutex, int *elsewhere) {
     return wrong + (pthread_mutex_unlock(mutex) != 0);
 }
 
-// Takes a mutex of the program's own making, which the kernel knows, and gives it back; whether it was not this thread's.
+// Locks and unlocks a mutex of the program's own making that the kernel knows. Returns the number
+// of errors; one is that the mutex was not this thread's.
 KEPT int takes_own(void) {
     static unsigned word;
     int wrong = syscall(SYS_futex, &word, FUTEX_LOCK_PI_PRIVATE, 0, NULL, NULL, 0) != 0;
@@ -67,7 +70,7 @@ KEPT int takes_own(void) {
     return wrong + (syscall(SYS_futex, &word, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0) != 0);
 }
 
-// What is called with a mutex held.
+// Called with a mutex held.
 KEPT int within(int rounds) {
     volatile int sum = 0;
     for (int i = 0; i < rounds; i++)
@@ -75,7 +78,7 @@ KEPT int within(int rounds) {
     return kernels_thread() != getpid();
 }
 
-// Waits for a condition that another thread brings about.
+// Waits for a condition that another thread makes true.
 KEPT int waits_for_change(pthread_mutex_t *mutex) {
     struct timespec end = patience();
     int wrong;
@@ -94,7 +97,7 @@ static void *changes(void *mutex) {
     return NULL;
 }
 
-// Ends with the mutex held, for the next one to find out.
+// Exits with the mutex held, which the next owner is to find out.
 KEPT void dies(pthread_mutex_t *mutex) {
     pthread_mutex_lock(mutex);
     _exit(0);
@@ -105,7 +108,7 @@ KEPT int recovers(pthread_mutex_t *mutex) {
     return took == EOWNERDEAD ? pthread_mutex_consistent(mutex) + pthread_mutex_unlock(mutex) : -1;
 }
 
-// Part of `main`, so that each call is moved by itself.
+// Inlined into `main`, so that each call is moved by itself.
 static inline __attribute__((always_inline)) void check(const char *name, pthread_mutex_t *mutex, int is_known) {
     int wrong = 0, elsewhere = 0;
     pthread_t other;
@@ -143,7 +146,7 @@ int main(void) {
         own += takes_own();
     printf("own: %d wrong\n", own);
 
-    // The kernel knows the parent's thread as who holds it: the child's calls may move.
+    // For the kernel, the parent's thread is the owner, so the child's calls may move.
     pthread_mutex_lock(&inheriting);
     pid_t heir = fork();
     if (heir == 0) {

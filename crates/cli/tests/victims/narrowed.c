@@ -1,5 +1,5 @@
-// Now and then a little 512-bit work in scalar code, or narrower where the processor shows no such instructions; for more than a second of
-// time on a CPU. Tells which code it was told to have.
+// A little 512-bit work from time to time in scalar code, or narrower work if the processor shows
+// no such instructions, for more than a second of CPU time. Prints which code it was given.
 #include <immintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ __attribute__((noinline, target("avx512f"))) static void wide(void) {
         for (int j = 0; j < 64; j += 8)
             sum = _mm512_fmadd_pd(sum, _mm512_loadu_pd(numbers + j), sum);
     _mm512_storeu_pd(numbers, sum);
-    // No leaf function, so that callers are looked for.
+    // Makes this a non-leaf function, so that its callers are searched for.
     if (is_odd)
         puts("odd");
 }

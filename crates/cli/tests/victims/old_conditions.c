@@ -1,5 +1,5 @@
-// Conditions as programs have them that were linked before glibc 2.3.2: a pointer, which that C library's own functions know. The output
-// must not depend on what calls are moved.
+// Conditions as in programs that were linked before glibc 2.3.2: a pointer, which only the
+// functions of that version know. The output must not depend on what calls are moved.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -8,13 +8,13 @@
 #define KEPT __attribute__((noinline, noclone, noipa))
 #define FIRST(name) __asm__(".symver first_" #name ", pthread_cond_" #name "@GLIBC_2.2.5")
 
-// Fewer where a processor is emulated.
+// Fewer rounds on an emulated processor.
 #ifndef ROUNDS
 #define ROUNDS 300
 #endif
 enum { PATIENCE_S = 20 };
 
-// So large in that version; what follows must stay as it is.
+// A condition of that version is as large as `own`; the memory after it must stay unchanged.
 struct condition {
     void *own;
     unsigned long behind[5];
@@ -44,7 +44,7 @@ static struct timespec patience(void) {
     return end;
 }
 
-// Waits for the ball and throws it back; whether something went wrong.
+// Waits for the ball and throws it back; returns whether something went wrong.
 KEPT int plays(int own) {
     struct timespec end = patience();
     pthread_mutex_lock(&mutex);
@@ -68,7 +68,7 @@ static void *player(void *own) {
     return (void *)wrong;
 }
 
-// Part of `main`, as who waits elsewhere keeps others away from there.
+// Inlined into `main`, as a thread that waits in a moved call keeps others from being moved.
 static inline __attribute__((always_inline)) int waits_for_the_end(void) {
     pthread_mutex_lock(&mutex);
     int wrong = 0;

@@ -1,10 +1,11 @@
-// Says its number, and calls a function until it is told to end, or for a minute.
+// Prints its process id, and calls a function until it gets input that tells it to end, or for a
+// minute.
 #include <poll.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
-// Longer than any way there and back.
+// Takes longer than any move there and back.
 __attribute__((noinline, noclone, noipa)) long kept(void) {
     volatile long sum = 0;
     for (long i = 0; i < 400000; i++)

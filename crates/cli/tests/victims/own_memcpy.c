@@ -1,4 +1,4 @@
-// Brings its own memcpy, with wide code, which everybody else in the process is linked to.
+// Has its own memcpy with wide code, and the rest of the process is linked to it.
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-// What loads.c loads. Its constructor waits for a thread, while the loader's lock is held.
+// The library that loads.c loads. Its constructor waits for a thread while the loader's lock is
+// held.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

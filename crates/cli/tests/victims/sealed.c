@@ -1,4 +1,5 @@
-// Executes its arguments as a program whose memory, once executable, stays as it is: what it loads cannot be changed either.
+// Executes its arguments as a program whose executable memory can never be changed, including that
+// of libraries it loads.
 #include <errno.h>
 #include <stdio.h>
 #include <sys/prctl.h>

@@ -1,5 +1,5 @@
-// A signal's handler that calls a hooked function while hooked functions run, also on a stack of its own, and
-// one that jumps out of them.
+// A signal handler that calls a hooked function while hooked functions run, also on its own stack,
+// and a handler that jumps out of them.
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>

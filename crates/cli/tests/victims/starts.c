@@ -1,5 +1,6 @@
-// Starts a program by each function there is for that, and prints what each of them says where it fails.
-// Called as `shows`, it prints what the loader of a program is told of libraries, and its arguments.
+// Starts a program by each function that exists for that, and prints the result of each one that
+// fails. Called as `shows`, it prints the list of libraries that the program's loader is given, and
+// its arguments.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -76,7 +77,7 @@ static void all(const char *directory, char *name) {
 int main(int count, char **words) {
     if (strcmp(words[0], "shows") == 0) return show(count, words);
     setvbuf(stdout, NULL, _IONBF, 0);
-    // More variables than there is room for on the stack.
+    // More variables than fit on the stack.
     for (int number = 0; number < atoi(words[1]); number++) {
         char variable[32];
         snprintf(variable, sizeof variable, "MANY_%d", number);

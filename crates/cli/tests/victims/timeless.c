@@ -1,4 +1,5 @@
-// Calls hooked functions where time stamps may not be read: with an argument, in the strict mode of seccomp as well.
+// Calls hooked functions where time stamps must not be read; with an argument, also in the strict
+// mode of seccomp.
 #include <linux/seccomp.h>
 #include <stdio.h>
 #include <sys/prctl.h>

@@ -1,5 +1,5 @@
-// Robust mutexes that a condition's wait hands back after their owner has died: to be recovered, and given up for good. Calls of who has
-// waited move again afterwards.
+// Robust mutexes that a condition's wait returns with after their owner has died: one to be
+// recovered, and one given up for good. Calls of the thread that has waited move again afterwards.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 #define KEPT __attribute__((noinline, noclone, noipa))
 
-// Fewer where a processor is emulated.
+// Fewer rounds on an emulated processor.
 #ifndef ROUNDS
 #define ROUNDS 20
 #endif
@@ -32,7 +32,8 @@ KEPT int within(int rounds) {
     return kernels_thread() != getpid();
 }
 
-// Ends with the mutex held; whoever waits is told before, or by somebody else.
+// Ends its thread with the mutex held. If `tells` is set, it signals the waiting thread before;
+// otherwise another thread does.
 static void *dies(void *tells) {
     pthread_mutex_lock(&mutex);
     has_changed = 1;
@@ -41,7 +42,7 @@ static void *dies(void *tells) {
     return NULL;
 }
 
-// Gives up for good what the dead has left, before who waits is told.
+// Gives up the dead owner's mutex for good, before the waiting thread is signaled.
 static void *gives_up(void *unused) {
     pthread_t other;
     pthread_create(&other, NULL, dies, NULL);
@@ -52,7 +53,7 @@ static void *gives_up(void *unused) {
     return unused;
 }
 
-// What the wait says in the end.
+// Returns the final result of the wait.
 static int waits(void *(*other)(void *)) {
     pthread_mutexattr_t kind;
     pthread_mutexattr_init(&kind);

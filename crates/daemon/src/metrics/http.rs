@@ -1,10 +1,10 @@
-//! One page over HTTP, for scrapers that may be anybody.
+//! One page over HTTP, for scrapers that are not trusted.
 //!
-//! What a connection costs is bounded: bytes and time of the request's head, no byte of a body, one
-//! request, time until the answer is read, one piece of text in memory. So is the number of
-//! connections, in all and of each origin: the newest is let in, and for it the oldest one ends
-//! that has not asked yet. All of it runs in two threads of its own, of which one only asks for the
-//! state.
+//! The cost of a connection is bounded: bytes and time of the request's head, no byte of a body,
+//! one request, time until the answer is read, one piece of text in memory. The number of
+//! connections is bounded too, in all and for each origin. A new connection is always admitted; if
+//! there is no room, the oldest one that has not asked yet is closed. Two separate threads do all
+//! of this; one of them only requests the state.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,23 +35,23 @@ use super::text::{Format, Text};
 use crate::server::make_directory_of;
 use crate::state::State;
 
-/// What connections may cost.
+/// Limits for the cost of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Time until the head of the request has come.
+    /// Time until the head of the request has arrived.
     pub head: Duration,
-    /// Time of a connection in all.
+    /// Total time of a connection.
     pub whole: Duration,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// Connections of one user, over a Unix socket, or of one address.
+    /// Number of connections of one user, over a Unix socket, or of one address.
     pub of_origin: usize,
-    /// Connections that are being answered.
+    /// Number of connections that are being answered.
     pub answered: usize,
 }
 
 impl Limits {
-    /// For some scrapers and a few people.
+    /// Limits for some scrapers and a few people.
     ///
     /// Guesses: a scraper sends its head at once, and Prometheus gives up after 10 s
     /// (`scrape_timeout`).
@@ -64,19 +64,19 @@ impl Limits {
     };
 }
 
-/// Bytes of a request's head; the least that `hyper` takes. Prometheus' has some 300.
+/// Maximum bytes of a request's head; the least that `hyper` accepts. Prometheus' has some 300.
 const HEAD_BYTES: usize = 8192;
 
-/// Headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS: usize = 64;
 
-/// Within this time scrapers get the same state.
+/// Scrapers get the same state within this time.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// For how long no connection is accepted when the system has no room for one.
+/// How long no connection is accepted when the system has no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where metrics are told.
+/// The address at which metrics are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// Over TCP.
@@ -95,7 +95,7 @@ impl std::fmt::Display for Address {
 }
 
 impl Address {
-    /// From a configuration: `127.0.0.1:9466`, or `unix:/run/dimmerd/metrics`.
+    /// Parses an address of a configuration: `127.0.0.1:9466`, or `unix:/run/dimmerd/metrics`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix("unix:") {
@@ -116,11 +116,11 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens there. A Unix socket that a server has left behind is replaced; it is open to the
-    /// server's user and group.
+    /// Listens at an address. Replaces a Unix socket that a server has left behind. A Unix socket
+    /// is open to the server's user and group.
     ///
     /// # Errors
-    /// If the system does not allow it, or something else is there.
+    /// If the system does not allow it, or another file is there.
     pub fn bind(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => std::net::TcpListener::bind(address).map(Self::Tcp),
@@ -148,14 +148,14 @@ fn unix(path: &Path) -> io::Result<StdUnixListener> {
     Ok(listener)
 }
 
-/// What there is to tell, or why there is nothing.
+/// The state, or why there is none.
 pub type Told = Result<Arc<State>, Arc<str>>;
 
-/// Answers from now on, until the process ends. `state` is called, in a thread of its own and not
-/// more than once in a quarter of a second, where a scraper asks.
+/// Answers scrapers until the process ends. Calls `state` when a scraper asks, on a separate thread
+/// and at most once in a quarter of a second.
 ///
 /// # Errors
-/// If the system has no thread for it.
+/// If the system cannot start a thread.
 pub fn serve(
     listener: Listener,
     limits: Limits,
@@ -179,10 +179,10 @@ pub fn serve(
     std::thread::Builder::new().name("metrics".to_owned()).spawn(run).map(drop)
 }
 
-/// Where the state comes from.
+/// The source of the state.
 #[derive(Clone, Debug)]
 struct Source {
-    /// Has it asked for; one question that waits is enough for all.
+    /// Requests the state; one waiting request is enough for all.
     wanted: SyncSender<()>,
     news: watch::Receiver<Option<(Instant, Told)>>,
 }
@@ -198,7 +198,7 @@ impl Source {
             {
                 return told.clone();
             }
-            // Full: the question is asked already.
+            // If the channel is full, the request is there already.
             let _ = self.wanted.try_send(());
             if self.news.changed().await.is_err() {
                 return gone();
@@ -207,7 +207,7 @@ impl Source {
     }
 }
 
-/// Who has connected, as far as that is known.
+/// The origin of a connection, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Origin {
     Address(IpAddr),
@@ -216,7 +216,7 @@ enum Origin {
 }
 
 impl Origin {
-    /// Addresses of version 6 are one's own by 64 bits.
+    /// IPv6 addresses with the same first 64 bits have one origin.
     fn of(address: SocketAddr) -> Self {
         Self::Address(match address.ip().to_canonical() {
             IpAddr::V6(ip) => {
@@ -245,7 +245,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// One more, for which another ends where there are as many as may be.
+    /// Admits one more connection, and closes another one if there are as many as allowed.
     fn admit(&mut self, origin: Origin) -> u64 {
         let count = |of: Origin| self.known.values().filter(|known| known.origin == of).count();
         if count(origin) >= self.limits.of_origin {
@@ -259,14 +259,16 @@ impl Connections {
         self.next
     }
 
-    /// Ends the oldest one of an origin that has not asked, or without such one the oldest.
+    /// Closes the oldest connection of an origin that has not asked, or if all have asked, the
+    /// oldest.
     fn end_oldest(&mut self, origin: Origin) {
         let of_origin = self.known.iter().filter(|(_, known)| known.origin == origin);
         let oldest = of_origin.min_by_key(|(number, known)| (known.is_answered, **number));
         self.end(oldest.map(|(number, _)| *number));
     }
 
-    /// One has asked. Where as many as may be are answered, the oldest of them ends.
+    /// Notes that a connection has asked. If as many as allowed are being answered, closes the
+    /// oldest of them.
     fn answer(&mut self, number: u64) {
         let answered = || self.known.iter().filter(|(_, known)| known.is_answered);
         if answered().count() >= self.limits.answered {
@@ -287,7 +289,7 @@ impl Connections {
 
 type Shared = Rc<RefCell<Connections>>;
 
-/// Lets in whoever connects.
+/// Accepts connections.
 async fn accept(listener: Listener, limits: Limits, source: Source) -> io::Result<Infallible> {
     let connections = Connections { limits, next: 0, known: BTreeMap::new() };
     let connections = Rc::new(RefCell::new(connections));
@@ -342,7 +344,7 @@ fn spawn(
             .max_headers(HEADERS)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service_fn(answer));
-        // Whoever has connected may have gone, or talk nonsense: that is theirs alone.
+        // The peer may have gone, or its request may be invalid: that affects only this connection.
         let _ = tokio::time::timeout(limits.whole, connection).await;
         shared.borrow_mut().known.remove(&number);
     });
@@ -382,7 +384,7 @@ async fn answer(request: &Request<Incoming>, source: Source) -> Response<Page> {
     }
 }
 
-/// What is answered. A text is made as the connection takes it.
+/// The body of an answer. A text is made as the connection takes it.
 #[derive(Debug)]
 enum Page {
     Error(Option<Bytes>),

@@ -1,8 +1,8 @@
-//! The state as text: Prometheus' format 0.0.4, or OpenMetrics 1.0.0 for a scraper that asks for
+//! The state as text: Prometheus' format 0.0.4, or OpenMetrics 1.0.0 for a scraper that requests
 //! it.
 //!
-//! The text is made in pieces as a connection takes them, so that however long it is, no more than
-//! a piece of it is in memory. Sources: "Exposition formats" in Prometheus' documentation, and the
+//! The text is made in pieces as a connection takes them, so at most one piece of it is in memory,
+//! however long it is. Sources: "Exposition formats" in Prometheus' documentation, and the
 //! OpenMetrics specification 1.0.0.
 
 use std::borrow::Cow;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use crate::state::{Client, Site, State};
 
-/// A piece ends with the first client after so many bytes.
+/// A piece ends with the first client after this number of bytes.
 const PIECE: usize = 32 * 1024;
 
-/// What the text looks like.
+/// The format of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus' own text format, version 0.0.4.
@@ -24,8 +24,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that an `Accept` header prefers: OpenMetrics where the header names it with a
-    /// higher weight than plain text, Prometheus' in all other cases (RFC 9110 §12.5.1).
+    /// The format that an `Accept` header prefers: OpenMetrics if the header names it with a higher
+    /// weight than plain text, Prometheus' in all other cases (RFC 9110 §12.5.1).
     #[must_use]
     pub fn accepted(accept: Option<&str>) -> Self {
         let weight_of = |wanted: &str| {
@@ -34,7 +34,7 @@ impl Format {
                 let mut parts = range.split(';').map(str::trim);
                 let is_wanted = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(wanted));
                 let weight = parts.find_map(|part| part.strip_prefix("q="));
-                // A weight that is no number is none at all.
+                // An invalid weight counts as 0.
                 is_wanted.then(|| weight.map_or(1.0, |weight| weight.parse().unwrap_or(0.0)))
             });
             weights.fold(0.0, f64::max)
@@ -56,16 +56,16 @@ impl Format {
     }
 }
 
-/// What a metric is measured of.
+/// The object that a metric describes.
 #[derive(Clone, Copy, Debug)]
 enum Of {
     /// The server as a whole.
     Server(fn(&State) -> f64),
     /// Each license level above L0.
     Levels(fn(&State) -> &[f64]),
-    /// Each client, if it has any.
+    /// Each client that has a value.
     Client(fn(&Client) -> Option<Value>),
-    /// Each site of each client, if it has any.
+    /// Each site that has a value.
     Site(fn(&Site) -> Option<Value>),
 }
 
@@ -76,10 +76,10 @@ enum Value {
     Measure(f64),
 }
 
-/// A metric. One that is measured in [`Value::Count`]s is a counter, others are gauges.
+/// A metric: a counter if `is_counter`, otherwise a gauge.
 #[derive(Debug)]
 struct Family {
-    /// Without `dimmer_`, and without the `_total` of a counter.
+    /// The name without `dimmer_`, and without the `_total` of a counter.
     name: &'static str,
     help: &'static str,
     is_counter: bool,
@@ -151,7 +151,7 @@ static FAMILIES: [Family; 12] = [
     Family::gauge(
         "is_moved",
         "Whether a region's entries are moved (1) or stay (0)",
-        Of::Site(|site| Some(Value::Count(u64::from(site.action == "offload")))),
+        Of::Site(|site| Some(Value::Count(u64::from(site.action == "move")))),
     ),
 ];
 
@@ -160,7 +160,7 @@ static FAMILIES: [Family; 12] = [
 pub struct Text {
     state: Arc<State>,
     format: Format,
-    /// What comes next: a metric, and a client of those that it is measured of.
+    /// The next metric, and the next client of those that it describes.
     family: usize,
     client: usize,
     has_ended: bool,
@@ -204,13 +204,13 @@ impl Iterator for Text {
 }
 
 impl Format {
-    /// What a metric is. A counter's name ends in `_total` here in one format, and only with its
-    /// values in the other.
+    /// Writes the header of a metric. A counter's name ends in `_total` here in one format, and
+    /// only with its values in the other.
     fn head(self, text: &mut String, family: &Family) {
         let Family { name, help, is_counter, .. } = family;
         let total = if *is_counter && self == Self::Prometheus { "_total" } else { "" };
         let kind = if *is_counter { "counter" } else { "gauge" };
-        // A string takes whatever is written.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "# HELP dimmer_{name}{total} {help}");
         let _ = writeln!(text, "# TYPE dimmer_{name}{total} {kind}");
     }
@@ -230,9 +230,9 @@ impl Family {
         }
     }
 
-    /// Its values of a client. The client's number comes first: processes that the server does not
-    /// see are all 0, and names may be anything. No two series may have the same labels, or a
-    /// scrape is refused.
+    /// Writes its values of a client. The client's number comes first: the ids of processes
+    /// that the server does not see are all 0, and names may be anything. No two series may have
+    /// the same labels, or Prometheus refuses the scrape.
     fn of_client(&self, text: &mut String, client: &Client) {
         let Client { client: number, pid, .. } = client;
         let program = escaped(&client.name);
@@ -270,7 +270,7 @@ impl Family {
     }
 }
 
-/// A label's value, in which a backslash, a quote and a line's end are written otherwise.
+/// A label's value with backslash, quote and newline escaped.
 fn escaped(value: &str) -> Cow<'_, str> {
     if !value.contains(['\\', '"', '\n']) {
         return Cow::Borrowed(value);
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn no_two_series_have_the_same_labels() {
-        // The same region twice, as where a header is compiled into two files, and two processes
+        // The same region twice, as when a header is compiled into two files, and two processes
         // that the server does not see.
         let site = Site { name: "parse".into(), line: 7, clock: Some(1.0), ..Site::default() };
         let metric = Some(1.0);
@@ -326,7 +326,7 @@ mod tests {
         let series: Vec<_> = samples.filter_map(|line| line.rsplit_once(' ')).collect();
         let names: std::collections::BTreeSet<_> = series.iter().map(|(name, _)| *name).collect();
         assert!(series.len() > 20 && names.len() == series.len(), "{text}");
-        // Each metric is told of once.
+        // Each metric has one header.
         let kinds = text.lines().filter(|line| line.starts_with("# TYPE "));
         assert_eq!(kinds.count(), FAMILIES.len());
     }
@@ -357,7 +357,7 @@ mod tests {
         check("application/openmetrics-text;q=0, text/plain;q=0", Format::Prometheus);
         check("application/openmetrics-text;q=x", Format::Prometheus);
         check("application/openmetrics-text", Format::OpenMetrics);
-        // What Prometheus 2 and 3 send.
+        // The headers of Prometheus 2 and 3.
         check(
             "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
             Format::OpenMetrics,

@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Admission of connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use tracing::warn;
 
 use super::{LISTENER, Peer, Server, WELCOMES, Wants};
 
-/// For how long nobody is let in when the system has no room for another.
+/// How long no connection is admitted when the system has no room for another one.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often that is told at most.
+/// Minimum interval between log lines about that.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// When nobody is let in. The listener reports who waits as long as anybody does, and the server
-/// would do nothing but try.
+/// A pause in admission. The listener's event stays ready as long as connections wait, and the
+/// server would do nothing but try to accept them.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     until: Option<Instant>,
@@ -26,9 +26,9 @@ pub(super) struct Pause {
 }
 
 impl Server {
-    /// Lets in some of those who wait to be.
+    /// Admits some of the waiting connections.
     pub(super) fn accept(&mut self) {
-        /// Of those who have gone, as many may wait to be closed. A guess: some looks' worth.
+        /// Maximum number of ended connections that wait to be closed. A guess: some looks' worth.
         const UNCLOSED: usize = 1024;
         for _ in 0..WELCOMES {
             if self.closer.waiting() >= UNCLOSED {
@@ -49,11 +49,11 @@ impl Server {
         }
     }
 
-    /// Lets somebody in. Where the user's silent ones are as many as may be, the oldest has to go.
+    /// Admits a connection. If the user has as many silent ones as allowed, the oldest is closed.
     pub(super) fn admit(&mut self, socket: Socket, who: Credentials) {
         let Credentials { process, user } = who;
         if let Some(oldest) = self.users.get(&user).and_then(super::User::too_silent) {
-            // What it has said in the meantime counts.
+            // A request that it has sent in the meantime counts.
             self.hear(oldest);
             if self.peers.get(&oldest).is_some_and(|peer| matches!(peer.wants, Wants::Unknown)) {
                 self.part(oldest, "said nothing");
@@ -85,7 +85,7 @@ impl Server {
         self.pause.until = Some(now + PAUSE);
     }
 
-    /// Listens again if a pause is over; when it is, if not.
+    /// Listens again if a pause is over; otherwise returns when it will be.
     pub(super) fn end_pause(&mut self) -> Option<Instant> {
         let until = self.pause.until?;
         let now = Instant::now();

@@ -1,7 +1,7 @@
 //! Which clients' processes are counted, and when their counters are opened.
 //!
-//! Opening takes system calls for each thread, in the thread that serves everybody: it is done a
-//! little at a time. Each counter is a file, of which the server may have so many: no user gets
+//! Opening takes system calls for each thread, on the thread that serves all clients, so it is done
+//! a little at a time. Each counter needs a file, and the number of files is limited: no user gets
 //! them all.
 
 use std::time::{Duration, Instant};
@@ -11,20 +11,21 @@ use tracing::{debug, warn};
 use super::{Server, Wants};
 use crate::counters::Counters;
 
-/// For how long counters are opened at once: when somebody connects, and at each look. One thread
-/// more may then be under way. A guess: half of the shortest period that the settings allow.
+/// Time for opening counters at once: when a client connects, and at each look. One more thread's
+/// counters may be under way when it ends. A guess: half of the shortest period that the settings
+/// allow.
 pub(super) const AT_ONCE: Duration = Duration::from_micros(500);
 
 impl Server {
-    /// Counters for a process that connects, opened as far as that goes at once; `None` if it is
-    /// not counted. Their files are not its user's yet.
+    /// Counters for a process that connects, opened as far as the time allows; `None` if it is not
+    /// counted. Their files do not count for the user yet.
     pub(super) fn count(&mut self, who: (i32, u32)) -> Option<Counters> {
         let counters = self.found.counted.as_ref()?.of_client(who);
         let counters = counters.inspect_err(|why| debug!(pid = who.0, %why, "not counted")).ok()?;
         self.open(counters, who, 0, Instant::now() + AT_ONCE)
     }
 
-    /// Opens more of those that are not all open: those of a thread, and others until then.
+    /// Opens counters that are not all open: those of at least one thread, and more until `until`.
     pub(super) fn count_on(&mut self, until: Instant) {
         while let Some((number, (process, uid), counters)) = self.take_unopened() {
             let user = self.users.entry(uid).or_default();
@@ -38,8 +39,8 @@ impl Server {
         }
     }
 
-    /// Takes a client's counters that are not all open, with whose they are; their files are still
-    /// its user's.
+    /// Takes a client's counters that are not all open, with the client's number, process and user.
+    /// Their files still count for the user.
     fn take_unopened(&mut self) -> Option<(u64, (i32, u32), Counters)> {
         self.peers.values_mut().find_map(|peer| {
             let Wants::Decisions(client) = &mut peer.wants else { return None };
@@ -48,7 +49,7 @@ impl Server {
         })
     }
 
-    /// Gives a client counters, and their files to its user.
+    /// Gives a client its counters, and counts their files for its user.
     pub(super) fn give(&mut self, number: u64, counters: Option<Counters>) {
         let Some(peer) = self.peers.get_mut(&number) else { return };
         let Wants::Decisions(client) = &mut peer.wants else { return };
@@ -57,8 +58,8 @@ impl Server {
         client.counters = counters;
     }
 
-    /// Opens counters of a thread at least, and of others until then; `None` if they cannot be, or
-    /// take more than the user may have and than they were granted.
+    /// Opens the counters of at least one thread, and more until `until`. `None` if they cannot be
+    /// opened or need more files than the user may have and than were granted.
     pub(super) fn open(
         &mut self,
         mut counters: Counters,
@@ -92,8 +93,8 @@ impl Server {
         }
     }
 
-    /// How many files counters of one user's may take: half of what others leave of a quarter of
-    /// all, so something is left for each who comes.
+    /// Maximum number of files for counters of one user: half of what others leave of a quarter of
+    /// all files, so that something is left for each new user.
     fn most_files(&self, user: u32) -> usize {
         self.share(user, self.most_peers / 4, |user| user.files)
     }

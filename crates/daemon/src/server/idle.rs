@@ -1,5 +1,4 @@
-//! The time that the machine has left, by the kernel's own account: what clients tell of it is not
-//! asked.
+//! Idle time of the machine, as the kernel counts it; the reports of clients do not matter.
 
 use std::time::{Duration, Instant};
 
@@ -7,20 +6,21 @@ use dimmer_host::idle;
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
-/// How often it is read: a window of the trials. Reading takes some microseconds a hardware thread.
+/// How often it is read: a window of the trials. Reading takes some microseconds per hardware
+/// thread.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What was read last.
+/// The last reading.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     last: Option<(Instant, Vec<(CpuId, u64)>)>,
-    /// The part of the last period that each hardware thread had left.
+    /// The idle share of each hardware thread in the last period.
     left: Option<Vec<(CpuId, f64)>>,
 }
 
 impl Idle {
-    /// Hardware threads' worth of time that was left in the last period, on those of `all` that are
-    /// not taken now; `None` where that cannot be told yet.
+    /// Idle time of the last period, in hardware threads, on those of `all` that are not in
+    /// `taken`; `None` before the first period has ended, or if the counts cannot be read.
     pub(super) fn measure(
         &mut self,
         root: &Root,
@@ -44,7 +44,7 @@ impl Idle {
             let span = now.saturating_duration_since(at).as_secs_f64();
             let left = |(cpu, ticks): &(CpuId, u64)| {
                 let before = before.iter().find(|(other, _)| other == cpu);
-                // One that has come just now had no time left.
+                // A hardware thread that has just appeared counts as busy.
                 let idle = before.map_or(0, |(_, before)| ticks.saturating_sub(*before));
                 (*cpu, idle as f64 / idle::TICKS_PER_S / span)
             };
@@ -77,11 +77,11 @@ mod tests {
         write([100, 100, 100]);
         assert_eq!(idle.measure(&root, at(0), &all, &all[2..]), None);
         write([250, 200, 900]);
-        // Not before a period is over, and not of the one that is taken.
+        // Not before a period is over, and without the one that is taken.
         assert_eq!(idle.measure(&root, at(0), &all, &all[2..]), None);
         assert_eq!(idle.measure(&root, at(2), &all, &all[2..]), Some(1.25));
         assert_eq!(idle.measure(&root, at(2), &all, &all[2..]), Some(1.25));
-        // Whichever are taken now, and those that the server may not use are not looked at.
+        // Only the threads taken at this call are left out; threads outside of `all` are ignored.
         assert_eq!(idle.measure(&root, at(2), &all, &[]), Some(5.25));
         assert_eq!(idle.measure(&root, at(2), &all[..1], &[]), Some(0.75));
         std::fs::remove_file(directory.path().join("proc/stat")).unwrap();

@@ -1,20 +1,20 @@
-//! The lease: for how long decisions hold if nothing more is heard of the server.
+//! The lease: how long decisions remain valid if the server does nothing more.
 //!
-//! It is renewed between any two steps of the server's work, each of which is short, so that
-//! however much there is to do at once, it lapses only where the server hangs.
+//! The server renews it between any two steps of its work, each of which is short. So however much
+//! work there is at once, the lease lapses only if the server hangs.
 
 use std::time::{Duration, Instant};
 
 use dimmer_protocol::{LEASE, LeasePage, Owned};
 
-/// The lease is renewed when a quarter of it is over: a server that is late by half still counts.
+/// The lease is renewed when a quarter of it is over, so a server may be late by half of it.
 const RENEWAL: Duration = Duration::from_nanos(LEASE.subsec_nanos() as u64 / 4);
 
-/// The lease, and where clients read it.
+/// The lease, and the page from which clients read it.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) page: Owned<LeasePage>,
-    /// When it was renewed last, while there are clients.
+    /// When it was last renewed; `None` if it is not kept.
     renewed: Option<Instant>,
 }
 
@@ -23,12 +23,12 @@ impl Lease {
         Self { page, renewed: None }
     }
 
-    /// Lets decisions hold for so long from now on.
+    /// Lets decisions hold for this long from now on.
     pub(super) fn renew(&self, span: Duration) {
         self.page.renew(dimmer_protocol::ticks().saturating_add(ticks_of(span)));
     }
 
-    /// Renews it if it is time, and keeps it from now on.
+    /// Keeps the lease from now on, and renews it if that is due.
     pub(super) fn hold(&mut self) {
         let now = Instant::now();
         if self.renewed.is_none_or(|at| now.duration_since(at) >= RENEWAL) {
@@ -37,19 +37,19 @@ impl Lease {
         }
     }
 
-    /// Renews it if it is kept and it is time.
+    /// Renews the lease if it is kept and that is due.
     pub(super) fn keep(&mut self) {
         if self.renewed.is_some() {
             self.hold();
         }
     }
 
-    /// Keeps it no longer: nobody is there, or it was renewed for another time.
+    /// Stops keeping it: there are no clients, or it was renewed for another time.
     pub(super) const fn rest(&mut self) {
         self.renewed = None;
     }
 
-    /// When it is to be renewed, if it is kept.
+    /// When the lease is due for renewal, if it is kept.
     pub(super) fn next(&self) -> Option<Instant> {
         self.renewed.map(|at| at + RENEWAL)
     }

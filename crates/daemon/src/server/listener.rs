@@ -1,4 +1,4 @@
-//! Where the server listens, and for how many.
+//! The server's socket, and the limit on its files.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::fs::FlockOperation;
 
 use super::ServerError;
 
-/// A server's own socket: removed when it ends, unless another server's is there by then.
+/// A server's own socket: removed when it ends, unless another server's socket is there by then.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
@@ -20,7 +20,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The one that was bound there just now.
+    /// The socket that was bound there just now.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), identity: identity(path) }
@@ -40,8 +40,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
-/// A socket there, whose directory is made if need be. One that a server has left behind is
-/// replaced; anything else that is there stays.
+/// A socket at the path; creates its directory if it is missing. Replaces a socket that a server
+/// has left behind; any other file there stays.
 pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
     let failed = |source| ServerError::Listen { path: path.to_owned(), source };
     make_directory_of(path).map_err(failed)?;
@@ -62,29 +62,29 @@ pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
         }
         other => other.map_err(failed)?,
     };
-    // Root's is for everybody's programs, which see nothing of each other; a user's for the user's
-    // own.
+    // Root's socket is for the programs of all users, which see nothing of each other; a user's
+    // socket is for that user's programs.
     let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
     rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))
         .map_err(|error| failed(error.into()))?;
     Ok(listener)
 }
 
-/// The directory of a socket's path, made if there is none.
+/// Creates the directory of a socket's path if it is missing.
 pub(crate) fn make_directory_of(path: &Path) -> io::Result<()> {
     let is_missing = |directory: &&Path| !directory.as_os_str().is_empty() && !directory.exists();
     let Some(directory) = path.parent().filter(is_missing) else { return Ok(()) };
     std::fs::create_dir_all(directory)?;
     if rustix::process::geteuid().is_root() {
-        // Where root's umask keeps others out, they would not find the socket.
+        // If root's umask keeps others out, they could not reach the socket.
         std::fs::set_permissions(directory, Permissions::from_mode(0o755))?;
     }
     Ok(())
 }
 
-/// While this is held, no other server looks what is left there and replaces it: of two that begin
-/// at once, one would remove the other's socket. Nobody waits for it for long, as others may lock
-/// the directory for reasons of their own, or for ever.
+/// A lock on the socket's directory. While it is held, no other server examines and replaces a
+/// leftover socket there: of two that start at once, one would remove the other's socket. The wait
+/// is short, because others may lock the directory for reasons of their own, or for ever.
 fn alone(path: &Path) -> Option<File> {
     const PATIENCE: Duration = Duration::from_secs(1);
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
@@ -99,10 +99,11 @@ fn alone(path: &Path) -> Option<File> {
     Some(directory)
 }
 
-/// Allows as many files as may be; how many peers that is good for, some being left for other uses.
+/// Raises the limit on files as far as possible. Returns how many peers that allows, with some
+/// files left for other uses.
 pub(super) fn allow_many_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    /// The server's own files, what is passed, and those of the metrics: 64 connections.
+    /// The server's own files, those being passed, and those of the metrics: 64 connections.
     const OTHERS: u64 = 160;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -119,7 +120,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = &directory.path().join("socket");
         for _ in 0..100 {
-            // One that has ended has left its own.
+            // A server that has ended has left its socket.
             drop(dimmer_protocol::listen(path).unwrap());
             let all: Vec<_> = std::thread::scope(|scope| {
                 let servers: Vec<_> = (0..4).map(|_| scope.spawn(|| listen(path))).collect();

@@ -1,4 +1,4 @@
-//! Looking at what clients did, and what is decided then.
+//! Looks: reading what clients did, and the decisions that follow.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,12 +14,12 @@ use crate::record::{self, Line, Seen};
 use crate::state;
 
 impl Server {
-    /// When clients are to be looked at: at the period, but for no more than half of the time.
+    /// When clients are looked at next: at the period, but using no more than half of the time.
     pub(super) fn next_look(&self) -> Instant {
         self.looked + self.options.settings.period().max(2 * self.look_took)
     }
 
-    /// Looks at what clients did, and decides.
+    /// Reads what clients did, and decides.
     pub(super) fn look(&mut self, now: Instant) {
         self.count_on(now + counting::AT_ONCE);
         let span = now.duration_since(self.looked);
@@ -52,10 +52,10 @@ impl Server {
                     let name = site.name.as_ref().to_owned();
                     self.new_lines.push(Line::Site { site: site.id.0, name });
                 }
-                // What was decided for the client as a whole is for new sites, too.
-                if let Some((Action::Offload, _)) = self.policy.decision(client.id, site.id) {
+                // A decision for the client as a whole also holds for new sites.
+                if let Some((Action::Move, _)) = self.policy.decision(client.id, site.id) {
                     client.table.decisions[place]
-                        .store(dimmer_protocol::OFFLOAD, Ordering::Relaxed);
+                        .store(dimmer_protocol::DELEGATE, Ordering::Relaxed);
                 }
             }
             let lies = client.lies;
@@ -98,9 +98,9 @@ impl Server {
         self.look_took = now.elapsed();
     }
 
-    /// Writes what the policy has said.
+    /// Writes the policy's decisions.
     fn apply(&mut self, step: &Step) {
-        // Cores are there before work comes, and go after it has.
+        // Cores are dedicated before work moves there, and given back after it has left.
         if step.cores > self.dedicated {
             self.lease.page.dedicate(self.found.threads(step.cores));
         }
@@ -109,7 +109,7 @@ impl Server {
             let Wants::Decisions(client) = &peer.wants else { continue };
             let word = match change.action {
                 Action::Stay => dimmer_protocol::STAY,
-                Action::Offload => dimmer_protocol::OFFLOAD,
+                Action::Move => dimmer_protocol::DELEGATE,
             };
             for place in client.places(change.site) {
                 client.table.decisions[place].store(word, Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! What the server tells those who watch: the state of all that they may see, and recordings. It is
-//! put together here, a part at a time, and written by the [`Teller`](super::teller::Teller).
+//! What the server sends to watchers: recordings, and a state with everything that the user may
+//! see. The server assembles it here, a part at a time, and the [`Teller`](super::teller::Teller)
+//! writes it.
 
 use std::time::{Duration, Instant};
 
@@ -12,30 +13,30 @@ use crate::clients::{Client, Site};
 use crate::record::{self, Line};
 use crate::state::{self, State};
 
-/// Of the server's time, publishing to one user takes no more than one part in so many.
+/// Publishing to one user takes at most one part in this number of the server's time.
 const OF_USER: u32 = 10;
 
-/// And publishing to all of them, in the thread that decides.
+/// The same for all users together, on the thread that decides.
 const OF_ALL: u32 = 5;
 
-/// A part of a state ends with the first client after so many sites, which takes some 0.2 ms, or
-/// after so many others.
+/// A part of a state ends with the first client after this number of sites, which takes some
+/// 0.2 ms, or after this number of other peers.
 const SITES: usize = 1024;
 const PEERS: usize = 512;
 
-/// How soon it is tried again where the teller has too much to do.
+/// How soon to try again when the teller has too much to do.
 const BUSY: Duration = Duration::from_millis(10);
 
-/// When a user may be told a state again.
+/// When a user may get a state again.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Turn {
-    /// When it has read the one that is being written. To put that together took so long.
+    /// After it has read the state being written. The duration is the time that assembling it took.
     IsTold(Duration),
-    /// From then on.
+    /// From this moment on.
     From(Instant),
 }
 
-/// A state that is put together.
+/// A state being assembled.
 #[derive(Debug)]
 pub(super) struct Publication {
     user: u32,
@@ -56,7 +57,7 @@ impl Publication {
 }
 
 impl Server {
-    /// A peer asks for the state. It is answered when it is its turn.
+    /// A peer asks for the state. The answer comes when it is the user's turn.
     pub(super) fn ask(&mut self, number: u64) {
         let order = self.next_ask;
         if let Some(Peer { wants, .. }) = self.peers.get_mut(&number)
@@ -68,8 +69,7 @@ impl Server {
         }
     }
 
-    /// Tells those who have asked what goes on, as far as it is their turn, a part at a time; when
-    /// to go on.
+    /// Sends states to the watchers whose turn it is, a part at a time. Returns when to continue.
     pub(super) fn tell_states(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut publication = match self.publication.take() {
@@ -91,7 +91,7 @@ impl Server {
             let Publication { user, to, took, .. } = publication;
             let state = Box::new(self.head(publication.clients, publication.hidden));
             match self.teller.tell(Job::State { user, state, to }) {
-                // What writing it takes counts as well.
+                // The time that writing it takes is added later.
                 Ok(()) => drop(self.may_ask.insert(user, Turn::IsTold(took))),
                 Err(Job::State { state, to, .. }) => {
                     self.publication = Some(Publication {
@@ -113,8 +113,8 @@ impl Server {
         Some(self.may_tell)
     }
 
-    /// Begins to tell the user who asked first of those whose turn it is; else when it is the next
-    /// one's, as far as that is known.
+    /// Starts a state for the user that asked first of those whose turn it is. If there is none,
+    /// returns when the next turn is, as far as known.
     fn next_publication(&mut self, now: Instant) -> Result<Publication, Option<Instant>> {
         self.may_ask.retain(|_, turn| !matches!(turn, Turn::From(from) if *from <= now));
         let mut next = None::<Instant>;
@@ -126,7 +126,7 @@ impl Server {
                     turn = Some(*user);
                     break;
                 }
-                // The teller says when that is over.
+                // The teller reports when that is over.
                 Some(Turn::IsTold(_)) => {}
                 Some(Turn::From(from)) => next = next.into_iter().chain([*from]).min(),
             }
@@ -144,7 +144,7 @@ impl Server {
         Ok(Publication::new(user, to))
     }
 
-    /// What has become of what was told.
+    /// Handles the results of the teller's jobs.
     pub(super) fn note_told(&mut self) {
         for done in self.teller.done() {
             if let Some((user, took)) = done.user {
@@ -163,8 +163,8 @@ impl Server {
         }
     }
 
-    /// The next clients: all that the user may see. Root and the server's own user see everything,
-    /// as in recordings; others their own.
+    /// Adds the next clients that the user may see. Root and the server's own user see everything,
+    /// as in recordings; other users see their own clients.
     fn tell_part(&self, publication: &mut Publication) {
         let mut sites = 0;
         let sees_all = sees_all(publication.user);
@@ -184,7 +184,7 @@ impl Server {
         (publication.next, publication.is_whole) = (u64::MAX, true);
     }
 
-    /// A state of these clients.
+    /// A state with these clients.
     fn head(&self, clients: Vec<state::Client>, hidden: usize) -> State {
         let [decides, unit, metric, mixing] = self.options.settings.words().map(str::to_owned);
         State {
@@ -217,7 +217,7 @@ impl Server {
         }
     }
 
-    /// All that a user may see, at once.
+    /// Everything that a user may see, at once.
     #[cfg(test)]
     pub(super) fn state(&self, user: u32) -> State {
         let mut publication = Publication::new(user, Vec::new());
@@ -255,8 +255,8 @@ impl Server {
         }
     }
 
-    /// Begins to tell somebody every step. Only root and the server's own user see what all clients
-    /// do.
+    /// Starts to send every step to a peer. Only root and the server's own user may see what all
+    /// clients do.
     pub(super) fn begin_recording(&mut self, number: u64) -> Result<(), String> {
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         let user = peer.user;
@@ -264,8 +264,8 @@ impl Server {
             return Err("only root and the server's own user may record".to_owned());
         }
         self.watch(number, user)?;
-        // Those who record already get to know what they have not been told; the new one does from
-        // all clients below.
+        // Existing recordings get the lines that they have not received. The new one gets the
+        // clients from the list below.
         self.tell_recordings();
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
         peer.wants = Wants::Record;
@@ -308,7 +308,7 @@ impl Server {
     }
 }
 
-/// Whether a user sees what the programs of all users do.
+/// Whether a user may see the programs of all users.
 fn sees_all(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }

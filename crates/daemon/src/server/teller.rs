@@ -1,10 +1,10 @@
-//! The thread that writes what others are told: JSON of everything takes longer than the lease
+//! The thread that writes states and recordings: JSON of everything takes longer than the lease
 //! holds.
 //!
-//! A state goes through a pipe, of which the kernel holds 64 KiB: a watcher that keeps its answers
-//! unread keeps those, and for a few seconds the text, which all who asked at once share. A
-//! recording goes as files of memory, as steps may come faster than they are read; one that leaves
-//! too much unread ends.
+//! A state goes through a pipe, of which the kernel holds 64 KiB. A watcher that does not read its
+//! answers ties up that memory, and for a few seconds the text, which all watchers that asked at
+//! once share. A recording goes as memory files, because steps may come faster than they are read.
+//! A recording that leaves too much unread ends.
 
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,44 +22,44 @@ use tokio::sync::mpsc;
 use crate::record::Line;
 use crate::state::State;
 
-/// Jobs that wait. Each is bounded by what the server has: a guess.
+/// Maximum number of waiting jobs. The size of each is bounded by what the server has: a guess.
 const JOBS: usize = 16;
 
-/// For how long a watcher may take to read an answer.
+/// How long a watcher may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes that a recording may leave unread: a minute of a busy machine's.
+/// Bytes that a recording may leave unread: a minute of a busy machine.
 const UNREAD: usize = 64 << 20;
 
-/// Somebody who is told.
+/// A peer that receives states or lines.
 #[derive(Clone, Debug)]
 pub(super) struct Hearer {
     pub(super) number: u64,
     pub(super) socket: Arc<Socket>,
 }
 
-/// What is to be told.
+/// A job for the thread.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// A state, to a user's watchers.
+    /// Send a state to a user's watchers.
     State { user: u32, state: Box<State>, to: Vec<Hearer> },
-    /// Lines, to recordings.
+    /// Send lines to recordings.
     Lines { lines: Vec<Line>, to: Vec<Hearer> },
-    /// Nothing: all that came before was told.
+    /// Nothing: reports that all earlier jobs are done.
     #[cfg(test)]
     Fence(std_mpsc::Sender<()>),
 }
 
-/// What came of it.
+/// The result of a job.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// The user whose watchers were told, and what writing it took.
+    /// The user whose watchers got a state, and the time that writing it took.
     pub(super) user: Option<(u32, Duration)>,
-    /// Those who are not to be told anything more, and why.
+    /// Peers that get nothing more, and why.
     pub(super) failed: Vec<(u64, &'static str)>,
 }
 
-/// The thread, as the server has it.
+/// The server's handle of the thread.
 #[derive(Debug)]
 pub(super) struct Teller {
     jobs: mpsc::Sender<Job>,
@@ -68,7 +68,7 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    /// Begins to.
+    /// Starts the thread.
     pub(super) fn new() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -81,12 +81,12 @@ impl Teller {
         Ok(Self { jobs, done, wake })
     }
 
-    /// Has this told; what it was, if too much waits already.
+    /// Queues a job; returns it if too many wait already.
     pub(super) fn tell(&self, job: Job) -> Result<(), Job> {
         self.jobs.try_send(job).map_err(mpsc::error::TrySendError::into_inner)
     }
 
-    /// What came of jobs since the last time.
+    /// The results of jobs since the last call.
     pub(super) fn done(&self) -> Vec<Done> {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         self.done.try_iter().collect()
@@ -94,13 +94,13 @@ impl Teller {
 }
 
 impl AsFd for Teller {
-    /// Can be read when something was told.
+    /// Readable when a job is done.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 }
 
-/// The way back.
+/// The channel back to the server.
 #[derive(Clone, Debug)]
 struct Reports {
     ended: std_mpsc::Sender<Done>,
@@ -147,7 +147,7 @@ async fn tell_all(mut jobs: mpsc::Receiver<Job>, reports: Reports) {
     }
 }
 
-/// Tells a state to all of a user's watchers that have asked for it.
+/// Sends a state to all of a user's watchers that have asked for it.
 async fn tell_state(text: Arc<[u8]>, to: Vec<Hearer>, user: (u32, Duration), reports: Reports) {
     let told: Vec<_> = to
         .into_iter()
@@ -178,7 +178,7 @@ async fn through_pipe(socket: &Socket, text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Sends lines as a file of memory; `unread` are the bytes of those that were not received, as far
+/// Sends lines as a memory file. `unread` counts the bytes of lines that were not received, as far
 /// as that is known.
 fn tell_lines(socket: &Socket, text: &str, unread: &mut usize) -> io::Result<()> {
     if dimmer_protocol::is_all_received(socket)? {
@@ -198,7 +198,7 @@ fn tell_lines(socket: &Socket, text: &str, unread: &mut usize) -> io::Result<()>
 fn text_of(lines: &[Line]) -> String {
     let mut text = String::new();
     for line in lines {
-        // Plain data: no key is anything but text, and no number is none.
+        // Plain data: all keys are text, and all numbers are valid.
         text.extend(serde_json::to_string(line).ok());
         text.push('\n');
     }

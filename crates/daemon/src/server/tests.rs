@@ -1,4 +1,4 @@
-//! The server from within: what many users, or those who record, do to it between two looks.
+//! Tests of the server from within: what many users, or recordings, do to it between two looks.
 
 use std::os::fd::AsFd as _;
 
@@ -10,10 +10,10 @@ use super::*;
 use crate::counters::tests::unopened;
 use crate::state;
 
-/// How long something is waited for that will come.
+/// How long to wait for something that will come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server on a machine that is not there, whose loop is the test.
+/// A server on a machine whose file system is empty; the test acts as its loop.
 struct Fixture {
     server: Server,
     _directory: tempfile::TempDir,
@@ -35,7 +35,7 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    /// Somebody connects, and says nothing.
+    /// Connects a peer that sends nothing.
     fn connect(&mut self, user: u32) -> (u64, OwnedFd) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -65,7 +65,7 @@ impl Fixture {
         self.server.look(Instant::now());
     }
 
-    /// The lines that have come of a recording, once all are told.
+    /// The lines that a recording has received, once all are sent.
     fn lines(&self, socket: &OwnedFd) -> Vec<Line> {
         let (told, is_told) = std::sync::mpsc::channel();
         assert!(self.server.teller.tell(teller::Job::Fence(told)).is_ok());
@@ -110,7 +110,7 @@ fn what_was_learnt_of_a_program_is_found_again_or_forgotten_for_good() {
     assert!(write.0 == parse.0 && write.1 != parse.1);
     let is_forget = |line: &Line| matches!(line, Line::Forget { .. });
     assert!(!fixture.lines(&recording).iter().any(is_forget));
-    // More than are remembered.
+    // More sites than the server remembers.
     let (number, _socket, table) = fixture.client(1000);
     let count = (0..SITES).filter(|site| table.add(format!("{site}").as_bytes(), 1).is_some());
     assert_eq!(count.count(), SITES);
@@ -125,7 +125,7 @@ fn what_was_learnt_of_a_program_is_found_again_or_forgotten_for_good() {
     assert_eq!(forgotten, [of(parse), of(write)]);
 }
 
-/// The lines that have come of a recording.
+/// The lines that a recording has received.
 fn lines(socket: &OwnedFd) -> Vec<Line> {
     let mut text = String::new();
     let mut bytes = [0; Welcome::BYTES];
@@ -140,11 +140,11 @@ fn a_user_who_says_nothing_keeps_nobody_out() {
     let mut fixture = fixture();
     let silent: Vec<_> = (0..300).map(|_| fixture.connect(1001)).collect();
     assert!(fixture.server.peers.len() < 20);
-    // The newest are those who may still speak.
+    // The newest may still send a request.
     assert!(fixture.server.peers.contains_key(&silent[299].0));
     assert!(!fixture.server.peers.contains_key(&silent[0].0));
     fixture.client(1000);
-    // Of the same user, too, also where it was not heard at once.
+    // Those of the same user, too, even if their requests were not read at once.
     fixture.client(1001);
     let (number, socket) = fixture.connect(1001);
     let hello = Hello::Serve { name: "late".to_owned() }.to_bytes();
@@ -156,7 +156,7 @@ fn a_user_who_says_nothing_keeps_nobody_out() {
 #[test]
 fn files_that_come_with_a_packet_hold_up_nothing() {
     let (ended, ends) = std::sync::mpsc::channel();
-    // In a thread, as to close the file takes an hour.
+    // On a thread, because closing the file takes an hour.
     let _ = std::thread::spawn(move || {
         let mut fixture = fixture();
         let honest = fixture.client(1000);
@@ -196,7 +196,7 @@ fn a_user_who_watches_keeps_no_other_out() {
     let (number, _socket) = fixture.say(1000, &Hello::Watch);
     assert!(fixture.server.peers.contains_key(&number));
     fixture.client(1001);
-    // All that was counted is uncounted.
+    // Counts return to zero.
     watching.iter().for_each(|(number, _)| fixture.server.part(*number, "has gone"));
     assert_eq!(fixture.server.users[&1001].watchers, 0);
     let numbers: Vec<u64> = fixture.server.peers.keys().copied().collect();
@@ -228,7 +228,7 @@ fn a_state_is_put_together_a_part_at_a_time_and_read_from_a_pipe() {
     }
     fixture.look();
     let (_, watcher) = fixture.say(1000, &Hello::Watch);
-    // Nothing is answered at once, and each part is of no more than some sites.
+    // Nothing is answered at once, and each part has a limited number of sites.
     let mut parts = Vec::new();
     loop {
         fixture.server.may_tell = Instant::now();
@@ -254,7 +254,8 @@ fn a_watcher_that_does_not_read_its_answer_has_to_go_and_others_are_told() {
     fixture.look();
     let (deaf, deaf_socket) = fixture.say(1000, &Hello::Watch);
     let _unread = fixture.answer(&deaf_socket);
-    // Another user's is told meanwhile, and of this user's none, as the text is there still.
+    // Another user's watcher gets its state meanwhile; this user's other watchers get none
+    // while the text is in memory.
     let (_, other) = fixture.say(0, &Hello::Watch);
     let file = fixture.answer(&other);
     let state: state::State = serde_json::from_reader(std::fs::File::from(file)).unwrap();
@@ -327,13 +328,13 @@ fn the_lease_is_renewed_between_any_two_steps() {
     let _clients: Vec<_> = (0..3).map(|_| fixture.client(1000)).collect();
     let lease = &mut fixture.server.lease;
     lease.hold();
-    // As long as this takes, it lapses; a look renews it before it has ended.
+    // The lease lapses during this; a look renews it before the look ends.
     std::thread::sleep(2 * dimmer_protocol::LEASE);
     assert!(!lease.page.holds(dimmer_protocol::ticks()));
     let before = dimmer_protocol::ticks();
     fixture.look();
     assert!(fixture.server.lease.page.holds(before));
-    // Not where nobody is there to keep it for.
+    // Not if there are no clients to keep it for.
     fixture.server.lease.rest();
     std::thread::sleep(2 * dimmer_protocol::LEASE);
     fixture.server.lease.keep();
@@ -386,7 +387,7 @@ fn one_users_clock_is_no_evidence_for_another() {
         table.add(b"work", 1);
     }
     fixture.look();
-    // The second tells of a clock that is five times as high.
+    // The second client reports a clock that is five times as high.
     tell(&mut fixture, [300, 60, 300]);
     tell(&mut fixture, [300, 60, 300]);
     let clocks: Vec<_> = fixture.server.clients().map(|client| client.sites[0].clock).collect();
@@ -436,7 +437,7 @@ fn the_last_client_leaves_no_core_dedicated() {
 #[test]
 fn one_users_counters_leave_files_for_others() {
     let mut fixture = fixture();
-    // A quarter are for counters: 120.
+    // A quarter of the files are for counters: 120.
     fixture.server.most_peers = 480;
     let late = Instant::now() + Duration::from_secs(1000);
     let mut count = |user: u32, threads, children| {
@@ -447,17 +448,17 @@ fn one_users_counters_leave_files_for_others() {
         (files, fixture.server.users[&user].is_told)
     };
     assert_eq!(count(1000, 15, 0), (Some(45), false));
-    // Half of all are 60. Those of children are found when some are open already.
+    // Half of all are 60. Children's counters are found when some are open already.
     assert_eq!(count(1000, 6, 0), (None, true));
     assert_eq!(count(1000, 1, 5), (None, true));
     assert_eq!(count(1000, 1, 4), (Some(15), true));
     assert_eq!(count(1000, 1, 0), (None, true));
-    // Half of what is left, for whoever comes.
+    // Half of what is left, for each new user.
     assert_eq!(count(1001, 11, 0), (None, true));
     assert_eq!(count(1001, 10, 0), (Some(30), true));
     assert_eq!(count(1002, 5, 0), (Some(15), false));
     assert_eq!(count(1000, 1, 0), (None, true), "no more, as others have come");
-    // What was granted before they came stays.
+    // Files granted before the others came remain.
     let mut open = |granted| fixture.server.open(unopened(1, 0), (77, 1000), granted, late);
     assert!(open(3).is_some() && open(0).is_none());
     let numbers: Vec<u64> = fixture.server.clients().map(|client| client.id.0).collect();
@@ -479,7 +480,7 @@ fn counters_are_opened_a_little_at_a_time() {
         let counters = fixture.server.open(unopened(threads, 0), (77, user), 0, past).unwrap();
         fixture.server.give(number, Some(counters));
     }
-    // Where there is no time, a thread has its turn nevertheless.
+    // Even if no time is left, one thread's counters are opened.
     for expected in [[false, true, false], [false, true, false], [true, true, false], [true; 3]] {
         let counters = fixture.server.clients().map(|client| client.counters.as_ref().unwrap());
         assert_eq!(counters.map(|one| one.is_open).collect::<Vec<_>>(), expected);

@@ -1,9 +1,9 @@
 //! A process's side of its ledger.
 //!
-//! Only the head, the slots, and the decisions where calls can move are mapped: each mapping counts
-//! for programs that lock their memory (`mlockall`) or limit it (`ulimit -v`). The rest is written
-//! through the file, which is opened by its path each time: a descriptor that stays open would be
-//! one that the program finds, closes, or replaces.
+//! Only the head, the slots, and (where calls can move) the decisions are mapped: each mapping
+//! counts for programs that lock their memory (`mlockall`) or limit it (`ulimit -v`). The rest is
+//! written through the file, which is opened by its path each time. The program could find, close
+//! or replace a descriptor that stays open.
 
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -19,16 +19,16 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::reader::Orders;
 use super::room::{self, Opened};
 use super::{
-    BETWEEN, CLAIMED, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT, EMPLOYED, ENDING, ENOUGH,
+    BETWEEN, CLAIMED, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT, ENDING, ENOUGH,
     FILES_LEFT_OUT, HOLDS_UNTIL, INSIDE, LONGEST_TEXT, LedgerError, MAGIC, MOVES, NoRoom,
     OBJECT_BYTES, OBJECT_COUNT, OBJECTS, OBJECTS_AT, PAGE, PERIOD, ROOM, SITE_BYTES, SITE_COUNT,
     SITES, SITES_AT, SITES_TAKEN, SLOT_BYTES, SLOT_COUNT, SLOTS, SiteEntry, TEXT_BYTES, TEXT_USED,
-    TEXTS_AT, VERSION, VERSION_AT, io_error, slot_at, slot_length,
+    TEXTS_AT, USED_CORES, VERSION, VERSION_AT, io_error, slot_at, slot_length,
 };
 use crate::trial::Overhead;
 
-/// A process makes no more ledgers, one for each program that it executes, than this while none of
-/// them is removed.
+/// The most ledgers that a process makes while none of them is removed. It makes one for each
+/// program that it executes.
 const ATTEMPTS: u32 = 1000;
 
 /// The ledger that this process writes.
@@ -51,7 +51,7 @@ pub(crate) struct Slot {
     memory: Mapped,
 }
 
-/// A part of the file, mapped for as long as this lives.
+/// A part of the file, mapped as long as this lives.
 #[derive(Debug)]
 struct Mapped {
     memory: NonNull<u8>,
@@ -60,19 +60,19 @@ struct Mapped {
 
 // SAFETY: all access to the memory is atomic.
 unsafe impl Send for Mapped {}
-// SAFETY: as above.
+// SAFETY: all access to the memory is atomic.
 unsafe impl Sync for Mapped {}
 
 impl OwnLedger {
-    /// Makes an empty ledger in `directory`, for this process. Where that fails, a file there tells
-    /// the observer why, if there can be one.
+    /// Makes an empty ledger in `directory`, for this process. If that fails, a file there names
+    /// the reason for the observer, if possible.
     ///
     /// # Errors
-    /// Where there can be no file, no memory, or no mapping.
+    /// If no file can be made, no memory reserved, or no mapping made.
     pub fn create(directory: &Path) -> Result<Self, LedgerError> {
         let process = std::process::id();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        // A process that executes another program makes a second one.
+        // A process that executes another program makes a second ledger.
         let mut attempt = 0_u32;
         let (file, path) = loop {
             let path = directory.join(format!("{process}-{attempt}.{ENDING}"));
@@ -98,15 +98,15 @@ impl OwnLedger {
         Ok(Self { head, decisions: OnceLock::new(), path: path.to_path_buf(), enough, identity })
     }
 
-    /// Tells the observer that the process goes on without its ledger, unless another process
-    /// counts there that has it by a fork.
+    /// Reports to the observer that the process goes on without its ledger. Does nothing if another
+    /// process counts there, with which this one shares the ledger by a fork.
     pub(crate) fn give_up(&self, why: &LedgerError) {
         if self.head.u32(SITE_COUNT).load(Ordering::Relaxed) == 0 {
             tell_why(&self.path, why);
         }
     }
 
-    /// The file.
+    /// The ledger's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -117,7 +117,7 @@ impl OwnLedger {
         self.head.memory.as_ptr()
     }
 
-    /// The file again, if it is still the same.
+    /// Opens the file again. Fails if it is another file by now.
     fn open(&self) -> Result<Opened, LedgerError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let failed = |error| io_error("open", &self.path, error);
@@ -136,8 +136,8 @@ impl OwnLedger {
         self.head.u64(COUNTING).store(overhead.counting_1000, Ordering::Relaxed);
     }
 
-    /// Notes files whose functions are about to be hooked, given with their base addresses, as many
-    /// as there is room for; their numbers.
+    /// Notes files whose functions are about to be hooked, given with their base addresses: as many
+    /// as there is room for. Returns their numbers.
     ///
     /// # Errors
     /// If nothing can be noted.
@@ -162,7 +162,7 @@ impl OwnLedger {
         let file = self.open()?;
         let place = self.add_text(file.as_fd(), &texts)?;
         let first = count.fetch_add(word(records.len()), Ordering::Relaxed) as usize;
-        // Another process that shares the ledger, by a fork, may have come first.
+        // Another process, which shares the ledger by a fork, may have come first.
         if first + records.len() > OBJECTS {
             return Err(full());
         }
@@ -181,7 +181,7 @@ impl OwnLedger {
         self.head.u32(FILES_LEFT_OUT).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes why a file is not hooked as it could be.
+    /// Notes the reason why a file is not hooked as it could be.
     pub(crate) fn set_problem(&self, object: usize, problem: &str) {
         let noted = self.open().and_then(|file| {
             let text = cut(problem.as_bytes());
@@ -189,11 +189,11 @@ impl OwnLedger {
             let at = OBJECTS_AT + object * OBJECT_BYTES + 16;
             room::write(file.as_fd(), at, &place).map_err(LedgerError::NoRoom)
         });
-        // Without room for it the file is reported with fewer hooked functions, and no reason.
+        // Without room, the report of the file has fewer hooked functions and no reason.
         drop(noted);
     }
 
-    /// Writes texts; their place.
+    /// Writes texts. Returns their place.
     fn add_text(&self, file: BorrowedFd<'_>, text: &[u8]) -> Result<usize, LedgerError> {
         let length = word(text.len());
         let place = self.head.u32(TEXT_USED).fetch_add(length, Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl OwnLedger {
         Ok(place as usize)
     }
 
-    /// Has decisions in memory from now on.
+    /// Maps the decisions. From now on this process has them in memory.
     pub(crate) fn map_decisions(&self) -> Result<(), LedgerError> {
         let file = self.open()?;
         let mapped = Mapped::new(file.as_fd(), DECISIONS_AT, SITES * DECISION_BYTES)
@@ -215,8 +215,8 @@ impl OwnLedger {
         Ok(())
     }
 
-    /// Notes functions that are about to be hooked, by their addresses in the file; the number of
-    /// the first. Each of `slots` has counters for them then. Their calls are moved if `are_moved`,
+    /// Notes functions that are about to be hooked, by their addresses in the file. Returns their
+    /// numbers. Each of `slots` has counters for them then. Their calls are moved if `are_moved`,
     /// in a process that has decisions.
     ///
     /// # Errors
@@ -252,12 +252,12 @@ impl OwnLedger {
             room::write(file, SITES_AT + first as usize * SITE_BYTES, &table)
         };
         noted().map_err(LedgerError::NoRoom)?;
-        // A child of a fork may be at it as well, with numbers of its own.
+        // A child of a fork may do this at the same time, with numbers of its own.
         self.head.u32(SITE_COUNT).fetch_max(sites.end, Ordering::Release);
         Ok(sites)
     }
 
-    /// How many functions were noted.
+    /// The number of functions that were noted.
     pub(crate) fn site_count(&self) -> usize {
         self.head.u32(SITE_COUNT).load(Ordering::Acquire) as usize
     }
@@ -290,12 +290,12 @@ impl OwnLedger {
         Ok(Slot { number, memory })
     }
 
-    /// What the observer says of calls that move.
+    /// The observer's orders for calls that move.
     pub(crate) fn orders(&self) -> Orders<'_> {
-        Orders::new(self.head.u32(EMPLOYED), self.head.u64(HOLDS_UNTIL))
+        Orders::new(self.head.u32(USED_CORES), self.head.u64(HOLDS_UNTIL))
     }
 
-    /// Where in memory the decision for a function is; `None` in a process without.
+    /// Address of the decision for a function; `None` in a process without decisions.
     pub(crate) fn decision_at(&self, site: u32) -> Option<u64> {
         Some(self.decision(site)?.as_ptr() as u64)
     }
@@ -315,17 +315,17 @@ impl OwnLedger {
 }
 
 impl Slot {
-    /// Where its counters are, for as long as this lives.
+    /// Address of its counters, valid as long as this lives.
     pub(crate) fn counters(&self) -> *mut u8 {
         self.memory.place(COUNTERS)
     }
 
-    /// Whether a thread has it.
+    /// Whether a thread has claimed it.
     pub(crate) fn is_claimed(&self) -> bool {
         self.memory.u32(CLAIMED).load(Ordering::Relaxed) != 0
     }
 
-    /// Reserves counters for so many sites. What was reserved before stays as it is: another
+    /// Reserves counters for `sites` sites. Leaves what was reserved before as it is: another
     /// process that shares the slot, by a fork, may have reserved it.
     fn grow(&self, file: BorrowedFd<'_>, sites: usize) -> Result<(), NoRoom> {
         let room = self.memory.u32(ROOM);
@@ -344,7 +344,7 @@ impl Mapped {
     fn new(file: BorrowedFd<'_>, at: usize, length: usize) -> rustix::io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let anywhere = std::ptr::null_mut();
-        // SAFETY: a new mapping, where the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let memory = unsafe {
             rustix::mm::mmap(anywhere, length, access, MapFlags::SHARED, file, at as u64)
         }?;
@@ -354,18 +354,18 @@ impl Mapped {
 
     fn u32(&self, at: usize) -> &AtomicU32 {
         let place = self.place(at).cast();
-        // SAFETY: a place in the mapping, which lives as long as this; all offsets of numbers are
-        // aligned.
+        // SAFETY: the place lies in the mapping, which lives as long as this; all offsets of
+        // numbers are aligned.
         unsafe { AtomicU32::from_ptr(place) }
     }
 
     fn u64(&self, at: usize) -> &AtomicU64 {
         let place = self.place(at).cast();
-        // SAFETY: as in `u32`.
+        // SAFETY: the place lies in the mapping and is aligned, as in `u32`.
         unsafe { AtomicU64::from_ptr(place) }
     }
 
-    /// The byte at an offset.
+    /// Address of the byte at an offset.
     fn place(&self, at: usize) -> *mut u8 {
         debug_assert!(at < self.length, "{at}");
         // SAFETY: all offsets are constants of the layout, or products with numbers below their
@@ -376,24 +376,24 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own, and hooked code uses none that is dropped: `Hooks`
-        // and the pool of slots keep theirs for ever.
+        // SAFETY: the mapping is this value's own. Hooked code uses no mapping that is dropped:
+        // `Hooks` and the pool of slots keep theirs until the process ends.
         let unmapped = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
 
-/// A text as long as one may be.
+/// Cuts a text to the longest that is allowed.
 fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(LONGEST_TEXT)]
 }
 
-/// The place of a text and its length, as objects have them.
+/// The place of a text and its length, in the form of an object's record.
 fn text_at(place: usize, length: usize) -> [u8; 8] {
     (u64::from(word(length)) << 32 | u64::from(word(place))).to_le_bytes()
 }
 
-/// A number of the ledger's, all of which have 32 bits.
+/// A number of the ledger. They all have 32 bits.
 fn word(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -403,7 +403,7 @@ fn identity(file: BorrowedFd<'_>) -> rustix::io::Result<(u64, u64)> {
     Ok((status.st_dev, status.st_ino))
 }
 
-/// Names the file of a ledger after the reason that there is none.
+/// Renames the file of a ledger that could not be made: the extension names the reason.
 fn tell_why(path: &Path, error: &LedgerError) {
     let why = match error {
         LedgerError::NoRoom(why) => *why,

@@ -1,8 +1,8 @@
 //! The observer's side of a ledger.
 //!
 //! The file is read and written by `pread` and `pwrite`, never mapped: a process may truncate it,
-//! replace it, or fill it with anything. Each number is bounded by its table, and what is not there
-//! reads as zeros.
+//! replace it, or fill it with anything. Each number is bounded by its table. Bytes beyond the end
+//! of the file read as zeros.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,26 +14,26 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::OFlags;
 
 use super::{
-    BETWEEN, CLAIMED, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT, EMPLOYED, ENDING, ENOUGH,
+    BETWEEN, CLAIMED, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT, ENDING, ENOUGH,
     FILES_LEFT_OUT, HEAD, HEAD_BYTES, HOLDS_UNTIL, INSIDE, LEFT_OUT, LONGEST_TEXT, LedgerError,
     MAGIC, MOVED, MOVES, NoRoom, OBJECT_BYTES, OBJECT_COUNT, OBJECTS, OBJECTS_AT, Object, PERIOD,
     PID, RECORD_BYTES, RECORDS, RING, ROOM, SITE_BYTES, SITE_COUNT, SITES, SITES_AT, SLOT_COUNT,
-    SLOTS, SiteEntry, TAIL, TEXT_BYTES, TEXTS_AT, TID, TimedCall, VERSION, VERSION_AT, io_error,
-    path_of, room, slot_at, u32_at, u64_at,
+    SLOTS, SiteEntry, TAIL, TEXT_BYTES, TEXTS_AT, TID, TimedCall, USED_CORES, VERSION, VERSION_AT,
+    io_error, path_of, room, slot_at, u32_at, u64_at,
 };
 use crate::trial::Overhead;
 
-/// Names in a run's directory that are looked at, no more: a program may make any number.
+/// The most names in a run's directory that are looked at: a program may make any number.
 const MOST_NAMES: usize = 1 << 16;
 
-/// No timed call, and no thousand counted ones, takes more of hooks than this (ticks): a tenth of a
-/// millisecond, by estimate.
+/// The most ticks that hooks take for a timed call, or for a thousand counted ones: a tenth of a
+/// millisecond. An estimate.
 const MOST_OVERHEAD: u64 = 1 << 19;
 
 /// F_SETSIG of fcntl(2) on x86.
 const SET_SIGNAL: i32 = 10;
 
-/// What names of plans hold, also those that are being written.
+/// Part of the names of plans, also of those that are being written.
 const PLAN: &[u8] = b".plan";
 
 static EMPTY: [u8; RECORDS * RECORD_BYTES] = [0; RECORDS * RECORD_BYTES];
@@ -48,9 +48,9 @@ pub struct Ledger {
 /// What a run's directory holds, by name.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Ledgers.
+    /// The ledgers.
     pub ledgers: Vec<PathBuf>,
-    /// Files that tell why a process has none.
+    /// Files that name the reason why a process has no ledger.
     pub reasons: Vec<(PathBuf, NoRoom)>,
 }
 
@@ -65,7 +65,7 @@ impl Names {
     }
 }
 
-/// The head of a ledger, as it was at one time.
+/// The head of a ledger at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Head([u8; HEAD_BYTES]);
 
@@ -73,9 +73,9 @@ impl Ledger {
     /// Opens the ledger of another process.
     ///
     /// # Errors
-    /// If it cannot be opened, or is none.
+    /// If the file cannot be opened, or is not a ledger.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
-        // Nothing that waits or has effects where it is opened: no pipe, no device.
+        // These flags exclude pipes and devices: opening one could wait or have effects.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let flags = i32::try_from(flags.bits()).unwrap_or_default();
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
@@ -90,18 +90,18 @@ impl Ledger {
         }
     }
 
-    /// The ledgers in `directory`, by name.
+    /// The ledgers in `directory`, sorted by name.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the directory cannot be read.
     pub fn all_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
         Ok(Self::names_in(directory)?.ledgers)
     }
 
-    /// The ledgers in `directory`, by name, and why some processes have none.
+    /// The ledgers in `directory`, sorted by name, and the reasons why some processes have none.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the directory cannot be read.
     pub fn names_in(directory: &Path) -> io::Result<Names> {
         let mut names = Names::default();
         for entry in std::fs::read_dir(directory)?.take(MOST_NAMES) {
@@ -116,10 +116,11 @@ impl Ledger {
         Ok(names)
     }
 
-    /// Whether ledgers in `directory` may not grow any more, and no more be made.
+    /// Sets whether the ledgers in `directory` may grow and new ones may be made: neither if
+    /// `is_limited`.
     ///
     /// # Errors
-    /// If nothing can be written there.
+    /// If the directory cannot be written to.
     pub fn limit_run(directory: &Path, is_limited: bool) -> io::Result<()> {
         let path = directory.join(ENOUGH);
         if is_limited {
@@ -129,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// The file.
+    /// The ledger's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -141,15 +142,15 @@ impl Ledger {
         self.file.metadata().map_or(0, |about| about.blocks() * 512)
     }
 
-    /// Whether no process can use it any more: none has it open or mapped. Where the kernel cannot
-    /// tell, each process may.
+    /// Whether no process can use the ledger any more: none has it open or mapped. False if the
+    /// kernel cannot answer that.
     ///
     /// The kernel gives a write lease only for a file that is open nowhere else, and a mapping
     /// keeps it open (`check_conflicting_open` in Linux, fs/locks.c; fcntl(2), F_SETLEASE).
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         let file = self.file.as_raw_fd();
-        // A process that opens it meanwhile has the kernel send this signal, which is ignored by
+        // If a process opens the file meanwhile, the kernel sends this signal, which is ignored by
         // default.
         if control(file, SET_SIGNAL, libc::SIGURG) != 0 {
             return false;
@@ -161,7 +162,7 @@ impl Ledger {
         is_leased
     }
 
-    /// What the head says now; `None` if it is no ledger's any more.
+    /// The head as it is now; `None` if the file is not a ledger any more.
     #[must_use]
     pub fn head(&self) -> Option<Head> {
         let mut head = Head([0; HEAD_BYTES]);
@@ -170,7 +171,7 @@ impl Ledger {
         is_known.then_some(head)
     }
 
-    /// Decides whether calls of the function of this number are moved from now on, in a process
+    /// Decides whether calls of the function with this number are moved from now on, in a process
     /// whose hooks can do that.
     pub fn decide(&self, site: usize, is_moved: bool) {
         if site < SITES {
@@ -178,15 +179,15 @@ impl Ledger {
         }
     }
 
-    /// Has calls that move go to so many of the hardware threads that the process knows of from now
-    /// on, the first of them.
-    pub fn employ(&self, threads: usize) {
+    /// Makes moved calls go from now on to the first `threads` of the hardware threads that the
+    /// process has for them.
+    pub fn use_cores(&self, threads: usize) {
         let plus_one = u32::try_from(threads).map_or(u32::MAX, |threads| threads.saturating_add(1));
-        self.write(EMPLOYED, &plus_one.to_le_bytes());
+        self.write(USED_CORES, &plus_one.to_le_bytes());
     }
 
-    /// Has calls move until then at the latest ([`crate::ticks`]), whatever was decided. The
-    /// observer renews that time, so that calls stay when it is killed.
+    /// Sets the time at which calls stop moving, whatever was decided (see [`crate::ticks`]). The
+    /// observer renews it, so that calls stay once the observer is killed.
     pub fn hold_until(&self, ticks: u64) {
         self.write(HOLDS_UNTIL, &ticks.to_le_bytes());
     }
@@ -229,13 +230,13 @@ impl Ledger {
         (number < SLOTS && self.u32(at + CLAIMED) != 0).then_some(Thread { ledger: self, at })
     }
 
-    /// The threads that made hooked calls, perhaps ended.
+    /// The threads that made hooked calls. Some may have ended.
     pub fn threads(&self) -> impl Iterator<Item = Thread<'_>> {
         let slots = self.head().map_or(0, |head| head.slots());
         (0..slots).filter_map(|number| self.thread(number))
     }
 
-    /// Reads from a place; zeros for what is not there.
+    /// Reads from an offset. Bytes that cannot be read are zeros.
     fn read(&self, at: usize, bytes: &mut [u8]) {
         let mut done = 0;
         while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -255,8 +256,8 @@ impl Ledger {
         u32::from_le_bytes(word)
     }
 
-    /// Writes to a place where the process has written before. What cannot be written is not: the
-    /// process goes on as it does.
+    /// Writes to a place that the process has written before. An error is ignored: the process goes
+    /// on as before.
     fn write(&self, at: usize, bytes: &[u8]) {
         let _ = room::write(std::os::fd::AsFd::as_fd(&self.file), at, bytes);
     }
@@ -270,31 +271,31 @@ impl Head {
         Overhead { inside: ticks(INSIDE), between: ticks(BETWEEN), counting_1000: ticks(COUNTING) }
     }
 
-    /// How many files there are.
+    /// The number of hooked files.
     #[must_use]
     pub fn objects(&self) -> usize {
         (u32_at(&self.0, OBJECT_COUNT) as usize).min(OBJECTS)
     }
 
-    /// How many functions there are.
+    /// The number of hooked functions.
     #[must_use]
     pub fn sites(&self) -> usize {
         (u32_at(&self.0, SITE_COUNT) as usize).min(SITES)
     }
 
-    /// How many slots there are, claimed or not.
+    /// The number of slots, claimed or not.
     #[must_use]
     pub fn slots(&self) -> usize {
         (u32_at(&self.0, SLOT_COUNT) as usize).min(SLOTS)
     }
 
-    /// Threads whose calls were not seen, as there was no slot for them.
+    /// Threads whose calls were not seen, because there was no slot for them.
     #[must_use]
     pub fn threads_left_out(&self) -> usize {
         u32_at(&self.0, LEFT_OUT) as usize
     }
 
-    /// Whether there was no room to note all loaded files: those left out are not hooked.
+    /// Whether there was no room to note all loaded files. Those left out are not hooked.
     #[must_use]
     pub fn is_full(&self) -> bool {
         u32_at(&self.0, FILES_LEFT_OUT) != 0
@@ -307,27 +308,27 @@ impl Head {
     }
 }
 
-/// A thread that made hooked calls, perhaps ended.
+/// A thread that made hooked calls. It may have ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread<'a> {
     ledger: &'a Ledger,
     at: usize,
 }
 
-/// What the slot of a thread held at one time.
+/// What the slot of a thread held at one moment.
 #[derive(Debug, Default)]
 pub struct Look {
     bytes: Vec<u8>,
 }
 
 impl Thread<'_> {
-    /// Its number, as the kernel counts.
+    /// The kernel's id of the thread.
     #[must_use]
     pub fn tid(&self) -> u32 {
         self.ledger.u32(self.at + TID)
     }
 
-    /// How many of its calls were moved.
+    /// The number of its calls that were moved.
     #[must_use]
     pub fn moved(&self) -> u64 {
         let mut word = [0; 8];
@@ -335,39 +336,40 @@ impl Thread<'_> {
         u64::from_le_bytes(word)
     }
 
-    /// From now on a pair of calls is timed in so many, on average; of all calls if it is one.
+    /// Sets the mean number of calls from one timed pair to the next. If it is one, all calls are
+    /// timed.
     pub fn set_period(&self, calls: u32) {
         self.ledger.write(self.at + PERIOD, &calls.max(1).to_le_bytes());
     }
 
-    /// Reads all of it into `look`, with the counters of so many functions.
+    /// Reads the slot into `look`, with the counters of the first `sites` functions.
     pub fn look(&self, sites: usize, look: &mut Look) {
         look.bytes.resize(COUNTERS + sites.min(SITES) * 4, 0);
         self.ledger.read(self.at, &mut look.bytes);
     }
 
-    /// Takes the timed calls that are complete since the last time, in the order of their ends, and
-    /// gives each to `take`.
+    /// Takes the timed calls that were completed since the last time, in the order of their ends,
+    /// and passes each to `take`.
     pub fn drain(&self, take: impl FnMut(TimedCall)) {
         let mut look = Look::default();
         self.look(0, &mut look);
         self.drain_seen(&look, take);
     }
 
-    /// Likewise, of those that `look` has.
+    /// Likewise, for the calls in `look`.
     ///
-    /// The copy may have been made while the thread wrote: the end of a record is read before what
-    /// stands behind it, and written after it. One whose begin is missing is left out.
+    /// The thread may have written while the copy was made: the end of a record is read before what
+    /// stands behind it, and written after it. A record without its start is left out.
     pub fn drain_seen(&self, look: &Look, mut take: impl FnMut(TimedCall)) {
         let (head, tail) = (u64_at(&look.bytes, HEAD), u64_at(&look.bytes, TAIL));
-        // Whatever stands there: the ring holds no more.
+        // The values may be anything, but the ring holds no more records than this.
         let first = tail.max(head.saturating_sub(RECORDS as u64)).min(head);
         let place = |number: u64| usize::try_from(number % RECORDS as u64).unwrap_or_default();
         let mut next = first;
         while next < head {
             let record = &look.bytes[RING + place(next) * RECORD_BYTES..][..RECORD_BYTES];
-            // Its thread has claimed the place and not yet filled it. If it never will, since a
-            // signal's handler jumped out of there, do not wait for it for ever.
+            // Its thread has claimed the place and not yet filled it. It never will if a signal
+            // handler has jumped out of there, so the wait is limited.
             if u64_at(record, 8) == 0 && head - next < RECORDS as u64 / 2 {
                 break;
             }
@@ -377,7 +379,7 @@ impl Thread<'_> {
         if next == tail {
             return;
         }
-        // Emptied before the thread may fill them again.
+        // Emptied before the thread may fill these records again.
         let (begin, end) =
             (place(first), place(first) + usize::try_from(next - first).unwrap_or(0));
         for part in [begin..end.min(RECORDS), 0..end.saturating_sub(RECORDS)] {
@@ -389,25 +391,25 @@ impl Thread<'_> {
 }
 
 impl Look {
-    /// The thread's number, as the kernel counts.
+    /// The kernel's id of the thread.
     #[must_use]
     pub fn tid(&self) -> u32 {
         u32_at(&self.bytes, TID)
     }
 
-    /// Its process.
+    /// The kernel's id of its process.
     #[must_use]
     pub fn process(&self) -> u32 {
         u32_at(&self.bytes, PID)
     }
 
-    /// How many of its calls were moved.
+    /// The number of its calls that were moved.
     #[must_use]
     pub fn moved(&self) -> u64 {
         u64_at(&self.bytes, MOVED)
     }
 
-    /// How often it called each function, modulo 2³², by number.
+    /// The number of calls of each function, modulo 2³², by the function's number.
     pub fn calls(&self) -> impl Iterator<Item = u32> {
         let room = u32_at(&self.bytes, ROOM) as usize;
         let counters = self.bytes.get(COUNTERS..).unwrap_or_default().chunks_exact(4);
@@ -415,27 +417,26 @@ impl Look {
     }
 }
 
-/// What the observer says of calls that move.
+/// The observer's orders for calls that move.
 #[derive(Clone, Copy, Debug)]
 pub struct Orders<'a> {
-    employed: &'a AtomicU32,
+    used_cores: &'a AtomicU32,
     until: &'a AtomicU64,
 }
 
 impl<'a> Orders<'a> {
-    pub(super) fn new(employed: &'a AtomicU32, until: &'a AtomicU64) -> Self {
-        Self { employed, until }
+    pub(super) fn new(used_cores: &'a AtomicU32, until: &'a AtomicU64) -> Self {
+        Self { used_cores, until }
     }
 
-    /// How many of the hardware threads that calls move to are used now, the first of them, if
-    /// anybody has said that; see [`Ledger::employ`].
+    /// The number of hardware threads in use, the first ones of those that calls move to; `None` if
+    /// the observer has not decided. See [`Ledger::use_cores`].
     #[must_use]
-    pub fn employed(&self) -> Option<usize> {
-        self.employed.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
+    pub fn used_cores(&self) -> Option<usize> {
+        self.used_cores.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
     }
 
-    /// Whether calls may move at this time, for all that the observer has said; see
-    /// [`Ledger::hold_until`].
+    /// Whether the observer's orders let calls move at this time; see [`Ledger::hold_until`].
     #[must_use]
     pub fn hold(&self, ticks: u64) -> bool {
         let until = self.until.load(Ordering::Relaxed);
@@ -448,7 +449,7 @@ fn control(file: RawFd, what: i32, value: i32) -> i32 {
     unsafe { libc::fcntl(file, what, value) }
 }
 
-/// A text without what terminals obey.
+/// The text without control characters, which a terminal would obey.
 fn printable(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()

@@ -1,9 +1,9 @@
-//! What memory a ledger may take, and how it is had.
+//! How much memory a ledger may take, and how to reserve it.
 //!
-//! Nothing here raises a signal: RLIMIT_FSIZE is asked before each write, as a write beyond it
-//! raises SIGXFSZ. (`prlimit64` is a call that the C library makes at each start, so that no
-//! sandbox lacks it.) No file is closed by the C library's `close`, which is a point at which POSIX
-//! cancels threads.
+//! Nothing here raises a signal. A write beyond RLIMIT_FSIZE raises SIGXFSZ, so that limit is
+//! checked before each write. (The C library makes the call `prlimit64` at each start, so no
+//! sandbox lacks it.) Files are not closed by the C library's `close`, because POSIX makes that a
+//! cancellation point.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -15,13 +15,13 @@ use rustix::process::{Resource, getrlimit};
 
 use super::NoRoom;
 
-/// The part of a file system's blocks and inodes that stays free, one in so many.
+/// One `SPARED`th of a file system's blocks and inodes stays free.
 const SPARED: u64 = 4;
 
-/// What memory is filled with.
+/// The zeros that memory is filled with.
 static ZEROS: [u8; 1 << 14] = [0; 1 << 14];
 
-/// A file that is closed by a system call alone.
+/// A file that is closed by the bare system call.
 #[derive(Debug)]
 pub(super) struct Opened(ManuallyDrop<OwnedFd>);
 
@@ -39,7 +39,8 @@ impl AsFd for Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: the file is this one's own, and `ManuallyDrop` keeps it from being closed again.
+        // SAFETY: the file is this value's own, and `ManuallyDrop` keeps it from being closed
+        // again.
         unsafe { rustix::io::close(self.0.as_raw_fd()) };
     }
 }
@@ -47,8 +48,8 @@ impl Drop for Opened {
 /// The type of tmpfs file systems, statfs(2).
 const TMPFS: i64 = 0x0102_1994;
 
-/// Whether a ledger may grow. At least a quarter of its file system stays free for others, if that
-/// is memory, and `enough` is a file that exists where a run's ledgers may not grow.
+/// Checks whether a ledger may grow. On a file system in memory, at least a quarter has to stay
+/// free for others. If the file `enough` exists, the run's ledgers may not grow.
 pub(super) fn check(file: BorrowedFd<'_>, enough: &Path) -> Result<(), NoRoom> {
     let of = rustix::fs::fstatfs(file).map_err(|_| NoRoom::Refused)?;
     let is_short = |free: u64, all: u64| free.saturating_mul(SPARED) < all;
@@ -59,7 +60,7 @@ pub(super) fn check(file: BorrowedFd<'_>, enough: &Path) -> Result<(), NoRoom> {
     if rustix::fs::access(enough, Access::EXISTS).is_ok() { Err(NoRoom::Run) } else { Ok(()) }
 }
 
-/// Writes to a place of a file, all of it; what is there is memory that the file has from then on.
+/// Writes all of `bytes` to a place of a file. From then on the file has memory there.
 pub(crate) fn write(file: BorrowedFd<'_>, at: usize, mut bytes: &[u8]) -> Result<(), NoRoom> {
     let mut at = at as u64;
     let end = at + bytes.len() as u64;
@@ -92,7 +93,7 @@ pub(super) fn reserve(file: BorrowedFd<'_>, from: usize, to: usize) -> Result<()
     Ok(())
 }
 
-/// Whether a file as long as this may be written by this process.
+/// Checks whether this process may write a file of this length.
 pub(crate) fn may_write(length: usize) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(most) if length as u64 > most => Err(rustix::io::Errno::FBIG.into()),

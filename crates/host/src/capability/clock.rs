@@ -10,50 +10,42 @@ const MSR: Subject = Subject {
     id: "msr",
     title: "model-specific registers (msr)",
     area: Area::Clock,
-    enables: "APERF and MPERF, P-states and licenses set from user mode",
+    enables: None,
 };
 const MSR_SAFE: Subject = Subject {
     id: "msr-safe",
     title: "model-specific registers (msr-safe)",
     area: Area::Clock,
-    enables: "the same for ordinary users, limited to an allow list",
+    enables: None,
 };
 const CPUFREQ: Subject = Subject {
     id: "cpufreq",
     title: "frequency policies (cpufreq)",
     area: Area::Clock,
-    enables: "boost, avxfreq: frequencies set through the kernel",
+    enables: Some("top: the clock of each CPU; probe --turbo-off on some drivers"),
 };
 const INTEL_PSTATE: Subject = Subject {
     id: "intel-pstate",
     title: "driver intel_pstate",
     area: Area::Clock,
-    enables: "frequency limits in percent; the switch for turbo",
+    enables: Some("probe --turbo-off: the switch for turbo"),
 };
-const AMD_PSTATE: Subject = Subject {
-    id: "amd-pstate",
-    title: "driver amd_pstate",
-    area: Area::Clock,
-    enables: "frequency limits and preferences through CPPC",
-};
+const AMD_PSTATE: Subject =
+    Subject { id: "amd-pstate", title: "driver amd_pstate", area: Area::Clock, enables: None };
 const HWP: Subject = Subject {
     id: "hwp",
     title: "hardware-managed frequencies (HWP, CPPC)",
     area: Area::Clock,
-    enables: "a preference per core instead of a frequency",
+    enables: None,
 };
 const TURBO: Subject = Subject {
     id: "turbo",
     title: "turbo switch",
     area: Area::Clock,
-    enables: "probe: measurements without turbo's ups and downs",
+    enables: Some("probe --turbo-off: measurements at a steady clock"),
 };
-const RAPL: Subject = Subject {
-    id: "rapl",
-    title: "energy counters (RAPL)",
-    area: Area::Clock,
-    enables: "energy beside time in every comparison",
-};
+const RAPL: Subject =
+    Subject { id: "rapl", title: "energy counters (RAPL)", area: Area::Clock, enables: None };
 
 pub(super) fn survey(context: &Context) -> Vec<Capability> {
     vec![
@@ -68,11 +60,11 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
     ]
 }
 
-/// The remedy for whatever only bare metal has.
+/// Remedy for everything that only bare metal offers.
 const BARE_METAL: &str = "only the host can: use bare metal where it matters; measuring by timing \
                           works here";
 
-/// IA32_TIME_STAMP_COUNTER: every x86-64 processor has it, and reading it changes nothing.
+/// IA32_TIME_STAMP_COUNTER: every x86-64 processor has it, and reading it has no side effect.
 const TSC_MSR: u64 = 0x10;
 
 fn msr(context: &Context) -> Capability {
@@ -137,7 +129,7 @@ fn cpufreq(context: &Context) -> Capability {
             )
         };
     }
-    // Machines have hundreds of equal policies and a few kinds of them.
+    // A machine has hundreds of equal policies of a few kinds.
     let mut kinds: Vec<(String, Vec<&Policy>)> = Vec::new();
     for policy in &policies {
         let kind = describe(policy);
@@ -261,7 +253,8 @@ fn turbo(context: &Context) -> Capability {
 fn rapl(context: &Context) -> Capability {
     let directory = "/sys/class/powercap";
     let names = context.root.list(directory).unwrap_or_default();
-    // Packages are intel-rapl:0, their parts intel-rapl:0:0; AMD processors use the same names.
+    // Packages are named intel-rapl:0, their parts intel-rapl:0:0. AMD processors use the same
+    // names.
     let zones: Vec<String> =
         names.into_iter().filter(|name| name.starts_with("intel-rapl:")).collect();
     let Some(first) = zones.first() else {
@@ -286,7 +279,7 @@ fn rapl(context: &Context) -> Capability {
     RAPL.available(labels.join(", "))
 }
 
-/// The cause of an error in one line, without the file that the caller names itself.
+/// The cause of an error in one line. It omits the file, which the caller names itself.
 fn reason(error: &RootError) -> String {
     match std::error::Error::source(error) {
         Some(source) => source.to_string(),

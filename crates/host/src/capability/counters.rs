@@ -1,4 +1,4 @@
-//! Performance counters, and which of their events tell about licenses.
+//! Performance counters, and their events that give evidence about licenses.
 
 use super::{Area, Capability, Context, Subject};
 use crate::events::{self, Counts, PmuEvent};
@@ -9,25 +9,25 @@ const PMU: Subject = Subject {
     id: "pmu",
     title: "performance counters (perf_event_open)",
     area: Area::Counters,
-    enables: "probe: counted cycles beside timed ones, and compared with them",
+    enables: Some("probe: counted cycles beside timed ones; dimmerd: evidence of license levels"),
 };
 const LICENSE_EVENTS: Subject = Subject {
     id: "license-events",
     title: "license-level events",
     area: Area::Counters,
-    enables: "license levels read instead of concluded from timing",
+    enables: Some("probe, dimmerd: license levels counted, not inferred from timing"),
 };
 const THROTTLE_EVENTS: Subject = Subject {
     id: "throttle-events",
     title: "throttle events",
     area: Area::Counters,
-    enables: "throttled cycles counted while a license is pending",
+    enables: Some("probe: throttled cycles counted while a license is pending"),
 };
 const PACKED_EVENTS: Subject = Subject {
     id: "packed-events",
     title: "packed-arithmetic events",
     area: Area::Counters,
-    enables: "observe: who executes wide floating point, without changing programs",
+    enables: Some("dimmerd: evidence of wide floating point in a program"),
 };
 
 pub(super) fn survey(context: &Context) -> Vec<Capability> {
@@ -44,7 +44,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
     vec![pmu, license, throttle, packed]
 }
 
-/// What to do without counters.
+/// The alternative to counters.
 const BY_TIMING: &str = "Dimmer concludes from timing instead";
 
 fn pmu(context: &Context) -> Capability {
@@ -72,14 +72,15 @@ fn pmu(context: &Context) -> Capability {
             format!("use bare metal or a virtual machine with a PMU; {BY_TIMING}"),
         );
     }
-    // Counting one's own user mode is allowed up to 2; some distributions have 3 and 4 for nobody.
+    // Up to 2, a process may count its own user mode. Some distributions have 3 and 4, which allow
+    // unprivileged processes nothing.
     if paranoid > 2 && !context.privileges.has_or_admin(LinuxCapability::Perfmon) {
         return PMU.unavailable(
             format!("{PARANOID} is {paranoid}"),
             "as root: sysctl kernel.perf_event_paranoid=2, or give CAP_PERFMON",
         );
     }
-    // Files say yes; a seccomp filter may still say no, and only asking tells.
+    // The files permit it, but a seccomp filter may still refuse. Only an attempt shows that.
     if context.root.is_live()
         && let Err(refused) = Counters::open(context.root, &[Countable::Cycles])
     {
@@ -92,7 +93,7 @@ fn pmu(context: &Context) -> Capability {
     PMU.available(format!("{}{counters}, perf_event_paranoid {paranoid}", found.join(", ")))
 }
 
-/// Whether events of a kind are documented for this microarchitecture, and can be counted.
+/// Whether events of a kind are documented for this microarchitecture and can be counted.
 fn documented(
     context: &Context,
     subject: &Subject,

@@ -2,62 +2,64 @@
 
 use super::{Area, Capability, Context, Subject};
 use crate::cpuid::Feature;
-use crate::{faulting, tile, travel};
+use crate::{faulting, migration, tile};
 
 const AVX2: Subject = Subject {
     id: "avx2",
     title: "256-bit vectors (AVX2, FMA)",
     area: Area::Instructions,
-    enables: "probe kernels of 256 bits; narrow: somewhere to narrow 512-bit code to",
+    enables: Some(
+        "probe: kernels of 256 bits; run --narrow: the width that AVX-512 code falls back to",
+    ),
 };
 const AVX512: Subject = Subject {
     id: "avx512",
     title: "512-bit vectors (AVX-512)",
     area: Area::Instructions,
-    enables: "probe kernels of 512 bits",
+    enables: Some("probe: kernels of 512 bits"),
 };
 const AMX: Subject = Subject {
     id: "amx",
     title: "tiles (AMX)",
     area: Area::Instructions,
-    enables: "probe kernels on tiles",
+    enables: Some("probe: kernels on tiles"),
 };
 const WAITPKG: Subject = Subject {
     id: "waitpkg",
     title: "user-mode waiting (UMONITOR, UMWAIT, TPAUSE)",
     area: Area::Instructions,
-    enables: "workers that wait for work without spinning at full power",
+    enables: Some("run, regions: workers that wait without spinning at full power"),
 };
-const TRAVEL: Subject = Subject {
-    id: "travel",
+const MIGRATION: Subject = Subject {
+    id: "migration",
     title: "threads that change core by themselves (FSGSBASE)",
     area: Area::Instructions,
-    enables: "borrow and migrate: a thread's stack and thread-local storage go on on a worker",
+    enables: Some("run --migrate: a worker goes on with a thread's stack and thread-local storage"),
 };
 const MONITORX: Subject = Subject {
     id: "monitorx",
     title: "user-mode waiting (MONITORX, MWAITX)",
     area: Area::Instructions,
-    enables: "workers that wait for work without spinning at full power",
+    enables: Some("run, regions: workers that wait without spinning at full power"),
 };
 const MONITOR: Subject = Subject {
     id: "monitor",
     title: "waiting in the kernel (MONITOR, MWAIT)",
     area: Area::Instructions,
-    enables: "idle states that let other cores clock higher",
+    enables: None,
 };
 const TSC: Subject = Subject {
     id: "tsc",
     title: "invariant time-stamp counter",
     area: Area::Instructions,
-    enables: "probe: the clock of a core measured by timing, without privilege",
+    enables: Some("probe: the clock of a core measured by timing, without privilege"),
 };
 
 const CPUID_FAULTING: Subject = Subject {
     id: "cpuid-faulting",
     title: "CPUID answered by programs (CPUID faulting)",
     area: Area::Instructions,
-    enables: "narrow: vector features hidden where a library has no switch for them",
+    enables: Some("run --narrow: vector features hidden where a library has no switch for them"),
 };
 
 pub(super) fn survey(context: &Context) -> Vec<Capability> {
@@ -65,7 +67,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         avx2(context),
         avx512(context),
         amx(context),
-        travel(context),
+        migration(context),
         waitpkg(context),
         monitorx(context),
         monitor(context),
@@ -74,7 +76,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
     ]
 }
 
-/// Why a feature that the processor has may not be used.
+/// Reason why a feature of the processor may not be used.
 const STATE_OFF: &str = "the processor has it, but the operating system does not keep its \
                          registers (XCR0)";
 
@@ -126,19 +128,20 @@ fn amx(context: &Context) -> Capability {
     AMX.available(format!("{}; permission is given on request", kinds.join(", ")))
 }
 
-fn travel(context: &Context) -> Capability {
+fn migration(context: &Context) -> Capability {
     if !context.cpuid.has(Feature::Fsgsbase) {
-        return TRAVEL.not_applicable("the processor does not show fsgsbase");
+        return MIGRATION.not_applicable("the processor does not show fsgsbase");
     }
-    if context.root.is_live() && !travel::can_change_thread_pointer() {
+    if context.root.is_live() && !migration::can_change_thread_pointer() {
         let remedy = "use Linux 5.9 or later, without nofsgsbase on its command line";
-        return TRAVEL.unavailable("the kernel does not let programs change the FS base", remedy);
+        return MIGRATION
+            .unavailable("the kernel does not let programs change the FS base", remedy);
     }
-    if context.root.is_live() && travel::has_shadow_stack() {
+    if context.root.is_live() && migration::has_shadow_stack() {
         let remedy = "start without GLIBC_TUNABLES=glibc.cpu.hwcaps=SHSTK";
-        return TRAVEL.unavailable("shadow stacks are on in this process", remedy);
+        return MIGRATION.unavailable("shadow stacks are on in this process", remedy);
     }
-    TRAVEL.available("fsgsbase, no shadow stack")
+    MIGRATION.available("fsgsbase, no shadow stack")
 }
 
 fn waitpkg(context: &Context) -> Capability {

@@ -1,25 +1,21 @@
-//! Watching programs from outside: BPF, uprobes, the kernel's mark of AVX-512 use.
+//! Observing programs from outside: BPF, uprobes, the kernel's record of AVX-512 use.
 
 use super::{Area, Capability, Context, Subject};
 use crate::privilege::LinuxCapability;
 
-const BPF: Subject = Subject {
-    id: "bpf",
-    title: "BPF programs",
-    area: Area::Observation,
-    enables: "observe, specialise: programs that run inside the kernel",
-};
+const BPF: Subject =
+    Subject { id: "bpf", title: "BPF programs", area: Area::Observation, enables: None };
 const UPROBES: Subject = Subject {
     id: "uprobes",
     title: "probes in user programs (uprobes)",
     area: Area::Observation,
-    enables: "observe: entry and return of functions in unmodified programs",
+    enables: Some("observe -p, observe --via uprobes: calls counted from outside"),
 };
 const ARCH_STATUS: Subject = Subject {
     id: "arch-status",
     title: "AVX-512 use per process (arch_status)",
     area: Area::Observation,
-    enables: "observe: a first hint at who uses AVX-512, for any user",
+    enables: None,
 };
 
 pub(super) fn survey(context: &Context) -> Vec<Capability> {

@@ -1,4 +1,4 @@
-//! Where threads may run, and how: allowed hardware threads, cpusets, sched_ext, real time.
+//! Where and how threads may run: allowed CPUs, cpusets, sched_ext, real time.
 
 use dimmer_processor::units::CpuId;
 
@@ -11,43 +11,43 @@ const ALLOWED: Subject = Subject {
     id: "allowed-cpus",
     title: "hardware threads for this process",
     area: Area::Placement,
-    enables: "probe and workers pinned to cores; two cores at least for offload and migrate",
+    enables: Some("probe and workers pinned to CPUs; run --delegate and --migrate take two"),
 };
 const SMT: Subject = Subject {
     id: "smt",
     title: "SMT siblings visible",
     area: Area::Placement,
-    enables: "what wide code costs the sibling thread; workers kept off each other's core",
+    enables: Some("run, dimmerd: whole cores dedicated; probe: a busy sibling recognised"),
 };
 const CPUSET_V2: Subject = Subject {
     id: "cpuset-v2",
     title: "cpusets (cgroup v2)",
     area: Area::Placement,
-    enables: "offload, specialise: cores dedicated to wide code",
+    enables: Some("run --dedicate: cores dedicated to wide code"),
 };
 const CPUSET_V1: Subject = Subject {
     id: "cpuset-v1",
     title: "cpusets (cgroup v1)",
     area: Area::Placement,
-    enables: "the same on machines with the old hierarchy",
+    enables: Some("run --dedicate on machines with the old hierarchy"),
 };
 const DEDICATED: Subject = Subject {
     id: "dedicated-cores",
     title: "cores dedicated by cpusets",
     area: Area::Placement,
-    enables: "offload, borrow, specialise: nobody else's threads on the workers' cores",
+    enables: Some("run --dedicate: no other program on the workers' cores"),
 };
 const SCHED_EXT: Subject = Subject {
     id: "sched-ext",
     title: "loadable schedulers (sched_ext)",
     area: Area::Placement,
-    enables: "specialise: core specialisation inside the kernel",
+    enables: None,
 };
 const REAL_TIME: Subject = Subject {
     id: "real-time",
     title: "real-time scheduling",
     area: Area::Placement,
-    enables: "probe: measurements that ordinary work does not preempt",
+    enables: None,
 };
 
 pub(super) fn survey(context: &Context) -> Vec<Capability> {

@@ -1,4 +1,4 @@
-//! The machine as a whole: the hypervisor and what it takes, memory, the journal.
+//! The machine as a whole: the hypervisor and the time it steals, memory, the journal.
 
 use dimmer_processor::units::Nanos;
 
@@ -11,25 +11,21 @@ const STEAL: Subject = Subject {
     id: "steal",
     title: "stolen time",
     area: Area::System,
-    enables: "probe: stretches in which the hypervisor ran somebody else are recognised",
+    enables: Some("probe: stretches in which the hypervisor ran another guest are recognised"),
 };
 const HUGE_PAGES: Subject = Subject {
     id: "huge-pages",
     title: "huge pages",
     area: Area::System,
-    enables: "probe: code and buffers on huge pages",
+    enables: Some("probe --huge-pages: code and buffers on huge pages"),
 };
-const LOCKED_MEMORY: Subject = Subject {
-    id: "locked-memory",
-    title: "locked memory",
-    area: Area::System,
-    enables: "probe: no page fault inside a timed stretch",
-};
+const LOCKED_MEMORY: Subject =
+    Subject { id: "locked-memory", title: "locked memory", area: Area::System, enables: None };
 const JOURNAL: Subject = Subject {
     id: "journal",
     title: "journal of changes",
     area: Area::System,
-    enables: "changing the machine, and changing it back after a crash",
+    enables: Some("probe --turbo-off, run --dedicate: changes are undone, after a crash as well"),
 };
 
 pub(super) fn survey(context: &Context) -> Vec<Capability> {
@@ -56,7 +52,7 @@ fn steal(context: &Context) -> Capability {
 fn huge_pages(context: &Context) -> Capability {
     let transparent = "/sys/kernel/mm/transparent_hugepage/enabled";
     let reserved = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-    // The setting in force is the one in brackets: `always [madvise] never`.
+    // The setting in force is in brackets: `always [madvise] never`.
     let mode = context
         .root
         .text(transparent)
@@ -77,7 +73,7 @@ fn huge_pages(context: &Context) -> Capability {
     }
 }
 
-/// What a probe needs locked at most: its buffers and code, generously, in bytes.
+/// Upper bound on the memory that a probe locks: its buffers and code, generously, in bytes.
 const ENOUGH: u64 = 4 << 20;
 
 fn locked_memory(context: &Context) -> Capability {

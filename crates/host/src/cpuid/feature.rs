@@ -1,4 +1,4 @@
-//! Feature bits by name: where CPUID shows each and which register state it needs.
+//! Feature bits by name: their place in CPUID and the register state that each needs.
 //!
 //! Source: Intel SDM volume 2, CPUID; AMD64 Architecture Programmer's Manual volume 3, appendix
 //! E; XCR0 bits: Intel SDM volume 1, section 13.1.
@@ -25,7 +25,7 @@ impl Register {
     }
 }
 
-/// Where CPUID shows a feature.
+/// Place of a feature bit in CPUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bit {
     pub(super) leaf: u32,
@@ -36,16 +36,16 @@ pub(super) struct Bit {
 
 /// XCR0 bits 1 and 2: the lower halves of the vector registers.
 const YMM: u64 = 0b110;
-/// The above and bits 5 to 7: mask registers and the upper halves.
+/// The bits of [`YMM`], and bits 5 to 7: mask registers and the upper halves.
 const ZMM: u64 = YMM | 0b1110_0000;
 /// Bits 17 and 18: tile configuration and tile data.
 const TILE: u64 = 0b11 << 17;
 
-/// Declares the enum, its list, and for each variant name, place and required state.
+/// Declares the enum, its list, and for each variant its name, place and required state.
 macro_rules! features {
     ($($variant:ident, $name:literal, $leaf:literal, $subleaf:literal, $register:ident,
        $number:literal, $state:expr;)*) => {
-        /// Something that the processor may have, as CPUID names it.
+        /// A feature that the processor may have, as CPUID names it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Feature {
@@ -53,7 +53,7 @@ macro_rules! features {
         }
 
         impl Feature {
-            /// All of them.
+            /// All features.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
 
             /// The name in results, as Linux writes it in `/proc/cpuinfo` where Linux has one.
@@ -73,7 +73,7 @@ macro_rules! features {
                 }
             }
 
-            /// The XCR0 bits without which the feature must not be used.
+            /// The XCR0 bits that must be set before code may use the feature.
             pub(super) const fn required_state(self) -> u64 {
                 match self { $(Self::$variant => $state,)* }
             }

@@ -1,4 +1,4 @@
-//! Tables of CPUID registers as text, in the format that `cpuid -r` prints.
+//! CPUID registers as text, in the format that `cpuid -r` prints.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use raw_cpuid::CpuIdResult;
 
 use crate::root::RootError;
 
-/// Why a table of CPUID registers cannot be used. Fatal for the table as a whole.
+/// Why a table of CPUID registers cannot be used. Fatal for the whole table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpuidError {
@@ -16,9 +16,9 @@ pub enum CpuidError {
          `0x00000007 0x00: eax=0x.. ebx=0x.. ecx=0x.. edx=0x..` or `xcr0: 0x..`"
     )]
     Line {
-        /// Counted from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// The line.
+        /// The line's text.
         found: String,
     },
     /// The file cannot be read.
@@ -34,8 +34,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Reads `text`; empty lines, comments after `#` and `CPU 0:` headings are skipped, and of
-    /// several processors the first counts.
+    /// Parses `text`. Skips empty lines, comments after `#` and `CPU 0:` headings. If several
+    /// processors are listed, the first one is used.
     pub(super) fn parse(text: &str) -> Result<Self, CpuidError> {
         let mut table = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -50,7 +50,7 @@ impl Table {
         Ok(table)
     }
 
-    /// The registers of a leaf; zero where the table has none.
+    /// The registers of a leaf; zero if the table lacks it.
     pub(super) fn registers(&self, leaf: u32, subleaf: u32) -> CpuIdResult {
         let zero = CpuIdResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
         self.registers.get(&(leaf, subleaf)).copied().unwrap_or(zero)

@@ -1,4 +1,4 @@
-//! Which hierarchy of control groups has the cpusets, and where in it this process is.
+//! Finds the control-group hierarchy that has cpusets, and this process's place in it.
 
 use dimmer_processor::units::CpuId;
 
@@ -6,14 +6,14 @@ use super::unavailable;
 use crate::root::{Root, parse_cpu_list};
 use crate::unavailable::Unavailable;
 
-/// A mounted file system, as `/proc/self/mounts` tells it.
+/// A mounted file system, from `/proc/self/mounts`.
 pub(crate) struct Mount {
     pub(crate) point: String,
     pub(crate) kind: String,
     pub(crate) options: String,
 }
 
-/// All mounted file systems; none if the kernel does not tell.
+/// All mounted file systems; none if the kernel does not list them.
 pub(crate) fn mounts(root: &Root) -> Vec<Mount> {
     let text = root.text("/proc/self/mounts").unwrap_or_default();
     let mount = |line: &str| {
@@ -36,12 +36,12 @@ impl Mount {
     }
 }
 
-/// The control group of this process in the hierarchy of `controller`; v2 has the empty name.
+/// The control group of this process in the hierarchy of `controller`; empty name for version 2.
 pub(crate) fn own_group(root: &Root, controller: &str) -> Option<String> {
     group_of(root, "/proc/self", controller)
 }
 
-/// Likewise of the process or thread with this directory in `/proc`.
+/// As [`own_group`], for the process or thread with this directory in `/proc`.
 fn group_of(root: &Root, process: &str, controller: &str) -> Option<String> {
     let text = root.text(&format!("{process}/cgroup")).ok()?;
     text.lines().find_map(|line| {
@@ -52,8 +52,8 @@ fn group_of(root: &Root, process: &str, controller: &str) -> Option<String> {
     })
 }
 
-/// The CPUs that a thread of a program may run on, by its directory in `/proc`. `None` for those
-/// that have ended and for the kernel's own, which have no memory.
+/// The CPUs that a user thread may run on, by the thread's directory in `/proc`. `None` for threads
+/// that have ended and for kernel threads, which have no memory.
 pub(super) fn may_run_on(root: &Root, thread: &str) -> Option<Vec<CpuId>> {
     let status = root.text(&format!("{thread}/status")).ok()?;
     let value = |name| status.lines().find_map(|line| line.strip_prefix(name));
@@ -61,17 +61,17 @@ pub(super) fn may_run_on(root: &Root, thread: &str) -> Option<Vec<CpuId>> {
     parse_cpu_list(value("Cpus_allowed_list:")?)
 }
 
-/// Whether a file of names separated by blanks has that one.
+/// Whether a file of names separated by blanks contains `name`.
 pub(super) fn lists(root: &Root, file: &str, name: &str) -> bool {
     root.text(file).unwrap_or_default().split_whitespace().any(|found| found == name)
 }
 
-/// This process's control group, in the hierarchy that has cpusets.
+/// This process's control group in the hierarchy that has cpusets.
 #[derive(Clone)]
 pub(super) struct Base {
-    /// Its directory.
+    /// The group's directory.
     pub(super) group: String,
-    /// That of the hierarchy.
+    /// The hierarchy's directory.
     pub(super) mount: String,
     pub(super) is_v2: bool,
 }
@@ -101,9 +101,9 @@ impl Base {
         Ok(Self { group, mount: mount.point.trim_end_matches('/').to_owned(), is_v2 })
     }
 
-    /// As [`Self::find`], of the thread with this directory in `/proc` and in the same hierarchy,
-    /// version 2; where its group has no cpuset, the nearest above that has. `None`, if it has
-    /// ended.
+    /// As [`Self::find`], for the thread with this directory in `/proc`, in the same version 2
+    /// hierarchy. If the thread's group has no cpuset, returns the nearest group above that has
+    /// one. `None` if the thread has ended.
     pub(super) fn of(&self, root: &Root, thread: &str) -> Option<Self> {
         let group = group_of(root, thread, "")?;
         let its = Self { group: format!("{}{group}", self.mount), ..self.clone() };
@@ -128,8 +128,8 @@ impl Base {
         path
     }
 
-    /// The CPUs that threads in it may run on, ascending; those of the process where its group does
-    /// not tell (the hierarchy's root does not, in version 2).
+    /// The CPUs that threads of the group may run on, ascending. If the group does not list them
+    /// (in version 2 the hierarchy's root does not), returns the online CPUs.
     pub(super) fn cpus(&self, root: &Root) -> Vec<CpuId> {
         let files = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
         let told = files.iter().find_map(|name| root.cpu_list(&self.file(name)).ok());

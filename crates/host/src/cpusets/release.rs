@@ -1,4 +1,4 @@
-//! What kernels of which age do to threads whose cpuset changes.
+//! How kernel releases differ in what they do to threads whose cpuset changes.
 
 use std::fmt;
 
@@ -16,20 +16,20 @@ impl Release {
         Self(root.text("/proc/sys/kernel/osrelease").unwrap_or_default())
     }
 
-    /// Whether it is older than this one. What does not say is older than any.
+    /// Whether the release is older than `major.minor`. An unreadable release counts as older.
     pub(super) fn is_before(&self, major: u32, minor: u32) -> bool {
         let mut numbers = self.0.split(|character: char| !character.is_ascii_digit());
         let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
         (next(), next()) < (major, minor)
     }
 
-    /// Whether threads are pinned again as they were when their group has its CPUs back: since
+    /// Whether the kernel pins threads again as before when their group gets its CPUs back: since
     /// "sched: Always preserve the user requested cpumask", Linux 6.2.
     pub(super) fn keeps_pins(&self) -> bool {
         !self.is_before(6, 2)
     }
 
-    /// Says that this thread, which may run on these CPUs alone, would not be pinned again.
+    /// The error for a thread, pinned to these CPUs, that the kernel would not pin again.
     pub(super) fn forgets(&self, thread: u32, cpus: &[CpuId]) -> Unavailable {
         let cpus = format_cpu_list(cpus);
         let why = format!("Linux {self} would forget that thread {thread} is pinned to cpu {cpus}");

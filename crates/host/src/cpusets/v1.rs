@@ -1,8 +1,8 @@
-//! Version 1: a group with the dedicated CPUs, exclusively, and one with the others, to which
+//! Version 1: one group with exclusively the dedicated CPUs, and one with the other CPUs, to which
 //! threads move.
 //!
-//! Where the kernel would forget that a thread is pinned, it is refused to move one that is and may
-//! run on the dedicated CPUs.
+//! If the kernel would forget that threads are pinned, the request is refused when a pinned thread
+//! may run on the dedicated CPUs and would have to move.
 
 use dimmer_processor::units::CpuId;
 
@@ -14,20 +14,20 @@ use crate::process;
 use crate::root::{Root, format_cpu_list};
 use crate::unavailable::Unavailable;
 
-/// Takes and lists threads.
+/// The file that admits threads and lists them.
 pub(super) const MEMBERS: &str = "tasks";
 
-/// Whether no group beside it has its CPUs.
+/// The file that says whether the group's CPUs are exclusive among its sibling groups.
 const EXCLUSIVE: &str = "cpuset.cpu_exclusive";
 
-/// Whether the scheduler spreads threads over its CPUs.
+/// The file that says whether the scheduler balances load over the group's CPUs.
 pub(super) const BALANCED: &str = "cpuset.sched_load_balance";
 
-/// Looks at all threads of the base: those that are started meanwhile are found by the next. A
+/// Number of scans of the base's threads. A scan finds the threads started during the one before. A
 /// guess.
 const LOOKS: u32 = 8;
 
-/// Whether CPUs can be dedicated below `base`, as far as looking tells.
+/// Whether CPUs can be dedicated below `base`, judged without trying.
 pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
     let tasks = base.file(MEMBERS);
     if !root.is_writable(&tasks) {
@@ -41,17 +41,17 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// What a file of a group says, if it is there.
+/// The flag in a group's file, if the file exists.
 fn flag(root: &Root, group: &str, name: &str) -> Option<bool> {
     root.text(&format!("{group}/{name}")).ok().map(|flag| flag == "1")
 }
 
-/// Whether a group has CPUs that nobody else is to run on.
+/// Whether a group's CPUs are reserved for its own threads.
 pub(super) fn is_isolated(root: &Root, group: &str) -> bool {
     flag(root, group, EXCLUSIVE) == Some(true) && flag(root, group, BALANCED) == Some(false)
 }
 
-/// Makes the group; its directory, and how many threads could not be kept off.
+/// Makes the group. Returns its directory, and the number of threads that could not be moved off.
 pub(super) fn make(
     journal: &mut Journal,
     base: &Base,
@@ -70,7 +70,7 @@ pub(super) fn make(
     {
         return Err(release.forgets(thread, &allowed).into());
     }
-    // Nobody can be in a cpuset without memory.
+    // A cpuset without memory nodes admits no threads.
     let nodes = ["cpuset.effective_mems", "cpuset.mems"];
     let nodes = nodes.iter().find_map(|name| root.text(&base.file(name)).ok()).unwrap_or_default();
     let make = |journal: &mut Journal, group: &str, cpus: &[CpuId]| {
@@ -94,7 +94,7 @@ pub(super) fn make(
     Ok((group, intruders))
 }
 
-/// A group beside ours that has some of these CPUs, and which.
+/// A sibling group that shares some of these CPUs, and the shared CPUs.
 fn who_shares(root: &Root, base: &Base, cpus: &[CpuId]) -> Option<(String, Vec<CpuId>)> {
     root.list(&base.group).unwrap_or_default().into_iter().find_map(|name| {
         let group = base.file(&name);
@@ -104,8 +104,8 @@ fn who_shares(root: &Root, base: &Base, cpus: &[CpuId]) -> Option<(String, Vec<C
     })
 }
 
-/// A thread of the base, of another process, that may run on some of these CPUs but not on all that
-/// the base has, and where.
+/// A thread of another process in the base that may run on some of these CPUs but not on all CPUs
+/// of the base, with the CPUs that it may run on.
 fn pinned(root: &Root, base: &Base, cpus: &[CpuId]) -> Option<(u32, Vec<CpuId>)> {
     let own = process::threads(root, std::process::id());
     let has = base.cpus(root);
@@ -119,7 +119,8 @@ fn pinned(root: &Root, base: &Base, cpus: &[CpuId]) -> Option<(u32, Vec<CpuId>)>
     })
 }
 
-/// Moves threads that may run on these CPUs from the base to another group; how many could not be.
+/// Moves threads that may run on these CPUs from the base to another group. Returns the number that
+/// could not be moved.
 fn clear(root: &Root, base: &Base, rest: &str, cpus: &[CpuId]) -> usize {
     let mut refused = Vec::new();
     for _ in 0..LOOKS {
@@ -143,7 +144,7 @@ fn clear(root: &Root, base: &Base, rest: &str, cpus: &[CpuId]) -> usize {
     refused.iter().filter(|thread| may_run(root, thread, cpus)).count()
 }
 
-/// Whether a thread, of a program, may run on one of these CPUs.
+/// Whether a user thread may run on one of these CPUs.
 fn may_run(root: &Root, thread: &str, cpus: &[CpuId]) -> bool {
     let allowed = may_run_on(root, &format!("/proc/{thread}")).unwrap_or_default();
     cpus.iter().any(|cpu| allowed.contains(cpu))

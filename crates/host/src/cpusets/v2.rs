@@ -1,13 +1,14 @@
-//! Version 2: a partition. Its CPUs leave all other groups; as a *threaded* group it takes single
+//! Version 2: a partition. Its CPUs leave all other groups. As a *threaded* group it admits single
 //! threads.
 //!
-//! Below the hierarchy's root, and below a partition, any group can be one (a *local* partition).
-//! Elsewhere each group from there up to the root says first that these CPUs may be given away
-//! (`cpuset.cpus.exclusive`: a *remote* partition, since Linux 6.7, for CAP_SYS_ADMIN alone).
+//! Below the hierarchy's root, and below a partition, any group can become one (a *local*
+//! partition). Elsewhere, each group from there up to the root must first allow these CPUs to be
+//! given away (`cpuset.cpus.exclusive`: a *remote* partition, since Linux 6.7, only with
+//! CAP_SYS_ADMIN).
 //!
-//! What older kernels would not leave as it was is refused: they forget where threads were pinned,
-//! and keep everybody off CPUs that are offline meanwhile. (Threads of the kernel that keep to a
-//! node do not count.)
+//! A change that an older kernel could not fully undo is refused: older kernels forget where
+//! threads were pinned, and keep all threads off CPUs that are offline meanwhile. (Kernel threads
+//! that are bound to a node do not count.)
 
 use dimmer_processor::units::CpuId;
 
@@ -20,22 +21,22 @@ use crate::root::{Root, format_cpu_list};
 use crate::unavailable::Unavailable;
 use crate::{process, topology};
 
-/// Takes and lists threads.
+/// The file that admits threads and lists them.
 pub(super) const MEMBERS: &str = "cgroup.threads";
 
-/// Switches controllers on for a group's children.
+/// The file that switches controllers on for a group's children.
 const CONTROL: &str = "cgroup.subtree_control";
 
-/// Whether a group is a partition, and of which kind.
+/// The file that says whether a group is a partition, and of which kind.
 pub(super) const PARTITION: &str = "cpuset.cpus.partition";
 
-/// CPUs that a group may give to a partition below it.
+/// The file with the CPUs that a group may give to a partition below it.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
 const ROOT_OR_DELEGATED: &str =
     "run as root, or under systemd-run --user --scope -p Delegate=cpuset";
 
-/// Whether partitions can be made below `base`, as far as looking tells.
+/// Whether partitions can be made below `base`, judged without trying.
 pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
     let procs = base.file("cgroup.procs");
     if !root.is_writable(&procs) {
@@ -70,7 +71,7 @@ pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Whether this kernel leaves everybody where they may run now, when a partition has come and gone.
+/// Whether all threads may run on the same CPUs as now after a partition was made and removed.
 fn keeps_all(root: &Root, base: &Base) -> Result<(), Unavailable> {
     let release = Release::read(root);
     if !release.keeps_pins()
@@ -81,9 +82,9 @@ fn keeps_all(root: &Root, base: &Base) -> Result<(), Unavailable> {
     let online = topology::online(root).unwrap_or_default();
     let mut offline = topology::present(root).unwrap_or_default();
     offline.retain(|cpu| !online.contains(cpu));
-    // From then on the root's threads may run on CPUs that come online later: "cgroup/cpuset:
-    // Include offline CPUs when tasks' cpumasks in top_cpuset are updated". That it is not later is
-    // a guess: seen missing in 6.1, and there in 6.12.
+    // From 6.5 on, the root's threads may run on CPUs that come online later: "cgroup/cpuset:
+    // Include offline CPUs when tasks' cpumasks in top_cpuset are updated". That no later release
+    // is needed is a guess: the change is missing in 6.1 and present in 6.12.
     if release.is_before(6, 5) && is_top(root, base) && !offline.is_empty() {
         let why = format!(
             "Linux {release} would keep everybody off cpu {} even when it is online again",
@@ -94,8 +95,8 @@ fn keeps_all(root: &Root, base: &Base) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// A thread of another process that is kept off some CPUs of its group by more than that, and the
-/// CPUs that it may run on. Reads two small files for each thread of the machine.
+/// A thread of another process that may not run on some CPUs of its group, with the CPUs that it
+/// may run on. Reads two small files per thread of the machine.
 fn pinned(root: &Root, base: &Base) -> Option<(u32, Vec<CpuId>)> {
     let names = root.list("/proc").unwrap_or_default();
     let others = names.iter().filter_map(|name| name.parse().ok());
@@ -110,7 +111,8 @@ fn pinned(root: &Root, base: &Base) -> Option<(u32, Vec<CpuId>)> {
     })
 }
 
-/// Makes the partition; its directory, and how many threads could not be kept off.
+/// Makes the partition. Returns its directory, and the number of threads that could not be moved
+/// off (always 0).
 pub(super) fn make(
     journal: &mut Journal,
     base: &Base,
@@ -160,8 +162,8 @@ fn give_away(journal: &mut Journal, file: &str, cpus: &[CpuId]) -> Result<(), Cp
     Ok(journal.change(file, &format_cpu_list(&all))?)
 }
 
-/// Whether it is the root of the whole hierarchy; that of a container's part of it is a group like
-/// others, and has a type.
+/// Whether the group is the root of the whole hierarchy. The root of a container's part is an
+/// ordinary group and has a type.
 fn is_top(root: &Root, base: &Base) -> bool {
     base.group == base.mount && !root.exists(&base.file("cgroup.type"))
 }
@@ -171,7 +173,7 @@ pub(super) fn is_partition(root: &Root, group: &str) -> bool {
     found == "root" || found == "isolated"
 }
 
-/// Why the kernel made no partition of that kind, by what it says of it: `root invalid (reason)`.
+/// Why the kernel made no partition of `kind`, from the state it shows: `root invalid (reason)`.
 fn refusal(found: &str, kind: &str) -> Option<String> {
     if found == kind {
         return None;

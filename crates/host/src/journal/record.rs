@@ -1,16 +1,16 @@
 //! One line of a journal, with a checksum at its end.
 
-/// One change: where, and how it is undone.
+/// One change: its place, and how to undo it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) path: String,
     pub(super) change: Change,
 }
 
-/// What was changed.
+/// The kind of change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// A file was written: what was there, what was written.
+    /// A file was written: the content before, and the content written.
     File { before: String, written: String },
     /// A control group was made; the file that lists its members.
     Group { members: String },
@@ -18,7 +18,7 @@ pub(super) enum Change {
     Controller { name: String },
 }
 
-/// Each changes with its format, so that a journal of another version is never misread.
+/// Each name changes with its format, so that a journal of another version is never misread.
 const FILE: &str = "v2";
 const GROUP: &str = "group2";
 const CONTROLLER: &str = "controller2";
@@ -38,7 +38,7 @@ impl Record {
         Self { path: path.to_owned(), change: Change::Controller { name: name.to_owned() } }
     }
 
-    /// The line, its end included.
+    /// The line, including its end.
     pub(super) fn line(&self) -> String {
         let fields: &[&str] = match &self.change {
             Change::File { before, written } => &[FILE, &self.path, before, written],
@@ -66,9 +66,9 @@ impl Record {
     }
 }
 
-/// The records of a journal, and the numbers (from 1) of lines that are none. A last line without
-/// its end was being written when its process ended: the change had not been made, so it counts
-/// neither as record nor as damage.
+/// Parses a journal into its records and the numbers (from 1) of invalid lines. A last line without
+/// its end was being written when its process ended. Its change had not been made, so the line
+/// counts neither as record nor as damage.
 pub(super) fn parse(text: &str) -> (Vec<Record>, Vec<usize>) {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut records = Vec::new();
@@ -82,7 +82,7 @@ pub(super) fn parse(text: &str) -> (Vec<Record>, Vec<usize>) {
     (records, damaged)
 }
 
-/// CRC-32 as Ethernet has it (IEEE 802.3, reflected, polynomial 0x04c11db7).
+/// CRC-32 as in Ethernet (IEEE 802.3, reflected, polynomial 0x04c11db7).
 fn checksum(bytes: &[u8]) -> u32 {
     let of_byte = |sum: u32, byte: &u8| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
@@ -92,7 +92,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, of_byte)
 }
 
-/// Characters that would end a field, and how they are written.
+/// Characters that would end a field, and their escapes.
 const ESCAPES: [(char, char); 4] = [('\\', '\\'), ('\t', 't'), ('\n', 'n'), ('\r', 'r')];
 
 fn escape(field: &str) -> String {

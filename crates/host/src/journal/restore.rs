@@ -1,4 +1,4 @@
-//! Putting back what journals say, and telling what became of it.
+//! Undoes the changes in journals, and reports the outcome.
 
 use std::time::Duration;
 
@@ -6,103 +6,103 @@ use super::record::{self, Change, Record};
 use super::{JournalError, journals, lock, process, try_lock};
 use crate::root::{Root, RootError};
 
-/// What became of the changes on record.
+/// The outcome of undoing the changes on record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Put back.
+    /// Files that were restored.
     pub restored: Vec<Restored>,
-    /// Left alone, because somebody else has changed it since.
+    /// Files left alone, because another program has changed them since.
     pub left: Vec<Left>,
-    /// Could not be put back. The journal is kept, for another try with more permission.
+    /// Files that could not be restored. The journal is kept for another try with more permission.
     pub failed: Vec<Failed>,
-    /// Journals of living processes, not touched.
+    /// Journals of living processes, left alone.
     pub live: Vec<LiveJournal>,
-    /// Journals that are not to be trusted, lines of journals that cannot be read, and journals of
-    /// other versions.
+    /// Untrusted journals, unreadable lines of journals, and journals of other versions.
     pub damaged: Vec<Damaged>,
 }
 
-/// A file that was put back.
+/// A file that was restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The file, as the kernel names it.
     pub path: String,
-    /// What Dimmer had made of it.
+    /// What Dimmer had written to it.
     pub from: String,
     /// What it holds again.
     pub to: String,
 }
 
-/// A file that somebody else has changed since.
+/// A file that another program has changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The file, as the kernel names it.
     pub path: String,
     /// What it held before Dimmer changed it.
     pub before: String,
-    /// What it holds now, which Dimmer has not written.
+    /// What it holds now, which Dimmer did not write.
     pub found: String,
 }
 
-/// A file that could not be put back.
+/// A file that could not be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     /// The file, as the kernel names it.
     pub path: String,
     /// What it should hold.
     pub wanted: String,
-    /// Why it does not.
+    /// Reason why it does not hold that.
     pub why: String,
 }
 
 /// The journal of a living process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveJournal {
-    /// The process.
+    /// The process id.
     pub process: u32,
-    /// The journal's file, as under the root.
+    /// The path of the journal's file under the root.
     pub journal: String,
 }
 
 /// A journal, or a line of one, that was not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
-    /// The journal's file, as under the root. It is kept.
+    /// The path of the journal's file under the root. The file is kept.
     pub journal: String,
-    /// What is wrong, the line's number (from 1) with it.
+    /// What is wrong, with the line's number (from 1).
     pub why: String,
 }
 
-/// What to do about journals of living processes.
+/// How to handle journals of living processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfLive {
-    /// Leave them: their processes will undo them.
+    /// Leave them: their processes will undo the changes.
     Leave,
-    /// Undo them too, under their processes' feet.
+    /// Undo them too, while their processes still rely on the changes.
     Restore,
 }
 
 impl Report {
-    /// Whether there was nothing on record.
+    /// Whether nothing was on record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether everything that was on record is as it was before.
+    /// Whether every attempt to undo a change succeeded and every journal was readable. Files that
+    /// another program changed and journals of living processes do not count.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.failed.is_empty() && self.damaged.is_empty()
     }
 }
 
-/// Undoes what processes that no longer live have left changed under `root`.
+/// Undoes the changes under `root` of processes that have ended.
 ///
 /// # Errors
 /// [`JournalError::Journal`]: there are journals, and this process may not read or lock them.
 pub fn restore(root: &Root, of_live: OfLive) -> Result<Report, JournalError> {
     let mut report = Report::default();
-    // Without journals there is nothing to lock, and no permission needed.
+    // Without journals there is nothing to lock, so no permission is needed.
     if journals(root).is_empty() {
         return Ok(report);
     }
@@ -122,7 +122,7 @@ fn restore_one(
     let damage = |why: String| Damaged { journal: journal.to_owned(), why };
     let file = match root.open_own(journal) {
         Ok(file) => file,
-        // Ended and cleaned up after itself since the directory was read.
+        // The process has ended and removed its journal since the directory was read.
         Err(error) if error.is_not_found() => return Ok(()),
         Err(RootError::Foreign { why, .. }) => {
             report.damaged.push(damage(why));
@@ -152,10 +152,10 @@ fn restore_one(
     if keep { Ok(()) } else { root.remove(journal) }
 }
 
-/// Puts back the files in `records`, the one changed last first.
+/// Restores the files in `records`, the one changed last first.
 ///
-/// A file comes back to what it held before its first record, if it holds what any of its records
-/// has written. Doing it twice is doing it once.
+/// A file gets back what it held before its first record, if it holds what one of its records has
+/// written. Undoing twice has the same effect as undoing once.
 pub(super) fn undo(root: &Root, records: &[Record], report: &mut Report) {
     let mut paths: Vec<&str> = Vec::new();
     for record in records.iter().rev() {
@@ -171,8 +171,8 @@ pub(super) fn undo(root: &Root, records: &[Record], report: &mut Report) {
 
 fn undo_path(root: &Root, path: &str, records: &[&Record], report: &mut Report) {
     if !root.exists(above(path)) {
-        // The file went with its directory, as those of control groups and of drivers do. What is
-        // made anew is as the kernel makes it.
+        // The file disappeared with its directory, as the files of control groups and drivers do. A
+        // directory made again has the kernel's own values.
         return;
     }
     match records.first().map(|record| &record.change) {
@@ -219,20 +219,20 @@ fn undo_file(root: &Root, path: &str, before: &str, records: &[&Record], report:
     }
 }
 
-/// Whether a file is empty that holds something in all states on record. Of a made-up machine
-/// alone: the kernel takes a write whole or not at all, so there it is somebody else who has
-/// emptied it.
+/// Whether a file is empty although no state on record is empty. Only on a made-up machine: the
+/// real kernel takes a write completely or not at all, so there another program has emptied the
+/// file.
 fn is_cut_short(root: &Root, found: &str, before: &str, records: &[&Record]) -> bool {
     let is_empty = |record: &&Record| matches!(&record.change, Change::File { written, .. } if written.is_empty());
     !root.is_live() && found.is_empty() && !before.is_empty() && !records.iter().any(is_empty)
 }
 
-/// How often to try to empty a group and to remove it: whoever is in it may start others meanwhile,
-/// and the kernel takes a moment to let go of those that have ended. A guess.
+/// Number of tries to empty a group and to remove it: its members may start others meanwhile, and
+/// the kernel takes a moment to drop members that have ended. A guess.
 const TRIES: u32 = 50;
 const BETWEEN_TRIES: Duration = Duration::from_millis(2);
 
-/// What there is to be instead of a control group, in words.
+/// The wanted state in a report, when the control group should not exist.
 const NO_GROUP: &str = "none";
 
 fn undo_group(root: &Root, path: &str, members: &str, report: &mut Report) {
@@ -243,8 +243,8 @@ fn undo_group(root: &Root, path: &str, members: &str, report: &mut Report) {
     let mut why = String::new();
     for _ in 0..TRIES {
         for member in root.text(&format!("{path}/{members}")).unwrap_or_default().lines() {
-            // Those that have ended meanwhile cannot be moved, and need not be; others keep the
-            // group from being removed.
+            // Members that have ended meanwhile cannot be moved and need not be. If another member
+            // cannot be moved, removing the group fails.
             let _ = root.write_control(&format!("{above}/{members}"), member);
         }
         match root.remove_group(path) {
@@ -260,7 +260,7 @@ fn undo_group(root: &Root, path: &str, members: &str, report: &mut Report) {
     report.failed.push(Failed { path: path.to_owned(), wanted: NO_GROUP.to_owned(), why });
 }
 
-/// The directory of a path.
+/// The directory that a path lies in.
 fn above(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(above, _)| above)
 }
@@ -280,7 +280,7 @@ fn undo_controller(root: &Root, path: &str, name: &str, report: &mut Report) {
     }
 }
 
-/// What a control group's files of the controller of cpusets hold where nobody has set them (Linux
+/// What a control group's cpuset files hold if they were never set (Linux
 /// `Documentation/admin-guide/cgroup-v2.rst`, "Cpuset Interface Files").
 const UNSET: [(&str, &str); 4] = [
     ("cpuset.cpus", ""),
@@ -289,8 +289,9 @@ const UNSET: [(&str, &str); 4] = [
     ("cpuset.cpus.partition", "member"),
 ];
 
-/// Whether somebody uses a controller in a group right below this one: has switched it on for
-/// groups further below, or set what it controls. Who means to and has not yet is not seen.
+/// Whether a group directly below this one uses a controller: it has switched the controller on for
+/// groups further below, or set a value of the controller. An intention to use it later cannot be
+/// seen.
 fn is_relied_on(root: &Root, group: &str, controller: &str) -> bool {
     root.list(group).unwrap_or_default().into_iter().any(|name| {
         let below = format!("{group}/{name}");
@@ -304,18 +305,18 @@ fn is_relied_on(root: &Root, group: &str, controller: &str) -> bool {
     })
 }
 
-/// Whether a file that lists controllers has that one.
+/// Whether a file that lists controllers contains this one.
 pub(super) fn lists(root: &Root, path: &str, controller: &str) -> Result<bool, RootError> {
     Ok(names(&root.text(path)?, controller))
 }
 
-/// Whether a list of controllers has that one. (Of a made-up machine, where nobody makes a list of
-/// what was written, what was written.)
+/// Whether a list of controllers contains this one. (A file of a made-up machine, where no kernel
+/// turns the writes into a list, holds the written text.)
 pub(super) fn names(list: &str, controller: &str) -> bool {
     list.split_whitespace().any(|name| name.trim_start_matches('+') == controller)
 }
 
-/// The error and its source in one line: here it becomes data.
+/// The error and its source in one line, because it becomes data in the report.
 fn explain(error: &RootError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),

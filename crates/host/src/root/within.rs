@@ -1,11 +1,12 @@
-//! Opening what lies under a root, and nothing outside of it.
+//! Opens files under a root, and none outside of it.
 //!
-//! A made-up machine's directory may belong to a user other than the one who looks at it. Its
-//! symbolic links and `..` are therefore resolved as in a chroot (`openat2` with `RESOLVE_IN_ROOT`,
-//! Linux 5.6): none leads out of it, so that root, restoring such a machine, changes no file of the
-//! real one.
+//! A made-up machine's directory may belong to a user other than the one who runs Dimmer. Symbolic
+//! links and `..` are therefore resolved as in a chroot (`openat2` with `RESOLVE_IN_ROOT`, Linux
+//! 5.6). None leads out of the directory, so when root restores such a machine, no file of the real
+//! one changes.
 //!
-//! Nothing here waits for the other end of a FIFO, and no terminal becomes the process's own.
+//! No function here waits for the other end of a FIFO, and none makes a terminal the controlling
+//! terminal of the process.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +15,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 
-/// Opens `path` below `directory`, where `/` stands for the machine itself.
+/// Opens `path` below `directory`; the directory `/` is the real machine.
 pub(super) fn open(directory: &Path, path: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     if directory == Path::new("/") {
@@ -31,9 +32,10 @@ pub(super) fn open(directory: &Path, path: &str, flags: OFlags, mode: Mode) -> i
     Ok(File::from(rustix::fs::openat2(top, path, flags, mode, resolve)?))
 }
 
-/// The file or directory itself, to ask about and to start from; not to be read.
+/// Opens a file or directory as a reference, for queries and as a starting point. It cannot be
+/// read.
 pub(super) fn look(directory: &Path, path: &str) -> io::Result<File> {
-    // The kernel refuses most flags beside this one, and ignores them in `open`.
+    // The kernel rejects most flags beside this one, and `open` ignores them.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     if directory == Path::new("/") {
         let path = directory.join(path.trim_start_matches('/'));
@@ -45,10 +47,10 @@ pub(super) fn look(directory: &Path, path: &str) -> io::Result<File> {
     Ok(File::from(rustix::fs::openat2(top, path, flags, Mode::empty(), resolve)?))
 }
 
-/// The directory that `path` lies in, and its name there.
+/// The directory that contains `path`, and the name of `path` in it.
 ///
 /// # Errors
-/// Of kind `InvalidInput` where the path has no name at its end; else the kernel's.
+/// Kind `InvalidInput` if the path does not end in a name; otherwise the kernel's error.
 pub(super) fn parent<'a>(directory: &Path, path: &'a str) -> io::Result<(File, &'a str)> {
     let path = path.trim_end_matches('/');
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -58,7 +60,7 @@ pub(super) fn parent<'a>(directory: &Path, path: &'a str) -> io::Result<(File, &
     Ok((look(directory, if above.is_empty() { "/" } else { above })?, name))
 }
 
-/// Makes the directory `path` and those above it that are missing, with mode 0755.
+/// Makes the directory `path` and its missing parents, with mode 0755.
 pub(super) fn make_directories(directory: &Path, path: &str) -> io::Result<()> {
     let mut end = 0;
     for part in path.split('/') {
@@ -87,7 +89,7 @@ pub(super) fn remove(directory: &Path, path: &str, is_directory: bool) -> io::Re
     Ok(rustix::fs::unlinkat(above, name, flags)?)
 }
 
-/// The names in the directory `path`, in no order; those that are not UTF-8 are left out.
+/// The names in the directory `path`, in no particular order. Omits names that are not UTF-8.
 pub(super) fn list(directory: &Path, path: &str) -> io::Result<Vec<String>> {
     let opened = open(directory, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Pinning threads, and saying why not.
+//! Pinning threads, and the errors when that is impossible.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use dimmer_processor::units::CpuId;
 
 use crate::fixture::Machine;
 
-/// No kernel for x86 is built for so many.
+/// A CPU number larger than any x86 kernel is built for.
 const NOWHERE: CpuId = CpuId::new(100_000);
 
 #[test]
@@ -46,7 +46,7 @@ fn refuses_the_same_where_nothing_is_known() {
 
 #[test]
 fn lists_the_allowed_where_a_thread_is_offline() {
-    // The highest number a made-up machine can have, which no test machine has.
+    // The highest number on a made-up machine; no test machine has it.
     let machine = Machine::new(
         "//- /sys/devices/system/cpu/present\n0-8191\n//- /sys/devices/system/cpu/online\n0-1\n",
     );

@@ -1,4 +1,4 @@
-//! Tables of registers that stand in for the instruction.
+//! Tables of registers that replace the CPUID instruction.
 
 use dimmer_host::cpuid::{Cpuid, Feature};
 use expect_test::{Expect, expect};
@@ -59,7 +59,7 @@ fn does_not_use_what_the_operating_system_keeps_off() {
 
 #[test]
 fn ignores_registers_above_the_highest_leaf() {
-    // Intel processors answer leaves that they lack with those of their highest basic leaf.
+    // For leaves that they lack, Intel processors return the registers of their highest basic leaf.
     let table = "0x0 0x0: eax=0x6 ebx=0x0 ecx=0x0 edx=0x0\n\
                  0x7 0x0: eax=0x0 ebx=0xffffffff ecx=0xffffffff edx=0xffffffff\nxcr0: 0xffffff";
     assert_eq!(Cpuid::parse(table).expect("a table").usable_features(), vec![]);
@@ -97,7 +97,7 @@ fn knows_the_frequency_of_the_counter_by_three_sources() {
 #[test]
 fn asks_the_real_processor_where_a_made_up_machine_has_none() {
     let cpuid = Cpuid::of(&Machine::new("").root).expect("the instruction");
-    // Every x86-64 processor says who made it.
+    // Every x86-64 processor reports its vendor.
     assert_eq!(cpuid.identity(), Cpuid::instruction().identity());
     assert_eq!(cpuid.identity().vendor.len(), 12);
 }

@@ -1,4 +1,4 @@
-//! Cores dedicated on made-up machines: what is written, what is undone, and why not.
+//! Dedicated cores on made-up machines: what is written, what is undone, and the refusals.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use dimmer_processor::units::CpuId;
 
 use crate::fixture::Machine;
 
-/// Version 2, this process in the hierarchy's root, four CPUs.
+/// Version 2, this process in the hierarchy's root group, four CPUs.
 const ROOT_V2: &str = "\
 //- /proc/self/mounts
 cgroup2 /sys/fs/cgroup cgroup2 rw 0 0
@@ -51,8 +51,8 @@ cpuset memory
 0-3
 ";
 
-/// Version 1: a shell that may run anywhere, a program that is pinned elsewhere, a thread of the
-/// kernel.
+/// Version 1: a shell that may run anywhere, a program that is pinned to other CPUs, a kernel
+/// thread.
 const ROOT_V1: &str = "\
 //- /proc/self/mounts
 cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0
@@ -87,7 +87,7 @@ fn begin(root: &Root, numbers: &[u32], balancing: Balancing) -> Result<Dedicated
     Dedicated::begin(journal, &cpus(numbers), balancing)
 }
 
-/// Every file below a directory with its content, but for locks.
+/// Every file below a directory with its content, except locks.
 fn files(root: &Root) -> Vec<(String, String)> {
     fn walk(directory: &Path, found: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(directory).expect("a directory") {
@@ -134,7 +134,7 @@ fn makes_a_partition_and_takes_it_back() {
 
     let report = dedicated.undo().expect("undone");
     assert!(report.is_complete() && report.left.is_empty(), "{report:?}");
-    // Whoever was let in goes on with everybody else.
+    // Admitted threads move to the group of the other threads.
     holds(
         root,
         "/sys/fs/cgroup",
@@ -192,7 +192,7 @@ fn moves_others_off_with_version_1_and_back() {
         ("cpuset.sched_load_balance", "0"),
     ];
     holds(root, &own, &expected);
-    // Neither who runs elsewhere anyway, nor the kernel's own.
+    // Neither the program that runs on other CPUs anyway, nor the kernel thread.
     let expected = [("cpuset.cpus", "0-1"), ("cpuset.mems", "0-1"), ("tasks", "20")];
     holds(root, &format!("{own}.others"), &expected);
     drop(dedicated);
@@ -221,7 +221,7 @@ fn what_a_crashed_process_dedicated_is_given_back() {
         let dedicated = begin(root, &[2], Balancing::Balanced).expect("dedicated");
         let own = group(&dedicated);
         assert!(pending(root)[0].paths.contains(&own));
-        // Restored by somebody else, as after a crash; nothing is left for the end.
+        // Another process restores, as after a crash; nothing is left to undo at the end.
         let report = restore(root, OfLive::Restore).expect("restored");
         assert!(report.is_complete() && report.left.is_empty(), "{report:?}");
         assert!(report.restored.iter().any(|change| change.path == own && change.to == "none"));
@@ -362,8 +362,8 @@ fn says_which_cpus_others_have_for_themselves() {
         let group = format!("//- /sys/fs/cgroup/{group}");
         format!("{group}/cpuset.cpus.partition\n{kind}\n{group}/cpuset.cpus.effective\n{list}\n")
     };
-    // This session is in `user`, whatever that is; what is a member or no longer valid has nothing
-    // for itself.
+    // This session is below `user`, whatever kind of group `user` is. A member, or a partition that
+    // is no longer valid, has no CPUs of its own.
     let machine = [
         SESSION_V2.to_owned(),
         partition("user", "root", "0-3"),

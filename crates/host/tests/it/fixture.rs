@@ -1,13 +1,13 @@
-//! Made-up machines: one text per machine, put under a temporary directory.
+//! Made-up machines: one text per machine, written below a temporary directory.
 //!
 //! ```text
 //! //- /sys/devices/system/cpu/cpu{0,1}/topology/core_id mode=0444
 //! 0
 //! ```
 //!
-//! A line that begins with `//- ` names a file, the lines up to the next one are its content.
-//! `{a,b}` stands for several files of the same content; `mode=` is octal. What stands before the
-//! first file says what machine it is.
+//! A line that starts with `//- ` names a file; the lines up to the next such line are its content.
+//! `{a,b}` stands for several files with the same content; `mode=` is octal. Text before the first
+//! file describes the machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use dimmer_host::root::Root;
 use tempfile::TempDir;
 
-/// A made-up machine, gone when dropped.
+/// A made-up machine. Dropping it removes its files.
 pub(crate) struct Machine {
     pub(crate) root: Root,
     _directory: TempDir,

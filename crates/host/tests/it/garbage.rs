@@ -1,4 +1,4 @@
-//! Files parse totally: whatever they hold, nothing panics.
+//! Parsers of files are total: no content makes them panic.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Changes that are always undone: at the end, on a signal, after a crash.
+//! Changes are always undone: at the end, on a signal, after a crash.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ fn machine() -> Machine {
     Machine::new(&format!("//- {SWITCH}\n0\n//- {OTHER}\n1\n"))
 }
 
-/// Set for the process that a test starts, which then plays the other part of the test.
+/// Set for the process that a test starts, which then runs the other part of the test.
 const CHILD_ROOT: &str = "DIMMER_TEST_CHILD_ROOT";
 
-/// Starts the test named `test` again, as a process of its own that works under `root`, and waits
-/// until it has changed [`SWITCH`].
+/// Starts the test named `test` again, as a separate process under `root`, and waits until it has
+/// changed [`SWITCH`].
 #[track_caller]
 fn start_child(test: &str, root: &Root) -> Child {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
@@ -248,7 +248,7 @@ fn keeps_the_journal_where_something_cannot_be_put_back() {
     nothing_is_left(root);
 }
 
-/// The journal that a process writes that ends in between.
+/// The journal of a process that ends before it undoes its change.
 fn left_behind(machine: &Machine) -> (PathBuf, String) {
     let (mut journal, _) = Journal::open(&machine.root).expect("a journal");
     journal.change(SWITCH, "1").expect("changed");
@@ -302,8 +302,7 @@ fn says_of_a_file_cut_short_that_it_is_and_keeps_the_journal() {
 #[test]
 fn a_write_that_fails_leaves_what_was_there() {
     if let Some(root) = child_root() {
-        // SAFETY: the program of a test that is alone in its process; nothing else handles this
-        // signal.
+        // SAFETY: this test is alone in its process, so no other code handles this signal.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
         rustix::process::setrlimit(rustix::process::Resource::Fsize, none).expect("a limit");
@@ -331,7 +330,7 @@ fn a_shorter_value_leaves_nothing_of_the_longer_one() {
     }
 }
 
-/// Something in place of a journal that is none: how it is made, and what is said of it.
+/// A file that replaces a journal but is not one: how it is made, and what the report says of it.
 type Impostor = (fn(&Path), &'static str);
 
 #[test]
@@ -416,7 +415,7 @@ fn nothing_leads_out_of_a_made_up_machine() {
         assert!(matches!(journal.change(way, "0"), Err(JournalError::Before(_))), "{way}");
     }
     assert_eq!(fs::read_to_string(&victim).expect("the file"), "1");
-    // Links within lead where they would on that machine.
+    // Links that stay within the root lead to the same file as on the real machine.
     std::os::unix::fs::symlink(SWITCH, root.path("/switch")).expect("a link within");
     assert_eq!(root.text("/switch").expect("the switch"), "0");
     assert_eq!(root.text(&format!("{up}{SWITCH}")).expect("the switch"), "0");
@@ -426,7 +425,7 @@ fn nothing_leads_out_of_a_made_up_machine() {
 #[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
 fn says_so_where_the_kernel_refuses_or_ignores_a_value() {
     let machine = Machine::new(&format!("//- {SWITCH}\n0\n"));
-    // A directory in place of the file refuses to be read; a null device ignores what is written.
+    // A directory in place of the file cannot be read; a null device ignores what is written.
     let root = &machine.root;
     let (mut journal, _) = Journal::open(root).expect("a journal");
     assert!(matches!(journal.change("/sys", "1"), Err(JournalError::Before(_))));
@@ -458,7 +457,7 @@ fn needs_no_permission_where_nothing_is_on_record() {
 
 #[test]
 fn has_each_change_on_record_before_it_is_made() {
-    // A FIFO that nobody reads cannot be written: the change fails, and was on record all the same.
+    // Writing to a FIFO without a reader fails, so the change fails, but is still on record.
     let machine = Machine::new("//- /run/.keep\n");
     let root = &machine.root;
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));

@@ -1,4 +1,4 @@
-//! The machine the tests run on, whatever it is and whoever runs them.
+//! Tests on the real machine, whatever it is and whichever user runs them.
 
 use std::process::Command;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use dimmer_host::usage::{self, ThreadUsage};
 use dimmer_host::{memory, realtime, steal, tile};
 use dimmer_processor::class::InstructionClass;
 
-/// Prints why a test cannot say anything here. Shown by `cargo test -- --nocapture`.
+/// Prints why a test cannot run here. Shown by `cargo test -- --nocapture`.
 #[expect(clippy::print_stdout, reason = "the reason must reach whoever runs the tests")]
 fn skipped(reason: &impl std::fmt::Display) {
     println!("SKIPPED: {reason}");
@@ -72,7 +72,7 @@ fn agrees_with_the_standard_library_about_features() {
 #[test]
 fn counts_the_page_faults_of_this_thread() {
     let before = ThreadUsage::read();
-    // Memory fresh from the kernel faults on first touch, whatever the allocator keeps.
+    // Memory fresh from the kernel faults on first touch, whatever memory the allocator keeps.
     let mut fresh = vec![0_u8; 8 << 20];
     for page in fresh.chunks_mut(4096) {
         page[0] = 1;
@@ -102,7 +102,7 @@ fn counts_cycles_or_says_why_not() {
             let counted = counters.read().expect("read");
             assert_eq!(counted.values.len(), 2);
             assert!(counted.running <= counted.enabled);
-            // On a machine where others hold the counters they may never have run.
+            // If other programs hold the counters, these counters may never have run.
             if counted.running.ns() > 0 {
                 assert!(counted.values[1] >= 100_000, "{counted:?}");
             }
@@ -136,7 +136,7 @@ fn counts_and_times_begin_anew_with_each_start() {
 
 #[test]
 fn schedules_in_real_time_or_says_why_not() {
-    // A thread of its own, so that no other test runs under it.
+    // A separate thread, so that no other test runs with real-time priority.
     let tried = std::thread::spawn(|| realtime::real_time().map(drop)).join().expect("no panic");
     if let Err(missing) = tried {
         assert!(missing.why.starts_with("sched_setscheduler: "), "{missing}");
@@ -154,7 +154,7 @@ fn locks_pages_or_says_why_not() {
 
 #[test]
 fn permits_tiles_just_where_the_kernel_has_them() {
-    // The kernel hands them out where the processor has them and Linux is new enough.
+    // The kernel grants tiles if the processor has them and Linux is new enough.
     assert_eq!(tile::permit().is_ok(), tile::kernel_supports());
 }
 

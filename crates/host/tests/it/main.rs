@@ -1,4 +1,4 @@
-//! Everything `dimmer-host` promises at its border, on made-up machines and on this one.
+//! Tests of `dimmer-host`'s public interface, on made-up machines and on this one.
 
 mod affinity;
 mod cpuid;

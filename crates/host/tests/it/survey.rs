@@ -1,4 +1,4 @@
-//! What the survey says about made-up machines.
+//! The survey's results on made-up machines.
 
 use std::fmt::Write;
 
@@ -58,7 +58,7 @@ fn finds_everything_on_a_skylake_server_as_root() {
             + avx2: avx2, fma
             + avx512: f, dq, cd, bw, vl
             . amx: the processor shows none
-            + travel: fsgsbase, no shadow stack
+            + migration: fsgsbase, no shadow stack
             . waitpkg: the processor shows none
             . monitorx: the processor shows none
             + monitor: privileged: the kernel's idle loop uses it
@@ -105,7 +105,7 @@ fn says_why_a_cloud_machine_has_nothing() {
             + avx2: avx2, fma
             + avx512: f, dq, ifma, cd, bw, vl, vbmi, vbmi2, vnni, bitalg, vpopcntdq, fp16, bf16
             + amx: bf16, int8, fp16; permission is given on request
-            + travel: fsgsbase, no shadow stack
+            + migration: fsgsbase, no shadow stack
             . waitpkg: the processor shows none
             . monitorx: the processor shows none
             . monitor: the hypervisor does not show it to this guest
@@ -171,7 +171,7 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             + avx2: avx2, fma
             + avx512: f, dq, ifma, cd, bw, vl, vbmi, vbmi2, vnni, bitalg, vpopcntdq, vp2intersect, bf16
             . amx: the processor shows none
-            + travel: fsgsbase, no shadow stack
+            + migration: fsgsbase, no shadow stack
             . waitpkg: the processor shows none
             . monitorx: the hypervisor does not show it to this guest
             . monitor: the hypervisor does not show it to this guest
@@ -230,7 +230,7 @@ fn names_the_missing_permissions_on_a_desktop() {
             + avx2: avx2, fma
             . avx512: the processor has none
             . amx: the processor shows none
-            + travel: fsgsbase, no shadow stack
+            + migration: fsgsbase, no shadow stack
             + waitpkg: up to 100000 TSC ticks at a time, C0.1 and C0.2
             . monitorx: the processor shows none
             + monitor: privileged: the kernel's idle loop uses it
@@ -290,7 +290,7 @@ fn tells_what_a_crashed_process_left_changed() {
         };
         (missing.why.clone(), missing.remedy.clone())
     };
-    // Each line with its checksum; the last was being written.
+    // Each line has its checksum; the last line is unfinished.
     let (why, remedy) =
         missing("v2\t/sys/a\t0\t1\t040a6cf2\nv2\t/sys/b\t0\t1\t43aa1622\nv2\t/sys/c\t0");
     assert_eq!(why, "a crashed process has left changed: /sys/a, /sys/b");

@@ -1,4 +1,4 @@
-//! Who shares what with whom, on made-up machines.
+//! Topology of made-up machines: which CPUs share cores and caches.
 
 use dimmer_host::topology;
 use dimmer_processor::units::CpuId;

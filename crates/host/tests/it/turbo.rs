@@ -1,4 +1,4 @@
-//! Switching turbo off by each of its switches, and back.
+//! Switches turbo off by each of the switches, and back on.
 
 use dimmer_host::journal::Journal;
 use dimmer_host::root::Root;

@@ -1,4 +1,4 @@
-//! One ledger, and what was read there.
+//! One ledger, and what was read from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,18 +10,19 @@ use super::INTERVAL;
 use crate::seen::{FunctionPlace, Observed, ThreadSeen};
 use crate::tally::{Tally, ThreadTally};
 
-/// A counter that seems to have gone further between two looks was begun again.
+/// Largest plausible increase of a counter between two looks. A counter with a larger one was
+/// restarted.
 const MOST_CALLS: u32 = 1 << 31;
 
-/// How far a time stamp of another processor may be ahead.
+/// Maximum lead of another processor's time stamps.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// How fast the time-stamp counter counts.
+/// Rate of the time-stamp counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
-    /// Since the observer began.
+    /// Time since the observer started.
     pub(super) passed: Duration,
-    /// In that time.
+    /// Ticks in that time.
     pub(super) ticks: u64,
 }
 
@@ -36,25 +37,26 @@ impl Rate {
     }
 }
 
-/// A ledger, and what was read there.
+/// A ledger, and what was read from it.
 #[derive(Debug)]
 pub(super) struct Followed {
     ledger: Ledger,
     head: Head,
-    /// By the number of the slot.
+    /// Threads, by slot number.
     threads: BTreeMap<usize, FollowedThread>,
-    /// For how many of its functions it is decided whether their calls are moved.
+    /// Number of its functions for which it is decided whether their calls are moved.
     decided: usize,
-    /// Those whose calls are.
+    /// Functions whose calls are moved.
     moved: BTreeSet<usize>,
-    /// To how many hardware threads they go, as the process was told.
-    employed: Option<usize>,
-    /// What it takes (bytes), with so many functions and slots.
+    /// Number of hardware threads to which they are moved, as last written to the ledger.
+    used_cores: Option<usize>,
+    /// Memory that it takes (bytes), with the numbers of functions and slots for which that was
+    /// measured.
     memory: (u64, usize, usize),
 }
 
-/// Files behind all links, by the names by which the loader called them: one file has several. Each
-/// is looked up once, for as long as this lives.
+/// Real paths of files, with all links resolved, by the names that the loader used: one file has
+/// several. Each name is looked up once during the lifetime of this map.
 #[derive(Debug, Default)]
 pub(super) struct Real(BTreeMap<PathBuf, PathBuf>);
 
@@ -72,9 +74,9 @@ impl Real {
 #[derive(Debug, Default)]
 struct FollowedThread {
     tally: ThreadTally,
-    /// What its counters showed, by the number of the function.
+    /// Counters at the last look, by the number of the function.
     shown: Vec<u32>,
-    /// When its calls were counted last, and how many there were.
+    /// When its calls were last counted, and how many there were.
     counted: Option<(Instant, u64)>,
     period: u32,
     process: u32,
@@ -83,7 +85,7 @@ struct FollowedThread {
 }
 
 impl Followed {
-    /// `None` if it is no ledger any more.
+    /// `None` if the file is no longer a ledger.
     pub(super) fn new(ledger: Ledger) -> Option<Self> {
         Some(Self {
             head: ledger.head()?,
@@ -91,12 +93,12 @@ impl Followed {
             threads: BTreeMap::new(),
             decided: 0,
             moved: BTreeSet::new(),
-            employed: None,
+            used_cores: None,
             memory: (0, 0, 0),
         })
     }
 
-    /// What the file takes (bytes).
+    /// Memory that the file takes (bytes).
     pub(super) fn memory(&self) -> u64 {
         self.memory.0
     }
@@ -105,15 +107,15 @@ impl Followed {
         self.ledger.is_abandoned()
     }
 
-    /// Has all functions looked at by the next [`Self::order`].
+    /// Makes the next [`Self::order`] decide again for all functions.
     pub(super) fn decide_again(&mut self) {
         self.decided = 0;
     }
 
-    /// Writes down what is decided of calls that move, for a process that can move them.
+    /// Writes to the ledger which calls are moved and where, if the process can move calls.
     pub(super) fn order(
         &mut self,
-        employed: usize,
+        used_cores: usize,
         until: u64,
         moved: &BTreeSet<FunctionPlace>,
         real: &mut Real,
@@ -122,9 +124,9 @@ impl Followed {
             return;
         }
         self.ledger.hold_until(until);
-        if self.employed != Some(employed) {
-            self.employed = Some(employed);
-            self.ledger.employ(employed);
+        if self.used_cores != Some(used_cores) {
+            self.used_cores = Some(used_cores);
+            self.ledger.use_cores(used_cores);
         }
         if self.decided == self.head.sites() {
             return;
@@ -144,8 +146,8 @@ impl Followed {
         self.decided = places.len();
     }
 
-    /// Reads what is new; whether anything is. `None` if it is no ledger any more. `room` is for
-    /// how many more functions of threads there is room.
+    /// Reads what is new, and returns whether there was anything; `None` if the file is no longer a
+    /// ledger. `room` is the number of further functions of threads for which there is room.
     pub(super) fn look(&mut self, rate: Rate, room: &mut usize) -> Option<bool> {
         self.head = self.ledger.head()?;
         let (sites, slots) = (self.head.sites(), self.head.slots());
@@ -176,7 +178,7 @@ impl Followed {
         Some(is_changed)
     }
 
-    /// Adds what all threads did so far with each function.
+    /// Adds the calls of all threads so far, by function.
     pub(super) fn add_to(&self, all: &mut BTreeMap<FunctionPlace, Tally>, real: &mut Real) {
         let places = self.places(&self.objects(real));
         let threads = self.threads.values();
@@ -187,12 +189,12 @@ impl Followed {
         }
     }
 
-    /// The processes of its threads.
+    /// The processes to which its threads belong.
     pub(super) fn processes(&self) -> BTreeSet<u32> {
         self.threads.values().map(|thread| thread.process).collect()
     }
 
-    /// Adds all that was seen, and gives back the room that it took.
+    /// Adds everything that was seen to `observed`, and gives the room that it took back to `room`.
     pub(super) fn fold(
         self,
         observed: &mut Observed,
@@ -219,7 +221,7 @@ impl Followed {
         for seen in self.threads.into_values() {
             let mut functions: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
             for (site, tally) in seen.tally.functions {
-                // A file that was loaded several times has sites each time.
+                // A file that is loaded several times has separate sites each time.
                 if let Some(Some(place)) = places.get(site) {
                     functions.entry(place.clone()).or_default().merge(&tally);
                 }
@@ -255,7 +257,7 @@ impl Followed {
         objects.map(|object| Object { path: real.file(object.path), ..object }).collect()
     }
 
-    /// Which function each site is, by its number; `None` for this library's own.
+    /// The function of each site, by its number; `None` for a site of this library itself.
     fn places(&self, objects: &[Object]) -> Vec<Option<FunctionPlace>> {
         let place = |site: SiteEntry| {
             let object = objects.get(site.object).filter(is_foreign)?;
@@ -266,7 +268,7 @@ impl Followed {
 }
 
 impl FollowedThread {
-    /// Notes what the counters show; whether any call was counted. Functions that are new take of
+    /// Stores the counters, and returns whether a call was counted. Each new function takes one of
     /// `room`.
     fn count(&mut self, look: &Look, room: &mut usize) -> bool {
         let mut is_changed = false;
@@ -289,7 +291,7 @@ impl FollowedThread {
         is_changed
     }
 
-    /// Has as many calls timed as its rate of calls allows.
+    /// Sets how many of the thread's calls are timed, according to its rate of calls.
     fn set_period(&mut self, thread: &Thread<'_>) {
         let (now, calls) = (Instant::now(), self.tally.calls());
         let (then, before) = *self.counted.get_or_insert((now, 0));
@@ -306,7 +308,7 @@ impl FollowedThread {
     }
 }
 
-/// Whether it is a file of the program's.
+/// Whether the file belongs to the program.
 fn is_foreign(object: &&Object) -> bool {
     object.path.as_os_str() != OWN_FILE
 }

@@ -1,11 +1,11 @@
-//! AVXFREQ (paper 000 §4.1.2): the license governor of Intel's processors, simplified and done
-//! again in the kernel, where it can be improved on.
+//! AVXFREQ (paper 000 §4.1.2): the license governor of Intel's processors, simplified and
+//! implemented again in the kernel, where it can be improved.
 //!
-//! A performance counter counts vector operations. While the core is at L0 it interrupts at the
-//! first one, and the core goes to L1. From then on a timer looks at the counter: operations dense
-//! enough raise to L2, and when there have been none for long enough, the core goes back to L0 and
-//! the counter is armed again. Between L1 and L0 there is no way but time: a core at L2 does not go
-//! down to L1.
+//! A performance counter counts vector operations. While the core is at L0, the counter interrupts
+//! at the first one, and the core goes to L1. From then on a timer reads the counter. If operations
+//! are dense enough, the core goes to L2. If there have been none for long enough, the core goes
+//! back to L0 and the counter is armed again. From L1 only time leads back to L0, and a core at L2
+//! does not go down to L1.
 
 use dimmer_processor::units::LicenseLevel;
 
@@ -14,22 +14,23 @@ use super::Time;
 /// The constants of the governor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
-    /// From one look at the counter to the next (ns).
+    /// The time from one look at the counter to the next (ns).
     pub period_ns: u64,
-    /// Looks in a row without an operation until the core goes back, but for [`Self::rest_ns`].
+    /// Number of looks in a row without an operation after which the core goes back, when
+    /// [`Self::rest_ns`] has passed, too.
     pub empty_periods: u32,
-    /// How long it still waits then (ns).
+    /// How long the core still waits after these looks (ns).
     pub rest_ns: u64,
-    /// Operations per cycle, on average since the last look, from which on the core goes to L2.
+    /// Mean number of operations per cycle since the last look from which on the core goes to L2.
     pub dense_per_cycle: f64,
-    /// The processor's highest level; the core goes no higher. At L0, there are no licenses and
-    /// nothing is counted.
+    /// The processor's highest level; the core goes no higher. If it is L0, there are no licenses
+    /// and nothing is counted.
     pub highest: LicenseLevel,
 }
 
 impl Default for Parameters {
-    /// Those of the paper: two thirds of a millisecond in all, as the processor was measured to
-    /// hold a level.
+    /// The paper's constants: two thirds of a millisecond in all, for which the processor was
+    /// measured to hold a level.
     fn default() -> Self {
         Self {
             period_ns: 100_000,
@@ -41,10 +42,11 @@ impl Default for Parameters {
     }
 }
 
-/// What was counted since the last look.
+/// The counts since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Vector operations; a fused multiplication and addition is two (`FP_ARITH_INST_RETIRED`).
+    /// Vector operations; a fused multiplication and addition counts as two
+    /// (`FP_ARITH_INST_RETIRED`).
     pub operations: u64,
     /// Cycles of the core.
     pub cycles: u64,
@@ -59,9 +61,9 @@ pub struct AvxFreq {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// At L0, the counter armed.
+    /// At L0, with the counter armed.
     Armed,
-    /// At a higher level, to look at the counter when it is due.
+    /// At a higher level. The next look at the counter is at `due`.
     Raised { level: LicenseLevel, due: Time, empty_periods: u32 },
 }
 
@@ -70,13 +72,13 @@ const L1: LicenseLevel = LicenseLevel::new(1);
 const L2: LicenseLevel = LicenseLevel::new(2);
 
 impl AvxFreq {
-    /// At L0, nothing counted yet.
+    /// Starts at L0, with nothing counted.
     #[must_use]
     pub fn new(parameters: Parameters) -> Self {
         Self { parameters, state: State::Armed }
     }
 
-    /// The level that the core is to have.
+    /// The level that the core should have.
     #[must_use]
     pub fn level(&self) -> LicenseLevel {
         match self.state {
@@ -85,13 +87,13 @@ impl AvxFreq {
         }
     }
 
-    /// Whether the counter is to interrupt at its next operation.
+    /// Whether the counter should interrupt at its next operation.
     #[must_use]
     pub fn is_armed(&self) -> bool {
         self.state == State::Armed && self.parameters.highest > L0
     }
 
-    /// When to call [`Self::look`]; never while it is armed.
+    /// When to call [`Self::look`]; `None` while the counter is armed.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
         match self.state {
@@ -100,8 +102,8 @@ impl AvxFreq {
         }
     }
 
-    /// The counter has interrupted. One that was on its way when the counter was no longer armed
-    /// changes nothing. The counter is to begin at zero now.
+    /// Called when the counter has interrupted. The caller restarts the counter at zero. An
+    /// interrupt that was on its way when the counter was no longer armed changes nothing.
     pub fn interrupt(&mut self, now: Time) {
         if self.is_armed() {
             let due = now.saturating_add(self.parameters.period_ns);
@@ -110,8 +112,9 @@ impl AvxFreq {
         }
     }
 
-    /// The time has come: what was counted since the last look, or since the interrupt. The counter
-    /// is to begin at zero now. Before its time, or while it is armed, it changes nothing.
+    /// Called at [`Self::next_wakeup`], with what was counted since the last look, or since the
+    /// interrupt. The caller restarts the counter at zero. A call before that time, or while the
+    /// counter is armed, changes nothing.
     pub fn look(&mut self, now: Time, counted: Counted) {
         let State::Raised { level, due, empty_periods } = self.state else { return };
         if now < due {
@@ -125,7 +128,7 @@ impl AvxFreq {
             let level = if is_dense { L2.min(highest) } else { level };
             State::Raised { level, due: again, empty_periods: 0 }
         } else if empty_periods >= most {
-            // That was the rest.
+            // The rest has passed.
             State::Armed
         } else {
             let empty_periods = empty_periods + 1;
@@ -143,7 +146,7 @@ mod tests {
     const SPARSE: Counted = Counted { operations: 1, cycles: 340_000 };
     const NOTHING: Counted = Counted { operations: 0, cycles: 340_000 };
 
-    /// Calls it whenever it asks, until `until`; what it did, as (time, level).
+    /// Calls the governor at its wake-ups, until `until`. Returns the changes, as (time, level).
     fn trace(
         governor: &mut AvxFreq,
         until: Time,
@@ -218,8 +221,9 @@ mod tests {
         assert_eq!((none.level(), none.next_wakeup()), (L0, None));
     }
 
-    /// Whatever happens: never without a level while operations are counted, always a next time
-    /// while raised, and back at L0 within its bound after the last operation.
+    /// For all counts: the core has a level while operations are counted, there is always a next
+    /// time while the level is raised, and the core is back at L0 within the bound after the last
+    /// operation.
     #[test]
     fn whatever_is_counted_the_level_holds_and_is_given_back_in_time() {
         let parameters = Parameters::default();

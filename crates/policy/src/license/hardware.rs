@@ -1,11 +1,11 @@
-//! What processors do by themselves, by the rules of a model.
+//! What processors do by themselves, according to the rules of a model.
 //!
-//! Wide code asks for a level, at its first instruction or after thousands. Until it is granted the
-//! code is throttled; at the change the core stands still. Levels in between are visited or not.
-//! The package's [`PowerControl`] serves such wishes in slots. When nothing asks for the level any
-//! more, it is held for a while and given back at another standstill. (Paper 000 §3.3.) Where
-//! bursts recur at short gaps for long enough, newer processors do not give it back at all. Both
-//! kinds are one machine; only their models differ.
+//! Wide code asks for a level, at its first instruction or after thousands. The code is throttled
+//! until the level is granted. The core stands still during the change. Levels in between are
+//! visited or not. The package's [`PowerControl`] serves such requests in slots. When no code asks
+//! for the level any more, it is held for a while and released in another standstill. (Paper 000
+//! §3.3.) If bursts recur at short gaps for long enough, newer processors do not release it at all.
+//! Both kinds are one state machine; only their models differ.
 //!
 //! Unknown, and a choice here: instructions that were not enough to ask for a level are forgotten
 //! when the code ends; only the way up from L0 is throttled (paper 000 §3.3.3 saw the throttling
@@ -17,19 +17,19 @@ use dimmer_processor::units::LicenseLevel;
 
 use super::{Chance, Demand, Order, Time, log_normal, span};
 
-/// What the rules are for, in words for [`Missing`].
+/// What the model's values are needed for, in words for [`Missing`].
 const NEEDED_FOR: &str = "the license governor of the processor";
 
 const L0: LicenseLevel = LicenseLevel::new(0);
 
-/// A model's rules, complete.
+/// The complete rules of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// By class.
+    /// The requests of each class.
     asks: [Vec<Ask>; InstructionClass::ALL.len()],
-    /// How long a level takes that no rule knows the time of (ns).
+    /// The time to a level for which no rule gives the time (ns).
     usual_ns: f64,
-    /// Of which standing still (ns).
+    /// The part of it in which the core stands still (ns).
     stall_ns: Time,
     is_in_turn: bool,
     hold_ns: f64,
@@ -45,35 +45,35 @@ pub struct Rules {
 struct Ask {
     upper: Upper,
     level: LicenseLevel,
-    /// Instructions until it does: median, and standard deviation of the logarithm.
+    /// Instructions until the code asks: median, and standard deviation of the logarithm.
     instructions: (f64, f64),
     least_per_cycle: f64,
-    /// From the first instruction at L0 to the level (ns), likewise.
+    /// The time from the first instruction at L0 to the level (ns), in the same form.
     grant_ns: Option<(f64, f64)>,
 }
 
-/// Releases that take longer, by chance.
+/// Releases that take longer, at random.
 #[derive(Clone, Debug, PartialEq)]
 struct Extended {
     share: f64,
-    /// The same beside a core that has a level.
+    /// The same share beside a core that has a level.
     share_beside: f64,
     most_ns: f64,
     level: Option<LicenseLevel>,
     class: Option<InstructionClass>,
 }
 
-/// When a level is not given back between bursts.
+/// When a level is kept between bursts.
 #[derive(Clone, Debug, PartialEq)]
 struct Recurrence {
-    /// While they recur at gaps below this (ns) ...
+    /// While bursts recur at gaps below this (ns) ...
     below_ns: Time,
-    /// ... and have done so for as long as this (ns).
+    /// ... and have done so for at least this long (ns).
     after_ns: Time,
 }
 
 impl Ask {
-    /// After how many instructions, this time.
+    /// Draws the number of instructions until the code asks.
     fn instructions(&self, chance: &mut impl Chance) -> u64 {
         let (median, log_sd) = self.instructions;
         if log_sd == 0.0 { span(median) } else { span(log_normal(median, log_sd, chance.normal())) }
@@ -82,11 +82,11 @@ impl Ask {
 }
 
 impl Rules {
-    /// The rules of a processor; none where it has one level only.
+    /// The rules of a processor; empty if it has only one level.
     ///
     /// # Errors
-    /// If the model knows neither how long a level takes to be granted, nor how long code is
-    /// throttled; or not how long a level is held.
+    /// If the model has neither the time until a level is granted nor the time for which code is
+    /// throttled, or if it lacks the time for which a level is held.
     pub fn new(model: &Model) -> Result<Self, Missing> {
         let (request, release) = (&model.request, &model.release);
         let mut asks = InstructionClass::ALL.map(|_| Vec::new());
@@ -138,21 +138,23 @@ impl Rules {
         })
     }
 
-    /// The level that this code asks for in the end.
+    /// The highest level that this code asks for.
     #[must_use]
     #[inline]
     pub fn level_of(&self, demand: &Demand) -> LicenseLevel {
         self.asks_of(demand).map(|ask| ask.level).max().unwrap_or(L0)
     }
 
-    /// The more demanding of what two hardware threads of a core run: it rules (paper 003 §1).
+    /// The more demanding of the demands of a core's two hardware threads: it decides (paper 003
+    /// §1).
     #[must_use]
     pub fn more_demanding(&self, one: Demand, other: Demand) -> Demand {
         let rank = |demand: &Demand| (self.level_of(demand), demand.class);
         if rank(&other) > rank(&one) { other } else { one }
     }
 
-    /// After how many instructions code on a core at L0 asks for a level; `None` if it does not.
+    /// The number of instructions after which code on a core at L0 asks for a level; `None` if it
+    /// does not.
     pub fn instructions(&self, demand: &Demand, chance: &mut impl Chance) -> Option<u64> {
         Some(self.next_ask(demand, L0)?.instructions(chance))
     }
@@ -164,7 +166,7 @@ impl Rules {
         })
     }
 
-    /// What the code asks for next at this level.
+    /// The next request of the code at this level.
     fn next_ask(&self, demand: &Demand, level: LicenseLevel) -> Option<&Ask> {
         let higher = self.asks_of(demand).filter(|ask| ask.level > level);
         if self.is_in_turn {
@@ -174,7 +176,7 @@ impl Rules {
         }
     }
 
-    /// How long the way from `level` to what is asked for takes once it is served (ns): median, and
+    /// The time from `level` to the requested level once the request is served (ns): median, and
     /// standard deviation of the logarithm.
     fn grant_ns(&self, ask: &Ask, demand: &Demand, level: LicenseLevel) -> (f64, f64) {
         let Some((from_l0, log_sd)) = ask.grant_ns else { return (self.usual_ns, 0.0) };
@@ -193,18 +195,19 @@ fn share(value: Option<&Sourced<f64>>) -> f64 {
     value.map_or(0.0, |sourced| sourced.value)
 }
 
-/// The unit of a package that serves the wishes of its cores, in slots: whoever asks while one is
-/// being served is served in the next slot, together with all others that wait; likewise, by
-/// chance, somebody who asks at the moment at which a slot begins. Those who are served in one slot
-/// get their levels together (the author's published raw data of paper 000, figure 3.10: within 1
-/// µs, where runs differ by many), when the slowest of their wishes is decided: paper 000 §3.3.3
-/// takes it that deciding several takes longer.
+/// The unit of a package that serves the requests of its cores, in slots. A request that comes
+/// while a slot is being served is served in the next slot, together with all others that wait. The
+/// same happens, by chance, to a request at the moment at which a slot starts. The requests of one
+/// slot are granted together (the author's published raw data of paper 000, figure 3.10: within 1
+/// µs, where runs differ by many), when the slowest of them is decided: paper 000 §3.3.3 assumes
+/// that deciding several takes longer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PowerControl {
-    /// When the latest slot begins, and when it ends.
+    /// When the latest slot starts; `ends` is when it ends.
     begins: Time,
     ends: Time,
-    /// The slots that somebody may still join, or has not looked at since; few.
+    /// The slots that a request may still join, or that a core has not looked at since. There are
+    /// few.
     slots: Vec<Slot>,
     /// Cores that have a level above L0.
     raised: usize,
@@ -214,14 +217,14 @@ pub struct PowerControl {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Slot {
     begins: Time,
-    /// How much later than usual the slowest wish is decided, in standard deviations.
+    /// How much later than usual the slowest request is decided, in standard deviations.
     deviation: f64,
-    /// Wishes whose cores do not know yet when they are granted.
+    /// Number of requests whose cores have not yet read when they are granted.
     wishes: u32,
 }
 
 impl PowerControl {
-    /// Somebody asks; when the slot begins in which that is served.
+    /// Adds a request. Returns the start of the slot that serves it.
     fn ask(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Time {
         let is_missed = |chance: &mut _| Chance::uniform(chance) < rules.missed_share;
         if now >= self.ends {
@@ -232,8 +235,8 @@ impl PowerControl {
         self.join(chance)
     }
 
-    /// Whoever was served now gets a level more at once, with all others that were; everybody else
-    /// waits for that, too.
+    /// Adds a request for one more level by a core that was served now. It is served at once, with
+    /// all others that were served now; every other request waits for that, too.
     fn go_on(&mut self, now: Time, rules: &Rules, chance: &mut impl Chance) -> Time {
         if self.begins != now {
             self.begin(now, rules);
@@ -246,7 +249,7 @@ impl PowerControl {
         self.ends = begins.saturating_add(rules.slot_ns);
     }
 
-    /// A wish more in the latest slot.
+    /// Adds a request to the latest slot. Returns the slot's start.
     fn join(&mut self, chance: &mut impl Chance) -> Time {
         let (begins, deviation) = (self.begins, chance.normal());
         match self.slots.iter_mut().find(|slot| slot.begins == begins) {
@@ -259,7 +262,8 @@ impl PowerControl {
         begins
     }
 
-    /// A core looks, once nobody can join any more, how much later than usual the slot is.
+    /// Returns to a core how much later than usual the slot is, once no request can join it any
+    /// more.
     fn deviation(&mut self, begins: Time) -> f64 {
         let Some(at) = self.slots.iter().position(|slot| slot.begins == begins) else { return 0.0 };
         let slot = &mut self.slots[at];
@@ -278,9 +282,9 @@ pub struct Hardware {
     demand: Demand,
     level: LicenseLevel,
     doing: Doing,
-    /// What ran last that asked for a level.
+    /// The class of the last code that asked for a level.
     last: InstructionClass,
-    /// When that ended; `None` while it runs, and before the first.
+    /// When that code ended; `None` while it runs, and before the first.
     ended: Option<Time>,
     /// Since when bursts recur at short gaps.
     recurs_since: Option<Time>,
@@ -290,15 +294,15 @@ pub struct Hardware {
 enum Doing {
     /// The core has the level that its code asks for.
     Nothing,
-    /// The level is given back then.
+    /// The level is released at `until`.
     Holding { until: Time },
-    /// Code that began at `since` asks for a level once `instructions` of it were executed, and
-    /// gets it after `grant_ns` (median, and standard deviation of the logarithm) from its begin.
+    /// Code that started at `since` asks for a level once `instructions` of it were executed, and
+    /// gets it `grant_ns` (median, and standard deviation of the logarithm) after its start.
     Counting { to: LicenseLevel, since: Time, grant_ns: (f64, f64), instructions: u64 },
-    /// It was asked for at `asked`, and is served in the slot that begins then: when it is granted
-    /// is known once nobody can join any more.
+    /// The code asked at `asked`, and is served in the slot that starts at `begins`. The time of
+    /// the grant is known once no request can join that slot any more.
     Asked { to: LicenseLevel, since: Time, grant_ns: (f64, f64), asked: Time, begins: Time },
-    /// The core stands still from `still` on, and has it at `due`.
+    /// The core stands still from `still` on, and has the level at `due`.
     Waiting { to: LicenseLevel, still: Time, due: Time },
     /// The clock changes.
     Standing { to: LicenseLevel, until: Time },
@@ -318,7 +322,7 @@ impl Default for Hardware {
 }
 
 impl Hardware {
-    /// What it wants of the core now.
+    /// The state that it wants for the core now.
     #[must_use]
     #[inline]
     pub fn order(&self) -> Order {
@@ -345,7 +349,8 @@ impl Hardware {
         }
     }
 
-    /// After how many instructions of what runs, from when it began, to call [`Self::counted`].
+    /// The number of instructions of the running code, from its start, after which to call
+    /// [`Self::counted`].
     #[must_use]
     #[inline]
     pub fn counts(&self) -> Option<u64> {
@@ -389,7 +394,7 @@ impl Hardware {
         }
     }
 
-    /// So many instructions as it [counts](Self::counts) were executed.
+    /// The number of instructions that it [counts](Self::counts) were executed.
     pub fn counted(
         &mut self,
         now: Time,
@@ -400,7 +405,8 @@ impl Hardware {
         self.ask(now, false, rules, control, chance);
     }
 
-    /// What was counted asks; if a level was granted just now, not anew: the power control goes on.
+    /// Makes the counted request. If a level was granted just now, it is not a new one: the power
+    /// control goes on.
     fn ask(
         &mut self,
         now: Time,
@@ -422,7 +428,7 @@ impl Hardware {
         self.doing = Doing::Asked { to, since, grant_ns, asked: now, begins };
     }
 
-    /// What was wished for is granted so much later than usual, in standard deviations.
+    /// The request is granted later than usual by `deviation` standard deviations.
     fn wait(
         &mut self,
         (to, since, (median, log_sd)): (LicenseLevel, Time, (f64, f64)),
@@ -436,7 +442,7 @@ impl Hardware {
         self.doing = Doing::Waiting { to, still: due.saturating_sub(rules.stall_ns), due };
     }
 
-    /// The time has come.
+    /// Called at [`Self::next_wakeup`].
     pub fn wake(
         &mut self,
         now: Time,
@@ -469,7 +475,7 @@ impl Hardware {
         }
     }
 
-    /// Code that asks for a level begins.
+    /// Code that asks for a level starts.
     fn begins(&mut self, now: Time, rules: &Rules) {
         let gap = self.ended.take().map(|ended| now.saturating_sub(ended));
         let is_short = |recurrence: &Recurrence| gap.is_some_and(|gap| gap < recurrence.below_ns);
@@ -478,7 +484,7 @@ impl Hardware {
         }
     }
 
-    /// Which level to ask for, or to give back, for what runs now.
+    /// Determines which level to ask for, or to release, for the running code.
     fn consider(
         &mut self,
         now: Time,
@@ -503,7 +509,7 @@ impl Hardware {
         }
     }
 
-    /// For how long the level is held (ns).
+    /// How long the level is held (ns).
     fn hold(
         &self,
         now: Time,

@@ -1,5 +1,5 @@
-//! The governor that knows what will run next on its core: where one thread runs there, no other
-//! that grants what is asked for could do better at the same prices.
+//! The governor that is given what will run next on its core. If one thread runs there, no other
+//! governor that grants what is asked for could do better at the same prices.
 
 use dimmer_processor::units::LicenseLevel;
 
@@ -8,24 +8,24 @@ use super::Change;
 /// A stretch between two pieces of code that ask for a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gap {
-    /// How long it is (ns).
+    /// Its length (ns).
     pub ns: f64,
-    /// For how long of that code runs, less what it waits for memory: what becomes longer as the
+    /// How long code runs in it, less its waits for memory: the part that becomes longer as the
     /// clock falls (ns).
     pub scaled_ns: f64,
 }
 
-/// What changes of level cost, and what a level takes off the clock.
+/// What changes of level cost, and how much a level takes off the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
-    /// Giving a level back and asking for it again, together (ns): two standstills and the calls.
+    /// Releasing a level and asking for it again, together (ns): two standstills and the calls.
     pub changes_ns: f64,
-    /// The part of the clock that the level takes.
+    /// The part of the clock that the level takes away.
     pub slower: f64,
 }
 
 impl Prices {
-    /// What a gap costs (ns) if the level is given back once `hold_ns` of it have passed.
+    /// The cost of a gap (ns) if the level is released once `hold_ns` of it have passed.
     #[must_use]
     pub fn of_gap(&self, gap: &Gap, hold_ns: f64) -> f64 {
         if gap.ns <= hold_ns {
@@ -36,8 +36,8 @@ impl Prices {
     }
 }
 
-/// Other code runs: the level to set, if it is another one than is held. `gap` looks ahead until
-/// something asks for more than the code does; it is asked only where that matters.
+/// Other code runs. Returns the level to set, if it differs from the level held. `gap` looks ahead
+/// until some code asks for more than this code does; it is called only if that matters.
 #[must_use]
 pub fn runs(change: &Change, gap: impl FnOnce() -> Gap, prices: &Prices) -> Option<LicenseLevel> {
     let Change { asked, held, .. } = *change;
@@ -45,9 +45,9 @@ pub fn runs(change: &Change, gap: impl FnOnce() -> Gap, prices: &Prices) -> Opti
     Some(level(asked, held, &gap, prices)).filter(|level| *level != held)
 }
 
-/// The level for code that asks for `asked`, on a core that has `held`: the one asked for, or the
-/// one held if giving it back would not pay in the gap to come. That is what paper 000 §2.3 calls
-/// the break-even of power states.
+/// The level for code that asks for `asked`, on a core that holds `held`: the level asked for, or
+/// the level held if releasing it would not pay in the gap to come. Paper 000 §2.3 calls that the
+/// break-even of power states.
 fn level(asked: LicenseLevel, held: LicenseLevel, gap: &Gap, prices: &Prices) -> LicenseLevel {
     let is_kept = asked < held && prices.of_gap(gap, f64::INFINITY) <= prices.changes_ns;
     if is_kept { held } else { asked }
@@ -59,7 +59,7 @@ mod tests {
 
     const L0: LicenseLevel = LicenseLevel::new(0);
     const L2: LicenseLevel = LicenseLevel::new(2);
-    /// Two standstills of 10 us and a third off the clock: 60 us are the break-even.
+    /// Two standstills of 10 us and a third off the clock: the break-even is 60 us.
     const PRICES: Prices = Prices { changes_ns: 20_000.0, slower: 1.0 / 3.0 };
 
     fn busy(ns: f64) -> Gap {
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(runs(&change(L0, L2), || busy(61_000.0), &PRICES), Some(L0));
     }
 
-    /// No hold costs less than knowing the gap.
+    /// No hold time costs less than knowing the gap.
     #[test]
     fn the_oracle_is_never_beaten() {
         for gap in (0..500).map(|us| busy(f64::from(us) * 1000.0)) {

@@ -1,10 +1,10 @@
 //! The governor that learns what will run (the future work of paper 000, §4 and §5.3).
 //!
-//! For each region it remembers how long the gaps after it were. When one ends, it chooses for how
-//! long to hold the level: the time that would have cost least over the gaps remembered. To give it
-//! back at once (raise the clock early), to hold it for a while and to keep it alive until the next
-//! region are the same choice at 0, in between, and beyond all gaps. It departs from what the
-//! processor would do only if that would have been clearly better, and not before it has seen
+//! For each region it remembers the lengths of the gaps after it. When a region ends, the governor
+//! chooses how long to hold the level: the time that would have cost least over the remembered
+//! gaps. To release it at once (raise the clock early), to hold it for a while and to keep it until
+//! the next region are the same choice at 0, in between, and beyond all gaps. The governor departs
+//! from what the processor would do only if that would have been clearly better, and only after
 //! enough gaps.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,37 +16,36 @@ use super::{Change, Time, span};
 
 const L0: LicenseLevel = LicenseLevel::new(0);
 
-/// Gaps remembered for each region: enough for two kinds that alternate, few enough to forget
-/// within some dozen bursts. A guess.
+/// Number of gaps remembered for each region: enough for two kinds that alternate, few enough to
+/// forget within some dozen bursts. A guess.
 const REMEMBERED: usize = 32;
 
-/// Fewest gaps to learn from. A guess.
+/// The smallest number of gaps to learn from. A guess.
 const FEWEST: usize = 8;
 
-/// How much less a choice must have cost than the processor's, so that chance does not decide. A
-/// guess.
+/// A choice must have cost less than this part of the processor's cost, so that chance does not
+/// decide. A guess.
 const CLEARLY: f64 = 0.9;
 
-/// Code that asks for a level: who runs it, and which of its pieces it is.
+/// Code that asks for a level: its thread, and which piece of code it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Region {
     /// The thread.
     pub thread: usize,
-    /// The code, by whatever number tells it from others.
+    /// The code, as any number that distinguishes it from other code.
     pub code: usize,
 }
 
-/// What it does when other code runs.
+/// What the governor does when other code runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing: the level stays, and is given back when it would have been.
+    /// Nothing: the level stays, and is released when it would have been.
     Keep,
     /// The level stays until other code runs.
     Hold,
-    /// It sets this level.
+    /// Sets this level.
     Set(LicenseLevel),
-    /// It gives the level back, to L0, once so much time has passed (ns) in which no other code has
-    /// asked for one.
+    /// Releases the level, to L0, after this time (ns) in which no other code has asked for one.
     ReleaseAfter(Time),
 }
 
@@ -56,16 +55,16 @@ pub struct Predictive {
     gaps: BTreeMap<Region, VecDeque<Gap>>,
     /// The region that runs, or ran last.
     region: Region,
-    /// When it ended, if it did.
+    /// When it ended, if it has ended.
     ended: Option<Time>,
 }
 
 impl Predictive {
     /// Other code runs on the core.
     ///
-    /// * `region`: the code that asks for a level, where it does;
-    /// * `scaled_ns`: for how long code whose speed depends on the clock has run since the last
-    ///   region ended ([`Gap`]);
+    /// * `region`: the code that asks for a level, if it does;
+    /// * `scaled_ns`: how long code whose speed depends on the clock has run since the last region
+    ///   ended ([`Gap`]);
     /// * `prices`: of changes between L0 and the highest of the levels in `change`;
     /// * `usual_ns`: how long the processor would hold the level.
     pub fn runs(
@@ -90,7 +89,7 @@ impl Predictive {
         if asked > held { Decision::Set(asked) } else { Decision::Hold }
     }
 
-    /// A region begins: how long the gap was is known now. For `scaled_ns` of it code ran whose
+    /// A region starts: the length of the gap is known now. For `scaled_ns` of it, code ran whose
     /// speed depends on the clock ([`Gap`]).
     fn begins(&mut self, now: Time, region: Region, scaled_ns: f64) {
         let before = std::mem::replace(&mut self.region, region);
@@ -103,7 +102,7 @@ impl Predictive {
         }
     }
 
-    /// The region ends: for how long the level is to be held (ns). `usual_ns` is how long the
+    /// The region ends. Returns how long to hold the level (ns). `usual_ns` is how long the
     /// processor would hold it.
     fn ends(&mut self, now: Time, prices: &Prices, usual_ns: Time) -> Time {
         self.ended = Some(now);
@@ -113,7 +112,7 @@ impl Predictive {
         let cost = |hold_ns: f64| -> f64 {
             gaps.iter().map(|gap| prices.of_gap(gap, hold_ns)).sum::<f64>()
         };
-        // The cost only falls just beyond a gap; a tenth more, as gaps are not alike to the
+        // The cost falls only just beyond a gap. A tenth more, because gaps are not equal to the
         // nanosecond.
         let choices = gaps.iter().map(|gap| 1.1 * gap.ns).chain([0.0]);
         let usual = cost(usual_ns as f64);
@@ -131,8 +130,8 @@ mod tests {
     const PRICES: Prices = Prices { changes_ns: 35_000.0, slower: 0.35 };
     const USUAL: Time = 674_000;
 
-    /// What it chooses after bursts of 10 us at these gaps (ns), in which all code depends on the
-    /// clock.
+    /// The hold time that it chooses after bursts of 10 us at these gaps (ns), in which all code
+    /// depends on the clock.
     fn chosen(gaps: &[Time]) -> Time {
         let (mut governor, mut now, mut hold, mut before) = (Predictive::default(), 0, 0, 0.0);
         for gap in gaps {
@@ -153,7 +152,7 @@ mod tests {
     fn short_gaps_keep_the_level() {
         // The processor keeps it as well.
         assert_eq!(chosen(&[50_000; 12]), USUAL);
-        // Here it would give it back just before the next burst.
+        // Here the processor would release it just before the next burst.
         let prices = Prices { changes_ns: 1e6, ..PRICES };
         let mut governor = Predictive::default();
         for index in 0..12 {
@@ -178,7 +177,7 @@ mod tests {
     }
 
     /// A processor with three levels: the level is asked for, held from one kind of wide code to
-    /// the other, and given back.
+    /// the other, and released.
     #[test]
     fn a_level_is_set_held_and_given_back() {
         let [l1, l2] = [1, 2].map(LicenseLevel::new);

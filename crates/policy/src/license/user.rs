@@ -1,5 +1,5 @@
-//! The program decides itself (paper 000 §4.2): three calls beside AVXFREQ, which goes on by itself
-//! until it is told not to.
+//! The program decides itself (paper 000 §4.2): three calls beside AVXFREQ, which decides until the
+//! program switches it off.
 
 use dimmer_processor::units::LicenseLevel;
 
@@ -22,14 +22,14 @@ impl User {
         Self { avxfreq: AvxFreq::new(parameters), parameters, set: None }
     }
 
-    /// `avxfreq_is_enabled`: whether the other two calls do anything. They always do here.
+    /// `avxfreq_is_enabled`: whether the other two calls have an effect. They always have one here.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         true
     }
 
-    /// `avxfreq_set_reclocking`: whether AVXFREQ decides. The level stays what it was until either
-    /// decides anew; AVXFREQ begins at L0.
+    /// `avxfreq_set_reclocking`: whether AVXFREQ decides. When it is switched off, the level stays
+    /// until the program sets one. When it is switched on, AVXFREQ starts at L0.
     pub fn set_reclocking(&mut self, is_on: bool) {
         match (is_on, self.set) {
             (false, None) => self.set = Some(self.avxfreq.level()),
@@ -41,19 +41,19 @@ impl User {
         }
     }
 
-    /// `avxfreq_set_license`: the level from now on, however far it is from the one before; of no
-    /// effect while AVXFREQ decides.
+    /// `avxfreq_set_license`: sets the level from now on, however far it is from the previous one;
+    /// no effect while AVXFREQ decides.
     pub fn set_license(&mut self, level: LicenseLevel) {
         self.set = self.set.map(|_| level);
     }
 
-    /// The level that the core is to have.
+    /// The level that the core should have.
     #[must_use]
     pub fn level(&self) -> LicenseLevel {
         self.set.unwrap_or_else(|| self.avxfreq.level())
     }
 
-    /// Whether the counter is to interrupt at its next operation ([`AvxFreq::is_armed`]).
+    /// Whether the counter should interrupt at its next operation ([`AvxFreq::is_armed`]).
     #[must_use]
     pub fn is_armed(&self) -> bool {
         self.set.is_none() && self.avxfreq.is_armed()
@@ -65,14 +65,14 @@ impl User {
         self.avxfreq.next_wakeup().filter(|_| self.set.is_none())
     }
 
-    /// [`AvxFreq::interrupt`], while it decides.
+    /// [`AvxFreq::interrupt`], while AVXFREQ decides.
     pub fn interrupt(&mut self, now: Time) {
         if self.set.is_none() {
             self.avxfreq.interrupt(now);
         }
     }
 
-    /// [`AvxFreq::look`], while it decides.
+    /// [`AvxFreq::look`], while AVXFREQ decides.
     pub fn look(&mut self, now: Time, counted: Counted) {
         if self.set.is_none() {
             self.avxfreq.look(now, counted);

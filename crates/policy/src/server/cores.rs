@@ -1,37 +1,37 @@
-//! How many cores to dedicate (paper 001 §4.2.1, §4.3.3): one is saturated before the next is
+//! How many cores to dedicate (paper 001 §4.2.1, §4.3.3): one core is saturated before the next is
 //! added.
 //!
-//! One core more where those that there are work nearly all the time, one fewer where the rest
-//! would not be near that; the gap between the two keeps the number still. The last one goes back
-//! once nothing has been offloaded for a while. At least one core stays normal. The paper's
-//! prototype stops at one and leaves its thresholds open, so all numbers here are guesses. *Which*
-//! cores is [`crate::dedicated`]'s.
+//! A core is added if the dedicated ones work nearly all the time. A core is removed if the rest
+//! would still be clearly below that limit. The gap between the two limits keeps the number still.
+//! The last core goes back when nothing has been offloaded for a while. At least one core stays
+//! normal. The paper's prototype stops at one and leaves its thresholds open, so all numbers here
+//! are guesses. [`crate::dedicated`] chooses *which* cores.
 
 use std::collections::BTreeMap;
 
 use super::UserId;
 use crate::license::Time;
 
-/// When cores come and go.
+/// When cores are added and removed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Cores that there are for clients, dedicated ones included.
+    /// Number of cores for clients, dedicated ones included.
     pub cores: usize,
-    /// At most so many are dedicated, and always fewer than there are.
+    /// At most this many are dedicated, and always fewer than `cores`.
     pub most: usize,
-    /// Over how long utilisation is taken (ns).
+    /// The period over which utilisation is measured (ns).
     pub period_ns: Time,
-    /// At this utilisation of those that there are (0 to 1), another is added.
+    /// The utilisation of the dedicated cores (0 to 1) at which another core is added.
     pub saturated: f64,
-    /// If one fewer would still have less than this utilisation, it is taken away. Below
+    /// A core is removed if the rest would still have less than this utilisation. Below
     /// `saturated`.
     pub spare: f64,
-    /// For how long nothing must have been offloaded for the last one to go back (ns).
+    /// The last core goes back when nothing has been offloaded for this long (ns).
     pub unused_ns: Time,
 }
 
 impl Settings {
-    /// For a machine, or a program's share of it, of so many cores.
+    /// For a machine, or a program's share of it, of `cores` cores.
     #[must_use]
     pub const fn of(cores: usize) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Settings {
         }
     }
 
-    /// So many cores may be dedicated.
+    /// Number of cores that may be dedicated.
     #[must_use]
     pub fn may(&self) -> usize {
         self.most.min(self.cores.saturating_sub(1))
@@ -56,51 +56,52 @@ impl Settings {
 pub struct Cores {
     settings: Settings,
     now: usize,
-    /// When the period began.
+    /// When the period started.
     begun: Time,
-    /// How long dedicated cores have worked since for each user, as these tell (ns).
+    /// How long dedicated cores have worked since then for each user, as its programs report (ns).
     busy_ns: BTreeMap<UserId, f64>,
-    /// When something was offloaded last.
+    /// When something was last offloaded.
     used: Time,
 }
 
 impl Cores {
-    /// None are dedicated.
+    /// Starts without dedicated cores.
     #[must_use]
     pub const fn new(settings: Settings, now: Time) -> Self {
         Self { settings, now: 0, begun: now, busy_ns: BTreeMap::new(), used: now }
     }
 
-    /// How many are dedicated.
+    /// Number of dedicated cores.
     #[must_use]
     pub const fn dedicated(&self) -> usize {
         self.now
     }
 
-    /// Dedicated cores have worked for a user for so long (ns), as the user's programs tell. Of
-    /// what there is, a user who is not the only one counts for no more than an equal part: that
-    /// others are to give up another core takes their work, too.
+    /// Records that dedicated cores have worked for a user for `ns`, as the user's programs report.
+    /// With several users, each counts for at most an equal part of the dedicated cores: others
+    /// give up another core only if their work needs it, too.
     pub fn worked(&mut self, user: UserId, ns: u64) {
         *self.busy_ns.entry(user).or_default() += ns as f64;
     }
 
-    /// How many cores have worked over so long.
+    /// How many cores have worked over `elapsed`.
     fn working(&self, elapsed: Time) -> f64 {
         let users = self.busy_ns.values().filter(|ns| **ns > 0.0).count();
         let most = if users > 1 { self.now as f64 / users as f64 } else { f64::INFINITY };
         self.busy_ns.values().map(|ns| (ns / elapsed as f64).min(most)).sum()
     }
 
-    /// When it wants to be stepped again, if cores are dedicated.
+    /// When the next step is due, if cores are dedicated.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
         (self.now > 0).then(|| self.begun.saturating_add(self.settings.period_ns))
     }
 
-    /// How many are to be dedicated now; `is_wanted` if anything is to be offloaded.
+    /// Returns the number of cores to dedicate now. `is_wanted`: whether anything is to be
+    /// offloaded.
     pub fn step(&mut self, now: Time, is_wanted: bool) -> usize {
         if now < self.begun {
-            // The clock has jumped.
+            // The clock has gone back.
             (self.begun, self.used) = (now, now);
             self.busy_ns.clear();
         }
@@ -110,7 +111,7 @@ impl Cores {
             self.now = 0;
         }
         if self.now == 0 {
-            // The first period begins with the first core.
+            // The first period starts with the first core.
             self.now = usize::from(is_wanted).min(self.settings.may());
             self.begun = now;
             self.busy_ns.clear();
@@ -138,8 +139,8 @@ mod tests {
 
     const SECOND: Time = 1_000_000_000;
 
-    /// How many are dedicated after each second, of eight cores, while so much work (in cores) is
-    /// offloaded.
+    /// The number of dedicated cores after each second, of `cores` cores, while this much work (in
+    /// cores) is offloaded.
     fn numbers(cores: usize, work: impl Fn(u64) -> f64) -> Vec<usize> {
         let mut state = Cores::new(Settings::of(cores), 0);
         state.step(0, work(0) > 0.0);
@@ -201,8 +202,8 @@ mod tests {
             };
             (1..=20).map(second).last()
         };
-        // Half of each core at most is that of the one who claims all; and a user alone is
-        // believed.
+        // A user who claims everything counts for at most half of each core. A user alone is
+        // trusted.
         assert_eq!((cores(SECOND / 5), cores(0)), (Some(1), Some(7)));
     }
 

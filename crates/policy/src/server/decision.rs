@@ -9,76 +9,76 @@ use super::trials::Trials;
 use super::{ClientId, SiteId};
 use crate::cost::CallCost;
 
-/// What becomes of a site's calls.
+/// What happens to a site's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
     /// They run where they are.
     #[default]
     Stay,
     /// They run on dedicated cores.
-    Offload,
+    Move,
 }
 
-/// Why.
+/// The reason for an action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reason {
-    /// Stays: nothing is known of it.
+    /// Stays: there is no evidence about it.
     #[default]
     NoEvidence,
-    /// Stays: there is no core that could be dedicated.
+    /// Stays: no core can be dedicated.
     NoCore,
-    /// Stays: it runs no wide-vector code to speak of.
+    /// Stays: it runs hardly any wide-vector code.
     Scalar,
     /// Stays: a core for it would be taken from other users.
     OthersShare,
-    /// Stays: a call cannot cost the code after it as much as handing it over takes.
+    /// Stays: a call costs the code after it no more than handing the call over takes.
     HandOverDearer,
-    /// Stays: it is below the threshold of every level.
+    /// Stays: its density is below the threshold of every level.
     Sparse,
-    /// Is offloaded: it is above the threshold of this level.
+    /// Is offloaded: its density is above the threshold of this level.
     Dense(LicenseLevel),
-    /// Stays: its turn to be tried has not come.
+    /// Stays: its turn for a trial has not come.
     Untried,
-    /// Is where it is to find out how that is.
+    /// Stays or is offloaded for a trial.
     Tried,
-    /// Stays: clients did no better with it offloaded.
+    /// Stays: clients did no better while it was offloaded.
     NotWorth,
-    /// Is offloaded: by the processor's model clients should do better so.
+    /// Is offloaded: according to the processor's model, clients should do better.
     Expected,
-    /// Is offloaded: clients did better so.
+    /// Is offloaded: clients did better.
     Worth,
 }
 
 /// A decision that differs from the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Whose.
+    /// The client.
     pub client: ClientId,
-    /// Which region's; `None`: of all the client's regions.
+    /// The region; `None`: all of the client's regions.
     pub site: Option<SiteId>,
-    /// What is done with its calls from now on.
+    /// What happens to its calls from now on.
     pub action: Action,
-    /// Why.
+    /// The reason for the action.
     pub reason: Reason,
 }
 
-/// Calls that stay, on average.
+/// The averages of calls that stay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stayed {
-    /// How long one takes (ns).
+    /// How long one call takes (ns).
     pub(super) call_ns: f64,
-    /// How long it is from the begin of one to that of the next, of any thread (ns).
+    /// The time from the start of one call to the start of the next, of any thread (ns).
     pub(super) apart_ns: f64,
 }
 
 impl Stayed {
-    /// Of so many calls, at least one, that took so long together in so long a time (ns).
+    /// The averages of `calls` calls, at least one, that took `took_ns` together, within `span_ns`.
     pub(super) fn new(calls: u64, took_ns: u64, span_ns: u64) -> Self {
         let each = |ns: u64| ns as f64 / calls as f64;
         Self { call_ns: each(took_ns), apart_ns: each(span_ns) }
     }
 
-    /// Moved towards newer ones by `part` (0 to 1) of the way.
+    /// These averages, moved towards newer ones by `part` (0 to 1) of the way.
     pub(super) fn towards(self, newer: Self, part: f64) -> Self {
         let mixed = |old: f64, new: f64| old + (new - old) * part;
         Self {
@@ -88,7 +88,7 @@ impl Stayed {
     }
 }
 
-/// What is decided as one: a client's region, or the client.
+/// The state of one unit of decision: a client's region, or the client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Decided {
     pub(super) density: Option<Density>,
@@ -107,17 +107,17 @@ pub(super) enum State {
     Trials(Trials),
 }
 
-/// What deciding needs.
+/// The inputs of a decision.
 pub(super) struct Decide<'a> {
     pub(super) settings: &'a Settings,
-    /// Shares of wide-vector code up to here are none to speak of.
+    /// Shares of wide-vector code up to this are negligible.
     pub(super) lowest: [f64; LEVELS],
-    /// Whether the user's calls are to stay, whatever they bring the user.
+    /// Whether the user's calls have to stay, whatever they bring the user.
     pub(super) is_denied: bool,
 }
 
 impl Decide<'_> {
-    /// Decides about one; the change, if it is one, and what was done before.
+    /// Decides about one unit. Returns the change, if there is one, and the action before it.
     pub(super) fn unit(
         &self,
         (client, site): (ClientId, Option<SiteId>),
@@ -141,7 +141,7 @@ impl Decide<'_> {
             (Some(reason), _) => (Action::Stay, reason),
             (None, State::Thresholds(state)) => {
                 density.above(state.thresholds()).map_or((Action::Stay, Reason::Sparse), |level| {
-                    (Action::Offload, Reason::Dense(level))
+                    (Action::Move, Reason::Dense(level))
                 })
             }
             (None, State::Trials(trials)) => {
@@ -157,7 +157,7 @@ impl Decide<'_> {
                 } else {
                     Reason::NotWorth
                 };
-                (if is_moved { Action::Offload } else { Action::Stay }, reason)
+                (if is_moved { Action::Move } else { Action::Stay }, reason)
             }
         };
         let was = unit.action;
@@ -168,7 +168,7 @@ impl Decide<'_> {
         Some((Change { client, site, action, reason }, was))
     }
 
-    /// What speaks against offloading it, whatever the loop says.
+    /// The reason against offloading the unit whatever the loop decides, if there is one.
     fn hindrance(&self, unit: &Decided) -> Option<Reason> {
         let Some(density) = unit.density else {
             return Some(Reason::NoEvidence);
@@ -186,18 +186,19 @@ impl Decide<'_> {
         }
     }
 
-    /// What handing a call over takes (ns), and what one at this level costs, if that is known;
-    /// beyond the highest known, what one there does, which is nothing where there is no level
-    /// above L0.
+    /// The time that handing a call over takes (ns), and the cost of a call at this level, if they
+    /// are known. Above the highest known level, that level's cost applies. If there is no level
+    /// above L0, the cost is zero.
     fn prices(&self, level: LicenseLevel) -> Option<(f64, &CallCost)> {
         let Prices { hand_over_ns, calls } = self.settings.prices.as_ref()?;
         let index = (level.index() as usize).checked_sub(1)?;
         Some((*hand_over_ns, calls.get(index).or(calls.last()).unwrap_or(&CallCost::FREE)))
     }
 
-    /// What moving it should bring, in parts of performance, by what a call costs the code until
-    /// the next one, if a core is lost by it; `None` if the processor's prices are not known. It is
-    /// a guess: gaps are longer for clients with several threads, and seldom all the same.
+    /// The expected gain of moving the unit, in parts of performance: the cost of a call for the
+    /// code until the next call, less the hand-over, less one core. `None` if the processor's
+    /// prices are not known, or no call that stayed was observed. This is a guess: gaps are longer
+    /// for clients with several threads, and are seldom all the same.
     fn expected(&self, unit: &Decided) -> Option<f64> {
         let stayed = unit.stayed?;
         let (hand_over_ns, costs) = self.prices(unit.density?.above(&self.lowest)?)?;

@@ -1,39 +1,40 @@
-//! How dense wide-vector code is in what a client ran: per license level, from whatever evidence
+//! How dense wide-vector code is in what a client ran, per license level, from whatever evidence
 //! there is (paper 001 §4.2.2, §5.2).
 //!
-//! The paper has the cycles that a core held each level, which also count what other code left
-//! behind (§5.2, "false positives"). Machines without these counters have other evidence; all of it
+//! The paper uses the cycles for which a core held each level. They also count what other code left
+//! behind (§5.2, "false positives"). Machines without these counters have other evidence. All of it
 //! becomes a share of 0 to 1 for each level.
 
 use dimmer_processor::units::LicenseLevel;
 
 use super::thresholds;
 
-/// So many license levels above L0 are told apart. Processors known today have up to three.
+/// Number of license levels above L0 that are distinguished. Processors known today have up to
+/// three.
 pub const LEVELS: usize = 4;
 
-/// What is known of the code that ran in a window, best first.
+/// Evidence about the code that ran in a window, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Evidence {
-    /// Cycles that the core held each level while the code ran (paper 001 §5.2).
+    /// Cycles for which the core held each level while the code ran (paper 001 §5.2).
     LicenseCycles {
         /// All cycles.
         all: u64,
         /// Of these, those at L1, L2, ...
         at: [u64; LEVELS],
     },
-    /// Packed-arithmetic instructions that retired.
+    /// Retired packed-arithmetic instructions.
     PackedArithmetic {
         /// All instructions.
         all: u64,
-        /// Of these, those that ask for L1, L2, ..., as far as events tell them apart.
+        /// Of these, those that ask for L1, L2, ..., as far as events distinguish them.
         at: [u64; LEVELS],
     },
-    /// The clock found by timing, as a part of the clock at L0.
+    /// The clock measured by timing, as a part of the clock at L0.
     Clock(f64),
-    /// The level that the most demanding instructions found in the code ask for.
+    /// The level that the most demanding instructions in the code ask for.
     Class(LicenseLevel),
-    /// Nothing is known.
+    /// No evidence.
     #[default]
     None,
 }
@@ -43,11 +44,11 @@ pub enum Evidence {
 pub struct Density(pub [f64; LEVELS]);
 
 impl Evidence {
-    /// The density that it tells of; `None` if it tells nothing.
+    /// The density that the evidence shows; `None` if it shows nothing.
     ///
-    /// `clocks`: of L1, L2, ..., as parts of the clock at L0, falling; [`Evidence::Clock`] needs
-    /// them, and takes a clock between two levels' for a mixture of both. A share above one, from
-    /// counters read at different times, counts as one.
+    /// `clocks`: those of L1, L2, ..., as parts of the clock at L0, falling. [`Evidence::Clock`]
+    /// needs them: a clock between those of two levels counts as a mixture of both. A share above
+    /// one, from counters read at different times, counts as one.
     #[must_use]
     pub fn density(&self, clocks: &[f64]) -> Option<Density> {
         match *self {
@@ -67,14 +68,14 @@ impl Evidence {
 }
 
 impl Evidence {
-    /// What is known of a region's code, where this is known of the region itself and `process` of
-    /// all that its process ran.
+    /// Combines the evidence about a region itself with the evidence about all code of its process,
+    /// `process`.
     ///
-    /// The clock right after a region tells of that region. That it was marked or hooked for
-    /// wide-vector code (a class) says less than cycles at a level in its process; where there are
-    /// none, the region causes none (paper 001 §5.2 has the process alone). Packed arithmetic is
-    /// floating point alone: it tells that the code is wider than what it was marked for, and where
-    /// there is none nothing.
+    /// The clock right after a region is evidence about that region. A class (the region was marked
+    /// or hooked for wide-vector code) is weaker evidence than cycles at a level in its process. If
+    /// the process has no such cycles, the region causes none (paper 001 §5.2 uses the process
+    /// alone). Packed arithmetic is floating point only: it can show that the code is wider than
+    /// what it was marked for, but its absence shows nothing.
     #[must_use]
     pub fn or_of_process(self, process: Self) -> Self {
         match (self, process) {
@@ -89,7 +90,7 @@ impl Evidence {
     }
 }
 
-/// Which levels a mean clock is a mixture of.
+/// The mixture of levels that has this mean clock.
 fn mixture(ratio: f64, clocks: &[f64]) -> Option<Density> {
     if !ratio.is_finite() || ratio <= 0.0 || clocks.is_empty() {
         return None;
@@ -100,7 +101,7 @@ fn mixture(ratio: f64, clocks: &[f64]) -> Option<Density> {
         if ratio >= above {
             break;
         }
-        // How far down from the level above; `above > ratio`, so a level that is no slower is
+        // How far down from the level above. `above > ratio`, so a level that is no slower is
         // passed over.
         let part = if clock < above { ((above - ratio) / (above - clock)).min(1.0) } else { 1.0 };
         density.0[index] = part;
@@ -130,7 +131,7 @@ impl Density {
         moved
     }
 
-    /// How much the shares differ where they differ most.
+    /// The largest difference between the shares.
     #[must_use]
     pub fn distance(&self, other: &Self) -> f64 {
         self.0.iter().zip(other.0).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max)
@@ -206,7 +207,7 @@ mod tests {
             check(Evidence::Clock(nonsense), None);
         }
         assert_eq!(Evidence::Clock(0.5).density(&[]), None);
-        // A level that lowers nothing, as models have them.
+        // A level that lowers nothing, as some models have.
         assert_eq!(Evidence::Clock(0.9).density(&[1.0, 0.9]), Some(Density([0.0, 1.0, 0.0, 0.0])));
     }
 

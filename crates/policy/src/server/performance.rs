@@ -1,63 +1,63 @@
 //! How well clients do, and whether all of them together do better than before (paper 001 §4.2.4,
 //! §4.3.3).
 //!
-//! The paper adds up one value a client. Then a client counts by how often it calls, and a change
-//! of one outweighs the ruin of another (§6.3: "the metric of NGINX had more weight").
-//! [`Mixing::Fair`] takes the geometric mean of each client's change instead, in which no unit and
-//! no weight is left (Fleming and Wallace, "How not to lie with statistics: the correct way to
-//! summarize benchmark results", 1986), and bounds what one client can claim.
+//! The paper adds up one value per client. Then a client counts by how often it calls, and a change
+//! of one client outweighs the ruin of another (§6.3: "the metric of NGINX had more weight").
+//! [`Mixing::Fair`] takes the geometric mean of each client's change instead. It has no unit and no
+//! weight (Fleming and Wallace, "How not to lie with statistics: the correct way to summarize
+//! benchmark results", 1986), and it bounds what one client can claim.
 
 use std::collections::BTreeMap;
 
 use super::UserId;
 
-/// What is taken for a client's performance, unless it tells a value itself.
+/// The measure of a client's performance, unless the client reports a value itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// One over the mean time that a call of a marked region takes: "average time of execution".
+    /// One over the mean time of a call of a marked region: "average time of execution".
     RegionTime,
     /// Calls per time: "for applications that have only a small percentage of code marked".
     CallRate,
 }
 
-/// How clients' values become one.
+/// How clients' values are combined into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mixing {
     /// Their sum (paper 001 §4.3.3).
     Sum,
-    /// The geometric mean of how much each has changed: of users, and of each user's clients.
+    /// The geometric mean of the changes: of users, and of each user's clients.
     Fair,
 }
 
-/// No client counts for more than a doubling or a halving from one window to the next. A guess;
-/// more is hardly ever a clock's doing.
+/// No client counts for more than a doubling or a halving from one window to the next. A guess: a
+/// clock hardly ever causes more.
 const MOST_CHANGE: f64 = std::f64::consts::LN_2;
 
-/// What a client has told in a window.
+/// What a client has reported in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tally {
     calls: f64,
     span_ns: f64,
     in_region_ns: f64,
-    /// Values that it told itself: their sum, and how many.
+    /// Values that the client reported itself: their sum and their number.
     told: (f64, f64),
 }
 
 impl Tally {
-    /// Calls of one site.
+    /// Adds calls of one site.
     pub(super) fn calls(&mut self, calls: u64, span_ns: u64, in_region_ns: u64) {
         self.calls += calls as f64;
         self.span_ns += span_ns as f64;
         self.in_region_ns += in_region_ns as f64;
     }
 
-    /// A value that the client told.
+    /// Adds a value that the client reported.
     pub(super) fn told(&mut self, value: f64) {
         self.told = (self.told.0 + value, self.told.1 + 1.0);
     }
 
     /// The client's performance, if it is a number above zero. With several sites, rates are means
-    /// over them.
+    /// over sites.
     fn value(&self, metric: Metric) -> Option<f64> {
         let value = if self.told.1 > 0.0 {
             self.told.0 / self.told.1
@@ -74,39 +74,38 @@ impl Tally {
 /// A client's performance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Performance {
-    /// In the window that has not ended.
+    /// The reports of the present window.
     pub(super) tally: Tally,
-    /// In the last window of which it told anything.
+    /// The performance in the last window with a report.
     last: Option<f64>,
-    /// How it has changed in the last window since the one before (natural logarithm).
+    /// The change in the last window since the one before (natural logarithm).
     changed: Option<f64>,
-    /// Whether windows count, even the one in which it came.
+    /// Whether the present window counts.
     has_begun: bool,
 }
 
 impl Performance {
-    /// Of a client that comes. `skips_first`: the window in which it does tells nothing, as it was
-    /// not there for all of it, and programs begin otherwise than they go on. The paper's loop
-    /// takes it.
+    /// The performance of a new client. `skips_first`: the window in which the client comes does
+    /// not count, because the client was not there for all of it, and programs start differently
+    /// from how they go on. The paper's loop counts that window.
     pub(super) fn new(skips_first: bool) -> Self {
         Self { has_begun: !skips_first, ..Self::default() }
     }
 
-    /// How it has changed in the last window since the one before (natural logarithm), if that is
-    /// known.
+    /// The change in the last window since the one before (natural logarithm), if that is known.
     pub(super) const fn changed(&self) -> Option<f64> {
         self.changed
     }
 }
 
-/// What the end of a window tells of how well all clients do together.
+/// How well all clients do together, at the end of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trend {
-    /// Nothing: no client told anything.
+    /// Nothing is known: no client reported anything.
     Unknown,
-    /// Nothing yet, but the next one can be compared with this.
+    /// Nothing is known yet, but the next window can be compared with this one.
     First,
-    /// It has changed so much since the one before, in parts.
+    /// The change since the window before, in parts.
     Changed(f64),
 }
 
@@ -121,14 +120,15 @@ impl Trend {
     }
 }
 
-/// The end of a window. Linear in clients.
+/// Ends a window. Linear in clients.
 pub(super) fn trend<'a>(
     clients: impl Iterator<Item = (UserId, &'a mut Performance)>,
     metric: Metric,
     mixing: Mixing,
 ) -> Trend {
     let (mut before, mut after) = (0.0, 0.0);
-    // Of each user: the changes of clients that told any, and how many these are.
+    // For each user: the sum of the changes of clients that reported any, and the number of these
+    // clients.
     let mut users: BTreeMap<UserId, (f64, f64)> = BTreeMap::new();
     let mut none = Trend::Unknown;
     for (user, client) in clients {
@@ -165,7 +165,7 @@ pub(super) fn trend<'a>(
 mod tests {
     use super::*;
 
-    /// The trend over two windows in which clients' calls a second are these.
+    /// The trend over two windows, in which clients make this many calls a second.
     fn trend_of(rates: &[(u64, u64)], mixing: Mixing) -> Trend {
         let mut clients = vec![Performance::default(); rates.len()];
         let mut window = |of: fn(&(u64, u64)) -> u64| {
@@ -175,7 +175,7 @@ mod tests {
             let clients = clients.iter_mut().map(|client| (UserId::default(), client));
             trend(clients, Metric::CallRate, mixing)
         };
-        // In the first window they may have begun in the midst.
+        // In the first window clients may have started in its middle.
         assert_eq!(window(|rate| rate.1), Trend::Unknown);
         assert!(!matches!(window(|rate| rate.0), Trend::Changed(_)));
         window(|rate| rate.1)
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_sum_counts_calls_and_a_fair_mean_counts_clients() {
-        // One gains a tenth; the other, which calls a thousandth as often, loses half.
+        // One client gains a tenth. The other calls a thousandth as often and loses half.
         let rates = [(100_000, 110_000), (100, 50)];
         check(trend_of(&rates, Mixing::Sum), 110_050.0 / 100_100.0 - 1.0);
         check(trend_of(&rates, Mixing::Fair), f64::midpoint(1.1_f64.ln(), 0.5_f64.ln()));

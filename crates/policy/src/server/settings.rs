@@ -1,5 +1,5 @@
-//! What can be chosen of a policy server: the loop and its constants, what is decided as one, what
-//! counts as performance.
+//! The settings of a policy server: the loop and its constants, the unit of a decision, and the
+//! measure of performance.
 
 use super::evidence::LEVELS;
 use super::performance::{Metric, Mixing};
@@ -7,29 +7,29 @@ use super::{cores, thresholds, trials};
 use crate::cost::CallCost;
 use crate::license::Time;
 
-/// What is decided as one.
+/// The unit of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A client, as in paper 001 §4.2.2.
     Client,
-    /// Each region of a client (its future work, §7.1).
+    /// Each region of a client (the paper's future work, §7.1).
     Site,
 }
 
 /// The feedback loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loop {
-    /// The paper's.
+    /// The paper's loop.
     Thresholds(thresholds::Settings),
-    /// The one that tries.
+    /// The loop of trials.
     Trials(trials::Settings),
 }
 
-/// What a call costs where it is, against what moving it does: from the probe, by the processor's
+/// What a call costs where it is, and what moving it costs: from the probe, through the processor's
 /// model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
-    /// What handing a call over and coming back takes (ns).
+    /// The time that handing a call over and coming back takes (ns).
     pub hand_over_ns: f64,
     /// What calls at L1, L2, ... cost: [`crate::cost::of_levels`].
     pub calls: Vec<CallCost>,
@@ -40,23 +40,23 @@ pub struct Prices {
 pub struct Settings {
     /// The feedback loop.
     pub decides: Loop,
-    /// What is decided as one.
+    /// The unit of a decision.
     pub unit: Unit,
-    /// What is taken for a client's performance.
+    /// The measure of a client's performance.
     pub metric: Metric,
-    /// How clients' performances become one.
+    /// How clients' performances are combined into one.
     pub mixing: Mixing,
     /// How many cores may be dedicated, and when.
     pub cores: cores::Settings,
-    /// The clock of L1, L2, ... as a part of that of L0, for evidence by timing; may be empty.
+    /// The clocks of L1, L2, ... as parts of the clock at L0, for evidence by timing; may be empty.
     pub clocks: Vec<f64>,
-    /// What calls and hand-overs cost; `None` if that is not known, and the loop has to find out.
+    /// What calls and hand-overs cost; `None` if that is not known and the loop has to find out.
     pub prices: Option<Prices>,
 }
 
 impl Settings {
-    /// Paper 001's prototype on so many cores, of which it dedicates one: per client, by call rate,
-    /// summed up.
+    /// The prototype of paper 001 on `cores` cores, of which it dedicates one: per client, by call
+    /// rate, summed up.
     #[must_use]
     pub fn paper(cores: usize) -> Self {
         Self {
@@ -71,21 +71,22 @@ impl Settings {
         }
     }
 
-    /// What is recommended, on so many cores: per site, by trials, every client counting the same.
+    /// The recommended settings for `cores` cores: per site, by trials, every client counts the
+    /// same.
     #[must_use]
     pub fn usual(cores: usize) -> Self {
         Self {
             decides: Loop::Trials(trials::Settings::USUAL),
             unit: Unit::Site,
             mixing: Mixing::Fair,
-            // A trial of leaving all where it is has to have the core back, or it would find that
-            // moving costs none.
+            // A trial that leaves all calls where they are needs the core back. Otherwise it would
+            // find that moving costs no core.
             cores: cores::Settings { unused_ns: 0, ..cores::Settings::of(cores) },
             ..Self::paper(cores)
         }
     }
 
-    /// Shares of wide-vector code up to here are none to speak of.
+    /// Shares of wide-vector code up to this are negligible.
     pub(super) fn lowest(&self) -> [f64; LEVELS] {
         match &self.decides {
             Loop::Thresholds(settings) => [settings.lowest; LEVELS],

@@ -1,41 +1,43 @@
-//! Whose calls may be moved, where the cores for them are taken from other users.
+//! Whose calls may be moved, if the cores for them are taken from other users.
 //!
-//! What a program tells of itself is believed as far as it costs that program's user alone. A core
-//! that is dedicated is kept off by the programs of all users, and the one for whom it is dedicated
-//! may lie about what that brings. So that user's own evidence does not count here: where the
-//! machine has time left, by the server's own measurement, nothing is taken from anybody. Else
-//! other users lose something, and how much is told by their own performance, when a core comes and
-//! when it goes again (as in [`super::trials`], a switchback). Where they lose what is worthwhile,
-//! the user's calls stay, until what is known is so old that it is tried once more.
+//! A program's reports about itself are trusted as far as they cost only that program's user. But
+//! the programs of all users are kept off a dedicated core, and the user for whom it is dedicated
+//! may lie about what that brings. So that user's own evidence does not count here. If the machine
+//! has time left, by the server's own measurement, nothing is taken from other users. Otherwise
+//! other users lose something. Their own performance shows how much, when a core is dedicated and
+//! when it goes back (as in [`super::trials`], a switchback). If they lose what is worthwhile, the
+//! user's calls stay, until that result is so old that it is tried once more.
 //!
-//! Users who tell nothing are not asked, so to be connected hinders nobody. One who pretends to
-//! lose can keep others' calls where they are while the machine has no time left: that takes
-//! nothing that they would have without a server.
+//! Users who report nothing are not asked, so a mere connection hinders no other user. A user who
+//! pretends to lose can keep others' calls where they are while the machine has no time left: that
+//! takes nothing that the others would have without a server.
 
 use std::collections::BTreeMap;
 
 use super::UserId;
 use crate::ways::WORTHWHILE;
 
-/// So many samples are enough to know. A guess.
+/// Number of samples that are enough for a result. A guess.
 const ENOUGH: f64 = 3.0;
 
-/// For so many windows that is known, and then found out anew. A guess, at which a user who takes
-/// from others does so in some of a hundred windows.
+/// Number of windows for which a result counts, before it is measured again. A guess, at which a
+/// user who takes from others does so in some of a hundred windows.
 const KNOWN_WINDOWS: u32 = 70;
 
-/// A loss of this is plain from one sample. A guess: several times the usual noise between windows.
+/// A loss that one sample is enough to show. A guess: several times the usual noise between
+/// windows.
 const PLAIN_LOSS: f64 = 3.0 * WORTHWHILE;
 
-/// After so many windows a user of whom too little is known has calls stay for one, to find out:
-/// the first window in which they are moved from begin to end is the second one.
+/// After this many windows without a result, a user's calls stay for one window, to get one: the
+/// second is the first window in which they are moved from start to end.
 const UNKNOWN_WINDOWS: u32 = 2;
 
-/// Of a user's gain, so much counts against another's loss; without a bound, one who lies would pay
-/// for all with it. A guess: what is no jump of the load, [`super::trials::Settings::least_jump`].
+/// At most this much of a user's gain counts against another's loss. Without a bound, a user who
+/// lies would make up for all losses. A guess: the largest change that is no jump of the load,
+/// [`super::trials::Settings::least_jump`].
 const MOST_GAIN: f64 = 0.05;
 
-/// Hardware threads' worth of time that has to be left for nothing to be taken. A guess.
+/// Time that has to be left for nothing to be taken, as a number of hardware threads. A guess.
 const LEAST_IDLE: f64 = 0.25;
 
 /// What a user did in a window.
@@ -43,46 +45,45 @@ const LEAST_IDLE: f64 = 0.25;
 pub(super) struct Seen {
     /// Whether calls were moved.
     pub(super) is_moved: bool,
-    /// How performance has changed since the window before (natural logarithm), the mean of
-    /// clients.
+    /// The change of performance since the window before (natural logarithm), the mean of clients.
     pub(super) change: Option<f64>,
 }
 
-/// What is known of a user.
+/// What is known about a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Known {
     /// What others gain (below zero: lose) by a core that is dedicated for this user.
     gain: f64,
     samples: f64,
-    /// For how many windows more that is known.
+    /// Number of windows for which the gain still counts as known.
     known_windows: u32,
-    /// For how many windows calls were moved of which too little is known.
+    /// Number of windows in which calls were moved without a known result.
     unknown_windows: u32,
     is_denied: bool,
-    /// How this user's own performance has changed since a core came or went, if it was told all
-    /// the time.
+    /// The change of this user's own performance since a core was dedicated or went back, if it was
+    /// reported all the time.
     since: Option<f64>,
 }
 
-/// What is known of users.
+/// What is known about users.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Shares {
     known: BTreeMap<UserId, Known>,
-    /// Whether a core is dedicated, and for how many windows it is so.
+    /// Whether a core is dedicated, and the number of windows since that changed.
     phase: (bool, u32),
-    /// Users whose calls were moved, while a core was dedicated last.
+    /// Users whose calls were moved when a core was last dedicated.
     moved: Vec<UserId>,
 }
 
 impl Shares {
-    /// Whether a user's calls are to stay.
+    /// Whether a user's calls have to stay.
     pub(super) fn is_denied(&self, user: UserId) -> bool {
         self.known.get(&user).is_some_and(|known| known.is_denied)
     }
 
-    /// The end of a window, in which a core was dedicated or not. `idle`: hardware threads' worth
-    /// of time that was left, as far as the server can measure it, on those that are not. Whether
-    /// anybody's share has changed.
+    /// Ends a window in which a core was dedicated or not. `idle`: the time that was left on the
+    /// hardware threads that are not dedicated, as a number of threads, as far as the server can
+    /// measure it. Returns whether any user's share has changed.
     pub(super) fn window(
         &mut self,
         users: &BTreeMap<UserId, Seen>,
@@ -90,7 +91,7 @@ impl Shares {
         idle: Option<f64>,
     ) -> bool {
         self.learn(users, is_dedicated);
-        // One that is dedicated now would come to the time that is left.
+        // A core that is not dedicated yet would take part of the time that is left.
         let taken = if is_dedicated { 0.0 } else { 1.0 };
         let is_left = idle.is_some_and(|idle| idle >= taken + LEAST_IDLE);
         let is_settled = is_dedicated && self.moved.iter().any(|user| self.is_agreed(*user));
@@ -121,7 +122,7 @@ impl Shares {
         known.is_some_and(|known| known.known_windows > 0 && known.gain >= -WORTHWHILE)
     }
 
-    /// What the window tells of those for whom a core came or went.
+    /// Learns from the window about the users for whom a core was dedicated or went back.
     fn learn(&mut self, users: &BTreeMap<UserId, Seen>, is_dedicated: bool) {
         let (was_dedicated, windows) = self.phase;
         let is_new = was_dedicated != is_dedicated;
@@ -142,7 +143,8 @@ impl Shares {
         if !moved.is_empty() {
             self.moved = moved;
         }
-        // The first window that was so from begin to end, against the last that was not.
+        // The first window that is entirely in the new state, against the last one in the old
+        // state.
         if self.phase.1 == 2 {
             let sign = if is_dedicated { 1.0 } else { -1.0 };
             for user in self.moved.clone() {
@@ -152,8 +154,8 @@ impl Shares {
         }
     }
 
-    /// What others have gained by a core that came, or lost by one that went, on average over those
-    /// who told anything.
+    /// What others have gained by a core that was dedicated, or lost by one that went back: the
+    /// mean over users who reported anything.
     fn others(&self, user: UserId, sign: f64) -> Option<f64> {
         let others = self.known.iter().filter(|(other, _)| **other != user);
         let gains = others.filter_map(|(_, known)| known.since).map(|since| sign * since);
@@ -185,8 +187,9 @@ mod tests {
     const HONEST: UserId = UserId(2);
     const THIRD: UserId = UserId(3);
 
-    /// Runs windows in which this user wants calls moved all the time, and others' performance is
-    /// by so much higher while they are; the part of windows in which they are moved.
+    /// Runs windows in which the liar wants its calls moved all the time. Others' performance is
+    /// higher by these gains while its calls are moved. Returns the part of windows in which they
+    /// are moved.
     fn share(others: &[(UserId, f64)], idle: Option<f64>, windows: u32) -> f64 {
         let (mut shares, mut was, mut count) = (Shares::default(), false, 0);
         for _ in 0..windows {
@@ -209,7 +212,7 @@ mod tests {
             let share = share(&[(HONEST, loss)], None, 2000);
             assert!(share > 0.0 && share < 0.08, "{loss} {share}");
         }
-        // Whatever an accomplice of another name claims to gain.
+        // An accomplice of another name does not help, whatever gain it claims.
         let with_accomplice = share(&[(HONEST, -0.2), (THIRD, 0.69)], Some(0.0), 2000);
         assert!(with_accomplice < 0.05, "{with_accomplice}");
     }
@@ -264,9 +267,9 @@ mod tests {
         };
         windows([false, false], 3);
         assert!(windows([false, true], 50)[20..].iter().all(|moved| moved[1]));
-        // While another is agreed on, a core is there anyway.
+        // While another user is known to do no harm, a core is there anyway.
         assert!(windows([true, true], 10).iter().all(|moved| moved[0]));
-        // Then it is the liar's alone: known after some windows, and for long.
+        // Then the core is the liar's alone: that is known after some windows, and for long.
         let alone = windows([true, false], 100);
         let share = alone.iter().filter(|moved| moved[0]).count();
         assert!(share < 15, "{share}");

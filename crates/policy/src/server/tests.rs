@@ -1,5 +1,5 @@
-//! The server with made-up clients, whose performance depends on what is offloaded as the test
-//! says.
+//! Tests of the server with made-up clients. Their performance depends on what is offloaded, as
+//! each test defines it.
 
 use dimmer_processor::units::LicenseLevel;
 
@@ -9,11 +9,11 @@ use crate::cost::CallCost;
 use crate::license::span;
 
 const SECOND: Time = 1_000_000_000;
-/// Clients tell this often.
+/// The time between two reports of a client (ns).
 const TELLS: Time = 20_000_000;
 
-/// A made-up client: what program it runs, how dense that is in L2, and by what its calls become
-/// more often where it is offloaded, and for each other client that is.
+/// A made-up client: its program, its density in L2, and the part by which its call rate grows if
+/// it is offloaded itself, and for each other client that is.
 struct Made {
     program: u64,
     density: f64,
@@ -25,7 +25,7 @@ struct World {
     server: Server,
     clients: Vec<Made>,
     now: Time,
-    /// Changes of what is done, with their times.
+    /// Changed decisions, with their times.
     log: Vec<(Time, Change)>,
     cores: usize,
 }
@@ -39,10 +39,10 @@ impl World {
         Self { server, clients, now: 0, log: Vec::new(), cores: 0 }
     }
 
-    fn is_offloaded(&self, client: u64) -> bool {
+    fn is_moved(&self, client: u64) -> bool {
         self.server
             .decision(ClientId(client), SiteId(7))
-            .is_some_and(|(action, _)| action == Action::Offload)
+            .is_some_and(|(action, _)| action == Action::Move)
     }
 
     /// Lets time pass.
@@ -50,22 +50,22 @@ impl World {
         let until = self.now + seconds * SECOND;
         while self.now < until {
             self.now += TELLS;
-            let offloaded: Vec<bool> =
-                (0..).zip(&self.clients).map(|(id, _)| self.is_offloaded(id)).collect();
+            let moved: Vec<bool> =
+                (0..).zip(&self.clients).map(|(id, _)| self.is_moved(id)).collect();
             for (id, client) in (0_u64..).zip(&self.clients) {
                 let index = usize::try_from(id).unwrap();
                 let others =
-                    offloaded.iter().enumerate().filter(|(at, is)| **is && *at != index).count();
+                    moved.iter().enumerate().filter(|(at, is)| **is && *at != index).count();
                 let gain =
-                    if offloaded[index] { client.own } else { 0.0 } + client.others * others as f64;
+                    if moved[index] { client.own } else { 0.0 } + client.others * others as f64;
                 let calls = span(20_000.0 * (1.0 + gain));
-                let moved = if offloaded[index] { calls } else { 0 };
+                let moved = if moved[index] { calls } else { 0 };
                 let window = Window {
                     span_ns: TELLS,
                     calls,
                     in_region_ns: 100 * calls,
-                    offloaded_calls: moved,
-                    offloaded_ns: 100 * moved,
+                    moved_calls: moved,
+                    moved_ns: 100 * moved,
                     evidence: Evidence::LicenseCycles {
                         all: 1000,
                         at: [0, span(1000.0 * client.density), 0, 0],
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// How often a client has changed sides since a time.
+    /// How often a client was moved and taken back since a time.
     fn moves_since(&self, client: u64, since: Time) -> usize {
         let of = |action| {
             let is = |entry: &&(Time, Change)| {
@@ -87,7 +87,7 @@ impl World {
             };
             self.log.iter().filter(is).count()
         };
-        of(Action::Offload).min(of(Action::Stay))
+        of(Action::Move).min(of(Action::Stay))
     }
 }
 
@@ -102,15 +102,11 @@ fn both() -> [Settings; 2] {
 #[test]
 fn both_loops_offload_what_gains_and_leave_what_loses() {
     for settings in both() {
-        for (own, is_offloaded) in [(0.15, true), (-0.15, false)] {
+        for (own, is_moved) in [(0.15, true), (-0.15, false)] {
             let mut world = World::new(settings.clone(), vec![gains(own), gains(own)]);
             world.run(60);
-            assert_eq!(
-                [world.is_offloaded(0), world.is_offloaded(1)],
-                [is_offloaded; 2],
-                "{settings:?}"
-            );
-            assert_eq!(world.cores, usize::from(is_offloaded));
+            assert_eq!([world.is_moved(0), world.is_moved(1)], [is_moved; 2], "{settings:?}");
+            assert_eq!(world.cores, usize::from(is_moved));
         }
     }
 }
@@ -121,8 +117,8 @@ fn constant_input_is_no_oscillation() {
         for own in [-0.3, -0.1, -0.02, 0.0, 0.03, 0.1, 0.3] {
             let mut world = World::new(settings.clone(), vec![gains(own)]);
             world.run(300);
-            // The exciter fires every 100 s, and a trial comes back as often at most where the
-            // answer is clear.
+            // The exciter fires every 100 s. Where the answer is clear, a trial comes back at most
+            // as often.
             let moves = world.moves_since(0, 60 * SECOND);
             assert!(moves <= 8, "{own} {moves} {settings:?}");
         }
@@ -131,19 +127,19 @@ fn constant_input_is_no_oscillation() {
 
 #[test]
 fn a_step_of_the_load_is_recovered_from_within_bounds() {
-    // That what lost would gain now nobody sees who does not try it. The paper's loop does when its
-    // exciter fires; the trials when what they know of a gain 0.16 below worthwhile has lost so
-    // much weight that it may be wrong: 0.99^470.
+    // Only a trial can show that what lost before would gain now. The paper's loop makes one when
+    // its exciter fires. The trials make one when their knowledge of a gain 0.16 below worthwhile
+    // has lost so much weight that it may be wrong: 0.99^470.
     for (settings, bound) in both().into_iter().zip([110, 480]) {
         let mut world = World::new(settings, vec![gains(0.15)]);
         world.run(30);
-        assert!(world.is_offloaded(0));
+        assert!(world.is_moved(0));
         world.clients[0].own = -0.15;
         world.run(30);
-        assert!(!world.is_offloaded(0));
+        assert!(!world.is_moved(0));
         world.clients[0].own = 0.15;
         world.run(bound);
-        assert!(world.is_offloaded(0));
+        assert!(world.is_moved(0));
     }
 }
 
@@ -166,19 +162,19 @@ fn programs_that_differ_are_told_apart_by_trials_alone() {
     let clients = || vec![Made { program: 1, ..gains(0.15) }, Made { program: 2, ..gains(-0.3) }];
     let mut world = World::new(Settings::usual(8), clients());
     world.run(60);
-    assert!(world.is_offloaded(0) && !world.is_offloaded(1));
+    assert!(world.is_moved(0) && !world.is_moved(1));
     let mut world = World::new(Settings::paper(8), clients());
     world.run(60);
-    assert_eq!(world.is_offloaded(0), world.is_offloaded(1));
+    assert_eq!(world.is_moved(0), world.is_moved(1));
 }
 
 #[test]
 fn processes_of_a_program_are_tried_together() {
-    // A gain that only comes of all of them: each alone loses.
+    // Only all of them together gain: each alone loses.
     let client = || Made { others: 0.1, ..gains(-0.05) };
     let mut world = World::new(Settings::usual(8), (0..4).map(|_| client()).collect());
     world.run(20);
-    assert!((0..4).all(|id| world.is_offloaded(id)));
+    assert!((0..4).all(|id| world.is_moved(id)));
 }
 
 #[test]
@@ -195,7 +191,7 @@ fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
         let mut world =
             World::new(Settings { prices: price(800.0), ..settings.clone() }, vec![gains(0.5)]);
         world.run(30);
-        assert!(world.is_offloaded(0));
+        assert!(world.is_moved(0));
         // On a processor without levels no call costs anything.
         settings.prices = Some(Prices { hand_over_ns: 1.0, calls: Vec::new() });
         let mut world = World::new(settings, vec![gains(0.5)]);
@@ -205,8 +201,8 @@ fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
     }
 }
 
-/// Clients whose calls should gain much by the processor's prices, and how often each was moved and
-/// taken back in a minute.
+/// Runs clients whose calls should gain much by the processor's prices. Returns how often each was
+/// moved and taken back in a minute.
 fn expected_to_gain(own: f64) -> (World, usize) {
     let mut settings = Settings::usual(8);
     let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4 };
@@ -214,11 +210,11 @@ fn expected_to_gain(own: f64) -> (World, usize) {
     let mut world = World::new(settings, vec![gains(own), gains(own)]);
     world.now = TELLS;
     world.run(1);
-    // Clients tell every 20 ms: the first of that is enough.
+    // Clients report every 20 ms: the first report is enough.
     let first = world.log[0];
     assert_eq!(
         (first.0, first.1.action, first.1.reason),
-        (2 * TELLS, Action::Offload, Reason::Expected)
+        (2 * TELLS, Action::Move, Reason::Expected)
     );
     world.run(59);
     let moves = world.moves_since(0, 0);
@@ -229,10 +225,10 @@ fn expected_to_gain(own: f64) -> (World, usize) {
 fn what_should_gain_by_the_processors_prices_is_moved_at_once() {
     let (world, moves) = expected_to_gain(0.15);
     let decision = world.server.decision(ClientId(0), SiteId(7));
-    assert_eq!((decision, moves), (Some((Action::Offload, Reason::Worth)), 1));
-    // Where that is wrong it is found out within two windows and what deciding takes.
+    assert_eq!((decision, moves), (Some((Action::Move, Reason::Worth)), 1));
+    // A wrong expectation is found out within two windows and the time that a decision takes.
     let (world, moves) = expected_to_gain(-0.15);
-    let last = world.log.iter().rfind(|(_, change)| change.action == Action::Offload);
+    let last = world.log.iter().rfind(|(_, change)| change.action == Action::Move);
     assert!(last.is_some_and(|(at, _)| *at < 3 * SECOND) && moves == 1, "{last:?} {moves}");
     let decision = world.server.decision(ClientId(0), SiteId(7));
     assert_eq!(decision, Some((Action::Stay, Reason::NotWorth)));
@@ -245,11 +241,11 @@ fn what_should_gain_and_runs_for_short_times_is_moved_no_more_often_than_it_pays
     settings.prices = Some(Prices { hand_over_ns: 10.0, calls: vec![CallCost::FREE, costs] });
     let mut world = World::new(settings, vec![gains(-0.3)]);
     let mut moved = 0;
-    // For a second an hour, in which nobody else is there; each time it takes a tenth of a second
-    // of a dedicated core.
+    // The client is there for a second an hour, without any other client. Each time it takes a
+    // tenth of a second of a dedicated core.
     for _ in 0..50 {
         world.run(1);
-        moved += usize::from(world.is_offloaded(0));
+        moved += usize::from(world.is_moved(0));
         world.server.leave(ClientId(0));
         world.now += 3600 * SECOND;
         world.server.join(ClientId(0), ProgramId(1));
@@ -275,13 +271,13 @@ fn nothing_is_expected_of_few_calls_of_short_gaps_or_on_few_cores() {
             ..Window::default()
         };
         server.observe(ClientId(1), SiteId(1), &window);
-        server.offloaded() > 0
+        server.moved() > 0
     };
     // 30 % of 95 of 100 us; a hand-over and a core take 2 and 13 % of that.
     assert!(begins_moved(8, 100_000, 2000.0));
-    // An episode costs 5 % of this.
+    // An episode costs 5 % here.
     assert!(!begins_moved(8, 1_000_000, 2000.0));
-    // What is in the region all the time leaves nothing to slow.
+    // A client that is in the region all the time has no other code to slow.
     assert!(!begins_moved(8, 5100, 10.0));
     assert!(!begins_moved(8, 100_000, 20_000.0));
     assert!(!begins_moved(2, 100_000, 2000.0));
@@ -302,8 +298,8 @@ fn clients_that_leave_are_forgotten() {
     for settings in both() {
         let mut world = World::new(settings, vec![gains(0.15), gains(0.15)]);
         world.run(20);
-        let count = world.server.offloaded();
-        // Of what is decided about it meanwhile nobody hears.
+        let count = world.server.moved();
+        // Decisions about a client that has left again are not reported.
         let evidence = Evidence::Class(LicenseLevel::new(2));
         let window = Window { evidence, ..Window::default() };
         world.server.join(ClientId(9), ProgramId(9));
@@ -314,12 +310,12 @@ fn clients_that_leave_are_forgotten() {
         );
         world.server.leave(ClientId(0));
         world.server.leave(ClientId(0));
-        assert_eq!(world.server.offloaded(), count - 1);
+        assert_eq!(world.server.moved(), count - 1);
         assert!(!world.server.observe(ClientId(0), SiteId(7), &Window::default()));
         assert!(!world.server.metric(ClientId(0), 1.0));
         world.server.leave(ClientId(1));
         assert_eq!(
-            (world.server.offloaded(), world.server.decision(ClientId(1), SiteId(7))),
+            (world.server.moved(), world.server.decision(ClientId(1), SiteId(7))),
             (0, None)
         );
         // The cores go back.
@@ -329,8 +325,8 @@ fn clients_that_leave_are_forgotten() {
     }
 }
 
-/// A program ends, and comes again after so long; how often its calls were moved within the minute
-/// after that, with whether they were at its begin.
+/// A program ends, and comes again after `after` seconds. Returns how often its calls were moved
+/// within the minute after that, and whether they were at its start.
 #[track_caller]
 fn comes_again(own: f64, after: u64) -> (usize, bool) {
     let mut world = World::new(Settings::usual(8), vec![gains(own)]);
@@ -341,24 +337,24 @@ fn comes_again(own: f64, after: u64) -> (usize, bool) {
     world.server.join(ClientId(0), ProgramId(1));
     let again = world.now;
     world.run(1);
-    let begins_moved = world.is_offloaded(0);
+    let begins_moved = world.is_moved(0);
     world.run(59);
     (world.moves_since(0, again), begins_moved)
 }
 
 #[test]
 fn a_program_that_comes_again_begins_with_what_was_learnt() {
-    // What moving ruins is not tried again, and what gains is moved from the begin.
+    // What moving ruins is not tried again, and what gains is moved from the start.
     assert_eq!(comes_again(-0.3, 1), (0, false));
     assert!(comes_again(0.3, 1).1);
-    // It grows old meanwhile: after an hour the question is open again.
+    // The knowledge grows old meanwhile: after an hour the question is open again.
     let (moves, begins_moved) = comes_again(-0.3, 3600);
     assert!(moves > 0 && !begins_moved, "{moves}");
 }
 
 #[test]
 fn a_trial_that_ruins_ends_early() {
-    // Moved calls last so long that a third as many are made.
+    // Moved calls last so long that only a third as many are made.
     let mut server = Server::new(Settings::usual(8), 0);
     server.join(ClientId(1), ProgramId(1));
     let (mut was, mut moved_ns, mut trials) = (false, 0, 0);
@@ -368,27 +364,27 @@ fn a_trial_that_ruins_ends_early() {
             span_ns: TELLS,
             calls,
             in_region_ns: calls * each,
-            offloaded_calls: if was { calls } else { 0 },
-            offloaded_ns: 0,
+            moved_calls: if was { calls } else { 0 },
+            moved_ns: 0,
             evidence: Evidence::Class(LicenseLevel::new(2)),
         };
         server.observe(ClientId(1), SiteId(1), &window);
         server.step(now);
-        let is = server.offloaded() > 0;
+        let is = server.moved() > 0;
         moved_ns += if is { TELLS } else { 0 };
         trials += usize::from(is && !was);
         was = is;
     }
-    // A tenth of a second too much is reached after an eighth of one, which at half a percent takes
-    // twenty to pay.
+    // The limit of a tenth of a second too much is reached after an eighth of a second. At half a
+    // percent that takes twenty seconds to pay.
     assert!((1..=2).contains(&trials) && moved_ns <= 2 * 8 * TELLS, "{trials} {moved_ns}");
     assert_eq!(server.decision(ClientId(1), SiteId(1)), Some((Action::Stay, Reason::NotWorth)));
 }
 
 #[test]
 fn a_trial_of_many_threads_calls_is_judged_when_its_effects_have_settled() {
-    // They fill two cores. For a tenth of a second after they were moved queues hold them up; then
-    // they bring 15 %.
+    // The calls fill two cores. For a tenth of a second after they are moved, queues hold them up;
+    // then they bring 15 %.
     let mut server = Server::new(Settings::usual(8), 0);
     server.join(ClientId(1), ProgramId(1));
     let mut moved_since = None;
@@ -403,13 +399,13 @@ fn a_trial_of_many_threads_calls_is_judged_when_its_effects_have_settled() {
             span_ns: TELLS,
             calls,
             in_region_ns: calls * each,
-            offloaded_calls: moved,
-            offloaded_ns: moved * 5000,
+            moved_calls: moved,
+            moved_ns: moved * 5000,
             evidence: Evidence::Class(LicenseLevel::new(2)),
         };
         server.observe(ClientId(1), SiteId(1), &window);
         server.step(now);
-        moved_since = (server.offloaded() > 0).then(|| moved_since.unwrap_or(now));
+        moved_since = (server.moved() > 0).then(|| moved_since.unwrap_or(now));
     }
     assert!(moved_since.is_some(), "{:?}", server.decision(ClientId(1), SiteId(1)));
 }
@@ -418,33 +414,33 @@ fn a_trial_of_many_threads_calls_is_judged_when_its_effects_have_settled() {
 fn what_is_forgotten_is_learnt_anew() {
     let mut world = World::new(Settings::usual(8), vec![gains(0.3)]);
     world.run(60);
-    // Of what is there nothing is forgotten.
+    // Nothing is forgotten about a client that is there.
     world.server.forget(ProgramId(1), Some(SiteId(7)));
-    assert!(world.is_offloaded(0));
+    assert!(world.is_moved(0));
     world.server.leave(ClientId(0));
     world.server.forget(ProgramId(1), Some(SiteId(7)));
     world.server.forget(ProgramId(1), None);
     assert!(world.server.groups.known.is_empty());
     world.server.join(ClientId(0), ProgramId(1));
     world.run(1);
-    assert!(!world.is_offloaded(0));
+    assert!(!world.is_moved(0));
     world.run(20);
-    assert!(world.is_offloaded(0));
+    assert!(world.is_moved(0));
 }
 
 #[test]
 fn a_client_that_lies_moves_others_no_further_than_its_share() {
-    // Nine that lose, and one that claims to do wonders whenever one of them is offloaded.
+    // Nine clients that lose, and one that claims to do wonders whenever one of them is offloaded.
     let mut clients: Vec<Made> = (0..9).map(|_| gains(-0.3)).collect();
     clients.push(Made { program: 2, density: 0.0, own: 0.0, others: 1e9 });
     let mut world = World::new(Settings::usual(16), clients);
     world.run(60);
-    assert!((0..9).all(|id| !world.is_offloaded(id)));
+    assert!((0..9).all(|id| !world.is_moved(id)));
 }
 
 #[test]
 fn what_clients_tell_themselves_counts() {
-    // Calls become more often, but the client knows better.
+    // Calls become more frequent, but the client reports that it does worse.
     let mut server = Server::new(Settings::usual(8), 0);
     server.join(ClientId(1), ProgramId(1));
     let mut was = false;
@@ -456,7 +452,7 @@ fn what_clients_tell_themselves_counts() {
         server.observe(ClientId(1), SiteId(1), &window);
         assert!(server.metric(ClientId(1), if was { 90.0 } else { 100.0 }));
         server.step(now);
-        was = server.offloaded() > 0;
+        was = server.moved() > 0;
     }
     assert_eq!(server.decision(ClientId(1), SiteId(1)), Some((Action::Stay, Reason::NotWorth)));
     assert!(
@@ -466,7 +462,7 @@ fn what_clients_tell_themselves_counts() {
     );
 }
 
-/// Whatever goes in, what holds of every server holds: pseudo-random calls, most of them nonsense.
+/// Checks what holds of every server, for any input: pseudo-random calls, most of them nonsense.
 #[test]
 fn any_input_is_taken() {
     let numbers = [0, 1, 3, SECOND, 7 * SECOND, u64::MAX, u64::MAX / 2];
@@ -503,8 +499,8 @@ fn any_input_is_taken() {
                         span_ns: number(),
                         calls: number(),
                         in_region_ns: number(),
-                        offloaded_calls: number(),
-                        offloaded_ns: number(),
+                        moved_calls: number(),
+                        moved_ns: number(),
                         evidence: Evidence::None,
                     };
                     window.evidence = [
@@ -518,9 +514,9 @@ fn any_input_is_taken() {
                     server.observe(client, site, &window);
                 }
             }
-            let is_offloaded = |unit: &Decided| unit.action == Action::Offload;
+            let is_moved = |unit: &Decided| unit.action == Action::Move;
             let units = server.clients.values().flat_map(|client| client.units.values());
-            assert_eq!(units.filter(|unit| is_offloaded(unit)).count(), server.offloaded());
+            assert_eq!(units.filter(|unit| is_moved(unit)).count(), server.moved());
         }
         let members: usize = server.groups.known.values().map(|(_, members)| members).sum();
         assert_eq!(
@@ -539,9 +535,9 @@ fn no_client_fills_memory_with_sites() {
     assert_eq!(taken.count(), MOST_SITES);
 }
 
-/// A server with a liar, who tells twice the performance where its calls are moved, and other
-/// users' clients, whose performance is by so much higher while any are; in which part of the time
-/// a core is dedicated.
+/// Runs a server with a lying user, whose `liars` clients report twice the performance while their
+/// calls are moved, and a client of another user, whose performance is higher by `honest` while a
+/// core is dedicated. Returns the part of the time in which a core is dedicated.
 fn with_a_liar(settings: Settings, liars: u64, honest: f64, idle: Option<f64>) -> f64 {
     let mut server = Server::new(settings, 0);
     for id in 0..=liars {
@@ -554,7 +550,7 @@ fn with_a_liar(settings: Settings, liars: u64, honest: f64, idle: Option<f64>) -
         for id in 0..=liars {
             let is_own_moved = server
                 .decision(ClientId(id), SiteId(7))
-                .is_some_and(|(action, _)| action == Action::Offload);
+                .is_some_and(|(action, _)| action == Action::Move);
             let calls = match id {
                 0 if is_moved => span(20_000.0 * (1.0 + honest)),
                 0 => 20_000,
@@ -567,8 +563,8 @@ fn with_a_liar(settings: Settings, liars: u64, honest: f64, idle: Option<f64>) -
                 span_ns: TELLS,
                 calls,
                 in_region_ns: 100 * calls,
-                offloaded_calls: moved,
-                offloaded_ns: 100 * moved,
+                moved_calls: moved,
+                moved_ns: 100 * moved,
                 evidence: Evidence::LicenseCycles { all: 1000, at: [0, wide, 0, 0] },
             };
             assert!(server.observe(ClientId(id), SiteId(7), &window));
@@ -589,11 +585,11 @@ fn a_liar_takes_no_core_from_other_users() {
             let most = if matches!(settings.decides, Loop::Trials(_)) { 0.06 } else { 0.15 };
             assert!(share < most, "{liars} {share}");
         }
-        // It may have one that nobody uses.
+        // A liar may have a core that no other program uses.
         let share = with_a_liar(settings.clone(), 1, -0.1, Some(2.0));
         assert!(share > 0.7, "{share}");
     }
-    // And one by which others lose nothing, as far as they tell.
+    // And a core by which others lose nothing, as far as they report.
     let share = with_a_liar(Settings::usual(8), 1, 0.0, None);
     assert!(share > 0.7, "{share}");
 }

@@ -1,7 +1,7 @@
-//! Paper 001's feedback loop (§4.2.3, §4.3.3): thresholds on the density of wide-vector code, grown
-//! in the direction in which performance grew.
+//! Paper 001's feedback loop (§4.2.3, §4.3.3): thresholds on the density of wide-vector code that
+//! move in the direction in which performance grew.
 //!
-//! Once a window, from how performance has changed since the window before:
+//! Once per window, from the change of performance since the window before:
 //!
 //! | performance | direction | rate |
 //! |---|---|---|
@@ -9,12 +9,13 @@
 //! | fell | turns | divided by the factor |
 //! | as before | stays | stays |
 //!
-//! Then every threshold moves by the rate in the direction, within bounds. As the direction changes
-//! at the ends of windows alone, no window spans two ("windows are cut as soon as the threshold
-//! growth direction changes"). If the number of offloaded clients has not changed for long, the
-//! *exciter* adds to the rate, so that the loop does not stay where it happens to be.
+//! Then every threshold moves by the rate in the direction, within bounds. The direction changes
+//! only at the ends of windows, so no window spans two directions ("windows are cut as soon as the
+//! threshold growth direction changes"). If the number of offloaded clients has not changed for
+//! long, the *exciter* adds to the rate, so that the loop does not stay where it happens to be.
 //!
-//! What the paper leaves open, and is a guess here, says so at the setting.
+//! Where the paper leaves a value open, the value is a guess here, and the setting's comment marks
+//! it.
 
 use super::evidence::LEVELS;
 use crate::license::Time;
@@ -22,37 +23,37 @@ use crate::license::Time;
 /// The constants of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How long a window is (ns).
+    /// The length of a window (ns).
     pub window_ns: Time,
-    /// By how much performance must have changed from window to window, in parts of it, to count as
-    /// changed.
+    /// Performance counts as changed if it differs from the window before by more than this, in
+    /// parts of it.
     pub least_trend: f64,
-    /// What the rate is multiplied with where performance grew, and divided by where it fell; above
-    /// one.
+    /// The rate is multiplied by this if performance grew, and divided by it if performance fell;
+    /// above one.
     pub factor: f64,
-    /// By how much thresholds move a window, to begin with and at least.
+    /// By how much thresholds move per window, at the start and at least.
     pub least_rate: f64,
-    /// For how long the number of offloaded clients must not have changed for the exciter to fire
-    /// (ns).
+    /// The exciter fires if the number of offloaded clients has not changed for this long (ns).
     pub exciter_ns: Time,
-    /// What the exciter adds to the rate.
+    /// The exciter adds this to the rate.
     pub excitement: f64,
-    /// The threshold of each level to begin with.
+    /// The threshold of each level at the start.
     pub begin: [f64; LEVELS],
-    /// No threshold is lower; code with a lower density is taken for scalar.
+    /// The lowest threshold. Code with a lower density counts as scalar.
     pub lowest: f64,
-    /// No threshold is higher.
+    /// The highest threshold.
     pub highest: f64,
 }
 
 impl Settings {
-    /// As the paper has it, where it says.
+    /// The paper's values, where it gives any.
     pub const PAPER: Self = Self {
         // §6.2.3 varies "window size" from 100 to 800 without a unit. Milliseconds are a guess: in
         // seconds, no window would end within the five minutes of an experiment, and a change takes
         // "a few seconds" to have its full effect (§6.2.1).
         window_ns: 100_000_000,
-        // §4.2.3 has an interval [-ε, ε] around no trend; ε is a guess, as is 4 of the next 5.
+        // §4.2.3 has an interval [-ε, ε] of no trend. ε is a guess, as are four of the next five
+        // values.
         least_trend: 0.01,
         // §4.2.3: "factor > 1".
         factor: 2.0,
@@ -66,7 +67,7 @@ impl Settings {
         // immediately".
         begin: [0.01; LEVELS],
         lowest: 0.01,
-        // All cycles: nothing is denser, so nothing is offloaded.
+        // All cycles: no code is denser, so nothing is offloaded.
         highest: 1.0,
     };
 }
@@ -76,16 +77,16 @@ impl Settings {
 pub struct Thresholds {
     settings: Settings,
     now: [f64; LEVELS],
-    /// Whether they grow.
+    /// Whether thresholds grow.
     is_upwards: bool,
     rate: f64,
-    /// How many were offloaded, and since when.
-    offloaded: (usize, Time),
+    /// The number of offloaded clients, and since when it is the same.
+    moved: (usize, Time),
 }
 
 impl Thresholds {
-    /// The loop at its begin: thresholds low, pressed downwards (the paper does not say where to;
-    /// upwards they would leave the bound that "very low" asks for without cause).
+    /// The loop at its start: thresholds are low and pressed downwards. The paper does not state
+    /// this direction. Upwards, thresholds would leave the bound of "very low" without cause.
     #[must_use]
     pub fn new(settings: Settings, now: Time) -> Self {
         let mut begun = Self {
@@ -93,24 +94,24 @@ impl Thresholds {
             now: settings.begin,
             is_upwards: false,
             rate: settings.least_rate,
-            offloaded: (0, now),
+            moved: (0, now),
         };
         begun.grow(0.0);
         begun
     }
 
-    /// The threshold of L1, L2, ...
+    /// The thresholds of L1, L2, ...
     #[must_use]
     pub const fn thresholds(&self) -> &[f64; LEVELS] {
         &self.now
     }
 
-    /// The end of a window. Whether thresholds changed.
+    /// Ends a window. Returns whether thresholds changed.
     ///
-    /// * `trend`: how performance has changed since the window before, in parts of it; `None` if
-    ///   that is not known;
-    /// * `offloaded`: how many clients (or sites) are offloaded.
-    pub fn window(&mut self, now: Time, trend: Option<f64>, offloaded: usize) -> bool {
+    /// * `trend`: the change of performance since the window before, in parts of it; `None` if that
+    ///   is not known;
+    /// * `moved`: number of clients (or sites) that are offloaded.
+    pub fn window(&mut self, now: Time, trend: Option<f64>, moved: usize) -> bool {
         let Settings { least_trend, factor, least_rate, exciter_ns, excitement, .. } =
             self.settings;
         match trend {
@@ -121,14 +122,14 @@ impl Thresholds {
             }
             _ => {}
         }
-        let (before, since) = self.offloaded;
-        if before != offloaded || now < since {
-            self.offloaded = (offloaded, now);
+        let (before, since) = self.moved;
+        if before != moved || now < since {
+            self.moved = (moved, now);
         } else if now - since >= exciter_ns {
-            self.offloaded = (offloaded, now);
+            self.moved = (moved, now);
             self.rate += excitement;
-            // Where all thresholds are at the bound that they are pressed against, a higher rate
-            // alone would excite nothing.
+            // If all thresholds are at the bound that they are pressed against, a higher rate alone
+            // would excite nothing.
             if self.is_at_bound() {
                 self.is_upwards = !self.is_upwards;
             }
@@ -146,7 +147,7 @@ impl Thresholds {
         self.now.iter().all(|threshold| *threshold == bound)
     }
 
-    /// Moves thresholds; whether any changed.
+    /// Moves thresholds. Returns whether any changed.
     fn grow(&mut self, by: f64) -> bool {
         let before = self.now;
         for threshold in &mut self.now {
@@ -163,8 +164,8 @@ mod tests {
     const SECOND: Time = 1_000_000_000;
     const WINDOW: Time = Settings::PAPER.window_ns;
 
-    /// Runs the loop on a load of one density, whose performance offloading changes by `gain`. The
-    /// times at which it was offloaded or no longer so.
+    /// Runs the loop on a load of one density. Offloading changes its performance by `gain`.
+    /// Returns the times at which the load was offloaded or came back.
     fn switches(gain: f64, density: f64, seconds: u64) -> Vec<Time> {
         let mut thresholds = Thresholds::new(Settings::PAPER, 0);
         let (mut was, mut before, mut switches) = (false, 1.0, Vec::new());
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn what_gains_is_offloaded_at_once_and_left_for_windows_after_the_exciter_only() {
         let switches = switches(0.1, 0.6, 350);
-        // At once; then a pair for each time that the exciter fires.
+        // At once; then a pair each time the exciter fires.
         assert_eq!(switches[0], WINDOW);
         assert_eq!(switches.len(), 7, "{switches:?}");
         for pair in switches[1..].chunks(2) {

@@ -1,10 +1,10 @@
-//! What counts as evidence of a marked region's code, where the license level is told by the clock:
-//! chains of multiplications, which clients time right before their regions and right after them.
-//! The longer one takes, the lower the clock.
+//! Evidence about a marked region's code from the clock, which shows the license level. Clients
+//! time chains of multiplications right before their regions and right after them. The longer a
+//! chain takes, the lower the clock.
 //!
-//! The clock after a region is compared with the one before it, or with the highest that the user's
-//! clients saw lately, if that is higher: where wide-vector code is frequent, the clock is low
-//! before it, too ([`Reference`]).
+//! The clock after a region is compared with the clock before it, or with the highest that the
+//! user's clients saw lately, if that is higher: where wide-vector code is frequent, the clock is
+//! low before the region, too ([`Reference`]).
 
 use std::ops::RangeInclusive;
 
@@ -12,45 +12,45 @@ use dimmer_processor::units::LicenseLevel;
 
 use super::evidence::Evidence;
 
-/// The clock is told by no fewer chains than this. A guess: one in a few is interrupted on a busy
-/// machine.
+/// The clock is derived from at least this many chains. A guess: one in a few is interrupted on a
+/// busy machine.
 pub const LEAST_CHAINS: u64 = 16;
 
 /// How long a chain may take on average (ticks): 300 cycles of multiplications (100 of 3 cycles
-/// each, Intel and AMD alike), on a core whose clock is an eighth to eight times that of the
+/// each, on Intel and AMD alike), on a core whose clock is an eighth to eight times that of the
 /// counter.
 const CHAIN_TICKS: RangeInclusive<f64> = 300.0 / 8.0..=300.0 * 8.0;
 
-/// Of so many calls that were looked at, one at least comes with its clock, if the client tells
-/// any: the library tells it of one in 16, so that none of so many is no chance (4e-15).
+/// If a client reports clocks, at least one of this many examined calls comes with its clock. The
+/// library reports it for one call in 16: the probability that it reports none is 4e-15.
 const LOOKED_AT: u64 = 512;
 
-/// What a region's clients have told and nothing was concluded from yet.
+/// Reports of a region's clients from which nothing was concluded yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimingEvidence {
-    /// Calls that stayed and were looked at.
+    /// Number of calls that stayed and were examined.
     pub stayed: u64,
-    /// Those of them that came with the clock.
+    /// Number of these calls that came with the clock.
     pub clocks: u64,
-    /// How long chains took right before these, together (ticks).
+    /// The total time of chains right before these calls (ticks).
     pub before_ticks: u64,
-    /// The same right after them.
+    /// The total time of chains right after these calls (ticks).
     pub after_ticks: u64,
 }
 
-/// What was concluded.
+/// A conclusion from a region's reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Concluded {
-    /// What is known of the code.
+    /// Evidence about the code.
     pub evidence: Evidence,
-    /// How long chains took right before the region, on average (ticks), if that is new.
+    /// The mean time of a chain right before the region (ticks), if that is new.
     pub before_ticks: Option<f64>,
-    /// Whether no machine can have told this.
+    /// Whether no machine can have reported this.
     pub is_lie: bool,
 }
 
 impl TimingEvidence {
-    /// Adds what was told since.
+    /// Adds newer reports.
     pub fn add(&mut self, news: &Self) {
         self.stayed = self.stayed.saturating_add(news.stayed);
         self.clocks = self.clocks.saturating_add(news.clocks);
@@ -58,11 +58,12 @@ impl TimingEvidence {
         self.after_ticks = self.after_ticks.saturating_add(news.after_ticks);
     }
 
-    /// What it tells, and nothing is left of it then; no evidence while it is too little.
+    /// Concludes from the reports and clears them. While there are too few, they are kept, and
+    /// there is no evidence.
     ///
-    /// `levels`: the clocks of L1, L2, ... as parts of that of L0. Where none is known, and where a
-    /// client tells no clock (`dimmer run` for programs that nobody changed), the region counts as
-    /// what it was marked or hooked for: wide-vector code, how wide nobody says. `reference`:
+    /// `levels`: the clocks of L1, L2, ... as parts of the clock at L0. If none is known, or if a
+    /// client reports no clock (`dimmer run` for unmodified programs), the region counts as what it
+    /// was marked or hooked for: wide-vector code of unknown width. `reference`:
     /// [`Reference::ticks`].
     pub fn conclude(&mut self, levels: &[f64], reference: Option<f64>) -> Concluded {
         let marked =
@@ -77,7 +78,7 @@ impl TimingEvidence {
         let Self { clocks, before_ticks, after_ticks, .. } = std::mem::take(self);
         let [before, after] = [before_ticks, after_ticks].map(|ticks| ticks as f64 / clocks as f64);
         if ![before, after].iter().all(|mean| CHAIN_TICKS.contains(mean)) {
-            // A chain that takes too long may have been interrupted; none is too short.
+            // A chain that takes too long may have been interrupted; no chain is too short.
             let is_lie = before.min(after) < *CHAIN_TICKS.start();
             return Concluded { is_lie, ..Concluded::default() };
         }
@@ -86,8 +87,9 @@ impl TimingEvidence {
     }
 }
 
-/// The clock that regions' are compared with: the highest before any region of a user's clients at
-/// the last look. One for each user, as what one tells is no evidence for another's.
+/// The clock with which the clock after a region is compared: the highest before any region of a
+/// user's clients at the last look. There is one for each user, because one user's reports are no
+/// evidence for another.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reference {
     last: Option<f64>,
@@ -95,17 +97,18 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Before a region of the user's, a chain took so long (ticks).
+    /// Records that a chain took `ticks` before a region of the user.
     pub fn note(&mut self, ticks: f64) {
         self.next = Some(self.next.map_or(ticks, |least| least.min(ticks)));
     }
 
-    /// All clients were looked at.
+    /// Ends a look at all clients.
     pub fn turn(&mut self) {
         self.last = self.next.take();
     }
 
-    /// How long a chain takes at that clock (ticks); `None` if nobody told any at the last look.
+    /// How long a chain takes at that clock (ticks); `None` if no client reported any at the last
+    /// look.
     #[must_use]
     pub const fn ticks(&self) -> Option<f64> {
         self.last
@@ -116,7 +119,7 @@ impl Reference {
 mod tests {
     use super::*;
 
-    /// Levels of which L1 has nine tenths of the clock.
+    /// Levels: L1 has nine tenths of the clock.
     const LEVELS: [f64; 1] = [0.9];
 
     fn told(clocks: u64, before: u64, after: u64) -> TimingEvidence {
@@ -160,7 +163,7 @@ mod tests {
         check(TimingEvidence::default(), &[], None, marked);
         let silent = |stayed| TimingEvidence { stayed, ..TimingEvidence::default() };
         check(silent(LOOKED_AT), &LEVELS, None, marked);
-        // One that tells its clock is not taken for silent, however rarely.
+        // A client that reports its clock does not count as silent, however rarely it does.
         check(silent(LOOKED_AT - 1), &LEVELS, None, Evidence::None);
         check(
             TimingEvidence { stayed: LOOKED_AT, ..told(1, 200, 250) },

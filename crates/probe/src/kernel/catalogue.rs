@@ -1,10 +1,9 @@
-//! The instruction templates of the kernels, in assembly, and what each is declared to be.
+//! The instruction templates of the kernels, in assembly, with their declared properties.
 //!
 //! A template is a short run of one instruction over different registers (`unrolled`) or over the
 //! same ones (`dependent`). It lies in read-only data and is never executed in place:
-//! [`crate::silicon`] copies it as often as a burst asks for, which is how the AVXFREQ thesis
-//! built its code areas (paper 000 §3.2.4). A test decodes every template and compares it with
-//! its declaration.
+//! [`crate::silicon`] copies it as often as a burst needs, as the AVXFREQ thesis built its code
+//! areas (paper 000 §3.2.4). A test decodes every template and compares it with its declaration.
 //!
 //! # Registers
 //!
@@ -15,9 +14,9 @@
 //! | `tmm6`, `tmm7` | tile sources; `tmm0` to `tmm5` are destinations |
 //! | `r15` | address of the operands in memory |
 //! | `rax rdx rsi rdi r8..r11` | general-purpose templates |
-//! | `rcx` | loop counter of whoever runs the copies; no template touches it |
+//! | `rcx` | loop counter of the code around the copies; no template touches it |
 //!
-//! Destinations go to register 31 for 512 bits (as in the thesis), and to 15 otherwise, so that
+//! Destinations go up to register 31 for 512 bits (as in the thesis), and to 15 otherwise, so that
 //! narrower kernels keep their VEX encoding and run without AVX-512.
 
 use std::arch::global_asm;
@@ -38,7 +37,7 @@ macro_rules! emit {
         pub(super) mod $name {
             super::global_asm!(
                 ".pushsection .rodata.dimmer_kernels,\"a\",@progbits",
-                // Global, because the code that names them may be compiled apart from them.
+                // Global, because the code that refers to them may be compiled in another unit.
                 concat!(".globl dimmer_kernel_", $symbol, "_begin"),
                 concat!(".globl dimmer_kernel_", $symbol, "_end"),
                 concat!("dimmer_kernel_", $symbol, "_begin:"),
@@ -57,9 +56,10 @@ macro_rules! emit {
             pub(in crate::kernel::catalogue) fn bytes() -> &'static [u8] {
                 let (begin, end) = (&raw const BEGIN, &raw const END);
                 // SAFETY: both symbols come from the one assembly block above: they bound an
-                // initialised stretch of read-only data, `end` not before `begin`.
+                // initialised stretch of read-only data, and `end` is not before `begin`.
                 let length = unsafe { end.offset_from_unsigned(begin) };
-                // SAFETY: as above; the stretch is never written and lives as long as the program.
+                // SAFETY: the two symbols bound this stretch (see the block above). It is never
+                // written, and lives as long as the program.
                 unsafe { std::slice::from_raw_parts(begin, length) }
             }
         }
@@ -186,13 +186,13 @@ macro_rules! declare {
     }};
 }
 
-/// Every template, in the order in which kernels are listed.
+/// All templates, in the order in which kernels are listed.
 pub(super) fn templates() -> Vec<Template> {
     const FMA: &[Feature] = &[Avx2, Fma];
     const EVEX: &[Feature] = &[Avx512f];
     const EVEX_BYTES: &[Feature] = &[Avx512f, Avx512bw];
     let mut list = [
-        // The eight instructions of paper 000 §3.3.2; its `vpmulldq` is spelt `vpmullq`.
+        // The eight instructions of paper 000 §3.3.2; its `vpmulldq` is spelt `vpmullq` here.
         declare!(vfmaddsub132pd, Heavy256, FMA, Heavy512, EVEX),
         declare!(vfmaddsub132ps, Heavy256, FMA, Heavy512, EVEX),
         declare!(vmulpd, Heavy256, &[Avx2], Heavy512, EVEX),
@@ -201,7 +201,7 @@ pub(super) fn templates() -> Vec<Template> {
         declare!(vpackssdw, Light256, &[Avx2], Light512, EVEX_BYTES),
         declare!(vpaddsw, Light256, &[Avx2], Light512, EVEX_BYTES),
         declare!(vpmaddwd, Heavy256, &[Avx2], Heavy512, EVEX_BYTES),
-        // Beyond the paper: the usual multiply-add, light integer code, big-number arithmetic.
+        // Not in the paper: the usual multiply-add, light integer code, big-number arithmetic.
         declare!(vfmadd231pd, Heavy256, FMA, Heavy512, EVEX),
         declare!(vpaddd, Light256, &[Avx2], Light512, EVEX),
         declare!(vpmadd52luq, Heavy256, &[Avx512ifma, Avx512vl], Heavy512, &[Avx512f, Avx512ifma]),

@@ -1,7 +1,7 @@
 //! Mixtures: instructions of several kernels in a given ratio, spread evenly.
 //!
-//! What happens to the clock under heterogeneous code is future work of the AVXFREQ thesis
-//! (paper 000 §3.3.2, §6.1).
+//! The AVXFREQ thesis leaves the clock's behaviour under heterogeneous code to future work (paper
+//! 000 §3.3.2, §6.1).
 
 use super::{Dependency, Feature, Kernel, KernelError, Upper, find};
 
@@ -34,13 +34,13 @@ pub(super) fn parse(mixture: &str) -> Result<Kernel, KernelError> {
     })
 }
 
-/// One period: each slot goes to the part that lags furthest behind its share.
+/// Makes one period: each slot goes to the part that lags furthest behind its share.
 fn interleave(parts: &[(Kernel, usize)]) -> Vec<Vec<u8>> {
     let total: usize = parts.iter().map(|(_, share)| share).sum();
     let mut taken = vec![0_usize; parts.len()];
     let mut period = Vec::with_capacity(total);
     for slot in 1..=total {
-        // The lag is share * slot / total - taken, kept in whole numbers; the first part wins ties.
+        // The lag is share * slot / total - taken, in whole numbers; the first part wins ties.
         let lag = |i: usize| parts[i].1 * slot + total - taken[i] * total;
         let next =
             (0..parts.len()).rev().max_by_key(|&i| if taken[i] < parts[i].1 { lag(i) } else { 0 });

@@ -1,8 +1,8 @@
 //! Kernels: the stretches of wide-vector code whose effect on the clock is measured.
 //!
-//! A [`Kernel`] is data: a name, an instruction class, what the processor must have, and the bytes
-//! of its instructions one by one. The instructions themselves are in `catalogue.rs`; mixtures of
-//! two or more kernels by ratio come from [`find`]. Executing them is [`crate::silicon`]'s work.
+//! A [`Kernel`] is data: a name, an instruction class, the features that the processor must have,
+//! and the bytes of its instructions one by one. The instructions themselves are in `catalogue.rs`.
+//! [`find`] makes mixtures of two or more kernels by ratio. [`crate::silicon`] executes kernels.
 
 mod catalogue;
 mod mixture;
@@ -15,12 +15,12 @@ use std::sync::OnceLock;
 use dimmer_processor::class::InstructionClass;
 use iced_x86::{Decoder, DecoderOptions};
 
-/// Whether the instructions of a kernel wait for each other.
+/// Whether the instructions of a kernel depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dependency {
-    /// Each instruction has a destination of its own: throughput bound.
+    /// Each instruction has its own destination: bound by throughput.
     Unrolled,
-    /// Each instruction reads the result of the one before: latency bound. (The "non-unrolled"
+    /// Each instruction reads the result of the previous one: bound by latency. (The "non-unrolled"
     /// code of paper 000 §3.3.2 used one register triple; only its multiply-adds depended on each
     /// other. Here all do.)
     Dependent,
@@ -29,11 +29,11 @@ pub enum Dependency {
 /// State of the upper halves of the vector registers while a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Upper {
-    /// As compilers leave it: clean before, `vzeroupper` after.
+    /// As compilers leave it: clean before, and `vzeroupper` after.
     Clean,
     /// A 512-bit register was written long before and never cleaned (paper 000 §3.3.3).
     Dirty,
-    /// As `Dirty`, but followed by `vzeroupper` at once: the control of that experiment.
+    /// As `Dirty`, but `vzeroupper` follows at once: the control of that experiment.
     Zeroed,
 }
 
@@ -72,7 +72,7 @@ impl Feature {
     }
 }
 
-/// One template of the catalogue, as declared.
+/// One template of the catalogue, with its declared properties.
 #[derive(Clone, Copy, Debug)]
 struct Template {
     mnemonic: &'static str,
@@ -87,17 +87,18 @@ struct Template {
 /// A stretch of code to be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// `mnemonic-width-dependency[-load][-upper]`, or the names of a mixture with their shares.
+    /// `mnemonic-width-dependency[-load][-upper]`, or the names of a mixture's kernels with their
+    /// shares.
     pub name: String,
     /// The class of its most demanding instruction.
     pub class: InstructionClass,
-    /// Whether its instructions wait for each other.
+    /// Whether its instructions depend on each other.
     pub dependency: Dependency,
     /// The state of the upper register halves around it.
     pub upper: Upper,
-    /// What the processor must have.
+    /// The extensions that the processor must have.
     pub needs: Vec<Feature>,
-    /// One period of it: the encoded instructions in order. Copies follow each other.
+    /// One period: the encoded instructions in order. A burst repeats it.
     pub instructions: Vec<Vec<u8>>,
 }
 
@@ -114,10 +115,10 @@ pub enum KernelError {
     /// No kernel has this name.
     #[error("unknown kernel `{name}`, expected one of:\n  {}\nor a mixture such as `vfmadd231pd-512-unrolled:1+add-scalar-unrolled:15`", names().join("\n  "))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// A part of a mixture has no share, or one that is not a whole number from 1 to 4096.
+    /// A part of a mixture has no share, or its share is not a whole number from 1 to 4096.
     #[error("mixture `{mixture}`: part `{part}` needs a share from 1 to {max}, as in `{part}:3`", max = mixture::MAX_SHARE)]
     Share {
         /// The whole mixture.
@@ -180,7 +181,7 @@ fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
     instructions
 }
 
-/// Every kernel there is, mixtures apart.
+/// All kernels, without mixtures.
 #[must_use]
 pub fn all() -> &'static [Kernel] {
     static ALL: OnceLock<Vec<Kernel>> = OnceLock::new();
@@ -207,7 +208,7 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// The kernel of that name, or the mixture that `name` describes: `KERNEL:SHARE+KERNEL:SHARE...`,
-/// shares being numbers of instructions.
+/// where shares are numbers of instructions.
 ///
 /// # Errors
 /// [`KernelError::Unknown`] with the accepted names; [`KernelError::Share`].
@@ -219,10 +220,11 @@ pub fn find(name: &str) -> Result<Kernel, KernelError> {
     known.cloned().ok_or_else(|| KernelError::Unknown { name: name.to_owned() })
 }
 
-/// The kernel that stands in for a burst in baselines: scalar code of as many instructions.
+/// The kernel that replaces a burst in baselines: the same number of scalar instructions.
 #[must_use]
 pub fn stand_in() -> Kernel {
     const NAME: &str = "add-scalar-unrolled";
-    // A list without this name would fail the test below; an empty kernel would fail to run.
+    // The catalogue has this name: the tests of mixtures fail without it. The fall-back only avoids
+    // an empty kernel, which could not run.
     all().iter().find(|kernel| kernel.name == NAME).cloned().unwrap_or_else(|| all()[0].clone())
 }

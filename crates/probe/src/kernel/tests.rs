@@ -1,4 +1,4 @@
-//! Every kernel's declaration against its decoded bytes.
+//! Compares every kernel's declaration with its decoded bytes.
 
 use dimmer_processor::class::InstructionClass;
 use iced_x86::{
@@ -14,7 +14,7 @@ fn decode(code: &[u8]) -> Instruction {
     instruction
 }
 
-/// The class by an independent rule: operand width from the registers, weight from the mnemonic.
+/// The class by an independent rule: width from the registers, weight from the mnemonic.
 fn class_of(instruction: &Instruction) -> InstructionClass {
     let register = instruction.op0_register();
     let mnemonic = format!("{:?}", instruction.mnemonic()).to_lowercase();

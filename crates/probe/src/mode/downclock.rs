@@ -1,11 +1,12 @@
 //! A long stretch of the kernel, from its first instruction to the settled clock: the thesis's
 //! DOWNCLOCK mode (paper 000 §3.2.5).
 //!
-//! The clock need not stay where the license takes it: on Emerald Rapids it stands 11 % lower for
-//! some 0.3 ms and is nominal again from then on, while the code goes on. So the lowest level and
-//! the settled one are told apart. Stretches that show nothing at all, on a machine where others
-//! do, are counted and left out. Unlike in `response` there are no baselines to judge them by, only
-//! half the mean's depth: where the mean does not stand out, an effect in few stretches is missed.
+//! The clock does not always stay where the license takes it: on Emerald Rapids it is 11 % lower
+//! for some 0.3 ms, and then nominal again although the code continues. So the lowest level and the
+//! settled one are measured separately. On a machine where some stretches show an effect, stretches
+//! that show none are counted and left out. Unlike in `response`, there are no baselines to compare
+//! them with; the criterion is half the mean's depth. So an effect in few stretches is missed if
+//! the mean does not stand out.
 
 use super::Mode;
 use super::ramp::{
@@ -17,22 +18,24 @@ use crate::outcome::{CurvePoint, Detail, Downclock, Lowest, Outcome, Quantity, S
 use crate::response::edges;
 use crate::stats::{Estimate, Samples, share95};
 
-/// How long the kernel runs to reach the settled clock (ns): twice the 500 us that Intel documents
-/// (paper 000 §3), and short against the times in which the clock of a shared machine wanders.
+/// Time for which the kernel runs to reach the settled clock (ns): twice the 500 us that Intel
+/// documents (paper 000 §3), and short against the times in which the clock of a shared machine
+/// wanders.
 const NEAR_NS: f64 = 1e6;
 
-/// The same to see whether the clock changes later (ns), as Zen 5's does by power.
+/// Time for which it runs to see whether the clock changes later (ns), as Zen 5's does because of
+/// power.
 const FAR_NS: f64 = 60e6;
 
-/// Repetitions of the latter, at most.
+/// Maximum number of repetitions of those long runs.
 const FAR_REPETITIONS: usize = 12;
 
 /// The smallest step of the settled clock that counts. Licenses come in bins of 100 MHz, some 2 %
-/// of the clock; within the tens of milliseconds of a stretch it drifts by nearly 1 % on shared
-/// machines.
+/// of the clock. Within the tens of milliseconds of a stretch, the clock drifts by nearly 1 % on
+/// shared machines.
 pub(crate) const SMALLEST_STEP: f64 = 0.01;
 
-/// From this share of the stretches on, all are of one kind.
+/// Share of the stretches above which all count as of one kind.
 const ALMOST_ALL: f64 = 0.95;
 
 /// Measures the kernel.
@@ -89,7 +92,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         disturbed_windows: facts.disturbed,
         preemptions: facts.preemptions,
         effect: lowered || detail.throttling.is_some(),
-        // What the stretch loses at most to another clock.
+        // The most that the stretch can lose to a different clock.
         bound_ns: (1.0 - low).abs().max((1.0 - high).abs()) * observed_ns,
         horizon_ns: observed_ns,
         ..lab.outcome(Mode::Downclock, Detail::Downclock(detail))
@@ -108,8 +111,8 @@ fn goes_on(near: &[Stretch], far: &[Stretch]) -> bool {
     (far - near).abs() > SMALLEST_STEP.max(STANDS_OUT * error)
 }
 
-/// The stretches whose clock is lowered at all, and their share; all of them where none is or
-/// nearly all are.
+/// The stretches whose clock is lowered at all, and their share. Returns all stretches if none is,
+/// or nearly all are.
 fn with_effect(lab: &Lab<'_>, all: Vec<Stretch>) -> (Vec<Stretch>, Option<Estimate>) {
     let Some(low) = Low::of(&curve(lab, &all)) else { return (all, None) };
     let half = f64::midpoint(1.0, low.ratio);
@@ -126,15 +129,16 @@ fn with_effect(lab: &Lab<'_>, all: Vec<Stretch>) -> (Vec<Stretch>, Option<Estima
 /// The lowest level of the clock.
 #[derive(Clone, Debug)]
 struct Low {
-    /// Over nominal.
+    /// Ratio to nominal.
     ratio: f64,
-    /// When it is there for sure (ns after the first instruction).
+    /// The time in which the clock is surely there: first and last point (ns after the first
+    /// instruction).
     at_ns: (f64, f64),
 }
 
 impl Low {
-    /// The lowest point of a curve that stands out, with those around it on the same level; `None`
-    /// if none does.
+    /// The lowest point of a curve that stands out, with the points around it on the same level;
+    /// `None` if no point does.
     fn of(curve: &[CurvePoint]) -> Option<Self> {
         let depth = |point: &CurvePoint| 1.0 - point.clock_ratio.median;
         let error = |point: &CurvePoint| point.clock_ratio.half_width() / 1.96;
@@ -147,11 +151,11 @@ impl Low {
             |index: &usize| (curve[*index].clock_ratio.median - ratio).abs() < SMALLEST_STEP / 2.0;
         let first = (0..lowest).rev().take_while(same).last().unwrap_or(lowest);
         let last = (lowest + 1..curve.len()).take_while(same).last().unwrap_or(lowest);
-        // One point alone is an accident.
+        // A single point is an accident.
         (last > first).then(|| Self { ratio, at_ns: (curve[first].at_ns, curve[last].at_ns) })
     }
 
-    /// The clock of one stretch meanwhile.
+    /// The clock of one stretch during that time.
     fn clock(&self, stretch: &Stretch) -> f64 {
         let (begin, end) = self.at_ns;
         let within = stretch.coarse.iter().filter(|w| (begin..=end).contains(&w.clock_at_ns));
@@ -160,19 +164,19 @@ impl Low {
     }
 }
 
-/// Where the clock goes.
+/// Course of the clock over time.
 #[derive(Clone, Debug)]
 struct Course {
-    /// When the lowest level is reached, a value for each stretch (ns).
+    /// Time at which the lowest level is reached, one value for each stretch (ns).
     lowest_at: Samples,
     /// The lowest level.
     lowest: Samples,
-    /// When the settled level is reached; `None` if the lowest is the settled one.
+    /// Time at which the settled level is reached; `None` if the lowest level is the settled one.
     settled_at: Option<Samples>,
 }
 
 impl Course {
-    /// `None` if the clock stays.
+    /// `None` if the clock does not change.
     fn of(curve: &[CurvePoint], stretches: &[Stretch]) -> Option<Self> {
         let low = Low::of(curve)?;
         let settled: Samples = stretches.iter().map(|stretch| stretch.clock_ratio).collect();
@@ -188,7 +192,8 @@ impl Course {
         })
     }
 
-    /// As the outcome tells it: when the clock is settled, and the lowest level if that is another.
+    /// The outcome's form: the time at which the clock is settled, and the lowest level if it
+    /// differs.
     fn told(self) -> (Option<Quantity>, Option<Lowest>) {
         let reached = Quantity::new(self.lowest_at);
         let Some(settled_at) = self.settled_at else { return (reached, None) };
@@ -198,15 +203,15 @@ impl Course {
     }
 }
 
-/// When the clock of one stretch goes from one level to the other, within a range of times: the
-/// change point between the two (ns). At the earliest the first clock window.
+/// Time at which the clock of one stretch changes from one level to the other, within a range of
+/// times: the change point between the two (ns). At the earliest the first clock window.
 fn change_at(stretch: &Stretch, range: std::ops::RangeInclusive<f64>, from: f64, to: f64) -> f64 {
     let seen = |window: &&Coarse| window.clock.is_finite() && range.contains(&window.clock_at_ns);
     let windows: Vec<&Coarse> = stretch.coarse.iter().filter(seen).collect();
     let (mut sum, mut best) = (0.0, 0.0);
     let mut at = windows.first().map_or(f64::NAN, |window| window.clock_at_ns);
     for (index, window) in windows.iter().enumerate() {
-        // Near the one level counts for, near the other against.
+        // A window near `from` counts for it, one near `to` against it.
         sum += (window.clock - to) / (from - to) * 2.0 - 1.0;
         if sum > best {
             best = sum;
@@ -216,7 +221,7 @@ fn change_at(stretch: &Stretch, range: std::ops::RangeInclusive<f64>, from: f64,
     at
 }
 
-/// Clock over time, in bins that grow.
+/// Clock over time, in growing bins.
 fn curve(lab: &Lab<'_>, stretches: &[Stretch]) -> Vec<CurvePoint> {
     let windows = stretches.iter().map(|stretch| stretch.coarse.len()).min().unwrap_or(0);
     let window_ns = COARSE_NS + lab.calibration.clock_ns;
@@ -245,7 +250,7 @@ fn curve(lab: &Lab<'_>, stretches: &[Stretch]) -> Vec<CurvePoint> {
     edges(windows).windows(2).map(|edge| point(edge[0], edge[1])).collect()
 }
 
-/// Throughput over time: fine windows at the begin, bins of coarse ones after.
+/// Throughput over time: fine windows at the start, then bins of coarse ones.
 fn throughput(stretches: &[Stretch]) -> Vec<(f64, f64)> {
     let settled = settled_per_cycle(stretches);
     let fine = stretches.iter().map(|stretch| stretch.fine.len()).min().unwrap_or(0);
@@ -266,8 +271,8 @@ fn throughput(stretches: &[Stretch]) -> Vec<(f64, f64)> {
     points
 }
 
-/// The levels of the clock in order: a new one begins where a point of the curve and the next
-/// differ from the level so far.
+/// The levels of the clock in order. A new one starts where a point of the curve and the next one
+/// both differ from the level so far.
 fn steps(curve: &[CurvePoint], stretches: &[Stretch]) -> Vec<Step> {
     let per_cycle = settled_per_cycle(stretches);
     let step = |at_ns, clock_ratio| Step { at_ns, clock_ratio, instructions_per_cycle: per_cycle };

@@ -1,13 +1,13 @@
-//! Everything one isolated burst costs: itself, the scalar code after it, and scalar code on other
-//! hardware threads. With a long burst this is the thesis's UPCLOCK mode (paper 000 §3.2.5).
+//! All costs of one isolated burst: its own duration, the scalar code after it, and scalar code on
+//! other hardware threads. With a long burst this is the thesis's UPCLOCK mode (paper 000 §3.2.5).
 //!
-//! First a look: few repetitions with milliseconds (if need be, tenths of seconds) around the
-//! burst, to learn how long the effect lasts. Then the measurement, with a horizon to match, until
-//! the cost is known to 5 % or 15 ns. Where the first look missed an effect that outlasts the
-//! horizon, as it may if few bursts have it, the measurement is made again with a longer one.
+//! A first look has few repetitions with milliseconds (if necessary, tenths of seconds) around the
+//! burst, to learn how long the effect lasts. The measurement follows, with a horizon to match,
+//! until the cost is known to 5 % or 15 ns. If few bursts have the effect, the first look may miss
+//! one that outlasts the horizon; then the measurement is repeated with a longer horizon.
 //!
-//! Kernels take turns, program by program ([`Ongoing`]): what the neighbours of a shared machine do
-//! from second to second then meets all kernels alike.
+//! Kernels take turns, program by program ([`Ongoing`]), so that the activity of a shared machine's
+//! neighbours, which varies from second to second, affects all kernels alike.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,40 +23,40 @@ use crate::program::Operands;
 use crate::response::{self, Response, ratio_after};
 use crate::stats::Samples;
 
-/// Scalar code around the burst in the first look (ns). Skylake's 0.67 to 1.33 ms of hold
-/// (paper 000 §3.3.4) lie well within.
+/// Scalar code around the burst in the first look (ns). Skylake's hold of 0.67 to 1.33 ms (paper
+/// 000 §3.3.4) lies well within it.
 const LOOK_NS: f64 = 3e6;
 
-/// The same where the first look saw no end (ns): Zen 5 was seen to recover for more than 100 ms
+/// The same if the first look saw no end (ns): Zen 5 was seen to recover for more than 100 ms
 /// (Chips and Cheese, "Zen 5's AVX-512 Frequency Behavior", 2025).
 const LONG_LOOK_NS: f64 = 200e6;
 
-/// The same in a quick probe (ns).
+/// The same, in a quick probe (ns).
 const QUICK_LONG_LOOK_NS: f64 = 30e6;
 
-/// Scalar code before a burst in the measurement, at least (ns).
+/// Minimum scalar code before a burst in the measurement (ns).
 const LEAST_QUIET_NS: f64 = 1e6;
 
-/// How long "right after the burst" is where nothing tells (ns).
+/// Length of the time "right after the burst" if no release was measured (ns).
 const NO_RELEASE_NS: f64 = 4000.0;
 
-/// How precise the cost is to be: relative, and absolute (ns).
+/// Precision of the cost at which a measurement ends: relative, and absolute (ns).
 const PRECISION: (f64, f64) = (0.05, 15.0);
 
-/// Fewest repetitions of a measurement.
+/// Minimum number of repetitions of a measurement.
 const LEAST_REPETITIONS: usize = 40;
 
-/// Fewest repetitions, full and quick, unless every burst has the effect: on a shared machine it
-/// may be there in few of them, or for hundreds of milliseconds in none. The thesis took 1000 in
-/// any case.
+/// Minimum number of repetitions, full and quick, unless every burst has the effect: on a shared
+/// machine few bursts may have it, or for hundreds of milliseconds none. The thesis always took
+/// 1000.
 const LEAST_UNLESS_ALIKE: (usize, usize) = (1000, 300);
 
-/// How many times the usual number of repetitions is made where not all bursts have the effect.
+/// Factors for the usual number of repetitions if not all bursts have the effect.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
-    /// At most, so that there are enough that have it.
+    /// Upper limit, so that enough bursts have the effect.
     with_few: usize,
-    /// At most while it is open whether any has it, or what that costs them.
+    /// Upper limit while it is open whether any burst has the effect, or what it costs.
     in_doubt: usize,
 }
 
@@ -64,20 +64,20 @@ const PATIENCE: Patience = Patience { with_few: 4, in_doubt: 16 };
 
 const NO_PATIENCE: Patience = Patience { with_few: 1, in_doubt: 1 };
 
-/// An effect is absent, and need not be looked for any longer, when surely a smaller share of the
-/// bursts has it.
+/// Share of bursts below which an effect counts as absent. When surely fewer bursts have the
+/// effect, the search for it ends.
 pub const RARE: f64 = 0.02;
 
-/// The share of its time that a measurement may take for its repetitions.
+/// The share of its time that a measurement may spend on repetitions.
 pub(crate) const SHARE_OF_TIME: f64 = 0.5;
 
-/// How long it may take for them in any case.
+/// Upper limit of that time.
 pub(crate) const LONGEST: Duration = Duration::from_secs(40);
 
-/// Longest program (ns); interrupts of the user are seen between programs.
+/// Longest program (ns); the user's interrupts are handled between programs.
 const PROGRAM_NS: f64 = 150e6;
 
-/// Measures an isolated burst of `instructions`; `mode` names the outcome.
+/// Measures an isolated burst of `instructions`; `mode` is the mode of the outcome.
 pub(crate) fn measure(
     lab: &mut Lab<'_>,
     mode: Mode,
@@ -89,7 +89,7 @@ pub(crate) fn measure(
     ongoing.finish(lab)
 }
 
-/// A measurement that goes on program by program, so that several can take turns.
+/// A measurement that proceeds program by program, so that several can take turns.
 pub(crate) struct Ongoing {
     mode: Mode,
     instructions: u32,
@@ -99,7 +99,7 @@ pub(crate) struct Ongoing {
 }
 
 impl Ongoing {
-    /// Finds out what to measure.
+    /// Takes the first look, and plans the measurement.
     pub(crate) fn begin(
         lab: &mut Lab<'_>,
         mode: Mode,
@@ -111,12 +111,12 @@ impl Ongoing {
         Ok(Self { mode, instructions, look, plan, repeating })
     }
 
-    /// Runs one more program; whether that was enough, or all there is time for.
+    /// Runs one more program. Returns whether that was enough, or the time is over.
     pub(crate) fn go_on(&mut self, lab: &mut Lab<'_>, is_late: bool) -> Result<bool, ModeError> {
         self.repeating.go_on(lab, &self.plan, is_late)
     }
 
-    /// Measures what remains, and draws the conclusions.
+    /// Measures the rest, and makes the outcome.
     pub(crate) fn finish(self, lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         let Self { mode, instructions, mut look, mut plan, repeating } = self;
         let Repeating { mut epochs, mut response, .. } = repeating;
@@ -179,14 +179,14 @@ fn outcome(
     })
 }
 
-/// What the first look saw.
+/// Result of the first look.
 pub(crate) struct Look {
     response: Response,
-    /// Scalar code that was enough to bring the nominal clock back (ns).
+    /// Length of scalar code that was enough for the nominal clock to return (ns).
     pub(crate) quiet_ns: f64,
 }
 
-/// Finds out how long the effect lasts.
+/// Measures how long the effect lasts.
 pub(crate) fn look(
     lab: &mut Lab<'_>,
     instructions: u32,
@@ -227,7 +227,7 @@ fn look_around(
     Ok(response::analyse(lab.calibration, &epochs.own))
 }
 
-/// The measurement that fits what the look saw.
+/// The measurement that matches the first look.
 pub(crate) fn plan(lab: &Lab<'_>, instructions: u32, operands: Operands, look: &Look) -> Plan {
     let after_ns = response::LEAST_HORIZON_NS.max(2.0 * look.response.end_ns);
     let period_ns = 2.0 * (look.quiet_ns + after_ns);
@@ -242,17 +242,17 @@ pub(crate) fn plan(lab: &Lab<'_>, instructions: u32, operands: Operands, look: &
     }
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 struct Repeating {
-    /// Repetitions to make at most, if every burst has the effect.
+    /// Maximum number of repetitions if every burst has the effect.
     most: usize,
-    /// As many times as that if not.
+    /// Factors for that number if not.
     patience: Patience,
-    /// When it is next looked at whether few bursts have the effect. Each look may find one where
-    /// there is none, so the number of repetitions doubles in between.
+    /// Number of repetitions at the next check whether few bursts have the effect. Each check may
+    /// find an effect where there is none, so the number doubles in between.
     next_look: usize,
     epochs: Epochs,
-    /// What they say; nothing before the first look at them.
+    /// Analysis of the epochs; empty before the first check.
     response: Response,
 }
 
@@ -269,8 +269,8 @@ impl Repeating {
         }
     }
 
-    /// Runs one more program; whether the cost is precise then, all repetitions are done, or it
-    /// is late and there are enough to tell anything.
+    /// Runs one more program. Returns whether the cost is precise then, all repetitions are done,
+    /// or it is late and there are enough repetitions for a result.
     fn go_on(&mut self, lab: &mut Lab<'_>, plan: &Plan, is_late: bool) -> Result<bool, ModeError> {
         let most_of_all = self.most * self.patience.in_doubt;
         let left = most_of_all.saturating_sub(self.epochs.len()).max(1);
@@ -298,13 +298,13 @@ impl Repeating {
     }
 }
 
-/// Whether neither an effect was found, nor that it is rare.
+/// Whether the measurement found neither an effect nor that the effect is rare.
 fn is_open(response: &Response) -> bool {
     let is_rare = response.detection.share.is_some_and(|share| share.ci95.1 < RARE);
     !(response.effect || is_rare)
 }
 
-/// Repeats until the cost is precise, `most` repetitions are done (with patience more), or this
+/// Repeats until the cost is precise, `most` repetitions are done (more with patience), or this
 /// share of the time is used up.
 fn repeat(
     lab: &mut Lab<'_>,
@@ -325,7 +325,7 @@ fn is_precise(response: &Response) -> bool {
     response.extra().is_some_and(precise)
 }
 
-/// What the burst costs scalar code on one other core and on the sibling.
+/// Cost of the burst to scalar code on one other core and on the sibling.
 fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeError> {
     let siblings = lab.target.siblings(lab.cpu);
     let cpus = lab.target.cpus().to_vec();
@@ -347,25 +347,25 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
     Ok(found)
 }
 
-/// A quantity of which there is a sample in every repetition.
+/// A quantity with a sample in every repetition.
 fn quantity(samples: Samples) -> Quantity {
     let nothing = crate::stats::Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
     let estimate = samples.estimate().unwrap_or(nothing);
     Quantity { estimate, samples }
 }
 
-/// What the burst costs the code after it.
+/// Cost of the burst to the code after it.
 fn extra(response: &Response) -> Quantity {
     let own = quantity(response.extra_ns.clone());
     Quantity { estimate: response.extra().unwrap_or(own.estimate), ..own }
 }
 
-/// A quantity that at least half of the repetitions with the effect have.
+/// A quantity that exists in at least half of the repetitions with the effect.
 fn of_most(samples: &Samples, response: &Response) -> Option<Quantity> {
     (2 * samples.len() >= response.extra_ns.len()).then(|| Quantity::new(samples.clone())).flatten()
 }
 
-/// The measurement's curve, continued by the look's beyond its horizon.
+/// The measurement's curve, followed by the first look's beyond its horizon.
 fn look_and_measurement(look: &Response, measured: &Response) -> Vec<crate::outcome::CurvePoint> {
     let near = measured.bins.iter().map(response::Bin::point);
     let reach = measured.bins.last().map_or(0.0, |bin| bin.at_ns);

@@ -1,10 +1,11 @@
-//! How many instructions it takes to cause the effect: the thesis's REQUIRED_INSTRUCTIONS mode
-//! (paper 000 §3.2.5).
+//! The number of instructions that cause the effect: the thesis's REQUIRED_INSTRUCTIONS mode (paper
+//! 000 §3.2.5).
 //!
-//! The thesis added one instruction at a time until the license changed, a thousand times over.
-//! Here every count is tried a number of times, and each repetition is told an effect or none by
-//! its cost: the share of bursts with an effect, as a function of the count, is the distribution
-//! of the number required. Bursts have bare operands: not one vector instruction more than counted.
+//! The thesis added one instruction at a time until the license changed, and repeated that a
+//! thousand times. Here every count is tried a number of times, and the cost of each repetition
+//! shows whether it had an effect. The share of bursts with an effect, as a function of the count,
+//! is the distribution of the required number. Bursts have bare operands: there is no vector
+//! instruction that is not counted.
 
 use super::Mode;
 use super::episode;
@@ -19,14 +20,14 @@ use crate::stats::Estimate;
 /// §3.3.3).
 const LONGEST: u32 = 65_536;
 
-/// Repetitions at one count, relative to the usual number, at most: where few bursts have the
-/// effect at all, it takes more to see any.
+/// Maximum number of repetitions at one count, as a factor of the usual number. If few bursts have
+/// the effect at all, more repetitions are necessary to see any.
 const MOST_ROUNDS: usize = 5;
 
-/// How many of the longest bursts must have had the effect beside each count.
+/// Minimum number of the longest bursts, measured beside each count, that have the effect.
 const LEAST_REFERENCE: usize = 20;
 
-/// Measures the distribution of the number required.
+/// Measures the distribution of the required number.
 pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let look = episode::look(lab, LONGEST, Operands::Bare)?;
     let mut plan = episode::plan(lab, LONGEST, Operands::Bare, &look);
@@ -70,19 +71,20 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     })
 }
 
-/// How counts are tried.
+/// The measurement of the counts.
 struct Sweep {
-    /// Of the longest burst.
+    /// Plan of the longest burst.
     plan: Plan,
     repetitions: usize,
-    /// What the longest burst does.
+    /// Response to the longest burst.
     full: Response,
 }
 
 impl Sweep {
-    /// Bursts of `count` instructions, and the longest ones in turn with them: the count, the share
-    /// with an effect of those that could have had it, and how many these were. `None` if even the
-    /// longest bursts had hardly any effect meanwhile, as it may be on a shared machine.
+    /// Measures bursts of `count` instructions, in turn with the longest ones. Returns the count,
+    /// the share with an effect among those that could have had it, and the number of these. `None`
+    /// if even the longest bursts hardly had any effect in the meantime, as may happen on a shared
+    /// machine.
     fn share_at(
         &self,
         lab: &mut Lab<'_>,
@@ -108,14 +110,14 @@ impl Sweep {
         Ok((of >= least).then(|| (count, (did / could).min(1.0), of)))
     }
 
-    /// How many bursts cost more than half of what an effect costs, beyond chance.
+    /// Number of bursts that cost more than half of an effect's cost, less the number by chance.
     fn hits(&self, epochs: &Epochs) -> usize {
         let half = self.full.extra_ns.quantile(0.5).unwrap_or(f64::INFINITY) / 2.0;
         self.full.costs(&epochs.own).more_above(half)
     }
 }
 
-/// Whether the share at a count may well be all: two standard errors reach 1.
+/// Whether the share at a count may well be 1: two standard errors reach it.
 fn suffices_always((_, share, of): (u32, f64, usize)) -> bool {
     share + 2.0 * (share * (1.0 - share) / of.max(1) as f64).sqrt() >= 1.0
 }
@@ -128,7 +130,7 @@ fn repeat(lab: &mut Lab<'_>, plan: &Plan, repetitions: usize) -> Result<Epochs, 
     Ok(epochs)
 }
 
-/// What happened over all counts.
+/// Sums over all counts.
 #[derive(Debug, Default)]
 struct Totals {
     disturbed: usize,
@@ -144,8 +146,8 @@ impl Totals {
     }
 }
 
-/// Where the next count tells most: in the middle of the largest step of the share, if that is
-/// more than a quarter and there is a number in between.
+/// The most informative next count: in the middle of the largest step of the share, if that is more
+/// than a quarter and there is a number in between.
 fn widest_step(response: &[(u32, f64, usize)]) -> Option<u32> {
     let steps = response.windows(2).map(|pair| (pair[1].1 - pair[0].1, pair[0].0, pair[1].0));
     let open = steps.filter(|(step, low, high)| *step > 0.25 && high - low > 1);
@@ -155,15 +157,15 @@ fn widest_step(response: &[(u32, f64, usize)]) -> Option<u32> {
     Some(middle.clamp(widest.1 + 1, widest.2 - 1))
 }
 
-/// Quantiles of the number required from the share at each count, which is made monotone first
-/// (pooling adjacent violators).
+/// Quantiles of the required number, from the share at each count. The shares are first made
+/// monotone (by pooling adjacent violators).
 fn distribution(response: Vec<(u32, f64, usize)>) -> Instructions {
     let monotone = monotone(&response);
     let at = |share: f64| -> Option<f64> {
         let index = monotone.iter().position(|point| point.1 >= share)?;
         let (count, reached) = monotone[index];
         let (below, before) = index.checked_sub(1).map_or((count, 0.0), |i| monotone[i]);
-        // Linear in the logarithm of the count, as the counts are spaced.
+        // Linear in the logarithm of the count, because the counts are spaced so.
         let part = if reached > before { (share - before) / (reached - before) } else { 1.0 };
         Some((below.ln() + (count.ln() - below.ln()) * part.clamp(0.0, 1.0)).exp())
     };
@@ -181,7 +183,7 @@ fn distribution(response: Vec<(u32, f64, usize)>) -> Instructions {
 }
 
 fn monotone(response: &[(u32, f64, usize)]) -> Vec<(f64, f64)> {
-    // Each block: counts it spans, mean share, weight.
+    // Each block: the counts that it spans, mean share, weight.
     let mut blocks: Vec<(Vec<u32>, f64, f64)> = Vec::new();
     for (count, share, repetitions) in response {
         blocks.push((vec![*count], *share, *repetitions as f64));

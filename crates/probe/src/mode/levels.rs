@@ -8,7 +8,7 @@ use crate::program::{Program, Trace, Work};
 use crate::stats::{Estimate, Samples, floor_index};
 use crate::target::Job;
 
-/// Length of a kernel window (ns); beside each stands a clock window.
+/// Length of a kernel window (ns); each has a clock window beside it.
 const WINDOW_NS: f64 = 2000.0;
 
 /// Measures the kernel on 1, 2, 4 ... and all usable CPUs; one outcome each.
@@ -88,7 +88,7 @@ fn on(lab: &mut Lab<'_>, active: usize) -> Result<Outcome, ModeError> {
     })
 }
 
-/// Windows of `work` in turn with clock windows.
+/// Windows of `work`, alternating with clock windows.
 fn program(work: Work, clock: &Work, windows: usize) -> Program {
     let mut program = Program::default();
     program.push(&[work, clock.clone()], windows);

@@ -1,4 +1,4 @@
-//! Modes: the questions that the probe asks.
+//! Modes: one for each question that the probe answers.
 
 pub(crate) mod downclock;
 pub(crate) mod episode;
@@ -12,7 +12,7 @@ pub use episode::RARE;
 use std::fmt;
 use std::str::FromStr;
 
-/// What is measured. The first four are the modes of paper 000 §3.2.5.
+/// The measurements. The first four are the modes of paper 000 §3.2.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// From the first vector instruction to the settled clock (DOWNCLOCK).
@@ -21,9 +21,9 @@ pub enum Mode {
     Upclock,
     /// From the first vector instruction to throttled execution (PRE_THROTTLE_TIME).
     Throttle,
-    /// How many instructions it takes (REQUIRED_INSTRUCTIONS).
+    /// The number of instructions that cause the effect (REQUIRED_INSTRUCTIONS).
     Instructions,
-    /// Everything that one isolated burst costs.
+    /// All costs of one isolated burst.
     Episode,
     /// Bursts at regular gaps.
     Recurrence,
@@ -70,11 +70,11 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A name that is no mode.
+/// Error: no mode has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown mode `{found}`, expected one of {}", Mode::ALL.map(Mode::name).join(", "))]
 pub struct UnknownMode {
-    /// What was found.
+    /// The name.
     pub found: String,
 }
 

@@ -1,10 +1,11 @@
-//! Long stretches of a kernel, from its first instruction on; how they begin: the thesis's
-//! PRE_THROTTLE_TIME mode (paper 000 §3.2.5), and how a burst is throttled. Where their clock goes
-//! is the business of `downclock`.
+//! The start of long stretches of a kernel, from its first instruction on: the thesis's
+//! PRE_THROTTLE_TIME mode (paper 000 §3.2.5), and the throttling of a burst. `downclock` measures
+//! where their clock goes.
 //!
-//! The stretch begins with fine windows of kernel code only, goes on with coarse ones in turn with
-//! clock windows, and ends with fine ones again: the settled reference of those at its begin. So
-//! throughput per cycle and clock are known apart from each other, at every time.
+//! The stretch starts with fine windows of kernel code only, continues with coarse ones that
+//! alternate with clock windows, and ends with fine ones again. These last ones are the settled
+//! reference of those at the start. So throughput per cycle and clock are known separately at every
+//! time.
 
 use std::time::Duration;
 
@@ -14,44 +15,45 @@ use crate::outcome::{Detail, Outcome, Quantity, Throttle, Throttling};
 use crate::program::{Program, Trace, Work};
 use crate::stats::{Samples, floor_index};
 
-/// Settled length of a fine window (ns): a few times what a time stamp costs.
+/// Settled length of a fine window (ns): a few times the cost of a time stamp.
 pub(super) const FINE_NS: f64 = 40.0;
 
-/// Fine windows at both ends: 2 us, 8 us if throttled to a quarter. They have no clock windows
-/// between them, so they must be over before the clock settles.
+/// Number of fine windows at each end: 2 us, 8 us if throttled to a quarter. There are no clock
+/// windows between them, so they must end before the clock settles.
 pub(super) const FINE_WINDOWS: usize = 40;
 
-/// Settled length of a coarse window (ns): twice the clock window beside it, so that a kernel of
-/// two instructions a cycle stays well above the one in two cycles that licenses are said to ask
-/// for (paper 003 §2).
+/// Settled length of a coarse window (ns): twice the clock window beside it. So a kernel of two
+/// instructions a cycle stays well above the one instruction in two cycles that licenses reportedly
+/// require (paper 003 §2).
 pub(super) const COARSE_NS: f64 = 500.0;
 
-/// Scalar code before the stretch (ns): the license of the one before is given back.
+/// Scalar code before the stretch (ns), so that the license of the previous one is released.
 const QUIET_NS: f64 = 3e6;
 
-/// How much slower than settled a window must be to count as throttled: a dispatch rate of 83 %,
-/// the mildest that was published. (A quarter: Downs 2020, paper 000 figure 3.6. 69 to 83 %:
-/// Chips and Cheese 2025, Zen 5.)
+/// Smallest slowness, relative to settled, at which a window counts as throttled: a dispatch rate
+/// of 83 %, the mildest that was published. (A quarter: Downs 2020, paper 000 figure 3.6. 69 to 83
+/// %: Chips and Cheese 2025, Zen 5.)
 const THROTTLED: f64 = 0.20;
 
-/// Time at the begin that is not judged (ns), once the code is fetched: after the quiet it also has
-/// to be decoded again, which was seen to slow the first 240 ns on Zen 5.
+/// Time at the start that does not count (ns), after the code was fetched. After the quiet time the
+/// code must also be decoded again, which was seen to slow the first 240 ns on Zen 5.
 const COLD_NS: f64 = 250.0;
 
-/// Most time for the stretches of one mode.
+/// Time limit for the stretches of one mode.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Standard errors by which a step of the clock or of throughput must stand out.
+/// Number of standard errors by which a step of the clock or of throughput must stand out.
 pub(super) const STANDS_OUT: f64 = 4.5;
 
 /// One stretch of the kernel, reduced to numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Stretch {
-    /// Fine windows at the begin: (begin (ns), duration over the settled one); NaN if interrupted.
+    /// Fine windows at the start: (start (ns), duration over the settled one, less 1); NaN if
+    /// interrupted.
     pub(super) fine: Vec<(f64, f64)>,
     /// Coarse windows of the kernel and the clock windows after them.
     pub(super) coarse: Vec<Coarse>,
-    /// Durations of a stall in the clock windows: (begin (ns), stall (ns)).
+    /// Stalls in the clock windows: (start (ns), length (ns)).
     pub(super) stalls: Vec<(f64, f64)>,
     /// Settled clock over nominal.
     pub(super) clock_ratio: f64,
@@ -62,11 +64,11 @@ pub(super) struct Stretch {
 /// A coarse window of the kernel and the clock window after it; NaN if interrupted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coarse {
-    /// Begin (ns after the kernel's first instruction).
+    /// Start (ns after the kernel's first instruction).
     pub(super) at_ns: f64,
     /// Duration over the settled one, less 1.
     pub(super) slowness: f64,
-    /// Begin of the clock window (ns).
+    /// Start of the clock window (ns).
     pub(super) clock_at_ns: f64,
     /// Clock over nominal.
     pub(super) clock: f64,
@@ -82,7 +84,7 @@ struct Shape {
     fine_windows: usize,
 }
 
-/// Kernel instructions per nanosecond, settled: what window sizes are computed from.
+/// Settled kernel instructions per nanosecond, from which window sizes are computed.
 pub(crate) fn rate(lab: &mut Lab<'_>) -> Result<f64, ModeError> {
     const PROBE: u32 = 2000;
     let mut program = Program::default();
@@ -98,7 +100,7 @@ pub(crate) fn rate(lab: &mut Lab<'_>) -> Result<f64, ModeError> {
 
 /// The PRE_THROTTLE_TIME mode.
 pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
-    /// How many windows: 8 us, time for tens of thousands of instructions.
+    /// Number of windows: 8 us, enough for tens of thousands of instructions.
     const FINE_WINDOWS: usize = 200;
     let repetitions = if lab.is_quick() { 60 } else { 150 };
     let repetitions = repetitions.min(lab.settings.repetitions);
@@ -147,7 +149,7 @@ pub(crate) fn throttle(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     })
 }
 
-/// How the first `instructions` of the kernel are throttled; `None` if they are not.
+/// Throttling of the first `instructions` of the kernel; `None` if they are not throttled.
 pub(crate) fn throttling(
     lab: &mut Lab<'_>,
     instructions: u32,
@@ -155,7 +157,7 @@ pub(crate) fn throttling(
     let repetitions = if lab.is_quick() { 30 } else { 100 };
     let (mut stretches, _) = stretches(lab, (FINE_NS, FINE_WINDOWS), 200_000.0, repetitions)?;
     let Some(level) = throttled_level(&stretches) else { return Ok(None) };
-    // Only what lies within the burst counts as its throttling.
+    // Only windows within the burst count as its throttling.
     let windows = f64::from(instructions) / (rate(lab)? * FINE_NS);
     for stretch in &mut stretches {
         stretch.fine.truncate(floor_index(windows.ceil()).max(3));
@@ -164,7 +166,7 @@ pub(crate) fn throttling(
     Ok(throttling_at(level, &stretches))
 }
 
-/// What happened while the stretches ran.
+/// Disturbances while the stretches ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Facts {
     pub(super) disturbed: usize,
@@ -216,7 +218,8 @@ pub(super) fn stretches(
     if found.is_empty() { Err(nothing_undisturbed()) } else { Ok((found, facts)) }
 }
 
-/// One trace, with what is settled taken from its own end; `None` if that is disturbed.
+/// Reduces one trace. The settled values come from the trace's own end; `None` if that is
+/// disturbed.
 fn reduce(
     lab: &Lab<'_>,
     shape: &Shape,
@@ -248,7 +251,7 @@ fn reduce(
         coarse: Vec::with_capacity(shape.coarse_windows),
         stalls: Vec::new(),
         clock_ratio,
-        // The difference of two windows: what beginning and ending one costs cancels.
+        // The difference of two windows, so that the cost of starting and ending one cancels.
         instructions_per_cycle: f64::from(shape.coarse - shape.fine)
             / ((coarse_settled - fine_settled) * settled_ghz),
     };
@@ -279,9 +282,9 @@ fn mean_slowness(stretches: &[Stretch]) -> Vec<(f64, f64)> {
     (0..windows).map(centre).collect()
 }
 
-/// How long code may be slow at the begin only because it is cold (ns): what the first window took
-/// beyond the second, which is fetching (some 0.6 us on a Zen 3 host with busy neighbours), and
-/// [`COLD_NS`].
+/// Time for which code may be slow at the start only because it is cold (ns): the excess of the
+/// first window over the second, due to fetching (some 0.6 us on a Zen 3 host with busy
+/// neighbours), plus [`COLD_NS`].
 fn cold_ns(stretches: &[Stretch]) -> f64 {
     let fetching = |stretch: &Stretch| match stretch.fine[..] {
         [first, second, third, ..] => (second.0 - first.0) - (third.0 - second.0),
@@ -291,8 +294,8 @@ fn cold_ns(stretches: &[Stretch]) -> f64 {
     COLD_NS + fetching.quantile(0.5).unwrap_or(0.0).max(0.0)
 }
 
-/// The slowness of throttled windows: the median of those that are slow. (A stall makes one
-/// window slower by far; it does not count more than another.) `None`: nothing is throttled.
+/// The slowness of throttled windows: the median of the slow ones. (A stall makes one window slower
+/// by far; it does not count more than another.) `None` if nothing is throttled.
 pub(super) fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
     let begins = |index: usize| -> Samples { stretches.iter().map(|s| s.fine[index].0).collect() };
     let cold = cold_ns(stretches);
@@ -302,13 +305,14 @@ pub(super) fn throttled_level(stretches: &[Stretch]) -> Option<f64> {
     };
     let slow: Vec<Option<f64>> =
         mean_slowness(stretches).into_iter().enumerate().map(slow).collect();
-    // Two in a row at least: one alone is an accident of code placement, and there may be several
-    // (on Zen 3 every eighth or third window, as short windows hold parts of a loop).
+    // At least two in a row. A single slow window is an accident of code placement, and there may
+    // be several such (on Zen 3 every eighth or third window, because short windows hold parts of a
+    // loop).
     let runs = slow.split(Option::is_none).filter(|run| run.len() >= 2);
     runs.flatten().copied().flatten().collect::<Samples>().quantile(0.5)
 }
 
-/// How these stretches are throttled, given the slowness of throttled windows.
+/// Throttling of these stretches, given the slowness of throttled windows.
 pub(super) fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttling> {
     let end = |stretch: &Stretch| {
         // The change point between `level` and 0, as in the release of a license.
@@ -317,13 +321,13 @@ pub(super) fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttl
         let windows = stretch.fine.iter().copied().chain(coarse).filter(|w| w.1.is_finite());
         let windows: Vec<(f64, f64)> = windows.collect();
         for (index, window) in windows.iter().enumerate() {
-            // A window with a stall in it says nothing about throttling.
+            // A window with a stall shows nothing about throttling.
             if window.1 < 4.0 * level {
                 sum += 2.0 * window.1 * level - level * level;
             }
             if sum > best {
                 best = sum;
-                // The last window ends about its own length after its begin.
+                // The last window ends about its own length after its start.
                 let length =
                     index.checked_sub(1).map_or(0.0, |before| window.0 - windows[before].0);
                 end = windows.get(index + 1).map_or(window.0 + length, |next| next.0);
@@ -342,7 +346,7 @@ pub(super) fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttl
         .collect();
     let throttled_ns = Quantity::new(stretches.iter().map(end).collect())?;
     let throttle_factor = factors.estimate()?;
-    // What is over before the code is warm is the cold.
+    // If it ends before the code is warm, cold code is the reason.
     let beyond_cold = throttled_ns.estimate.median > cold_ns(stretches);
     beyond_cold.then_some(Throttling { throttled_ns, throttle_factor })
 }
@@ -358,7 +362,7 @@ pub(super) fn nothing_undisturbed() -> ModeError {
     })
 }
 
-/// A stretch of the kernel long enough to reach the settled clock (instructions).
+/// Number of instructions of a stretch that is long enough to reach the settled clock.
 pub(crate) fn settled_burst(lab: &mut Lab<'_>, settle_ns: f64) -> Result<u32, ModeError> {
     Ok(floor_u32(rate(lab)? * settle_ns.max(100_000.0) * 2.0))
 }
@@ -367,7 +371,7 @@ pub(crate) fn settled_burst(lab: &mut Lab<'_>, settle_ns: f64) -> Result<u32, Mo
 mod tests {
     use super::*;
 
-    /// Alike stretches of windows that take so many times the settled time.
+    /// Equal stretches of windows, with each window's duration as a multiple of the settled one.
     fn stretches(times: &[f64]) -> Vec<Stretch> {
         let mut now = 0.0;
         let mut window = |&time: &f64| {

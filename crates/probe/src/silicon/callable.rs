@@ -1,4 +1,4 @@
-//! Bursts that ordinary code can call, for experiments with programs rather than windows of work.
+//! Bursts that ordinary code can call, for experiments with programs instead of windows of work.
 
 use std::arch::asm;
 
@@ -8,19 +8,20 @@ use crate::kernel::Kernel;
 use crate::program::Work;
 use crate::target::TargetError;
 
-/// A burst of a kernel's instructions, with operands in place.
+/// A burst of a kernel's instructions, ready to run with its operands.
 #[derive(Debug)]
 pub struct Callable {
-    // What `routine` lies in.
+    // The memory that holds `routine`.
     _code: CodeArea,
     operands: Box<OperandPage>,
     routine: *const u8,
     iterations: u64,
 }
 
-// SAFETY: the routine and what it reads do not change any more.
+// SAFETY: the routine and the operands that it reads never change after `new`.
 unsafe impl Send for Callable {}
-// SAFETY: as above; registers are each thread's own.
+// SAFETY: the routine and its operands never change after `new`, and each thread has its own
+// registers.
 unsafe impl Sync for Callable {}
 
 impl Callable {
@@ -28,17 +29,17 @@ impl Callable {
     /// ([`crate::target::Target::lacks`]).
     ///
     /// # Errors
-    /// [`TargetError::Memory`], or what the assembler says.
+    /// [`TargetError::Memory`], or the assembler's error.
     pub fn new(kernel: &std::sync::Arc<Kernel>, instructions: u32) -> Result<Self, TargetError> {
         let mut code = CodeArea::new(false)?;
         let (routine, iterations) = code.routine(&Work::burst(kernel, instructions))?;
         Ok(Self { _code: code, operands: OperandPage::new(), routine, iterations })
     }
 
-    /// Executes them.
+    /// Executes the burst.
     pub fn call(&self) {
-        // SAFETY: routines keep to the contract at the head of `drive.rs`: operands are in r15,
-        // iterations in rcx, and they change no register that a function may not.
+        // SAFETY: routines keep to the contract at the head of `drive.rs`: they take operands in
+        // r15 and iterations in rcx, and change no register that a function must preserve.
         unsafe {
             asm!(
                 "call {routine}",

@@ -1,6 +1,6 @@
 //! Executable memory: routines assembled from kernel templates.
 //!
-//! The area is writable or executable, never both. It may lie on huge pages (paper 000 §3.2.4
+//! The area is writable or executable, never both. It can lie on huge pages (paper 000 §3.2.4
 //! suspected instruction-cache misses at page borders and left huge pages as future work).
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::target::TargetError;
 /// Size of the area: one huge page.
 const AREA: usize = 2 << 20;
 
-/// Longest burst that is laid out without a loop (instructions).
+/// Longest burst that is assembled without a loop (instructions).
 const STRAIGHT: usize = 1024;
 
 /// Instructions in the body of a looping burst, rounded up to whole template periods.
@@ -51,20 +51,20 @@ struct Fixed {
     zeroed: usize,
 }
 
-// SAFETY: the area is plain memory owned by this value; no thread-local state hangs on it.
+// SAFETY: the area is plain memory owned by this value; no thread-local state belongs to it.
 unsafe impl Send for CodeArea {}
 
 impl CodeArea {
-    /// An area with the routines that do not depend on a kernel.
+    /// Makes an area with the routines that do not depend on a kernel.
     pub(super) fn new(huge_pages: bool) -> Result<Self, TargetError> {
         let failed = |source: rustix::io::Errno| TargetError::Memory {
             what: "executable memory",
             source: io::Error::from(source),
         };
-        // Twice the size, so that an aligned huge page lies within.
+        // Twice the size, so that an aligned huge page lies inside.
         let flags = MapFlags::PRIVATE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses aliases nothing.
         let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * AREA, protection, flags) };
         let base = mapped.map_err(failed)?.cast::<u8>();
         let skip = base.align_offset(AREA);
@@ -73,11 +73,11 @@ impl CodeArea {
         let aligned = unsafe { base.add(skip) };
         let memory = NonNull::new(aligned).ok_or_else(|| failed(rustix::io::Errno::NOMEM))?;
         if huge_pages {
-            // SAFETY: the range is the mapping made above; the advice changes no content.
+            // SAFETY: the range lies in the mapping made above; the advice changes no content.
             unsafe { madvise(memory.as_ptr().cast(), AREA, Advice::LinuxHugepage) }
                 .map_err(failed)?;
         }
-        // SAFETY: AREA bytes from `memory` are mapped and writable; writing now faults the pages
+        // SAFETY: AREA bytes from `memory` are mapped and writable. Writing now faults the pages
         // in.
         unsafe { memory.as_ptr().write_bytes(0xcc, AREA) };
         let mut area = Self { memory, used: 0, bursts: BTreeMap::new(), fixed: Fixed::default() };
@@ -96,7 +96,8 @@ impl CodeArea {
         Ok(area)
     }
 
-    /// The routine for `work` and the iterations to call it with; assembled at first use.
+    /// The routine for `work`, and the number of iterations to call it with. It is assembled at its
+    /// first use.
     pub(super) fn routine(&mut self, work: &Work) -> Result<(*const u8, u64), TargetError> {
         let (offset, iterations) = match work {
             Work::Clock { links } => (self.fixed.clock, links / Work::CLOCK_STEP),
@@ -113,7 +114,7 @@ impl CodeArea {
         Ok((routine.cast_const(), u64::from(iterations.max(1))))
     }
 
-    /// Whether another `bytes` fit without forgetting routines.
+    /// Whether more than half of the area is used.
     pub(super) fn is_nearly_full(&self) -> bool {
         self.used > AREA / 2
     }
@@ -133,7 +134,7 @@ impl CodeArea {
         Ok(offset)
     }
 
-    /// Assembles one routine behind the others and returns its offset.
+    /// Assembles one routine after the others, and returns its offset.
     fn add(
         &mut self,
         name: &str,
@@ -151,9 +152,9 @@ impl CodeArea {
         self.protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
         // SAFETY: `offset` is within the area (checked above).
         let place = unsafe { self.memory.as_ptr().add(offset) };
-        // SAFETY: `code.len()` bytes from `place` are within the area (checked above), which is
-        // writable now and which no program executes: programs run only while `Silicon` is
-        // borrowed by `run`, and this is called before.
+        // SAFETY: `code.len()` bytes from `place` are within the area (checked above). The area is
+        // writable now, and no program executes it: programs run only while `Silicon` is borrowed
+        // by `run`, and this is called before.
         unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), place, code.len()) };
         self.protect(MprotectFlags::READ | MprotectFlags::EXEC)?;
         self.used = offset + code.len();
@@ -170,8 +171,8 @@ impl CodeArea {
 
 impl Drop for CodeArea {
     fn drop(&mut self) {
-        // SAFETY: the range lies within the mapping made in `new`; all routines end with `self`.
-        // An error would leak address space, nothing else.
+        // SAFETY: the range lies within the mapping made in `new`, and all routines end with
+        // `self`. An error would only leak address space.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), AREA) };
     }
 }
@@ -211,7 +212,7 @@ fn issue(a: &mut CodeAssembler) -> Result<(), IcedError> {
     a.ret()
 }
 
-/// Operands, `count` instructions, clean-up.
+/// Writes a burst: operands, `count` instructions, clean-up.
 fn assemble_burst(
     a: &mut CodeAssembler,
     kernel: &Kernel,
@@ -229,7 +230,7 @@ fn assemble_burst(
                 a.tileloadd(tmm6, ptr(r15 + rsi))?;
                 a.tileloadd(tmm7, ptr(r15 + rsi))?;
             }
-            // With dirty uppers the register was loaded long before, and is to stay as it is.
+            // With dirty upper halves, the register was loaded long before and must stay as it is.
             _ if kernel.upper != Upper::Clean => {}
             InstructionClass::Light512 | InstructionClass::Heavy512 => {
                 a.vmovupd(zmm0, zmmword_ptr(r15))?;

@@ -8,34 +8,34 @@
 //! |---|---|
 //! | `r12` | current [`Group`](RawGroup) |
 //! | `r13` | one past the last group |
-//! | `r14` | where the next stamp goes |
+//! | `r14` | address of the next stamp |
 //! | `r15` | operands, for the routines |
-//! | `rbp` | how often the current group is still to run |
+//! | `rbp` | remaining repetitions of the current group |
 //! | `rbx` | current [`Step`](RawStep) |
 //!
-//! A routine is called with its iteration count in `rcx`; it may overwrite `rax rcx rdx rsi rdi
-//! r8..r11`, flags and all vector registers, and keeps everything else. The stack is aligned to 16
-//! bytes before each call. Routines neither unwind nor use the stack.
+//! A routine is called with its iteration count in `rcx`. It may overwrite `rax rcx rdx rsi rdi
+//! r8..r11`, flags and all vector registers, and preserves everything else. The stack is aligned to
+//! 16 bytes before each call. Routines neither unwind nor use the stack.
 //!
-//! # How interrupts are told
+//! # How interrupts are detected
 //!
-//! The data segment register `es` has no meaning in 64-bit mode, but returning from the kernel by
-//! `iret` replaces a null selector other than 0 by 0. So `es` is set to 3, read at every stamp and
-//! set again when it was cleared (Zhang et al., "SegScope", HPCA 2024). Interrupts that a
-//! hypervisor takes for itself do not pass through the guest's `iret` and stay unseen. Where the
-//! kernel returns in another way (FRED), no interrupt is ever seen, and what remains is the
-//! judgement by duration.
+//! The data segment register `es` has no meaning in 64-bit mode, but a return from the kernel by
+//! `iret` replaces a null selector other than 0 by 0. So the loop sets `es` to 3, reads it at every
+//! stamp, and sets it again if it was cleared (Zhang et al., "SegScope", HPCA 2024). Interrupts
+//! that a hypervisor handles itself do not pass through the guest's `iret` and stay unseen. If the
+//! kernel returns in another way (FRED), no interrupt is ever seen, and only durations can show
+//! one.
 //!
 //! # Stamps
 //!
 //! `lfence` waits until all earlier instructions are done; `rdtsc` follows at once. Later
-//! instructions may begin a few cycles early, the same in every window.
+//! instructions may start a few cycles early, the same in every window.
 
 use std::arch::global_asm;
 
 use crate::program::Stamp;
 
-/// One window: which routine, with how many iterations.
+/// One window: its routine, and the number of iterations.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawStep {
@@ -43,7 +43,7 @@ pub(super) struct RawStep {
     pub(super) iterations: u64,
 }
 
-/// Steps from `first` to before `end`, `times` times over.
+/// Steps from `first` up to but not including `end`, repeated `times` times.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawGroup {
@@ -88,7 +88,7 @@ global_asm!(
     "je 9f",
     "2:", // next group
     "mov rbp, [r12 + 16]",
-    "3:", // once more through the group
+    "3:", // again through the group
     "mov rbx, [r12]",
     "4:", // next step: stamp, then work
     "lfence",
@@ -153,9 +153,9 @@ mod tests {
     fn the_loop_holds_no_system_call() {
         let begin = (dimmer_probe_drive as *const ()).cast::<u8>();
         let end = &raw const dimmer_probe_drive_end;
-        // SAFETY: both symbols bound the one assembly block above.
+        // SAFETY: both symbols come from the one assembly block above, and bound it.
         let length = unsafe { end.offset_from_unsigned(begin) };
-        // SAFETY: as above; code is readable and never written.
+        // SAFETY: the two symbols bound this stretch of code, which is readable and never written.
         let code = unsafe { std::slice::from_raw_parts(begin, length) };
         let mut counted = 0;
         for instruction in Decoder::new(64, code, DecoderOptions::NONE) {

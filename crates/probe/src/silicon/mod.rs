@@ -1,8 +1,8 @@
 //! The machine itself: pinned threads that execute programs.
 //!
-//! One thread a CPU, started at first use, asleep between programs. A program runs from memory
-//! prepared beforehand: the buffer of stamps has been written once, so that no page fault falls
-//! into the timed stretch; faults that fall there all the same are counted.
+//! There is one thread a CPU, started at first use, asleep between programs. A program runs from
+//! prepared memory: the buffer of stamps was written once before, so that no page fault happens in
+//! the timed stretch. Page faults that happen there anyway are counted.
 
 mod callable;
 mod code;
@@ -30,24 +30,24 @@ use crate::kernel::Kernel;
 use crate::program::Trace;
 use crate::target::{Job, Target, TargetError};
 
-/// What the machine as a target must be told.
+/// Properties of the machine that the caller provides.
 #[derive(Clone, Debug)]
 pub struct SiliconConfig {
     /// The CPUs that may be used; the caller has checked that they are online and allowed.
     pub cpus: Vec<CpuId>,
-    /// Who is whose sibling.
+    /// The topology, for SMT siblings.
     pub topology: Topology,
-    /// Instruction-set extensions that processor and system both provide, as `/proc/cpuinfo`
-    /// names them.
+    /// Instruction-set extensions that processor and system both provide, named as in
+    /// `/proc/cpuinfo`.
     pub features: Vec<String>,
     /// Whether code lies on huge pages.
     pub huge_pages: bool,
-    /// Performance events to count beside, cycles first; if they cannot be counted together, only
-    /// the first is, and if that cannot, none.
+    /// Performance events to count at the same time, cycles first. If they cannot be counted
+    /// together, only the first is; if that fails too, none is.
     pub events: Vec<Countable>,
 }
 
-/// The processor this program runs on.
+/// The processor on which this program runs.
 #[derive(Debug)]
 pub struct Silicon {
     config: SiliconConfig,
@@ -58,10 +58,10 @@ pub struct Silicon {
 }
 
 impl Silicon {
-    /// Prepares memory and compares the time-stamp counter with the system's clock for 50 ms.
+    /// Prepares memory, and compares the time-stamp counter with the system's clock for 50 ms.
     ///
     /// # Errors
-    /// [`TargetError::Memory`]; [`TargetError::NoClock`] if the counter stands still.
+    /// [`TargetError::Memory`]; [`TargetError::NoClock`] if the counter does not advance.
     pub fn new(config: SiliconConfig) -> Result<Self, TargetError> {
         let code = CodeArea::new(config.huge_pages)?;
         let tsc = measure_tsc()?;
@@ -109,8 +109,8 @@ impl Target for Silicon {
             let trace = self.spare.pop().unwrap_or_default();
             orders.push(Order::prepare(job.program, &mut self.code, trace, Arc::clone(&start))?);
         }
-        // All threads exist before the first order goes out, so that none waits for a thread that
-        // cannot be started.
+        // All threads are started before the first order is sent. Otherwise a thread might wait for
+        // one that cannot be started.
         for job in jobs {
             self.worker(job.cpu)?;
         }
@@ -122,7 +122,7 @@ impl Target for Silicon {
 }
 
 impl Silicon {
-    /// Takes traces back for reuse, so that the next run need not fault new memory in.
+    /// Takes traces back for reuse, so that the next run does not have to fault in new memory.
     pub fn recycle(&mut self, traces: Vec<Trace>) {
         self.spare.extend(traces);
         self.spare.truncate(self.config.cpus.len());

@@ -1,6 +1,6 @@
-//! What bursts compute with: a page of numbers, and the shape of AMX tiles.
+//! Operands of bursts: a page of numbers, and the shape of AMX tiles.
 
-/// Where the tile configuration lies, in bytes from the start.
+/// Offset of the tile configuration in the page (bytes).
 pub(super) const TILE_CONFIG: usize = 2048;
 
 /// The operands of one measuring thread.
@@ -23,20 +23,20 @@ impl OperandPage {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            // Exponent of [0.5, 1), mantissa at random.
+            // Exponent of [0.5, 1), random mantissa.
             f64::from_bits(0x3fe0_0000_0000_0000 | (state >> 12))
         };
         let numbers = std::array::from_fn(|_| next());
         Box::new(Self { numbers, tiles: tile_config() })
     }
 
-    /// The address that routines find in `r15`.
+    /// The address that routines expect in `r15`.
     pub(super) const fn as_ptr(&self) -> *const u8 {
         std::ptr::from_ref(self).cast()
     }
 }
 
-/// Palette 1, all eight tiles 16 rows of 64 bytes (Intel SDM volume 1, table 18-1).
+/// Palette 1; all eight tiles have 16 rows of 64 bytes (Intel SDM volume 1, table 18-1).
 fn tile_config() -> [u8; 64] {
     let mut config = [0; 64];
     config[0] = 1;

@@ -1,4 +1,4 @@
-//! Bytes of assembled routines: exactly as many instructions as asked for.
+//! Checks that assembled routines hold exactly the requested number of instructions.
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
@@ -7,11 +7,11 @@ use crate::kernel;
 use crate::program::{Operands, Work};
 use std::sync::Arc;
 
-/// How many instructions of `mnemonic` a call of the routine executes.
+/// Number of instructions of `mnemonic` that a call of the routine executes.
 fn executed(work: &Work, mnemonic: Mnemonic) -> u64 {
     let mut area = CodeArea::new(false).unwrap();
     let (routine, _) = area.routine(work).unwrap();
-    // SAFETY: the area is two mebibytes, readable, and routines lie in its first half.
+    // SAFETY: the area is two mebibytes and readable, and routines lie in its first half.
     let code = unsafe { std::slice::from_raw_parts(routine, 1 << 18) };
     let mut decoder = Decoder::with_ip(64, code, routine.addr() as u64, DecoderOptions::NONE);
     let (mut count, mut loop_start, mut iterations) = (0, None, 0);

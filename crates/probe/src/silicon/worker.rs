@@ -1,4 +1,4 @@
-//! One pinned thread that executes programs, and the orders it takes.
+//! A pinned thread that executes programs, and its orders.
 
 use std::arch::x86_64::{_mm_lfence, _rdtsc};
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use super::operands::OperandPage;
 use crate::program::{Counts, Program, Stamp, Trace};
 use crate::target::TargetError;
 
-/// A program made ready: addresses of routines, room for the stamps.
+/// A prepared program: the routines' addresses, and room for the stamps.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// Where `groups` point into; never touched after `groups` is made.
+    /// The memory into which `groups` point; never touched after `groups` is made.
     _steps: Vec<RawStep>,
     groups: Vec<RawGroup>,
     windows: usize,
     trace: Trace,
-    /// How many threads have yet to arrive before all begin.
+    /// Number of threads that have not yet arrived; the programs start when it is 0.
     start: Arc<AtomicUsize>,
 }
 
-// SAFETY: the raw pointers point into `_steps`, which moves with the order without moving its
-// heap block, and at routines in a `CodeArea` that `Silicon::run` keeps until all traces are back.
+// SAFETY: the raw pointers point into `_steps`, whose heap block stays in place when the order
+// moves, and at routines in a `CodeArea` that `Silicon::run` keeps until all traces are back.
 unsafe impl Send for Order {}
 
 impl Order {
-    /// Looks the routines up and writes the stamps' buffer once, so that it is in memory.
+    /// Looks up the routines, and writes the stamps' buffer once, so that it is in memory.
     pub(super) fn prepare(
         program: &Program,
         code: &mut CodeArea,
@@ -66,17 +66,17 @@ impl Order {
     fn execute(mut self, operands: &OperandPage, counters: Option<&mut Counters>) -> Trace {
         let counters = counters.and_then(|counters| counters.start().is_ok().then_some(counters));
         let before = ThreadUsage::read();
-        // Ordering: AcqRel makes the last arrival see all others' preparations; the loop's Acquire
-        // pairs with the other threads' decrements.
+        // Ordering: AcqRel makes the last arriving thread see the preparations of all others; the
+        // loop's Acquire pairs with the other threads' decrements.
         self.start.fetch_sub(1, Ordering::AcqRel);
         while self.start.load(Ordering::Acquire) > 0 {
             std::hint::spin_loop();
         }
         let groups = self.groups.as_ptr_range();
         let stamps = self.trace.stamps.as_mut_ptr();
-        // SAFETY: the contract at the head of `drive.rs`:
-        // - `groups` and the steps they point at are owned by `self` and not empty groups;
-        // - routines lie in a live code area, assembled by `CodeArea` to the same contract;
+        // SAFETY: the contract at the head of `drive.rs` is kept:
+        // - `self` owns `groups` and the steps they point at, and no group is empty;
+        // - routines lie in a live code area, and `CodeArea` assembled them to the same contract;
         // - `stamps` has room for `windows + 1` entries, as `prepare` made it.
         let end =
             unsafe { dimmer_probe_drive(groups.start, groups.end, stamps, operands.as_ptr()) };
@@ -91,7 +91,7 @@ impl Order {
     }
 }
 
-/// What the counters say; `None` if they did not have the hardware all the time.
+/// Reads the counters; `None` if they did not have the hardware all the time.
 fn counts(counters: &mut Counters) -> Option<Counts> {
     counters.stop().ok()?;
     let counted = counters.read().ok()?;
@@ -101,7 +101,7 @@ fn counts(counters: &mut Counters) -> Option<Counts> {
     complete.then_some(Counts { ns: counted.enabled.ns() as f64, events })
 }
 
-/// Counters of the calling thread: all of `events`, or the first, or none.
+/// Opens counters of the calling thread: for all of `events`, or for the first, or none.
 fn open(events: &[Countable]) -> Option<Counters> {
     let tries = [events, &events[..events.len().min(1)]];
     let mut tries = tries.into_iter().filter(|events| !events.is_empty());
@@ -125,7 +125,7 @@ impl Worker {
         let (outbox, traces) = channel();
         let (ready, pinned) = channel();
         let body = move || {
-            // Held until the thread ends.
+            // Keeps the thread pinned until it ends.
             let _pinned = match affinity::pin(&Root::live(), cpu) {
                 Ok(pinned) => pinned,
                 Err(error) => {
@@ -153,7 +153,7 @@ impl Worker {
         Ok(Self { cpu, orders: Some(orders), traces, thread: Some(thread) })
     }
 
-    /// Hands the thread a program.
+    /// Sends the thread a program.
     pub(super) fn send(&self, order: Order) -> Result<(), TargetError> {
         let gone = TargetError::ThreadGone { cpu: self.cpu };
         self.orders.as_ref().and_then(|orders| orders.send(order).ok()).ok_or(gone)
@@ -169,7 +169,8 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has already said so; there is nothing left to free.
+            // A thread that panicked has already printed its message, and there is nothing left to
+            // free.
             let _ = thread.join();
         }
     }
@@ -177,10 +178,10 @@ impl Drop for Worker {
 
 /// The time-stamp counter, now.
 pub(super) fn ticks_now() -> u64 {
-    // Not RDTSCP, which waits for earlier instructions by itself: some processors and many virtual
+    // RDTSCP would wait for earlier instructions by itself, but some processors and many virtual
     // machines lack it.
-    // SAFETY: it comes with x86-64.
+    // SAFETY: `lfence` is part of x86-64.
     unsafe { _mm_lfence() };
-    // SAFETY: likewise.
+    // SAFETY: `rdtsc` is part of x86-64.
     unsafe { _rdtsc() }
 }

@@ -1,4 +1,4 @@
-//! That runs on different days agree about the same processor.
+//! Checks that runs on different days agree about the same processor.
 
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{Detail, Outcome};
@@ -6,14 +6,13 @@ use dimmer_probe::outcome::{Detail, Outcome};
 use crate::fake::{Fake, Governor, XEON_6};
 use crate::finds::{HEAVY, probe};
 
-/// As far apart as medians of runs on one processor may be (relative to the least).
+/// Largest difference between medians of runs on one processor (relative to the smallest).
 const APART: f64 = 0.15;
 
-/// Code is cold after gaps that are longer than 3 ms: a burst takes 700 ns more then, whatever it
-/// executes.
+/// Code is cold after gaps longer than 3 ms: a burst then takes 700 ns more, whatever it executes.
 const COLD: (f64, f64) = (3e6, 700.0);
 
-/// What three days' runs find.
+/// Outcomes of runs on three days.
 fn on_three_days(mode: Mode, fake: fn() -> Fake) -> [Outcome; 3] {
     let run = |day| probe(&mut fake().seeded(day), &[mode], &[HEAVY]).outcomes.remove(0);
     std::thread::scope(|scope| {
@@ -31,7 +30,7 @@ fn assert_agree(what: &str, found: [f64; 3]) {
     assert!(most / least - 1.0 < APART, "{what}: {found:?}");
 }
 
-/// The Xeon 6 kind on a machine with neighbours: the effect comes and goes, and the clock wanders.
+/// Like the Xeon 6, on a machine with neighbours: the effect comes and goes, and the clock wanders.
 fn shared() -> Fake {
     let mut fake = Fake::new(Some(XEON_6));
     (fake.present, fake.wanders) = (0.3, true);
@@ -51,7 +50,7 @@ fn about_what_an_episode_costs() {
     assert_agree("release stall", [0, 1, 2].map(stall));
 }
 
-/// The Xeon 6 kind, or one without effect, where code gets cold and the clock wanders.
+/// Like the Xeon 6, or a processor without effect, where code gets cold and the clock wanders.
 fn cold(governor: Option<Governor>) -> Fake {
     let mut fake = Fake::new(governor);
     (fake.cold, fake.wanders) = (Some(COLD), true);

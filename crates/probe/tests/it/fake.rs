@@ -1,8 +1,9 @@
 //! A made-up processor with known constants, as a target of programs.
 //!
-//! It executes windows in its own time: scalar work at the clock that its governor grants, bursts
-//! throttled while a license is pending. On top come what makes real machines hard to measure:
-//! coarse time stamps, a little jitter, interrupts (flagged) and stolen time (not flagged).
+//! It executes windows in its own time: scalar work at the clock that its governor grants, and
+//! bursts throttled while a license is pending. It also has what makes real machines hard to
+//! measure: coarse time stamps, a little jitter, interrupts (flagged) and stolen time (not
+//! flagged).
 
 use dimmer_probe::kernel::Kernel;
 use dimmer_probe::program::{Stamp, Trace, Work};
@@ -10,28 +11,28 @@ use dimmer_probe::target::{Job, Target, TargetError};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::{CpuId, KiloHertz, TscFrequency};
 
-/// The constants that a probe is to find. Times in ns.
+/// The constants that a probe should find. Times in ns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Governor {
-    /// The least demanding class that asks for a license.
+    /// The least demanding class that requests a license.
     pub(crate) from: InstructionClass,
-    /// Instructions of that class that it takes.
+    /// Number of instructions of that class that cause the request.
     pub(crate) instructions: u32,
     /// Slow-down of kernel code while the license is pending; 1 is none.
     pub(crate) throttle: f64,
-    /// How long it is pending.
+    /// Time for which it is pending.
     pub(crate) pending: f64,
     /// The stall when it is granted.
     pub(crate) grant_stall: f64,
-    /// Clock with the license over nominal.
+    /// Clock with the license, over nominal.
     pub(crate) ratio: f64,
-    /// How long it is held after the last instruction.
+    /// Time for which it is held after the last instruction.
     pub(crate) hold: f64,
-    /// The stall when it is given back.
+    /// The stall when it is released.
     pub(crate) release_stall: f64,
-    /// Bursts at gaps below this keep the license; 0: no memory.
+    /// Bursts at gaps below this keep the license; 0 means no memory.
     pub(crate) memory: f64,
-    /// For how long they must have recurred before.
+    /// Time for which they must have recurred before.
     pub(crate) learns: f64,
 }
 
@@ -39,9 +40,9 @@ pub(crate) struct Governor {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum License {
     None,
-    /// Until when.
+    /// Time of the grant.
     Pending(f64),
-    /// Released when.
+    /// Time of the release.
     Held(f64),
 }
 
@@ -50,17 +51,17 @@ pub(crate) struct Fake {
     pub(crate) governor: Option<Governor>,
     /// Step of the time-stamp counter [ns].
     pub(crate) step: f64,
-    /// Mean time between interrupts, and between stolen stretches [ns]; infinite: none.
+    /// Mean time between interrupts, and between stolen stretches [ns]; infinite means none.
     pub(crate) disturbances: f64,
     /// Core cycles of a multiplication; 3.5 makes the instrument refuse.
     pub(crate) multiplication: f64,
-    /// Share of the time in which a license lowers the clock and stalls the core; in the rest it
+    /// Share of the time in which a license lowers the clock and stalls the core. In the rest it
     /// does neither, as if the clock were low enough already.
     pub(crate) present: f64,
-    /// Whether the clock wanders, as that of a core whose neighbours have other work.
+    /// Whether the clock wanders, like that of a core whose neighbours have other work.
     pub(crate) wanders: bool,
-    /// After how long without a burst its code and data are cold, whatever it executes, and what
-    /// that costs it [ns].
+    /// Time without a burst after which a burst's code and data are cold, whatever it executes, and
+    /// the cost of that [ns].
     pub(crate) cold: Option<(f64, f64)>,
     cpus: Vec<CpuId>,
     random: u64,
@@ -69,9 +70,9 @@ pub(crate) struct Fake {
     seen: u32,
     last_wide: f64,
     last_burst: f64,
-    /// Since when bursts recur.
+    /// Start of the present recurrence of bursts.
     recurring_since: f64,
-    /// How long the license is held after the last instruction, as things are.
+    /// Time for which the license is currently held after the last instruction.
     keep: f64,
 }
 
@@ -101,7 +102,7 @@ impl Fake {
 
     /// The same processor on another day.
     pub(crate) fn seeded(mut self, seed: u64) -> Self {
-        // Any number but zero will do for the generator.
+        // The generator accepts any number except zero.
         self.random ^= seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.now += 1e6 * self.uniform();
         self
@@ -114,25 +115,25 @@ impl Fake {
         (self.random >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number from 0 to 1 that stays for `period` nanoseconds.
+    /// A number from 0 to 1 that stays the same for `period` nanoseconds.
     fn mood(&self, period: f64) -> f64 {
         // The golden-ratio sequence: evenly spread, far from periodic.
         ((self.now / period).floor() * 0.618_033_988_749_895).fract()
     }
 
-    /// The governor as things are.
+    /// The governor in its current state.
     fn governor(&self) -> Option<Governor> {
         let governor = self.governor?;
         let idle = Governor { ratio: 1.0, grant_stall: 0.0, release_stall: 0.0, ..governor };
         Some(if self.mood(23e6) < self.present { governor } else { idle })
     }
 
-    /// The clock as things are, over nominal: one of three levels, 100 MHz apart.
+    /// The current clock over nominal: one of three levels, 100 MHz apart.
     fn clock(&self) -> f64 {
         if self.wanders { 1.0 - 0.025 * (self.mood(11e6) * 3.0).floor() } else { 1.0 }
     }
 
-    /// Moves to `now`, changing the license on the way; time that stalls take is added.
+    /// Advances the license to `now`, and adds the time of stalls to `now`.
     fn settle_license(&mut self) {
         let Some(governor) = self.governor() else { return };
         match self.license {
@@ -273,7 +274,7 @@ impl Target for Fake {
     }
 }
 
-/// The Xeon 6 kind: microseconds of throttling and hold, a stall at the end, and a memory.
+/// Like the Xeon 6: microseconds of throttling and hold, a stall at the end, and a memory.
 pub(crate) const XEON_6: Governor = Governor {
     from: InstructionClass::Heavy512,
     instructions: 30,
@@ -287,7 +288,8 @@ pub(crate) const XEON_6: Governor = Governor {
     learns: 5e6,
 };
 
-/// The Skylake kind: tens of microseconds down, two thirds of a millisecond of hold.
+/// Like Skylake: tens of microseconds until the clock is lowered, two thirds of a millisecond of
+/// hold.
 pub(crate) const SKYLAKE: Governor = Governor {
     from: InstructionClass::Light512,
     instructions: 1,

@@ -1,4 +1,4 @@
-//! What each mode finds on a processor whose constants are known.
+//! Findings of each mode on a processor with known constants.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn one(governor: Option<Governor>, mode: Mode, kernel: &str) -> Outcome {
     findings.outcomes.remove(0)
 }
 
-/// With a thousand repetitions, as an effect is only then said to be absent.
+/// With a thousand repetitions: with fewer, no effect is reported as absent.
 fn thoroughly(fake: &mut Fake, mode: Mode, kernel: &str) -> Outcome {
     let mut plan = plan(&[mode], &[kernel]);
     plan.settings = Settings { effort: Effort::Full, repetitions: 1000, ..plan.settings };
@@ -68,7 +68,7 @@ fn thoroughly(fake: &mut Fake, mode: Mode, kernel: &str) -> Outcome {
     session::run(fake, &plan, &mut observer).unwrap().outcomes.remove(0)
 }
 
-/// Whether `found` is within `tolerance` (relative) of what was put there.
+/// Checks that `found` is within `tolerance` (relative) of the constant that was put there.
 #[track_caller]
 fn close(what: &str, found: f64, expected: f64, tolerance: f64) {
     assert!(
@@ -150,10 +150,11 @@ fn check_xeon_6_episode(step: f64) {
     let stall = episode.release_stall_ns.as_ref().unwrap().estimate.median;
     close("release stall", stall, XEON_6.release_stall, 0.08);
     close("clock", episode.clock_ratio_after.estimate.median, XEON_6.ratio, 0.01);
-    // Fewer instructions a nanosecond, as many a cycle.
+    // Fewer instructions a nanosecond, but as many a cycle.
     close("issue", episode.issue_ratio_after.estimate.median, 1.0, 0.01);
     let throttling = episode.throttling.as_ref().unwrap();
-    // The burst is over before the license comes: all of it but its first instructions.
+    // The burst ends before the license is granted, so all of it except its first instructions is
+    // throttled.
     close("throttled time", throttling.throttled_ns.estimate.median, 400.0, 0.25);
     close("throttle factor", throttling.throttle_factor.median, 0.25, 0.1);
 }
@@ -214,8 +215,8 @@ fn episode_finds_nothing_where_only_the_clock_wanders() {
 
 #[test]
 fn episode_finds_the_skylake_kind() {
-    // 800 multiply-adds are over before the license comes, so all that the code after them sees of
-    // it is a halt, the lowered clock for the hold, and another halt.
+    // 800 multiply-adds end before the license is granted. The code after them meets only a halt,
+    // the lowered clock for the hold, and another halt.
     let outcome = one(Some(SKYLAKE), Mode::Episode, HEAVY);
     let Detail::Episode(episode) = &outcome.detail else { panic!("{outcome:?}") };
     assert!(outcome.effect);
@@ -245,7 +246,7 @@ fn downclock_finds_throttling_and_the_settled_clock() {
     close("clock", downclock.clock_ratio.estimate.median, SKYLAKE.ratio, 0.01);
     close("throughput", downclock.instructions_per_cycle.estimate.median, 2.0, 0.02);
     let throttling = downclock.throttling.as_ref().unwrap();
-    // A throttled coarse window is 2 us long, and the last one also holds the halt.
+    // A throttled coarse window is 2 us long, and the last one also contains the halt.
     close("throttled time", throttling.throttled_ns.estimate.median, SKYLAKE.pending, 0.15);
     let settle = downclock.settle_ns.as_ref().unwrap().estimate.median;
     close("settle time", settle, SKYLAKE.pending + SKYLAKE.grant_stall, 0.15);
@@ -284,9 +285,9 @@ fn instructions_finds_the_number_required() {
     }
 }
 
-/// Gaps are told by the scalar work in them, which takes longer while the license is kept. One that
-/// is nearly as long as the memory is made longer by the first interrupt and stolen stretch, and
-/// the bursts have to be learned anew: the license is then mostly not kept.
+/// Gaps are stated as the scalar work in them, which takes longer while the license is kept. The
+/// first interrupt or stolen stretch makes a gap that is nearly as long as the memory longer than
+/// the memory. The bursts then have to be learned again, so the license is mostly not kept.
 fn assert_is_the_memory(change_ns: f64) {
     const LONGEST_INTERRUPTS: f64 = 5000.0 + 21_000.0;
     let [least, most] =
@@ -313,7 +314,7 @@ fn recurrence_finds_the_memory() {
     assert!(kept.stall_share < 0.1, "{kept:?}");
     assert!(kept.kept_share.is_some_and(|share| share > 0.95), "{kept:?}");
     close("time to learn", kept.kept_after_ms.unwrap(), XEON_6.learns / 1e6, 0.05);
-    // Given back: isolated episodes, each with its stall.
+    // Released: isolated episodes, each with its stall.
     let isolated = at(1000.0).unwrap();
     assert!(isolated.stall_share > 0.8, "{isolated:?}");
     assert_eq!((isolated.kept_share, isolated.kept_after_ms), (Some(0.0), None));

@@ -1,4 +1,4 @@
-//! Scalar code between bursts on made-up processors: as much slower as their constants say.
+//! Scalar code between bursts on made-up processors: it must be slowed as their constants require.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn run(fake: &mut Fake, patterns: &[Pattern], stop_after: usize) -> Found {
     interleaved::run(fake, CpuId::new(0), patterns, 5, &mut StopAfter(stop_after)).unwrap()
 }
 
-/// Whether the slow-down is within half a percentage point of `expected` (a share).
+/// Checks that the slow-down is within half a percentage point of `expected` (a share).
 #[track_caller]
 fn check(governor: Option<Governor>, kernel: &str, scalar_us: f64, expected: f64) {
     let found = run(&mut Fake::new(governor), &[pattern(kernel, scalar_us)], usize::MAX);
@@ -43,7 +43,7 @@ fn check(governor: Option<Governor>, kernel: &str, scalar_us: f64, expected: f64
     let slowdown = Samples::new(measured.slowdowns.clone()).quantile(0.5).unwrap();
     assert!((slowdown - expected).abs() < 0.005, "{slowdown} is not {expected}");
     assert_eq!(measured.slowdowns.len() + measured.unsettled, 5);
-    // Interrupts come every 2 ms, and take a window each.
+    // Interrupts come every 2 ms, and each affects one window.
     assert!(measured.left_out > 0 && measured.left_out < measured.windows / 10, "{measured:?}");
 }
 
@@ -61,8 +61,9 @@ fn a_level_held_between_bursts_slows_by_its_clock() {
 
 #[test]
 fn a_halt_in_each_gap_counts() {
-    // Without memory the level is given back in each gap: for the rest of what is pending after the
-    // burst nothing happens, then the clock is low for the hold, then the core stands still.
+    // Without memory the level is released in each gap. Nothing happens while the license is still
+    // pending after the burst; then the clock is low for the rest of the hold; then the core
+    // stalls.
     let forgetful = Governor { memory: 0.0, ..XEON_6 };
     let low_ns = XEON_6.hold - XEON_6.pending;
     let cost_ns = low_ns * (1.0 - XEON_6.ratio) + XEON_6.release_stall;

@@ -1,6 +1,6 @@
-//! The probe on made-up processors: it must find the constants that were put there, and nothing
-//! where nothing is. Deterministic: no real time is measured here, except by [`silicon`], which
-//! only checks what must hold at any speed.
+//! Tests the probe on made-up processors: it must find the constants that were put there, and
+//! nothing where there is nothing. Deterministic: no real time is measured here, except by
+//! [`silicon`], which only checks properties that hold at any speed.
 #![expect(clippy::print_stdout, reason = "tests say what they skip")]
 
 mod agrees;

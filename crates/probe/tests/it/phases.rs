@@ -1,5 +1,5 @@
-//! Phases on made-up processors: as many iterations as their clock allows, and what others take of
-//! it told.
+//! Phases on made-up processors: they complete as many iterations as the clock allows, and report
+//! the time that they lose to other code.
 
 use dimmer_probe::kernel::Kernel;
 use dimmer_probe::lab::Observer;
@@ -13,12 +13,13 @@ use crate::fake::{Fake, SKYLAKE};
 
 const GHZ: f64 = 4.0;
 
-/// A made-up processor of which something is taken.
+/// A made-up processor that lacks some classes or loses time.
 struct Less {
     fake: Fake,
     /// The widest class that it has.
     widest: InstructionClass,
-    /// From which run on somebody takes the CPU away in the middle of each, for so many ticks.
+    /// From this run on (first number), other code takes the CPU for this many ticks (second
+    /// number) in the middle of each run.
     stolen: Option<(usize, u64)>,
     runs: usize,
 }
@@ -90,7 +91,7 @@ fn scalar(us: f64) -> Phase {
     Phase { code: Code::Scalar, ns: us * 1000.0 }
 }
 
-/// Whether the median of a phase is within `tolerance` (relative) of so many iterations.
+/// Checks that the median of a phase is within `tolerance` (relative) of `iterations`.
 #[track_caller]
 fn check(found: &Found, phase: usize, iterations: f64, tolerance: f64) {
     let median = found.iterations(phase).quantile(0.5).unwrap();
@@ -106,11 +107,11 @@ fn phases_complete_what_the_clock_allows() {
     let found = run(&mut target, &[scalar(2000.0), heavy, scalar(666.0)]);
     assert_eq!((found.runs.len(), found.interrupted), (8, false));
     check(&found, 0, 2e6 * GHZ, 0.002);
-    // Throttled to a quarter and then halted for a part of it; then at the clock of the level.
+    // Throttled to a quarter, then halted for part of the time, then at the clock of the level.
     let after = SKYLAKE.pending + SKYLAKE.grant_stall;
     let cycles = (SKYLAKE.pending / 4.0 + (2e6 - after) * SKYLAKE.ratio) * GHZ;
     check(&found, 1, cycles * 2.0 / f64::from(UNROLLED), 0.003);
-    // The level is held for longer than the last phase lasts.
+    // The level is held longer than the last phase lasts.
     check(&found, 2, 666e3 * GHZ * SKYLAKE.ratio, 0.005);
     for run in &found.runs {
         assert!((2e6..2.1e6).contains(&run[0].lasted_ns), "{run:?}");
@@ -142,7 +143,7 @@ fn phases_shorter_than_a_window_are_run_too() {
 #[test]
 fn stolen_time_is_told_and_left_out() {
     let mut target = Less::new(quiet());
-    // 40 us are 2 % of the phase, and no interrupt tells of them.
+    // 40 us are 2 % of the phase, and no interrupt is flagged.
     target.stolen = Some((6, 100_000));
     let found = run(&mut target, &[scalar(2000.0)]);
     let disturbed = found.disturbed(0);

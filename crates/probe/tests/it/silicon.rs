@@ -1,4 +1,4 @@
-//! The real processor: what must hold at any speed and under any load.
+//! The real processor: checks properties that hold at any speed and under any load.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn no_page_fault_falls_into_the_timed_stretch() {
 
 #[test]
 fn longer_work_takes_longer() {
-    // Not a measurement: a factor of a hundred shows through any disturbance of the minimum.
+    // Not a measurement: a factor of a hundred shows in the minimum despite any disturbance.
     let (mut silicon, cpu) = silicon(&[]);
     let mut program = Program::default();
     program.push(&[Work::clock(160), Work::clock(16_000)], 50);

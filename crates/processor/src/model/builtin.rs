@@ -1,4 +1,4 @@
-//! The models that come with Dimmer, part of the program.
+//! The built-in models of Dimmer.
 
 /// Name and text of every file in `models/`, by name. A test compares the list with the folder.
 pub const BUILTIN: &[(&str, &str)] = &[
@@ -18,7 +18,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("zen-5", include_str!("../../../../models/zen-5.toml")),
 ];
 
-/// The text of the model of that name.
+/// The text of the model named `name`.
 #[must_use]
 pub fn builtin(name: &str) -> Option<&'static str> {
     BUILTIN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)

@@ -1,4 +1,4 @@
-//! What no processor can be: checks across the values of a model.
+//! Checks across the values of a model, which find impossible processors.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::read::Reader;
 use super::{Clock, Domain, Level, Model, Power, Sourced};
 
 impl Reader<'_> {
-    /// Lowest, base and highest clock in this order.
+    /// Checks that the lowest, base and highest clocks are in this order.
     pub(super) fn check_clock(&mut self, clock: &Clock, at: &Range<usize>) {
         let of = |value: &Option<Sourced<u64>>| value.as_ref().map(|sourced| sourced.value);
         let order = [
@@ -25,7 +25,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A clock that a cluster shares needs clusters.
+    /// Checks that a clock shared by a cluster comes with clusters.
     pub(super) fn check_domain(&mut self, model: &Model, at: &Range<usize>) {
         let domain = model.clock.domain.as_ref().map(|domain| domain.value);
         if domain == Some(Domain::Cluster) && model.clusters.is_empty() {
@@ -33,7 +33,7 @@ impl Reader<'_> {
         }
     }
 
-    /// No more cores are active than there are.
+    /// Checks that no more cores are active than exist.
     pub(super) fn check_cores(&mut self, model: &Model) {
         let Some(cores) = model.shape.cores.as_ref().map(|cores| cores.value) else { return };
         let places = self.level_places.clone();
@@ -48,7 +48,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Bins fall with active cores and with the level; ratios fall with the level.
+    /// Checks that bins fall with active cores and with the level, and ratios fall with the level.
     pub(super) fn check_levels(&mut self, levels: &[Level]) {
         let places = self.level_places.clone();
         for (level, at) in levels.iter().zip(&places) {
@@ -69,8 +69,8 @@ impl Reader<'_> {
         for (index, (higher, at)) in levels.iter().zip(&places).enumerate() {
             for lower in &levels[..index] {
                 for bin in &higher.bins {
-                    // Where the lower level's clock is not known for as many cores, it is at most
-                    // that of its fastest bin for fewer.
+                    // If the lower level's clock is unknown for this many cores, it is at most that
+                    // of its fastest bin for fewer cores.
                     let fewer = lower.bins.iter().filter(|other| other.from_cores <= bin.cores);
                     let fastest = fewer.map(|other| other.mhz.value).max();
                     let Some(limit) = lower.mhz(bin.cores).or(fastest) else { continue };
@@ -98,7 +98,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Every level but the first is asked for by some rule.
+    /// Checks that some rule requests each level except the first.
     pub(super) fn check_rules(&mut self, model: &Model) {
         let asked = |index: usize| {
             model.rules.iter().any(|rule| usize::try_from(rule.level.value.index()) == Ok(index))
@@ -115,8 +115,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A load fits the package and the loads before: no more cores than there are, no faster ones
-    /// among the slow, none twice, and where more cores execute, more power.
+    /// Checks that a load fits the package and the earlier loads: no more cores than exist, no slow
+    /// core that is faster than the others, no duplicate, and more power if more cores execute.
     pub(super) fn check_power(&mut self, model: &Model, power: &Power, at: &Range<usize>) {
         let Some(busy) = power.busy_cores else { return };
         let slow = power.slow.as_ref().map_or(0, |(cores, _)| *cores);

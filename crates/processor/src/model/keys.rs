@@ -1,9 +1,9 @@
-//! The keys of the format: what a model file may say, and in which order it is written.
+//! The keys of the format: the content of a model file and the order in which it is written.
 
 /// The version of the format.
 pub(super) const SCHEMA: &str = "dimmer/model/1";
 
-/// Every table of the format and its keys, in the order in which they are written.
+/// Every table of the format with its keys, in the order in which they are written.
 pub const KEYS: &[(&str, &[&str])] = &[
     (
         "",

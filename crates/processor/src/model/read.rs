@@ -1,4 +1,5 @@
-//! Reading a model: TOML text to checked types, with every problem named by file, line and key.
+//! Reads a model from TOML text into checked types. Every problem is reported with file, line and
+//! key.
 
 mod values;
 
@@ -20,21 +21,21 @@ use super::{
 };
 use crate::class::InstructionClass;
 
-/// One thing that is wrong with a model.
+/// One problem in a model file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The line, from 1.
+    /// The line's number, from 1.
     pub line: usize,
-    /// What is wrong and what would be right.
+    /// What is wrong and what is expected.
     pub message: String,
 }
 
-/// A file that is no model. It is refused as a whole; nothing of it is used.
+/// Error for a file that is not a valid model. The whole file is rejected and none of it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelError {
     /// The file.
     pub path: PathBuf,
-    /// Everything that is wrong with it, by line.
+    /// All problems of the file, by line.
     pub problems: Vec<Problem>,
 }
 
@@ -52,12 +53,12 @@ impl std::error::Error for ModelError {}
 impl Model {
     /// Reads a model.
     ///
-    /// * `path`: only named in errors.
+    /// * `path`: used only in errors.
     /// * `text`: the content of the file.
     ///
     /// # Errors
     /// [`ModelError`] with every problem: unknown keys, values of the wrong kind or without a
-    /// source, and processors that cannot be.
+    /// source, and impossible processors.
     pub fn parse(path: &FilePath, text: &str) -> Result<Self, ModelError> {
         let refused = |problems| ModelError { path: path.to_owned(), problems };
         let document = DeTable::parse(text).map_err(|error| {
@@ -82,24 +83,24 @@ fn line_of(text: &str, offset: usize) -> usize {
 type Table<'t> = DeTable<'t>;
 type Value<'t> = Spanned<DeValue<'t>>;
 
-/// A table under its name in [`KEYS`].
+/// A table with its name in [`KEYS`].
 struct Section<'a, 't> {
     name: &'static str,
     table: &'a Table<'t>,
     span: Range<usize>,
 }
 
-/// Collects problems on the way.
+/// Collects the problems found while reading.
 pub(super) struct Reader<'a> {
     text: &'a str,
     problems: Vec<Problem>,
     levels: Vec<String>,
-    /// Where each level of the model stands.
+    /// Position in the text of each level of the model.
     pub(super) level_places: Vec<Range<usize>>,
 }
 
 impl Reader<'_> {
-    /// Notes a problem at a place in the text.
+    /// Records a problem at a position in the text.
     pub(super) fn problem(&mut self, at: &Range<usize>, message: impl Into<String>) {
         let line = line_of(self.text, at.start);
         self.problems.push(Problem { line, message: message.into() });
@@ -111,7 +112,7 @@ impl Reader<'_> {
         if schema.as_deref().is_some_and(|schema| schema != SCHEMA) {
             self.problem(&top.at("schema"), format!("`schema`: expected \"{SCHEMA}\""));
         }
-        // A name that is missing is a problem already; what else there is is to be told as well.
+        // A missing name is already recorded as a problem; the other problems are reported as well.
         let identity = Identity {
             name: self.text_of(top, "name", true).unwrap_or_default(),
             vendor: self.text_of(top, "vendor", true).unwrap_or_default(),
@@ -152,7 +153,7 @@ impl Reader<'_> {
             let rule = self.rule(&table);
             model.rules.extend(rule);
         }
-        // A rule that cannot be read may be the one that a level needs.
+        // An unreadable rule may be the one that a level needs.
         if model.rules.len() == written {
             self.check_rules(&model);
         }
@@ -363,7 +364,7 @@ impl Reader<'_> {
         Some(Power { load: load?, pstate: pstate?, busy_cores, slow, package_mw: package_mw? })
     }
 
-    /// A text that must be one of `names`.
+    /// Reads a text that must be one of `names`.
     fn named(&mut self, table: &Section<'_, '_>, key: &str, names: &[String]) -> Option<String> {
         let found = self.text_of(table, key, true)?;
         if names.contains(&found) {
@@ -375,7 +376,7 @@ impl Reader<'_> {
         None
     }
 
-    /// Notes keys that do not belong.
+    /// Records keys that do not belong in the section.
     fn keys(&mut self, section: &Section<'_, '_>) {
         let list = KEYS.iter().find(|(name, _)| *name == section.name);
         let accepted = list.map_or(&[][..], |(_, keys)| *keys);
@@ -462,7 +463,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A number without a source, that is part of another value's place.
+    /// Reads a number without a source of its own, which is part of another value's position.
     fn plain<T>(&mut self, section: &Section<'_, '_>, key: &str, read: Accept<T>) -> Option<T> {
         let Some(value) = section.table.get(key) else {
             self.missing(section, key);
@@ -549,13 +550,13 @@ impl Reader<'_> {
 }
 
 impl Section<'_, '_> {
-    /// Where a key's value stands; the whole section where there is none.
+    /// The position of a key's value; that of the whole section if the key is missing.
     fn at(&self, key: &str) -> Range<usize> {
         self.table.get(key).map_or(self.span.clone(), Spanned::span)
     }
 }
 
-/// `hold_us` where `hold_ns` is accepted: the same quantity in another unit.
+/// Hint for a key that differs only in its unit: `hold_us` where `hold_ns` is accepted.
 fn unit_hint(found: &str, accepted: &[&str]) -> String {
     let stem = |key: &str| key.rsplit_once('_').map(|(stem, _)| stem.to_owned());
     let same = accepted.iter().find(|key| stem(key).is_some() && stem(key) == stem(found));

@@ -1,4 +1,4 @@
-//! Models that read, and models that do not.
+//! Models that can be read, and models that cannot.
 
 use std::path::Path as FilePath;
 
@@ -45,7 +45,7 @@ fn parse(text: &str) -> Result<Model, ModelError> {
     Model::parse(FilePath::new("m.toml"), text)
 }
 
-/// Replaces `what` by `with` in the good model; the error must be exactly `expected`.
+/// Replaces `what` by `with` in the good model. The error must be exactly `expected`.
 #[track_caller]
 fn check(what: &str, with: &str, expected: &str) {
     assert!(GOOD.contains(what), "{what}");
@@ -257,7 +257,7 @@ fn text_that_is_no_toml_is_refused_with_its_line() {
 
 #[test]
 fn damaged_models_are_refused_without_a_panic() {
-    // Every prefix, and every single byte replaced by a few others.
+    // Every prefix of the text, and every single byte replaced by a few others.
     for end in (0..GOOD.len()).filter(|end| GOOD.is_char_boundary(*end)) {
         let _ = parse(&GOOD[..end]);
     }

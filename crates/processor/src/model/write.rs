@@ -1,4 +1,4 @@
-//! Writing a model as TOML that [`Model::parse`] reads back unchanged.
+//! Writes a model as TOML that [`Model::parse`] reads back unchanged.
 
 use std::fmt::{Display, Write as _};
 
@@ -6,7 +6,7 @@ use super::{Domain, Level, Model, Path, Rule, Sourced, Upper};
 use crate::units::LicenseLevel;
 
 impl Model {
-    /// The model as a file: what it has, in the order of `docs/model.md`.
+    /// The model as a file, with the values that it has, in the order of `docs/model.md`.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut out =
@@ -137,7 +137,7 @@ impl Model {
 struct Writer(String);
 
 impl Writer {
-    /// A table, left out where nothing is in it.
+    /// Writes a table; omits it if it is empty.
     fn section(&mut self, header: &str, write: impl FnOnce(&mut Self)) {
         let before = self.0.len();
         let _ = writeln!(self.0, "\n{header}");
@@ -159,7 +159,7 @@ impl Writer {
     }
 
     fn sourced<T: std::fmt::Debug>(&mut self, key: &str, value: Option<&Sourced<T>>) {
-        // `Debug` keeps the point of a float, so that 1.0 stays one.
+        // `Debug` keeps the decimal point of a float, so 1.0 stays a float.
         self.sourced_as(key, value, |value| format!("{value:?}"));
     }
 

@@ -1,4 +1,4 @@
-//! One case: a scan, and what has to hold of it whatever the bytes.
+//! One case: a scan, and what must hold of it for any bytes.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Mutex;
@@ -12,21 +12,21 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Most time for a megabyte of file. A scan takes a few milliseconds, even if edges are counted.
+/// Time limit for a megabyte of file. A scan takes a few milliseconds, even if edges are counted.
 pub const MOST_PER_MEGABYTE: Duration = Duration::from_secs(2);
-/// Most time for a file of any size, as other programs run too.
+/// Lowest time limit, for a file of any size, as other programs run too.
 const LEAST_LIMIT: Duration = Duration::from_millis(20);
 
 /// Most bytes of memory for a byte of file. Packed relocations take the most: 63 words of 8 bytes
 /// for 8 bytes, twice, in vectors that grow by doubling.
 const MOST_MEMORY: usize = 512;
-/// Most memory for an empty file. The first scan makes a table of all instructions, of a megabyte.
+/// Most bytes for an empty file. The first scan makes a table of all instructions, of a megabyte.
 const LEAST_MEMORY: usize = 4 << 20;
 
-/// What the last panic said.
+/// The message of the last panic.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// Keeps what panics say instead of printing it.
+/// Stores the messages of panics instead of printing them.
 pub fn keep_panics() {
     panic::set_hook(Box::new(|panic| {
         if let Ok(mut last) = PANIC.lock() {
@@ -38,11 +38,11 @@ pub fn keep_panics() {
 /// The outcome of a case.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the scan gave, or what is wrong with it.
+    /// The result of the scan, or the message of its panic.
     pub answer: Result<Result<Scan, ScanError>, String>,
-    /// How long it took.
+    /// How long the scan took.
     pub took: Duration,
-    /// The bytes of memory that it used at once.
+    /// The scan's peak memory use in bytes.
     pub memory: usize,
 }
 
@@ -58,7 +58,7 @@ pub fn run(bytes: &[u8]) -> Outcome {
     Outcome { answer: answer.map_err(said), took, memory }
 }
 
-/// What is wrong with the outcome of scanning `bytes`, if anything is. With `twice` it is scanned
+/// What is wrong with the outcome of scanning `bytes`, if anything is. With `twice`, scans them
 /// again to compare.
 pub fn problem(bytes: &[u8], outcome: &Outcome, twice: bool) -> Option<String> {
     let scanned = match &outcome.answer {
@@ -85,7 +85,7 @@ pub fn problem(bytes: &[u8], outcome: &Outcome, twice: bool) -> Option<String> {
     checked.is_err().then(|| PANIC.lock().map_or_else(|_| String::new(), |last| last.clone()))
 }
 
-/// Reads the file as one that knows names: it ends, whatever comes of it.
+/// Runs the readers of names on the file. They must finish, with any result.
 fn check_names(bytes: &[u8]) {
     for name in
         [Names::read(bytes).err(), debug_link(bytes).err(), embedded_debug_file(bytes).err()]
@@ -95,7 +95,7 @@ fn check_names(bytes: &[u8]) {
     let mut archive = b"!<arch>\nmember/         0           0     0     100644  ".to_vec();
     archive.extend(format!("{:<10}`\n", bytes.len()).bytes());
     archive.extend(bytes);
-    // An object's type: others are left out.
+    // The type of an object. Other members are left out.
     if let Some(kind) = archive.get_mut(68 + 16) {
         *kind = 1;
     }
@@ -108,7 +108,7 @@ fn check_names(bytes: &[u8]) {
     assert!(archive.names(&code, &ranges).len() <= ranges.len(), "more names than functions");
 }
 
-/// What its documentation promises.
+/// Checks what the documentation of `scan` promises.
 fn check_scan(scan: &Scan, bytes: &[u8]) {
     assert_eq!(build_id(bytes), Ok(scan.build_id.clone()));
     let (functions, totals) = (&scan.functions, &scan.totals);
@@ -127,7 +127,7 @@ fn check_scan(scan: &Scan, bytes: &[u8]) {
         assert!(decoded <= length, "more instructions than bytes at {address:#x}");
         if let Ok(displaced) = function.hook {
             assert!((5..=19).contains(&displaced), "{displaced} bytes displaced at {address:#x}");
-            // Padding behind a function may be displaced with it, but not the next one.
+            // Padding after a function may be displaced with it, but not the next function.
             let last = address + u64::from(displaced) - 1;
             let other = scan.at(last).is_some_and(|other| other.addresses.start != address);
             assert!(!other, "another function displaced by a jump at {address:#x}");

@@ -1,16 +1,16 @@
-//! Which edges of the code a case took, and how often, by the counters that LLVM's
+//! Which edges of the code a case took, and how often, from the counters that LLVM's
 //! SanitizerCoverage adds.
 //!
-//! <https://clang.llvm.org/docs/SanitizerCoverage.html>, *Inline 8bit-counters*. Without its flags,
-//! see `.cargo/config.toml`, there are no counters, and every case is like the others.
+//! <https://clang.llvm.org/docs/SanitizerCoverage.html>, *Inline 8bit-counters*. Without its flags
+//! (see `.cargo/config.toml`) there are no counters, and every case looks like the others.
 
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 static FIRST: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Takes the counters between `start` and `stop`; called before `main` by each instrumented module,
-/// every time with those of the whole program.
+/// Takes the counters between `start` and `stop`. Each instrumented module calls it before `main`,
+/// every time with the counters of the whole program.
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut AtomicU8, stop: *mut AtomicU8) {
     FIRST.store(start, Ordering::Relaxed);
@@ -22,42 +22,43 @@ fn counters() -> &'static [AtomicU8] {
     if first.is_null() {
         return &[];
     }
-    // SAFETY: LLVM lays out this many bytes from `first`, which stay as long as the program runs.
-    // Code counts without atomics, but only on this thread while it is not here.
+    // SAFETY: LLVM lays out this many bytes from `first`, and they stay as long as the program
+    // runs. Instrumented code counts without atomics, but only on this thread while it is not here.
     unsafe { std::slice::from_raw_parts(first, COUNT.load(Ordering::Relaxed)) }
 }
 
-/// What all cases until now took.
+/// The coverage of all cases so far.
 #[derive(Debug)]
 pub struct Coverage {
-    /// For each counter a bit for each range of counts seen.
+    /// For each counter, one bit for each range of counts seen.
     seen: Vec<u8>,
 }
 
 impl Coverage {
-    /// That of no case.
+    /// The coverage before the first case.
     pub fn new() -> Self {
         Self { seen: vec![0; counters().len()] }
     }
 
-    /// Whether anything is counted.
+    /// Whether there are counters.
     pub fn is_on(&self) -> bool {
         !self.seen.is_empty()
     }
 
-    /// Edges taken by any case.
+    /// The number of edges taken by any case.
     pub fn edges(&self) -> usize {
         self.seen.iter().filter(|ranges| **ranges != 0).count()
     }
 
-    /// Begins a case.
+    /// Starts a case.
     pub fn begin(&self) {
         for counter in counters() {
             counter.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Ends a case: whether it took an edge that none took before, or took one more often.
+    /// Ends a case. Returns whether it took an edge that no case took before, or took one more
+    /// often.
     pub fn end(&mut self) -> bool {
         let mut new = false;
         for (counter, seen) in counters().iter().zip(&mut self.seen) {
@@ -69,7 +70,8 @@ impl Coverage {
     }
 }
 
-/// The ranges of libFuzzer, `CounterToFeature` in `FuzzerTracePC.h`.
+/// The bit for a count's range. The ranges are libFuzzer's, `CounterToFeature` in
+/// `FuzzerTracePC.h`.
 fn range(count: u8) -> u8 {
     match count {
         0 => 0,

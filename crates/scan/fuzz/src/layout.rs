@@ -1,17 +1,17 @@
-//! Where the tables of an ELF file lie, as far as a damaged one says, so that damage meets what is
+//! Where the tables of an ELF file lie, as far as a damaged file shows, so that damage hits what is
 //! read.
 
 use std::ops::Range;
 
-/// Sections taken notice of; libraries have about 30.
+/// Most sections to look at; libraries have about 30.
 const MOST_SECTIONS: usize = 96;
 
 /// A part of a file.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Where it lies; within the file and not empty.
+    /// Its range, within the file and not empty.
     pub range: Range<usize>,
-    /// The bytes of one entry; 1 if it is no table.
+    /// Bytes of one entry; 1 if it is not a table.
     pub entry: usize,
 }
 
@@ -22,12 +22,12 @@ pub struct Layout {
     pub tables: Vec<Part>,
     /// Executable sections.
     pub code: Vec<Part>,
-    /// Addresses, offsets and sizes that sections have, to write elsewhere.
+    /// Addresses, offsets and sizes of sections, to write elsewhere.
     pub values: Vec<u64>,
 }
 
 impl Layout {
-    /// What the headers of `bytes` say.
+    /// The layout according to the headers of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         let mut layout = Self::default();
         layout.table(bytes, 0, 64, 8);
@@ -46,7 +46,7 @@ impl Layout {
             layout.values.extend([word(header, 16), offset, size]);
             let name = usize::try_from(names.saturating_add(u64::from(half(header, 0)))).ok();
             let name = name.and_then(|name| bytes.get(name..)).unwrap_or_default();
-            // The numbers of the System V ABI.
+            // Types of sections by the System V ABI.
             match half(header, 4) {
                 // Symbols and relocations.
                 2 | 4 | 11 => layout.table(bytes, offset, size, 24),

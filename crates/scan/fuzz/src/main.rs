@@ -1,9 +1,9 @@
-//! Damages ELF files at random, guided by the code that they reach, and scans each: an answer,
-//! soon, and never a panic.
+//! Damages ELF files at random, guided by the code that they reach, and scans each. A scan must
+//! return soon, and never panic.
 //!
 //! In this folder, on stable Rust: `cargo run --release -- --seconds 300`. It damages short files,
-//! of which it scans thousands a second; what takes the square of the length shows only in long
-//! ones, given as arguments.
+//! of which it scans thousands per second. Costs that are quadratic in the length show only in long
+//! files, given as arguments.
 
 mod case;
 mod coverage;
@@ -26,26 +26,25 @@ use fastrand::Rng;
 use case::Outcome;
 use coverage::Coverage;
 
-/// Cases longer than this are not kept to be damaged further.
+/// Longest case that is kept for further damage, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// Damages ELF files at random and scans them. Ends with status 1 if a scan panics, takes too long,
-/// or contradicts itself.
+/// Damages ELF files at random and scans them. Exits with status 1 if a scan panics, takes too
+/// long, or contradicts itself.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Files to begin with; some of this machine's libraries if there are none.
+    /// Files to start with; some of this machine's libraries if there are none.
     files: Vec<PathBuf>,
-    /// How long to go on.
+    /// How long to run, in seconds.
     #[arg(long, default_value_t = 300)]
     seconds: u64,
-    /// What the random numbers follow from.
+    /// Seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where to write the case that runs, which is left there if the program is killed, and
-    /// findings.
+    /// Folder for findings, and for the running case, which stays there if the program is killed.
     #[arg(long, default_value = "findings")]
     out: PathBuf,
-    /// Only scans the files as they are, to try a finding again.
+    /// Only scan the files as they are, to try a finding again.
     #[arg(long)]
     only: bool,
 }
@@ -62,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the number of findings.
+/// Runs the fuzzer. Returns the number of findings.
 fn run(arguments: &Arguments) -> std::io::Result<usize> {
     fs::create_dir_all(&arguments.out)?;
     let paths = if arguments.files.is_empty() { seeds::found() } else { arguments.files.clone() };
@@ -87,25 +86,25 @@ fn run(arguments: &Arguments) -> std::io::Result<usize> {
 
 struct Fuzzer {
     out: PathBuf,
-    /// What the random numbers follow from.
+    /// Seed of the random numbers.
     seed: u64,
-    /// The file with the case that runs.
+    /// The file with the running case.
     current: PathBuf,
     watchdog: Arc<Watchdog>,
     coverage: Coverage,
-    /// What to damage: those given, and those that reached something new.
+    /// Files to damage: the given ones, and those that reached something new.
     corpus: Vec<Vec<u8>>,
     start: Instant,
     cases: u64,
     scanned: u64,
     functions: u64,
     refused: BTreeMap<String, u64>,
-    /// Messages of findings, numbers left out.
+    /// Messages of findings, without numbers.
     findings: BTreeSet<String>,
     extremes: Extremes,
 }
 
-/// The cases that took the most for their length.
+/// The cases that took the most time or memory for their length.
 #[derive(Default)]
 struct Extremes {
     seconds_per_byte: f64,
@@ -116,10 +115,10 @@ struct Extremes {
 
 impl Extremes {
     fn add(&mut self, bytes: &[u8], outcome: &Outcome) {
-        // Whatever the length, there are tables to fill.
+        // There are tables to fill, whatever the length.
         let length = bytes.len().max(4096) as f64;
         if outcome.took.as_secs_f64() / length > self.seconds_per_byte {
-            // Again, as something else may have run in between.
+            // Scans again, as something else may have run in between.
             let took = outcome.took.min(case::run(bytes).took);
             if took.as_secs_f64() / length > self.seconds_per_byte {
                 self.seconds_per_byte = took.as_secs_f64() / length;
@@ -162,7 +161,7 @@ impl Fuzzer {
     fn go_on(&mut self, time: Duration) -> std::io::Result<()> {
         let mut rng = Rng::with_seed(self.seed);
         self.start = Instant::now();
-        // Without the first scan, which makes tables.
+        // Leaves out the first scan, which makes tables.
         self.extremes = Extremes::default();
         let (mut told, mut bytes) = (self.start, Vec::new());
         while self.start.elapsed() < time && !self.corpus.is_empty() {
@@ -181,7 +180,8 @@ impl Fuzzer {
         Ok(())
     }
 
-    /// Short ones more often, as they take less time, and new ones, as they lead to more.
+    /// Chooses a file to damage: short ones more often, as they take less time, and new ones, as
+    /// they lead to more.
     fn choose(&self, rng: &mut Rng) -> &[u8] {
         let count = self.corpus.len();
         let first = if rng.bool() { count - count.div_ceil(8) } else { 0 };
@@ -189,7 +189,7 @@ impl Fuzzer {
         three.into_iter().min_by_key(|bytes| bytes.len()).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the case reached something new.
+    /// Runs a case. Returns whether it reached something new.
     fn run(&mut self, bytes: &[u8]) -> std::io::Result<bool> {
         fs::write(&self.current, bytes)?;
         self.watchdog.begin(bytes.len());
@@ -214,7 +214,7 @@ impl Fuzzer {
         Ok(new)
     }
 
-    /// Writes a finding, unless it is like one before.
+    /// Writes a finding, unless it is like an earlier one.
     fn keep(&mut self, bytes: &[u8], message: &str) -> std::io::Result<()> {
         let words = message.split_whitespace();
         let words: Vec<_> =
@@ -250,7 +250,7 @@ impl Fuzzer {
     }
 }
 
-/// The kind of an error, without what changes from file to file.
+/// The kind of an error, without the parts that differ from file to file.
 fn kind(error: &ScanError) -> String {
     match error {
         ScanError::NotElf { .. } => "not an ELF file".to_owned(),
@@ -268,13 +268,13 @@ fn kind(error: &ScanError) -> String {
 /// Ends the program if a case hangs.
 #[derive(Default)]
 struct Watchdog {
-    /// When the case that runs has to be done, if one runs.
+    /// The deadline of the running case; `None` if none runs.
     until: Mutex<Option<Instant>>,
 }
 
 impl Watchdog {
     fn begin(&self, length: usize) {
-        // A megabyte's time for shorter ones too: those are measured when they are done, if ever.
+        // Shorter files get the time of a megabyte too: their time is checked when they are done.
         let megabytes = (length as f64 / 1e6).max(1.0);
         self.set(Some(Instant::now() + case::MOST_PER_MEGABYTE.mul_f64(megabytes)));
     }
@@ -289,7 +289,7 @@ impl Watchdog {
         }
     }
 
-    /// Moves the case in `file` to `kept` once it hangs.
+    /// Moves the case in `file` to `kept` and ends the program, if the case hangs.
     fn watch(&self, file: &Path, kept: &Path) {
         loop {
             thread::sleep(Duration::from_millis(100));

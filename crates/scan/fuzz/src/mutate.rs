@@ -6,8 +6,7 @@ use fastrand::Rng;
 
 use crate::layout::Layout;
 
-/// The least that code can be made of to reach every part of the analysis. Distances follow the
-/// jumps.
+/// The least code that reaches every part of the analysis. `code` adds distances after the jumps.
 const CODE: [&[u8]; 24] = [
     // vpxor ymm, vpxord zmm, vfmadd zmm, movaps, tdpbssd, vzeroupper.
     &[0xc5, 0xfd, 0xef, 0xc0],
@@ -16,7 +15,7 @@ const CODE: [&[u8]; 24] = [
     &[0x0f, 0x28, 0xc1],
     &[0xc4, 0xe2, 0x73, 0x5e, 0xc2],
     &[0xc5, 0xf8, 0x77],
-    // vpgatherdd zmm, with a mask, and the beginnings of VEX, EVEX, XOP and REX2.
+    // vpgatherdd zmm, with a mask, and the first bytes of VEX, EVEX, XOP and REX2.
     &[0x62, 0xf2, 0x7d, 0x49, 0x90, 0x04, 0x08],
     &[0xc4, 0xe2, 0x7d],
     &[0x62, 0xf1, 0xfd, 0x48],
@@ -42,7 +41,7 @@ const CODE: [&[u8]; 24] = [
 /// Damages `bytes`; `other` is a file to take parts from.
 pub fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     let mut layout = Layout::of(bytes);
-    // Mostly few at once: a file with much damage is refused early.
+    // Mostly a few at once: a file with much damage is refused early.
     let most = 1 << rng.u32(0..6);
     for _ in 0..rng.u32(1..=most) {
         if bytes.is_empty() {
@@ -61,7 +60,7 @@ pub fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
                 bytes[range].fill(value);
             }
             72..98 => code(rng, bytes, &layout),
-            // Files are refused if they lack their section headers, which tend to be last.
+            // Files without their section headers are refused, and these tend to be last.
             98 => bytes.truncate(range.start),
             _ => {
                 let length = bytes.len() + rng.usize(0..4096);
@@ -74,7 +73,7 @@ pub fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-/// Some bytes, mostly of an entry of a table, at a field.
+/// Chooses some bytes, mostly an entry of a table or a field of one.
 fn place(rng: &mut Rng, length: usize, layout: &Layout) -> Range<usize> {
     let table = rng.choice(&layout.tables).filter(|table| table.range.end <= length);
     let Some(table) = table.filter(|_| rng.u32(0..10) > 0) else {
@@ -92,7 +91,7 @@ fn place(rng: &mut Rng, length: usize, layout: &Layout) -> Range<usize> {
     field..end.min(field + 8)
 }
 
-/// Writes a number that arithmetic tends to go wrong with.
+/// Writes a number that often breaks arithmetic.
 fn number(rng: &mut Rng, bytes: &mut [u8], at: usize, values: &[u64]) {
     let near = match rng.u32(0..6) {
         0 => 0,
@@ -111,7 +110,7 @@ fn number(rng: &mut Rng, bytes: &mut [u8], at: usize, values: &[u64]) {
     write(bytes, at, &value.to_le_bytes()[..width]);
 }
 
-/// Adds a little to a number of 32 bits.
+/// Changes a 32-bit number a little.
 fn add(rng: &mut Rng, bytes: &mut [u8], at: usize) {
     if let Some(field) = bytes.get(at..at + 4).and_then(|field| field.try_into().ok()) {
         let value = u32::from_le_bytes(field).wrapping_add(rng.u32(0..64)).wrapping_sub(32);
@@ -119,8 +118,8 @@ fn add(rng: &mut Rng, bytes: &mut [u8], at: usize) {
     }
 }
 
-/// Copies what lies in `range` a whole number of times its length further, which for entries of a
-/// table is another entry, or to where there is space.
+/// Copies what lies in `range` a multiple of its length further, which in a table is another entry,
+/// or sometimes to any place.
 fn copy(rng: &mut Rng, bytes: &mut [u8], range: Range<usize>) {
     let length = range.len();
     let room = (bytes.len() - range.start) / length;
@@ -130,7 +129,8 @@ fn copy(rng: &mut Rng, bytes: &mut [u8], range: Range<usize>) {
     write(bytes, to, &from);
 }
 
-/// Overwrites what lies in `range`, and perhaps more, with the same place of `other` or any of it.
+/// Overwrites what lies in `range`, and perhaps more, with bytes of `other`, from the same place or
+/// any other.
 fn splice(rng: &mut Rng, bytes: &mut [u8], range: Range<usize>, other: &[u8]) {
     let from = if rng.bool() { range.start } else { rng.usize(0..=other.len()) };
     let length = if rng.bool() { range.len() } else { rng.usize(1..1024) };
@@ -149,7 +149,7 @@ fn code(rng: &mut Rng, bytes: &mut [u8], layout: &Layout) {
     }
     for _ in 0..rng.u32(1..24) {
         let instruction = *rng.choice(&CODE).unwrap_or(&&[][..]);
-        // Only those that a distance or operands follow end in these.
+        // Only pieces that need a distance or operands after them end like this.
         let more = match instruction {
             [0xe9 | 0xe8] | [0x0f, 0x85] | [.., 0x8d, 0x05] => {
                 let distance = rng.i32(-256..256) << rng.u32(0..12);

@@ -4,20 +4,20 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Where they are looked for.
+/// The folders to search.
 const FOLDERS: [&str; 2] = ["/usr/lib", "/usr/bin"];
-/// Files looked at, at most.
+/// Most files to look at.
 const MOST_FILES: usize = 20_000;
-/// Small files, of which a scan takes microseconds.
+/// Largest size of a small file, in bytes. A scan of one takes microseconds.
 const SMALL: u64 = 40 << 10;
-/// How many of them.
+/// How many small files to use.
 const MOST_SMALL: usize = 24;
-/// Some are larger, for times that grow faster than the length.
+/// Largest size of a large file, in bytes. These show times that grow faster than the length.
 const LARGE: u64 = 1 << 20;
-/// How many of them.
+/// How many large files to use.
 const MOST_LARGE: usize = 6;
 
-/// Libraries and programs of this machine, always the same.
+/// Libraries and programs of this machine, always the same ones.
 pub fn found() -> Vec<PathBuf> {
     let (mut small, mut large) = (Vec::new(), Vec::new());
     let mut folders: Vec<PathBuf> = FOLDERS.iter().map(PathBuf::from).collect();
@@ -46,7 +46,7 @@ pub fn found() -> Vec<PathBuf> {
     paths
 }
 
-/// Whether it is a program or library for x86-64, as its header has it.
+/// Whether its header is that of a program or library for x86-64.
 fn is_linked(path: &Path) -> bool {
     let mut header = [0; 20];
     let whole = fs::File::open(path).and_then(|mut file| file.read_exact(&mut header));
@@ -54,7 +54,7 @@ fn is_linked(path: &Path) -> bool {
     whole.is_ok() && header.starts_with(b"\x7fELF\x02\x01") && matches!(kind, [2 | 3, 62, 0])
 }
 
-/// At most `most`, evenly by size.
+/// At most `most` files, evenly by size.
 fn spread(sorted: &[(u64, PathBuf)], most: usize) -> Vec<PathBuf> {
     let step = sorted.len().div_ceil(most).max(1);
     sorted.iter().step_by(step).map(|(_, path)| path.clone()).collect()

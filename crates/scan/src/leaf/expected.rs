@@ -1,11 +1,11 @@
-//! What the callers of a function count on afterwards, beside what the calling convention promises:
-//! hand-written assembly hands results over in any register, and compilers that know both sides may
-//! as well.
+//! What the callers of a function rely on afterwards, besides what the calling convention promises:
+//! hand-written assembly returns results in any register, and compilers that know both sides may do
+//! so as well.
 //!
-//! Behind each direct call of the function in its file it is looked which registers are read before
-//! they are written, through returns, jumps and further calls. Calls through pointers, of other
-//! files and of functions that others may call as well are taken to be standard ones: nobody counts
-//! on what registers hold behind them but by the convention.
+//! After each direct call of the function in its file, this finds the registers that are read
+//! before they are written, through returns, jumps and further calls. Calls through pointers, from
+//! other files, and of functions that others may call as well are assumed to be standard: after
+//! them, code relies on registers only as the convention promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,19 +19,20 @@ use crate::{Code, Scan};
 /// How a function is reached from within its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Site {
-    /// By a call, that returns there.
+    /// By a call that returns to `after`.
     Call { after: u64 },
-    /// By a jump, or because code before it ends there, from the function that begins there.
+    /// By a jump from the function that starts at `from`, or because that function's end falls
+    /// through.
     Jump { from: u64 },
 }
 
-/// What is read before it is written from some place on.
+/// What is read before it is written, from some place on.
 #[derive(Clone, Debug, Default)]
 struct Ahead {
     reads: Registers,
-    /// Functions that are called, and what is written before.
+    /// Called functions, with what is written before the call.
     calls: Vec<(u64, Registers)>,
-    /// Where it returns: what is written before, on all ways.
+    /// What is written on every path to a return; `None` if no path returns.
     returns: Option<Registers>,
 }
 
@@ -41,12 +42,13 @@ impl Ahead {
     }
 }
 
-/// Where it was gone on from, and what was written before on all ways there.
+/// The places already followed, with what is written before them on all paths.
 #[derive(Debug, Default)]
 struct Seen(BTreeMap<u64, Registers>);
 
 impl Seen {
-    /// One more way to a place; what is written on all of them, if that is less than before.
+    /// Adds a path to a place. Returns what is written on all paths there, if that is less than
+    /// before.
     fn add(&mut self, place: u64, defined: Registers) -> Option<Registers> {
         let known = self.0.get(&place).copied();
         let both = known.map_or(defined, |known| known & defined);
@@ -54,17 +56,17 @@ impl Seen {
     }
 }
 
-/// Who leads where within a file.
+/// The calls and jumps within a file, by target.
 #[derive(Debug)]
 pub(crate) struct Expected<'data, 'scan> {
     code: &'scan Code<'data>,
     scan: &'scan Scan,
-    /// By the address that is led to.
+    /// By target address.
     sites: BTreeMap<u64, Vec<Site>>,
-    /// Addresses that others than these may call: those that other files can name, and those that
-    /// are taken.
+    /// Addresses that may have further callers: those that other files can name, and those that
+    /// code takes.
     reached: BTreeSet<u64>,
-    /// What is known of functions that are called.
+    /// What is known of called functions.
     ahead: BTreeMap<u64, Ahead>,
 }
 
@@ -108,7 +110,7 @@ impl<'data, 'scan> Expected<'data, 'scan> {
         found
     }
 
-    /// What callers of the code at `entry` may read afterwards; `None` if nobody is known to lead
+    /// What callers of the code at `entry` may read afterwards; `None` if nothing is known to lead
     /// there.
     pub(crate) fn after(&mut self, entry: u64) -> Option<Registers> {
         let is_reached = self.reached.contains(&entry);
@@ -116,7 +118,7 @@ impl<'data, 'scan> Expected<'data, 'scan> {
             return None;
         }
         let mut result = if is_reached { Registers::RETURNED } else { Registers::NONE };
-        // Functions whose return is the entry's.
+        // Functions that return to the callers of the entry.
         let mut seen = Seen::default();
         let sites = self.sites.get(&entry).into_iter().flatten();
         let mut pending: Vec<(Site, Registers)> =
@@ -143,7 +145,7 @@ impl<'data, 'scan> Expected<'data, 'scan> {
         Some(result)
     }
 
-    /// What is read from some place on, called functions included.
+    /// What is read from some place on, including by called functions.
     fn reads(&mut self, ahead: &Ahead) -> Registers {
         let mut result = ahead.reads;
         let mut seen = Seen::default();
@@ -162,7 +164,7 @@ impl<'data, 'scan> Expected<'data, 'scan> {
         result
     }
 
-    /// What is read from some place on, without what called functions read.
+    /// What is read from some place on, except by called functions.
     fn ahead(&self, start: u64) -> Ahead {
         let returns = Some(Registers::NONE);
         let everything = Ahead { reads: Registers::ALL, calls: Vec::new(), returns };
@@ -201,7 +203,7 @@ impl<'data, 'scan> Expected<'data, 'scan> {
                         ahead.leave(defined);
                         break;
                     }
-                    // Another file's function returns something of its own.
+                    // A function of another file returns something of its own.
                     Exit::Linked => break,
                     Exit::Unknown => {
                         ahead.leave(defined);
@@ -215,7 +217,7 @@ impl<'data, 'scan> Expected<'data, 'scan> {
         ahead
     }
 
-    /// A call; what registers hold behind it that is none of what they held before.
+    /// Follows a call. Returns the registers that no longer hold what they held before it.
     fn call(&self, called: Called, defined: Registers, ahead: &mut Ahead) -> Registers {
         if let Called::At(callee) = called
             && !self.reached.contains(&callee)
@@ -227,11 +229,11 @@ impl<'data, 'scan> Expected<'data, 'scan> {
         !Registers::PRESERVED
     }
 
-    /// Whether there is a jump by the table of linkage, to a function of another file.
+    /// Whether the code there jumps through the linkage table, to a function of another file.
     fn is_linked(&self, address: u64) -> bool {
         let bytes = self.code.at(address).unwrap_or_default();
         let instructions = iced_x86::Decoder::with_ip(64, bytes, address, 0).into_iter();
-        // A landing pad comes first.
+        // A landing pad may come first.
         instructions.take(2).any(|instruction| exit(&instruction) == Exit::Linked)
     }
 }

@@ -1,5 +1,5 @@
-//! The instructions that are reached from an address, by direct jumps wherever they lead, and in
-//! which order.
+//! The instructions that are reached from an address, through direct jumps to any place, and their
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use crate::Code;
 
-/// More instructions than this are not followed. The longest functions of libcrypto and libx265
-/// have a quarter of that; a guess.
+/// The most instructions to follow. The longest functions of libcrypto and libx265 have a quarter
+/// of that. A guess.
 const MOST_STEPS: usize = 1 << 16;
 
 /// An instruction, and where execution goes on.
@@ -21,17 +21,17 @@ pub(crate) struct Step {
 /// Where execution goes on after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Behind it.
+    /// At the next instruction.
     Next,
-    /// There.
+    /// At this address.
     Jump(u64),
-    /// There or behind it.
+    /// At this address or at the next instruction.
     Branch(u64),
-    /// In another function, and later behind it.
+    /// In another function, and later at the next instruction.
     Call(Called),
-    /// Where a pointer in the file's table of linkage leads: another function.
+    /// Where a pointer in the file's linkage table leads: in another function.
     Linked,
-    /// Nobody knows where.
+    /// At an unknown place.
     Unknown,
     /// At the caller.
     Return,
@@ -39,16 +39,16 @@ pub(crate) enum Exit {
     Stop,
 }
 
-/// What a call leads to.
+/// The target of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Called {
-    /// The code there.
+    /// The code at this address.
     At(u64),
-    /// What a pointer leads to.
+    /// The target of a pointer.
     Pointer,
 }
 
-/// Instructions by address, and those at which ways meet.
+/// Instructions by address, and the addresses where paths meet.
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) start: u64,
@@ -59,9 +59,9 @@ pub(crate) struct Graph {
 /// Why instructions could not be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// There is no instruction at that address.
+    /// There is no instruction at this address.
     NoCode(u64),
-    /// There are too many.
+    /// There are too many instructions.
     TooLong,
 }
 
@@ -78,7 +78,7 @@ impl Graph {
             loop {
                 let address = decoder.ip();
                 if graph.steps.contains_key(&address) {
-                    // Two ways meet there.
+                    // Two paths meet there.
                     graph.leaders.insert(address);
                     break;
                 }

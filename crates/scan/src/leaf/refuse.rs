@@ -1,13 +1,13 @@
-//! Instructions that depend on the thread, or on the kernel's idea of it, or on registers that do
-//! not travel.
+//! Instructions that depend on the thread, on the kernel's view of it, or on registers that are not
+//! handed over.
 
 use iced_x86::{CpuidFeature, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::leaf::NotLeaf;
 
-/// Whether an instruction does the same on another thread, as far as the instruction alone tells.
+/// Whether an instruction does the same on another thread, as far as the instruction alone shows.
 ///
-/// What is allowed is listed, so that what comes with later processors is not.
+/// The list names what is allowed, so that the features of later processors are refused.
 pub(crate) fn check(instruction: &Instruction) -> Result<(), NotLeaf> {
     let at = instruction.ip();
     if matches!(instruction.segment_prefix(), Register::FS | Register::GS) {
@@ -38,8 +38,8 @@ pub(crate) fn check(instruction: &Instruction) -> Result<(), NotLeaf> {
     if is_sound { Ok(()) } else { Err(NotLeaf::Control { at }) }
 }
 
-/// What touches the direction flag or the control of arithmetic, or makes system calls of some
-/// kind, and came with the features below.
+/// Instructions that touch the direction flag or the control of arithmetic, or make system calls of
+/// some kind, and that came with the features below.
 const fn is_refused(mnemonic: Mnemonic) -> bool {
     matches!(
         mnemonic,
@@ -64,8 +64,8 @@ const fn is_refused(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// What processors have for instructions that read and write general registers, vector registers,
-/// masks, status flags and memory, and little else.
+/// Processor features whose instructions read and write general registers, vector registers, masks,
+/// status flags and memory, and little else.
 const ALLOWED: [CpuidFeature; 59] = [
     CpuidFeature::INTEL8086,
     CpuidFeature::INTEL186,

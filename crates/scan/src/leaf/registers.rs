@@ -1,8 +1,8 @@
 //! Sets of registers, and which of them an instruction reads and writes.
 //!
-//! Vector registers count as two, the 128 bits that the oldest instructions know and what lies
-//! above; general ones too, the lowest byte apart. What an instruction reads is never understated,
-//! what it defines never overstated.
+//! A vector register counts as two: the 128 bits that the oldest instructions use, and the bits
+//! above. A general register also counts as two, with the lowest byte apart. The set that an
+//! instruction reads is never too small, and the set that it defines is never too large.
 
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
@@ -14,10 +14,10 @@ use crate::hook::STATUS_FLAGS;
 ///
 /// | bits | |
 /// |---|---|
-/// | 0 to 15 | general registers, all of them, in the order of their encoding |
+/// | 0 to 15 | whole general registers, in the order of their encoding |
 /// | 16 to 31 | their lowest bytes |
 /// | 32 to 63 | `xmm0` to `xmm31` |
-/// | 64 to 95 | what lies above them in `zmm0` to `zmm31` |
+/// | 64 to 95 | the bits above them in `zmm0` to `zmm31` |
 /// | 96 to 103 | masks |
 /// | 104 to 109 | status flags |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,14 +32,14 @@ const FLAGS: u32 = 104;
 impl Registers {
     pub(crate) const NONE: Self = Self(0);
     pub(crate) const ALL: Self = Self((1 << (FLAGS + 6)) - 1);
-    /// Where a function returns by the standard calling convention: `rax`, `rdx`, and two vectors.
-    /// Source: System V ABI, x86-64 supplement, §3.2.3.
+    /// Registers that a function returns results in by the standard calling convention: `rax`,
+    /// `rdx`, and two vectors. Source: System V ABI, x86-64 supplement, §3.2.3.
     pub(crate) const RETURNED: Self = Self(0b101 << BYTES | 0b101 | 0b11 << LOW | 0b11 << HIGH);
-    /// What a function leaves as it was, by the same convention: `rbx`, `rsp`, `rbp`, `r12` to
+    /// Registers that a function preserves by the same convention: `rbx`, `rsp`, `rbp`, `r12` to
     /// `r15`.
     pub(crate) const PRESERVED: Self =
         Self(Self::PRESERVED_GENERAL as u128 | (Self::PRESERVED_GENERAL as u128) << BYTES);
-    /// The same as numbers of registers, a bit each.
+    /// The same registers by number, one bit each.
     pub(crate) const PRESERVED_GENERAL: u16 = 0b1111_0000_0011_1000;
     /// General registers.
     pub(crate) const GENERAL: Self = Self((1 << LOW) - 1);
@@ -50,42 +50,42 @@ impl Registers {
         self.0 == 0
     }
 
-    /// Whether they have one in common.
+    /// Whether the sets have a register in common.
     pub(crate) const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Those that are not among `other`.
+    /// The registers of this set that are not in `other`.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// All of the general register of that number.
+    /// The whole general register of that number.
     pub(crate) const fn whole(number: u32) -> Self {
         Self(1 << number)
     }
 
-    /// Whether some of these vector registers are among them, given as bits: the lower 128 bits.
+    /// Whether the set has the lower 128 bits of one of these vector registers, given as bits.
     pub(crate) const fn low(self, numbers: u32) -> bool {
         self.0 >> LOW & numbers as u128 != 0
     }
 
-    /// The same of what lies above.
+    /// The same for the bits above.
     pub(crate) const fn high(self, numbers: u32) -> bool {
         self.0 >> HIGH & numbers as u128 != 0
     }
 
-    /// Whether a mask is among them.
+    /// Whether a mask is in the set.
     pub(crate) const fn masks(self) -> bool {
         self.0 >> MASKS & 0xff != 0
     }
 
-    /// Vector registers and masks.
+    /// The vector registers and masks of the set.
     pub(crate) const fn vectors(self) -> Self {
         Self(self.0 >> LOW << LOW & !(0x3f << FLAGS))
     }
 
-    /// What naming `register` reads.
+    /// What an instruction that reads `register` reads.
     fn read_by(register: Register) -> Self {
         if let Some(number) = general_number(register) {
             let lowest = register.size() == 1 && !is_second_byte(register);
@@ -171,7 +171,7 @@ fn vector_number(register: Register) -> u32 {
     number_within(register) & 31
 }
 
-/// `ah` and its like.
+/// Whether it is `ah`, `bh`, `ch` or `dh`.
 fn is_second_byte(register: Register) -> bool {
     matches!(register, Register::AH | Register::BH | Register::CH | Register::DH)
 }
@@ -179,9 +179,9 @@ fn is_second_byte(register: Register) -> bool {
 /// What an instruction does to registers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Uses {
-    /// What it reads, perhaps in some cases only.
+    /// What it reads, perhaps only in some cases.
     pub(crate) reads: Registers,
-    /// What has a value of its own making afterwards.
+    /// What it always sets to a value of its own.
     pub(crate) defines: Registers,
     /// What it may change.
     pub(crate) changes: Registers,
@@ -195,7 +195,7 @@ impl Uses {
             uses.add(used);
         }
         if instruction.mnemonic() == Mnemonic::Vzeroupper {
-            // It leaves the lower halves, and reads nothing.
+            // `vzeroupper` leaves the lower halves, and reads nothing.
             let upper = Registers(0xffff << HIGH);
             uses = Self { reads: Registers::NONE, defines: upper, changes: upper };
         }
@@ -205,7 +205,7 @@ impl Uses {
         let flags = |bits: u32| Registers(u128::from(bits & STATUS_FLAGS) << FLAGS);
         uses.reads |= flags(instruction.rflags_read());
         uses.changes |= flags(instruction.rflags_modified());
-        // Shifts by nothing leave flags alone, and are said to change them.
+        // Shifts by zero leave the flags alone, but the decoder reports that they change them.
         if !is_shift_by_register(instruction) {
             uses.defines |= flags(instruction.rflags_modified());
         }
@@ -227,7 +227,7 @@ impl Uses {
     }
 }
 
-/// Whether what is accessed so is read.
+/// Whether this kind of access reads.
 pub(crate) fn is_read(access: OpAccess) -> bool {
     matches!(
         access,
@@ -235,7 +235,7 @@ pub(crate) fn is_read(access: OpAccess) -> bool {
     )
 }
 
-/// Whether what is accessed so is written.
+/// Whether this kind of access writes.
 pub(crate) fn is_written(access: OpAccess) -> bool {
     matches!(
         access,
@@ -243,8 +243,8 @@ pub(crate) fn is_written(access: OpAccess) -> bool {
     )
 }
 
-/// Whether it gives the same whatever was in its operands, which are one register: all ones, or
-/// what a constant table says. (Of differences the decoder knows.)
+/// Whether the result is the same whatever the operands hold: they are all one register, or the
+/// instruction's table is constant. (The decoder itself handles differences.)
 fn makes_a_constant(instruction: &Instruction) -> bool {
     let operands = instruction.op_count();
     let is_own = |index: u32| {

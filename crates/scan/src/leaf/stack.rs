@@ -1,8 +1,8 @@
-//! What a function does with the stack, and what of its caller's registers it uses: an abstract
+//! How a function uses the stack, and which of its caller's registers it uses: an abstract
 //! interpretation of its instructions.
 //!
-//! Registers that are put on the stack and taken from there again are not *read*: only what is
-//! computed with, or addressed by, is.
+//! A register that is put on the stack and taken from there again is not *read*. It is read only if
+//! code computes or addresses with its value.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use crate::leaf::value::{
     Base, MOST_STACK, Place, State, Value, address_of, aligned, moved, touched,
 };
 
-/// The most words of the stack that are kept track of. A guess; functions save some ten.
+/// The most words of the stack to track. A guess; functions save some ten.
 const MOST_WORDS: usize = 64;
 
-/// How often each instruction is looked at on average, at most. A guess; code that was written by
-/// people or compilers takes three.
+/// The most visits of each instruction, on average. A guess; code written by people or compilers
+/// takes three.
 const MOST_TURNS: usize = 16;
 
 /// The number of the stack pointer among the general registers.
@@ -33,20 +33,20 @@ const RDX: u8 = 2;
 /// What a function takes from its caller's registers and leaves in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Use {
-    /// General registers that it reads, a bit each.
+    /// General registers that it reads, one bit each.
     pub(crate) reads_general: u16,
     /// Vector registers, masks and flags that it reads.
     pub(crate) reads: Registers,
-    /// What it may change, but for what it restores.
+    /// What it may change, except what it restores.
     pub(crate) changes: Registers,
-    /// General registers that it returns something else in than it got, a bit each: of `rax` and
+    /// General registers that it may return with another value than it got, one bit each: `rax` and
     /// `rdx`.
     pub(crate) gives: u16,
     /// Whether it names 512-bit registers.
     pub(crate) names_zmm: bool,
 }
 
-/// Follows a function through.
+/// Follows the code of a function.
 ///
 /// # Errors
 /// Why it cannot run on another stack, or with these registers alone.
@@ -98,12 +98,12 @@ pub(crate) fn follow(graph: &Graph) -> Result<Use, NotLeaf> {
 struct Walk<'factory> {
     factory: &'factory mut InstructionInfoFactory,
     found: Use,
-    /// General registers that hold at some return what they held at the entry.
+    /// General registers that at some return hold what they held at the entry.
     keeps: u16,
 }
 
 impl Walk<'_> {
-    /// Execution goes on at `target`.
+    /// Records that execution goes on at `target`.
     fn lead(
         &mut self,
         target: u64,
@@ -139,7 +139,7 @@ impl Walk<'_> {
         State { general, words, defined: one.defined & other.defined }
     }
 
-    /// One of the two, nobody knows which.
+    /// One of the two values; it is unknown which.
     fn either(&mut self, state: &State, one: Value, other: Value) -> Value {
         if one == other {
             return one;
@@ -152,7 +152,7 @@ impl Walk<'_> {
         state.computed_of(one, other)
     }
 
-    /// What a register held at the entry is used, if it is in this value.
+    /// Records a use of what registers held at the entry, if the value may be that.
     fn use_up(&mut self, value: Value) {
         self.found.reads_general |= value.entered_in();
     }
@@ -210,7 +210,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What copies values, or adds constants to addresses; whether the instruction does.
+    /// Follows instructions that copy values, or add constants to addresses. Returns whether it is
+    /// one.
     fn simple(
         &mut self,
         state: &mut State,
@@ -286,7 +287,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// An instruction for strings: it goes along the stack by its registers.
+    /// Follows a string instruction. Its registers move along the stack.
     fn string(
         &mut self,
         state: &mut State,
@@ -315,7 +316,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Any other instruction.
+    /// Follows any other instruction.
     fn any(
         &mut self,
         state: &mut State,
@@ -389,7 +390,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Where memory lies that an instruction uses.
+    /// The place of memory that an instruction uses.
     fn place(&mut self, state: &State, memory: &UsedMemory, at: u64) -> Result<Place, NotLeaf> {
         let of = |register: Register| {
             general_number(register).map_or(Value::OTHER, |number| state.general[number as usize])
@@ -410,7 +411,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Refuses what lies at the return address or above, and far below.
+    /// Refuses places at the return address or above, and places far below.
     fn check(&self, (base, offset): (Base, i64), size: i64, at: u64) -> Result<(), NotLeaf> {
         let (lowest, end) = base.bounds(offset, size);
         if end > 0 {
@@ -419,7 +420,7 @@ impl Walk<'_> {
         if lowest < -MOST_STACK { Err(NotLeaf::TooDeep { at }) } else { Ok(()) }
     }
 
-    /// A word of the stack.
+    /// Loads a word of the stack.
     fn load(&mut self, state: &State, place: (Base, i64), at: u64) -> Result<Value, NotLeaf> {
         self.check(place, 8, at)?;
         if let Some(value) = state.words.get(&place) {
@@ -428,8 +429,8 @@ impl Walk<'_> {
         Ok(self.use_words(state, place, 8))
     }
 
-    /// Puts so many bytes on the stack: a word with a value, other bytes, or perhaps other bytes
-    /// (`None`).
+    /// Stores `size` bytes on the stack: a word with a value, or other bytes (`Value::OTHER`).
+    /// `None`: the instruction may or may not store other bytes.
     fn store(
         &mut self,
         state: &mut State,
@@ -460,7 +461,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is read there are perhaps parts of words that are known; what becomes of them.
+    /// Reads bytes that may be parts of known words. Returns what a computation makes of these
+    /// words.
     fn use_words(&mut self, state: &State, place: (Base, i64), size: i64) -> Value {
         let mut made = Value::OTHER;
         for place in touched(state, place, size) {
@@ -471,7 +473,7 @@ impl Walk<'_> {
         made
     }
 
-    /// The function returns.
+    /// Checks and records a return of the function.
     fn leave(&mut self, state: &State, at: u64) -> Result<(), NotLeaf> {
         if state.general[RSP] != Value::Stack(Base::Entry, 0) {
             return Err(NotLeaf::StackPointer { at });
@@ -496,9 +498,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What was found, after the last step.
+    /// The findings, after the last step.
     fn found(mut self) -> Use {
-        // What is given back on some ways alone has to come along for the others.
+        // A register that is returned only on some paths must be passed in for the others.
         self.found.reads_general |= self.found.gives & self.keeps;
         self.found.reads = self.found.reads.without(Registers::GENERAL);
         self.found.changes = self.found.changes.without(Registers::PRESERVED);

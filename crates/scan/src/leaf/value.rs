@@ -1,17 +1,17 @@
-//! What registers and the stack hold, as far as following a function tells.
+//! What registers and the stack hold, as far as the analysis of a function shows.
 //!
 //! Each general register, and each word that was put on the stack, holds what some register held at
-//! the entry, an address of the stack, or anything else. An address is known as so far from the
-//! stack pointer at the entry, or from where that was rounded down to a multiple.
+//! the entry, a stack address, or anything else. An address is known as a distance from the stack
+//! pointer at the entry, or from where that was rounded down to a multiple.
 
 use std::collections::BTreeMap;
 
 use crate::leaf::NotLeaf;
 use crate::leaf::registers::Registers;
 
-/// The most that a function may use of the stack, in bytes: a small part of what threads have (2
-/// MiB in Rust's library, 8 MiB in glibc's). A guess; the largest frames of libcrypto's kernels
-/// have 4 KiB.
+/// The most stack that a function may use, in bytes: a small part of what threads have (2 MiB in
+/// Rust's library, 8 MiB in glibc's). A guess; the largest frames of libcrypto's kernels have 4
+/// KiB.
 pub(crate) const MOST_STACK: i64 = 1 << 16;
 
 /// What offsets on the stack are relative to.
@@ -19,13 +19,14 @@ pub(crate) const MOST_STACK: i64 = 1 << 16;
 pub(crate) enum Base {
     /// The stack pointer at the entry: the return address is at zero.
     Entry,
-    /// An address below `from`, relative to that, by less than `by`: rounded down to a multiple of
-    /// it by the instruction there.
+    /// An address that the instruction at `at` rounded down to a multiple of `by`. It lies below
+    /// the offset `from` (relative to `Entry`) by less than `by`.
     Aligned { at: u64, from: i64, by: i64 },
 }
 
 impl Base {
-    /// Between which offsets from the entry's stack pointer so many bytes at an offset lie.
+    /// The lowest offset and the end of `size` bytes at `offset`, relative to the entry's stack
+    /// pointer.
     pub(crate) const fn bounds(self, offset: i64, size: i64) -> (i64, i64) {
         match self {
             Self::Entry => (offset, offset.saturating_add(size)),
@@ -42,21 +43,22 @@ impl Base {
 pub(crate) enum Value {
     /// What the general register of that number held at the entry.
     Entry(u8),
-    /// An address of the stack.
+    /// A stack address.
     Stack(Base, i64),
-    /// Something made from addresses in the function's own part of the stack, and perhaps from
-    /// others that are none of the stack's.
+    /// Something computed from addresses in the function's own part of the stack, and perhaps from
+    /// addresses outside the stack.
     Own,
-    /// Something made from other addresses of the stack.
+    /// Something computed from other stack addresses.
     OfStack,
-    /// Anything else, or perhaps what one of these general registers held at the entry, a bit each.
+    /// Anything else, or perhaps what one of these general registers held at the entry, one bit
+    /// each.
     Mixed(u16),
 }
 
 impl Value {
     pub(crate) const OTHER: Self = Self::Mixed(0);
 
-    /// The general registers whose value at the entry it may be, a bit each.
+    /// The general registers whose value at the entry it may be, one bit each.
     pub(crate) const fn entered_in(self) -> u16 {
         match self {
             Self::Entry(number) => 1 << number,
@@ -70,7 +72,7 @@ impl Value {
     }
 }
 
-/// Where memory lies.
+/// The place of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// At that place of the stack.
@@ -85,7 +87,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) general: [Value; 16],
-    /// Words that were put on the stack and are there still.
+    /// Words that were put on the stack and are still there.
     pub(crate) words: BTreeMap<(Base, i64), Value>,
     /// Vector registers, masks and flags that the function has written.
     pub(crate) defined: Registers,
@@ -93,7 +95,7 @@ pub(crate) struct State {
 
 impl State {
     /// Where the function's own part of the stack ends, relative to the stack pointer at the entry:
-    /// below the return address and what is kept for the caller.
+    /// below the return address and the registers saved for the caller.
     pub(crate) fn end_of_own(&self) -> i64 {
         let is_kept = |number: u8| Registers::PRESERVED_GENERAL & 1 << number != 0;
         let kept = self.words.iter().filter_map(|((base, offset), word)| match (base, word) {
@@ -103,7 +105,7 @@ impl State {
         kept.min().unwrap_or(0).min(0)
     }
 
-    /// What becomes of a value in any computation.
+    /// The result of any computation with a value.
     pub(crate) fn computed(&self, value: Value) -> Value {
         match value {
             Value::Stack(base, offset) if base.bounds(offset, 0).1 < self.end_of_own() => {
@@ -115,7 +117,7 @@ impl State {
         }
     }
 
-    /// What becomes of two.
+    /// The result of any computation with two values.
     pub(crate) fn computed_of(&self, one: Value, other: Value) -> Value {
         match (self.computed(one), self.computed(other)) {
             (Value::OfStack, _) | (_, Value::OfStack) => Value::OfStack,
@@ -125,7 +127,7 @@ impl State {
     }
 }
 
-/// An address so many bytes further.
+/// An address `by` bytes further.
 pub(crate) const fn moved(value: Value, by: i64) -> Value {
     match value {
         Value::Stack(base, offset) => Value::Stack(base, offset.wrapping_add(by)),
@@ -145,7 +147,7 @@ pub(crate) fn aligned(value: Value, mask: i64, at: u64) -> Value {
     }
 }
 
-/// The place that the stack pointer, or what stands for it, leads to.
+/// The place that the stack pointer, or a register used in its stead, points to.
 pub(crate) const fn address_of(value: Value, at: u64) -> Result<(Base, i64), NotLeaf> {
     match value {
         Value::Stack(base, offset) => Ok((base, offset)),
@@ -153,7 +155,7 @@ pub(crate) const fn address_of(value: Value, at: u64) -> Result<(Base, i64), Not
     }
 }
 
-/// Known words that so many bytes of the stack may overlap.
+/// Known words that `size` bytes of the stack may overlap.
 pub(crate) fn touched(state: &State, (base, offset): (Base, i64), size: i64) -> Vec<(Base, i64)> {
     let (lowest, end) = base.bounds(offset, size);
     let meets = |place: &&(Base, i64)| {

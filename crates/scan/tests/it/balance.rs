@@ -7,16 +7,16 @@ use iced_x86::code_asm::*;
 use crate::elf::{CODE, Library, assemble};
 use crate::wide;
 
-/// Where the function lies that is looked at, unless it is the first.
+/// Offset of the function under test, unless it is the first.
 const PART: u64 = 0x80;
 
 type Write<'a> = &'a dyn Fn(&mut CodeAssembler) -> Result<(), IcedError>;
 
-/// A first function, and what lies at [`PART`].
+/// A first function, and the code at [`PART`].
 fn two(first: Write<'_>, part: Write<'_>) -> Vec<u8> {
     let mut code = assemble(first);
     code.resize(usize::try_from(PART).expect("short"), 0xcc);
-    // Assembled as if it lay at the beginning: only what is relative may be used.
+    // Assembled as if it were at the start, so it may use only relative addresses.
     code.extend(assemble(part));
     code
 }
@@ -38,7 +38,7 @@ fn wide(a: &mut CodeAssembler) -> Result<(), IcedError> {
     a.vpaddd(ymm0, ymm0, ymm2)
 }
 
-/// The continuation of a function with a frame of 0x78 bytes, as dav1d has them.
+/// The continuation of a function with a frame of 0x78 bytes, as in dav1d.
 fn continuation(a: &mut CodeAssembler) -> Result<(), IcedError> {
     wide(a)?;
     a.mov(rax, qword_ptr(rsp + 0x10))?;
@@ -52,7 +52,7 @@ fn ordinary(a: &mut CodeAssembler) -> Result<(), IcedError> {
     a.ret()
 }
 
-/// A function with a symbol that takes the address of what lies at [`PART`].
+/// A function with a symbol that takes the address of the code at [`PART`].
 fn takes_address(a: &mut CodeAssembler) -> Result<(), IcedError> {
     a.sub(rsp, 0x78)?;
     // lea rax, [rip + PART - 11]
@@ -62,7 +62,7 @@ fn takes_address(a: &mut CodeAssembler) -> Result<(), IcedError> {
 
 #[test]
 fn label_that_code_jumps_to_in_the_midst_of_a_frame_is_left() {
-    // Even where a compiler is taken to have written the jump.
+    // Even if the jump looks compiled.
     let code = two(&takes_address, &continuation);
     let library = Library::new(code.clone()).function("whole", 0, 16).frame(0, 16);
     check_at(&library, PART, Err("returns-elsewhere"));
@@ -77,7 +77,7 @@ fn label_that_code_jumps_to_in_the_midst_of_a_frame_is_left() {
 fn address_that_assembly_takes_may_be_that_of_a_label_or_of_data() {
     let code = two(&takes_address, &ordinary);
     check_at(&Library::new(code.clone()).function("whole", 0, 16), PART, Err("doubtful-entry"));
-    // What a compiler takes the address of is a function.
+    // An address that a compiler takes is that of a function.
     check_at(&Library::new(code).function("whole", 0, 16).frame(0, 16), PART, Ok(8));
 }
 
@@ -87,13 +87,13 @@ fn pointers_count_where_the_code_returns_to_its_caller() {
         Library::new(two(&ordinary, part)).function("one", 0, 9).relative(0x9000, PART)
     };
     check_at(&to(&ordinary), PART, Ok(8));
-    // Nobody knows where this ends.
+    // It is unknown where this ends.
     let open = |a: &mut CodeAssembler| {
         wide(a)?;
         a.jmp(rax)
     };
     check_at(&to(&open), PART, Err("doubtful-entry"));
-    // A call that may not return does not count, one of a function that returns does.
+    // A call that may not return does not count; a call of a function that returns does.
     let calls = |a: &mut CodeAssembler| {
         wide(a)?;
         a.call(CODE.wrapping_sub(PART))?;
@@ -149,7 +149,7 @@ fn check(
 ) {
     let code = assemble(write);
     let length = u32::try_from(code.len()).expect("short");
-    // Whatever describes it.
+    // Whether a symbol or a frame describes it.
     check_at(&Library::whole(code.clone()), 0, expected);
     check_at(&Library::new(code).frame(0, length), 0, expected);
 }
@@ -188,7 +188,7 @@ fn code_that_uses_its_return_address_is_left() {
         },
         uses,
     );
-    // As thunks do that tell where they were called.
+    // As in thunks that return where they were called.
     check(
         |a| {
             wide(a)?;
@@ -198,7 +198,7 @@ fn code_that_uses_its_return_address_is_left() {
         },
         uses,
     );
-    // A vector that reaches into it.
+    // A vector store that reaches into it.
     check(
         |a| {
             a.vmovdqu(ymmword_ptr(rsp - 0x10), ymm0)?;
@@ -235,7 +235,7 @@ fn arguments_on_the_stack_and_realigned_frames_are_as_calls_leave_them() {
         },
         Ok(5),
     );
-    // The stack pointer is kept on the realigned stack, as assembly does it.
+    // The stack pointer is saved on the realigned stack, as in assembly.
     check(
         |a| {
             a.mov(rax, rsp)?;
@@ -252,7 +252,7 @@ fn arguments_on_the_stack_and_realigned_frames_are_as_calls_leave_them() {
 
 #[test]
 fn code_that_changes_stacks_is_left() {
-    // As coroutines do whose stacks are copied away and back.
+    // As in coroutines whose stacks are copied away and back.
     check(
         |a| {
             a.sub(rsp, 0x20)?;
@@ -284,7 +284,7 @@ fn code_that_changes_stacks_is_left() {
             Err("changes-stacks"),
         );
     }
-    // If there is nothing to change, they go around that.
+    // If there is nothing to change, the code skips that.
     check(
         |a| {
             let mut stays = a.create_label();
@@ -351,7 +351,7 @@ fn code_behind_a_call_that_does_not_return_is_another_function() {
             wide(a)?;
             a.call(rax)
         },
-        // In a frame of the first, it would read the return address.
+        // If it ran in the first one's frame, it would read the return address.
         &|a| {
             wide(a)?;
             a.mov(rax, qword_ptr(rsp + 0x18))?;

@@ -4,8 +4,8 @@ use dimmer_scan::{Callers, scan};
 
 use crate::elf::{CODE, Library};
 
-/// A function of 16 bytes that calls what lies so many bytes behind its begin, after an instruction
-/// of five bytes that can be displaced.
+/// A function of 16 bytes that calls the place `distance` bytes after its start. The call comes
+/// after an instruction of five bytes that can be displaced.
 fn calls(distance: i32) -> Vec<u8> {
     let mut code = vec![0x0f, 0x1f, 0x44, 0x00, 0x00, 0xe8];
     code.extend((distance - 10).to_le_bytes());
@@ -21,7 +21,7 @@ fn leaf() -> Vec<u8> {
     code
 }
 
-/// The begins of the outermost functions around the one that begins there.
+/// The starts of the outermost functions around the one that starts there.
 #[track_caller]
 fn outermost(library: &Library, function: u64) -> Vec<u64> {
     let bytes = library.bytes();
@@ -57,7 +57,7 @@ fn main_is_none_and_its_callees_are_their_own() {
 
 #[test]
 fn all_callers_must_be_hookable() {
-    // The first begins with its call.
+    // The first starts with its call.
     let first = [&[0xe8, 11, 0, 0, 0, 0xc3][..], &[0xcc; 10]].concat();
     let library =
         Library::new([first, calls(16), leaf()].concat()).frame(0, 6).frame(16, 11).frame(32, 6);

@@ -1,5 +1,5 @@
-//! Golden table of instruction classes: text, bytes by the GNU assembler, class by the definition
-//! in `dimmer_processor::class`.
+//! Golden table of instruction classes: text, bytes from the GNU assembler, and class by the
+//! definition in `dimmer_processor::class`.
 
 use dimmer_processor::class::InstructionClass::{
     self, Heavy128, Heavy256, Heavy512, Light128, Light256, Light512, Scalar, Tile,
@@ -194,7 +194,7 @@ fn golden_table_has_every_class() {
     }
 }
 
-/// Every form that names a vector or tile register has a class, and no other has.
+/// Every form that names a vector or tile register has a class; no other form has one.
 #[test]
 fn gives_a_class_to_exactly_the_forms_with_vectors() {
     let is_vector = |kind: &str| {
@@ -210,7 +210,7 @@ fn gives_a_class_to_exactly_the_forms_with_vectors() {
     }
 }
 
-/// The width of EVEX forms also stands in their vector length, which says the same by another way.
+/// The vector length of EVEX forms also gives their width, and must agree.
 #[test]
 fn width_agrees_with_the_vector_length_of_evex_forms() {
     for code in Code::values() {

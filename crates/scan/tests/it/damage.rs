@@ -1,5 +1,5 @@
-//! Files that are damaged, made to do harm, or not for this scan: an answer, soon, and never a
-//! panic.
+//! Files that are damaged, made to do harm, or not for this scan. The scan must return soon, and
+//! never panic.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,7 @@ use dimmer_scan::{Code, Leaves, Scan, ScanError, scan};
 
 use crate::elf::Library;
 
-/// Far more than any of the files here needs, since builds without optimisation run on busy
-/// machines.
+/// Far more than any file here needs: builds without optimization also run on busy machines.
 const SOON: Duration = Duration::from_secs(10);
 
 /// The executable of this test, a real file with all that a linker writes.
@@ -43,7 +42,7 @@ fn answers_soon(bytes: &[u8], what: impl Fn() -> String) {
     }
 }
 
-/// Some of the functions that were found are followed through.
+/// Follows some of the functions that were found.
 fn leaves_answer_soon(bytes: &[u8], scan: &Scan, what: impl Fn() -> String) {
     let start = Instant::now();
     let code = Code::read(bytes).expect("what was scanned");
@@ -103,7 +102,7 @@ fn every_truncation_of_a_made_up_file_is_refused() {
     let bytes = made_up();
     assert!(scan(&bytes).is_ok());
     for length in 0..bytes.len() {
-        // The section headers are last, so each lacks some.
+        // The section headers are last, so each of these files lacks some.
         let error = scan(&bytes[..length]).expect_err("truncated");
         let known = matches!(error, ScanError::NotElf { .. } | ScanError::Damaged { .. });
         assert!(known, "{length} bytes: {error}");
@@ -141,7 +140,7 @@ fn flipped_bytes_of_a_real_file_are_answered() {
     for round in 0..500 {
         let mut bytes = sound.clone();
         for _ in 0..=random.below(16) {
-            // Half of them where the tables are told of.
+            // Half of them at headers, which describe the tables.
             let headers = bytes.len() - 4096;
             let at = match random.below(4) {
                 0 => random.below(64),
@@ -154,8 +153,8 @@ fn flipped_bytes_of_a_real_file_are_answered() {
     }
 }
 
-/// What `real` has until `code` bytes of its largest executable section, followed by its section
-/// headers; sections that end later are cut off.
+/// `real`, cut after `code` bytes of its largest executable section, and followed by its section
+/// headers. Sections that end later are cut off.
 fn beginning(real: &[u8], code: usize) -> Vec<u8> {
     let word = |at: usize| {
         let field = real[at..at + 8].try_into().expect("eight bytes");
@@ -164,7 +163,7 @@ fn beginning(real: &[u8], code: usize) -> Vec<u8> {
     let half = |at: usize| usize::from(u16::from_le_bytes([real[at], real[at + 1]]));
     let (table, count, names) = (word(40), half(60), half(62));
     let headers = || (0..count).map(|index| table + 64 * index);
-    // The flag 4 is that of code.
+    // Flag 4 marks code.
     let executable = headers().filter(|header| word(header + 8) & 4 != 0);
     let largest = executable.max_by_key(|header| word(header + 32)).expect("code");
     let length = (word(largest + 24) + code).min(real.len());
@@ -173,7 +172,7 @@ fn beginning(real: &[u8], code: usize) -> Vec<u8> {
         let (start, size) = (word(header + 24), word(header + 32));
         let mut copy = real[header..header + 64].to_vec();
         if index == names {
-            // Behind the headers, as it would be cut off with what comes late.
+            // After the headers, since it would be cut off with the late sections.
             copy[24..32].copy_from_slice(&((length + 64 * count) as u64).to_le_bytes());
         } else {
             // Whole symbols and relocations, which have 24 bytes each.
@@ -199,7 +198,7 @@ fn many_functions_with_one_long_name_are_refused() {
         library = library.function("b", offset, 1);
     }
     let mut bytes = library.bytes();
-    // The names of all symbols begin at the same place, that of the long one.
+    // The names of all symbols start at the same place, that of the long one.
     let begin = |bytes: &[u8]| u64::from_le_bytes(bytes[40..48].try_into().expect("eight bytes"));
     let header = usize::try_from(begin(&bytes)).expect("an offset") + 2 * 64;
     let table =
@@ -226,7 +225,7 @@ fn nested_loops_do_not_take_the_square_of_their_number() {
 
 #[test]
 fn many_entries_inside_a_function_do_not_take_the_square_of_their_number() {
-    // Instructions that set no flags, then as many jumps to them from another function.
+    // Instructions that set no flags, then equally many jumps to them from another function.
     let count = 100_000_u32;
     let mut code = [0xc5, 0xfd, 0xef, 0xc0].repeat(100_000);
     for number in 0..count {

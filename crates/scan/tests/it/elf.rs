@@ -1,11 +1,11 @@
-//! A builder of small ELF files: only what a scan reads, put together by hand so that tests can
-//! also make what no linker would.
+//! A builder of small ELF files. It writes only what a scan reads, by hand, so that tests can also
+//! make files that no linker would.
 
 use iced_x86::code_asm::CodeAssembler;
 
-/// Where code lies unless a test says otherwise.
+/// Address of the code, unless a test sets another one.
 pub(crate) const CODE: u64 = 0x1000;
-/// Where data lies.
+/// Address of the data.
 const DATA: u64 = 0x10_0000;
 
 /// The type of a symbol (System V ABI).
@@ -27,8 +27,8 @@ struct Section {
     entry_size: u64,
 }
 
-/// A frame: where, how many bytes, and how far the caller's stack pointer is above the own at
-/// first; and, some bytes later, how far then.
+/// A frame: its start, its size in bytes, and how far the caller's stack pointer is above its own
+/// at first; and, optionally, after how many bytes that distance changes, and to what.
 struct Frame {
     start: u64,
     size: u32,
@@ -36,7 +36,7 @@ struct Frame {
     then: Option<(u8, u8)>,
 }
 
-/// A library in the making.
+/// A library under construction.
 pub(crate) struct Library {
     code: Vec<u8>,
     symbols: Vec<(String, u64, u64, Kind)>,
@@ -66,7 +66,7 @@ impl Library {
         }
     }
 
-    /// With one global function from the first byte to the last.
+    /// A library with one global function from the first byte to the last.
     pub(crate) fn whole(code: Vec<u8>) -> Self {
         let length = code.len() as u64;
         Self::new(code).function("whole", 0, length)
@@ -85,7 +85,7 @@ impl Library {
         self.part(offset, size, 8)
     }
 
-    /// A frame at whose begin the caller's stack pointer is `depth` bytes above.
+    /// A frame at whose start the caller's stack pointer is `depth` bytes above.
     pub(crate) fn part(mut self, offset: u64, size: u32, depth: u8) -> Self {
         self.frames.push(Frame { start: CODE + offset, size, depth, then: None });
         self
@@ -103,7 +103,7 @@ impl Library {
         self
     }
 
-    /// As [`Self::relative`], for a resolver.
+    /// Like [`Self::relative`], for a resolver.
     pub(crate) fn indirect(mut self, place: u64, offset: u64) -> Self {
         self.relocations.push((place, 37, CODE + offset));
         self
@@ -125,19 +125,19 @@ impl Library {
         self
     }
 
-    /// One more section with these bytes.
+    /// Adds a section with these bytes.
     pub(crate) fn section(mut self, name: &'static str, bytes: Vec<u8>) -> Self {
         self.others.push((name, bytes));
         self
     }
 
-    /// What is split off it for debuggers: the code is not in the file.
+    /// Makes it a debug file that was split off: the code is not in the file.
     pub(crate) fn debug_file(mut self) -> Self {
         self.is_debug_file = true;
         self
     }
 
-    /// An object before linking, with relocations of its code: offset and type.
+    /// Makes it an object before linking, with relocations of its code: offset and type.
     pub(crate) fn object(mut self, relocations: &[(u64, u64)]) -> Self {
         self.relocated_code = Some(relocations.to_vec());
         self
@@ -173,7 +173,8 @@ impl Library {
             sections.push(section(".eh_frame", 1, 2, DATA * 2, self.frame_table(DATA * 2)));
         }
         if !self.packed.is_empty() {
-            // The first word by its address, the others by a map of those behind it.
+            // The first word is given by its address, the others by a bit map of the words after
+            // it.
             let map = (1_u64 << self.packed.len()) - 1;
             let words = [DATA, map & !1 | 1];
             let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -201,7 +202,7 @@ impl Library {
         let table = section(".rela.text", 4, 0, 0, bytes);
         sections.push(Section { link: 2, info: 1, entry_size: 24, ..table });
         let mut bytes = write(sections);
-        // Its type.
+        // The file's type.
         bytes[16] = 1;
         bytes
     }
@@ -240,7 +241,7 @@ impl Library {
             table.extend(&distance[..4]);
             table.extend(size.to_le_bytes());
             let (bytes, later) = then.unwrap_or((0, *depth));
-            // Offset, time passes, offset, nothing.
+            // Offset, advance, offset, nothing.
             table.extend([0, 0x0e, *depth, 0x40 | bytes, 0x0e, later, 0, 0]);
         }
         table.extend([0; 4]);
@@ -313,7 +314,7 @@ fn write(mut sections: Vec<Section>) -> Vec<u8> {
     body
 }
 
-/// The bytes of what `write` assembles at [`CODE`].
+/// The bytes that `write` assembles at [`CODE`].
 pub(crate) fn assemble(
     write: impl FnOnce(&mut CodeAssembler) -> Result<(), iced_x86::IcedError>,
 ) -> Vec<u8> {

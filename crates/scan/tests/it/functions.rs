@@ -1,4 +1,4 @@
-//! What a scan tells of the content of a function.
+//! What a scan reports of the content of a function.
 
 use std::path::Path;
 

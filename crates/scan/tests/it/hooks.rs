@@ -5,7 +5,7 @@ use iced_x86::code_asm::*;
 
 use crate::elf::{CODE, Kind, Library, assemble};
 
-/// Checks the function at the beginning of the code.
+/// Checks the function at the start of the code.
 #[track_caller]
 fn check(library: &Library, expected: Result<u8, Unhookable>) {
     let scan = scan(&library.bytes()).expect("a sound file");
@@ -133,7 +133,7 @@ fn part_that_no_call_leads_to_is_refused() {
 fn jump_from_another_function_into_displaced_instructions_is_refused() {
     let mut code = plain();
     let second = code.len() as u64;
-    // `jmp` to three bytes behind the beginning.
+    // `jmp` to three bytes after the start.
     code.extend([0xeb, u8::try_from(256 - 9).expect("a byte")]);
     let library = Library::new(code).function("one", 0, second).function("two", second, 2);
     check(&library, Err(Unhookable::Entered { offset: 3 }));

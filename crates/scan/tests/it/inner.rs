@@ -1,4 +1,4 @@
-//! Entries inside functions, where other functions jump to.
+//! Entries inside functions, which other functions jump to.
 
 use dimmer_scan::{Entry, Unhookable, scan};
 use iced_x86::IcedError;
@@ -6,16 +6,16 @@ use iced_x86::code_asm::*;
 
 use crate::elf::{CODE, Library, assemble};
 
-/// Where functions that follow the one looked at begin.
+/// Offset of the functions that follow the one under test.
 const NEXT: u64 = 0x80;
 
-/// What comes before an entry: eight bytes of wide instructions.
+/// The code before an entry: eight bytes of wide instructions.
 fn begin(a: &mut CodeAssembler) -> Result<(), IcedError> {
     a.vpxor(ymm0, ymm0, ymm0)?;
     a.vpxor(ymm1, ymm1, ymm1)
 }
 
-/// What comes after: instructions of 3, 3, and 1 bytes, the second of which sets all flags.
+/// The code after it: instructions of 3, 3, and 1 bytes. The second sets all flags.
 fn end(a: &mut CodeAssembler) -> Result<(), IcedError> {
     a.mov(rax, rbx)?;
     a.add(rax, rcx)?;
@@ -31,7 +31,7 @@ fn library(
     let length = u32::try_from(code.len()).expect("short");
     code.resize(usize::try_from(NEXT).expect("short"), 0xcc);
     code.extend(assemble(|a| {
-        // Assembled as if it lay at the beginning.
+        // Assembled as if it were at the start.
         jumps.iter().try_for_each(|to| a.jne((CODE + to).wrapping_sub(NEXT)))?;
         a.ret()
     }));
@@ -64,7 +64,7 @@ fn only_way_into_a_function_can_be_hooked() {
         )
     };
     check(&plain(), Ok(6));
-    // If it begins elsewhere too, calls that begin there would count twice.
+    // If the function also starts elsewhere, calls from there would count twice.
     check(&plain().function("one", 0, 15), ENTERED);
     check(&plain().relative(0x9000, 0), ENTERED);
     let called = library(
@@ -86,7 +86,7 @@ fn place_that_only_others_lead_to_can_be_hooked() {
             a.nop()?;
             a.nop()?;
             a.ret()?;
-            // Padding is not run into.
+            // Execution does not run into padding.
             a.nop()?;
             end(a)
         },
@@ -147,7 +147,7 @@ fn coming_back_by_way_of_another_function_is_refused() {
         )
     };
     assert_eq!(entries(&back(false)), [(12, ENTERED)]);
-    // Before the only way in, nothing is run.
+    // No code runs before the only way in.
     assert_eq!(entries(&back(true)), [(12, Ok(6))]);
     assert_eq!(entries(&back(true).function("one", 0, 19)), [(12, ENTERED)]);
 }
@@ -215,7 +215,7 @@ fn flags_that_are_live_at_the_entry_are_kept() {
     };
     let refused = Err(Unhookable::TakesFlags);
     check(&with(|a| a.adc(rax, rcx)), refused);
-    // Leaves the carry flag alone.
+    // `inc` leaves the carry flag alone.
     check(
         &with(|a| {
             a.inc(rax)?;
@@ -231,7 +231,7 @@ fn flags_that_are_live_at_the_entry_are_kept() {
         }),
         Ok(6),
     );
-    // Until the return nobody asks.
+    // No code reads flags until the return.
     check(&with(|a| a.vpxor(ymm0, ymm0, ymm0)), Ok(7));
 }
 
@@ -263,7 +263,7 @@ fn displaced_instructions_are_as_at_the_begin_of_functions() {
     check(&relocated, Err(Unhookable::Relocated { offset: 2 }));
     let two = entries(&with(&[8, 11], end));
     assert_eq!(two[0], (8, Err(Unhookable::Entered { offset: 3 })));
-    // Into an instruction.
+    // Into the middle of an instruction.
     assert_eq!(entries(&with(&[9], end)), [(9, ENTERED)]);
     let landing = with(&[8], |a| {
         a.endbr64()?;

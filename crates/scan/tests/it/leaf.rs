@@ -1,4 +1,4 @@
-//! Which functions can run on another thread's stack, and what they take and give.
+//! Which functions can run on another thread's stack, and what they take and return.
 
 use dimmer_scan::{Code, Leaf, Leaves, NotLeaf, Width, scan};
 use iced_x86::IcedError;
@@ -32,7 +32,7 @@ fn leaf(write: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>) -> Resu
     analysed(&Library::whole(assemble(write)), 0)
 }
 
-/// What it reads, and nothing of vectors.
+/// Checks what it reads, and that it reads no vectors.
 #[track_caller]
 fn reads(general: u16, write: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>) {
     let found = leaf(write).expect("a leaf function");
@@ -40,14 +40,14 @@ fn reads(general: u16, write: impl FnOnce(&mut CodeAssembler) -> Result<(), Iced
     assert_eq!(found.reads_vectors, 0, "{found:x?}");
 }
 
-/// What it reads of vectors.
+/// Checks what it reads of vectors.
 #[track_caller]
 fn reads_vectors(components: u64, write: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>) {
     let found = leaf(write).expect("a leaf function");
     assert_eq!(found.reads_vectors, components, "{found:x?}");
 }
 
-/// Why it is none.
+/// Checks why it is not a leaf function.
 #[track_caller]
 fn refused(expected: NotLeaf, write: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>) {
     let found = leaf(write);
@@ -55,7 +55,7 @@ fn refused(expected: NotLeaf, write: impl FnOnce(&mut CodeAssembler) -> Result<(
     assert!(!expected.to_string().is_empty());
 }
 
-/// That many bytes behind the begin.
+/// The address `offset` bytes after the start.
 fn at(offset: u64) -> u64 {
     CODE + offset
 }
@@ -91,13 +91,13 @@ fn what_is_written_first_is_not_read() {
         a.mov(ptr(rdi), rcx)?;
         a.ret()
     });
-    // The upper bytes stay.
+    // The upper bytes stay as they were.
     reads(RCX, |a| {
         a.mov(cl, 1)?;
         a.mov(rax, rcx)?;
         a.ret()
     });
-    // Written on one way alone.
+    // Written on one path only.
     reads(RDI | RCX, |a| {
         let mut over = a.create_label();
         a.test(rdi, rdi)?;
@@ -153,8 +153,8 @@ fn registers_that_are_saved_and_restored_are_not_read() {
     });
 }
 
-/// As hand-written assembly does it: the stack pointer is rounded down, and where it was is kept in
-/// a register or on the stack.
+/// As in hand-written assembly: the stack pointer is rounded down, and its old value is kept in a
+/// register or on the stack.
 #[test]
 fn stack_pointers_that_are_rounded_are_followed() {
     reads(RDI, |a| {
@@ -183,7 +183,7 @@ fn stack_pointers_that_are_rounded_are_followed() {
         a.lea(rsp, ptr(rsi))?;
         a.ret()
     });
-    // What was rounded may lie over what was saved, if nothing was left in between.
+    // The rounded stack may overlap what was saved, unless there is room between them.
     let write = |room: i32| {
         move |a: &mut CodeAssembler| {
             a.mov(rax, rsp)?;
@@ -407,7 +407,7 @@ fn vectors_are_read_at_the_width_that_is_used() {
         a.vaddps(zmm0.k1(), zmm3, zmm17)?;
         a.ret()
     });
-    // The upper half comes through.
+    // The upper half is passed through.
     reads_vectors(AVX, |a| {
         a.movdqu(xmm0, ptr(rdi))?;
         a.vmovdqu(ptr(rsi), ymm0)?;
@@ -441,8 +441,8 @@ fn vectors_are_returned_at_the_width_that_is_written() {
     assert_eq!(returns(|a| a.vpxord(zmm0, zmm0, zmm0)), Some(Width::Bits512));
 }
 
-/// A function of 32 bytes that nobody else can name, and one behind it that calls it and goes on
-/// so.
+/// A function of 32 bytes that other files cannot name, and one after it that calls it and goes on
+/// with `rest`.
 fn helper(
     body: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
     rest: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
@@ -476,7 +476,7 @@ fn what_callers_count_on_decides_what_is_returned() {
             returns_vectors: None,
         })
     };
-    // What the caller returns may be what it got.
+    // The caller may return what it got.
     assert_eq!(after(CodeAssembler::ret), returns(RAX));
     let nothing = after(|a| {
         a.xor(eax, eax)?;
@@ -498,7 +498,7 @@ fn what_callers_count_on_decides_what_is_returned() {
         a.ret()
     });
     assert_eq!(counts_on_flags, returns(RAX));
-    // Nobody counts on registers behind a call of another file's function.
+    // No code relies on registers after a call of another file's function.
     let after_a_call = after(|a| {
         a.call(qword_ptr(rbx))?;
         a.add(rax, r8)?;
@@ -509,7 +509,7 @@ fn what_callers_count_on_decides_what_is_returned() {
 
 #[test]
 fn jumps_between_functions_are_followed() {
-    // The second is what the first ends in.
+    // The first function ends in the second.
     let mut code = assemble(|a| {
         a.mov(ecx, edi)?;
         a.jmp(CODE + 32)
@@ -523,7 +523,7 @@ fn jumps_between_functions_are_followed() {
     let library = Library::new(code).function("first", 0, 7).frame(32, 7);
     let found = analysed(&library, 0).expect("a leaf function");
     assert_eq!((found.reads_general, found.returns_general), (RDI | R8, RAX));
-    // It returns to the first one's callers, so what they count on it has to give.
+    // It returns to the callers of the first, so it must return what they rely on.
     let found = analysed(&library, 32).expect("a leaf function");
     assert_eq!((found.reads_general, found.returns_general), (RCX | R8, RAX));
 }

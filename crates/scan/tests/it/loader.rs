@@ -1,11 +1,11 @@
-//! Which loader starts a program: by made-up files, and by the one that the test is.
+//! Which loader starts a program: for made-up files, and for this test's own executable.
 
 use dimmer_scan::{Refused, Start};
 
 const HEADERS: usize = 64;
 const PLACE: usize = 0x400;
 
-/// A program as far as it is looked at: its file is loaded at address 0.
+/// The parts of a program that `start` reads. The file is loaded at address 0.
 #[derive(Default)]
 struct Program {
     interpreter: Option<&'static str>,
@@ -89,7 +89,7 @@ fn start(bytes: &[u8]) -> Start {
 
 const GLIBC: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
 
-/// In the words of the tests' own.
+/// The answer of `start` as a text.
 fn told(bytes: &[u8]) -> String {
     match start(bytes) {
         Start::Script(name) => format!("script of {}", String::from_utf8_lossy(name.bytes())),
@@ -165,7 +165,7 @@ fn damage_ends_in_an_answer() {
             let mut damaged = whole.clone();
             damaged[at] = value;
             let _ = start(&damaged);
-            // Whole words of it, as numbers are.
+            // Damages whole words too, as numbers are.
             let end = whole.len().min(at + 8);
             damaged[at..end].fill(value);
             let _ = start(&damaged);

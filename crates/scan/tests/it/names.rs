@@ -4,7 +4,7 @@ use dimmer_scan::{Archive, Code, Names, debug_link, embedded_debug_file, scan, s
 
 use crate::elf::{CODE, Kind, Library};
 
-/// Two functions of 48 bytes each, unlike each other, with a call in the middle.
+/// Two functions of 48 bytes each with different bytes, with a call in the middle.
 fn code() -> Vec<u8> {
     let one = |with: u8| {
         [[0x04, with].repeat(10), vec![0xe8, 1, 2, 3, with], [0x0c, with].repeat(11), vec![0xc3]]
@@ -12,7 +12,7 @@ fn code() -> Vec<u8> {
     [one(1).concat(), one(2).concat()].concat()
 }
 
-/// Where the distance of the call lies in the first function, and the type of a relocation for it.
+/// The offset of the call's distance in the first function, and the type of a relocation for it.
 const CALL: (u64, u64) = (21, 4);
 
 /// The names of the library's functions, by address.
@@ -42,7 +42,7 @@ fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     archive
 }
 
-/// A library with the two functions, known by frames alone.
+/// A library with the two functions, described by frames alone.
 fn stripped() -> Library {
     Library::new(code()).frame(0, 48).frame(48, 48)
 }
@@ -103,7 +103,7 @@ fn packed_debug_file_is_unpacked() {
         assert!(packed(&PACKED[..length]).is_err(), "{length} bytes");
         let mut flipped = PACKED.to_vec();
         flipped[length] ^= 0x10;
-        // Some make no difference.
+        // Some flips make no difference.
         let answer = packed(&flipped).unwrap_or_else(|_| Some(unpacked.clone()));
         assert_eq!(answer.as_ref(), Some(&unpacked), "byte {length} flipped");
     }
@@ -149,7 +149,7 @@ fn function_with_other_bytes_is_another() {
     other[21..25].fill(0);
     let object = || Library::new(other.clone()).function("one", 0, 48);
     assert_eq!(names(&archive(&[object().object(&[]).bytes()]), &stripped()), [None, None]);
-    // As alike, but shorter by more than padding.
+    // Equally alike, but shorter by more than padding.
     let longer = Library::new([code(), vec![0x90; 80]].concat()).frame(0, 176);
     let found = names(&archive(&[object().object(&[CALL]).bytes()]), &longer);
     assert_eq!(found, [None]);
@@ -192,7 +192,7 @@ fn damaged_archives_are_answered() {
     let sound = archive(&[object.clone(), object]);
     assert!(Archive::read(b"INPUT(libone.so)").is_err());
     for at in 0..sound.len() {
-        // Whatever comes of it, it ends.
+        // It must end, with any result.
         let _ = Archive::read(&sound[..at]);
         for byte in [0, 0x7f, 0xff] {
             let mut damaged = sound.clone();

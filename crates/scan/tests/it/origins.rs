@@ -1,4 +1,4 @@
-//! Where functions are found, and what the file is called.
+//! Where functions are found, and the names that the file has.
 
 use dimmer_scan::{Origin, Scan, scan};
 
@@ -22,7 +22,7 @@ fn check(library: &Library, expected: &[Found<'_>]) -> Scan {
     scan
 }
 
-/// Sixteen bytes each: `count` functions of `nop`s that end in `ret` and `int3`s.
+/// `count` functions of sixteen bytes each: `nop`s, a `ret`, and `int3`s.
 fn small(count: usize) -> Vec<u8> {
     let one = [&[0x90; 7][..], &[0xc3], &[0xcc; 8]].concat();
     one.repeat(count)
@@ -96,7 +96,7 @@ fn calls_jumps_and_addresses_taken_seed() {
 #[test]
 fn code_found_by_a_seed_seeds_backwards_too() {
     let mut code = small(2);
-    // Assembled as if it lay at the beginning, 32 bytes lower than it does.
+    // Assembled as if it were at the start, 32 bytes lower than it is.
     code.extend(assemble(|a| {
         a.call(CODE - 32)?;
         a.ret()

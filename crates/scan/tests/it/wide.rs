@@ -1,4 +1,4 @@
-//! Wide functions alone are found as among all others.
+//! A search for wide functions alone finds them as a scan of all functions does.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) const WIDE: [InstructionClass; 5] = [
     InstructionClass::Tile,
 ];
 
-/// Compares with a scan of all functions, for these classes; how many there are.
+/// Compares with a scan of all functions, for these classes. Returns how many functions have them.
 #[track_caller]
 pub(crate) fn check(bytes: &[u8], classes: &[InstructionClass]) -> usize {
     let holds =
@@ -49,12 +49,12 @@ fn in_real_files() {
             let _ = check(bytes, &[class]);
         }
     }
-    // The C library has some everywhere.
+    // The C library has wide functions on every machine.
     assert!(found > 0, "{files:?}");
 }
 
-/// Code that others lead into, leads into others, keeps something below the stack pointer, changes
-/// stacks, or is wide, in pieces that make sense in no order.
+/// Code that others lead into, that leads into others, keeps data below the stack pointer, changes
+/// stacks, or is wide, in pieces in random order.
 #[test]
 fn in_files_made_at_random() {
     const PIECES: [&[u8]; 18] = [
@@ -71,11 +71,11 @@ fn in_files_made_at_random() {
         &[0x48, 0x94],             // xchg rsp, rax
         &[0x48, 0x83, 0xec, 0x08], // sub rsp, 8
         &[0x48, 0x83, 0xc4, 0x08], // add rsp, 8
-        &[0x67, 0x8d],             // begins lea with a short address, of whatever follows
+        &[0x67, 0x8d],             // starts lea with a short address, of what follows
         &[0xff, 0xe0],             // jmp rax
-        &[0x8f, 0xe8],             // begins an XOP instruction
+        &[0x8f, 0xe8],             // starts an XOP instruction
         &[0x66, 0x0f, 0x1f, 0x84, 0x00, 0, 0, 0, 0], // nop
-        &[0x06],                   // none
+        &[0x06],                   // invalid
     ];
     let mut random = fastrand::Rng::with_seed(22);
     let (mut wide, mut hooked) = (0, 0);
@@ -147,7 +147,8 @@ fn in_functions_and_where_none_is_known() {
     assert_eq!(check(&heavy.bytes(), &[Heavy512]), 1);
 }
 
-/// What nothing but a pointer leads to is hooked where it returns, which what it calls decides.
+/// A function that only a pointer leads to is hooked only if it is shown to return. That depends on
+/// the function that it calls.
 #[test]
 fn that_call_functions_which_are_not_asked_for() {
     use InstructionClass::Heavy512;
@@ -175,7 +176,7 @@ fn that_call_functions_which_are_not_asked_for() {
 
 #[test]
 fn a_constant_that_looks_like_one_is_none() {
-    // mov eax, 0xc1f4edc5, whose constant would be `vpor ymm, ...` with what follows; ret
+    // mov eax, 0xc1f4edc5, whose constant would be `vpor ymm, ...` with the bytes after it; ret
     let constant = [0xb8, 0xc5, 0xed, 0xeb, 0xc2, 0xc3];
     let library = Library::new(constant.to_vec()).function("constant", 0, 6);
     assert_eq!(check(&library.bytes(), &WIDE), 0);

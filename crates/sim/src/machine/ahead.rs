@@ -1,12 +1,12 @@
-//! What the oracle knows: when something on a core will ask for a level, and what runs there until
-//! then.
+//! The oracle's knowledge: when code on a core will ask for a higher level, and what runs there
+//! until then.
 //!
-//! Each CPU's threads are followed through copies of their programs: the one that runs, those that
-//! wait for their turn, those that sleep, and those that wait for a lock, from when its owner and
-//! who waits before them will have given it back. It is foretold as far as programs say it: at the
-//! clock of L0, turns being of the scheduler's length, in the order in which threads become ready.
-//! Threads that stay on no CPU are expected where they last ran. Locks to be taken in future are
-//! taken to be free.
+//! The oracle follows each CPU's threads through copies of their programs: the running thread, the
+//! threads that wait for their turn, the sleeping threads, and the threads that wait for a lock. A
+//! thread gets a lock when the owner and the earlier waiters will have released it. The forecast
+//! follows the programs and assumes the clock of L0, time slices of the scheduler's length, and
+//! turns in the order in which threads become ready. A thread that is not pinned is expected on the
+//! CPU on which it last ran. Locks taken in the future are assumed free.
 
 use dimmer_policy::license::oracle::{Gap, Prices};
 use dimmer_processor::units::LicenseLevel;
@@ -17,27 +17,27 @@ use crate::program::{Extent, Program, Segment, Step};
 use crate::sched::{SLICE, Scheduler};
 use crate::{Moment, PS, Random};
 
-/// How many steps it looks ahead at most on each CPU: more than any scenario's gap has.
+/// Maximum number of steps to look ahead on each CPU: more than any scenario's gap has.
 const LOOK_AHEAD: usize = 1000;
 
-/// A thread followed into the future. Times are from now on (ns).
+/// A thread followed into the future. Times are relative to now (ns).
 #[derive(Debug)]
 struct Followed {
     program: Box<dyn Program>,
     chance: Random,
     /// When it can run.
     ready: f64,
-    /// What is left of its code.
+    /// The rest of its current code.
     code: Option<Code>,
 }
 
-/// Code of which something is left.
+/// The rest of a stretch of code.
 #[derive(Clone, Copy, Debug)]
 struct Code {
     level: LicenseLevel,
-    /// How long it still takes, or when it ends, if that is the time.
+    /// How long it still takes, or when it ends if its extent is a time.
     left: Left,
-    /// Which part of its time depends on the clock.
+    /// The share of its time that depends on the clock.
     scaled: f64,
 }
 
@@ -47,26 +47,26 @@ enum Left {
     Until(f64),
 }
 
-/// What a CPU will do.
+/// The forecast for a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Foretold {
     gap: Gap,
-    /// Whether it ends because something asks for more.
+    /// Whether the gap ends because code asks for a higher level.
     is_asked: bool,
 }
 
-/// How far to look.
+/// How far to look ahead.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// For that long.
+    /// Until this much time has passed.
     ns: f64,
-    /// Or until so much code has run whose speed depends on the clock.
+    /// Until code whose speed depends on the clock has run for this long.
     scaled_ns: f64,
 }
 
 impl<O: Observer> Machine<O> {
-    /// How long it is, at the clock of L0, until something on the core asks for more than this
-    /// level; or as long as it is certain that keeping another one would not pay.
+    /// How long, at the clock of L0, until code on the core asks for more than this level. Stops
+    /// earlier, when it is certain that keeping a higher level does not pay.
     pub(super) fn gap(&self, core: usize, asked: LicenseLevel, prices: &Prices) -> Gap {
         let cpus = self.cores[core].slots.len();
         let pays_ns =
@@ -83,18 +83,18 @@ impl<O: Observer> Machine<O> {
             gap.scaled_ns += cpu.gap.scaled_ns;
             busy += f64::from(u8::from(cpu.gap.scaled_ns > 0.0));
         }
-        // Of several hardware threads, what each loses on average.
+        // The average loss per busy hardware thread.
         gap.scaled_ns /= f64::max(busy, 1.0);
         gap
     }
 
-    /// What a CPU will do until something there asks for more than this level.
+    /// Forecasts a CPU until code there asks for more than this level.
     fn foretell(&self, core: usize, slot: usize, asked: LicenseLevel, limits: Limits) -> Foretold {
         let running = self.cores[core].slots[slot].as_ref();
         let mut threads = self.followed(self.cpu(core, slot), running);
         let mut foretold = Foretold::default();
         let Gap { ns: now, scaled_ns } = &mut foretold.gap;
-        // The one that has its turn, and when that ends if others wait.
+        // The thread that has its turn, and when the turn ends if others wait.
         let mut turn = running.map(|running| (0, self.ns_until(running.slice_ends)));
         for _ in 0..LOOK_AHEAD {
             if *now >= limits.ns || *scaled_ns > limits.scaled_ns {
@@ -153,7 +153,7 @@ impl<O: Observer> Machine<O> {
         foretold
     }
 
-    /// The threads that will run on this CPU, the one that does first.
+    /// The threads that will run on this CPU, the running one first.
     fn followed(&self, cpu: usize, running: Option<&Running>) -> Vec<Followed> {
         let of = |thread: &Thread, ready: f64, code: Option<&Running>| Followed {
             program: thread.program.copy(),
@@ -173,7 +173,7 @@ impl<O: Observer> Machine<O> {
         runs.into_iter().chain(others).collect()
     }
 
-    /// When a thread that does not run can (ns from now on), as far as it is known.
+    /// When a thread that does not run can run (ns from now), if that is known.
     fn ready_in(&self, index: usize) -> Option<f64> {
         let thread = &self.threads[index];
         match (thread.waits_for, thread.wakes) {
@@ -187,7 +187,7 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// When the owner of a lock goes on.
+    /// When the owner of a lock goes on (ns from now).
     fn begins(&self, owner: usize) -> Option<f64> {
         let thread = &self.threads[owner];
         if thread.waits_for.is_some() {
@@ -196,12 +196,12 @@ impl<O: Observer> Machine<O> {
         Some(thread.wakes.map_or(0.0, |wakes| self.ns_until(wakes)))
     }
 
-    /// When a thread that goes on then gives a lock back.
+    /// When a thread that goes on at `begins` releases a lock (ns from now).
     fn gives_back(&self, index: usize, lock: usize, begins: f64) -> Option<f64> {
         let thread = &self.threads[index];
         let running = self.cores.iter().find_map(|core| {
             let running = core.slots.iter().flatten().find(|running| running.thread == index)?;
-            // Counted up to when its core was last looked at.
+            // `left` is counted up to the core's last advance.
             let left = running.left - running.rate * (self.now - core.since) as f64;
             Some(Running { left: left.max(0.0), ..*running })
         });
@@ -226,7 +226,7 @@ impl<O: Observer> Machine<O> {
         None
     }
 
-    /// What is left of code that has begun.
+    /// The rest of code that has started.
     fn rest(&self, running: &Running) -> Code {
         let extent = match running.segment.extent {
             Extent::Time(_) => Extent::Time(running.ends.saturating_sub(self.now)),
@@ -235,7 +235,7 @@ impl<O: Observer> Machine<O> {
         self.code(&Segment { extent, ..running.segment }, 0.0)
     }
 
-    /// Code that begins then.
+    /// Code that starts at `now`.
     fn code(&self, segment: &Segment, now: f64) -> Code {
         let scaled_ns = 1.0 / (segment.ipc * self.clocks.ghz(L0, self.active));
         let each_ns = scaled_ns + segment.memory_ns;
@@ -249,7 +249,7 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// How long it is until then (ns).
+    /// The time until a moment (ns).
     fn ns_until(&self, moment: Moment) -> f64 {
         if moment == Moment::MAX {
             return f64::MAX;
@@ -258,7 +258,7 @@ impl<O: Observer> Machine<O> {
     }
 }
 
-/// Whose turn it is, if nobody has it: that of whoever is ready first.
+/// The thread that gets the next turn if no thread has one: the first to be ready.
 fn first(threads: &[Followed]) -> Option<usize> {
     let ready = |index: &usize| threads[*index].ready;
     (0..threads.len()).min_by(|one, other| ready(one).total_cmp(&ready(other)))

@@ -1,4 +1,4 @@
-//! The clocks of cores: by the levels in force, by what software asks for, and by rated power.
+//! Clocks of cores, limited by the levels in force, by what software requests, and by rated power.
 
 use dimmer_processor::units::LicenseLevel;
 
@@ -9,7 +9,7 @@ use crate::queue::Target;
 use crate::{Moment, PS, SimError};
 
 impl<O: Observer> Machine<O> {
-    /// The clock by the levels in force, and by what the core's frequency domain allows.
+    /// Sets the clock from the levels in force and from the limit of the core's frequency domain.
     pub(super) fn set_clock(&mut self, core: usize) {
         let this = &mut self.cores[core];
         let level = this.order().level;
@@ -30,7 +30,7 @@ impl<O: Observer> Machine<O> {
         self.observer.clock(self.now, core, ghz);
     }
 
-    /// The core's thread asks for this P-state.
+    /// The core's thread requests this P-state.
     pub(super) fn ask(&mut self, core: usize, wish: usize) -> Result<(), SimError> {
         let Some(points) = &mut self.points else { return Ok(()) };
         let Change { request, total } = points.ask(core, wish)?;
@@ -47,13 +47,13 @@ impl<O: Observer> Machine<O> {
         Ok(())
     }
 
-    /// Other cores execute than before, or one asks for another P-state: sets what rules in its
-    /// package now. The core itself is looked at by the caller.
+    /// Sets the P-states in force in the core's package. Call it when other cores execute than
+    /// before, or when a core requests another P-state. The caller looks at the core itself.
     pub(super) fn rule(&mut self, core: usize, asked: Option<(Moment, Moment)>) {
         let Self { points, cores, clocks, active, now, .. } = self;
         let Some(points) = points else { return };
         let fastest = clocks.ghz(L0, *active);
-        // A thread that asks runs, though it is between two segments.
+        // A thread that requests a P-state runs, though it is between two segments.
         let is_active =
             |other: usize| (other == core && asked.is_some()) || cores[other].is_active();
         let domains = points.rule(*now, core, asked, fastest, is_active);
@@ -72,7 +72,8 @@ impl<O: Observer> Machine<O> {
         self.look_at(domain, None);
     }
 
-    /// Sets the clocks of a domain's cores, but this one's, and notes when its next step is due.
+    /// Sets the clocks of a domain's cores, except that of `but`, and schedules the domain's next
+    /// step.
     fn look_at(&mut self, domain: usize, but: Option<usize>) {
         let Some(points) = &self.points else { return };
         let next = points.next(domain);
@@ -80,7 +81,7 @@ impl<O: Observer> Machine<O> {
             self.observer.rules(self.now, core, points.ruling(domain));
         }
         for core in points.cores(domain).filter(|core| Some(*core) != but) {
-            // Idle cores get theirs when they wake up.
+            // Idle cores get their clock when they wake up.
             if self.cores[core].is_active() {
                 self.advance(core);
                 self.set_clock(core);
@@ -90,22 +91,22 @@ impl<O: Observer> Machine<O> {
         self.queue.set(Target::Domain(domain), next.map(|time| time.max(self.now)));
     }
 
-    /// What a change of the level by software takes, where the model says what changing between
-    /// their clocks does.
+    /// The cost of a change of the level by software, if the model gives the cost of changing
+    /// between the clocks of the two levels.
     pub(super) fn change(&self, from: LicenseLevel, to: LicenseLevel) -> Option<Change> {
         let ghz = |level| self.clocks.ghz(level, self.active);
         self.points.as_ref()?.change(ghz(from), ghz(to))
     }
 
-    /// How long a call that changes the level keeps the core (ns): as long as the model's request
-    /// for the other clock, else as assumed.
+    /// How long a system call that changes the level occupies the core (ns): as long as the model's
+    /// request for the other clock, or if there is none, the assumed cost.
     pub(super) fn call_ns(&self, from: LicenseLevel, to: LicenseLevel) -> f64 {
         let request = self.change(from, to).and_then(|change| change.request);
         request.map_or(self.settings.costs.call_ns, |request| request as f64 / PS as f64)
     }
 
-    /// A governor in software has set this level instead of that one: the core stands still, or
-    /// where the model says how long the clock takes, it runs on while that rises; a lower one is
+    /// Handles a change of the level by a governor in software. The core stands still, or, if the
+    /// model gives the duration of the change, it runs on while the clock rises. A lower clock is
     /// there at once.
     pub(super) fn changes_level(&mut self, core: usize, from: LicenseLevel, to: LicenseLevel) {
         let Some(change) = self.change(from, to) else {
@@ -122,7 +123,7 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// What changing between L0 and this level and back takes (ns).
+    /// The cost of changing between L0 and this level and back (ns).
     pub(super) fn both_ways_ns(&self, level: LicenseLevel) -> f64 {
         let one_way = |from, to| {
             let total = self.change(from, to).and_then(|change| change.total);

@@ -1,4 +1,4 @@
-//! Locks: who has them, and who waits.
+//! Locks: their owners, and the threads that wait.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::Machine;
 use crate::queue::Target;
 use crate::{Observer, PS, SimError};
 
-/// A lock: who has it, and who waits.
+/// A lock: its owner, and the threads that wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lock {
     pub(super) owner: Option<usize>,
@@ -14,7 +14,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Who has it, and who waits before this thread, in this order.
+    /// The owner, and then the threads that wait before this one, in order.
     pub(super) fn before(&self, thread: usize) -> impl Iterator<Item = usize> {
         let waiting = self.waiting.iter().copied().take_while(move |other| *other != thread);
         self.owner.into_iter().chain(waiting)
@@ -22,7 +22,7 @@ impl Lock {
 }
 
 impl<O: Observer> Machine<O> {
-    /// The thread takes the lock, or waits for it: whether it has it.
+    /// The thread takes the lock, or waits for it. Returns whether it has the lock.
     pub(super) fn takes(&mut self, thread: usize, lock: usize) -> bool {
         if self.locks.len() <= lock {
             self.locks.resize(lock + 1, Lock::default());
@@ -37,7 +37,7 @@ impl<O: Observer> Machine<O> {
         true
     }
 
-    /// The thread gives the lock back, to whoever has waited longest.
+    /// The thread releases the lock, to the thread that has waited longest.
     pub(super) fn unlock(&mut self, thread: usize, lock: usize) -> Result<(), SimError> {
         let held = self.locks.get_mut(lock).filter(|held| held.owner == Some(thread));
         let Some(held) = held else {
@@ -53,7 +53,7 @@ impl<O: Observer> Machine<O> {
         Ok(())
     }
 
-    /// Whether those for whom this thread waits, one for the other, do not wait for it.
+    /// Fails if the thread waits for itself through a chain of locks and owners.
     pub(super) fn no_deadlock(&self, thread: usize) -> Result<(), SimError> {
         let mut waiting = Vec::new();
         let mut waits = thread;

@@ -1,17 +1,16 @@
-//! What it takes a CPU to take over a thread from another one: the kernel's work, and caches that
-//! are cold.
+//! The cost for a CPU to take over a thread from another one: the kernel's work, and cold caches.
 //!
-//! What the thread has in the second-level cache of the core that it leaves comes over line by
-//! line, one after the other, at the model's price of a cache line between the two cores: as long
-//! as it can take. What lies beyond that cache is as far away from one core as from the other.
-//! Where the model does not know a price, there is none.
+//! The thread's data in the second-level cache of the core that it leaves moves line by line, one
+//! after the other, at the model's price of a cache line between the two cores. That is an upper
+//! bound. Data beyond that cache is equally far from both cores. A price that the model does not
+//! give counts as zero.
 
 use dimmer_processor::model::Model;
 
 use super::{index, software};
 use crate::Moment;
 
-/// Bytes of a cache line, of all processors that models describe.
+/// Bytes of a cache line, on all processors that models describe.
 const LINE: u64 = 64;
 
 /// Prices of moving threads.
@@ -21,10 +20,10 @@ pub(super) struct Moves {
     kernel: Moment,
     /// A cache line within a cluster, within a package, and between packages (ns).
     lines: [f64; 3],
-    /// How many lines a core has to itself.
+    /// Cache lines in a core's second-level cache.
     most_lines: u64,
     of_package: usize,
-    /// The cluster of each core of a package; none: cores that no cluster has.
+    /// The cluster of each core of a package; `None`: cores outside of any cluster.
     clusters: Vec<Option<usize>>,
 }
 
@@ -53,8 +52,8 @@ impl Moves {
         }
     }
 
-    /// What it takes a core to take over a thread that has so much in the caches of another one, or
-    /// of its own (ps).
+    /// The cost for a core to take over a thread (ps) that has this much data in the caches of
+    /// another core, or of this one.
     pub(super) fn take_over(&self, from: usize, to: usize, cached_kib: u64) -> Moment {
         let cluster = |core: usize| self.clusters.get(core % self.of_package).copied().flatten();
         let [within_cluster, within_package, between_packages] = self.lines;
@@ -82,7 +81,7 @@ mod tests {
         Moves::new(&Model::parse(Path::new(name), builtin(name).unwrap()).unwrap())
     }
 
-    /// 6682 ns of the kernel; a line takes 45.5 ns within a module and 240 between them.
+    /// The kernel takes 6682 ns; a line takes 45.5 ns within a module and 240 ns between modules.
     #[test]
     fn lines_cost_by_where_they_are() {
         let fx = moves("fx-8120");
@@ -97,7 +96,7 @@ mod tests {
     #[test]
     fn what_a_model_does_not_know_costs_nothing() {
         assert_eq!(moves("i9-7940x").take_over(0, 1, 1024), 0);
-        // The kernel's work is not known, but lines.
+        // This model lacks the kernel's work, but has the price of lines.
         assert_eq!(moves("xeon-gold-6130").take_over(0, 1, 256), 194_560 * PS);
         assert_eq!(moves("xeon-gold-6130").take_over(0, 16, 256), 0);
     }

@@ -1,11 +1,11 @@
-//! Marked regions: a thread that enters one goes to a dedicated core if that is decided, and comes
-//! back when it leaves it.
+//! Marked regions: a thread that enters one moves to a dedicated core if the policy decides so, and
+//! moves back when it leaves the region.
 //!
-//! Paper 001 hands a closure to another thread and waits; here the thread itself goes, which takes
-//! the same time and leaves its core to others meanwhile, as waiting in a futex does (§4.3.2). What
-//! a region enters within stays where it is. Each thread is a client of the policy server of
-//! `policy`, which is told of calls and steps in simulated time; clients of one program are told
-//! apart by [`Machine::belongs`].
+//! Paper 001 hands a closure to another thread and waits. Here the thread itself moves, which takes
+//! the same time and leaves its core to others meanwhile, as waiting in a futex does (§4.3.2).
+//! Regions entered within a region stay where that one is. Each thread is a client of the policy
+//! server of `policy`, which gets reports of calls and takes its steps in simulated time. Which
+//! clients belong to one program is set with [`Machine::belongs`].
 
 use dimmer_policy::server::cores::Cores;
 use dimmer_policy::server::decision::Action;
@@ -15,25 +15,25 @@ use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, UserId, Window}
 use super::software::picos;
 use super::{Machine, index};
 use crate::observer::Served;
-use crate::offload::{Decider, Offload};
 use crate::queue::Target;
+use crate::region_moves::{Decider, RegionMoves};
 use crate::sched::Scheduler as _;
 use crate::{Moment, Observer, PS, SimError};
 
-/// What decides about regions, and what it has decided.
+/// The component that decides about regions, and its current decision.
 #[derive(Debug)]
 pub(super) struct Regions {
     decides: Decides,
-    /// One way (ps).
+    /// The cost of a hand-over one way (ps).
     hand_over: Moment,
     update_calls: u64,
     is_last_extra: bool,
-    /// Cores that are dedicated, and those that are to be.
+    /// The number of dedicated cores, and the number decided on.
     dedicated: usize,
     wanted: usize,
-    /// When it is asked next.
+    /// When its next step is due.
     due: Moment,
-    /// Clients that have not ended.
+    /// The number of clients that have not ended.
     clients: usize,
     told: Served,
 }
@@ -44,35 +44,35 @@ enum Decides {
     Always(Cores),
 }
 
-/// What a thread did at a site since it told the server.
+/// What a thread did at a site since its last report to the server.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     told: Moment,
     window: Window,
     cycles: [u64; LEVELS],
     all: u64,
-    is_offloaded: bool,
+    is_moved: bool,
 }
 
-/// A thread's regions.
+/// A thread's calls of marked regions.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Which program it is of.
+    /// The program that it belongs to.
     program: u64,
     is_client: bool,
-    /// Regions that it is within, and the outermost.
+    /// The nesting depth of regions that the thread is within, and the site of the outermost.
     depth: usize,
     site: usize,
     began: Moment,
-    /// While it is on a dedicated core: the CPU that it came from.
+    /// The CPU that it came from while it is on a dedicated core.
     away: Option<usize>,
-    /// Whether it is being handed over to one.
+    /// Whether it is being handed over to a dedicated core.
     is_handed_over: bool,
     sites: Vec<Tally>,
 }
 
 impl Calls {
-    /// The thread has run at this level for so long.
+    /// Counts the time that the thread ran at this level.
     pub(super) fn ran(&mut self, level: usize, span: Moment) {
         if let Some(tally) = self.sites.get_mut(self.site).filter(|_| self.depth > 0) {
             tally.all += span;
@@ -80,15 +80,15 @@ impl Calls {
                 *at += span;
             }
             if self.away.is_some() {
-                tally.window.offloaded_ns += span;
+                tally.window.moved_ns += span;
             }
         }
     }
 }
 
 impl Regions {
-    pub(super) fn new(offload: &Offload) -> Self {
-        let decides = match &offload.decider {
+    pub(super) fn new(region_moves: &RegionMoves) -> Self {
+        let decides = match &region_moves.decider {
             Decider::Server(settings) => {
                 Decides::Server(Box::new(Server::new(settings.clone(), 0)))
             }
@@ -96,9 +96,9 @@ impl Regions {
         };
         Self {
             decides,
-            hand_over: picos(offload.hand_over_ns),
-            update_calls: offload.update_calls.max(1),
-            is_last_extra: offload.is_last_extra,
+            hand_over: picos(region_moves.hand_over_ns),
+            update_calls: region_moves.update_calls.max(1),
+            is_last_extra: region_moves.is_last_extra,
             dedicated: 0,
             wanted: 0,
             due: Moment::MAX,
@@ -107,14 +107,14 @@ impl Regions {
         }
     }
 
-    /// Steps whoever decides. What there is to tell of it, if that is new.
+    /// Steps the component that decides. Returns its decision if that has changed.
     fn step(&mut self, now: Moment) -> Option<Served> {
         let now_ns = now / PS;
-        let (wanted, wakes, offloaded, threshold) = match &mut self.decides {
+        let (wanted, wakes, moved, threshold) = match &mut self.decides {
             Decides::Server(server) => {
                 let cores = server.step(now_ns).cores;
                 let threshold = server.thresholds().map(|thresholds| thresholds[LEVELS - 1]);
-                (cores, server.next_wakeup(), server.offloaded(), threshold)
+                (cores, server.next_wakeup(), server.moved(), threshold)
             }
             Decides::Always(cores) => {
                 let wanted = cores.step(now_ns, self.clients > 0);
@@ -125,25 +125,25 @@ impl Regions {
         let wakes = wakes.map_or(Moment::MAX, |ns| ns.saturating_mul(PS));
         // Cores are dedicated and given back at once, but not while a thread takes its steps.
         self.due = if wanted == self.dedicated { wakes.max(now + PS) } else { now };
-        // When all have ended nobody is to be waited for.
+        // No wake-up is needed when all clients have ended.
         if self.clients == 0 && wanted == self.dedicated {
             self.due = Moment::MAX;
         }
-        let served = Served { offloaded, cores: wanted, threshold };
+        let served = Served { moved, cores: wanted, threshold };
         (std::mem::replace(&mut self.told, served) != served).then_some(served)
     }
 }
 
 impl<O: Observer> Machine<O> {
-    /// The thread is of this program: those of one program are decided about together. By itself
-    /// each is of its own.
+    /// Assigns the thread to a program. The policy decides about a program's threads together. By
+    /// default each thread is a program of its own.
     pub fn belongs(&mut self, thread: usize, program: u64) {
         if let Some(thread) = self.threads.get_mut(thread) {
             thread.calls.program = program;
         }
     }
 
-    /// Prepares what the settings ask for.
+    /// Dedicates the extra core that the settings ask for.
     pub(super) fn prepare_regions(&mut self) {
         let Some(regions) = &self.regions else { return };
         if regions.is_last_extra && self.cores.len() > 1 {
@@ -153,7 +153,7 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// The thread enters a region: whether it goes elsewhere for that.
+    /// The thread enters a region. Returns whether it moves to another core for that.
     pub(super) fn enters(&mut self, thread: usize, site: usize, cpu: usize) -> bool {
         let Some(regions) = &mut self.regions else { return false };
         let calls = &mut self.threads[thread].calls;
@@ -173,7 +173,7 @@ impl<O: Observer> Machine<O> {
         }
         (calls.site, calls.began) = (site, self.now);
         let is_always = matches!(regions.decides, Decides::Always(_));
-        let goes = (is_always || calls.sites[site].is_offloaded) && regions.dedicated > 0;
+        let goes = (is_always || calls.sites[site].is_moved) && regions.dedicated > 0;
         if goes {
             (calls.away, calls.is_handed_over) = (Some(cpu), true);
             self.queue.set(Target::Thread(thread), Some(self.now));
@@ -184,7 +184,7 @@ impl<O: Observer> Machine<O> {
         goes
     }
 
-    /// The thread leaves a region: whether it goes back for that.
+    /// The thread leaves a region. Returns whether it moves back for that.
     pub(super) fn leaves(&mut self, thread: usize) -> bool {
         let Some(regions) = &mut self.regions else { return false };
         let calls = &mut self.threads[thread].calls;
@@ -197,11 +197,11 @@ impl<O: Observer> Machine<O> {
         let way_back = if home.is_some() { regions.hand_over } else { 0 };
         tally.window.calls += 1;
         tally.window.in_region_ns += self.now + way_back - calls.began;
-        tally.window.offloaded_calls += u64::from(home.is_some());
+        tally.window.moved_calls += u64::from(home.is_some());
         let is_due = tally.window.calls >= regions.update_calls;
         let totals = &mut self.threads[thread].totals;
         totals.calls += 1;
-        totals.offloaded += u64::from(home.is_some());
+        totals.moved += u64::from(home.is_some());
         if let Some(home) = home {
             let back = self.now.saturating_add(regions.hand_over);
             self.threads[thread].wakes = Some(back);
@@ -214,7 +214,7 @@ impl<O: Observer> Machine<O> {
         home.is_some()
     }
 
-    /// The thread tells the server what it did at its site, and hears what is decided.
+    /// Reports to the server what the thread did at its site, and takes over the server's decision.
     fn tells(&mut self, thread: usize) {
         let Some(regions) = &mut self.regions else { return };
         let calls = &mut self.threads[thread].calls;
@@ -222,12 +222,12 @@ impl<O: Observer> Machine<O> {
         let Some(tally) = calls.sites.get_mut(site) else { return };
         let told = std::mem::replace(
             tally,
-            Tally { told: self.now, is_offloaded: tally.is_offloaded, ..Tally::default() },
+            Tally { told: self.now, is_moved: tally.is_moved, ..Tally::default() },
         );
         let window = Window {
             span_ns: (self.now - told.told) / PS,
             in_region_ns: told.window.in_region_ns / PS,
-            offloaded_ns: told.window.offloaded_ns / PS,
+            moved_ns: told.window.moved_ns / PS,
             evidence: Evidence::LicenseCycles { all: told.all, at: told.cycles },
             ..told.window
         };
@@ -236,7 +236,7 @@ impl<O: Observer> Machine<O> {
             Decides::Server(server) => {
                 server.observe(client, site, &window);
             }
-            Decides::Always(cores) => cores.worked(UserId::default(), window.offloaded_ns),
+            Decides::Always(cores) => cores.worked(UserId::default(), window.moved_ns),
         }
         self.steps_server();
         let Some(regions) = &self.regions else { return };
@@ -244,7 +244,7 @@ impl<O: Observer> Machine<O> {
             let calls = &mut self.threads[thread].calls;
             let decided = server.decision(client, site);
             if let Some(tally) = calls.sites.get_mut(calls.site) {
-                tally.is_offloaded = decided.is_some_and(|(action, _)| action == Action::Offload);
+                tally.is_moved = decided.is_some_and(|(action, _)| action == Action::Move);
             }
         }
     }
@@ -261,7 +261,7 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// Steps whoever decides, and sees to being called again.
+    /// Steps the component that decides, and schedules its next step.
     fn steps_server(&mut self) {
         let Some(regions) = &mut self.regions else { return };
         let before = regions.due;
@@ -284,7 +284,7 @@ impl<O: Observer> Machine<O> {
         self.dedicates()
     }
 
-    /// Dedicates as many cores as are wanted, the last ones, or gives some back.
+    /// Dedicates the decided number of cores, from the last one down, or gives some back.
     fn dedicates(&mut self) -> Result<(), SimError> {
         let Some(regions) = &mut self.regions else { return Ok(()) };
         let before = std::mem::replace(&mut regions.dedicated, regions.wanted);
@@ -308,7 +308,7 @@ impl<O: Observer> Machine<O> {
         Ok(())
     }
 
-    /// Threads of their own leave the core.
+    /// Moves threads that are outside of moved regions off the core.
     fn clears(&mut self, core: usize) -> Result<(), SimError> {
         self.advance(core);
         for slot in 0..self.cores[core].slots.len() {
@@ -339,7 +339,7 @@ impl<O: Observer> Machine<O> {
         Ok(())
     }
 
-    /// Where a thread that has become ready is to run.
+    /// Chooses the CPU for a thread that has become ready.
     pub(super) fn seat(&mut self, thread: usize) -> usize {
         let is_dedicated = self.regions.as_ref().is_some_and(|regions| regions.dedicated > 0);
         let this = &mut self.threads[thread];
@@ -350,8 +350,8 @@ impl<O: Observer> Machine<O> {
         self.scheduler.ready(thread, this.pinned)
     }
 
-    /// What it takes a core to take over a thread, which came from another one if it ran before
-    /// (ps).
+    /// The cost for a core to take over a thread (ps), which came from another CPU if it ran
+    /// before.
     pub(super) fn taking_over(&mut self, thread: usize, from: Option<usize>, to: usize) -> Moment {
         let this = &mut self.threads[thread];
         if std::mem::take(&mut this.calls.is_handed_over) {

@@ -1,29 +1,30 @@
-//! What kind of machine it is.
+//! Settings of a machine.
 
-use crate::{Costs, Governor, Offload};
+use crate::{Costs, Governor, RegionMoves};
 
-/// What kind of machine it is.
+/// Settings of a machine.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Cores; at least one.
     pub cores: u32,
     /// Hardware threads of a core; at least one.
     pub threads_per_core: u32,
-    /// What each of several busy hardware threads has of its core's throughput; from 0 to 1.
+    /// The share of its core's throughput that each of several busy hardware threads gets; from 0
+    /// to 1.
     pub smt_share: f64,
-    /// Whether idle cores go to the model's idle states, from which waking up takes its time: to
-    /// the deepest that pays for as long as the core turns out to be idle, which a kernel can only
-    /// guess.
+    /// Whether idle cores enter the model's idle states, which take time to wake up from. A core
+    /// enters the deepest state that pays for the time for which it turns out to be idle; a kernel
+    /// can only guess that time.
     pub idle_states: bool,
-    /// Who decides about levels.
+    /// What decides about levels.
     pub governor: Governor,
-    /// What that costs.
+    /// The costs of the governor.
     pub costs: Costs,
-    /// The P-state that all cores ask for at the begin, by its name; none: the fastest there is.
+    /// The P-state that all cores request at the start, by its name; `None`: the fastest one.
     pub pstate: Option<String>,
-    /// How marked regions are moved; none: they stay.
-    pub offload: Option<Offload>,
-    /// Of its chance.
+    /// How marked regions are moved; `None`: they stay.
+    pub region_moves: Option<RegionMoves>,
+    /// The seed of the machine's random numbers.
     pub seed: u64,
 }
 
@@ -37,7 +38,7 @@ impl Default for Settings {
             governor: Governor::Hardware,
             costs: Costs::default(),
             pstate: None,
-            offload: None,
+            region_moves: None,
             seed: 1,
         }
     }

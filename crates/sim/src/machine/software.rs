@@ -1,4 +1,4 @@
-//! What a governor in software does to a core: it hears what runs, takes time, and sets the level.
+//! Acts of a governor in software on a core: it sees the running code, takes time, and sets levels.
 
 use dimmer_policy::license::avxfreq::Counted;
 use dimmer_policy::license::oracle::{self, Prices};
@@ -25,7 +25,7 @@ impl<O: Observer> Machine<O> {
         self.steal(core, call_ns, Some(Act::Set(level)));
     }
 
-    /// Takes time from the core for the governor in software; at its end it does this, if anything.
+    /// Takes time from the core for the governor in software, which does `act`, if any, at the end.
     pub(super) fn steal(&mut self, core: usize, ns: f64, act: Option<Act>) {
         let this = &mut self.cores[core];
         this.stolen_until = this.stolen_until.max(self.now).saturating_add(picos(ns));
@@ -33,7 +33,7 @@ impl<O: Observer> Machine<O> {
         this.totals.interrupts += 1;
     }
 
-    /// What the governor in software does.
+    /// Performs an act of the governor in software.
     pub(super) fn act(&mut self, core: usize, act: Act) {
         let (now_ns, this) = (self.now / PS, &mut self.cores[core]);
         let level = match (act, &mut this.software) {
@@ -59,8 +59,8 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// The first 512-bit operation that is executed while the counter is armed makes it interrupt,
-    /// some cycles later.
+    /// Arms the interrupt: the first 512-bit operation executed while the counter is armed causes
+    /// an interrupt some cycles later.
     pub(super) fn count_if_armed(&mut self, core: usize) {
         let this = &mut self.cores[core];
         if let Software::AvxFreq(avxfreq) = &this.software
@@ -74,7 +74,7 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// Takes the counter's interrupt, if it has come.
+    /// Handles the counter's interrupt, if it has come.
     pub(super) fn interrupt_if_due(&mut self, core: usize) {
         if self.cores[core].is_interrupted() {
             self.cores[core].skid = None;
@@ -82,7 +82,7 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// Other code runs on the core than before.
+    /// Reports to the governor in software that other code runs on the core than before.
     pub(super) fn tell_software(&mut self, core: usize, before: &Demand) {
         if let Software::Absent = self.cores[core].software {
             return;
@@ -122,7 +122,7 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// Whose code on the core it is that asks for this level.
+    /// The thread and code on the core that ask for this level.
     fn region(&self, core: usize, asked: LicenseLevel) -> Region {
         let asks = |running: &&Running| self.rules.level_of(&running.segment.demand()) == asked;
         let running = self.cores[core].slots.iter().flatten().find(asks);
@@ -132,7 +132,7 @@ impl<O: Observer> Machine<O> {
         })
     }
 
-    /// What changes between L0 and this level cost.
+    /// The cost of changes between L0 and this level.
     fn prices(&self, level: LicenseLevel) -> Prices {
         let ratio = self.clocks.ghz(level, self.active) / self.clocks.ghz(L0, self.active);
         Prices { changes_ns: self.both_ways_ns(level), slower: (1.0 - ratio).max(0.0) }

@@ -1,4 +1,4 @@
-//! A thread of the machine, and what it has done.
+//! A thread of the machine, and its totals.
 
 use hdrhistogram::Histogram;
 
@@ -10,26 +10,26 @@ use crate::{Moment, PS, Random};
 /// What a thread has done, by the counters of its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThreadTotals {
-    /// Its name.
+    /// The thread's name.
     pub name: String,
-    /// Instructions.
+    /// Instructions, by counter.
     pub instructions: Vec<f64>,
-    /// Time on a core, standing still and interrupts included (ps).
+    /// Time on a core, including standing still and interrupts (ps), by counter.
     pub time: Vec<Moment>,
     /// When it finished (ps).
     pub finished: Option<Moment>,
-    /// Calls of marked regions, where somebody decides about them, and those of them that ran on
-    /// dedicated cores.
+    /// Calls of marked regions, if anything decides about them; `moved` counts those of them
+    /// that ran on dedicated cores.
     pub calls: u64,
-    /// See above.
-    pub offloaded: u64,
-    /// Latencies of requests (ns), if there were any; to three digits, up to an hour, longer ones
-    /// counted as that.
+    /// Calls that ran on dedicated cores.
+    pub moved: u64,
+    /// Latencies of requests (ns), if there were any; to three digits, up to an hour. Longer ones
+    /// count as an hour.
     pub latencies: Option<Box<Histogram<u64>>>,
 }
 
 impl ThreadTotals {
-    /// The longest latency that is told apart (ns).
+    /// The longest latency that is recorded as such (ns).
     const LONGEST_NS: u64 = 3_600_000_000_000;
 
     pub(super) fn served(&mut self, latency: Moment) {
@@ -49,9 +49,9 @@ pub(super) struct Thread {
     pub(super) program: Box<dyn Program>,
     pub(super) chance: Random,
     pub(super) pinned: Option<usize>,
-    /// What it has in its core's caches (KiB).
+    /// The data that it has in its core's caches (KiB).
     pub(super) cached_kib: u64,
-    /// What is left of its segment while it waits for a CPU.
+    /// The rest of its segment while it waits for a CPU.
     pub(super) interrupted: Option<Running>,
     pub(super) waits_for: Option<usize>,
     /// When it wakes up, or has woken up, until it runs.
@@ -62,7 +62,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// One that begins now.
+    /// A thread that starts now.
     pub(super) fn new(
         program: Box<dyn Program>,
         chance: Random,

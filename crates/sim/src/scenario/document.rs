@@ -1,4 +1,4 @@
-//! Scenarios as written, and what is refused of them.
+//! Scenarios as written in the file, and the checks that refuse some.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,32 @@ use crate::{Arrivals, Extent, Moment, PS, Segment, Step};
 /// Instructions per cycle: from far below what any code has to more than any core retires.
 const PER_CYCLE: (f64, f64) = (1e-6, 64.0);
 
-/// How long memory stops an instruction at most (ns): a second.
+/// Maximum time for which memory stalls an instruction (ns): a second.
 const MOST_MEMORY_NS: f64 = 1e9;
 
-/// How many instructions a step has at most: minutes of them.
+/// Maximum number of instructions of a step: minutes of them.
 const MOST_INSTRUCTIONS: f64 = 1e12;
 
-/// How many steps all threads may take together, as far as the file tells: those take some minutes
-/// to simulate.
+/// Maximum number of steps of all threads together, as far as the file determines it: they take
+/// some minutes to simulate.
 const MOST_STEPS: f64 = 1e9;
 
-/// How often a thread takes its steps at most.
+/// Maximum number of times that a thread repeats its steps.
 const MOST_TIMES: u64 = 1_000_000_000;
 
-/// No core has a cycle that is shorter (ns), see `docs/model.md`.
+/// No core has a shorter cycle (ns), see `docs/model.md`.
 const SHORTEST_CYCLE_NS: f64 = 0.01;
 
-/// How long a step is at most (µs): a day.
+/// Maximum length of a step (µs): a day.
 const LONGEST_US: f64 = 8.64e10;
 
-/// Cores of a machine, at most.
+/// Maximum number of cores of a machine.
 const MOST_CORES: u32 = 4096;
 
-/// What a thread has in caches at most (KiB): a gibibyte.
+/// Maximum size of a thread's data in caches (KiB): a gibibyte.
 const MOST_CACHED_KIB: u64 = 1 << 20;
 
-/// Threads of a scenario, at most.
+/// Maximum number of threads of a scenario.
 const MOST_THREADS: usize = 65_536;
 
 /// Locks have numbers below this.
@@ -112,7 +112,7 @@ struct ThreadDocument {
     steps: Vec<StepDocument>,
 }
 
-/// How requests come.
+/// How requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Requests {
@@ -140,7 +140,7 @@ const fn one() -> i64 {
 }
 
 impl Document {
-    /// Checks it.
+    /// Checks the document.
     pub(super) fn check(self) -> Result<Scenario, String> {
         if self.schema != SCHEMA {
             return Err(format!("`schema` is \"{}\", expected \"{SCHEMA}\"", self.schema));
@@ -309,7 +309,7 @@ impl ThreadDocument {
 }
 
 impl Thread {
-    /// How many steps it takes at most, if the clock is as high as a model may have it.
+    /// The maximum number of steps, at the highest clock that a model may have.
     fn steps_taken(&self, end: Option<Moment>) -> f64 {
         let step = |(step, _): &(Step, Option<String>)| match step {
             Step::Sleep(span) => *span as f64,
@@ -330,8 +330,8 @@ impl Thread {
         rounds.min(self.times as f64) * self.steps.len() as f64
     }
 
-    /// So many like it, numbered from 1, each on the CPU after that of the one before if the first
-    /// has one; just this one if no number is given.
+    /// N copies, numbered from 1. If the first has a CPU, each is on the CPU after that of the one
+    /// before. Without a number, returns only this thread.
     fn equals(self, count: Option<usize>, cpus: usize) -> Result<Vec<Self>, String> {
         let Some(count) = count else { return Ok(vec![self]) };
         let Self { name, cpu, .. } = &self;
@@ -398,14 +398,14 @@ impl StepDocument {
     }
 }
 
-/// Names that steps may use: of code, and of P-states and regions as they come.
+/// Names that steps may use: of code, and of P-states and regions, which are added as they come.
 struct Names<'a> {
     code: &'a BTreeMap<String, Segment>,
     pstates: &'a mut Vec<String>,
     regions: &'a mut Vec<String>,
 }
 
-/// The place of a name among those that are known, last if it is new.
+/// The index of a name in the list; a new name is appended.
 fn place(known: &mut Vec<String>, name: String) -> usize {
     known.iter().position(|known| *known == name).unwrap_or_else(|| {
         known.push(name);
@@ -413,7 +413,7 @@ fn place(known: &mut Vec<String>, name: String) -> usize {
     })
 }
 
-/// Whether steps leave the regions that they enter, the last one first.
+/// Checks that steps leave the regions that they enter, the last one first.
 fn are_paired(steps: &[(Step, Option<String>)]) -> Result<(), String> {
     const EXPECTED: &str =
         "expected a `leave` for each `enter` of the same steps, of the region entered last first";

@@ -1,11 +1,11 @@
-//! Every number of models and scenarios at its extremes: refused with the range, or simulated
-//! within bounds.
+//! Sets every number of models and scenarios to its extremes: each is refused with the accepted
+//! range, or simulated within bounds.
 
 use std::cell::Cell;
 
 use super::*;
 
-/// A model with every number that there is.
+/// A model with every number that the format has.
 const MODEL: &str = r#"
 schema = "dimmer/model/1"
 name = "n"
@@ -107,7 +107,7 @@ kind = "cache-line within a package"
 ns = { value = 50, source = "s" }
 "#;
 
-/// A scenario with every number that there is, which such a model can run.
+/// A scenario with every number that the format has; such a model can run it.
 const SCENARIO: &str = r#"
 schema = "dimmer/scenario/1"
 name = "n"
@@ -177,7 +177,7 @@ const EXTREMES: [&str; 16] = [
     "-inf",
 ];
 
-/// Those that no number of either file may be.
+/// Extremes that no number of either file may have.
 const NEVER: [&str; 7] = [
     "-1",
     "9_223_372_036_854_775_807",
@@ -188,11 +188,11 @@ const NEVER: [&str; 7] = [
     "-inf",
 ];
 
-/// How often a run may ask whether to stop: once in 1024 events. Of the runs here none needs a
+/// How often a run may ask whether to stop: once in 1024 events. None of the runs here needs a
 /// hundredth of that many.
 const MOST_ASKED: u32 = 1000;
 
-/// Where numbers stand in a text: their keys, and the bytes of the number.
+/// The numbers in a text: their keys, and the byte ranges of the numbers.
 fn numbers(text: &str) -> Vec<(&str, std::ops::Range<usize>)> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     let mut found: Vec<(&str, std::ops::Range<usize>)> = Vec::new();
@@ -212,7 +212,7 @@ fn numbers(text: &str) -> Vec<(&str, std::ops::Range<usize>)> {
     found
 }
 
-/// What a scenario and a model do: nothing, if both are refused or the run ends within bounds.
+/// Checks that a scenario or a model is refused, or that the run ends within bounds.
 #[track_caller]
 fn check(model: &str, scenario: &str, key: &str, extreme: &str) {
     let what = format!("{key} = {extreme}");
@@ -236,7 +236,7 @@ fn check(model: &str, scenario: &str, key: &str, extreme: &str) {
 #[track_caller]
 fn runs(model: &Model, scenario: &Scenario, what: &str) {
     for governor in [Governor::Hardware, Governor::AvxFreq, Governor::Predictive] {
-        for mechanism in [Mechanism::None, Mechanism::Offload] {
+        for mechanism in [Moving::None, Moving::Trials] {
             let asked = Cell::new(0);
             let stops = || {
                 asked.set(asked.get() + 1);
@@ -244,7 +244,7 @@ fn runs(model: &Model, scenario: &Scenario, what: &str) {
             };
             let settings = scenario.settings(model, governor, mechanism, 1);
             let ran = settings.and_then(|settings| scenario.run_on(model, settings, (), &stops));
-            // A model that lacks what a scenario needs is an error, too.
+            // A model may also lack a value that the scenario needs.
             if let Ok((outcome, ())) = ran {
                 assert!(!outcome.is_partial, "{what} with {governor:?}, {mechanism:?} goes on");
             }
@@ -256,7 +256,7 @@ fn runs(model: &Model, scenario: &Scenario, what: &str) {
 fn every_number_of_a_model_at_its_extremes_is_refused_or_ends() {
     let plain = Model::parse(Path::new("m.toml"), MODEL).expect("a model");
     let scenario = Scenario::parse(Path::new("s.toml"), SCENARIO).expect("a scenario");
-    let settings = scenario.settings(&plain, Governor::Hardware, Mechanism::None, 1).unwrap();
+    let settings = scenario.settings(&plain, Governor::Hardware, Moving::None, 1).unwrap();
     scenario.run_on(&plain, settings, (), &|| false).expect("a run");
     for (key, place) in numbers(MODEL) {
         for extreme in EXTREMES {
@@ -278,7 +278,7 @@ fn every_number_of_a_scenario_at_its_extremes_is_refused_or_ends() {
     }
 }
 
-/// The keys in the documentation's tables and steps, the text of which is in `document`.
+/// The keys in the tables and steps of the documentation, whose text is in `document`.
 fn documented(document: &str) -> Vec<&str> {
     let rows = document.lines().filter(|line| line.starts_with('|'));
     rows.flat_map(|row| row.split('`').skip(1).step_by(2)).collect()
@@ -286,7 +286,7 @@ fn documented(document: &str) -> Vec<&str> {
 
 #[test]
 fn no_number_of_the_documents_is_left_out() {
-    // Everything else that stands in code there: what is no key, or none with a number.
+    // `others`: all other words in code there, which are no keys, or keys without a number.
     let check = |document: &str, text: &str, others: &[&str]| {
         let known: Vec<&str> = numbers(text).into_iter().map(|(key, _)| key).collect();
         for word in documented(document) {
@@ -357,7 +357,9 @@ fn no_number_of_the_documents_is_left_out() {
         "steps",
         "true",
         "none",
-        "offload",
+        "thresholds",
+        "trials",
+        "always",
         "domain",
     ];
     check(include_str!("../../../../docs/scenario.md"), SCENARIO, &words);

@@ -1,63 +1,63 @@
-//! What a scenario has done.
+//! The outcome of a scenario.
 
 use hdrhistogram::Histogram;
 
 use super::Thread;
 use crate::{Energy, Machine, Moment, NoEnergy, Observer, Totals};
 
-/// What a scenario has done.
+/// The outcome of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Each thread.
+    /// One entry for each thread.
     pub threads: Vec<ThreadOutcome>,
-    /// In which states each core spent its time.
+    /// The time that each core spent in each state.
     pub cores: Vec<Totals>,
     /// When it ended (ps).
     pub end: Moment,
     /// Whether it was stopped before its end.
     pub is_partial: bool,
-    /// Stretches of code that were begun.
+    /// The number of segments started.
     pub segments: u64,
-    /// What all of it took, or why that is not known.
+    /// The energy of the whole run, or why it is not known.
     pub energy: Result<Energy, NoEnergy>,
 }
 
-/// What a thread has done.
+/// The outcome of a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadOutcome {
-    /// Its name.
+    /// The thread's name.
     pub name: String,
-    /// That of its program.
+    /// The name of its program.
     pub program: String,
     /// When it finished (ps); `None` if the scenario ended before.
     pub finished: Option<Moment>,
     /// Its steps that run code, in order.
     pub phases: Vec<PhaseOutcome>,
-    /// Calls of marked regions, where somebody decides about them; of these, those that ran on
-    /// dedicated cores.
+    /// Calls of marked regions, if anything decides about them; `moved` counts those of them
+    /// that ran on dedicated cores.
     pub calls: u64,
-    /// See above.
-    pub offloaded: u64,
-    /// Of its requests, if it serves any.
+    /// Calls that ran on dedicated cores.
+    pub moved: u64,
+    /// Latencies of its requests, if it serves any.
     pub latencies: Option<Latencies>,
 }
 
 /// Latencies of requests (ns).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latencies {
-    /// How many were served.
+    /// The number of requests served.
     pub requests: u64,
-    /// On average.
+    /// The mean.
     pub mean: f64,
-    /// Quantiles.
+    /// The median.
     pub p50: u64,
-    /// 90 %.
+    /// The 90 % quantile.
     pub p90: u64,
-    /// 99 %.
+    /// The 99 % quantile.
     pub p99: u64,
-    /// 99.9 %.
+    /// The 99.9 % quantile.
     pub p999: u64,
-    /// The longest.
+    /// The longest latency.
     pub longest: u64,
 }
 
@@ -76,7 +76,7 @@ impl Latencies {
     }
 }
 
-/// What a step of a thread has done, all its times taken together.
+/// The outcome of a step of a thread, summed over all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseOutcome {
     /// The name of its code.
@@ -88,7 +88,7 @@ pub struct PhaseOutcome {
 }
 
 impl Outcome {
-    /// What the machine's threads, which are these, have done.
+    /// The outcome of a machine that ran these threads.
     pub(super) fn new<O: Observer>(
         threads: &[Thread],
         machine: &Machine<O>,
@@ -106,7 +106,7 @@ impl Outcome {
                 finished: totals.finished,
                 phases: phases.collect(),
                 calls: totals.calls,
-                offloaded: totals.offloaded,
+                moved: totals.moved,
                 latencies: totals.latencies.as_deref().map(Latencies::new),
             }
         });

@@ -1,4 +1,4 @@
-//! Scenarios that run, and files that are none.
+//! Scenarios that run, and files that are not valid scenarios.
 
 use super::*;
 use crate::PS;
@@ -24,7 +24,7 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     Scenario::parse(Path::new("s.toml"), text)
 }
 
-/// What is said if `from` is replaced by `to`.
+/// Checks the error message if `from` is replaced by `to`.
 #[track_caller]
 fn check(from: &str, to: &str, expected: &str) {
     assert!(GOOD.contains(from));
@@ -108,7 +108,7 @@ fn equal_threads_are_numbered_and_each_has_its_cpu() {
     assert_eq!(names(&GOOD.replace("cpu = 1", "count = 3")), named(&[None; 3]));
     assert_eq!(names(&GOOD.replace("cpu = 1", "count = 1")), named(&[None]));
     assert_eq!(names(GOOD), [("t".to_owned(), Some(1))]);
-    // The same as if they were written down one by one.
+    // The same as if the threads were written one by one.
     let model = dimmer_processor::model::builtin("i9-7940x").unwrap();
     let model = Model::parse(Path::new("m"), model).unwrap();
     let i = GOOD.find("[[thread]]").unwrap();
@@ -134,7 +134,7 @@ fn threads_ask_for_p_states_of_the_model() {
     let scenario = parse(&text).unwrap();
     let (outcome, ()) =
         scenario.run(&model("fx-8120"), Governor::Hardware, 1, (), &|| false).unwrap();
-    // P6 to P2 takes 45.8 us, so the first 10 us are slow, and those of the next times faster.
+    // P6 to P2 takes 45.8 us, so the first 10 us are slow, and those of the next rounds faster.
     let cycles = outcome.threads[0].phases[0].instructions;
     assert!((1.4 * 29_000.0..3.1 * 27_000.0).contains(&cycles), "{cycles}");
     let error = scenario.run(&model("i7-4770"), Governor::Hardware, 1, (), &|| false).unwrap_err();
@@ -142,7 +142,7 @@ fn threads_ask_for_p_states_of_the_model() {
     check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "{ pstate = NAME }, { enter = REGION }");
 }
 
-/// CPU 1 is free after 5 ms and takes the movable thread, which waits for CPU 0 then, with 256 KiB
+/// CPU 1 is free after 5 ms. Then it takes the movable thread, which waits for CPU 0, with 256 KiB
 /// of the caches: 4096 lines of 47.5 ns.
 #[test]
 fn who_takes_a_thread_over_fetches_what_it_has_in_caches() {
@@ -169,8 +169,8 @@ fn who_takes_a_thread_over_fetches_what_it_has_in_caches() {
     assert_eq!(delayed("i9-7940x", "cached_kib = 256"), [0, 0]);
 }
 
-/// A server of 10 us a request: alone, and at 90 % of what it can do, where requests queue up if
-/// they come by chance.
+/// A server of 10 us a request: alone, and at 90 % of its capacity, where requests queue up if they
+/// arrive at random.
 #[test]
 fn latencies_are_counted_from_when_requests_come() {
     let model = dimmer_processor::model::builtin("i9-7940x").unwrap();
@@ -190,8 +190,8 @@ fn latencies_are_counted_from_when_requests_come() {
         assert!(close(found.p50, 10_000.0) && close(found.longest, 10_000.0), "{found:?}");
     }
     let found = latencies("requests = \"random\"\nevery_us = 11.111");
-    // A queue with random arrivals and even service (Pollaczek and Khinchine): mean 10 us x (1 +
-    // 0.9 / (2 x 0.1)).
+    // A queue with random arrivals and constant service time (Pollaczek and Khinchine): mean 10 us
+    // x (1 + 0.9 / (2 x 0.1)).
     assert!((found.mean / 55_000.0 - 1.0).abs() < 0.2 && found.p99 > 150_000, "{found:?}");
 }
 

@@ -1,4 +1,4 @@
-//! What the oracle knows of threads that do not run: at the i9-7940X's prices, a level is given
+//! The oracle's knowledge of threads that do not run. At the i9-7940X's prices, it gives a level
 //! back for more than some 60 us of scalar code.
 
 use super::*;
@@ -61,7 +61,7 @@ fn a_level_is_kept_for_a_thread_that_gets_a_lock_soon() {
     assert_eq!(changes(1000), 4);
 }
 
-/// The scalar thread has its turn for a moment; the wide one waits for it.
+/// The scalar thread has its turn for a moment; the wide one waits for its own.
 #[test]
 fn a_level_is_kept_for_a_thread_whose_turn_comes_soon() {
     let changes = |runs: Moment| {

@@ -1,5 +1,4 @@
-//! P-states that programs ask for: what that costs, who shares a clock, and what rated power
-//! allows.
+//! P-states that programs request: their cost, shared clocks, and what rated power allows.
 
 use super::*;
 
@@ -7,13 +6,13 @@ fn shipped(name: &str) -> Model {
     Model::parse(std::path::Path::new(name), builtin(name).unwrap()).unwrap()
 }
 
-/// A machine of this model whose cores ask for this P-state at the begin.
+/// A machine of this model whose cores request this P-state at the start.
 fn starting(name: &str, cores: u32, pstate: Option<&str>) -> Machine<()> {
     let pstate = pstate.map(str::to_owned);
     Machine::new(&shipped(name), Settings { cores, pstate, ..Settings::default() }, ()).unwrap()
 }
 
-/// The place of the FX-8120's P-states is in their names.
+/// The names of the FX-8120's P-states contain their indices.
 const SLOW: usize = 6;
 
 fn cycles(machine: &Machine<()>, thread: usize) -> f64 {
@@ -25,8 +24,8 @@ fn close(found: f64, expected: f64) {
     assert!((found / expected - 1.0).abs() < 1e-4, "{found}, expected {expected}");
 }
 
-/// Paper 002 Table 4, P6 to P0: 471 ns of request, and the clock is there after 56 747 ns; it rises
-/// evenly (§4.4).
+/// Paper 002 Table 4, P6 to P0: the request takes 471 ns, and the clock is there after 56 747 ns;
+/// it rises evenly (§4.4).
 #[test]
 fn a_request_keeps_the_core_and_then_the_clock_ramps() {
     let run = |us: Moment| {
@@ -39,7 +38,7 @@ fn a_request_keeps_the_core_and_then_the_clock_ramps() {
     };
     let ramp = 56_747.0 - 471.0;
     close(run(100), ramp * (1.4 + 4.0) / 2.0 + (100_000.0 - 56_747.0) * 4.0);
-    // Half-way, it has risen by half.
+    // Half-way, the clock has risen by half.
     let (early, late) = (run(28), run(29));
     assert!(((late - early) / 1000.0 - 2.7).abs() < 0.1, "{}", late - early);
 }
@@ -54,14 +53,14 @@ fn going_down_keeps_the_core_for_nearly_all_of_the_time() {
     close(cycles(&machine, 0), 424.0 * (3.1 + 1.4) / 2.0 + (100_000.0 - 7445.0) * 1.4);
 }
 
-/// Paper 002 §4.4: a critical section that is entered at P6 pays for being boosted to P0 and left
-/// at P2, rather than run at P2, from about 109 us or 436 648 cycles of P0 on.
+/// Paper 002 §4.4: a critical section that is entered at P6 can be boosted to P0 and left at P2, or
+/// run at P2. Boosting pays from about 109 us or 436 648 cycles of P0 on.
 #[test]
 fn boosting_pays_from_where_the_paper_says() {
     let boosted_ns = |cycles: f64| {
         let mut machine = starting("fx-8120", 8, Some("P6"));
         let code = Step::Run(scalar(Extent::Instructions(cycles)));
-        // The request at the end keeps the core; what is run after it is one cycle.
+        // The request at the end occupies the core; the code after it is one cycle.
         let end = Step::Run(scalar(Extent::Instructions(1.0)));
         let steps = [Step::Ask(0), code, Step::Ask(2), end];
         machine.spawn("a", Box::new(Script::once(steps)), Some(0));
@@ -78,7 +77,8 @@ fn boosting_pays_from_where_the_paper_says() {
     assert!((break_even_us / 109.16 - 1.0).abs() < 0.005, "{break_even_us} us");
 }
 
-/// Paper 002 §2.1: a module runs at the faster P-state of its two cores, the others at their own.
+/// Paper 002 §2.1: a module runs at the faster P-state of its two cores; other modules run at their
+/// own.
 #[test]
 fn cores_of_a_module_share_the_fastest_request() {
     let mut machine = starting("fx-8120", 8, Some("P2"));
@@ -95,7 +95,7 @@ fn cores_of_a_module_share_the_fastest_request() {
     assert!((0.99..1.02).contains(&(other / 1.4)), "{other}");
 }
 
-/// And when the faster one waits, at that of the other.
+/// When the faster core waits, its module runs at the P-state of the other.
 #[test]
 fn who_waits_does_not_count() {
     let mut machine = starting("fx-8120", 8, Some("P2"));
@@ -107,8 +107,8 @@ fn who_waits_does_not_count() {
     assert!((0.99..1.01).contains(&(slow / (3.1 + 1.4))), "{slow}");
 }
 
-/// Paper 002 §2.2: one clock for all cores that execute, and Table 5: P8 to P34 takes 14 393 ns, 13
-/// 073 of them the request.
+/// Paper 002 §2.2: all cores that execute share one clock. Table 5: P8 to P34 takes 14 393 ns,
+/// 13 073 ns of them for the request.
 #[test]
 fn a_package_shares_one_clock() {
     let mut machine = starting("i7-4770", 2, Some("P8"));
@@ -118,8 +118,8 @@ fn a_package_shares_one_clock() {
     machine.spawn("fast", Box::new(Script::once(steps)), Some(1));
     machine.run(2 * MS).unwrap();
     assert_eq!(machine.cores().nth(1).unwrap().stolen, 13_073 * PS);
-    // The other one runs on at 0.8 GHz while the request is made; at 3.4 until the fast one has
-    // finished, and slower and slower for 17 288 ns then (P34 to P8).
+    // The other one runs on at 0.8 GHz during the request. Then it runs at 3.4 GHz until the fast
+    // one has finished, and slows down for 17 288 ns (P34 to P8).
     let expected = 0.8 * 1_000_000.0
         + 0.8 * 13_073.0
         + 2.1 * 1320.0
@@ -144,15 +144,15 @@ fn what_the_model_does_not_tell_is_refused() {
     assert!(refused("i9-7940x", "P1").to_string().ends_with("expected none: it has no P-states"));
 }
 
-/// The clocks (GHz) of so many cores of the FX-8120 after a while, which execute after having asked
-/// for this.
+/// The clocks (GHz) of cores of the FX-8120 after a while. `asks` lists the cores that execute, and
+/// the P-state that each requests before.
 fn clocks(asks: &[(usize, Option<usize>)]) -> Vec<f64> {
     let mut machine = starting("fx-8120", 8, None);
     let rate = |machine: &Machine<()>| -> Vec<f64> {
         (0..asks.len()).map(|thread| cycles(machine, thread)).collect()
     };
     for (core, ask) in asks {
-        // P0 to P6 is not measured, but P0 to P2 and P2 to P6 are.
+        // P0 to P6 was not measured, but P0 to P2 and P2 to P6 were.
         let by = ask.map_or(Vec::new(), |ask| {
             if ask == SLOW { vec![Step::Ask(2), Step::Ask(SLOW)] } else { vec![Step::Ask(ask)] }
         });
@@ -181,12 +181,11 @@ fn rated_power_limits_the_boost() {
     let module: Vec<(usize, Option<usize>)> =
         (0..8).map(|core| (core, (core > 1).then_some(SLOW))).collect();
     assert_eq!(clocks(&module), [4.0, 4.0, 1.4, 1.4, 1.4, 1.4, 1.4, 1.4]);
-    // A second module is too much.
+    // A second module exceeds rated power.
     assert_eq!(clocks(&[(0, None), (2, None)]), [3.1, 3.1]);
 }
 
-/// What a governor in software waits for: a model's own times instead of those that are assumed
-/// where it has none.
+/// What a governor in software waits for: the model's times, or assumed ones if the model has none.
 #[test]
 fn governors_pay_what_the_model_says() {
     let text = r#"
@@ -242,10 +241,10 @@ total_ns = { value = 20_500, source = "s" }
         machine.run(300 * US).unwrap();
         (machine.cores().next().unwrap().stolen, cycles(&machine, 0))
     };
-    // Calls at the begin, before the wide code and after it: 1 us each is assumed.
+    // Calls at the start, before the wide code and after it: each is assumed to take 1 us.
     assert_eq!(run(text).0, 3 * US);
     let (stolen, with) = run(&(text.to_owned() + transitions));
     assert_eq!(stolen, US + 5 * US + US / 2);
-    // Two of wide code a cycle; after it, 20 us of ramp from 2 to 3 GHz.
+    // Two instructions of wide code per cycle; after it, 20 us of ramp from 2 to 3 GHz.
     close(with, 3.0 * 99e3 + 2.0 * 2.0 * 95e3 + 2.5 * 20e3 + 3.0 * 79.5e3);
 }

@@ -1,9 +1,9 @@
-//! Energy.
+//! Tests of the energy of cores and packages.
 
 use super::*;
 
-/// A made-up processor of four cores with two P-states, both with loads; 40 W wait at 3 GHz, 10 W
-/// at 1 GHz.
+/// A made-up processor of four cores with two P-states, both with loads. Waiting takes 40 W at
+/// 3 GHz and 10 W at 1 GHz.
 const MADE_UP: &str = r#"
 schema = "dimmer/model/1"
 name = "Made up"
@@ -52,7 +52,7 @@ fn close(found: f64, expected: f64) {
     assert!((found / expected - 1.0).abs() < 1e-9, "{found}, expected {expected}");
 }
 
-/// Two of four cores, one for a millisecond, the other for half of it, in two milliseconds.
+/// Two of four cores execute, one for a millisecond, the other for half of it, in two milliseconds.
 #[test]
 fn energy_is_power_times_time() {
     let settings = Settings { cores: 4, ..Settings::default() };
@@ -94,7 +94,7 @@ fn energy_that_the_model_does_not_tell_is_none() {
     let model = Model::parse(std::path::Path::new("i7-4770"), text).unwrap();
     let mut machine = Machine::new(&model, Settings::default(), ()).unwrap();
     machine.run(MS).unwrap();
-    // Paper 002 table 3: 25 W wait at P39.
+    // Paper 002 table 3: waiting takes 25 W at P39.
     close(machine.energy().unwrap().packages[0].joules, 0.025);
     let code = Step::Run(scalar(Extent::Time(MS)));
     machine.spawn("a", Box::new(Script::once([code])), None);

@@ -4,17 +4,21 @@ use dimmer_policy::server::cores;
 
 use super::*;
 
-/// What a hand-over takes here, one way (ns).
+/// The cost of a hand-over here, one way (ns).
 const WAY_NS: f64 = 500.0;
 
 fn always(cores: usize) -> Settings {
-    let offload = Offload {
+    let region_moves = RegionMoves {
         decider: Decider::Always(cores::Settings { most: 1, ..cores::Settings::of(cores) }),
         hand_over_ns: WAY_NS,
         update_calls: 10,
         is_last_extra: false,
     };
-    Settings { cores: u32::try_from(cores).unwrap(), offload: Some(offload), ..Settings::default() }
+    Settings {
+        cores: u32::try_from(cores).unwrap(),
+        region_moves: Some(region_moves),
+        ..Settings::default()
+    }
 }
 
 fn steps(times: u64, steps: &[Step]) -> Box<Script> {
@@ -34,11 +38,11 @@ fn what_is_moved_leaves_its_core_at_the_clock() {
     let thread = machine.spawn("a", bursts(100), Some(0));
     machine.run(Moment::MAX).unwrap();
     let totals = machine.threads().nth(thread).unwrap();
-    assert_eq!((totals.calls, totals.offloaded), (100, 99), "the first comes before the core");
+    assert_eq!((totals.calls, totals.moved), (100, 99), "the first comes before the core");
     let levels: Vec<Vec<Moment>> = machine.cores().map(|core| core.level.clone()).collect();
-    // Core 0 saw the first burst only, and holds its level for some hundred microseconds.
+    // Core 0 executed only the first burst, and holds its level for some hundred microseconds.
     assert!(levels[0][2] > 0 && levels[0][2] < MS, "{levels:?}");
-    // There the bursts are over before L2 is granted.
+    // On core 3 the bursts are over before L2 is granted.
     assert!(
         levels[1..3].iter().all(|idle| *idle == [0; 3]) && levels[3][1] > 99 * US,
         "{levels:?}"
@@ -47,7 +51,7 @@ fn what_is_moved_leaves_its_core_at_the_clock() {
 
 #[test]
 fn a_hand_over_takes_what_it_takes_each_way() {
-    // A core more takes the clock of two active ones, which is the same.
+    // With one more active core the clock is that of two cores, which is the same.
     let scalar = scalar(Extent::Instructions(43_000.0));
     let region = [Step::Enter(0), Step::Run(scalar), Step::Leave(0)];
     let time = |settings: Settings| {
@@ -55,11 +59,11 @@ fn a_hand_over_takes_what_it_takes_each_way() {
         let thread = machine.spawn("a", steps(1000, &region), Some(0));
         machine.run(Moment::MAX).unwrap();
         let totals = machine.threads().nth(thread).unwrap();
-        (totals.finished.unwrap(), totals.offloaded)
+        (totals.finished.unwrap(), totals.moved)
     };
     let (stays, none) = time(Settings { cores: 4, ..Settings::default() });
-    let (moved, offloaded) = time(always(4));
-    assert_eq!((stays, none, offloaded), (10 * MS, 0, 999));
+    let (moved, number) = time(always(4));
+    assert_eq!((stays, none, number), (10 * MS, 0, 999));
     assert_eq!(moved - stays, 999 * 1000 * PS);
 }
 
@@ -79,7 +83,7 @@ fn what_is_within_a_region_stays_where_that_is() {
     let thread = machine.spawn("a", steps(100, &nested), Some(0));
     machine.run(Moment::MAX).unwrap();
     let totals = machine.threads().nth(thread).unwrap();
-    assert_eq!((totals.calls, totals.offloaded), (100, 99), "one call each");
+    assert_eq!((totals.calls, totals.moved), (100, 99), "one call each");
     assert_eq!(totals.finished, Some(3 * MS + 99 * 1000 * PS));
 }
 
@@ -94,14 +98,15 @@ fn a_dedicated_core_runs_nothing_else_and_threads_find_another() {
     machine.run(Moment::MAX).unwrap();
     assert!(machine.threads().all(|thread| thread.finished.is_some()));
     let busy: Vec<Moment> = machine.cores().map(|core| core.level[0]).collect();
-    // Both others and the scalar part are on core 0 now, 20 ms of 10 each and 20 of its own.
+    // Both other threads and the scalar part now run on core 0: 10 ms for each of the two, and
+    // 20 ms for the scalar part.
     assert!(busy[1] < 3 * MS && busy[0] > 35 * MS, "{busy:?}");
 }
 
 #[test]
 fn moved_regions_share_the_dedicated_core() {
-    // Three threads that do nothing but marked code, on one dedicated core: as if they had one core
-    // only.
+    // Three threads that run nothing but marked code, on one dedicated core: as if they had one
+    // core only.
     let code = scalar(Extent::Instructions(4.3e5));
     let mut machine = machine(always(4));
     for cpu in 0..3 {
@@ -135,17 +140,17 @@ fn a_thread_may_sleep_and_wait_for_locks_on_a_dedicated_core() {
     }
     machine.run(Moment::MAX).unwrap();
     assert!(machine.threads().all(|thread| thread.finished.is_some() && thread.calls == 200));
-    assert!(machine.threads().all(|thread| thread.offloaded >= 190));
+    assert!(machine.threads().all(|thread| thread.moved >= 190));
 }
 
 fn served(
     seed: u64,
-    mechanism: Mechanism,
+    mechanism: Moving,
     threads: usize,
     seconds: u64,
 ) -> (Vec<ThreadTotals>, Course) {
-    let offload = Offload::new(mechanism, &model(), 4, Some(2.0 * WAY_NS)).unwrap();
-    let settings = Settings { cores: 4, offload, seed, ..Settings::default() };
+    let region_moves = RegionMoves::new(mechanism, &model(), 4, Some(2.0 * WAY_NS)).unwrap();
+    let settings = Settings { cores: 4, region_moves, seed, ..Settings::default() };
     let mut machine = Machine::new(&model(), settings, Course::default()).unwrap();
     for _ in 0..threads {
         let thread = machine.spawn("a", bursts(u64::MAX), None);
@@ -157,11 +162,10 @@ fn served(
 
 #[test]
 fn the_server_decides_in_simulated_time_and_always_the_same() {
-    for mechanism in [Mechanism::OffloadPaper, Mechanism::Offload] {
+    for mechanism in [Moving::Thresholds, Moving::Trials] {
         let (threads, decided) = served(3, mechanism, 3, 4);
-        let (calls, moved): (u64, u64) = threads
-            .iter()
-            .fold((0, 0), |sum, thread| (sum.0 + thread.calls, sum.1 + thread.offloaded));
+        let (calls, moved): (u64, u64) =
+            threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.calls, sum.1 + thread.moved));
         assert!(moved > 0 && moved < calls, "{mechanism:?} {moved} of {calls}");
         assert!(decided.0.iter().any(|(_, served)| served.cores == 1));
         assert_eq!((threads, decided), served(3, mechanism, 3, 4));
@@ -181,14 +185,14 @@ fn without_a_mechanism_marks_change_nothing() {
         (totals.finished, machine.cores().cloned().collect::<Vec<_>>(), totals.calls)
     };
     assert_eq!(run(true), run(false));
-    assert!(served(1, Mechanism::None, 1, 1).1.0.is_empty());
+    assert!(served(1, Moving::None, 1, 1).1.0.is_empty());
 }
 
 #[test]
 fn an_extra_core_takes_nothing_from_others() {
     let run = |cores: u32, is_last_extra: bool| {
         let mut settings = always(usize::try_from(cores).unwrap());
-        settings.offload.as_mut().unwrap().is_last_extra = is_last_extra;
+        settings.region_moves.as_mut().unwrap().is_last_extra = is_last_extra;
         let mut machine = machine(settings);
         for _ in 0..3 {
             machine.spawn("a", steps(1, &[Step::Run(scalar(Extent::Instructions(4.3e6)))]), None);
@@ -196,16 +200,16 @@ fn an_extra_core_takes_nothing_from_others() {
         machine.run(Moment::MAX).unwrap();
         machine.threads().filter_map(|thread| thread.finished).max().unwrap()
     };
-    // Nobody has regions, so no core is dedicated; but the extra one is never theirs.
+    // No thread has regions, so no core is dedicated; but the threads never get the extra one.
     assert_eq!(run(3, false), run(4, true));
     assert!(run(2, false) < run(2, true));
 }
 
 #[test]
 fn a_hand_over_that_nobody_knows_is_an_error() {
-    let error = Offload::new(Mechanism::Offload, &model(), 4, None).unwrap_err();
+    let error = RegionMoves::new(Moving::Trials, &model(), 4, None).unwrap_err();
     assert!(error.to_string().contains("handing regions over"), "{error}");
-    assert_eq!(Offload::new(Mechanism::None, &model(), 4, None), Ok(None));
+    assert_eq!(RegionMoves::new(Moving::None, &model(), 4, None), Ok(None));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::bench::ways::{AUTO, MovedEntry, NARROW, OBSERVE, PLAIN, Regret};
 use crate::report::json::entry;
 use crate::report::number::{SPACE, grouped, interval, percent};
 
-/// Everything that came of the turns.
+/// The results of all turns.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     schema: &'static str,
@@ -32,11 +32,11 @@ pub(super) struct Report {
     pub(super) ways: Vec<Way>,
     pub(super) differences: Vec<Difference>,
     pub(super) forecast: Forecast,
-    /// How far a policy server was from the best of the other ways, in CPU time; `None` without
-    /// one.
+    /// How far the policy server's CPU time is from that of the best of the other ways; `None`
+    /// without a policy server.
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<Regret>,
-    /// Requests that failed, of all ways.
+    /// Failed requests, of all ways.
     pub(super) errors: u64,
     pub(super) conclusion: String,
 }
@@ -46,7 +46,7 @@ pub(super) struct CpusEntry {
     pub(super) server: u32,
     pub(super) load: u32,
     pub(super) same_core: bool,
-    /// Where calls were moved to, if they were.
+    /// The CPU that calls were moved to, if any were.
     #[serde(skip_serializing_if = "Option::is_none")]
     away: Option<u32>,
 }
@@ -63,10 +63,10 @@ pub(super) struct Way {
     pub(super) busy_ratio: Option<Estimate>,
     pub(super) socket_errors: u64,
     pub(super) bad_responses: u64,
-    /// Answers that were compared with the document, and those that differ.
+    /// Answers that were compared with the document, and how many of them differ.
     pub(super) checked: u64,
     pub(super) wrong: u64,
-    /// Which calls were moved, in ways that move some.
+    /// Which calls were moved, for ways that move calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) moved: Option<MovedEntry>,
     runs: Vec<RunEntry>,
@@ -82,12 +82,12 @@ struct RunEntry {
     busy_ratio: f64,
     socket_errors: u64,
     bad_responses: u64,
-    /// What `observe` foretold, in percent; of no other way.
+    /// The prediction of `observe` in percent; absent for all other ways.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost_pct: Option<f64>,
 }
 
-/// From the plain way to another one, round by round.
+/// The difference from the plain way to another one, round by round.
 #[derive(Debug, Serialize)]
 pub(super) struct Difference {
     from: &'static str,
@@ -98,7 +98,7 @@ pub(super) struct Difference {
     pub(super) requests_per_s_pct: Option<Estimate>,
 }
 
-/// What was foretold and what came, in percent of the CPU time of a request.
+/// Prediction and result, in percent of the CPU time of a request.
 #[derive(Debug, Serialize)]
 pub(super) struct Forecast {
     #[serde(serialize_with = "entry")]
@@ -107,7 +107,7 @@ pub(super) struct Forecast {
     pub(super) given_back_pct: Option<Estimate>,
     #[serde(serialize_with = "entry")]
     pub(super) lost_less_given_back_points: Option<Estimate>,
-    /// Why nothing was foretold, as `observe` says it.
+    /// The reason in the words of `observe` why there is no prediction.
     lost_unknown: Option<String>,
 }
 
@@ -185,7 +185,7 @@ impl Way {
 }
 
 impl Way {
-    /// Requests that failed, or had another answer than the document.
+    /// Requests that failed, or got another answer than the document.
     pub(super) fn errors(&self) -> u64 {
         self.socket_errors + self.bad_responses + self.wrong
     }
@@ -207,7 +207,7 @@ impl RunEntry {
     }
 }
 
-/// A value of the plain way and of another one, in each round.
+/// Pairs of a value of the plain way and of another one, one for each round.
 fn paired(
     measured: &Measured,
     to: usize,
@@ -247,7 +247,7 @@ impl Forecast {
     }
 }
 
-/// The answer in some sentences. Spaces in numbers do not break.
+/// The conclusion in a few sentences. Spaces in numbers do not break.
 fn conclusion(differences: &[Difference], forecast: &Forecast, cpus: Cpus) -> String {
     let of = |way: &str| {
         let of_it = differences.iter().find(|difference| difference.to == way);
@@ -262,7 +262,7 @@ fn conclusion(differences: &[Difference], forecast: &Forecast, cpus: Cpus) -> St
     };
     let mut text = format!("{}; {foretold}.", came("Narrow", &narrow));
     let moved: Vec<(&str, Estimate)> =
-        ["borrow", "offload", AUTO].into_iter().filter_map(|way| Some((way, of(way)?))).collect();
+        ["migrate", "delegate", AUTO].into_iter().filter_map(|way| Some((way, of(way)?))).collect();
     let where_to = if cpus.away == cpus.load {
         " (its calls moved to the load's own CPU, as there is no third)"
     } else {
@@ -274,7 +274,7 @@ fn conclusion(differences: &[Difference], forecast: &Forecast, cpus: Cpus) -> St
         text.push_str(&format!(" {}{where_to}.", came(&name, change)));
     }
     if !moved.is_empty() {
-        // A difference that is there may still be too small to do anything for.
+        // A difference that exists may still be too small to be worth acting on.
         let less = |(_, change): &(&str, Estimate)| {
             matches!(pairs::verdict(change), Verdict::Less(_))
                 && change.median <= -100.0 * ways::WORTHWHILE
@@ -292,7 +292,7 @@ fn conclusion(differences: &[Difference], forecast: &Forecast, cpus: Cpus) -> St
     text
 }
 
-/// What came of a way, beside the plain one.
+/// The result of a way, compared with the plain one.
 fn came(way: &str, change: &Estimate) -> String {
     match pairs::verdict(change) {
         Verdict::Less(less) => format!("{way} takes {} less CPU time per request", told(&less)),
@@ -351,13 +351,13 @@ mod tests {
             lost_less_given_back_points: None,
             lost_unknown: None,
         };
-        let found = |narrow, borrow| {
-            let differences = [difference("narrow", narrow), difference("borrow", borrow)];
+        let found = |narrow, migrate| {
+            let differences = [difference("narrow", narrow), difference("migrate", migrate)];
             conclusion(&differences, &forecast, CPUS).replace(SPACE, " ")
         };
         let less = found(estimate(-3.0, -2.0, -1.0), estimate(-7.2, -6.1, -5.0));
         assert!(
-            less.contains("Borrow takes 6.1 % [5.0, 7.2] less") && less.ends_with("is borrow."),
+            less.contains("Migrate takes 6.1 % [5.0, 7.2] less") && less.ends_with("is migrate."),
             "{less}"
         );
         let more = found(estimate(-1.0, 0.5, 2.0), estimate(5.0, 6.1, 7.2));

@@ -1,4 +1,4 @@
-//! What came of the turns, for people.
+//! The results of the turns as text.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ use crate::bench::{ratio_of_rounds, signed};
 use crate::report::number::{SPACE, grouped, interval, percent};
 use crate::report::table::{plain_table, styled};
 
-/// A worker that is on its CPU for so much of the time has nothing else to wait for: what is
-/// missing is the handshakes at the begin, and ticks of 10 ms.
+/// From this share of the time on its CPU on, a worker waits for nothing else: the rest is the
+/// handshakes at the start, and ticks of 10 ms.
 const BUSY: f64 = 0.95;
 
 pub(super) fn render(report: &Report, width: u16) -> String {

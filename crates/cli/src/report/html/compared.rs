@@ -1,4 +1,4 @@
-//! What `dimmer compare` found, as a page: each governor beside the processor's own.
+//! The result of `dimmer sim compare` as a page: each governor next to the processor's own.
 
 use anyhow::Context;
 use maud::html;
@@ -58,7 +58,7 @@ fn title(document: &Document) -> String {
         return "Nothing was complete yet.".to_owned();
     }
     let others = document.governors.iter().filter(|governor| !governor.is_hardware());
-    // One that lets code run faster than it may is not the best.
+    // A governor under which code runs faster than allowed is not the best.
     let sound = others.filter(|governor| governor.below_us == 0.0);
     let told =
         sound.filter_map(|governor| Some((governor.governor, governor.ratio.as_ref()?.median)));

@@ -4,11 +4,11 @@ use dimmer_probe::outcome::{Detail, Downclock, Episode, Outcome, Quantity, Throt
 use dimmer_probe::program::Counts;
 use maud::{Markup, html};
 
-use super::headline::KernelFindings;
 use super::plot::{self, DrawError, Figure, Scale};
 use super::{prose, unfold};
 use crate::report::number::{counted, grouped, length, time};
 use crate::report::readings::readings;
+use crate::report::verdict::KernelFindings;
 use crate::report::words;
 
 /// A kernel with an effect: a card for each mode.
@@ -57,7 +57,7 @@ pub(super) fn absent(kernel: &KernelFindings<'_>) -> Result<Markup, DrawError> {
     })
 }
 
-/// The mode, and the burst's length where there is one.
+/// The mode, and the burst's length if there is one.
 fn heading(outcome: &Outcome) -> String {
     let title = words::title(outcome.mode).0;
     let burst = match &outcome.detail {
@@ -100,7 +100,7 @@ fn card(outcome: &Outcome) -> Result<Markup, DrawError> {
     })
 }
 
-/// What performance counters said beside the timing.
+/// The values of performance counters during the timing.
 fn counters(counts: &Counts) -> String {
     let cycles = counts.of("cycles").filter(|_| counts.ns > 0.0);
     let clock = cycles.map(|cycles| {

@@ -1,12 +1,12 @@
-//! Settled clocks as bars: a line per kernel and number of active CPUs.
+//! Settled clocks as bars: a line for each kernel and number of active CPUs.
 
 use dimmer_probe::outcome::{Detail, Levels};
 use maud::{Markup, html};
 
-use super::headline::KernelFindings;
 use crate::report::number::{grouped, interval, percent};
+use crate::report::verdict::KernelFindings;
 
-/// The section; nothing if no levels were measured.
+/// The section; empty if no levels were measured.
 pub(super) fn section(kernels: &[KernelFindings<'_>]) -> Markup {
     let measured: Vec<(&str, Vec<&Levels>)> = kernels
         .iter()

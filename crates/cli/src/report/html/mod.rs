@@ -1,11 +1,10 @@
-//! One self-contained page: what this machine does with wide-vector code, in words and plots.
+//! One self-contained page: what this machine does with wide SIMD code, in words and plots.
 //!
 //! Nothing is fetched and nothing is executed: the style sheet and the plots are in the page, and
-//! what can be unfolded is `<details>`.
+//! parts that can be unfolded are `<details>`.
 
 pub(crate) mod compared;
 mod finding;
-mod headline;
 mod levels;
 pub(crate) mod moved;
 pub(crate) mod observed;
@@ -20,7 +19,7 @@ use super::MachineDescription;
 use super::number::{grouped, length, time};
 use super::readings::readings;
 use super::words;
-use headline::{KernelFindings, by_kernel, headline};
+use crate::report::verdict::{self, KernelFindings, by_kernel};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -32,7 +31,7 @@ pub(crate) fn render(findings: &Findings, machine: &MachineDescription) -> anyho
     let kernels = by_kernel(findings);
     let (with, without): (Vec<_>, Vec<_>) =
         kernels.iter().partition(|kernel| kernel.transitions().any(|outcome| outcome.effect));
-    let headline = headline(findings);
+    let verdict = verdict::of(findings);
     let mut sections = Vec::new();
     for kernel in with {
         let section = finding::kernel(kernel);
@@ -61,10 +60,10 @@ pub(crate) fn render(findings: &Findings, machine: &MachineDescription) -> anyho
         (quality(findings))
     };
     let about = ("Dimmer probe", machine.brand.as_str());
-    Ok(page(about, headline.title, &headline.sentences, &main, machine).into_string())
+    Ok(page(about, verdict.title, &verdict.sentences, &main, machine).into_string())
 }
 
-/// A page: what it is about, its headline and first sentences, and all the rest.
+/// A page: its subject, its headline and first sentences, and the rest.
 fn page(
     (command, subject): (&str, &str),
     title: &str,
@@ -95,7 +94,7 @@ fn page(
     }
 }
 
-/// Text in which names stand between backticks.
+/// Formats text in which names are between backticks.
 fn prose(text: &str) -> Markup {
     html! {
         @for (index, part) in text.split('`').enumerate() {
@@ -173,7 +172,7 @@ fn overview(findings: &Findings, kernels: &[KernelFindings<'_>]) -> Markup {
     }
 }
 
-/// One cell; the mode is for narrow pages, where cells are not below the header.
+/// One cell. It contains the mode for narrow pages, where cells are not below the header.
 fn glance(mode: Mode, outcome: Option<&Outcome>) -> Markup {
     let Some(outcome) = outcome else { return html! { td.none { "–" } } };
     let reading = readings(outcome).into_iter().next();
@@ -243,7 +242,7 @@ fn method(instrument: &Instrument) -> Markup {
     }
 }
 
-/// How good each measurement was.
+/// The quality of each measurement.
 fn quality(findings: &Findings) -> Markup {
     if findings.outcomes.is_empty() {
         return html! {};
@@ -290,7 +289,7 @@ fn quality(findings: &Findings) -> Markup {
     }
 }
 
-/// A table that is shown when asked for.
+/// A table that can be unfolded.
 fn unfold(summary: &str, header: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         details {

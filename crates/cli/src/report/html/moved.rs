@@ -1,5 +1,5 @@
-//! What `dimmer compare --mechanisms` found, as a page: each mechanism beside leaving regions where
-//! they are.
+//! The result of `dimmer sim compare --loops` as a page: each loop compared with regions that
+//! stay.
 
 use anyhow::Context;
 use maud::html;
@@ -8,7 +8,7 @@ use super::finding::figure;
 use super::page;
 use super::plot::{self, DrawError, Figure, Way};
 use crate::compare::Measured;
-use crate::compare::mechanisms::{Compared, Document};
+use crate::compare::loops::{Compared, Document};
 use crate::report::MachineDescription;
 use crate::report::number::length;
 
@@ -45,9 +45,9 @@ pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyho
             table {
                 thead { tr { th { "mechanism" } th { "calls that are moved" } th { "dedicated cores" } } }
                 tbody {
-                    @for one in &document.mechanisms {
+                    @for one in &document.loops {
                         tr {
-                            td { (one.mechanism) }
+                            td { (one.name) }
                             td { (percent(one.moved).unwrap_or_default()) }
                             td { (number(one.cores).unwrap_or_default()) }
                         }
@@ -58,8 +58,8 @@ pub(crate) fn render(document: &Document, machine: &MachineDescription) -> anyho
     };
     let mut sentences: Vec<String> = document.study.told_partial().into_iter().collect();
     sentences.push(
-        "`none` leaves marked regions where they are, `offload-paper` is the policy server of paper 001, `offload` tries each program's regions \
-         with and without, and `offload-always` moves all of them."
+        "`none` leaves marked regions where they are, `thresholds` is the policy server of paper 001, `delegate` tries each program's regions \
+         with and without, and `always` moves all of them."
             .to_owned(),
     );
     let about = ("Dimmer compare", document.study.scenario.as_str());
@@ -71,8 +71,8 @@ fn title(document: &Document) -> String {
     if document.study.runs == 0 {
         return "Nothing was complete yet.".to_owned();
     }
-    let others = document.mechanisms.iter().filter(|one| !one.is_none());
-    let told = others.filter_map(|one| Some((one.mechanism, one.ratio.as_ref()?.median)));
+    let others = document.loops.iter().filter(|one| !one.is_none());
+    let told = others.filter_map(|one| Some((one.name, one.ratio.as_ref()?.median)));
     match told.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, ratio)| *ratio > 1.001) {
         Some((mechanism, ratio)) => {
             let percent = 100.0 * (ratio - 1.0);
@@ -86,11 +86,11 @@ fn figures(document: &Document) -> Result<Vec<Figure>, DrawError> {
     let ways = |measured: &dyn Fn(&Compared) -> Option<Measured>| -> Vec<Way> {
         let way = |one: &Compared| {
             let Measured { median, ci95, .. } = measured(one)?;
-            Some(Way { name: one.mechanism, ratio: median, ci95 })
+            Some(Way { name: one.name, ratio: median, ci95 })
         };
-        document.mechanisms.iter().filter(|one| !one.is_none()).filter_map(way).collect()
+        document.loops.iter().filter(|one| !one.is_none()).filter_map(way).collect()
     };
-    let programs = document.mechanisms.first().map(|first| first.programs.as_slice());
+    let programs = document.loops.first().map(|first| first.programs.as_slice());
     let programs = programs.unwrap_or_default();
     let mut figures = Vec::new();
     if programs.len() > 1 {

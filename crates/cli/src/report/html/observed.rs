@@ -1,5 +1,5 @@
-//! What `dimmer observe` saw, as a page: what the calls cost, what to do about it, and how calls
-//! and the gaps after them are spread.
+//! The observations of `dimmer observe` as a page: what the calls cost, what to do about it, and
+//! the distributions of calls and of the gaps after them.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::observe::text;
 use crate::report::MachineDescription;
 use crate::report::number::{grouped, length, percent, time};
 
-/// How many functions are shown with plots.
+/// Maximum number of functions shown with plots.
 const SHOWN: usize = 8;
 
 /// The report as an HTML page.

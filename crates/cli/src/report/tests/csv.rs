@@ -1,4 +1,4 @@
-//! The raw series.
+//! Tests of the raw series.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The first lines of a file.
+/// Compares the first lines of a file.
 #[track_caller]
 fn check(directory: &Path, name: &str, expected: Expect) {
     let text = std::fs::read_to_string(directory.join(name)).unwrap();
@@ -128,7 +128,7 @@ fn every_sample_is_written() {
     write(directory.path(), &xeon_6().findings).unwrap();
     let path = directory.path().join("episode-vfmadd231pd-512-unrolled-samples.csv");
     let text = std::fs::read_to_string(path).unwrap();
-    // Seven quantities and one neighbour, 400 samples each, and the header.
+    // Seven quantities and one neighbor, 400 samples each, and the header.
     assert_eq!(text.lines().count(), 8 * 400 + 1);
 }
 

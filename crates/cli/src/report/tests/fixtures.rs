@@ -16,18 +16,18 @@ use dimmer_processor::units::CpuId;
 
 use crate::report::MachineDescription;
 
-/// The kernel with which the effects are best seen.
+/// The kernel that shows the effects best.
 pub(super) const HEAVY_512: &str = "vfmadd231pd-512-unrolled";
-/// A mixture, whose name no file name takes as it is.
+/// A mixture, whose name cannot be used as a file name unchanged.
 pub(super) const MIXTURE: &str = "vfmadd231pd-512-unrolled:1+add-scalar-unrolled:15";
 
-/// A machine and what was found on it.
+/// A machine and its findings.
 pub(super) struct Fixture {
     pub(super) machine: MachineDescription,
     pub(super) findings: Findings,
 }
 
-/// A Xeon 6 in a virtual machine: microseconds, and a governor with a memory.
+/// A Xeon 6 in a virtual machine: effects of microseconds, and a governor with a memory.
 pub(super) fn xeon_6() -> Fixture {
     let mut outcomes = vec![
         xeon_6_episode(HEAVY_512, InstructionClass::Heavy512, 800, 1640.0, 0.94, 2610.0),
@@ -408,7 +408,7 @@ fn step_curve(
             at_ns,
             clock_ratio: around(level(at_ns), 0.003),
             stall_share: stall_ns.map_or(0.0, |stall| {
-                // Stalls lie about the release, in whole thousandths.
+                // Stalls lie around the release, in whole thousandths.
                 let distance = (at_ns / stall).ln() * 6.0;
                 (800.0 * (-distance * distance).exp()).round() / 1000.0
             }),

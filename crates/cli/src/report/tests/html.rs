@@ -1,4 +1,4 @@
-//! The page: well-formed, self-contained, and saying what was found.
+//! The page must be well-formed and self-contained, and contain the findings.
 
 use dimmer_probe::outcome::{Detail, Episode, Recurrence};
 use dimmer_probe::stats::Estimate;
@@ -8,14 +8,14 @@ use quick_xml::events::Event;
 use super::fixtures::{Fixture, skylake, xeon_6, zen_5};
 use crate::report::html::render;
 
-/// Elements that have no end tag in HTML.
+/// Elements without an end tag in HTML.
 const VOID: [&str; 1] = ["meta"];
 
 fn page(fixture: &Fixture) -> String {
     render(&fixture.findings, &fixture.machine).unwrap()
 }
 
-/// The text that a reader sees, white space folded.
+/// The text that a reader sees, with white space folded.
 fn text(page: &str) -> String {
     let mut reader = Reader::from_str(page);
     reader.config_mut().check_end_names = false;
@@ -41,7 +41,7 @@ fn check(fixture: &Fixture, sentences: &[&str]) {
     }
 }
 
-/// Every element ends where it should.
+/// Checks that every element ends where it should.
 #[track_caller]
 fn check_nesting(page: &str) {
     let mut reader = Reader::from_str(page);
@@ -136,7 +136,7 @@ fn bursts_that_cannot_be_told_from_chance() {
     check(
         &fixture,
         &[
-            "Whether wide-vector code slows this machine down could not be told.",
+            "Whether wide-vector code slows this machine down remains open.",
             "Open, below 97 ns: nothing larger was seen",
             "of which 6.2 % [3.1, 9.3] cost something, but no more than any code does as often \
              by chance.",

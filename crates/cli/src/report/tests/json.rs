@@ -1,4 +1,4 @@
-//! The JSON: its shape, its bytes, and that its documentation knows every key.
+//! The JSON: its shape, its bytes, and that its documentation describes every key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,7 +88,7 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
     sections
 }
 
-/// Notes the keys of `value` under the heading of the section that describes it.
+/// Adds the keys of `value` under the heading of the section that describes it.
 fn collect(value: &Value, heading: &str, found: &mut BTreeMap<String, BTreeSet<String>>) {
     match value {
         Value::Array(entries) => entries.iter().for_each(|entry| collect(entry, heading, found)),
@@ -103,10 +103,9 @@ fn collect(value: &Value, heading: &str, found: &mut BTreeMap<String, BTreeSet<S
                     // Its keys are names of events.
                     "events" => {}
                     "throughput" => collect(value, &format!("throughput of {heading}"), found),
-                    "machine" | "instrument" | "surroundings" | "skipped" | "pmu"
-                    | "neighbours" | "curve" | "steps" | "quantiles" | "response" | "gaps" => {
-                        collect(value, key, found)
-                    }
+                    "machine" | "verdict" | "break_even" | "instrument" | "surroundings"
+                    | "skipped" | "pmu" | "neighbours" | "curve" | "steps" | "quantiles"
+                    | "response" | "gaps" => collect(value, key, found),
                     "results" => value.as_array().unwrap().iter().for_each(|result| {
                         collect(result, result["mode"].as_str().unwrap(), found);
                     }),

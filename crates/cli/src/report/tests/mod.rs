@@ -1,4 +1,4 @@
-//! What the four outputs say about three made-up machines.
+//! The four outputs for three made-up machines.
 
 mod csv;
 mod fixtures;

@@ -1,4 +1,4 @@
-//! The table, wide and narrow, plain and coloured.
+//! The table, wide and narrow, plain and colored.
 
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::Skipped;
@@ -18,6 +18,11 @@ fn machine_with_brief_effects() {
         &xeon_6(),
         120,
         expect![[r#"
+            Wide-vector code slows this machine down.
+            Break-even: 4 300 isolated bursts of 64 instructions a second cost 1 % of a core's time.
+            Worst case: up to 6.1 % slower.
+            Next: `dimmer observe -- YOUR-PROGRAM` shows which functions cause it.
+
             Episode: what one isolated burst costs the code after it
             kernel                         cost after               burst   nominal in  clock after  stall     throttled
             vfmadd231pd-512-unrolled       1 631 ns [1 581, 1 659]  800     2 612 ns    93.9 %       1 411 ns  1 484 ns
@@ -74,6 +79,12 @@ fn names_are_broken_after_their_separators() {
         &fixture,
         80,
         expect![[r#"
+            Wide-vector code slows this machine down.
+            Break-even: 6 100 isolated bursts of 800 instructions a second cost 1 % of a
+            core's time.
+            Worst case: no slowdown was found.
+            Next: `dimmer observe -- YOUR-PROGRAM` shows which functions cause it.
+
             Episode: what one isolated burst costs the code after it
             kernel              cost after      burst  nominal   clock   stall     throttled
                                                        in        after
@@ -106,6 +117,9 @@ fn skipped_kernels_share_a_row_if_they_share_a_reason() {
         &fixture,
         100,
         expect![[r#"
+            Nothing was measured.
+            Next: `dimmer probe` without --kernel measures wide-vector code.
+
             Skipped
             a, b and 3 more  recurrence    no effect of this kernel was seen by the other modes
             f                all modes     the processor lacks avx512f
@@ -122,6 +136,10 @@ fn interrupted_run_with_lasting_effects() {
         &skylake(),
         100,
         expect![[r#"
+            Wide-vector code slows this machine down.
+            Worst case: up to 53.9 % slower.
+            Next: `dimmer observe -- YOUR-PROGRAM` shows which functions cause it.
+
             Downclock: from the first instruction to the settled clock
             kernel                    settled in            at clock  stall    throttled  at
             vfmadd231pd-512-unrolled  51.4 µs [51.1, 51.8]  65.00 %   10.4 µs  24.50 µs   26.0 %
@@ -143,6 +161,12 @@ fn machine_without_effects() {
         &zen_5(),
         100,
         expect![[r#"
+            Wide-vector code costs nothing on this machine.
+            Break-even: none found; even 320 000 isolated bursts of 800 instructions a second cost less than 1 %
+            of a core's time.
+            Worst case: no slowdown was found.
+            Next: nothing: leave wide-vector code as it is on this machine.
+
             Episode: what one isolated burst costs the code after it
             kernel                    cost after           burst
             vfmadd231pd-512-unrolled  absent, below 31 ns  800

@@ -1,10 +1,10 @@
-//! Writes a trace: tracks, and what happens on them.
+//! Writes a trace: tracks, and the events on them.
 //!
-//! Simulated moments are picoseconds, and Perfetto's are nanoseconds: each is rounded to the
-//! nearest, half a nanosecond up. That keeps their order, so what follows one another still does,
-//! and a slice is at most 1 ns longer or shorter than what it stands for. One of less than that may
-//! have no length; it is kept, and as it ends before the next one begins, in time or in the order
-//! of the file, slices stay side by side.
+//! Simulated times are in picoseconds, Perfetto's in nanoseconds. Each time is rounded to the
+//! nearest nanosecond, half a nanosecond up. This keeps the order of events, and a slice is at most
+//! 1 ns longer or shorter than the original. A slice of less than that may get length 0. It is
+//! kept: it ends before the next one starts, by time or by order in the file, so slices do not
+//! overlap.
 
 use dimmer_sim::Moment;
 use prost::Message;
@@ -14,10 +14,10 @@ use super::perfetto::{
     TracePacket, TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
 
-/// The one writer of packets; 0 is nobody.
+/// The only writer of packets; 0 means no writer.
 const WRITER: u32 = 1;
 
-/// A trace as far as it is written.
+/// A trace as far as it has been written.
 #[derive(Debug)]
 pub(super) struct Tracks {
     bytes: Vec<u8>,
@@ -29,8 +29,8 @@ pub(super) struct Tracks {
 pub(super) struct Track(u32);
 
 impl Tracks {
-    /// A trace whose moments count from the simulation's begin, as those of a machine do from its
-    /// start.
+    /// An empty trace. Its times count from the start of the simulation, as those of a machine
+    /// count from its boot.
     pub(super) fn new() -> Self {
         let mut new = Self { bytes: Vec::new(), count: 0 };
         let defaults = TracePacketDefaults { timestamp_clock_id: Some(SINCE_BOOT) };
@@ -42,13 +42,12 @@ impl Tracks {
         new
     }
 
-    /// Describes a track, which is shown below `parent` and behind the tracks that were described
-    /// before.
+    /// Describes a track. It is shown below `parent`, after the tracks that were described before.
     pub(super) fn describe(&mut self, parent: Option<Track>, name: &str) -> Track {
         self.track(parent, name, None)
     }
 
-    /// Describes a track of numbers, likewise.
+    /// Describes a track of numbers in the same way.
     pub(super) fn describe_counter(&mut self, parent: Track, name: &str, unit: &str) -> Track {
         let counter = CounterDescriptor { unit_name: Some(unit.to_owned()) };
         self.track(Some(parent), name, Some(counter))
@@ -75,13 +74,14 @@ impl Tracks {
         track
     }
 
-    /// A slice. On one track they must come in order, each after the end of the one before.
+    /// Adds a slice. On each track, slices must be added in order, each after the end of the
+    /// previous one.
     pub(super) fn slice(&mut self, track: Track, (begin, end): (Moment, Moment), name: String) {
         self.event(track, begin, Kind::SliceBegin, Some(name), None);
         self.event(track, end, Kind::SliceEnd, None, None);
     }
 
-    /// Each state from its begin to the next one's or to the end of all; none is a gap.
+    /// Adds each state from its start to the start of the next one, or to `end`; `None` is a gap.
     pub(super) fn slices(
         &mut self,
         track: Track,
@@ -97,17 +97,17 @@ impl Tracks {
         }
     }
 
-    /// Something that takes no time.
+    /// Adds an event without duration.
     pub(super) fn instant(&mut self, track: Track, at: Moment, name: &str) {
         self.event(track, at, Kind::Instant, Some(name.to_owned()), None);
     }
 
-    /// What a track of numbers shows from then on.
+    /// Sets the value that a track of numbers shows from then on.
     pub(super) fn count(&mut self, track: Track, at: Moment, value: f64) {
         self.event(track, at, Kind::Counter, None, Some(value));
     }
 
-    /// The trace, which is complete after each call.
+    /// The bytes of the trace, which is complete after each call.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -130,7 +130,7 @@ impl Tracks {
         self.add(TracePacket { timestamp, track_event: Some(event), ..TracePacket::default() });
     }
 
-    /// A trace of one packet, behind what there is.
+    /// Appends a trace of one packet.
     fn add(&mut self, packet: TracePacket) {
         let packet = TracePacket {
             trusted_packet_sequence_id: Some(WRITER),
@@ -147,7 +147,7 @@ impl Track {
     }
 }
 
-/// The nearest.
+/// Rounds to the nearest nanosecond.
 fn nanoseconds(moment: Moment) -> u64 {
     const PICOSECONDS: u64 = 1000;
     moment / PICOSECONDS + u64::from(moment % PICOSECONDS >= PICOSECONDS / 2)
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(events.collect::<Vec<_>>(), expected);
     }
 
-    /// The bytes are those that Perfetto's own library for Python (0.59.1) gives for the same
+    /// The bytes are those that Perfetto's own library for Python (0.59.1) writes for the same
     /// trace, packet by packet.
     #[test]
     fn bytes_are_those_of_perfettos_own_library() {

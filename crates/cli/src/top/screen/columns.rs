@@ -1,4 +1,4 @@
-//! The columns of the table of regions: which fit, and what stands in them.
+//! The columns of the table of regions: which of them fit, and their content.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -9,7 +9,7 @@ use super::super::words;
 use super::{dim, moved, spaced};
 use crate::report::number::{percent, time};
 
-/// Bars from nothing to everything.
+/// Bars from the lowest to the highest value.
 const BARS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// A column.
@@ -28,7 +28,7 @@ enum Column {
     History,
 }
 
-/// A column, and how wide it is drawn.
+/// A column, and its width on the screen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fitted {
     column: Column,
@@ -36,7 +36,7 @@ pub(super) struct Fitted {
 }
 
 impl Column {
-    /// In the order of the screen.
+    /// In the order on the screen.
     const ALL: [Self; 11] = [
         Self::Program,
         Self::Site,
@@ -51,7 +51,7 @@ impl Column {
         Self::History,
     ];
 
-    /// The first gets room first.
+    /// In the order in which columns get room.
     const BY_USE: [Self; 11] = [
         Self::Site,
         Self::Decision,
@@ -66,7 +66,7 @@ impl Column {
         Self::Metric,
     ];
 
-    /// What stands above it, in two lines, and how wide it is at least.
+    /// The column's title in two lines, and its minimum width.
     const fn layout(self) -> ([&'static str; 2], usize) {
         match self {
             Self::Program => (["", "program"], 14),
@@ -83,7 +83,7 @@ impl Column {
         }
     }
 
-    /// Whether it gets what room is left.
+    /// The maximum width of a column that may use remaining room; 0 for the others.
     const fn most(self) -> usize {
         match self {
             Self::Program => 24,
@@ -98,7 +98,7 @@ impl Column {
         !matches!(self, Self::Program | Self::Site | Self::Decision | Self::History)
     }
 
-    /// What a row says there; none where there is nothing to say.
+    /// The cell of a row; `None` if it is empty.
     fn text(self, row: &Row) -> Option<String> {
         if self == Self::Program {
             return Some(format!("{} {}", row.program, row.key.0));
@@ -136,8 +136,8 @@ impl Column {
     }
 }
 
-/// The columns that fit into so many, one space apart, the most useful first; and none that no row
-/// fills.
+/// The columns that fit into `width`, one space apart, the most useful first. Columns that no row
+/// fills are left out.
 pub(super) fn fitting(rows: &[Row], width: u16) -> Vec<Fitted> {
     let is_filled = |column: Column| match column {
         Column::StayedTakes | Column::MovedTakes | Column::Clock | Column::Metric => {
@@ -175,7 +175,7 @@ pub(super) fn titles(columns: &[Fitted]) -> [Line<'static>; 2] {
     })
 }
 
-/// A row; if it is selected, so that it stands out without colours.
+/// A row; the selected one stands out even without colors.
 pub(super) fn line(
     columns: &[Fitted],
     row: &Row,
@@ -209,7 +209,7 @@ fn fill(text: &str, Fitted { column, width }: &Fitted) -> String {
     format!(" {}", console::pad_str(&text, *width, alignment, Some("…")))
 }
 
-/// Ratios as bars, the newest on the right; where there is none, nothing.
+/// Ratios as bars, the newest on the right; a space for `None`.
 fn bars(history: &Series, width: usize) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 7")]
     let bar = |ratio: f64| BARS[(ratio.clamp(0.0, 1.0) * 7.0).round() as usize];

@@ -32,10 +32,10 @@ const COLUMNS: [(&str, &str); 9] = [
     ),
 ];
 
-/// Columns of a name.
+/// Columns for a name.
 const NAME: usize = 13;
 
-/// Over everything else, in the middle.
+/// Drawn over everything else, in the middle.
 pub(super) fn draw(area: Rect, buffer: &mut Buffer) {
     let width = area.width.min(84);
     let room = usize::from(width).saturating_sub(NAME + 3).max(10);

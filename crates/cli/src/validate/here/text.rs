@@ -1,4 +1,4 @@
-//! The comparison in a terminal.
+//! The comparison for a terminal.
 
 use std::fmt::Write as _;
 
@@ -95,7 +95,7 @@ fn verdict(document: &Document) -> String {
     text
 }
 
-/// What the model lacks, where it predicts badly.
+/// What the model lacks, if it predicts badly.
 fn lacks(document: &Document) -> String {
     let names = |is_guess: bool| {
         let lacks = document.lacks.iter().filter(|lack| lack.is_guess == is_guess);

@@ -1,4 +1,4 @@
-//! Scrapers that are none: whatever they do, one that behaves is answered.
+//! Hostile scrapers: whatever they do, a well-behaved one gets its answer.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::state::{Client, Site};
 
-/// How long something is waited for that will come.
+/// How long to wait for something that will come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So many that a test does not depend on how fast its connections come and go.
+/// Times so long that a test does not depend on how fast its connections come and go.
 const LIMITS: Limits = Limits { head: PATIENCE, whole: PATIENCE, ..Limits::USUAL };
 
-/// Serves so many sites; where, and how often the state was asked for.
+/// Serves a state of `sites` sites. Returns the address, and the count of requests for the state.
 fn serve_sites(limits: Limits, sites: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -37,7 +37,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What comes until the server closes the connection.
+/// What arrives until the server closes the connection.
 fn answer(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     // A reset is an end as well.
@@ -83,7 +83,7 @@ fn a_body_is_refused_whatever_length_it_says_and_costs_nobody_else() {
             let mut stream = connect(address);
             write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n")
                 .unwrap();
-            // It never comes, and is not waited for.
+            // The body never comes, and the server does not wait for it.
             let text = answer(&mut stream);
             assert!(text.starts_with("HTTP/1.1 413 "), "{length}: {text}");
             scrape(address);
@@ -122,7 +122,7 @@ fn a_head_that_comes_slowly_is_not_waited_for() {
     for said in ["", "GET /metrics HTTP/1.1\r\nX: "] {
         let mut stream = connect(address);
         stream.write_all(said.as_bytes()).unwrap();
-        // It is closed by the server: this would wait for longer than the test may.
+        // The server closes the connection: otherwise this would wait for longer than the test may.
         let text = answer(&mut stream);
         assert!(!text.contains(" 200 "), "{text}");
     }
@@ -134,11 +134,11 @@ fn thousands_of_connections_that_ask_nothing_keep_nobody_out() {
     let mut idle = Vec::new();
     for number in 0..2000 {
         let mut stream = connect(address);
-        // Some have begun to ask.
+        // Some have started a request.
         if number % 2 == 0 {
             let _ = stream.write_all(b"GET /me");
         }
-        // Those that are closed already take no file of this process.
+        // Connections that are closed already use no file of this process.
         if idle.len() >= 200 {
             drop(idle.remove(0));
         }
@@ -149,7 +149,7 @@ fn thousands_of_connections_that_ask_nothing_keep_nobody_out() {
     }
     scrape(address);
     assert!(asked.load(Ordering::Relaxed) >= 1);
-    // The newest are those who may still ask, and the oldest were told to go.
+    // The newest may still ask; the server has closed the oldest.
     let mut newest = idle.pop().unwrap();
     assert_eq!(answer(&mut idle[0]), "");
     newest.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
@@ -158,13 +158,13 @@ fn thousands_of_connections_that_ask_nothing_keep_nobody_out() {
 
 #[test]
 fn those_who_do_not_read_keep_nobody_out_and_share_a_state() {
-    // More than the system keeps for whoever does not read.
+    // More than the system buffers for a connection that is not read.
     let (address, asked) = serve_sites(LIMITS, 40_000);
     let deaf: Vec<TcpStream> = (0..3 * LIMITS.answered)
         .map(|_| {
             let mut stream = connect(address);
             stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-            // It is being answered.
+            // Its answer has started.
             let mut first = [0];
             stream.read_exact(&mut first).unwrap();
             stream
@@ -194,7 +194,7 @@ fn a_unix_socket_tells_the_same() {
     let path = directory.path().join("metrics");
     let address = Address::Unix(path.clone());
     assert_eq!(Address::parse(&address.to_string()), Some(address.clone()));
-    // What a server has left behind is replaced; anything else stays.
+    // A leftover socket of a server is replaced; any other file stays.
     drop(StdUnixListener::bind(&path).unwrap());
     let listener = Listener::bind(&address).unwrap();
     assert!(Listener::bind(&address).is_err());

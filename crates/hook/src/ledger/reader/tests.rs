@@ -1,4 +1,4 @@
-//! Ledgers that hold anything, that are cut meanwhile, and that say what was written there.
+//! Ledgers with any content, ledgers that are truncated meanwhile, and reading what was written.
 
 use super::*;
 use crate::ledger::{MAGIC, OBJECTS_AT, OwnLedger, SLOT_BYTES, VERSION};
@@ -31,12 +31,12 @@ impl Random {
     }
 }
 
-/// Does all that the observer does with a ledger, once.
+/// Does everything once that the observer does with a ledger.
 fn use_all(ledger: &Ledger) {
     let Some(head) = ledger.head() else { return };
     assert!(head.overhead().inside <= MOST_OVERHEAD);
     let (objects, sites) = (ledger.objects(), ledger.sites());
-    // Another head, as the file changes meanwhile.
+    // These counts may be of another head, as the file changes meanwhile.
     assert!(objects.len() <= OBJECTS && sites.len() <= SITES);
     for object in objects {
         assert!(object.path.as_os_str().len() <= LONGEST_TEXT);
@@ -56,7 +56,7 @@ fn use_all(ledger: &Ledger) {
     }
     ledger.decide(head.sites(), true);
     ledger.decide(usize::MAX, true);
-    ledger.employ(usize::MAX);
+    ledger.use_cores(usize::MAX);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn any_bytes_can_be_read() {
                 _ => slot_at(random.below(9)) + random.below(SLOT_BYTES),
             };
             let length = 1 + random.below(5000);
-            // The first bytes stay, so that it is still a ledger.
+            // The first bytes stay, so that the file is still a ledger.
             let bytes = random.bytes(length);
             ledger.file.write_all_at(&bytes, at as u64).unwrap();
         }
@@ -91,7 +91,7 @@ fn a_ledger_may_be_cut_at_any_moment() {
     file.write_all_at(&1_u32.to_le_bytes(), (slot_at(first.number) + CLAIMED) as u64).unwrap();
     let head = std::fs::read(own.path()).unwrap();
     let path = own.path().to_path_buf();
-    // Its own mappings must not be touched once it is shorter.
+    // The mappings of `own` and `first` must not be touched once the file is shorter.
     std::mem::forget((own, first));
     let ledger = Ledger::open(&path).unwrap();
     assert_eq!(ledger.threads().count(), 1);
@@ -150,7 +150,8 @@ fn what_a_process_wrote_is_read_and_given_back_once_it_has_no_mapping() {
     assert_eq!(own.add_sites(object, &[48], false, &mut none).unwrap(), 2..3);
     let ledger = Ledger::open(own.path()).unwrap();
     let [object] = &ledger.objects()[..] else { panic!("{:?}", ledger.objects()) };
-    // The path opens the file; whoever prints it cleans it.
+    // The path is unchanged, since it opens the file; code that prints it removes control
+    // characters.
     assert_eq!((object.base, object.path.to_str()), (0x1000, Some("/lib/\u{1b}[31mred.so")));
     assert_eq!(object.problem, "no \u{fffd}[2J room\u{fffd}");
     let addresses: Vec<u64> = ledger.sites().iter().map(|site| site.address).collect();
@@ -183,7 +184,7 @@ fn counters_are_reserved_for_functions_that_come_later() {
     let many: Vec<u64> = (1..=SITES as u64).collect();
     let refused = own.add_sites(0, &many, false, &mut [slot].into_iter());
     assert!(matches!(refused, Err(LedgerError::Full { .. })), "{refused:?}");
-    // Those that were noted are still there.
+    // The functions that were noted are still there.
     assert_eq!(ledger.sites().len(), 5000);
 }
 
@@ -204,7 +205,7 @@ fn a_run_that_has_enough_ledgers_gets_no_more() {
     own.reserve_slot().unwrap();
 }
 
-/// A directory that is removed with this.
+/// A directory that is removed when this is dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {

@@ -1,11 +1,11 @@
-//! What the governor does with made-up code on the i9-7940X of paper 000, and on a made-up
-//! processor of the newer kind.
+//! Tests of the governor with made-up code on the i9-7940X of paper 000, and on a made-up processor
+//! of the newer kind.
 
 use dimmer_processor::model::builtin;
 
 use super::*;
 
-/// Always the median, never the unlikely.
+/// Always draws the median, never an unlikely value.
 struct Median;
 
 impl Chance for Median {
@@ -56,7 +56,7 @@ const CHAINED_512: Demand = Demand { per_cycle: 0.25, ..DENSE_512 };
 const DENSE_256: Demand = Demand { class: InstructionClass::Heavy256, ..DENSE_512 };
 const CHAINED_256: Demand = Demand { per_cycle: 0.25, ..DENSE_256 };
 
-/// A core that runs code by a timetable.
+/// A core that runs code by a schedule.
 struct Bench<C> {
     rules: Rules,
     control: PowerControl,
@@ -80,7 +80,7 @@ impl<C: Chance> Bench<C> {
         }
     }
 
-    /// Runs this for so long, `per_ns` instructions each nanosecond.
+    /// Runs this code for `ns`, with `per_ns` instructions each nanosecond.
     fn run(&mut self, demand: Demand, ns: Time, per_ns: f64) -> &mut Self {
         let end = self.now + ns;
         let begin = self.now;
@@ -105,7 +105,7 @@ impl<C: Chance> Bench<C> {
         self
     }
 
-    /// When which level was reached, each time anew.
+    /// Each change of level, as (time, level).
     fn levels(&self) -> Vec<(Time, u32)> {
         let mut levels: Vec<(Time, u32)> = Vec::new();
         for (time, order) in &self.seen {
@@ -200,8 +200,8 @@ fn releases_are_extended_after_512_bit_code_at_l1_alone() {
     assert_eq!((longer(DENSE_512), longer(DENSE_256)), (0, 0));
 }
 
-/// As the Xeon 6 was seen to do: episodes, until bursts have recurred for long enough; then the
-/// level stays.
+/// As was seen on the Xeon 6: episodes, until bursts have recurred for long enough; then the level
+/// stays.
 #[test]
 fn bursts_that_recur_keep_the_level() {
     let mut bench = Bench::new(newer(), Median);
@@ -212,7 +212,7 @@ fn bursts_that_recur_keep_the_level() {
     let last = levels.last().unwrap();
     assert_eq!(last.1, 2, "{levels:?}");
     assert!((5_000_000..5_200_000).contains(&last.0), "{levels:?}");
-    // Isolated again: 240 us after the last one, then as at the beginning.
+    // Isolated again: 240 us after the last burst, then as at the start.
     bench.seen.clear();
     bench.run(Demand::SCALAR, 1_000_000, 1.0).run(DENSE_512, 5_000, 1.8);
     bench.run(Demand::SCALAR, 1_000_000, 1.0);
@@ -230,7 +230,7 @@ fn wishes_made_while_others_are_served_wait_for_the_next_slot() {
     assert_eq!((served(26_500), served(200_000)), (51_000, 200_000));
 }
 
-/// Paper 000 §3.3.3: three cores that ask together change together, and later than one alone.
+/// Paper 000 §3.3.3: three cores that ask together change together, and later than one core alone.
 #[test]
 fn a_slot_is_as_slow_as_its_slowest_wish() {
     let (mut rules, mut chance) = (skylake(), Any(7));
@@ -254,7 +254,8 @@ fn a_slot_is_as_slow_as_its_slowest_wish() {
         dues.sort_unstable();
         dues[500]
     };
-    // Of the most of n draws half are below the deviation below which 0.5^(1/n) of one draw are.
+    // Half of the maxima of n draws are below the deviation below which 0.5^(1/n) of single draws
+    // are.
     for (cores, deviation) in [(1, 0.0), (2, 0.545), (3, 0.819)] {
         let expected = log_normal(24_590.0, 0.064, deviation);
         let median = granted(cores) as f64;
@@ -290,9 +291,9 @@ fn models_that_say_too_little_are_told_what_is_missing() {
     assert_eq!(Rules::new(&model).unwrap().level_of(&DENSE_512), L0);
 }
 
-/// Whatever runs: the level is that of the code, or code is throttled or the core stands still on
-/// the way there; it is called again whenever there is anything left to do; and it is back at L0
-/// within its bound.
+/// For any code: the core has the level of the code, or the code is throttled or the core stands
+/// still on the way there; the governor is called again while there is anything left to do; and the
+/// core is back at L0 within the bound.
 #[test]
 fn whatever_runs_no_wake_up_is_lost() {
     for (rules, hold) in [(skylake(), 1_333_000), (newer(), 240_000)] {

@@ -1,8 +1,8 @@
-//! The trials with made-up performance.
+//! Tests of the trials with made-up performance.
 
 use super::*;
 
-/// Runs the loop on groups that bring so much; which are moved after each window.
+/// Runs the loop on groups with these gains. Returns which groups are moved after each window.
 fn run(
     trials: &mut Trials,
     gains: &[f64],
@@ -62,10 +62,10 @@ fn nothing_changes_often_on_constant_input() {
         let mut trials = of(1);
         let moved = run(&mut trials, &[f64::from(thousandths) / 1000.0], 2000, || 0.0);
         let changes = moved[100..].windows(2).filter(|pair| pair[0] != pair[1]).count();
-        // A side is tried again when the weight has fallen to where the other may be better, and
-        // each change adds one: there, back, and there once more, if that was enough to know that
-        // it is better. So near what is just worthwhile, where neither side is better, it is tried
-        // often, and elsewhere hardly ever.
+        // A side is tried again when its weight has fallen so far that the other may be better.
+        // Each change adds one to the weight: there, back, and there once more, if that was enough
+        // to show that it is better. So a gain near the least worthwhile one, where neither side is
+        // better, is tried often, and any other hardly ever.
         let Settings { least_noise, exploration, discount, least_gain, enough, .. } =
             Settings::USUAL;
         let distance = (f64::from(thousandths) / 1000.0 - least_gain).abs();
@@ -91,7 +91,7 @@ fn noise_costs_samples_but_not_the_answer() {
 fn chance_alone_moves_hardly_anything() {
     for seed in 1..20 {
         let (mut trials, mut noise) = (of(1), chance(seed));
-        // Moving brings nothing, and neighbours make performance go up and down by a third.
+        // Moving brings nothing, and neighbours make performance vary by a third.
         let moved = run(&mut trials, &[0.0], 2000, || 0.3 * noise());
         let share = moved.iter().filter(|moved| moved[0]).count() as f64 / 2000.0;
         assert!(share < 0.12, "{seed} {share}");
@@ -101,7 +101,7 @@ fn chance_alone_moves_hardly_anything() {
 #[test]
 fn trials_take_no_more_than_they_may() {
     let mut trials = of(1);
-    // Each window with calls moved takes a twentieth of its time, and noise leaves the question
+    // Each window with moved calls takes a twentieth of its time, and noise leaves the question
     // open.
     const TAKES: f64 = 0.05;
     let (mut noise, mut spent, windows) = (chance(3), 0.0, 2000);
@@ -116,22 +116,22 @@ fn trials_take_no_more_than_they_may() {
     }
     let share = spent / f64::from(windows);
     assert!(share > 0.0 && share <= Settings::USUAL.most_spent + TAKES / 1000.0, "{share}");
-    // What comes late counts, too.
+    // What is spent late counts, too.
     let before = trials.groups[0].spent_ns;
     trials.groups[0].is_moved = false;
     trials.spend(0, 1000.0, 0.0);
     assert!(trials.groups[0].spent_ns > before);
-    // Who has gone pays nothing.
+    // A group without members pays nothing.
     let owed = trials.groups[0].spent_ns;
     trials.candidate(0, false);
     trials.pass(u64::MAX);
     assert_eq!(trials.groups[0].spent_ns.to_bits(), owed.to_bits());
-    // Nor for what had passed of the window in which it comes.
+    // Nor does it pay for the part of the window before it came.
     trials.candidate(0, true);
     trials.pass(u64::MAX);
     assert_eq!(trials.groups[0].spent_ns.to_bits(), owed.to_bits());
     trials.window(Trend::Unknown);
-    // What is paid is paid, however much was spent at once.
+    // What is paid is gone, however much was spent at once.
     trials.pass(u64::MAX);
     trials.spend(7, 1.0, 1.0);
     trials.spend(0, f64::NAN, 1.0);
@@ -143,11 +143,11 @@ fn a_change_of_habits_is_followed_within_bounds() {
     let mut trials = of(1);
     run(&mut trials, &[0.1], 300, || 0.0);
     assert!(trials.is_moved(0));
-    // Without a jump to be seen, a stale sample is all that there is.
+    // Without a visible jump, samples only become old.
     let moved = run(&mut trials, &[-0.1], 600, || 0.0);
     let until = moved.iter().rposition(|moved| moved[0]).unwrap_or(0);
     assert!(until < 500, "{until}");
-    // With one, it is looked at anew at once.
+    // After a jump, the group is tried again at once.
     trials.window(Trend::Changed(0.2));
     let moved = run(&mut trials, &[0.1], 10, || 0.0);
     assert!(moved[9][0], "{trials:?}");
@@ -166,13 +166,13 @@ fn what_may_not_be_moved_is_not_tried_and_numbers_are_used_anew() {
     assert!(!trials.is_moved(7) && !trials.is_tried(7));
 }
 
-/// What becomes of a group that is expected to gain a tenth, and brings this: where it is after
+/// Runs a group that is expected to gain a tenth, and gains this. Returns whether it is moved after
 /// each window.
 fn expected(gain: f64) -> (Trials, Vec<bool>) {
     let mut trials = of(1);
     trials.expect(0, 0.1);
     assert!(trials.is_moved(0) && !trials.is_tried(0) && !trials.is_known_better(0));
-    // It came in the midst of the first one, so the second is the first to compare with.
+    // The group came in the middle of the first window, so the second is the first to compare with.
     assert_eq!(trials.window(Trend::Unknown), None);
     assert_eq!(trials.window(Trend::First), Some(0));
     assert!(trials.is_tried(0));
@@ -190,14 +190,14 @@ fn expected(gain: f64) -> (Trials, Vec<bool>) {
 
 #[test]
 fn what_is_expected_to_gain_begins_moved_and_is_tried_without() {
-    // Confirmed, supported, or refuted by the first window without.
+    // Confirmed, supported, or refuted by the first window in which the group stays.
     for (gain, stays) in [(0.1, 0), (0.02, 0), (-0.02, 50), (-0.1, 50)] {
         let (trials, moved) = expected(gain);
         let without = moved.iter().filter(|moved| !**moved).count();
         assert_eq!(without, stays, "{gain} {moved:?}");
         assert_eq!(trials.is_known_better(0), gain > 0.05, "{gain}");
     }
-    // Neither, by the first: it is asked once more.
+    // The first window does neither: the question is asked once more.
     let (_, moved) = expected(0.0);
     assert_eq!(moved[..5], [true, false, false, false, false]);
 }
@@ -208,12 +208,12 @@ fn an_expectation_is_of_something_worthwhile_and_for_what_is_new() {
     trials.expect(0, Settings::USUAL.least_gain);
     trials.expect(1, f64::NAN);
     assert!(!trials.is_moved(0) && !trials.is_moved(1));
-    // Not in the midst of another's trial.
+    // Not during the trial of another group.
     trials.window(Trend::Unknown);
     assert_eq!(trials.window(Trend::First), Some(0));
     trials.expect(1, 0.5);
     assert!(!trials.is_moved(1));
-    // Not what is known.
+    // Not if something is known about the group.
     trials.window(Trend::Changed(-0.1));
     trials.window(Trend::Unknown);
     trials.expect(0, 0.5);
@@ -236,7 +236,7 @@ fn what_is_expected_and_too_dear_stays_until_that_is_paid() {
     trials.window(Trend::First);
     trials.expect(0, 0.1);
     assert!(!trials.is_moved(0));
-    // Nor does who goes and comes again begin anew.
+    // A group that goes and comes again still has to pay.
     trials.candidate(0, false);
     trials.rest(0);
     trials.candidate(0, true);
@@ -258,7 +258,7 @@ fn any_trend_is_taken() {
         trials.window(Trend::First);
         trials.window(Trend::Unknown);
     }
-    // It recovers from all of it.
+    // The loop recovers from all of it.
     let moved = run(&mut trials, &[0.1, -0.1, 0.1], 3000, || 0.0);
     let share = |group: usize| moved[2000..].iter().filter(|moved| moved[group]).count();
     assert!(share(0) > 900 && share(1) < 100 && share(2) > 900, "{trials:?}");
@@ -266,8 +266,8 @@ fn any_trend_is_taken() {
 
 #[test]
 fn what_is_expected_and_loses_is_not_moved_for_long_however_much_chance_there_is() {
-    // Noise of a tenth hides what moving loses: no number of samples that is enough refutes it
-    // beyond chance.
+    // Noise of a tenth hides the loss by moving: no number of samples that counts as enough refutes
+    // the expectation beyond chance.
     let moved = (1..40).flat_map(|seed| {
         let (mut trials, mut noise) = (of(1), chance(seed));
         trials.expect(0, 0.1);
@@ -279,13 +279,13 @@ fn what_is_expected_and_loses_is_not_moved_for_long_however_much_chance_there_is
 
 #[test]
 fn where_no_window_can_be_compared_nothing_is_tried_again_and_again() {
-    // Processes that come and go, each there for one whole window alone.
+    // Processes come and go; each is there for one whole window only.
     let mut trials = of(1);
     trials.window(Trend::Unknown);
     let firsts: Vec<_> = (0..10).map(|_| trials.window(Trend::First)).collect();
     assert_eq!(firsts[..2], [Some(0); 2]);
     assert!(!trials.is_moved(0) && firsts[2..].iter().all(Option::is_none), "{firsts:?}");
-    // Whoever stays makes up for it, and one that has just come may stay.
+    // A process that stays makes up for it, and one that has just come may stay.
     let mut other = trials.clone();
     assert_eq!(trials.window(Trend::Changed(0.0)), Some(0));
     other.candidate(1, true);
@@ -306,7 +306,8 @@ fn what_is_expected_and_cannot_be_tried_is_paid_for() {
             trials.pass(1);
             trials.window(trend);
         }
-        // A twentieth of each window that it is, for half a percent of the time.
+        // Each such window takes a twentieth of its time, and half a percent of the time is
+        // allowed.
         assert!((50..=150).contains(&moved), "{trend:?} {moved}");
     }
 }

@@ -1,14 +1,14 @@
-//! Where the regime changes.
+//! Finds the gap at which the regime changes.
 //!
-//! The share of bursts that are kept falls from one level to another over a range of gaps, and both
-//! levels depend on what else runs on the core: other programs' wide code keeps licenses too, now
-//! and then for seconds. So no single gap can be judged by itself, nor one after the other, as a
-//! bisection would. Instead gaps from below the change to above it are measured in turn, pass by
-//! pass, and the change is where the shares of all series that were alone on the core part best.
-//! Every pass takes other gaps, so that their spacing cancels.
+//! The share of bursts that are kept falls from one level to another over a range of gaps. Both
+//! levels depend on other code on the core: wide code of other programs keeps licenses too, now and
+//! then for seconds. So gaps can be judged neither singly nor one after the other, as in a
+//! bisection. Instead, gaps from below the change to above it are measured in turn, pass by pass.
+//! The change is where it best divides the shares of all series that were alone on the core. Every
+//! pass takes other gaps, so that their spacing cancels.
 //!
-//! What else goes on may still move the change for seconds. So its interval is not that of a mean,
-//! which ten times the passes would make three times as narrow, but the range over consecutive
+//! Other code may still move the change for seconds. So its interval is not that of a mean, which
+//! ten times as many passes would make three times as narrow, but the range over consecutive
 //! stretches of the measurement.
 
 use std::time::Duration;
@@ -19,60 +19,61 @@ use crate::epoch::dither;
 use crate::lab::{Deadline, Lab, ModeError};
 use crate::stats::{Estimate, Samples};
 
-/// Gaps in a pass. A power of two, for [`TURN`].
+/// Number of gaps in a pass. A power of two, for [`TURN`].
 const RUNGS: usize = 16;
 
-/// Coprime to [`RUNGS`]: gaps of a pass follow each other in no order.
+/// Coprime to [`RUNGS`]: the gaps of a pass follow each other in mixed order.
 const TURN: usize = 7;
 
-/// How far below the two gaps that part the regimes a pass begins, as a factor.
+/// Factor by which a pass starts below the two gaps that divide the regimes.
 const BELOW: f64 = 2.0;
 
-/// How far above them it ends: farther, as the share falls slowly where there is chance.
+/// Factor by which a pass ends above those gaps. It is larger, because the share falls slowly where
+/// there is chance.
 const ABOVE: f64 = 3.0;
 
-/// Passes in any case.
+/// Minimum number of passes.
 const FEWEST: usize = 3;
 
-/// Passes at most: more would not tell more of how the change wanders.
+/// Maximum number of passes: more would show nothing more about how the change wanders.
 const MOST: usize = 100;
 
-/// How long to go on for series alone on the core, while there are few.
+/// Time for which passes continue while too few series were alone on the core.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How many standard errors the two levels must differ by. The best of many partings of chance
-/// reaches three.
+/// Number of standard errors by which the two levels must differ. The best of many divisions of
+/// random values reaches three.
 const CERTAINTY: f64 = 4.5;
 
-/// Stretches that give the interval, at least and at most: the range of five stretches misses what
-/// they have in common one time in sixteen, that of ten hardly ever.
+/// Minimum and maximum number of stretches that give the interval. The range of five stretches
+/// misses their common value one time in sixteen, that of ten hardly ever.
 const STRETCHES: std::ops::RangeInclusive<usize> = 5..=10;
 
-/// Series that a stretch must have, for its fall to be more than chance.
+/// Minimum number of series in a stretch, so that its fall is more than chance.
 const STRETCH: usize = 8;
 
-/// Series alone on the core that are needed.
+/// Minimum number of series alone on the core.
 const ENOUGH: usize = *STRETCHES.start() * STRETCH;
 
-/// By how much the share of kept bursts must fall at least.
+/// Minimum fall of the share of kept bursts.
 const SMALLEST_FALL: f64 = 0.2;
 
-/// By how much the clock's ratio must rise at least: less than one of its steps.
+/// Minimum rise of the clock's ratio: less than one of its steps.
 const SMALLEST_RISE: f64 = 0.004;
 
-/// What tells one regime from the other.
+/// The signal that distinguishes one regime from the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Signal {
-    /// Bursts at full speed: the license was kept since the last one.
+    /// Bursts at full speed: the license was kept since the previous one.
     Bursts(FullSpeed),
     /// The clock just before the next burst: lowered while the license is kept.
     Clock,
 }
 
 impl Signal {
-    /// What differs between shorter and longer gaps (`ascending`), and the range of gaps (us) in
-    /// which it surely changes; `None` if nothing does. Bursts come first: their times differ by
-    /// factors, and do not wander with the clock.
+    /// The signal that differs between shorter and longer gaps (`ascending`), and the range of gaps
+    /// (us) in which it surely changes; `None` if no signal differs. Bursts are tried first: their
+    /// times differ by factors, and do not wander with the clock.
     pub(super) fn of(
         ascending: &[Observed],
         full_speed: Option<FullSpeed>,
@@ -97,7 +98,7 @@ impl Signal {
         Some((Self::Clock, parted(ascending.iter().map(score).collect(), SMALLEST_RISE)?))
     }
 
-    /// By how much the score must fall at least.
+    /// Minimum fall of the score.
     fn least(self) -> f64 {
         match self {
             Self::Bursts(_) => SMALLEST_FALL,
@@ -105,7 +106,7 @@ impl Signal {
         }
     }
 
-    /// How much of the license one run kept, on a scale of its own.
+    /// Score of one run for how much of the license it kept, on the signal's own scale.
     fn score(self, run: &Run) -> f64 {
         match self {
             Self::Bursts(full_speed) => full_speed.share(run),
@@ -114,8 +115,8 @@ impl Signal {
     }
 }
 
-/// The index of the first of the lower values, by the division into two parts that leaves least
-/// variance in them; `None` if no two means differ by `least`.
+/// The index of the first of the lower values, in the division into two parts that leaves the least
+/// variance within them; `None` if no division has means that differ by `least`.
 fn parting(values: &[f64], least: f64) -> Option<usize> {
     // The variance between the parts.
     let between = |at: usize| fall(values, at).powi(2) * (at * (values.len() - at)) as f64;
@@ -124,14 +125,14 @@ fn parting(values: &[f64], least: f64) -> Option<usize> {
         .max_by(|a, b| between(*a).total_cmp(&between(*b)))
 }
 
-/// By how much the mean falls from before the index to after it.
+/// Fall of the mean from the values before the index to those from it on.
 fn fall(values: &[f64], at: usize) -> f64 {
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     mean(&values[..at]) - mean(&values[at..])
 }
 
-/// Goes on from a parting as long as values are not yet low: above the lower part's mean by a
-/// quarter of the difference. The license's own hold may make a step before the memory's.
+/// The first index from `parting` on with a low value: less than a quarter of the difference above
+/// the lower part's mean. The license's own hold may make a step before the memory's.
 fn last_of_step(values: &[f64], parting: usize) -> usize {
     let later = &values[parting..];
     let low = later.iter().sum::<f64>() / later.len() as f64 + fall(values, parting) / 4.0;
@@ -139,16 +140,16 @@ fn last_of_step(values: &[f64], parting: usize) -> usize {
     (parting..last).find(|at| values[*at] < low).unwrap_or(last)
 }
 
-/// Gaps around a change, all of them once a pass.
+/// Gaps around a change; each pass measures all of them once.
 #[derive(Debug)]
 pub(super) struct Passes {
-    /// Half of what gaps are multiples of (us).
+    /// Half of the unit of which gaps are multiples (us).
     rounding_us: f64,
     /// Runs, by pass and rung.
     runs: Vec<Vec<Run>>,
 }
 
-/// Measures gaps from one to another (us), pass by pass, until the time is over.
+/// Measures gaps in the given range (us), pass by pass, until the time is over.
 pub(super) fn passes(
     lab: &mut Lab<'_>,
     burst: Burst,
@@ -156,9 +157,9 @@ pub(super) fn passes(
     alone: Alone,
     deadline: Deadline,
 ) -> Result<Passes, ModeError> {
-    // Shorter than two windows no gap can be.
+    // No gap is shorter than two pairs of windows.
     let from_us = from_us.max(2.0 * lab.calibration.pair_ns / 1000.0);
-    // Ratio of a rung's two ends.
+    // Ratio of the two ends of a rung.
     let width = (to_us / from_us).powf(1.0 / RUNGS as f64);
     let mut passes = Passes { rounding_us: lab.calibration.pair_ns / 2000.0, runs: Vec::new() };
     let most = lab.settings.repetitions.clamp(FEWEST, MOST);
@@ -182,13 +183,13 @@ pub(super) fn passes(
 }
 
 impl Passes {
-    /// Runs during which nobody else kept the license, in the order of passes.
+    /// Runs during which no other code kept the license, in the order of passes.
     fn alone(&self, alone: Alone) -> impl Iterator<Item = &Run> {
         self.runs.iter().flatten().filter(move |run| alone.is_alone(run))
     }
 
-    /// The gap at which the regime changes (us), and how far it wanders; `None` if that cannot be
-    /// said, see [`change_of`].
+    /// The gap at which the regime changes (us), and how far it wanders; `None` if it cannot be
+    /// determined, see [`change_of`].
     pub(super) fn change_us(&self, signal: Signal, alone: Alone) -> Option<Estimate> {
         let score = |run: &Run| (run.gap_us, signal.score(run));
         let points: Vec<(f64, f64)> = self.alone(alone).map(score).collect();
@@ -198,7 +199,7 @@ impl Passes {
         Some(Estimate { ci95, ..change_us })
     }
 
-    /// The runs rung by rung, all passes together: gaps that differ by less than a rung's width.
+    /// The runs rung by rung, from all passes: gaps that differ by less than a rung's width.
     pub(super) fn rungs(self) -> Vec<Vec<Run>> {
         let mut rungs: Vec<Vec<Run>> = std::iter::repeat_with(Vec::new).take(RUNGS).collect();
         for pass in self.runs {
@@ -208,11 +209,12 @@ impl Passes {
     }
 }
 
-/// Where scores fall with the gap, and the range of that over consecutive stretches. `None` if
-/// there are too few, if they fall by less than `least`, in all or in half of the stretches, or by
-/// what may be chance.
+/// The gap at which scores fall, and its range over consecutive stretches. `None` if there are too
+/// few points, if the scores fall by less than `least` in all points together or in half of the
+/// stretches, or if the fall may be chance.
 ///
-/// `points` of gap and score in the order of time; scores that are not finite are left out.
+/// `points` are pairs of gap and score in the order of time; scores that are not finite are left
+/// out.
 fn change_of(points: &[(f64, f64)], least: f64) -> Option<Estimate> {
     let points: Vec<(f64, f64)> =
         points.iter().copied().filter(|(_, score)| score.is_finite()).collect();
@@ -233,7 +235,7 @@ fn change_of(points: &[(f64, f64)], least: f64) -> Option<Estimate> {
     Some(Estimate { median, ci95 })
 }
 
-/// The gap that parts the scores best.
+/// The gap that best divides the scores.
 fn fall_of(points: &[(f64, f64)], least: f64) -> Option<f64> {
     let mut ascending = points.to_vec();
     ascending.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -297,7 +299,7 @@ mod tests {
         let mut once = passes(30, 190.0, 0.0, 0.0);
         once.extend(passes(10, 190.0, 1.0, 0.0));
         assert_eq!(change_of(&once, 0.2), None);
-        // The clock wanders by more than a small fall: chance parts any stretch somewhere.
+        // The clock wanders by more than a small fall, so chance divides any stretch somewhere.
         let wanders = |(index, (gap, _)): (usize, (f64, f64))| (gap, dither(index));
         let chance: Vec<(f64, f64)> =
             passes(40, 190.0, 0.0, 0.0).into_iter().enumerate().map(wanders).collect();

@@ -11,53 +11,53 @@ use crate::outcome::Gap;
 use crate::program::{Program, Trace, Work};
 use crate::stats::{Estimate, Samples, floor_index};
 
-/// How long bursts recur before they count (ns): enough for gaps up to 180 us on Emerald Rapids.
-/// Close to the change it was seen to take up to 18 ms; shares there are understated.
+/// Time for which bursts recur before they count (ns): enough for gaps up to 180 us on Emerald
+/// Rapids. Close to the change it was seen to take up to 18 ms; shares there are too low.
 const LEARNING_NS: f64 = 12e6;
 
 /// Scalar work that is measured in one series (ns): several times the milliseconds between
 /// relapses.
 const MEASURED_NS: f64 = 10e6;
 
-/// The same in a quick probe (ns).
+/// The same, in a quick probe (ns).
 const QUICK_MEASURED_NS: f64 = 4e6;
 
 /// Gaps above this get few repetitions (us).
 const LONG_GAP_US: f64 = 1500.0;
 
-/// Gaps above this get fewest (us).
+/// Gaps above this get the fewest repetitions (us).
 const VERY_LONG_GAP_US: f64 = 20_000.0;
 
 /// Share of the mode's time for one gap.
 const SHARE_OF_TIME: f64 = 0.04;
 
-/// Most time for one gap, if the fewest repetitions do not take longer.
+/// Time limit for one gap, unless the minimum number of repetitions takes longer.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// How precise the slow-down is to be: standard error (%).
+/// Precision of the slow-down at which a measurement ends: standard error (%).
 const PRECISION_PCT: f64 = 0.15;
 
-/// Gaps above this are long against an episode (us): what slows most of their issue windows is not
-/// the burst.
+/// Gaps above this are long compared with an episode (us): if most of their issue windows are slow,
+/// the burst is not the reason.
 const EPISODE_US: f64 = 40.0;
 
-/// The clock at the end of a gap counts as lowered below this.
+/// Ratio to nominal below which the clock at the end of a gap counts as lowered.
 const LOWERED: f64 = 0.996;
 
-/// What recurs.
+/// The burst that recurs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Burst {
     pub(super) instructions: u32,
-    /// Time in which every trace of bursts is gone (ns).
+    /// Time after which every trace of bursts is gone (ns).
     pub(super) settle_ns: f64,
-    /// How long it takes at full speed (ns).
+    /// Duration at full speed (ns).
     pub(super) full_speed_ns: f64,
 }
 
 /// A program for one gap: stand-ins, bursts, stand-ins, so that drift cancels.
 pub(super) struct Series {
     program: Program,
-    /// Scalar work in a gap: pairs of clock and issue windows.
+    /// Scalar work in a gap: number of pairs of clock and issue windows.
     pairs: usize,
     /// First windows of stand-ins, bursts and stand-ins.
     firsts: [usize; 3],
@@ -99,7 +99,7 @@ impl Series {
         let pair_ns = (base[0].pair_ns + base[1].pair_ns) / 2.0;
         let clock_ns = (base[0].clock_end_ns + base[1].clock_end_ns) / 2.0;
         let all = (0..self.own.end).map(|cycle| bursts + cycle * (1 + 2 * self.pairs));
-        // Not by the calibration: the clock and other hardware threads may be different by now.
+        // Not from the calibration: the clock and other hardware threads may have changed since.
         let gap_us = self.pairs as f64 * pair_ns / 1000.0;
         let company = (gap_us > EPISODE_US).then_some(own.issue);
         let mut base_stalls = Stalls::default();
@@ -128,12 +128,12 @@ impl Series {
     }
 }
 
-/// What one run gave.
+/// Result of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
-    /// Scalar work between two bursts, as long as it takes between stand-ins (us).
+    /// Scalar work between two bursts, as the time that it takes between stand-ins (us).
     pub(super) gap_us: f64,
-    /// How much longer the scalar work takes, stalls apart (%).
+    /// Slow-down of the scalar work, without stalls (%).
     slower_pct: f64,
     /// Clock at the end of the gap over that of the stand-ins.
     pub(super) clock_ratio: f64,
@@ -141,12 +141,12 @@ pub(super) struct Run {
     pub(super) bursts: Vec<Timed>,
     /// The stand-ins before them.
     pub(super) stand_ins: Vec<Timed>,
-    /// How many bursts fill the memory, and do not count.
+    /// Number of bursts that fill the memory and do not count.
     pub(super) learn: usize,
     stalls: Stalls,
     base_stalls: Stalls,
-    /// Issue windows over clock windows, between stand-ins and in long gaps: longer while another
-    /// hardware thread of the core is busy.
+    /// Ratio of issue windows to clock windows, between stand-ins and in long gaps. It is larger
+    /// while another hardware thread of the core is busy.
     pub(super) issue: f64,
     disturbed: usize,
     preemptions: u64,
@@ -155,9 +155,9 @@ pub(super) struct Run {
 /// One burst of a series.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timed {
-    /// Begin, after the first burst of the series (ns).
+    /// Start, after the first burst of the series (ns).
     pub(super) at_ns: f64,
-    /// Duration without the time stamp's (ns); NaN if interrupted.
+    /// Duration without the time stamp (ns); NaN if interrupted.
     pub(super) ns: f64,
 }
 
@@ -172,8 +172,8 @@ impl Timed {
     }
 }
 
-/// Measures all gaps in turn, as others on the core may keep licenses for seconds: each until its
-/// slow-down is precise, or the time is used up.
+/// Measures all gaps in turn, because other code on the core may keep licenses for seconds. Each
+/// gap is measured until its slow-down is precise or the time is used up.
 pub(super) fn sweep(
     lab: &mut Lab<'_>,
     burst: Burst,
@@ -181,7 +181,7 @@ pub(super) fn sweep(
 ) -> Result<Vec<Vec<Run>>, ModeError> {
     let series: Vec<Series> = gaps_us.iter().map(|gap| Series::new(lab, burst, *gap)).collect();
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); gaps_us.len()];
-    // A fair share of the time for each gap; a few repetitions in any case.
+    // A fair share of the time for each gap, and always a few repetitions.
     let gaps = gaps_us.len() as f64;
     let deadline = lab.deadline(SHARE_OF_TIME * gaps, LONGEST.mul_f64(gaps));
     loop {
@@ -214,7 +214,7 @@ fn is_enough(lab: &Lab<'_>, runs: &[Run], gap_us: f64, deadline: Deadline) -> bo
     n >= most || n >= least.min(4) && deadline.is_over() || n >= least && is_precise()
 }
 
-/// What the runs of one gap tell.
+/// Result of the runs of one gap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
     pub(super) gap: Gap,
@@ -227,7 +227,8 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// `alone` says of runs whether nobody else's wide code may have kept the license.
+    /// `alone` is the criterion for runs in which no other program's wide code can have kept the
+    /// license.
     pub(super) fn of(runs: &[Run], full_speed: Option<FullSpeed>, alone: Alone) -> Self {
         let gap_us = runs.iter().map(|run| run.gap_us).sum::<f64>() / runs.len() as f64;
         let keeping = full_speed.and_then(|full_speed| Keeping::of(runs, full_speed, alone));
@@ -240,9 +241,9 @@ impl Observed {
         let stalls_pct = stall_share * stall_ns / (gap_us * 1000.0) * 100.0;
         let nothing = Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
         let slower: Samples = runs.iter().map(|run| run.slower_pct + stalls_pct).collect();
-        // Slower by far more than the error, by more than a clock step is at least, and by more
-        // than a change of code costs. The error of few runs may be small by chance, the interval's
-        // is not.
+        // The slow-down must be far larger than the error, larger than the smallest clock step, and
+        // larger than the cost of a change of code. The error of few runs may be small by chance;
+        // the interval is not.
         let is_above = mean(&slower).is_some_and(|mean| mean.ci95.0 > 0.0);
         let stands_out =
             is_above && slower.centre().is_some_and(|(mean, error)| mean > 4.5 * error);
@@ -273,8 +274,8 @@ impl Observed {
     }
 }
 
-/// Mean and its interval: where the clock wanders, single slow-downs are of several kinds, and the
-/// median jumps between them.
+/// Mean and its interval. Where the clock wanders, single slow-downs are of several kinds, and the
+/// median would jump between them.
 fn mean(samples: &Samples) -> Option<Estimate> {
     let (mean, half) = samples.mean95()?;
     Some(Estimate { median: mean, ci95: (mean - half, mean + half) })
@@ -283,9 +284,9 @@ fn mean(samples: &Samples) -> Option<Estimate> {
 /// Stalls in gaps.
 #[derive(Clone, Debug, Default)]
 struct Stalls {
-    /// Gaps that had one.
+    /// Number of gaps with a stall.
     stalled: usize,
-    /// Gaps in all.
+    /// Number of all gaps.
     gaps: usize,
     lengths_ns: Vec<f64>,
 }
@@ -297,11 +298,11 @@ impl Stalls {
         self.lengths_ns.extend(&other.lengths_ns);
     }
 
-    /// Share of gaps with a stall of their own, and the stalls' length (ns); chance stalls, whose
-    /// share is that of `baseline`, may fall into the same gaps. Zeros where the difference may be
+    /// Share of gaps with a stall of their own, and the stalls' length (ns). Chance stalls, whose
+    /// share is that of `baseline`, may fall into the same gaps. Zeros if the difference may be
     /// chance (4.5 binomial errors) or is rare (less than one gap in twenty).
     fn beyond(&self, baseline: &Self) -> (f64, f64) {
-        // Half a count more on either side keeps the errors of none and of all above zero.
+        // Half a count more on each side keeps the errors of none and of all above zero.
         let share = |s: &Self| (s.stalled as f64 + 0.5) / (s.gaps as f64 + 1.0);
         let variance = |s: &Self| share(s) * (1.0 - share(s)) / (s.gaps as f64 + 1.0);
         let error = (variance(self) + variance(baseline)).sqrt();
@@ -380,7 +381,7 @@ impl Scalar {
     }
 }
 
-/// A run of which only the bursts matter.
+/// A run in which only the bursts matter.
 #[cfg(test)]
 pub(super) fn run_of(bursts: Vec<Timed>, learn: usize) -> Run {
     Run {

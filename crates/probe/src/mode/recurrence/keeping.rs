@@ -1,30 +1,31 @@
-//! Which bursts of a series ran at full speed, because the license was kept since the one before;
-//! and which series can tell, because nobody else kept it.
+//! Determines which bursts of a series ran at full speed because the license was kept since the
+//! previous one, and which series can show it because no other code kept the license.
 //!
 //! Other hardware threads of the core share the license. On a shared Emerald Rapids host, bursts at
-//! gaps of 300 to 1500 us ran at full speed in 0.6 % of the cases while the other thread, somebody
-//! else's, was idle (185 series), and in 19 to 29 % while it was busy (411 series).
+//! gaps of 300 to 1500 us ran at full speed in 0.6 % of the cases while the other thread, which
+//! other users' code ran on, was idle (185 series), and in 19 to 29 % while it was busy (411
+//! series).
 //!
-//! After long gaps any code is fetched anew, and slow for that reason: on a shared Zen 5 host, from
-//! 2 ms on bursts took ten times as long, and so did those of 128 bit, and scalar stand-ins. What
-//! stand-ins cannot tell there, bursts cannot.
+//! After long gaps any code is fetched again, and is slow for that reason. On a shared Zen 5 host,
+//! bursts took ten times as long from 2 ms on, and so did bursts of 128 bit and scalar stand-ins.
+//! Where stand-ins are slow too, bursts show nothing.
 
 use super::gap::{Run, Timed};
 use crate::stats::Samples;
 use crate::surroundings;
 
-/// Fewer series that surely tell are too few to leave out the others.
+/// Minimum number of conclusive series for which the others are left out.
 const FEWEST: usize = 2;
 
-/// What tells series during which other hardware threads of the core were idle.
+/// Criterion for series during which other hardware threads of the core were idle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alone {
-    /// Runs whose issue windows take longer, beside clock windows, had company.
+    /// Largest ratio of issue to clock windows of a run that was alone on the core.
     most: f64,
 }
 
 impl Alone {
-    /// From all runs of the mode.
+    /// The criterion from all runs of the mode.
     pub(super) fn of<'a>(runs: impl Iterator<Item = &'a Run>) -> Self {
         let issues: Samples = runs.map(|run| run.issue).collect();
         Self { most: surroundings::alone(&issues).unwrap_or(f64::INFINITY) }
@@ -35,37 +36,39 @@ impl Alone {
     }
 }
 
-/// How much longer than at full speed an isolated burst must take to count as throttled, after what
-/// isolation costs a scalar stand-in: code that was not run for a while is fetched again.
+/// Smallest factor over full speed at which an isolated burst counts as throttled. The cost of
+/// isolation to a scalar stand-in is subtracted first: code that has not run for a while is fetched
+/// again.
 const THROTTLED: f64 = 2.0;
 
-/// Stand-ins that take longer, as a factor of the quickest gap's, were fetched from far: from the
-/// second-level cache, code comes at half its speed or better.
+/// Smallest factor over the stand-ins of the quickest gap at which a stand-in counts as fetched
+/// from far: from the second-level cache, code comes at half its speed or better.
 const COLD: f64 = 3.0;
 
-/// Share of warm stand-ins below which bursts tell nothing either.
+/// Share of warm stand-ins below which bursts show nothing either.
 const WARM: f64 = 0.9;
 
-/// What tells bursts at full speed from throttled ones.
+/// Criterion that separates bursts at full speed from throttled ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FullSpeed {
-    /// Bursts that take less ran at full speed (ns).
+    /// Bursts that take less time ran at full speed (ns).
     threshold_ns: f64,
-    /// Stand-ins that take less were in the caches (ns).
+    /// Stand-ins that take less time were in the caches (ns).
     warm_ns: f64,
 }
 
 impl FullSpeed {
-    /// Half way, as a factor, from full speed to the first burst of a series, which is isolated;
-    /// from the series of all gaps. `None` if isolated bursts are not throttled, so that their
-    /// times tell nothing. Back to back they take `full_speed_ns`, if nothing else slows them.
+    /// The criterion from the series of all gaps: half way, as a factor, from full speed to the
+    /// first burst of a series, which is isolated. `None` if isolated bursts are not throttled,
+    /// because their times then show nothing. Back to back they take `full_speed_ns`, if nothing
+    /// else slows them.
     pub(super) fn of(sweep: &[Vec<Run>], full_speed_ns: f64) -> Option<Self> {
         let median =
             |times: &mut dyn Iterator<Item = f64>| times.collect::<Samples>().quantile(0.5);
         let median_of_first = |of: fn(&Run) -> &[Timed]| {
             median(&mut sweep.iter().flatten().filter_map(|run| Some(of(run).first()?.ns)))
         };
-        // At the gap where they are quickest.
+        // The median at the gap where they are quickest.
         let quickest = |of: fn(&Run) -> &[Timed]| {
             let gap = |runs: &Vec<Run>| median(&mut runs.iter().flat_map(of).map(|one| one.ns));
             sweep.iter().filter_map(gap).reduce(f64::min)
@@ -81,7 +84,7 @@ impl FullSpeed {
         })
     }
 
-    /// Share of the bursts of one series that were kept once the memory is filled; NaN without
+    /// Share of the bursts of one series that were kept after the memory was filled; NaN without
     /// bursts, or if too many stand-ins were cold.
     pub(super) fn share(self, run: &Run) -> f64 {
         if self.is_cold(std::slice::from_ref(run)) {
@@ -91,8 +94,9 @@ impl FullSpeed {
         share_below(learned.iter(), self.threshold_ns)
     }
 
-    /// Whether too many stand-ins of these series were cold. Each series has its part in caches by
-    /// chance, and those of long gaps have few stand-ins: all series of a gap together tell more.
+    /// Whether too many stand-ins of these series were cold. The share of caches that a series gets
+    /// depends on chance, and series of long gaps have few stand-ins: all series of a gap together
+    /// are more reliable.
     fn is_cold(self, runs: &[Run]) -> bool {
         // The first stand-in of a series is cold at any gap.
         let stand_ins = || runs.iter().flat_map(|run| run.stand_ins.iter().skip(1));
@@ -100,26 +104,26 @@ impl FullSpeed {
     }
 }
 
-/// Share of the times that are less; NaN without times.
+/// Share of the times below `most_ns`; NaN without times.
 fn share_below<'t>(timed: impl Iterator<Item = &'t Timed>, most_ns: f64) -> f64 {
     let times: Vec<f64> = timed.map(|one| one.ns).filter(|ns| ns.is_finite()).collect();
     times.iter().filter(|ns| **ns < most_ns).count() as f64 / times.len() as f64
 }
 
-/// What the series of one gap tell.
+/// Result of the series of one gap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keeping {
-    /// Mean share of the bursts that are kept once the memory is filled.
+    /// Mean share of the bursts that are kept after the memory is filled.
     pub(super) share: f64,
-    /// Median time from the first burst of a series to the first that is kept (ns); `None` if most
-    /// series have none.
+    /// Median time from the first burst of a series to the first kept one (ns); `None` if most
+    /// series have no kept burst.
     pub(super) after_ns: Option<f64>,
 }
 
 impl Keeping {
-    /// Of the series that were alone, if there are [`FEWEST`], else of all. `None` without a series
-    /// that tells: if even the first, isolated burst is not throttled, somebody else holds the
-    /// license.
+    /// From the series that were alone, if there are [`FEWEST`], otherwise from all. `None` without
+    /// a conclusive series: if even the first, isolated burst is not throttled, other code holds
+    /// the license.
     pub(super) fn of(runs: &[Run], full_speed: FullSpeed, alone: Alone) -> Option<Self> {
         if full_speed.is_cold(runs) {
             return None;
@@ -151,7 +155,8 @@ mod tests {
     use super::super::gap::run_of;
     use super::*;
 
-    /// A series of bursts 1 us apart: 500 ns if throttled, else 125 ns; the first two do not count.
+    /// A series of bursts 1 us apart: 500 ns if throttled, otherwise 125 ns; the first two do not
+    /// count.
     fn series(throttled: [bool; 4]) -> Run {
         let timed = |(index, throttled): (usize, bool)| Timed {
             at_ns: index as f64 * 1000.0,

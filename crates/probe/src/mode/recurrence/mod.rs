@@ -1,15 +1,15 @@
-//! Bursts at regular gaps: what happens between isolated episodes and a steady state.
+//! Bursts at regular gaps: the behaviour between isolated episodes and a steady state.
 //!
-//! A governor with a memory may keep a license while bursts recur, and give it back between them
-//! only from some gap on. At every gap the scalar work between bursts is compared with the same
-//! work between scalar stand-ins. Where bursts are no longer kept at full speed (or, if bursts do
-//! not show it, where the clock is no longer lowered until the next burst) is then measured by
-//! itself ([`change`]).
+//! A governor with a memory may keep a license while bursts recur, and release it between them only
+//! from some gap on. At every gap, scalar work between bursts is compared with the same work
+//! between scalar stand-ins. A separate measurement ([`change`]) then finds the gap from which
+//! bursts are no longer kept at full speed. If bursts do not show it, it finds the gap from which
+//! the clock is no longer lowered until the next burst.
 //!
 //! The memory has to be filled: on Emerald Rapids bursts are throttled one by one for the first 4.7
-//! ms of recurrence (gaps of 50 us) to 9 ms (180 us). It also empties while the license is kept:
-//! then they are throttled again for some ms, and so on, so that no more than 50 to 70 % are kept.
-//! So a series runs for a while before it counts, and the time until the first burst is kept is an
+//! ms of recurrence (gaps of 50 us) to 9 ms (180 us). It also empties while the license is kept.
+//! Then bursts are throttled again for some ms, and so on, so that at most 50 to 70 % are kept. So
+//! a series runs for a while before it counts, and the time until the first burst is kept is an
 //! outcome of its own.
 
 mod change;
@@ -37,7 +37,7 @@ const GAPS_US: [f64; 16] = [
 const QUICK_GAPS_US: [f64; 10] =
     [1.0, 3.0, 10.0, 30.0, 100.0, 200.0, 400.0, 1000.0, 2000.0, 4000.0];
 
-/// Most time for all of it, if the fewest repetitions do not take longer.
+/// Time limit for everything, unless the minimum number of repetitions takes longer.
 const LONGEST: Duration = Duration::from_secs(90);
 
 /// Measures bursts of `instructions` at all gaps.
@@ -64,7 +64,8 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
         all.extend(passes.rungs().iter().map(observed));
     }
     all.sort_by(|a, b| a.gap.gap_us.total_cmp(&b.gap.gap_us));
-    // Beyond the change, or where there is none, a burst at full speed is somebody else's doing.
+    // Beyond the change, or without a change, other programs are the reason for bursts at full
+    // speed.
     let kept_to_us = change_us.map_or(0.0, |change| change.median);
     for one in all.iter_mut().filter(|one| one.gap.gap_us > kept_to_us) {
         one.gap.kept_after_ms = None;

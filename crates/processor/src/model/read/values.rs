@@ -1,4 +1,4 @@
-//! What the value of a key may be: each function reads one value, or says what it expects.
+//! The accepted values of each key: each function reads one value, or returns what it expects.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use super::super::{Domain, Path};
 use crate::class::InstructionClass;
 use crate::units::LicenseLevel;
 
-/// Reads one value or says what it expects.
+/// Reads one value, or returns what it expects.
 pub(super) type Accept<T> = fn(&DeValue<'_>) -> Result<T, String>;
 
 pub(super) const DOMAINS: [(&str, Domain); 3] =
@@ -68,7 +68,7 @@ fn float(value: &DeValue<'_>) -> Option<f64> {
     .filter(|value: &f64| value.is_finite())
 }
 
-/// A whole number in a range, ends included.
+/// A whole number in a range, including both ends.
 fn within<T: TryFrom<i128>>(value: &DeValue<'_>, low: i128, high: i128) -> Result<T, String> {
     let found = integer(value).filter(|value| (low..=high).contains(value));
     found
@@ -76,31 +76,31 @@ fn within<T: TryFrom<i128>>(value: &DeValue<'_>, low: i128, high: i128) -> Resul
         .ok_or_else(|| format!("a whole number from {low} to {high}"))
 }
 
-/// Likewise, not necessarily whole.
+/// A number in a range, including both ends; it need not be whole.
 fn between(value: &DeValue<'_>, low: f64, high: f64) -> Result<f64, String> {
     let found = float(value).filter(|value| (low..=high).contains(value));
     found.ok_or_else(|| format!("a number from {low} to {high}"))
 }
 
-// The ranges are far wider than what there is, and narrow enough that times in picoseconds neither
+// The ranges are far wider than real values, but narrow enough that times in picoseconds neither
 // vanish nor overflow.
 
-/// How many there are of something that a machine has.
+/// A number of parts of a machine; at least 1.
 pub(super) fn count<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
     within(value, 1, 65_536)
 }
 
-/// Likewise, perhaps none.
+/// A number of parts of a machine; may be 0.
 pub(super) fn count_or_none<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
     within(value, 0, 65_536)
 }
 
-/// The size of a cache: up to a tebibyte.
+/// A cache size: up to 1 TiB.
 pub(super) fn kib<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
     within(value, 1, 1 << 30)
 }
 
-/// A clock: up to 100 GHz.
+/// A clock frequency: up to 100 GHz.
 pub(super) fn mhz<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
     within(value, 1, 100_000)
 }
@@ -110,22 +110,22 @@ pub(super) fn mv<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
     within(value, 1, 100_000)
 }
 
-/// A power: up to a megawatt.
+/// Power: up to 1 MW.
 pub(super) fn mw<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
     within(value, 1, 1_000_000_000)
 }
 
-/// A time: up to an hour.
+/// A time: up to 1 hour.
 pub(super) fn ns<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
     within(value, 0, 3_600_000_000_000)
 }
 
-/// The length of a slot of time: from 100 ns to an hour.
+/// The length of a time slot: from 100 ns to 1 hour.
 pub(super) fn slot_ns<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
     within(value, 100, 3_600_000_000_000)
 }
 
-/// A time that may have decimals: up to a second.
+/// A time that may have decimals: up to 1 s.
 pub(super) fn short_ns(value: &DeValue<'_>) -> Result<f64, String> {
     between(value, 0.0, 1e9)
 }
@@ -135,12 +135,12 @@ pub(super) fn instructions<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, S
     within(value, 1, 1_000_000_000_000)
 }
 
-/// The standard deviation of a logarithm: at 3, one in a thousand is 10,000 times the median.
+/// The standard deviation of a logarithm: at 3, one value in a thousand is 10,000 times the median.
 pub(super) fn log_sd(value: &DeValue<'_>) -> Result<f64, String> {
     between(value, 0.0, 3.0)
 }
 
-/// Instructions in a cycle.
+/// Instructions per cycle.
 pub(super) fn per_cycle(value: &DeValue<'_>) -> Result<f64, String> {
     between(value, 0.0, 64.0)
 }

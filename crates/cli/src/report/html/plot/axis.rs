@@ -1,4 +1,4 @@
-//! Axes: from values to places, linear or logarithmic, with ticks at round numbers.
+//! Axes: map values to places, linear or logarithmic, with ticks at round numbers.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,17 +8,17 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 /// One axis.
 #[derive(Clone)]
 pub(super) struct Axis {
-    /// Its ends: values, or their decimal logarithms.
+    /// Both ends: values, or their decimal logarithms.
     range: Range<f64>,
-    /// Values that get a label.
+    /// Values with a label.
     ticks: Vec<f64>,
     logarithmic: bool,
     format: Rc<dyn Fn(f64) -> String>,
 }
 
 impl Axis {
-    /// An axis over `low..high` with three to six labels; `format` is given a value and the
-    /// decimals that tell one tick from the next.
+    /// An axis over `low..high` with three to six labels; `format` gets a value and the number of
+    /// decimals that distinguish one tick from the next.
     pub(super) fn linear(
         low: f64,
         high: f64,
@@ -35,8 +35,8 @@ impl Axis {
         }
     }
 
-    /// An axis over positive values from `low` to `high`, with a label at every power of ten, or at
-    /// the series 1, 2, 5, 10 where there is but one power.
+    /// An axis over positive values from `low` to `high`, with a label at every power of ten. If it
+    /// contains only one power, the labels are at the series 1, 2, 5, 10.
     pub(super) fn logarithmic(
         low: f64,
         high: f64,
@@ -54,7 +54,7 @@ impl Axis {
         Self { range: start..end, ticks, logarithmic: true, format: Rc::new(format) }
     }
 
-    /// Where a value is, from 0 to 1; values beyond an end are at that end.
+    /// The place of a value, from 0 to 1; values beyond an end are at that end.
     pub(super) fn place(&self, value: f64) -> f64 {
         let value = if self.logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value };
         let Range { start, end } = self.range;
@@ -80,7 +80,7 @@ impl Ranged for Axis {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        // Lines between the labelled ones are not drawn.
+        // Lines between the labeled ones are not drawn.
         if hint.weight().allow_light_points() { Vec::new() } else { self.ticks.clone() }
     }
 
@@ -99,7 +99,7 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// The widest round step with which the range has three ticks, and those ticks.
+/// The widest round step that gives three ticks in the range, and those ticks.
 fn linear_ticks(low: f64, high: f64) -> (f64, Vec<f64>) {
     let [wider, finer] = [4.0, 8.0].map(|parts| {
         let step = round_step((high - low) / parts);
@@ -108,21 +108,21 @@ fn linear_ticks(low: f64, high: f64) -> (f64, Vec<f64>) {
     if wider.1.len() >= 3 { wider } else { finer }
 }
 
-/// The next step of the series 1, 2, 5, 10 that is at least `step`.
+/// The smallest step of the series 1, 2, 5, 10 that is at least `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let round = [1.0, 2.0, 5.0].into_iter().find(|round| round * power >= step * 0.999);
     round.unwrap_or(10.0) * power
 }
 
-/// Decimals that tell multiples of `step` apart.
+/// Number of decimals that distinguish multiples of `step`.
 fn decimals_of(step: f64) -> usize {
     (0..6)
         .find(|&decimals| step * 10_f64.powi(decimals) >= 0.999)
         .map_or(6, |decimals| usize::try_from(decimals).unwrap_or(0))
 }
 
-/// All multiples of `step` in the range; none in one that has no ends.
+/// All multiples of `step` in the range; none if the range has no finite ends.
 fn multiples(step: f64, low: f64, high: f64) -> Vec<f64> {
     if ![step, low, high].into_iter().all(f64::is_finite) {
         return Vec::new();

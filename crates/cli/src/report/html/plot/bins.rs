@@ -1,6 +1,6 @@
 //! Bins of a histogram.
 
-/// Equal bins from `low` on.
+/// Bins of equal width, from `low` on.
 pub(super) struct Bins {
     pub(super) low: f64,
     pub(super) width: f64,
@@ -8,18 +8,18 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// Bins that hold the bulk of the values, which ascend; those far outside are left out.
+    /// Bins for most of the values, which are in ascending order; values far outside are left out.
     pub(super) fn of(values: &[f64]) -> Self {
         let at = |share: f64| quantile(values, share);
-        // Values that are nearly all alike have no spread but in their tails.
+        // If nearly all values are equal, only the tails have a spread.
         let tail = if at(0.9) > at(0.1) { 0.1 } else { 0.01 };
-        // Farther out, the bulk would be squeezed into a bar or two.
+        // With a larger reach, most values would be squeezed into one or two bars.
         let reach = (at(1.0 - tail) - at(tail)) * 1.5;
         let (least, most) = (at(tail) - reach, at(1.0 - tail) + reach);
         let low = values.iter().find(|value| **value >= least).copied().unwrap_or(0.0);
         let high = values.iter().rfind(|value| **value <= most).copied().unwrap_or(0.0);
         let number = number_of_bins(values.len());
-        // All values alike still make a bar with a width.
+        // Equal values also get a bar with a width.
         let span = if high > low { high - low } else { low.abs().max(1.0) * 0.01 };
         let width = span / number as f64;
         let mut bins = Self { low, width, counts: vec![0; number] };
@@ -41,7 +41,8 @@ impl Bins {
     }
 }
 
-/// About the square root of the number of values, as far as bars can be told apart.
+/// About the square root of the number of values, within the number of bars that can be
+/// distinguished.
 fn number_of_bins(values: usize) -> usize {
     values.isqrt().clamp(8, 40)
 }

@@ -1,4 +1,4 @@
-//! The plots themselves, each with its data as rows for a table.
+//! The plots, each with its data as rows for a table.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::bins::Bins;
 use super::{DrawError, LINE, Panel, SCALE, STALL, draw, mark, panel};
 use crate::report::number::{TimeUnit, count, counted, grouped, length, percent, round_time, time};
 
-/// A plot, what it shows, and its data.
+/// A plot, its caption, and its data.
 pub(in crate::report::html) struct Figure {
     pub(in crate::report::html) caption: String,
     pub(in crate::report::html) plot: Markup,
@@ -20,7 +20,8 @@ pub(in crate::report::html) struct Figure {
     pub(in crate::report::html) rows: Vec<Vec<String>>,
 }
 
-/// From how many usual widths on an interval does not determine the ends of an axis.
+/// An interval that is more than this many times as wide as usual does not determine the ends of an
+/// axis.
 const UNUSUAL: f64 = 3.0;
 
 /// Height of a panel of shares, in units of the page.
@@ -80,7 +81,7 @@ fn percent_axis(low: f64, high: f64) -> Axis {
     })
 }
 
-/// The ends of all intervals, some room around them.
+/// The range of all intervals, with some margin.
 fn extent<'a>(estimates: impl Iterator<Item = &'a Estimate>) -> (f64, f64) {
     let (low, high) = estimates
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), estimate| {
@@ -90,8 +91,8 @@ fn extent<'a>(estimates: impl Iterator<Item = &'a Estimate>) -> (f64, f64) {
     (low - room, high + room)
 }
 
-/// The ends of those intervals that are not far wider than most, and of the medians that are surely
-/// not zero, some room around them: what a few uncertain values do not blow up.
+/// The range of the intervals that are not far wider than most, and of the other medians that are
+/// certainly not zero, with some margin. So a few uncertain values do not enlarge the range.
 fn robust_extent<'a>(estimates: impl Iterator<Item = &'a Estimate> + Clone) -> (f64, f64) {
     let width = |estimate: &Estimate| estimate.ci95.1 - estimate.ci95.0;
     let mut widths: Vec<f64> = estimates.clone().map(width).collect();
@@ -127,7 +128,7 @@ pub(in crate::report::html) fn clock(
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Ok(None) };
     let x = Axis::logarithmic(first.at_ns, last.at_ns, round_time);
     let (low, high) = extent(points.iter().map(|point| &point.clock_ratio));
-    // A clock that does not move shall look as if it did not.
+    // A constant clock shall look constant.
     let y = percent_axis(low.min(0.98), with_headroom(low, high.max(1.0)));
     let stalls = percent_axis(0.0, 1.0);
     let label = format!("Clock over nominal and share of stalls against time {since}");
@@ -160,7 +161,7 @@ pub(in crate::report::html) fn clock(
     }))
 }
 
-/// What a quantity is counted in.
+/// The unit of a quantity.
 #[derive(Clone, Copy)]
 pub(in crate::report::html) enum Scale {
     /// Nanoseconds.
@@ -170,7 +171,7 @@ pub(in crate::report::html) enum Scale {
 }
 
 impl Scale {
-    /// The unit for values about `median`.
+    /// The unit for values around `median`.
     fn unit(self, median: f64) -> TimeUnit {
         match self {
             Self::Time => TimeUnit::of(median),
@@ -178,7 +179,7 @@ impl Scale {
         }
     }
 
-    /// How values of an axis are written.
+    /// The format for values of an axis.
     fn tick(self) -> fn(f64) -> String {
         match self {
             Self::Time => round_time,
@@ -194,7 +195,7 @@ impl Scale {
     }
 }
 
-/// How often each value occurs, with the median and its interval.
+/// The number of occurrences of each value, with the median and its interval.
 pub(in crate::report::html) fn histogram(
     name: &str,
     quantity: &Quantity,
@@ -256,7 +257,7 @@ pub(in crate::report::html) fn histogram(
     })
 }
 
-/// What recurring bursts cost at each gap; `None` without gaps.
+/// The cost of recurring bursts at each gap; `None` without gaps.
 pub(in crate::report::html) fn recurrence(
     recurrence: &Recurrence,
 ) -> Result<Option<Figure>, DrawError> {
@@ -327,7 +328,7 @@ pub(in crate::report::html) fn recurrence(
     }))
 }
 
-/// What the plot shows, and what of the slow-down is beyond its axis.
+/// What the plot shows, and which part of the slowdown is beyond its axis.
 fn recurrence_caption(recurrence: &Recurrence, kept: bool, axis: Range<f64>) -> String {
     let mut caption =
         "What bursts cost the code between them, by how far they are apart, with its 95 % interval."
@@ -387,7 +388,7 @@ pub(in crate::report::html) fn response(
     }))
 }
 
-/// Throughput of the kernel against time or against instructions executed; `None` without points.
+/// Throughput of the kernel over time or over executed instructions; `None` without points.
 pub(in crate::report::html) fn throughput(
     points: &[(f64, f64)],
     scale: Scale,
@@ -419,7 +420,7 @@ pub(in crate::report::html) fn throughput(
     }))
 }
 
-/// What one isolated burst costs, by its length; `None` below three lengths.
+/// The cost of one isolated burst, by its length; `None` below three lengths.
 pub(in crate::report::html) fn sweep(
     costs: &[(u32, Estimate)],
 ) -> Result<Option<Figure>, DrawError> {

@@ -1,7 +1,7 @@
 //! Plots as inline SVG, drawn by `plotters`.
 //!
 //! Coordinates are drawn at [`SCALE`] times their size on the page, because the backend rounds them
-//! to whole units. Colours are fixed names for roles; the style sheet maps them to what suits a
+//! to whole units. Colors are fixed names for roles; the style sheet maps them to colors for a
 //! light or a dark page, and sets the fonts.
 
 mod axis;
@@ -22,9 +22,9 @@ pub(super) use spread::spread;
 
 /// Text and axes.
 const INK: RGBColor = RGBColor(0x5A, 0x60, 0x66);
-/// Lines of the grid.
+/// Grid lines.
 const GRID: RGBColor = RGBColor(0xDD, 0xDF, 0xE1);
-/// What was measured.
+/// Measured values.
 const LINE: RGBColor = RGBColor(0x2B, 0x5C, 0x8A);
 /// Stalls.
 const STALL: RGBColor = RGBColor(0xB4, 0x5F, 0x06);
@@ -40,12 +40,12 @@ const TICK: i32 = 6 * SCALE.cast_signed();
 /// Height of the text, in drawn units.
 const TEXT: i32 = 14 * SCALE.cast_signed();
 
-/// Failure to draw; the backend writes into memory, so there is none to expect.
+/// Failure to draw; not expected, since the backend writes into memory.
 pub(super) type DrawError = DrawingAreaErrorKind<std::io::Error>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// Draws one plot of some height (in units of the page) and describes it as `label`.
+/// Draws one plot of this height (in units of the page), with `label` as its description.
 fn draw(
     height: u32,
     label: &str,
@@ -58,7 +58,7 @@ fn draw(
         paint(&area)?;
         area.present()?;
     }
-    // The element itself is ours, for its role and because it must not have a fixed size.
+    // The outer element is written here, for its role and because it must not have a fixed size.
     let inside = svg.split_once('>').map_or("", |(_, rest)| rest);
     let inside = inside.trim_end().trim_end_matches("</svg>");
     Ok(html! {
@@ -75,7 +75,7 @@ fn text(colour: RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'static
     font.color(&colour).pos(Pos::new(horizontal, vertical))
 }
 
-/// Axes with a title above. Only the lowest of several panels says what its x-axis is.
+/// Axes with a title above. Of several panels, only the lowest one labels its x-axis.
 fn panel<'a, 'b>(
     area: &'a Area<'b>,
     title: &str,
@@ -114,7 +114,8 @@ fn panel<'a, 'b>(
     Ok(panel)
 }
 
-/// A vertical line over the band of its interval, with a text beside it at the top; none if empty.
+/// A vertical line over the band of its interval, with a text next to its top; no text if `label`
+/// is empty.
 fn mark(
     panel: &mut Panel<'_, '_>,
     at: f64,

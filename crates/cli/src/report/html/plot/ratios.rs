@@ -1,4 +1,4 @@
-//! How much more or less each of several ways gives than one that they are compared with.
+//! How much more or less each of several ways achieves than the way that they are compared with.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -11,15 +11,15 @@ use crate::report::number::grouped;
 /// Height of a way's row, in units of the page.
 const ROW: u32 = 38;
 
-/// One way: its name, and what it gives over the others' measure: median, and 95 % interval (1 is
-/// as much).
+/// One way: its name, and its result relative to the way that the others are compared with: median,
+/// and 95 % interval (1 is equal).
 pub(in crate::report::html) struct Way {
     pub(in crate::report::html) name: &'static str,
     pub(in crate::report::html) ratio: f64,
     pub(in crate::report::html) ci95: (f64, f64),
 }
 
-/// A bar for each way, from none to its difference in percent.
+/// A bar for each way, from zero to its difference in percent.
 pub(in crate::report::html) fn ratios(
     title: &str,
     what: &str,
@@ -29,7 +29,7 @@ pub(in crate::report::html) fn ratios(
     let ends = ways.iter().flat_map(|way| [way.ratio, way.ci95.0, way.ci95.1]).map(percent);
     let (low, high) =
         ends.fold((0.0, 0.0), |(low, high): (f64, f64), end| (low.min(end), high.max(end)));
-    // Room at both ends, and an axis where all are the same.
+    // Room at both ends, and an axis even if all are equal.
     let room = 0.08 * (high - low).max(1.0);
     let x = Axis::linear(low - room, high + room, |value, decimals| {
         format!("{} %", grouped(value, decimals))

@@ -1,4 +1,4 @@
-//! How times are spread over powers of ten, each bar for so many calls.
+//! The distribution of times over powers of ten, with the share of the calls as bars.
 
 use plotters::prelude::*;
 
@@ -7,17 +7,17 @@ use super::charts::Figure;
 use super::{DrawError, LINE, draw, mark, panel};
 use crate::report::number::{grouped, percent, round_time, time};
 
-/// Half the width of a bucket, as a factor: times are told in 16 buckets for each doubling.
+/// Half the width of a bucket, as a factor: times are recorded in 16 buckets for each doubling.
 const HALF_BUCKET: f64 = 1.0219;
 
-/// How many calls took how long: `buckets` has the middle of each (ns) and its calls. `marked` is a
-/// time with its name; `None` without calls that took any time.
+/// How many calls took how long: `buckets` has the middle of each bucket (ns) and its calls.
+/// `marked` is a time with its name. `None` without calls that took any time.
 pub(in crate::report::html) fn spread(
     name: &str,
     buckets: &[(f64, f64)],
     marked: Option<(f64, &str)>,
 ) -> Result<Option<Figure>, DrawError> {
-    // Too short for the time-stamp counter: no place among powers of ten.
+    // Times that are too short for the time-stamp counter have no place among powers of ten.
     let takes_time = |at: f64| at > 0.0 && at.is_finite();
     let mut some = buckets.iter().filter(|(at, _)| takes_time(*at));
     let Some(first) = some.next() else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! Paper 001's results with its library and policy server, row by row (§3.3, §4.2.1, chapter 6).
 
 use dimmer_processor::model::Model;
-use dimmer_sim::{Mechanism, SimError};
+use dimmer_sim::{Moving, SimError};
 
 use crate::row::{Draft, words};
 use crate::server::{FOLLOWED, Load, Plan, Run, SECOND, Vectors, Way};
@@ -24,9 +24,9 @@ pub(crate) const LEFT: &[Left] = &[
     Left { id: "R001-23", what: "the sieve with and without a server", why: "likewise" },
 ];
 
-/// Everything with the policy server that is recreated.
+/// The experiments with the policy server that are recreated.
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
-    Experiment { name: "the sieve, offloaded (§3.3)", rows: sieve },
+    Experiment { name: "the sieve, moved (§3.3)", rows: sieve },
     Experiment { name: "utilisation (§4.2.1)", rows: utilisation },
     Experiment { name: "nginx (§6.2.1)", rows: nginx },
     Experiment { name: "the policy's course (§6.2.1, §6.2.2)", rows: course },
@@ -34,7 +34,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "windows and exciter (§6.2.3)", rows: studies },
 ];
 
-/// What the requests are made of is guessed.
+/// The reason of rows that depend on the guessed contents of a request.
 const GUESSED: &str = "no source says what a request is made up of: in the scenario the share of encryption is recollected from the post that the paper recreates, and the length of a page is a guess";
 
 fn yes(is: bool) -> &'static str {
@@ -42,8 +42,8 @@ fn yes(is: bool) -> &'static str {
 }
 
 fn sieve(model: &Model) -> Result<Vec<Row>, SimError> {
-    // §2.5: an exchange between processes takes less than 3 µs, so that there and back take less
-    // than 6.
+    // §2.5: an exchange between processes takes less than 3 µs, so there and back take less than 6
+    // µs.
     let way = |mechanism| Plan { hand_over_ns: Some(6000.0), ..Plan::new(Way::As(mechanism), 4) };
     let time = |load: &Load, mechanism| {
         Ok::<f64, SimError>(1.0 / way(mechanism).run(load, model)?.served())
@@ -51,19 +51,17 @@ fn sieve(model: &Model) -> Result<Vec<Row>, SimError> {
     let mixed = Load::sieve();
     let alone = mixed.clone().replacing("    { run = \"burst\", instructions = 65_536 },\n", "");
     let more = |mechanism| {
-        Ok::<f64, SimError>(
-            100.0 * (time(&mixed, mechanism)? / time(&alone, Mechanism::None)? - 1.0),
-        )
+        Ok::<f64, SimError>(100.0 * (time(&mixed, mechanism)? / time(&alone, Moving::None)? - 1.0))
     };
-    let (offloaded, mixed) = (more(Mechanism::OffloadAlways)?, more(Mechanism::None)?);
+    let (moved, mixed) = (more(Moving::Always)?, more(Moving::None)?);
     Ok(vec![
         Draft::new(
             "R001-07",
             "Fig. 3.3",
-            "sieve with short bursts, offloaded: more time than the sieve alone",
+            "sieve with short bursts, moved: more time than the sieve alone",
             "%",
         )
-        .value("", 0.8, offloaded)
+        .value("", 0.8, moved)
         .within(
             Tolerance::Much(0.5),
             "the hand-over is put in: 3 µs each way, the most that §2.5 says. The simulated core that bursts move to has given the level back when the next comes, 1.6 ms later, \
@@ -74,17 +72,17 @@ fn sieve(model: &Model) -> Result<Vec<Row>, SimError> {
             "Fig. 3.3",
             "offloading takes nearly all of the loss away (nine tenths)",
             "yes",
-            yes(offloaded < 0.1 * mixed),
+            yes(moved < 0.1 * mixed),
             "R001-07 in other words: what is left, against what bursts cost where they are",
         ),
     ])
 }
 
-/// Scalar work on all CPUs, and one thread that has a core dedicated and hardly uses it.
+/// Scalar work on all CPUs, and one thread that has a dedicated core and hardly uses it.
 fn utilisation(model: &Model) -> Result<Vec<Row>, SimError> {
     let mut row = Draft::new("R001-09", "§4.2.1", "least utilisation with one dedicated core", "");
     for (name, cores) in [("of 2", 2_u32), ("of 4", 4), ("of 8", 8)] {
-        // Workers hardly do anything in their marked routine.
+        // Workers do hardly anything in their marked routine.
         let load = Load::nginx(Vectors::Sse)
             .replacing("81_800", "20")
             .replacing("threads_per_core = 2", "threads_per_core = 1")
@@ -94,7 +92,7 @@ fn utilisation(model: &Model) -> Result<Vec<Row>, SimError> {
             let plan = Plan { hand_over_ns: Some(2.0), ..Plan::new(Way::As(mechanism), 1) };
             Ok::<f64, SimError>(plan.run(&load, model)?.served())
         };
-        let (with, without) = (served(Mechanism::OffloadAlways)?, served(Mechanism::None)?);
+        let (with, without) = (served(Moving::Always)?, served(Moving::None)?);
         row = row.value(name, f64::from(cores - 1) / f64::from(cores), with / without);
     }
     Ok(vec![row.within(
@@ -110,8 +108,8 @@ fn nginx(model: &Model) -> Result<Vec<Row>, SimError> {
     let mut none = Vec::new();
     let mut paper = Vec::new();
     for vectors in all {
-        none.push(served(vectors, Mechanism::None)?.served());
-        paper.push(served(vectors, Mechanism::OffloadPaper)?);
+        none.push(served(vectors, Moving::None)?.served());
+        paper.push(served(vectors, Moving::Thresholds)?);
     }
     let with: Vec<f64> = paper.iter().map(Run::served).collect();
     let less = |served: f64, than: f64| 100.0 * (1.0 - served / than);
@@ -121,7 +119,7 @@ fn nginx(model: &Model) -> Result<Vec<Row>, SimError> {
         less(least, most)
     };
     let (without, left) = (less(none[2], none[0]), less(with[2], none[0]));
-    let moved: u64 = paper[0].outcome.threads.iter().map(|thread| thread.offloaded).sum();
+    let moved: u64 = paper[0].outcome.threads.iter().map(|thread| thread.moved).sum();
     Ok(vec![
         Draft::new("R001-11", "Fig. 6.2, §6.3", "throughput that 512-bit code loses against SSE", "%")
             .value("without the server", 17.0, without)
@@ -142,7 +140,7 @@ fn nginx(model: &Model) -> Result<Vec<Row>, SimError> {
                 Tolerance::Much(2.0),
                 "the loop offloads until its exciter fires, as the paper's does (R001-16), and a core is missing meanwhile: 512-bit code loses more than that core, 256-bit code less",
             ),
-        Draft::new("R001-13", "Fig. 6.2", "SSE: calls that are offloaded, and throughput lost", "")
+        Draft::new("R001-13", "Fig. 6.2", "SSE: calls that are moved, and throughput lost", "")
             .value("calls", 0.0, moved as f64)
             .value("lost %", 0.0, less(with[0], none[0]))
             .within(Tolerance::Much(0.1), "no time at a level, no offloading; what telling the server takes is not simulated"),
@@ -161,7 +159,7 @@ fn nginx(model: &Model) -> Result<Vec<Row>, SimError> {
 fn course(model: &Model) -> Result<Vec<Row>, SimError> {
     let run = |load: Load, seconds| Plan::new(FOLLOWED, seconds).run(&load, model);
     let wide = run(Load::nginx(Vectors::Avx512), 50)?;
-    let at = |run: &Run, from, to| run.offloaded(16, from, to);
+    let at = |run: &Run, from, to| run.moved_share(16, from, to);
     let stops = wide.changes(16, false);
     let halves = run(Load::nginx(Vectors::Avx2), 60)?;
     let avx2 =
@@ -178,7 +176,7 @@ fn course(model: &Model) -> Result<Vec<Row>, SimError> {
         words(
             "R001-15",
             "Fig. 6.3a",
-            "AVX-512: offloaded at once; left once each time the exciter fires (twice here); offloaded for most of the time",
+            "AVX-512: moved at once; left once each time the exciter fires (twice here); moved for most of the time",
             "yes, yes, yes",
             &format!(
                 "{}, {}, {}",
@@ -191,14 +189,14 @@ fn course(model: &Model) -> Result<Vec<Row>, SimError> {
         words(
             "R001-16",
             "Fig. 6.3b, c",
-            "AVX2: offloaded until the exciter, not until the next, then again; SSE never",
+            "AVX2: moved until the exciter, not until the next, then again; SSE never",
             "yes, no, yes, never",
             &format!(
                 "{}, {}, {}, {}",
                 yes(avx2[0]),
                 yes(avx2[1]),
                 yes(avx2[2]),
-                if scalar.course.0.iter().all(|(_, served)| served.offloaded == 0) {
+                if scalar.course.0.iter().all(|(_, served)| served.moved == 0) {
                     "never"
                 } else {
                     "some"
@@ -209,30 +207,30 @@ fn course(model: &Model) -> Result<Vec<Row>, SimError> {
         words(
             "R001-17",
             "Fig. 6.4",
-            "x264 alone: offloaded for most of the time from the first exciter on",
+            "x264 alone: moved for most of the time from the first exciter on",
             "no",
-            yes(encoder.offloaded(1, 20, 35) > 0.5),
+            yes(encoder.moved_share(1, 20, 35) > 0.5),
             "moving a macroblock's analysis takes longer than it gives back",
         ),
         words(
             "R001-18",
             "Fig. 6.5a",
-            "nginx with AVX-512 and x264: most clients offloaded while x264 runs; after it",
+            "nginx with AVX-512 and x264: most clients moved while x264 runs; after it",
             "no, yes",
             &format!(
                 "{}, {}",
-                yes(both.offloaded(17, 2, ended) > 0.5),
-                yes(both.offloaded(16, ended + 2, 30) > 0.5)
+                yes(both.moved_share(17, 2, ended) > 0.5),
+                yes(both.moved_share(16, ended + 2, 30) > 0.5)
             ),
-            "leaving gives back a core, but takes from x264 the one that it has to itself while it is offloaded; it shares one with two of nginx's \
+            "leaving gives back a core, but takes from x264 the one that it has to itself while it is moved; it shares one with two of nginx's \
              workers otherwise: the advantage in scheduling of which §6.3 speaks, on the other side",
         ),
         words(
             "R001-18b",
             "Fig. 6.5c",
-            "nginx with SSE and x264: most clients offloaded while x264 runs",
+            "nginx with SSE and x264: most clients moved while x264 runs",
             "yes",
-            yes(beside.offloaded(17, 2, encoder_ended) > 0.5),
+            yes(beside.moved_share(17, 2, encoder_ended) > 0.5),
             "most clients are nginx's: x264's levels count as theirs where they follow it on a core, the paper's false positives",
         ),
     ])
@@ -246,7 +244,7 @@ fn cores(model: &Model) -> Result<Vec<Row>, SimError> {
     let mut gains = Vec::new();
     let mut each = Vec::new();
     for cores in [4, 6, 8, 10] {
-        let stock = served(cores, Way::As(Mechanism::None), false)?;
+        let stock = served(cores, Way::As(Moving::None), false)?;
         let with = served(cores, FOLLOWED, false)?;
         gains.push((with / stock, served(cores, FOLLOWED, true)? / stock));
         each.push(with / f64::from(cores));
@@ -279,7 +277,7 @@ fn cores(model: &Model) -> Result<Vec<Row>, SimError> {
     ])
 }
 
-/// Exciter period and window size, as figure 6.8 pairs them, the exciter ten times as often.
+/// Exciter period and window size, paired as in figure 6.8; the exciter fires ten times as often.
 fn studies(model: &Model) -> Result<Vec<Row>, SimError> {
     let load = Load::nginx(Vectors::Avx512).on(4);
     let run = |seconds: u64, window_ms: u64| {

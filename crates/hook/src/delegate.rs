@@ -1,17 +1,17 @@
-//! Calls of leaf functions on another core: only registers travel, and the thread waits where it
-//! is.
+//! Delegates calls of leaf functions to another core: only registers travel, and the thread waits
+//! at home.
 //!
-//! What `dimmer_scan` has shown to be a leaf function ([`Leaf`]) needs nothing of its caller but
-//! some registers. So its call is work that is lent to a worker: with the registers that the
-//! function reads it is called there, on the worker's stack, and what it may return comes back. At
-//! home, the processor's state is put on the stack, as compiled code waits ([`Mover::lend`]), and
-//! taken up again: whatever the function does not return stays as it was, which is more than the
-//! calling convention promises.
+//! A function that `dimmer_scan` has shown to be a leaf function ([`Leaf`]) needs only some
+//! registers of its caller. So its call can be delegated to a worker. The worker calls the function
+//! on its own stack, with the registers that the function reads, and the registers in which it may
+//! return something come back. At home, the processor's state is stored on the stack, because
+//! compiled code waits ([`Mover::delegate`]), and restored afterwards. All that the function does
+//! not return stays as it was, which is more than the calling convention promises.
 //!
-//! The thread is at home all the while, with signals let in, and its stack is its own: handlers and
-//! unwinders find a call of a function that is under way. Who leaves it waits until the function
-//! has ended: what unwinds the thread by the frame's personality ([`Mover::unwind_lent`]), and who
-//! jumps by a call of the runtime's own.
+//! The thread is at home all the while, signals are not blocked, and its stack is its own: handlers
+//! and unwinders find a call of a function that is under way. Leaving the frame early waits for the
+//! function: unwinding does so in the personality routine ([`Mover::unwind_delegated`]), a jump
+//! does so in a call of the runtime's own.
 
 use std::arch::{asm, global_asm};
 use std::marker::PhantomData;
@@ -20,35 +20,35 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use dimmer_scan::{Leaf, Width};
 
-use crate::away::Mover;
-use crate::ledger::{AWAY_CALL, COUNTERS, HEAD, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
+use crate::ledger::{COUNTERS, HEAD, MIGRATED_CALL, MOVED, RECORD_BYTES, RECORDS, RING, TAIL};
+use crate::migrate::Mover;
 use crate::process::ONLY_COUNTS;
 use crate::registers::{self, Form};
 use crate::rows;
-use crate::swap::{AWAY, COUNTED_AT, STAYS, Site};
+use crate::swap::{COUNTED_AT, INHIBITED, MIGRATED, Site};
 
-/// What of a [`Leaf`] the code below needs, beside a function's place.
+/// The part of a [`Leaf`] that the code below needs, beside the function's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Passed {
-    /// Components of the processor's state that it reads.
+    /// Components of the processor's state that the function reads.
     vectors: u32,
-    /// Whether it reads one of `r8` to `r15`.
+    /// Whether the function reads one of `r8` to `r15`.
     reads_upper: u8,
-    /// Bytes of the first two vector registers that are carried back: as wide as the function may
-    /// return something in, and no wider than the processor's registers.
+    /// Bytes of the first two vector registers that are carried back: as wide as the function's
+    /// results may be, and no wider than the processor's registers.
     returned_bytes: u8,
-    /// General registers that it returns, a bit each.
+    /// General registers in which the function returns something, a bit each.
     returned: u16,
 }
 
 impl Passed {
-    /// `form` decides how wide registers are: a function that picks its path by CPUID names
+    /// `form` limits the width of registers: a function that picks its path by CPUID names
     /// registers that the processor may lack.
     pub(crate) fn new(leaf: &Leaf, form: Form) -> Self {
         let returned = leaf.returns_vectors.map(|width| width.min(form.widest()));
         Self {
-            // Components above 7 are none of a leaf function's.
+            // A leaf function has no components above 7.
             vectors: u32::try_from(leaf.reads_vectors).unwrap_or_default(),
             reads_upper: u8::from(leaf.reads_general >> 8 != 0),
             returned_bytes: match returned {
@@ -62,33 +62,34 @@ impl Passed {
     }
 }
 
-/// A call of a leaf function, on its caller's stack.
+/// A call of a leaf function. It lies on the caller's stack.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Job {
-    /// General registers by number; the stack pointer's place is unused.
+    /// General registers by number; the place of the stack pointer is unused.
     general: [u64; 16],
     site: *const Site,
-    /// Control and flags of vector arithmetic, before and after.
+    /// Control word and flags of vector arithmetic, before and after the call.
     mxcsr: u32,
     vectors: [[u64; 8]; 2],
 }
 
-/// A call to be made on another thread, while its caller waits.
+/// A call that another thread makes, while its caller waits.
 #[derive(Debug)]
 pub struct LeafCall<'a> {
     job: *mut Job,
     site: *const Site,
-    /// What XSAVEC or XSAVE has stored.
+    /// The state that XSAVEC or XSAVE has stored.
     state: *const u8,
     mxcsr: u32,
     caller: PhantomData<&'a mut Job>,
 }
 
-// SAFETY: what it points to belongs to who makes the call, until it has ended; sites last for ever.
+// SAFETY: the caller's data stays valid until the call has ended; sites last until the process
+// ends.
 unsafe impl Send for LeafCall<'_> {}
 
-/// What a call has left in registers.
+/// The registers in which a call returned something.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct LeafEnd {
@@ -102,31 +103,31 @@ impl LeafCall<'_> {
     #[must_use]
     pub fn make(self) -> LeafEnd {
         let mut end = LeafEnd::default();
-        // SAFETY: `dimmer_hook_offload` has filled the job for this site, whose function is a leaf
+        // SAFETY: `dimmer_hook_delegate` has filled the job for this site, whose function is a leaf
         // function.
         unsafe { dimmer_hook_leaf(self.job, self.site, self.mxcsr, &raw mut end, self.state) };
         end
     }
 }
 
-/// What the code below needs to know.
+/// Functions and flags for the code below.
 #[repr(C)]
 struct State {
-    lend: AtomicPtr<()>,
-    unwind_lent: AtomicPtr<()>,
-    /// Whether there are upper halves of registers to be cleaned.
+    delegate: AtomicPtr<()>,
+    unwind_delegated: AtomicPtr<()>,
+    /// Whether upper halves of registers have to be cleaned.
     has_avx: AtomicU32,
-    /// Whether the processor's state is stored by XSAVEC.
+    /// Whether XSAVEC stores the processor's state.
     has_xsavec: AtomicU32,
-    /// Whether there are protection keys.
+    /// Whether the system uses protection keys.
     has_keys: AtomicU32,
-    /// Those that the process began with.
+    /// The rights that the process started with.
     keys: AtomicU32,
 }
 
 static STATE: State = State {
-    lend: AtomicPtr::new(std::ptr::null_mut()),
-    unwind_lent: AtomicPtr::new(std::ptr::null_mut()),
+    delegate: AtomicPtr::new(std::ptr::null_mut()),
+    unwind_delegated: AtomicPtr::new(std::ptr::null_mut()),
     has_avx: AtomicU32::new(0),
     has_xsavec: AtomicU32::new(0),
     has_keys: AtomicU32::new(0),
@@ -140,13 +141,14 @@ const _: () = assert!(offset_of!(LeafEnd, rdx) == 8 && offset_of!(LeafEnd, mxcsr
 const _: () = assert!(offset_of!(Site, body) == 8 && offset_of!(Site, passed) == 16);
 const _: () = assert!(offset_of!(Passed, vectors) == 0 && offset_of!(Passed, reads_upper) == 4);
 const _: () = assert!(offset_of!(Passed, returned_bytes) == 5);
-// Both are looked at as one.
-const _: () = assert!(STAYS == AWAY + 4 && RECORD_BYTES == 1 << 5);
+// Assembly reads both as one word.
+const _: () = assert!(INHIBITED == MIGRATED + 4 && RECORD_BYTES == 1 << 5);
 
 global_asm!(
-    // Puts what is kept in the job into registers, but for rbx, and goes up to the return address:
-    // r11 is then to be taken from right below it. In: rsp the job.
-    ".macro dimmer_offload_leave",
+    // Restores registers from the job, and rbx from the frame, and moves the stack pointer up to
+    // the return address. r11 is to be loaded afterwards, from right below that address. In: rsp
+    // the job.
+    ".macro dimmer_delegate_leave",
     "mov rax, [rsp]",
     "mov rcx, [rsp + 8]",
     "mov rdx, [rsp + 16]",
@@ -164,13 +166,13 @@ global_asm!(
     ".endm",
     ".text",
     ".p2align 6",
-    ".hidden dimmer_hook_offload",
-    ".globl dimmer_hook_offload",
-    ".type dimmer_hook_offload,@function",
-    // In: r11 the site. Let C be the stack pointer before the call; the return address is at C-8,
-    // and r11 as it was at C-16. Kept besides: at C-24 where to go, at C-32 when it began, at C-40
-    // the job, at C-48 rbx. Then rbx = C-48.
-    "dimmer_hook_offload:",
+    ".hidden dimmer_hook_delegate",
+    ".globl dimmer_hook_delegate",
+    ".type dimmer_hook_delegate,@function",
+    // In: r11 the site. Let C be the stack pointer before the call. The return address is at C-8,
+    // and the caller's r11 at C-16. Also kept: at C-24 the address to go on at, at C-32 the time of
+    // the start, at C-40 the job, at C-48 rbx. Then rbx = C-48.
+    "dimmer_hook_delegate:",
     ".cfi_startproc",
     ".cfi_personality 0x1b, {personality}",
     "lea rsp, [rsp - 32]",
@@ -209,8 +211,8 @@ global_asm!(
     "jz 20f",
     "mov eax, [r11]",
     "inc dword ptr [rcx + rax * 4]",
-    // Within a call that has moved, or where none moves.
-    "cmp qword ptr fs:[r8 + {away}], 0",
+    // Inside a call that has moved, or while migration is inhibited.
+    "cmp qword ptr fs:[r8 + {migrated}], 0",
     "jne 45f",
     "cmp dword ptr [rip + {only_counts}], 0",
     "jne 45f",
@@ -221,14 +223,14 @@ global_asm!(
     registers::pack!(),
     "mov rdi, [rbx + 8]",
     "mov rsi, rsp",
-    "call {lend}",
+    "call {delegate}",
     "movzx ecx, al",
     registers::unpack!(),
     "mov rsp, [rbx + 8]",
     "test ecx, ecx",
     "jz 45f",
     "ldmxcsr [rsp + 136]",
-    // What it returns in vectors.
+    // The results in vector registers.
     "mov r11, [rsp + 128]",
     "movzx eax, byte ptr [r11 + 21]",
     "test eax, eax",
@@ -249,11 +251,11 @@ global_asm!(
     "30:",
     "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
     "mov rcx, fs:[r8 + {counted_at}]",
-    // None: the child of a fork by a handler.
+    // Null in the child of a fork by a handler.
     "test rcx, rcx",
     "jz 9f",
     "inc qword ptr [rcx + {moved}]",
-    // Its time, if there is room for it, and it may be taken.
+    // Record its time, if the ring has room and time stamps may be read.
     "cmp dword ptr [rip + {only_counts}], 0",
     "jne 9f",
     "rdtsc",
@@ -272,39 +274,39 @@ global_asm!(
     "mov [rax], rcx",
     "mov ecx, [r11]",
     "mov [rax + 16], ecx",
-    "mov dword ptr [rax + 20], {away_call}",
+    "mov dword ptr [rax + 20], {migrated_call}",
     "mov qword ptr [rax + 24], 0",
-    // The end last: with it the record is complete.
+    // Write the end last: it completes the record.
     "mov [rax + 8], rdx",
     "9:",
     ".cfi_remember_state",
-    "dimmer_offload_leave",
+    "dimmer_delegate_leave",
     "mov r11, [rsp - 8]",
     "ret",
-    // It stays.
+    // The call stays at home.
     "45:",
     ".cfi_restore_state",
     ".cfi_remember_state",
-    "dimmer_offload_leave",
+    "dimmer_delegate_leave",
     "mov r11, [rsp - 8]",
     "jmp qword ptr [rsp - 16]",
-    // The first hooked call of a thread is timed where it is, as that gives it its counters.
+    // The first hooked call of a thread is timed at home, since that gives the thread its counters.
     "20:",
     ".cfi_restore_state",
     "mov [rbx + 24], r11",
-    "dimmer_offload_leave",
+    "dimmer_delegate_leave",
     "mov r11, [rsp - 16]",
     "jmp dimmer_hook_slow",
     ".cfi_endproc",
-    ".size dimmer_hook_offload, . - dimmer_hook_offload",
+    ".size dimmer_hook_delegate, . - dimmer_hook_delegate",
     ".p2align 6",
     ".hidden dimmer_hook_leaf",
     ".globl dimmer_hook_leaf",
     ".type dimmer_hook_leaf,@function",
-    // In: rdi the job, rsi its site, edx the control of vector arithmetic, rcx where to put what is
-    // left in registers, r8 the processor's state as it was stored. On the stack, from below: the
-    // function's address, rcx, rdi, the control of vector arithmetic as it was here and as it is to
-    // be, rsi.
+    // In: rdi the job, rsi its site, edx the control word of vector arithmetic, rcx where to put
+    // the results in registers, r8 the processor's state as it was stored. On the stack, from
+    // below: the function's address, rcx, rdi, the control word of vector arithmetic as it was here
+    // and as it is to be, rsi.
     "dimmer_hook_leaf:",
     ".cfi_startproc",
     ".irp register, rbx, rbp, r12, r13, r14, r15",
@@ -395,23 +397,23 @@ global_asm!(
     state = sym STATE,
     only_counts = sym ONLY_COUNTS,
     personality = sym personality,
-    lend = sym lend,
+    delegate = sym delegate,
     travelling = const registers::VECTORS,
     state_bytes = const registers::STATE_BYTES,
     job_bytes = const size_of::<Job>(),
     counted_at = const COUNTED_AT,
-    away = const AWAY,
+    migrated = const MIGRATED,
     moved = const MOVED.cast_signed() - COUNTERS.cast_signed(),
     head = const HEAD.cast_signed() - COUNTERS.cast_signed(),
     tail = const TAIL.cast_signed() - COUNTERS.cast_signed(),
     ring = const RING.cast_signed() - COUNTERS.cast_signed(),
     records = const RECORDS,
-    away_call = const AWAY_CALL,
+    migrated_call = const MIGRATED_CALL,
 );
 
 unsafe extern "C" {
     /// Not a function to call: stubs jump there.
-    fn dimmer_hook_offload();
+    fn dimmer_hook_delegate();
     /// Makes a call of a leaf function.
     fn dimmer_hook_leaf(
         job: *mut Job,
@@ -422,16 +424,16 @@ unsafe extern "C" {
     );
 }
 
-/// Where stubs of leaf functions go whose calls are to be moved.
-pub(crate) fn offload() -> u64 {
-    dimmer_hook_offload as *const () as u64
+/// Address of the code for delegated calls, to which stubs of leaf functions jump.
+pub(crate) fn entry() -> u64 {
+    dimmer_hook_delegate as *const () as u64
 }
 
-/// Has calls lent by `mover` from now on.
+/// From now on, `mover` delegates calls.
 pub(crate) fn prepare(mover: Mover, form: Form) {
     // Relaxed: no call is moved yet.
-    STATE.lend.store(mover.lend as *mut (), Ordering::Relaxed);
-    STATE.unwind_lent.store(mover.unwind_lent as *mut (), Ordering::Relaxed);
+    STATE.delegate.store(mover.delegate as *mut (), Ordering::Relaxed);
+    STATE.unwind_delegated.store(mover.unwind_delegated as *mut (), Ordering::Relaxed);
     STATE.has_avx.store(u32::from(form.has_avx()), Ordering::Relaxed);
     STATE.has_xsavec.store(u32::from(form.has_xsavec), Ordering::Relaxed);
     const KEYS: u32 = 1 << 9;
@@ -442,31 +444,32 @@ pub(crate) fn prepare(mover: Mover, form: Form) {
     }
 }
 
-/// Has the call in `job` made on another core; whether it was. `state` is the processor's as it was
-/// stored.
-extern "C-unwind" fn lend(job: *mut Job, state: *const u8) -> bool {
-    // SAFETY: the caller's own, on its stack.
+/// Delegates the call in `job` to another core. Returns whether that was possible. `state` is the
+/// processor's state as it was stored.
+extern "C-unwind" fn delegate(job: *mut Job, state: *const u8) -> bool {
+    // SAFETY: the job is the caller's own, on its stack.
     let own = unsafe { &mut *job };
     if STATE.has_keys.load(Ordering::Relaxed) != 0 {
         // SAFETY: the system uses protection keys.
         let keys = unsafe { keys() };
-        // Workers have the rights that the process began with.
+        // Workers have the rights that the process started with.
         if keys != STATE.keys.load(Ordering::Relaxed) {
             return false;
         }
     }
-    let lend = STATE.lend.load(Ordering::Relaxed);
-    // SAFETY: `prepare` has put it there, or no call would be moved.
-    let lend = unsafe { std::mem::transmute::<*mut (), fn(LeafCall<'_>) -> Option<LeafEnd>>(lend) };
+    let delegate = STATE.delegate.load(Ordering::Relaxed);
+    // SAFETY: `prepare` has stored the function, or no call would be moved.
+    let delegate =
+        unsafe { std::mem::transmute::<*mut (), fn(LeafCall<'_>) -> Option<LeafEnd>>(delegate) };
     let mut mxcsr = 0_u32;
-    // SAFETY: writes that.
+    // SAFETY: the instruction writes only `mxcsr`.
     unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) };
     let site = own.site;
-    let Some(end) = lend(LeafCall { job, site, state, mxcsr, caller: PhantomData }) else {
+    let Some(end) = delegate(LeafCall { job, site, state, mxcsr, caller: PhantomData }) else {
         return false;
     };
     own.mxcsr = end.mxcsr;
-    // SAFETY: sites last for ever.
+    // SAFETY: sites last until the process ends.
     let returned = unsafe { (*site).passed.returned };
     if returned & 1 != 0 {
         own.general[0] = end.rax;
@@ -480,20 +483,20 @@ extern "C-unwind" fn lend(job: *mut Job, state: *const u8) -> bool {
 /// The calling thread's rights to memory with protection keys.
 ///
 /// # Safety
-/// The system uses them.
+/// The system must use protection keys.
 unsafe fn keys() -> u32 {
     let keys: u32;
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees that the system uses protection keys.
     unsafe { asm!("rdpkru", in("ecx") 0, out("eax") keys, out("edx") _, options(nomem, nostack)) };
     keys
 }
 
 rows::leaving!(unwind);
 
-/// Waits for what was lent.
+/// Waits for the delegated call to end.
 fn unwind(_context: *const u64) {
-    let unwind = STATE.unwind_lent.load(Ordering::Relaxed);
-    // SAFETY: `prepare` has put it there, or no call would be lent.
+    let unwind = STATE.unwind_delegated.load(Ordering::Relaxed);
+    // SAFETY: `prepare` has stored the function, or no call would be delegated.
     let unwind = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(unwind) };
     unwind();
 }

@@ -1,5 +1,5 @@
-//! `dimmer run --mechanism offload`: programs whose calls of leaf functions run on another core do
-//! what they do without.
+//! `dimmer run --mechanism delegate`: programs whose calls of leaf functions run on another core
+//! behave as they do without it.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use dimmer_hook::{Ledger, PlannedEntry};
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::{Code, Leaves};
 
-use crate::borrow::away;
+use crate::migrate::away;
 use crate::victims::{self, Victims};
 use crate::{command, stderr, stdout};
 
-/// The signal of a fault of memory, signal(7).
+/// The signal of a memory fault, signal(7).
 const SIGSEGV: i32 = 11;
 
-/// Leaf functions of a file that can be hooked.
+/// The hookable leaf functions of a file.
 fn leaf_entries(file: &Path) -> Vec<PlannedEntry> {
     let bytes = std::fs::read(file).unwrap();
     let scan = dimmer_scan::scan(&bytes).unwrap();
@@ -30,8 +30,8 @@ fn leaf_entries(file: &Path) -> Vec<PlannedEntry> {
     entries.filter_map(leaf).collect()
 }
 
-/// Runs a program with all calls of leaf functions of a file offloaded; how many were, and how it
-/// ended with and without.
+/// Runs a program with all calls of a file's leaf functions offloaded. Returns the number of
+/// offloaded calls, the output without offloading, and the output with it.
 fn run_all(
     file: &Path,
     entries: &[PlannedEntry],
@@ -55,9 +55,9 @@ fn run_all(
     (number.sum(), plain.unwrap(), moved)
 }
 
-/// Likewise; checks that it does the same.
+/// Does the same, and checks that the program behaves the same.
 #[track_caller]
-fn offload_all(file: &Path, entries: &[PlannedEntry], cpu: &str, arguments: &[&str], least: u64) {
+fn delegate_all(file: &Path, entries: &[PlannedEntry], cpu: &str, arguments: &[&str], least: u64) {
     let (number, plain, moved) = run_all(file, entries, cpu, arguments);
     assert_eq!(stdout(&moved), stdout(&plain), "{}", stderr(&moved));
     assert_eq!(stderr(&moved), stderr(&plain));
@@ -67,14 +67,15 @@ fn offload_all(file: &Path, entries: &[PlannedEntry], cpu: &str, arguments: &[&s
 }
 
 #[test]
-fn programs_do_the_same_with_every_call_of_a_leaf_function_offloaded() {
+fn programs_do_the_same_with_every_call_of_a_leaf_function_delegated() {
     let Some(cpu) = away() else { return };
-    let names = ["offloaded", "borrowed", "calls", "faults", "forks", "inner", "jumps", "signals"];
+    let names = ["delegated", "migrated", "calls", "faults", "forks", "inner", "jumps", "signals"];
     let Some(victims) = Victims::compile(&names) else { return };
-    // How many are moved depends on what else the machine does: on each of their ways, some.
+    // How many calls are moved depends on what else the machine does. In programs with `least` 1,
+    // at least one must be moved.
     for (name, least) in [
-        ("offloaded", 1),
-        ("borrowed", 0),
+        ("delegated", 1),
+        ("migrated", 0),
         ("calls", 0),
         // It handles faults itself.
         ("faults", 0),
@@ -85,28 +86,28 @@ fn programs_do_the_same_with_every_call_of_a_leaf_function_offloaded() {
     ] {
         let program = victims.path(name);
         let file = Path::new(&program);
-        offload_all(file, &leaf_entries(file), &cpu, &[&program], least);
+        delegate_all(file, &leaf_entries(file), &cpu, &[&program], least);
     }
 }
 
 #[test]
-fn faults_of_offloaded_calls_end_the_program_by_their_signal() {
+fn faults_of_delegated_calls_end_the_program_by_their_signal() {
     let Some(cpu) = away() else { return };
-    let Some(victims) = Victims::compile(&["offloaded_fault"]) else { return };
-    let program = victims.path("offloaded_fault");
+    let Some(victims) = Victims::compile(&["delegated_fault"]) else { return };
+    let program = victims.path("delegated_fault");
     let (file, entries) = (Path::new(&program), leaf_entries(Path::new(&program)));
     let (number, plain, moved) = run_all(file, &entries, &cpu, &[&program]);
     assert_eq!(plain.status.signal(), Some(SIGSEGV));
     assert_eq!(moved.status.signal(), plain.status.signal());
     assert_eq!(stdout(&moved), stdout(&plain));
     assert!(number > 0, "{number}");
-    // From the handler on they stay.
-    offload_all(file, &entries, &cpu, &[&program, "handles"], 1);
+    // From the handler on, calls stay.
+    delegate_all(file, &entries, &cpu, &[&program, "handles"], 1);
 }
 
-/// The library of this name that a program needs, where it is.
+/// The path of the library with this name that a program needs.
 fn library_of(program: &str, name: &str) -> Option<PathBuf> {
-    // The loader lists them, as `ldd` has it do.
+    // The loader lists the libraries, as it does for `ldd`.
     let output = Command::new(program).env("LD_TRACE_LOADED_OBJECTS", "1").output().ok()?;
     let text = stdout(&output);
     let line = text.lines().find(|line| line.trim_start().starts_with(name))?;
@@ -114,7 +115,7 @@ fn library_of(program: &str, name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn ciphers_and_digests_are_the_same_with_every_leaf_function_offloaded() {
+fn ciphers_and_digests_are_the_same_with_every_leaf_function_delegated() {
     let Some(cpu) = away() else { return };
     let found = Command::new("sh").args(["-c", "command -v openssl"]).output().unwrap();
     let openssl = stdout(&found).trim().to_owned();
@@ -132,14 +133,14 @@ fn ciphers_and_digests_are_the_same_with_every_leaf_function_offloaded() {
     let entries = leaf_entries(&crypto);
     for cipher in ["-chacha20", "-aes-256-ctr"] {
         let run = [&openssl, "enc", cipher, "-K", key, "-iv", iv, "-a", "-in", input];
-        offload_all(&crypto, &entries, &cpu, &run, 100);
+        delegate_all(&crypto, &entries, &cpu, &run, 100);
     }
     for digest in ["-sha1", "-sha256", "-sha512", "-sha3-256"] {
-        offload_all(&crypto, &entries, &cpu, &[&openssl, "dgst", digest, input], 0);
+        delegate_all(&crypto, &entries, &cpu, &[&openssl, "dgst", digest, input], 0);
     }
 }
 
-/// A film of noise.
+/// Writes a video clip of noise.
 fn clip(path: &Path) {
     const WIDTH: usize = 128;
     const HEIGHT: usize = 64;
@@ -156,7 +157,7 @@ fn clip(path: &Path) {
 }
 
 #[test]
-fn films_are_the_same_with_every_leaf_function_offloaded() {
+fn films_are_the_same_with_every_leaf_function_delegated() {
     let Some(cpu) = away() else { return };
     let found = Command::new("sh").args(["-c", "command -v x265"]).output().unwrap();
     let encoder = stdout(&found).trim().to_owned();
@@ -185,10 +186,10 @@ fn films_are_the_same_with_every_leaf_function_offloaded() {
     assert!(number > 0, "{number}");
 }
 
-fn offload(victims: &Victims, arguments: &[&str]) -> Output {
+fn delegate(victims: &Victims, arguments: &[&str]) -> Output {
     victims::library();
     let home = victims.directory.path();
-    let mut command = command(home, &["run", "--mechanism"]);
+    let mut command = command(home, &["run"]);
     command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
     command.args(arguments).output().unwrap()
 }
@@ -196,40 +197,41 @@ fn offload(victims: &Victims, arguments: &[&str]) -> Output {
 #[test]
 fn what_becomes_of_leaf_functions_and_others_is_told() {
     let Some(cpu) = away() else { return };
-    let Some(victims) = Victims::compile(&["offloaded"]) else { return };
-    let program = victims.path("offloaded");
-    let run = |mechanism| {
-        let hook = ["--hook", "sums,nine", "--cores", &cpu, "--", &program];
-        let output = offload(&victims, &[&[mechanism][..], &hook].concat());
+    let Some(victims) = Victims::compile(&["delegated"]) else { return };
+    let program = victims.path("delegated");
+    let run = |mechanisms: &[&str]| {
+        let others = ["--cpus", &cpu, "--", &program];
+        let output = delegate(&victims, &[mechanisms, &others].concat());
         assert!(output.status.success(), "{}", stderr(&output));
         stderr(&output)
     };
-    let told = run("offload");
+    let told = run(&["--delegate=sums,nine"]);
     assert!(
-        told.contains(&format!("Offload: calls of 1 function may move to cpu {};", &*cpu)),
+        told.contains(&format!("Delegate: calls of 1 function may move to cpu {};", &*cpu)),
         "{told}"
     );
     assert!(told.contains("stayed, as it is not known to be a leaf function:"), "{told}");
     let nine = told.lines().find(|line| line.starts_with("    nine ")).expect("a line for it");
     assert!(nine.contains("arguments on the stack"), "{told}");
-    assert!(!told.contains("Borrow"), "{told}");
-    let told = run("offload,borrow");
-    assert!(told.contains("Offload: calls of 1 function may move"), "{told}");
-    assert!(told.contains("Borrow: calls of 1 function may move"), "{told}");
+    assert!(!told.contains("Migrate"), "{told}");
+    let told = run(&["--delegate=sums,nine", "--migrate"]);
+    assert!(told.contains("Delegate: calls of 1 function may move"), "{told}");
+    assert!(told.contains("Migrate: calls of 1 function may move"), "{told}");
     assert!(!told.contains("leaf function:"), "{told}");
 }
 
-/// Large libraries take a second to look through: what was chosen is used again, if it can be read
-/// and nothing has changed.
+/// Scanning large libraries takes a second. So a choice is used again if it can be read and nothing
+/// has changed.
 #[test]
 fn what_was_chosen_is_kept() {
     let Some(cpu) = away() else { return };
-    let Some(victims) = Victims::compile(&["offloaded"]) else { return };
+    let Some(victims) = Victims::compile(&["delegated"]) else { return };
     let kept = victims.directory.path().join(".cache/dimmer/run");
     let run = |hook: &str| {
-        let program = victims.path("offloaded");
-        let arguments = ["offload", "--hook", hook, "--cores", &cpu, "--", &program];
-        let output = offload(&victims, &arguments);
+        let program = victims.path("delegated");
+        let mechanism = format!("--delegate={hook}");
+        let arguments = [&mechanism, "--cpus", &cpu, "--", &program];
+        let output = delegate(&victims, &arguments);
         assert!(output.status.success(), "{}", stderr(&output));
         stderr(&output)
     };
@@ -252,8 +254,8 @@ fn what_was_chosen_is_kept() {
     assert_eq!(files().count(), 2);
 }
 
-/// A function of a library that is loaded later, by its place there, and a library that is changed
-/// but for its build id and length.
+/// A function of a library that is loaded later, named by its place there; and a library that is
+/// changed except for its build id and length.
 #[test]
 fn what_was_chosen_of_a_file_is_not_used_of_another() {
     let Some(cpu) = away() else { return };
@@ -263,16 +265,16 @@ fn what_was_chosen_of_a_file_is_not_used_of_another() {
     let scan = dimmer_scan::scan(&bytes).unwrap();
     let plugged = scan.functions.iter().find(|one| one.name.as_deref() == Some("plugged"));
     let address = plugged.unwrap().addresses.start;
-    let hook = format!("{plugin}:{address:#x}");
+    let mechanism = format!("--delegate={plugin}:{address:#x}");
     let run = || {
-        let arguments = ["offload", "--hook", &hook, "--cores", &cpu, "--", &program, &plugin];
-        stderr(&offload(&victims, &arguments))
+        let arguments = [&mechanism, "--cpus", &cpu, "--", &program, &plugin];
+        stderr(&delegate(&victims, &arguments))
     };
     for _ in 0..2 {
         let told = run();
         assert!(told.contains("calls of 1 function may move"), "{told}");
     }
-    // No leaf function any more, but HLT, which programs may not.
+    // No leaf function any more: it has HLT, which programs may not execute.
     let mut changed = bytes;
     changed[usize::try_from(address).unwrap()] = 0xf4;
     std::fs::write(&plugin, changed).unwrap();

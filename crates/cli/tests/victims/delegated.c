@@ -1,5 +1,6 @@
-// Calls of leaf functions of all kinds of arguments and results, from threads, with signals that come while one is out and handlers
-// that are left in every way. The output must not depend on it.
+// Calls of leaf functions with all kinds of arguments and results, from threads, with signals that
+// come while a call is delegated, and handlers that are left in every way. The output must not
+// depend on it.
 #define _GNU_SOURCE
 #include <fenv.h>
 #include <immintrin.h>
@@ -16,7 +17,7 @@
 
 #define KEPT __attribute__((noinline, noclone, noipa))
 
-// Fewer where a processor is emulated.
+// Fewer rounds on an emulated processor.
 #ifndef ROUNDS
 #define ROUNDS 500
 #endif
@@ -42,7 +43,7 @@ __attribute__((target("avx512f"))) KEPT __m512i mixed(__m512i what, __m512i more
 
 KEPT double third(double what) { return what / 3; }
 
-// No leaf function: it is called on the stack.
+// Not a leaf function: it has arguments on the stack.
 KEPT long nine(long a, long b, long c, long d, long e, long f, long g, long h, long i) { return a - b + c - d + e - f + g - h + i; }
 
 __attribute__((target("avx2"))) KEPT void vectors(void) {
@@ -76,7 +77,7 @@ static void *calls(void *which) {
     return (void *)sum;
 }
 
-// Longer than the time to the next signal.
+// Takes longer than the time to the next signal.
 KEPT long is_long(long n, volatile long *sink) {
     for (long i = 0; i < n; i++)
         *sink += i;
@@ -130,7 +131,7 @@ int main(void) {
         vectors();
     if (__builtin_cpu_supports("avx512f"))
         wider_vectors();
-    // The rounding of the caller, and flags that it sees afterwards.
+    // The caller's rounding mode, and flags that it sees afterwards.
     int rounding[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD};
     for (int i = 0; i < 3; i++) {
         fesetround(rounding[i]);
@@ -154,7 +155,7 @@ int main(void) {
         }
         jumps = 0;
         jumped++;
-        // Nothing is written any more once it is left.
+        // Nothing is written any more once the call has been left.
         long before = sink;
         usleep(10);
         if (before != sink)

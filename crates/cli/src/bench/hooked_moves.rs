@@ -1,5 +1,5 @@
-//! `dimmer bench offload`: what it takes to have a hooked call of a leaf function run on another
-//! core, beside moving the call with its thread.
+//! `dimmer bench delegate`: the time to run a hooked call of a leaf function on another core,
+//! beside moving the call with its thread.
 
 use std::process::ExitCode;
 
@@ -9,34 +9,34 @@ use dimmer_probe::stats::Samples;
 use serde::Serialize;
 
 use super::hook::Measured;
-use crate::args::BenchOffload;
+use crate::args::BenchHookedMoves;
 use crate::bad_input;
-use crate::output::{self, Output};
+use crate::output;
 use crate::run::cores;
 
-/// What was found; `docs/bench-json.md` describes every key.
+/// The results; `docs/bench-json.md` describes every key.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: &'static str,
     cpus: String,
     calls: usize,
-    /// A call of a function that does nothing, handed over while its thread waits.
-    offloaded_ns: Option<Measured>,
-    /// The same with its thread.
-    borrowed_ns: Option<Measured>,
+    /// A call of an empty function, handed to a worker while its thread waits.
+    delegated_ns: Option<Measured>,
+    /// The same call, moved with its thread.
+    migrated_ns: Option<Measured>,
 }
 
-pub(crate) fn run(root: &Root, arguments: &BenchOffload) -> anyhow::Result<ExitCode> {
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
-    let cpus = cores(root, arguments.cores.as_deref())?;
+pub(crate) fn run(root: &Root, arguments: &BenchHookedMoves) -> anyhow::Result<ExitCode> {
+    let json = arguments.json.open()?;
+    let cpus = cores(root, arguments.cpus.cpus.as_deref())?;
     let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
     let measured = |samples: &Samples| samples.estimate().map(Measured::new);
     let report = Report {
-        schema: "dimmer/bench-offload/1",
+        schema: "dimmer/bench-delegate/1",
         cpus: format_cpu_list(&cpus),
         calls: hooked::CALLS,
-        offloaded_ns: measured(&trips.lent),
-        borrowed_ns: measured(&trips.moved),
+        delegated_ns: measured(&trips.lent),
+        migrated_ns: measured(&trips.moved),
     };
     output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)
@@ -50,8 +50,8 @@ impl Report {
             })
         };
         [
-            line("a hooked call, offloaded: its registers go", self.offloaded_ns),
-            line("a hooked call, borrowed: its thread goes", self.borrowed_ns),
+            line("a hooked call, delegated: its registers go", self.delegated_ns),
+            line("a hooked call, migrated: its thread goes", self.migrated_ns),
         ]
         .concat()
     }

@@ -1,4 +1,4 @@
-//! `dimmer run --mechanism borrow` and `offload`: has calls of a program that nobody changed run on
+//! `dimmer run --mechanism migrate` and `delegate`: runs calls of an unmodified program on
 //! dedicated cores.
 
 use std::process::{Command, ExitStatus};
@@ -26,59 +26,60 @@ use super::exclusion::Exclusion;
 use super::forms::{self, Forms, Spent};
 use super::leaves::NoLeaf;
 use super::served::Served;
-use crate::args::{Mechanism, Run};
+use crate::args::Run;
 use crate::named::{Planned, Plans};
 use crate::report::number::{counted, time};
 use crate::{bad_input, launch};
 
-/// How often it is decided anew.
+/// Interval of the decisions.
 const STEP: Duration = Duration::from_millis(100);
 
-/// A program whose calls are moved, and what is known of it.
+/// A program whose calls are moved, and what is known about it.
 #[derive(Debug)]
-pub(super) struct Borrowing {
+pub(super) struct Moving {
     observer: Observer,
     how: How,
-    /// Where calls move to, and who is kept off there.
+    /// Where calls move to; keeps the program's own threads off these CPUs.
     exclusion: Exclusion,
     functions: Vec<Moved>,
-    /// Functions that stay, as they are no leaf functions.
+    /// Functions whose calls stay because they are no leaf functions.
     others: Vec<NoLeaf>,
-    /// What calls take that do nothing (ns): one that is moved with its thread, and one that is
-    /// lent.
+    /// Time that an empty call takes (ns): one that migrates with its thread, and one that is
+    /// delegated.
     round_trip: Estimate,
     hand_over: Estimate,
     decided: Instant,
-    /// A policy server that has the last word.
+    /// The policy server that makes the final decision.
     served: Option<Served>,
-    /// Whether the program has narrower code, where that is decided here.
+    /// Whether the program has narrower code, if this command decides that.
     forms: Option<Forms>,
-    /// Where the hooks read what to hook; removed with this.
+    /// Where the hooks read what to hook; removed when this is dropped.
     _plans: Plans,
 }
 
-/// A function whose calls may be moved, and what became of that.
+/// A function whose calls may be moved, and the decisions about it.
 #[derive(Debug)]
 struct Moved {
     planned: Planned,
     decision: Decision,
-    /// Whether they are moved now.
+    /// Whether its calls are moved now.
     is_moved: bool,
-    /// In how many steps the policy server wanted them moved, and of how many.
+    /// The number of steps in which the policy server wanted its calls moved, and of all steps.
     server: (u64, u64),
-    /// What its calls cost the code after them by the model, if that is to count.
+    /// What its calls cost the code after them by the model, if that counts.
     cost: Option<CallCost>,
-    /// Whether it is known to have 512-bit registers.
+    /// Whether it is known to use 512-bit registers.
     has_zmm: bool,
-    /// What was seen of all its calls by the last verdict.
+    /// The tally of all its calls at the last verdict.
     told: Tally,
-    /// How long a call took then (ns): the median of those that were timed where they are.
+    /// Duration of a call at the last verdict (ns): the median of the calls that were timed in
+    /// place.
     lasted_ns: Option<f64>,
 }
 
-impl Borrowing {
-    /// Chooses functions and cores, measures what moving takes, and puts into the program's
-    /// environment what moves its calls. `None` if there is nothing to move.
+impl Moving {
+    /// Chooses functions and cores, measures what moving takes, and sets up the program's
+    /// environment so that its calls are moved. `None` if there is nothing to move.
     pub(super) fn prepare(
         root: &Root,
         arguments: &Run,
@@ -86,26 +87,26 @@ impl Borrowing {
         program: &launch::Program,
         command: &mut Command,
     ) -> anyhow::Result<Option<Self>> {
-        let mut cpus = cores(root, arguments.cores.as_deref())?;
+        let mut cpus = cores(root, arguments.cpus.cpus.as_deref())?;
         let mut tried = cpus.len();
         let chosen = chosen::choose(arguments, how, program)?;
         let Some(Chosen { plans, costs, have_zmm, key, others }) = chosen else {
             return Ok(None);
         };
-        let is_open = how.is_served && !arguments.mechanism.contains(&Mechanism::Narrow);
+        let is_open = how.is_served && !arguments.narrow;
         let decide = |key| Forms::decide(key, arguments, program);
         let forms = key.filter(|_| is_open).map(decide).transpose()?;
         let is_narrow = forms.as_ref().is_some_and(|forms| forms.form == Form::Narrow);
-        // For calls that do not move it would dedicate cores.
+        // With narrower code no call moves, so the server would dedicate cores for nothing.
         let asks = how.is_served && !is_narrow;
         let mut served = asks.then(|| Served::connect(program, &plans.functions)).flatten();
-        // The server knows which cores are for everybody's calls, if it has any.
-        let its = served.as_ref().filter(|_| arguments.cores.is_none()).map(Served::cores);
+        // If the server has cores, they are the ones for the calls of all programs.
+        let its = served.as_ref().filter(|_| arguments.cpus.cpus.is_none()).map(Served::cores);
         if let Some(its) = its.filter(|its| !its.is_empty()) {
             if arguments.dedicate {
                 return Err(bad_input(
                     "--dedicate keeps everybody else off, and the policy server's cores are for all of its programs: \
-                     name others with --cores",
+                     name others with --cpus",
                 ));
             }
             let allowed = affinity::allowed()?;
@@ -114,13 +115,13 @@ impl Borrowing {
                 its.into_iter().take_while(|cpu| allowed.contains(cpu)).take(most).collect();
             if its.is_empty() {
                 return Err(bad_input(
-                    "this program may not run on the cores that the policy server dedicates; --cores names others",
+                    "this program may not run on the cores that the policy server dedicates; --cpus names others",
                 ));
             }
-            // They may be all but one, and one tells what the way takes.
+            // They may be all CPUs but one, and one is enough to measure what a move takes.
             (cpus, tried) = (its, 1);
         }
-        if let Some(served) = served.as_mut().filter(|_| arguments.cores.is_none()) {
+        if let Some(served) = served.as_mut().filter(|_| arguments.cpus.cpus.is_none()) {
             served.heed_only(&cpus);
         }
         let stays =
@@ -159,10 +160,10 @@ impl Borrowing {
         };
         let functions = plans.functions.iter().zip(costs).zip(have_zmm);
         let functions: Vec<Moved> = functions.map(moved).collect();
-        let lent = functions.iter().filter(|moved| moved.planned.is_lent()).count();
+        let lent = functions.iter().filter(|moved| moved.planned.is_delegated()).count();
         let kinds = [
-            (How::OFFLOAD.name(), lent, how.offloads, hand_over),
-            (How::BORROW.name(), functions.len() - lent, how.borrows, round_trip),
+            (How::DELEGATE.name(), lent, how.delegates, hand_over),
+            (How::MIGRATE.name(), functions.len() - lent, how.migrates, round_trip),
         ];
         let is_told = |is_asked: bool| is_asked && !is_narrow;
         for (name, number, _, takes) in kinds.into_iter().filter(|kind| is_told(kind.2)) {
@@ -185,7 +186,7 @@ impl Borrowing {
             let its = served.as_ref().map(Served::cores).filter(|its| !its.is_empty());
             if let Some(its) = its.filter(|its| its.iter().all(|cpu| !cpus.contains(cpu))) {
                 eprintln!(
-                    "It dedicates cpu {}, and --cores has calls of this program go elsewhere.",
+                    "It dedicates cpu {}, and --cpus has calls of this program go elsewhere.",
                     format_cpu_list(&its)
                 );
             }
@@ -209,8 +210,7 @@ impl Borrowing {
         }))
     }
 
-    /// The hardware threads that calls move to; `None` if none does, as the program has narrower
-    /// code.
+    /// The CPUs that calls move to; `None` if no call moves because the program has narrower code.
     pub(super) fn cpus(&self) -> Option<&[CpuId]> {
         (!self.is_narrow()).then_some(self.exclusion.cpus())
     }
@@ -220,7 +220,7 @@ impl Borrowing {
         self.forms.as_ref().is_some_and(|forms| forms.form == Form::Narrow)
     }
 
-    /// Reads what the hooks have counted, and decides now and then.
+    /// Reads the counts of the hooks, and decides every [`STEP`].
     pub(super) fn look(&mut self) {
         self.observer.look();
         if self.decided.elapsed() >= STEP {
@@ -255,16 +255,16 @@ impl Borrowing {
             if let Some(served) = &self.served {
                 served.tell(index, &all);
             }
-            let takes = if moved.planned.is_lent() { self.hand_over } else { self.round_trip };
+            let takes = if moved.planned.is_delegated() { self.hand_over } else { self.round_trip };
             if moved.decision.step(&calls, takes.median) {
-                // Of moved calls it is not seen how long they would have taken.
+                // How long moved calls would have taken in place is not measured.
                 (moved.told, moved.lasted_ns) = (all, lasted_ns.or(moved.lasted_ns));
             }
             let absent = if self.how.is_served { Word::Missing } else { Word::Unasked };
             let word = self.served.as_ref().map_or(absent, |served| served.word(index));
             moved.server.0 += u64::from(word == Word::Move);
             moved.server.1 += 1;
-            // Narrower code costs the code after it nothing that the model knows.
+            // By the model, narrower code costs the code after it nothing.
             let now = moved.decision.moves(word) && !is_narrow;
             if now != moved.is_moved {
                 moved.is_moved = now;
@@ -276,8 +276,8 @@ impl Borrowing {
         for (process, ledger) in self.observer.processes() {
             self.exclusion.know(process, ledger);
         }
-        // First the program is to be off the cores.
-        self.observer.employ(self.exclusion.step(dedicated, is_wanted));
+        // The program must leave the cores before calls move there.
+        self.observer.use_cores(self.exclusion.step(dedicated, is_wanted));
         for (place, is_moved) in changes {
             self.observer.decide(place, is_moved);
         }
@@ -286,9 +286,9 @@ impl Borrowing {
         }
     }
 
-    /// What became of it, of a program that ended so.
+    /// The summary of a program that ended with this status.
     pub(super) fn finish(mut self, status: ExitStatus, spent: Spent) -> anyhow::Result<Account> {
-        // What goes on after the program has ended does so where it is.
+        // Processes that outlive the program run their calls in place.
         for place in self.functions.iter().flat_map(|moved| moved.planned.places()) {
             self.observer.decide(place, false);
         }
@@ -339,12 +339,12 @@ impl Borrowing {
         account.is_narrow = is_narrow;
         account.narrow_gain_ratio = forecast;
         account.next = self.forms.and_then(|forms| forms.keep(status, spent, shown()));
-        // Whatever the program has written there.
+        // The program may have written any number there.
         let sum = |sum: u64, number: u64| sum.saturating_add(number);
         account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);
         account.moved = observed.threads.iter().map(|thread| thread.moved).fold(0, sum);
         let taken_ns = all().map(|(_, seen)| moving_ns(seen)).sum::<Option<f64>>();
-        // Of those that were moved, not all may have been timed.
+        // Not all moved calls may have been timed.
         let timed: f64 = tallies.iter().map(|seen| seen.moved.calls()).sum();
         let all_ns =
             taken_ns.map(|ns| if timed > 0.0 { ns / timed * account.moved as f64 } else { 0.0 });
@@ -359,16 +359,16 @@ impl Borrowing {
     }
 }
 
-/// How much time on CPUs moving those of a function's calls has taken that were timed so (ns):
-/// while one lasts, its thread spins and a worker works, instead of the call alone. By medians, as
-/// whoever waits for a CPU needs none. `None` if no call was timed where it is.
+/// CPU time that moving has cost the moved and timed calls of a function (ns). During a moved call
+/// its thread spins and a worker works, instead of the thread alone. Uses medians, since a thread
+/// that waits for a CPU uses no CPU time. `None` if no call was timed in place.
 fn moving_ns(seen: &Tally) -> Option<f64> {
     let Some(moved_ns) = seen.moved.quantile(0.5) else { return Some(0.0) };
     Some((2.0 * moved_ns - seen.lasted.quantile(0.5)?).max(0.0) * seen.moved.calls())
 }
 
 impl Planned {
-    /// Its entries.
+    /// The places of the function's entries.
     fn places(&self) -> Vec<FunctionPlace> {
         let place = |entry: &PlannedEntry| FunctionPlace {
             file: self.file.clone(),
@@ -377,14 +377,14 @@ impl Planned {
         self.entries.iter().map(place).collect()
     }
 
-    /// Whether its calls are lent rather than moved with their thread, all of them.
-    fn is_lent(&self) -> bool {
+    /// Whether the calls through all entries are delegated rather than migrated with their thread.
+    fn is_delegated(&self) -> bool {
         self.entries.iter().all(|entry| entry.leaf.is_some())
     }
 }
 
-/// The dedicated hardware threads: those asked for, or those of one whole core, if the program
-/// keeps another; not such that somebody else has for something.
+/// The dedicated CPUs: the requested ones, or those of one whole core if the program keeps another
+/// core. Never CPUs that are reserved for something else.
 pub(crate) fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuId>> {
     let held = cpusets::held_by_others(root);
     let Some(asked) = asked else {
@@ -394,13 +394,13 @@ pub(crate) fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuI
         let free: Vec<CpuId> = allowed.iter().copied().filter(|cpu| !is_held(cpu)).collect();
         return dedicated::pick(&topology, &free, &allowed, 1).map_err(|why| {
             bad_input(format!(
-                "no core to move calls to: {why}; --cores names hardware threads whatever core they are of"
+                "no core to move calls to: {why}; --cpus names CPUs whatever core they are of"
             ))
         });
     };
-    let cpus = parse_cpu_list(asked).filter(|cpus| !cpus.is_empty()).ok_or_else(|| {
-        bad_input(format!("--cores: `{asked}` is no list of hardware threads as in `2-3,8`"))
-    })?;
+    let cpus = parse_cpu_list(asked)
+        .filter(|cpus| !cpus.is_empty())
+        .ok_or_else(|| bad_input(format!("--cpus: `{asked}` is no list of CPUs as in `2-3,8`")))?;
     let isolated = topology::isolated(root);
     for cpu in &cpus {
         let whose = if let Some(held) = held.iter().find(|held| held.cpus.contains(cpu)) {

@@ -1,80 +1,80 @@
-//! Moving marked regions to dedicated cores: by whom it is decided, and what a hand-over takes.
+//! Moves of marked regions to dedicated cores: what decides, and the cost of a hand-over.
 
 use dimmer_policy::cost;
 use dimmer_policy::server::cores;
 use dimmer_policy::server::settings::{Prices, Settings};
 use dimmer_processor::model::{Missing, Model};
 
-/// The kind of move that handing a region over takes at least.
+/// The kind of move in a model that is the least price of handing a region over.
 const LINE: &str = "cache-line within a package";
 
-/// Who decides where marked regions run.
+/// What decides where marked regions run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mechanism {
-    /// Nobody: marks mean nothing.
+pub enum Moving {
+    /// No mechanism: marks are ignored.
     #[default]
     None,
-    /// The policy server as paper 001 has it.
-    OffloadPaper,
+    /// The policy server with the loop of paper 001.
+    Thresholds,
     /// The policy server with its own loop ([`dimmer_policy::server::trials`]).
-    Offload,
-    /// Nobody: all of them run on dedicated cores, always (paper 001 §6.2.1).
-    OffloadAlways,
+    Trials,
+    /// No decision: all marked regions run on dedicated cores, always (paper 001 §6.2.1).
+    Always,
 }
 
-impl Mechanism {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::OffloadPaper, Self::Offload, Self::OffloadAlways];
+impl Moving {
+    /// All mechanisms.
+    pub const ALL: [Self; 4] = [Self::None, Self::Thresholds, Self::Trials, Self::Always];
 
     /// The name on the command line and in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
-            Self::OffloadPaper => "offload-paper",
-            Self::Offload => "offload",
-            Self::OffloadAlways => "offload-always",
+            Self::Thresholds => "thresholds",
+            Self::Trials => "trials",
+            Self::Always => "always",
         }
     }
 }
 
-/// What decides.
+/// The component that decides.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decider {
     /// A policy server.
     Server(Settings),
-    /// Nobody: all regions are moved.
+    /// No decision: all regions are moved.
     Always(cores::Settings),
 }
 
 /// How marked regions are moved.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Offload {
-    /// What decides.
+pub struct RegionMoves {
+    /// The component that decides.
     pub decider: Decider,
-    /// What handing a region over takes, for which the dedicated core is kept, and as much again
-    /// its way back, for which the thread alone waits (ns).
+    /// The cost of handing a region over (ns). The dedicated core is occupied meanwhile. The way
+    /// back takes as long again; only the thread waits for it.
     pub hand_over_ns: f64,
-    /// After so many calls a client tells the server what it did, and hears what is decided.
+    /// A client reports to the server and receives its decision after this number of calls.
     pub update_calls: u64,
-    /// Whether the last core is only there to be dedicated, so that nothing is taken from other
+    /// Whether the last core serves only as a dedicated core, so that nothing is taken from other
     /// threads (paper 001 §6.2.3, the "virtual offloading core").
     pub is_last_extra: bool,
 }
 
-impl Offload {
+impl RegionMoves {
     /// Calls between two updates: paper 001 §6.2.3.
     pub const UPDATE_CALLS: u64 = 100;
 
-    /// As a mechanism has it, on so many cores of a processor; `None` for [`Mechanism::None`].
+    /// The settings of a mechanism on N cores of a processor; `None` for [`Moving::None`].
     ///
-    /// * `hand_over_ns`: there and back, if that is known better than from the model, whose price
-    ///   of a cache line there and one back is the least that it can be.
+    /// * `hand_over_ns`: there and back, if a better value than the model's is known. The model's
+    ///   value is the price of one cache line each way, the least that a hand-over can cost.
     ///
     /// # Errors
-    /// If neither says what a hand-over takes.
+    /// If neither `hand_over_ns` nor the model gives the cost of a hand-over.
     pub fn new(
-        mechanism: Mechanism,
+        mechanism: Moving,
         model: &Model,
         cores: u32,
         hand_over_ns: Option<f64>,
@@ -88,15 +88,15 @@ impl Offload {
         };
         let cores = usize::try_from(cores).unwrap_or(usize::MAX);
         let decider = match mechanism {
-            Mechanism::None => return Ok(None),
-            Mechanism::OffloadPaper => Decider::Server(Settings::paper(cores)),
-            Mechanism::Offload => {
+            Moving::None => return Ok(None),
+            Moving::Thresholds => Decider::Server(Settings::paper(cores)),
+            Moving::Trials => {
                 let hand_over_ns = 2.0 * hand_over_ns.ok_or_else(missing)?;
                 let calls = cost::of_levels(model).ok();
                 let prices = calls.map(|calls| Prices { hand_over_ns, calls });
                 Decider::Server(Settings { prices, ..Settings::usual(cores) })
             }
-            Mechanism::OffloadAlways => Decider::Always(cores::Settings::of(cores)),
+            Moving::Always => Decider::Always(cores::Settings::of(cores)),
         };
         Ok(Some(Self {
             decider,

@@ -1,8 +1,8 @@
-//! `dimmer compare --mechanisms`: whether and by whom marked regions are moved, side by side.
+//! `dimmer sim compare --loops`: compares what moves marked regions, and whether they move.
 //!
-//! Governors are compared by how fast code runs; what moves regions also takes cores and makes
-//! threads wait. So what counts here is what programs get done in the time: requests, or
-//! instructions where a program serves none.
+//! Governors are compared by how fast code runs. Moving regions also takes cores and makes threads
+//! wait. So what counts here is the work that programs get done in the time: requests, or
+//! instructions if a program serves no requests.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Outcome, Scenario, ThreadOutcome};
-use dimmer_sim::{Course, Governor, Mechanism};
+use dimmer_sim::{Course, Governor, Moving};
 use serde::Serialize;
 
 use super::{Measured, Outputs, Study, repeat, right};
@@ -28,38 +28,39 @@ use crate::{args, bad_input, sim};
 pub(crate) struct Document {
     #[serde(flatten)]
     pub(crate) study: Study,
-    /// What handing a region over and back takes.
+    /// Time to hand a region over and back.
     hand_over_ns: f64,
-    pub(crate) mechanisms: Vec<Compared>,
+    pub(crate) loops: Vec<Compared>,
 }
 
-/// A mechanism.
+/// The results of one loop, or of none.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compared {
-    pub(crate) mechanism: &'static str,
+    #[serde(rename = "loop")]
+    pub(crate) name: &'static str,
     pub(crate) programs: Vec<Program>,
-    /// The geometric mean of what programs get done over what they do under `none`, run by run.
+    /// The geometric mean of the programs' work relative to `none`, run by run.
     pub(crate) ratio: Option<Measured>,
-    /// The part of calls of marked regions that ran on dedicated cores.
+    /// The share of calls of marked regions that ran on dedicated cores.
     pub(crate) moved: Option<Measured>,
-    /// Dedicated cores, on average over the time.
+    /// Dedicated cores, averaged over time.
     pub(crate) cores: Option<Measured>,
 }
 
-/// What a program gets done.
+/// The work of a program.
 #[derive(Debug, Serialize)]
 pub(crate) struct Program {
     pub(crate) program: String,
-    /// What is counted: `requests` or `instructions`.
+    /// The unit of work: `requests` or `instructions`.
     counted: &'static str,
-    /// A second.
+    /// Work per second.
     rate: Option<Measured>,
     pub(crate) ratio: Option<Measured>,
-    /// Of requests, the longest 99th percentile of any of its threads (µs).
+    /// For requests, the longest 99th percentile of any of its threads (µs).
     p99_us: Option<Measured>,
 }
 
-/// A run: what was done, and what was decided.
+/// A run: the work done, and the decisions.
 type Run = (Outcome, Course);
 
 pub(crate) fn run(
@@ -68,33 +69,32 @@ pub(crate) fn run(
     model: &Model,
     outputs: Outputs,
 ) -> anyhow::Result<ExitCode> {
-    let chosen: Vec<Mechanism> = arguments.mechanisms.iter().copied().map(sim::mechanism).collect();
-    let is_chosen =
-        |mechanism: &Mechanism| *mechanism == Mechanism::None || chosen.contains(mechanism);
-    let mechanisms: Vec<Mechanism> = Mechanism::ALL.into_iter().filter(is_chosen).collect();
+    let chosen: Vec<Moving> = arguments.loops.iter().copied().map(sim::moving).collect();
+    let is_chosen = |moving: &Moving| *moving == Moving::None || chosen.contains(moving);
+    let loops: Vec<Moving> = Moving::ALL.into_iter().filter(is_chosen).collect();
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let moving = scenario.settings(model, Governor::Hardware, Mechanism::OffloadAlways, 1);
-    let moving = moving.map_err(bad_input)?.offload;
+    let moving = scenario.settings(model, Governor::Hardware, Moving::Always, 1);
+    let moving = moving.map_err(bad_input)?.region_moves;
     let stops = || interrupt.is_set();
-    let results = repeat(&mechanisms, arguments.repeat, &stops, |mechanism, seed| {
-        let settings = scenario.settings(model, Governor::Hardware, *mechanism, seed)?;
+    let results = repeat(&loops, arguments.repeat, &stops, |moving, seed| {
+        let settings = scenario.settings(model, Governor::Hardware, *moving, seed)?;
         let (outcome, course) = scenario.run_on(model, settings, Course::default(), &stops)?;
         Ok((!outcome.is_partial).then_some((outcome, course)))
     });
     let results = results.map_err(bad_input)?;
     let none = results.first().map(Vec::as_slice).unwrap_or_default();
-    let asked = ("mechanism", arguments.repeat);
-    let each = mechanisms.iter().zip(&results);
+    let asked = ("loop", arguments.repeat);
+    let each = loops.iter().zip(&results);
     let document = Document {
-        study: Study::new("dimmer/compare-mechanisms/1", scenario, model, asked, none.len()),
-        hand_over_ns: moving.map_or(0.0, |offload| 2.0 * offload.hand_over_ns),
-        mechanisms: each.map(|(mechanism, own)| compared(*mechanism, own, none)).collect(),
+        study: Study::new("dimmer/compare-loops/1", scenario, model, asked, none.len()),
+        hand_over_ns: moving.map_or(0.0, |moves| 2.0 * moves.hand_over_ns),
+        loops: each.map(|(moving, own)| compared(*moving, own, none)).collect(),
     };
     let page = |machine: &MachineDescription| html::moved::render(&document, machine);
     outputs.show(&document, &document.text(), page, &interrupt)
 }
 
-/// What a program has done in a run.
+/// The work of a program in a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     is_serving: bool,
@@ -107,7 +107,7 @@ struct Done {
 }
 
 impl Done {
-    /// A second.
+    /// Work per second.
     fn rate(&self) -> f64 {
         let counted = if self.is_serving { self.requests } else { self.instructions };
         counted / (self.until as f64 / 1e12)
@@ -128,7 +128,7 @@ fn done(outcome: &Outcome) -> BTreeMap<&str, Done> {
     programs
 }
 
-fn compared(mechanism: Mechanism, own: &[Run], none: &[Run]) -> Compared {
+fn compared(moving: Moving, own: &[Run], none: &[Run]) -> Compared {
     let own_done: Vec<_> = own.iter().map(|(outcome, _)| done(outcome)).collect();
     let none_done: Vec<_> = none.iter().map(|(outcome, _)| done(outcome)).collect();
     let first = own_done.first().cloned().unwrap_or_default();
@@ -155,14 +155,14 @@ fn compared(mechanism: Mechanism, own: &[Run], none: &[Run]) -> Compared {
         own_done.iter().zip(&none_done).map(|(own, none)| geometric(own, none)).collect();
     let moved = own.iter().filter_map(|(outcome, _)| {
         let sum = |of: fn(&ThreadOutcome) -> u64| outcome.threads.iter().map(of).sum::<u64>();
-        let (calls, offloaded) = (sum(|thread| thread.calls), sum(|thread| thread.offloaded));
-        (calls > 0).then(|| offloaded as f64 / calls as f64)
+        let (calls, moved) = (sum(|thread| thread.calls), sum(|thread| thread.moved));
+        (calls > 0).then(|| moved as f64 / calls as f64)
     });
     let cores = own
         .iter()
         .map(|(outcome, course)| course.mean(0, outcome.end, |served| served.cores as f64));
     Compared {
-        mechanism: mechanism.name(),
+        name: moving.name(),
         programs: programs.collect(),
         ratio: Measured::new(&ratios),
         moved: Measured::new(&moved.collect()),
@@ -171,14 +171,14 @@ fn compared(mechanism: Mechanism, own: &[Run], none: &[Run]) -> Compared {
 }
 
 impl Compared {
-    /// Whether this is what the others are compared with.
+    /// Whether this is the mechanism that the others are compared with.
     pub(crate) fn is_none(&self) -> bool {
-        self.mechanism == Mechanism::None.name()
+        self.name == Moving::None.name()
     }
 }
 
 impl Document {
-    /// What a hand-over takes, in words.
+    /// The time of a hand-over as text.
     pub(crate) fn told_hand_over(&self) -> String {
         format!("{:.2} µs", self.hand_over_ns / 1e3)
     }
@@ -189,14 +189,14 @@ impl Document {
             self.study.heading(&format!("; handing a region over and back takes {hand_over}"));
         let mut table = plain_table();
         let mut header = vec!["Program".to_owned(), String::new()];
-        header.extend(self.mechanisms.iter().map(|compared| compared.mechanism.to_owned()));
+        header.extend(self.loops.iter().map(|compared| compared.name.to_owned()));
         table.set_header(header);
         let mut row = |head: [&str; 2], cell: &dyn Fn(&Compared) -> String| {
-            let cells = self.mechanisms.iter().map(|compared| right(cell(compared)));
+            let cells = self.loops.iter().map(|compared| right(cell(compared)));
             table.add_row(head.map(Cell::new).into_iter().chain(cells));
         };
         let told = |measured: Option<Measured>| measured.map(|one| one.told()).unwrap_or_default();
-        let programs = self.mechanisms.first().map(|first| first.programs.as_slice());
+        let programs = self.loops.first().map(|first| first.programs.as_slice());
         for (index, program) in programs.unwrap_or_default().iter().enumerate() {
             let what = format!("{} a second", program.counted);
             row([&program.program, &what], &|compared| {

@@ -1,5 +1,5 @@
-// A leaf function that faults, after calls that do not: the program ends by the signal that the fault raises. With an argument it has
-// a handler for it, and goes on.
+// A leaf function that faults, after calls that do not: the program ends by the signal of the
+// fault. With an argument, it has a handler for the signal, and goes on.
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,25 +1,25 @@
-//! Whether a thread's stack and thread-local storage can go on in another kernel thread, in this
+//! Whether a thread's stack and thread-local storage can continue on another kernel thread in this
 //! process.
 
 use std::arch::asm;
 
-/// The kernel lets programs change the FS base (`AT_HWCAP2`, Linux
+/// The bit that says that the kernel lets programs change the FS base (`AT_HWCAP2`, Linux
 /// `arch/x86/include/uapi/asm/hwcap2.h`).
 const HWCAP2_FSGSBASE: libc::c_ulong = 1 << 1;
 
-/// Asks which shadow-stack features are on (Linux `arch/x86/include/uapi/asm/prctl.h`).
+/// Queries which shadow-stack features are on (Linux `arch/x86/include/uapi/asm/prctl.h`).
 const ARCH_SHSTK_STATUS: libc::c_long = 0x5005;
 
-/// Whether programs may change the FS base, which holds thread-local storage, by themselves: Linux
+/// Whether programs may themselves change the FS base, which points to thread-local storage: Linux
 /// 5.9 or later, on a processor that has the instructions.
 #[must_use]
 pub fn can_change_thread_pointer() -> bool {
-    // SAFETY: reads what the kernel told the process at its start.
+    // SAFETY: the call reads what the kernel passed to the process at its start.
     unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
 }
 
-/// Whether return addresses are kept by the processor too, in this process; they would not move
-/// with the stack.
+/// Whether the processor keeps a shadow stack of return addresses for this process. The shadow
+/// stack would not move with the stack.
 #[must_use]
 pub fn has_shadow_stack() -> bool {
     let mut features: u64 = 0;
@@ -28,17 +28,18 @@ pub fn has_shadow_stack() -> bool {
     told == 0 && features != 0
 }
 
-/// Whether Valgrind runs this process: its threads are Valgrind's then, which does not know the
-/// instructions that change the FS base, although it passes on that the kernel permits them.
+/// Whether Valgrind runs this process. Its threads are then Valgrind's, and Valgrind does not
+/// support the instructions that change the FS base, although it reports the kernel's permission
+/// for them.
 #[must_use]
 pub fn is_under_valgrind() -> bool {
     /// Source: `valgrind.h`, `VG_USERREQ__RUNNING_ON_VALGRIND`.
     const RUNNING_ON_VALGRIND: u64 = 0x1001;
     let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
     let mut depth = 0_u64;
-    // SAFETY: on a processor these do nothing: 128 bits of rotation, and an exchange of a register
-    // with itself. Valgrind takes them for a request, whose answer is in `rdx`. Source:
-    // `valgrind.h`, `VALGRIND_DO_CLIENT_REQUEST_EXPR` for amd64.
+    // SAFETY: on a processor, these instructions have no effect: a rotation by 128 bits, and an
+    // exchange of a register with itself. Valgrind takes them as a request and returns the answer
+    // in `rdx`. Source: `valgrind.h`, `VALGRIND_DO_CLIENT_REQUEST_EXPR` for amd64.
     unsafe {
         asm!(
             "rol rdi, 3",
@@ -55,15 +56,15 @@ pub fn is_under_valgrind() -> bool {
     depth != 0
 }
 
-/// The list of the robust mutexes that the calling thread holds, as the kernel walks it when the
-/// thread ends: where its head is, which points to itself when there are none. `None` where the C
-/// library keeps no such list.
+/// Head of the list of robust mutexes that the calling thread holds. The kernel walks the list when
+/// the thread ends. The head of an empty list points to itself. `None` if the C library keeps no
+/// such list.
 ///
 /// Source: Linux `Documentation/locking/robust-futexes.rst`, get_robust_list(2).
 #[must_use]
 pub fn robust_list() -> Option<*const *const ()> {
     let (mut head, mut length) = (std::ptr::null::<*const ()>(), 0_usize);
-    // SAFETY: the kernel writes both, or refuses; 0 is the calling thread.
+    // SAFETY: the kernel writes both values, or refuses; 0 is the calling thread.
     let told =
         unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut length) };
     (told == 0 && !head.is_null()).then_some(head)

@@ -1,5 +1,5 @@
-//! `dimmer run --mechanism borrow`: programs whose calls are moved to another core do what they do
-//! without.
+//! `dimmer run --mechanism migrate`: programs whose calls are moved to another core behave as they
+//! do without it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -16,10 +16,10 @@ use dimmer_processor::class::InstructionClass;
 use crate::victims::{self, Victims};
 use crate::{command, dimmer, stderr, stdout};
 
-/// The hardware thread that calls are moved to, as long as this lives.
+/// The CPU that calls are moved to, while this exists.
 pub(crate) struct Cpu {
     name: String,
-    // Dropped with it.
+    // Released when this is dropped.
     _shared: RwLockReadGuard<'static, ()>,
 }
 
@@ -31,19 +31,19 @@ impl Deref for Cpu {
     }
 }
 
-/// Tests share hardware threads, but for the one that dedicates some.
+/// Tests share CPUs, except the test that dedicates some.
 pub(crate) static SHARED: RwLock<()> = RwLock::new(());
 
-/// The hardware thread to move calls to; `None`, and a word about it, where they cannot be moved.
+/// The CPU to move calls to. If calls cannot be moved, prints the reason and returns `None`.
 pub(crate) fn away() -> Option<Cpu> {
     let name = last_cpu()?;
     Some(Cpu { name, _shared: SHARED.read().unwrap_or_else(PoisonError::into_inner) })
 }
 
-/// As [`away`], without a word to the others.
+/// Like [`away`], but without the lock that tests share.
 pub(crate) fn last_cpu() -> Option<String> {
     let allowed = affinity::allowed().unwrap();
-    if let Err(why) = dimmer_runtime::check_travel() {
+    if let Err(why) = dimmer_runtime::check_migration() {
         println!("SKIPPED: {why}");
         return None;
     }
@@ -54,8 +54,8 @@ pub(crate) fn last_cpu() -> Option<String> {
     Some(last.index().to_string())
 }
 
-/// Runs a program with the calls of all its functions moved but those of `main`, within which all
-/// others are. How many were moved.
+/// Runs a program in which calls of all functions except `main` are moved; all other calls are made
+/// within `main`. Returns the number of moved calls.
 fn move_all(victims: &Victims, cpu: &str, arguments: &[&str]) -> u64 {
     let directory = victims.directory.path();
     let plans = tempfile::tempdir_in(directory).unwrap();
@@ -87,7 +87,7 @@ fn programs_do_the_same_with_every_call_moved() {
     let Some(cpu) = away() else { return };
     let names = [
         "allocates",
-        "borrowed",
+        "migrated",
         "calls",
         "cancelled",
         "coroutines",
@@ -104,7 +104,7 @@ fn programs_do_the_same_with_every_call_moved() {
         "plugin",
     ];
     let Some(victims) = Victims::compile(&names) else { return };
-    // How many move depends on what else the machine does.
+    // How many calls move depends on what else the machine does.
     for name in names.into_iter().filter(|name| !["loads", "plugin"].contains(name)) {
         assert!(move_all(&victims, &cpu, &[&victims.path(name)]) > 0, "{name}");
     }
@@ -112,10 +112,10 @@ fn programs_do_the_same_with_every_call_moved() {
     assert!(move_all(&victims, &cpu, &[&victims.path("loads"), &plugin]) > 0);
 }
 
-fn borrow(victims: &Victims, arguments: &[&str]) -> Output {
+fn migrate(victims: &Victims, arguments: &[&str]) -> Output {
     victims::library();
     let home = victims.directory.path();
-    let mut command = command(home, &["run", "--mechanism", "borrow"]);
+    let mut command = command(home, &["run"]);
     command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
     command.args(arguments).output().unwrap()
 }
@@ -123,10 +123,10 @@ fn borrow(victims: &Victims, arguments: &[&str]) -> Output {
 #[test]
 fn what_becomes_of_named_functions_is_told() {
     let Some(cpu) = away() else { return };
-    let Some(victims) = Victims::compile(&["borrowed", "calls"]) else { return };
-    let program = victims.path("borrowed");
+    let Some(victims) = Victims::compile(&["migrated", "calls"]) else { return };
+    let program = victims.path("migrated");
     let plain = Command::new(&program).output().unwrap();
-    let output = borrow(&victims, &["--hook", "integers,vector", "--cores", &cpu, "--", &program]);
+    let output = migrate(&victims, &["--migrate=integers,vector", "--cpus", &cpu, "--", &program]);
     assert_eq!(stdout(&output), stdout(&plain), "{}", stderr(&output));
     let told = stderr(&output);
     assert!(
@@ -136,18 +136,18 @@ fn what_becomes_of_named_functions_is_told() {
         )),
         "{told}"
     );
-    // Whether they are moved depends on what the way takes now.
+    // Whether these calls are moved depends on the present time of a move.
     let is_told = |name| told.lines().any(|line| line.starts_with(&format!("    {name} ")));
     assert!(is_told("integers") && is_told("vector"), "{told}");
-    // These take some nanoseconds.
+    // These calls take some nanoseconds.
     let output =
-        borrow(&victims, &["--hook", "many", "--cores", &cpu, "--", &victims.path("calls")]);
+        migrate(&victims, &["--migrate=many", "--cpus", &cpu, "--", &victims.path("calls")]);
     assert_eq!(output.status.code(), Some(7));
     let told = stderr(&output);
-    assert!(told.contains("Borrow: 0 of 100 calls were moved."), "{told}");
+    assert!(told.contains("Migrate: 0 of 100 calls were moved."), "{told}");
 }
 
-/// Waits for something, for half a minute.
+/// Waits for a condition, for up to half a minute.
 fn wait_for(mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end {
@@ -165,9 +165,9 @@ fn calls_stay_once_who_decides_has_been_killed() {
     let Some(victims) = Victims::compile(&["orphan"]) else { return };
     victims::library();
     let home = victims.directory.path();
-    let mut command = command(home, &["run", "--mechanism", "borrow"]);
+    let mut command = command(home, &["run"]);
     command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
-    command.args(["--hook", "kept", "--cores", &cpu, "--", &victims.path("orphan")]);
+    command.args(["--migrate=kept", "--cpus", &cpu, "--", &victims.path("orphan")]);
     let mut decides =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut number = String::new();
@@ -181,7 +181,7 @@ fn calls_stay_once_who_decides_has_been_killed() {
     let moved = || ledger.threads().map(|thread| thread.moved()).sum::<u64>();
     assert!(wait_for(|| moved() > 0));
     decides.kill().unwrap();
-    // Half a second is for a thousand calls.
+    // Half a second is enough for a thousand calls.
     let rests = || {
         let before = moved();
         std::thread::sleep(Duration::from_millis(500));
@@ -190,7 +190,7 @@ fn calls_stay_once_who_decides_has_been_killed() {
     assert!(wait_for(rests));
     drop(decides.stdin.take());
     decides.wait().unwrap();
-    // What it has left is removed by the next run, which may be that of another test.
+    // The next run, possibly in another test, also removes what this one has left.
     let _ = std::fs::remove_dir_all(directory);
 }
 
@@ -207,9 +207,9 @@ fn under_valgrind_nothing_is_hooked_and_the_report_says_so() {
     let scan = dimmer_scan::scan(&std::fs::read(&program).unwrap()).unwrap();
     let is_many = |function: &&dimmer_scan::Function| function.name.as_deref() == Some("many");
     let many = scan.functions.iter().find(is_many).unwrap().addresses.start;
-    let hook = format!("{program}:{many:#x}");
-    let arguments = ["--hook", &hook, "--cores", &cpu, "--", "valgrind", "--quiet", &program];
-    let output = borrow(&victims, &arguments);
+    let mechanism = format!("--migrate={program}:{many:#x}");
+    let arguments = [&mechanism, "--cpus", &cpu, "--", "valgrind", "--quiet", &program];
+    let output = migrate(&victims, &arguments);
     assert_eq!((stdout(&output), output.status.code()), (stdout(&plain), plain.status.code()));
     let told = stderr(&output);
     assert!(told.contains("calls: is not hooked: Valgrind runs the process"), "{told}");
@@ -221,45 +221,41 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
     let Some(victims) = Victims::compile(&["calls"]) else { return };
     let program = victims.path("calls");
     let refused = |arguments: &[&str]| {
-        let output = borrow(&victims, &[arguments, &["--", &program]].concat());
-        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let output = migrate(&victims, &[arguments, &["--", &program]].concat());
+        assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
         assert_eq!(stdout(&output), "");
         stderr(&output)
     };
-    let told = refused(&["--hook", "manny"]);
+    let told = refused(&["--migrate=manny"]);
     assert!(told.contains("no function `manny`") && told.contains("`many`"), "{told}");
-    let told = refused(&["--hook", "calls:0x3"]);
+    let told = refused(&["--migrate=calls:0x3"]);
     assert!(
         told.contains("0x3 is no entry of a function") && told.contains("nearest are 0x"),
         "{told}"
     );
-    let told = refused(&["--hook", "libnone.so:0x10"]);
+    let told = refused(&["--migrate=libnone.so:0x10"]);
     assert!(told.contains("`libnone.so` is neither a file nor loaded"), "{told}");
-    let told = refused(&["--hook", "many", "--cores", "4095"]);
+    let told = refused(&["--migrate=many", "--cpus", "4095"]);
     assert!(told.contains("cpu 4095 does not exist, allowed are"), "{told}");
-    let told = refused(&["--hook", "many", "--cores", "x"]);
-    assert!(told.contains("`x` is no list of hardware threads"), "{told}");
+    let told = refused(&["--migrate=many", "--cpus", "x"]);
+    assert!(told.contains("`x` is no list of CPUs"), "{told}");
     let allowed: BTreeSet<String> =
         affinity::allowed().unwrap().iter().map(|cpu| cpu.index().to_string()).collect();
     let all: Vec<String> = allowed.into_iter().collect();
-    let told = refused(&["--hook", "many", "--cores", &all.join(",")]);
+    let told = refused(&["--migrate=many", "--cpus", &all.join(",")]);
     assert!(told.contains("no core would be left for the program itself"), "{told}");
-    let told = refused(&["--hook", "auto,many"]);
-    assert!(told.contains("--hook auto goes without names"), "{told}");
-    let told = refused(&["--hook", "many", "--model", "fx-8120"]);
-    assert!(told.contains("--model is for --hook auto"), "{told}");
-    // No probe has left a model in this home.
-    let told = refused(&[]);
-    assert!(told.contains("has to know what wide-vector code costs here"), "{told}");
-    let output = borrow(&victims, &["--model", "fx-8120", "--", &program]);
+    let told = refused(&["--migrate=many", "--model", "fx-8120"]);
+    assert!(told.contains("--model chooses functions"), "{told}");
+    // No probe has stored a model in this home directory.
+    let told = refused(&["--migrate"]);
+    assert!(told.contains("no processor model says what wide-vector code costs here"), "{told}");
+    let output = migrate(&victims, &["--migrate", "--model", "fx-8120", "--", &program]);
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     assert!(stderr(&output).contains("nothing to move: by fx-8120"), "{}", stderr(&output));
-    let output = dimmer(
-        victims.directory.path(),
-        &["run", "--mechanism", "narrow", "--hook", "many", "--", "true"],
+    let output =
+        dimmer(victims.directory.path(), &["run", "--narrow", "--cpus", "1", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(
+        stderr(&output).contains("--cpus is for --migrate[=FN,...], --delegate[=FN,...], --auto")
     );
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains(
-        "--hook, --cores, --dedicate, --model and --json are for --mechanism borrow, offload and auto"
-    ));
 }

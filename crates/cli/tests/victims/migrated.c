@@ -20,12 +20,12 @@
 
 #define KEPT __attribute__((noinline, noclone, noipa))
 
-// Fewer where a processor is emulated.
+// Fewer rounds on an emulated processor.
 #ifndef ROUNDS
 #define ROUNDS 400
 #endif
 
-// Longer than the way there and back.
+// Takes longer than a move there and back.
 static inline __attribute__((always_inline)) void work(void) {
     volatile unsigned sum = 0;
     for (unsigned i = 0; i < 60000; i++)
@@ -175,7 +175,7 @@ KEPT int sending_to_itself(void) {
 
 KEPT int waiting(void) {
     int seen = signals;
-    // Again and again, as the first may come before the pause.
+    // A repeating timer, as the first signal may come before the pause.
     struct itimerval soon = {{0, 20000}, {0, 20000}}, never = {{0, 0}, {0, 0}};
     setitimer(ITIMER_REAL, &soon, NULL);
     work();
@@ -190,7 +190,7 @@ KEPT void closing(int file) {
     close(file);
 }
 
-// What the child closes stays open here.
+// A file that the child closes stays open here.
 static int is_open_after_vfork(void) {
     int file = open("/dev/null", O_RDONLY);
     pid_t child = vfork();
@@ -308,7 +308,7 @@ int main(void) {
     pthread_create(&threads[0], NULL, ends, NULL);
     pthread_join(threads[0], &result);
     puts(result);
-    // Children of a process that moves calls move theirs.
+    // Children of a process that moves calls move theirs, too.
     fflush(stdout);
     if (fork() == 0) {
         printf("child: %ld\n", (long)many((void *)3L));

@@ -1,0 +1,172 @@
+//! Arguments that several commands have: each is defined once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::output::Output;
+
+/// `--json[=FILE]`.
+#[derive(Args, Debug)]
+pub(crate) struct Json {
+    /// Writes the result as JSON to FILE; without FILE, to standard output instead of the text.
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "-"
+    )]
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl Json {
+    /// Opens the file for writing, before anything is measured.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn open(&self) -> anyhow::Result<Option<Output>> {
+        self.json.as_deref().map(Output::open).transpose()
+    }
+}
+
+/// `--report FILE.html`.
+#[derive(Args, Debug)]
+pub(crate) struct Page {
+    /// Writes a page with plots as one HTML file, which needs no network.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+impl Page {
+    /// Opens the file for writing, before anything is measured.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn open(&self) -> anyhow::Result<Option<Output>> {
+        self.report.as_deref().map(Output::open).transpose()
+    }
+}
+
+/// `--model MODEL` of commands about this machine.
+#[derive(Args, Debug)]
+pub(crate) struct MeasuredModel {
+    /// The processor model that says what wide-vector code costs: a name or a file [default: what
+    /// `dimmer probe` measured on this kind of processor].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+}
+
+impl MeasuredModel {
+    /// The name or file that the user gave.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+}
+
+/// `--model MODEL` of commands that simulate a scenario.
+#[derive(Args, Debug)]
+pub(crate) struct ScenarioModel {
+    /// The processor model, a name or a file [default: the one that the scenario names].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+}
+
+/// `--cpu CPU`.
+#[derive(Args, Debug)]
+pub(crate) struct Cpu {
+    /// The CPU to measure on [default: the last one allowed, which gets the fewest interrupts].
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<u32>,
+}
+
+/// `--cpus LIST`.
+#[derive(Args, Debug)]
+pub(crate) struct DedicatedCpus {
+    /// The CPUs to move calls to, as in `2-3,8`; the program stays off them while calls move
+    /// [default: those of one core].
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<String>,
+}
+
+/// `--socket PATH`.
+#[derive(Args, Debug)]
+pub(crate) struct Socket {
+    /// The daemon's socket [default: $DIMMER_SOCKET, or else the user's own daemon, or the
+    /// machine's].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// The longest duration that a command waits (s): 30 years.
+const LONGEST_S: f64 = 1e9;
+
+/// A duration on the command line: a number with `ms`, `s`, `min` or `h`; without a unit, seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let end = text.find(|c: char| c.is_ascii_alphabetic() && c != 'e').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let seconds = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("unknown unit `{unit}`: expected ms, s, min or h")),
+    };
+    let number: f64 = number
+        .trim_end()
+        .parse()
+        .map_err(|_| "expected a duration such as 10s, 500ms or 5min".to_owned())?;
+    let seconds = number * seconds;
+    if seconds > 0.0 && seconds <= LONGEST_S {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("expected more than 0 s and at most 1e9 s".to_owned())
+    }
+}
+
+/// A duration of whole seconds, of 1 s to an hour.
+pub(crate) fn whole_seconds(text: &str) -> Result<u32, String> {
+    let duration = duration(text)?;
+    let seconds = u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);
+    if duration.subsec_nanos() == 0 && (1..=3600).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("expected whole seconds, 1s to 1h".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        let check = |text: &str, ms: u64| {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        };
+        check("10s", 10_000);
+        check("500ms", 500);
+        check("0.5", 500);
+        check("2min", 120_000);
+        check("2m", 120_000);
+        check("1h", 3_600_000);
+        check("1e3", 1_000_000);
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused_with_what_is_expected() {
+        let check = |text: &str, expected: &str| {
+            let error = duration(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        };
+        check("", "such as 10s");
+        check("s", "such as 10s");
+        check("10 parsecs", "expected ms, s, min or h");
+        for text in ["0", "-1s", "nan", "inf", "1e10", "1e400"] {
+            check(text, "expected");
+        }
+        assert!(whole_seconds("1.5s").is_err() && whole_seconds("2h").is_err());
+        assert_eq!(whole_seconds("1min"), Ok(60));
+    }
+}

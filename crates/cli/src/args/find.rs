@@ -1,0 +1,239 @@
+//! The arguments of the commands that measure the machine and find wide-vector code: `doctor`,
+//! `probe`, `scan`, `observe`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use dimmer_probe::mode::Mode;
+use dimmer_processor::class::InstructionClass;
+
+use super::common::{Cpu, Json, MeasuredModel, Page, duration};
+use crate::doctor::Use;
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer doctor
+  dimmer doctor --require probe,observe && dimmer observe -- ./server")]
+pub(crate) struct Doctor {
+    /// Lists every capability of the machine, with what it is for and how to get it.
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Ends with exit status 3 unless these commands work here, at least in part.
+    #[arg(long, value_name = "COMMAND,...", value_enum, value_delimiter = ',')]
+    pub(crate) require: Vec<Use>,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+/// What the other CPUs do while one is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PreThrottle {
+    /// Nothing.
+    None,
+    /// Scalar code.
+    Scalar,
+    /// The kernel under test.
+    Vector,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer probe --quick --report report.html
+  dimmer probe --mode episode --kernel vfmadd231pd-512-unrolled,vpaddd-512-unrolled --json
+  dimmer probe --mode recurrence --kernel vfmadd231pd-512-unrolled
+  dimmer probe --mode downclock --kernel 'vfmadd231pd-512-unrolled:1+add-scalar-unrolled:15'
+  dimmer probe --list")]
+pub(crate) struct Probe {
+    /// Measures six kernels in under 20 s, instead of all in 7 minutes.
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// What to measure [default: all that can find something about the kernel; levels only with
+    /// --all-cpus].
+    #[arg(long, value_name = "MODE,...", value_enum, value_delimiter = ',')]
+    pub(crate) mode: Vec<ModeArgument>,
+
+    /// Kernels, or mixtures such as `vfmadd231pd-512-unrolled:1+add-scalar-unrolled:15`, with a
+    /// share of the instructions each; `--list` names them [default: all; six with `--quick`].
+    #[arg(long, value_name = "KERNEL,...", value_delimiter = ',')]
+    pub(crate) kernel: Vec<String>,
+
+    /// Lists the kernels, and what this machine lacks for those that it cannot run.
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    #[command(flatten)]
+    pub(crate) cpu: Cpu,
+
+    /// Also measures the clock that heavy code leaves when 1, 2, 4 ... all CPUs run it (mode
+    /// levels). Other programs on the machine slow down meanwhile.
+    #[arg(long)]
+    pub(crate) all_cpus: bool,
+
+    /// Runs the measured code on N CPUs in step.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) threads: usize,
+
+    /// What the other CPUs do meanwhile.
+    #[arg(long, value_name = "LOAD", value_enum, default_value_t = PreThrottle::None)]
+    pub(crate) pre_throttle: PreThrottle,
+
+    /// Instructions in a burst, for the modes episode and recurrence [default: 800; a full probe
+    /// also tries 1 to 4 million].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    pub(crate) burst: Vec<u32>,
+
+    /// The most repetitions of a measurement. It ends earlier when it is precise enough; an effect
+    /// that few bursts have gets up to 16 times as many.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(4..=100_000))]
+    pub(crate) repetitions: u32,
+
+    /// Switches turbo frequencies off during the run. The end of the run and signals switch them on
+    /// again; after a crash, `dimmer restore` does.
+    #[arg(long)]
+    pub(crate) turbo_off: bool,
+
+    /// Puts the measured code on huge pages.
+    #[arg(long)]
+    pub(crate) huge_pages: bool,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+
+    /// Writes raw series as CSV files into DIR.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) csv: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) page: Page,
+
+    /// Writes a processor model of this machine, made from the measurements.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) emit_model: Option<PathBuf>,
+}
+
+impl Probe {
+    /// Whether the arguments leave the default modes, kernels, bursts and threads, so that the
+    /// result describes the machine.
+    pub(crate) fn is_about_the_machine(&self) -> bool {
+        self.mode.is_empty()
+            && self.kernel.is_empty()
+            && self.burst.is_empty()
+            && self.threads == 1
+            && matches!(self.pre_throttle, PreThrottle::None)
+            && !self.turbo_off
+    }
+}
+
+/// A mode of `dimmer probe`, by the name that [`Mode`] has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ModeArgument(pub(crate) Mode);
+
+impl ValueEnum for ModeArgument {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [ModeArgument; Mode::ALL.len()] = {
+            let mut all = [ModeArgument(Mode::ALL[0]); Mode::ALL.len()];
+            let mut at = 0;
+            while at < all.len() {
+                all[at] = ModeArgument(Mode::ALL[at]);
+                at += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.0.name()))
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
+  dimmer scan /usr/bin/openssl --libraries
+  dimmer scan -p 1234 --libraries --json")]
+pub(crate) struct Scan {
+    /// A program or a library.
+    #[arg(value_name = "FILE", required_unless_present = "pid")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Scans the program of this process.
+    #[arg(short, long, value_name = "PID", conflicts_with = "file")]
+    pub(crate) pid: Option<u32>,
+
+    /// Also scans the libraries that the program needs, or those that the process has loaded.
+    #[arg(long)]
+    pub(crate) libraries: bool,
+
+    #[command(flatten)]
+    pub(crate) model: MeasuredModel,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+The program runs unmodified. Its output stays as it is, and its exit status becomes that of this command. The report goes to standard \
+error, or to the file of -o.
+
+Examples:
+  dimmer observe -- openssl speed -seconds 2 -evp chacha20-poly1305
+  dimmer observe --duration 10s --json=served.json -- nginx -g 'daemon off;'
+  sudo dimmer observe -p 1234 --duration 10s
+  sudo dimmer observe --via uprobes -- ./static-server")]
+pub(crate) struct Observe {
+    /// Observes a running process, by uprobes, until it ends or Ctrl-C.
+    #[arg(short, long, value_name = "PID", conflicts_with = "command")]
+    pub(crate) pid: Option<u32>,
+
+    /// How to see calls [default: hooks; with --pid uprobes].
+    #[arg(long, value_enum)]
+    pub(crate) via: Option<Via>,
+
+    /// Ends the program with SIGTERM after this time; with --pid, lets the process run on.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) model: MeasuredModel,
+
+    /// Hooks functions with instructions of these classes [default: those that ask for a license
+    /// level by the model; without a model heavy-256,light-512,heavy-512,tile].
+    #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
+    pub(crate) classes: Vec<InstructionClass>,
+
+    /// Hooks these functions instead, whatever their instructions: by symbol, as `dimmer scan`
+    /// shows them (0xADDRESS without a name), or by LIBRARY:0xADDRESS.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with_all = ["pid", "via", "classes"])]
+    pub(crate) function: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) page: Page,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+
+    /// The program and its arguments.
+    #[arg(value_name = "COMMAND", required_unless_present = "pid", last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How `dimmer observe` sees calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// By hooks in the program, from a preloaded library.
+    Hooks,
+    /// From outside, by the kernel's uprobes, for programs that take no preloaded library. Needs
+    /// root, measures no durations, makes each counted call 0.2 to 15 us longer, and misses the
+    /// first 20 ms of new threads and children and all libraries that are loaded later.
+    Uprobes,
+}

@@ -1,0 +1,229 @@
+//! The arguments of the commands for the simulator and its processor models.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::common::{Cpu, Json, Page, ScenarioModel};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sim {
+    /// Predicts what a workload does on a processor model.
+    Run(SimRun),
+    /// Compares governors of license levels, or loops that move regions, on one workload.
+    Compare(Compare),
+    /// Runs phases of scalar and wide-vector code, on this machine or on a processor model.
+    Phases(Phases),
+    /// Compares the simulator's results with a paper's, or with measurements on this machine.
+    Validate(Validate),
+    /// Lists, shows and checks processor models.
+    #[command(subcommand)]
+    Model(Model),
+}
+
+/// The governor of a core's license level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Governor {
+    /// The processor itself.
+    Hardware,
+    /// AVXFREQ: the processor's rules in the kernel, by counters and a timer.
+    Avxfreq,
+    /// The program, by system calls before each phase.
+    User,
+    /// Oracle: knows the future.
+    Oracle,
+    /// Predictor: learns from history.
+    Predictive,
+}
+
+/// The policy loop that decides where marked regions run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Moving {
+    /// None: regions stay.
+    None,
+    /// The thresholds of paper 001's policy server.
+    Thresholds,
+    /// Trials of each program with and without moving.
+    Trials,
+    /// None: all regions run on dedicated cores.
+    Always,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer sim run scenarios/multiphase-worst-case.toml
+  dimmer sim run scenarios/multiphase-worst-case.toml --governor user --json
+  dimmer sim run scenarios/bursts-in-a-sieve.toml --model xeon-gold-6130 --trace trace.pftrace
+  dimmer sim run scenarios/nginx-avx512.toml --loop trials")]
+pub(crate) struct SimRun {
+    /// The workload: a scenario file.
+    pub(crate) scenario: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) model: ScenarioModel,
+
+    /// The governor of license levels.
+    #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
+    pub(crate) governor: Governor,
+
+    /// The policy loop that decides where marked regions run.
+    #[arg(long = "loop", value_name = "LOOP", value_enum, default_value_t = Moving::None)]
+    pub(crate) moving: Moving,
+
+    /// The seed of the random numbers; the same seed gives the same result.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+
+    /// Writes a time line of cores, levels, clocks, P-states and threads for Perfetto's viewer; `-`
+    /// is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer sim compare scenarios/multiphase-worst-case.toml
+  dimmer sim compare scenarios/bursts-in-a-sieve.toml --governors hardware,predictive --repeat 100
+  dimmer sim compare scenarios/nginx-avx512.toml --loops none,thresholds,trials,always --repeat 5")]
+pub(crate) struct Compare {
+    /// The workload: a scenario file.
+    pub(crate) scenario: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) model: ScenarioModel,
+
+    /// Compares these governors with `hardware` [default: all].
+    #[arg(long, value_name = "GOVERNOR,...", value_enum, value_delimiter = ',')]
+    pub(crate) governors: Vec<Governor>,
+
+    /// Compares these policy loops with `none`, under the processor's own governor, instead of
+    /// governors.
+    #[arg(
+        long,
+        value_name = "LOOP,...",
+        value_enum,
+        value_delimiter = ',',
+        conflicts_with = "governors"
+    )]
+    pub(crate) loops: Vec<Moving>,
+
+    /// Runs each N times, with the seeds 1 to N.
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) repeat: u64,
+
+    #[command(flatten)]
+    pub(crate) page: Page,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+The durations are those of heavy wide code, light wide code and scalar code in turn; 0 leaves a phase out. Heavy code is independent \
+512-bit multiply-adds, 31 in an iteration. Light code is 512-bit multiply-adds that depend on each other, one in an iteration. An \
+iteration of scalar code takes one cycle.
+
+Without --model, the phases run on this machine, pinned to a CPU; without AVX-512, in 256 bits. Phases in which other programs had the \
+CPU for more than 1 % of the time are left out and counted. The first Ctrl-C ends after the current run, the second at once.
+
+Examples:
+  dimmer sim phases 0 0 20000 2000 0 666
+  dimmer sim phases 0 0 2000000 200000 0 666 --model i9-7940x
+  dimmer sim phases 200 150 400 0 100 --model i9-7940x --governor avxfreq")]
+pub(crate) struct Phases {
+    /// How long each phase lasts (microseconds).
+    #[arg(value_name = "MICROSECONDS", required = true, value_parser = clap::value_parser!(u64).range(0..=3_600_000_000))]
+    pub(crate) durations: Vec<u64>,
+
+    /// Simulates this processor model instead, a name or a file.
+    #[arg(long, value_name = "MODEL", conflicts_with = "cpu")]
+    pub(crate) model: Option<String>,
+
+    /// The governor of license levels on a model.
+    #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
+    pub(crate) governor: Governor,
+
+    #[command(flatten)]
+    pub(crate) cpu: Cpu,
+
+    /// Runs the phases N times, on a model with the seeds 1 to N [default: 30; on this machine as
+    /// often as fits into 3 s, but 3 to 30 times].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) repeat: Option<u64>,
+
+    /// Writes the iterations of each run and phase as CSV, on this machine with the time that other
+    /// programs had the CPU; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+}
+
+/// A paper whose results the simulator recreates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Paper {
+    /// AVX-induced reclocking on the i9-7940X.
+    #[value(name = "000")]
+    Avxfreq,
+    /// A library that moves wide code to other cores.
+    #[value(name = "001")]
+    Offloading,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+With --here: scalar code of 0.3 to 100 µs between bursts of 10 to 1000 instructions, of the widest heavy class of this machine, its widest \
+light one, and the next narrower heavy one. The model predicts how much longer the scalar code takes than between scalar stand-ins. Then \
+that is measured, interleaved; measurements that other programs disturbed are left out and counted. The model is the one of the last full \
+`dimmer probe`; if there is none, a quick probe makes one first.
+
+Examples:
+  dimmer sim validate
+  dimmer sim validate --here --json=here.json")]
+pub(crate) struct Validate {
+    /// The paper [default: all].
+    #[arg(long, value_name = "PAPER", value_enum)]
+    pub(crate) paper: Option<Paper>,
+
+    /// Predicts and measures scalar code between bursts, on this machine; takes some 20 s.
+    #[arg(long, conflicts_with_all = ["paper", "markdown"])]
+    pub(crate) here: bool,
+
+    /// With --here: the model of this machine, a name or a file, instead of the measured one.
+    #[arg(long, value_name = "MODEL", requires = "here")]
+    pub(crate) model: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) cpu: Cpu,
+
+    /// With --here: measures each point N times [default: 12].
+    #[arg(long, value_name = "N", requires = "here", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) repeat: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+
+    /// Writes the rows as Markdown, as in docs/VALIDATION.md; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Model {
+    /// Lists the models that come with Dimmer.
+    List,
+    /// Shows a model.
+    Show {
+        /// The name of a model that comes with Dimmer, or a file.
+        model: String,
+    },
+    /// Checks a model file and prints every problem with its line.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+}

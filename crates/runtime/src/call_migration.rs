@@ -1,0 +1,282 @@
+//! Migration of a thread from one place of the program to another: it leaves for a dedicated core
+//! in one place, and returns home in another, such as the end of a region, a function's return, or
+//! an exception that passes.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use dimmer_host::root::Root;
+
+use crate::cancel::Uncancelled;
+use crate::cores::Cores;
+use crate::thread::{self, Inside};
+use crate::{exclusion, fork, handler, prepare, served, settings, signals};
+
+/// The process's dedicated cores, once they are started. In a child of fork(2) these are its
+/// parent's, which the child cannot use.
+static CORES: AtomicPtr<Cores> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Progress of [`dedicated`]: not started (0), or one of the following values. The upper bits hold
+/// the number of forks at that time.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// Number of lower bits in [`STARTED`] that hold the progress.
+const PHASE_BITS: u32 = 2;
+/// A thread is starting them. Other threads do not wait for it, but go without cores meanwhile.
+const STARTING: u64 = 1;
+/// They have started, or are not available.
+const TRIED: u64 = 2;
+
+/// The process's dedicated cores, which [`crate::CORES`] names. The first call starts them. `None`
+/// if there are none, while another thread starts them, and if they cannot be started now, such as
+/// in a signal handler, which may have interrupted anything. Children of fork(2) start their own.
+#[must_use]
+#[inline]
+pub fn dedicated() -> Option<&'static Cores> {
+    started().or_else(|| start(&Inside::begin()?))
+}
+
+/// Like [`dedicated`], for a caller that is already [`Inside`].
+#[inline]
+fn dedicated_inside(inside: &Inside) -> Option<&'static Cores> {
+    started().or_else(|| start(inside))
+}
+
+#[inline]
+fn started() -> Option<&'static Cores> {
+    // SAFETY: null, or leaked below.
+    let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
+    cores.filter(|cores| !cores.is_inherited())
+}
+
+#[cold]
+fn start(_: &Inside) -> Option<&'static Cores> {
+    let generation = u64::from(fork::forks()) << PHASE_BITS;
+    let before = STARTED.load(Ordering::Acquire);
+    // The progress of a parent does not count for its child.
+    if matches!(before ^ generation, STARTING | TRIED) {
+        return None;
+    }
+    if handler::may_be_in_one() {
+        return None;
+    }
+    let _uncancelled = Uncancelled::begin();
+    prepare::prepare_to_move();
+    let starting = generation | STARTING;
+    STARTED.compare_exchange(before, starting, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+    let Ok(cores) = settings::of_process().start() else {
+        STARTED.store(before, Ordering::Release);
+        return None;
+    };
+    let cores = cores.map(|cores| &*Box::leak(Box::new(cores)));
+    if let Some(cores) = cores {
+        CORES.store(std::ptr::from_ref(cores).cast_mut(), Ordering::Release);
+        // Counts that were set in the meantime did not apply to these cores.
+        FOLLOWED.store(usize::MAX, Ordering::Relaxed);
+        USED_CORES.store(usize::MAX, Ordering::Relaxed);
+    }
+    STARTED.store(generation | TRIED, Ordering::Release);
+    cores
+}
+
+/// The number of cores that the server dedicated at the last check, if [`follow`] has applied it.
+static FOLLOWED: AtomicUsize = AtomicUsize::new(0);
+
+/// Applies the number of cores that the server dedicates, if the server decides about the cores.
+/// Work goes to these from then on. Returns whether there are any.
+#[inline]
+pub(crate) fn follow(inside: &Inside, count: usize) -> bool {
+    if FOLLOWED.load(Ordering::Relaxed) != count {
+        follow_anew(inside, count);
+    }
+    count > 0
+}
+
+/// For a worker that has been idle for a while. When the server no longer dedicates a core, the
+/// process's threads may run on all CPUs again, even if none of them enters a region to find that
+/// out.
+pub(crate) fn let_back() {
+    if FOLLOWED.load(Ordering::Relaxed) == 0 || served::dedicated(dimmer_protocol::ticks()) > 0 {
+        return;
+    }
+    if let Some(inside) = Inside::begin() {
+        follow_anew(&inside, 0);
+    }
+}
+
+/// Held by the thread that changes which cores are used.
+static FOLLOWING: Mutex<()> = Mutex::new(());
+
+/// How many of the cores that [`crate::CORES`] names are used, if [`use_cores`] was called.
+static USED_CORES: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Uses the first `count` of the cores that [`crate::CORES`] names, from now on. The caller keeps
+/// the process off them. If this is never called, all are used, and the crate itself keeps the
+/// process off them. Costs a load if nothing changes.
+#[inline]
+pub fn use_cores(count: usize) {
+    if USED_CORES.load(Ordering::Relaxed) != count {
+        change_used_cores(count);
+    }
+}
+
+#[cold]
+fn change_used_cores(count: usize) {
+    let Some(_inside) = Inside::begin() else { return };
+    if handler::may_be_in_one() {
+        return;
+    }
+    let _uncancelled = Uncancelled::begin();
+    let Ok(_following) = FOLLOWING.try_lock() else { return };
+    USED_CORES.store(count, Ordering::Relaxed);
+    if let Some(cores) = started() {
+        // If a core is not available, work goes to those before it.
+        let _ = cores.use_cores(count);
+    }
+}
+
+/// The count of the last call of [`use_cores`], if there was one.
+pub(crate) fn used_cores() -> Option<usize> {
+    Some(USED_CORES.load(Ordering::Relaxed)).filter(|count| *count != usize::MAX)
+}
+
+#[cold]
+fn follow_anew(_: &Inside, count: usize) {
+    let Some(settings) = settings::known() else { return };
+    if !settings.leaves_cores_to_server() {
+        FOLLOWED.store(count, Ordering::Relaxed);
+        return;
+    }
+    if handler::may_be_in_one() {
+        return;
+    }
+    let _uncancelled = Uncancelled::begin();
+    // Another thread does the same, or did so when the process was forked; then nothing changes.
+    let Ok(_following) = FOLLOWING.try_lock() else { return };
+    let count = served::dedicated(dimmer_protocol::ticks());
+    FOLLOWED.store(count, Ordering::Relaxed);
+    let all = served::cores().unwrap_or_default();
+    let Some(cores) = started() else {
+        // Work of other processes goes there.
+        exclusion::keep_off(&Root::live(), &all[..count.min(all.len())], &[]);
+        return;
+    };
+    if count == 0 || cores.are(&all) {
+        // If a core is not available, work goes to those before it.
+        let _ = cores.use_cores(count);
+        cores.keep_clear();
+    } else if let Ok(Some(others)) = settings.start() {
+        // Another server, with other cores.
+        let _ = cores.use_cores(0);
+        CORES.store(Box::leak(Box::new(others)), Ordering::Release);
+    }
+}
+
+/// Makes `cores` the process's dedicated cores, regardless of [`crate::CORES`]. Does nothing if the
+/// process has started its cores already, or has tried to.
+pub fn dedicate(cores: Cores) {
+    let generation = u64::from(fork::forks()) << PHASE_BITS;
+    if STARTED
+        .compare_exchange(generation, generation | TRIED, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+    {
+        CORES.store(Box::leak(Box::new(cores)), Ordering::Release);
+    }
+}
+
+/// Migrates the calling thread to one of the process's dedicated cores, until
+/// [`end_migration`]. Returns the kernel's id of the thread that it runs on now. `None`: the
+/// thread stays where it is. That is so if there is no such core, if it is away already, and in the
+/// middle of other code that moves work.
+///
+/// Signals are blocked meanwhile; see [`Cores::begin_migration`] for what a thread must not do
+/// while it is away. Costs two system calls besides the hand-off.
+#[must_use]
+pub fn begin_migration() -> Option<u32> {
+    begin_migration_inside(&Inside::begin()?)
+}
+
+fn begin_migration_inside(inside: &Inside) -> Option<u32> {
+    let cores = dedicated_inside(inside)?;
+    let call_migration = &thread::own().call_migration;
+    if call_migration.is_there() {
+        return None;
+    }
+    let migration = cores.begin_migration().ok()?;
+    let on_worker = migration.go_to(migration.usual())?;
+    call_migration.set(migration);
+    Some(on_worker.kernel_thread())
+}
+
+/// State of a thread's migrations for regions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionMigration {
+    /// When it left home (ticks).
+    since: u64,
+    /// When the last region ended for which it left (ticks).
+    left: u64,
+    /// Whether it is away although no region requires that.
+    lingers: bool,
+}
+
+/// Migrates the calling thread for a region that starts at the time `now` (ticks), or keeps it away
+/// if it lingers. Returns whether the end of the region must bring it home.
+pub(crate) fn begin_region_migration(inside: &Inside, now: u64) -> bool {
+    let kept = &thread::own().region_migration;
+    let region_migration = kept.get();
+    if region_migration.lingers {
+        kept.set(RegionMigration { lingers: false, ..region_migration });
+        return true;
+    }
+    let has_left = begin_migration_inside(inside).is_some();
+    if has_left {
+        kept.set(RegionMigration { since: now, ..region_migration });
+    }
+    has_left
+}
+
+/// Ends the region of [`begin_region_migration`] at the time `now` (ticks). The thread returns
+/// home, or lingers. It lingers if it has been away for less than the minimum stay (ticks) and the
+/// last two regions followed each other within that time.
+pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
+    let kept = &thread::own().region_migration;
+    let region_migration = kept.get();
+    let is_soon = |since: u64| now.saturating_sub(since) < minimum_stay;
+    let lingers = is_soon(region_migration.since) && is_soon(region_migration.left);
+    kept.set(RegionMigration { left: now, lingers, ..region_migration });
+    if !lingers {
+        come_home();
+    }
+}
+
+/// Brings the calling thread home, if [`begin_migration`] has sent it away.
+pub(crate) fn come_home() {
+    drop(thread::own().call_migration.take());
+}
+
+/// Brings the calling thread home, if [`begin_migration`] has sent it away, and leaves all signals
+/// blocked. Returns the mask that the caller must install, in the kernel's format (signal 1 in bit
+/// 0). `None` if the thread was at home.
+#[must_use]
+pub fn end_migration() -> Option<u64> {
+    let mask = signals::take();
+    come_home();
+    mask
+}
+
+/// Brings the calling thread home in the middle of the code that it left home for, perhaps in the
+/// handler of a fault of its own. That handler may be left without the kernel's knowledge, or
+/// return.
+pub fn cut_migration_short() {
+    // Restores the worker's signal mask from before the handler, which blocks its own signal.
+    signals::block_as_migrated();
+    come_home();
+    signals::note_at_home();
+}
+
+/// Call at the end of a migrated call that [`cut_migration_short`] cut short. Returns the signal
+/// mask that the caller must install, if it differs from the current one.
+#[must_use]
+pub fn end_cut_migration() -> Option<u64> {
+    signals::after_return_from_handler()
+}

@@ -1,0 +1,264 @@
+//! Delegation of work to a dedicated core while its owner waits with signals unblocked. Signal
+//! handlers run at home meanwhile.
+//!
+//! The work is a closure, as in [`Cores::delegate`], but of code that the program must not
+//! interrupt. A handler may leave the wait by a jump: it first waits until the work is done
+//! ([`leave_delegated`]). A fault must not run a handler of the program on the worker's thread: it
+//! ends the process by its signal, as in a program without a handler.
+//!
+//! A handler that has waited may delegate work of its own through the same lane before it returns.
+//! Therefore the owner stores the result from the lane as soon as it is there.
+
+use std::cell::{Cell, UnsafeCell};
+use std::io::Write as _;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use crate::cores::Cores;
+use crate::job::Small;
+use crate::lane::{ClosureBytes, DELEGATE_LEAF, IDLE, Lane, PANICKED, READY};
+use crate::slot::{self, HandOver, Place};
+use crate::thread;
+use crate::word::Patience;
+use crate::worker::Shared;
+
+/// The work that the calling thread has delegated and not taken back, and its worker.
+pub(crate) type Out = (*const Delegated, To);
+
+/// The state of delegated work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In progress, or about to be requested.
+    Out,
+    /// Done, and its result is stored.
+    Done,
+    /// No worker has started it, and none will.
+    Withdrawn,
+}
+
+/// The worker and lane that work is delegated to.
+#[derive(Clone, Copy)]
+pub(crate) struct To {
+    worker: *const Shared,
+    slot: usize,
+    patience: Patience,
+}
+
+/// Delegated work. It lies on its owner's stack.
+pub(crate) struct Delegated {
+    to: To,
+    state: Cell<State>,
+    /// The content of the lane: the result of the work, or the work itself if it was withdrawn.
+    brought: UnsafeCell<ClosureBytes>,
+}
+
+impl Cores {
+    /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it with signals
+    /// unblocked. Returns the closure if it cannot be moved, and if it or its result does not fit
+    /// into a cache line.
+    ///
+    /// The closure must not call into the program; a panic or a fault in it ends the process. A
+    /// signal handler must call [`leave_delegated`] before it leaves this call by a jump.
+    ///
+    /// # Errors
+    /// The closure, if it has to run here.
+    pub fn delegate_leaf<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T, F> {
+        let small = Small::new(work)?;
+        let Some((worker, slot)) = self.lane() else { return Err(small.into_inner()) };
+        let lane = worker.lane(slot);
+        let busy = HandOver::begin();
+        let delegated = Delegated {
+            to: To { worker, slot, patience: self.patience },
+            state: Cell::new(State::Out),
+            brought: UnsafeCell::new(MaybeUninit::uninit()),
+        };
+        // SAFETY: the lane belongs to this thread and is idle. This function waits until it is idle
+        // again.
+        unsafe { small.put(lane) };
+        lane.word.put(READY);
+        let out = Delegating::begin(&delegated);
+        // SAFETY: the lane belongs to this thread, and holds this closure.
+        unsafe { Small::<F, T>::ask_for(lane, DELEGATE_LEAF) };
+        drop(out);
+        drop(busy);
+        let brought = delegated.brought.get();
+        if delegated.state.get() == State::Withdrawn {
+            // SAFETY: no worker has started it, so this is the closure.
+            return Err(unsafe { brought.cast::<F>().read() });
+        }
+        // SAFETY: the closure's result; it does not panic.
+        Ok(unsafe { brought.cast::<T>().read() })
+    }
+}
+
+/// The work is delegated until this is dropped, also when the thread is unwound. The drop waits for
+/// it.
+struct Delegating<'a>(&'a Delegated);
+
+impl<'a> Delegating<'a> {
+    fn begin(delegated: &'a Delegated) -> Self {
+        thread::own().out.set((delegated, delegated.to));
+        compiler_fence(Ordering::SeqCst);
+        Self(delegated)
+    }
+}
+
+impl Drop for Delegating<'_> {
+    fn drop(&mut self) {
+        self.0.wait();
+        thread::own().out.take();
+    }
+}
+
+impl To {
+    /// The lane and its worker.
+    fn lane(&self) -> (&Shared, &Lane) {
+        // SAFETY: the delegating call borrows the cores; in children of fork(2) they live as long
+        // as the process.
+        let worker = unsafe { &*self.worker };
+        (worker, worker.lane(self.slot))
+    }
+
+    /// Waits for a limited time. Returns how the work ended, if it did.
+    fn wait(&self) -> Option<State> {
+        let (worker, lane) = self.lane();
+        // A handler may interrupt between the request and the ring, and leave by a jump.
+        worker.ring();
+        if let Some(word) = lane.word.wait_while(DELEGATE_LEAF, self.patience) {
+            return Some(match word {
+                // In a handler: nothing may have been requested yet.
+                READY => State::Out,
+                PANICKED => lost(),
+                _ => State::Done,
+            });
+        }
+        if worker.is_alive() {
+            return worker.give_back(self.slot, DELEGATE_LEAF).then_some(State::Withdrawn);
+        }
+        if lane.word.value() != DELEGATE_LEAF {
+            return Some(State::Done);
+        }
+        if worker.is_at(self.slot) {
+            lost();
+        }
+        Some(State::Withdrawn)
+    }
+}
+
+impl Delegated {
+    /// Waits until the work is done, and stores its result. A handler that does the same may
+    /// interrupt this.
+    fn wait(&self) {
+        while self.state.get() == State::Out {
+            match self.to.wait() {
+                Some(State::Out) => return,
+                Some(ended) => self.keep(ended),
+                None => {}
+            }
+        }
+    }
+
+    /// Stores the content of the lane, unless a handler has done that in between.
+    fn keep(&self, ended: State) {
+        let (_, lane) = self.to.lane();
+        // SAFETY: the lane belongs to this thread again. A handler's later work may have used it;
+        // the result is not needed then.
+        let brought = unsafe { lane.closure().read() };
+        compiler_fence(Ordering::SeqCst);
+        if self.state.get() == State::Out {
+            // SAFETY: the owner's own memory, which only handlers on the same thread use as well.
+            unsafe { *self.brought.get() = brought };
+            compiler_fence(Ordering::SeqCst);
+            self.state.set(ended);
+            if ended == State::Withdrawn {
+                lane.word.put(IDLE);
+            }
+        }
+    }
+}
+
+/// Ends the process, since no worker will complete the work.
+fn lost() -> ! {
+    let _ =
+        writeln!(std::io::stderr(), "dimmer: delegated work has panicked, or its worker has ended");
+    std::process::abort();
+}
+
+/// Waits until the calling thread's delegated work, if any, is done.
+pub(crate) fn wait_for_delegated() {
+    if let Some((delegated, _)) = thread::own().out.get() {
+        // SAFETY: it lies on this thread's stack, in a frame of a caller.
+        unsafe { (*delegated).wait() };
+    }
+}
+
+/// For a signal handler, before it leaves [`Cores::delegate_leaf`] by a jump: waits until the work
+/// is done. Does nothing if no work is delegated.
+pub fn leave_delegated() {
+    wait_for_delegated();
+    come_back();
+}
+
+/// For unwinding the thread through [`Cores::delegate_leaf`], for example when it is cancelled.
+/// Like [`leave_delegated`], but does not read the frame of [`Cores::delegate_leaf`].
+pub fn unwind_delegated() {
+    while thread::own().out.get().is_some_and(|(_, to)| to.wait().is_none()) {}
+    come_back();
+}
+
+/// Records that no work is delegated any more.
+fn come_back() {
+    let Some((_, to)) = thread::own().out.take() else { return };
+    let (_, lane) = to.lane();
+    if lane.word.value() != IDLE {
+        lane.word.put(IDLE);
+    }
+    slot::set_place(Place::Home);
+}
+
+#[cfg(all(test, not(loom)))]
+#[expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    use dimmer_host::affinity;
+    use dimmer_host::root::Root;
+
+    use super::*;
+
+    /// Like a handler that interrupts right after the request, and jumps out.
+    #[test]
+    fn what_was_asked_of_a_worker_that_sleeps_is_done_before_a_handler_jumps() {
+        let allowed = affinity::allowed().unwrap();
+        let [_, .., last] = *allowed else {
+            println!("SKIPPED: moving work takes two CPUs, and this process may run on one");
+            return;
+        };
+        let cores = Cores::start_spinning(&Root::live(), &[last], Duration::ZERO).unwrap();
+        let (worker, slot) = cores.lane().unwrap();
+        while !worker.is_asleep() {
+            std::thread::yield_now();
+        }
+        let done = AtomicU32::new(0);
+        let delegated = Delegated {
+            to: To { worker, slot, patience: cores.patience },
+            state: Cell::new(State::Out),
+            brought: UnsafeCell::new(MaybeUninit::uninit()),
+        };
+        ask(worker.lane(slot), &delegated, || done.store(1, Ordering::Relaxed));
+        leave_delegated();
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+    }
+
+    /// Requests work like [`Cores::delegate_leaf`], and stops there.
+    fn ask<F: FnOnce() + Send>(lane: &Lane, delegated: &Delegated, work: F) {
+        let Ok(small) = Small::<F, ()>::new(work) else { unreachable!("it is small") };
+        // SAFETY: the lane belongs to this thread, and is idle.
+        unsafe { small.put(lane) };
+        lane.word.put(READY);
+        std::mem::forget(Delegating::begin(delegated));
+        // SAFETY: the lane belongs to this thread, and holds this closure.
+        unsafe { Small::<F, ()>::ask_for(lane, DELEGATE_LEAF) };
+    }
+}
