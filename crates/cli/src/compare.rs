@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
         json: arguments.json.open()?,
         page: arguments.page.open()?,
     };
-    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.model.as_deref())?;
+    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.name())?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     if arguments.loops.is_empty() {
         let document = governors(arguments, &scenario, &model, &interrupt).map_err(bad_input)?;

@@ -47,8 +47,8 @@ pub(crate) fn run(
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = scan::choose_model(arguments.model.name(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
-    let end = End { after: arguments.duration };
-    let (mut seen, via) = match (arguments.pid, arguments.via) {
+    let end = End { after: arguments.duration.duration };
+    let (mut seen, via) = match (arguments.process.pid, arguments.via) {
         (Some(_), Some(Via::Hooks)) => {
             return Err(bad_input(
                 "--via hooks does not work with --pid: hooks need a program that starts; expected uprobes",

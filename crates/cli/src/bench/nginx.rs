@@ -21,24 +21,20 @@ use crate::{input, launch};
 
 pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
+    let seconds = arguments.duration.whole_seconds(1)?;
     let cpus = Cpus::choose(root)?;
     // Both ways need the library, and would report its absence only after the first turns.
     launch::library()?;
     let tools = tools()?;
     let versions = tools.versions();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let measured = match measure(root, tools, cpus, arguments, &interrupt) {
+    let measured = match measure(root, tools, cpus, (arguments, seconds), &interrupt) {
         Err(error) => return end(error, &interrupt, "the server has ended"),
         Ok(measured) => measured,
     };
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let report = NginxReport::new(
-        &machine,
-        &versions,
-        (cpus, tls(arguments.tls)),
-        arguments.duration,
-        &measured,
-    );
+    let report =
+        NginxReport::new(&machine, &versions, (cpus, tls(arguments.tls)), seconds, &measured);
     output::show(json, &report, &report.text(output::screen()))?;
     Ok(if report.has_errors() { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })
 }
@@ -76,7 +72,7 @@ fn measure(
     root: &Root,
     tools: Tools,
     cpus: Cpus,
-    arguments: &BenchNginx,
+    (arguments, seconds): (&BenchNginx, u32),
     interrupt: &Interrupt,
 ) -> anyhow::Result<NginxMeasured> {
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
@@ -93,7 +89,7 @@ fn measure(
             let way = &ways.all[number];
             let what = format!("round {}, {}", round + 1, way.name);
             progress.set_message(what.clone());
-            let run = experiment.run(&way.prefix, arguments.duration, interrupt);
+            let run = experiment.run(&way.prefix, seconds, interrupt);
             let run = run.with_context(|| what.clone())?;
             if run.load.requests == 0 {
                 bail!("{what}: no request was answered");

@@ -24,8 +24,9 @@ use crate::output;
 const KERNELS: [&str; 2] = ["vfmadd231pd-512-unrolled", "vfmadd231pd-256-unrolled"];
 
 pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCode> {
+    let seconds = arguments.duration.whole_seconds(2)?;
     if let Some(kind) = arguments.program {
-        return run_program(root, kind, arguments.duration);
+        return run_program(root, kind, seconds);
     }
     let json = arguments.json.open()?;
     let interrupt = Interrupt::install().context("cannot take signals")?;
@@ -40,13 +41,10 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
     program.extend(["bench", "server", "--program"].map(OsString::from));
     let rounds = usize::try_from(arguments.rounds)?;
     let bar = super::progress((rounds * Way::ALL.len()) as u64);
-    let measured = neighbours::measure(
-        (&program, &dimmerd),
-        cpu,
-        (rounds, arguments.duration),
-        &interrupt,
-        || bar.inc(1),
-    );
+    let measured =
+        neighbours::measure((&program, &dimmerd), cpu, (rounds, seconds), &interrupt, || {
+            bar.inc(1)
+        });
     bar.finish_and_clear();
     let rounds = match measured {
         Ok(rounds) => rounds,
@@ -54,7 +52,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
             return super::end(error.into(), &interrupt, "nothing was measured to its end");
         }
     };
-    let report = ServerReport::new(&rounds, name, cpu, arguments.duration);
+    let report = ServerReport::new(&rounds, name, cpu, seconds);
     output::show(json, &report, &report.text(output::screen()))?;
     Ok(ExitCode::SUCCESS)
 }
