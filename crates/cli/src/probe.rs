@@ -27,7 +27,7 @@ use dimmer_report::{MachineDescription, probe as report};
 use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::{bad_input, measured, restore, state};
+use crate::{bad_input, measured, state};
 
 pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     let begin = jiff::Zoned::now();
@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     progress.finish();
     if let Some(journal) = journal {
         let undone = journal.undo().context("cannot switch turbo back on")?;
-        eprint!("{}", restore::words(&undone));
+        eprint!("{}", dimmer_report::restore::text(&undone));
     }
     let findings = match (findings, interrupt.exit_status()) {
         // After an interrupt, the reason for a failure does not matter.
@@ -127,7 +127,7 @@ fn plan(machine: &Machine, arguments: &Probe) -> anyhow::Result<Plan> {
 
 fn turbo_off(root: &Root) -> anyhow::Result<Journal> {
     let (mut journal, leftovers) = Journal::open(root).context("cannot open the journal")?;
-    eprint!("{}", restore::words(&leftovers));
+    eprint!("{}", dimmer_report::restore::text(&leftovers));
     Turbo::off(&mut journal).context("cannot switch turbo off")?;
     Ok(journal)
 }

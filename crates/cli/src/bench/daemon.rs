@@ -10,7 +10,7 @@ use dimmer_host::root::Root;
 use dimmer_report::bench::DaemonReport;
 
 use crate::args::BenchDaemon;
-use crate::output;
+use crate::{output, progress};
 
 /// Each loop and its configuration.
 const LOOPS: [(&str, &str); 2] = [
@@ -23,7 +23,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchDaemon) -> anyhow::Result<ExitCo
     let interrupt = Interrupt::install().context("cannot take signals")?;
     let dimmerd = beside("dimmerd")?;
     let seconds = arguments.duration.whole_seconds(1)?;
-    let bar = super::progress(u64::from(seconds) * LOOPS.len() as u64);
+    let bar = progress::bar(u64::from(seconds) * LOOPS.len() as u64);
     let load = Load {
         clients: usize::try_from(arguments.clients)?,
         sites: usize::try_from(arguments.sites)?,

@@ -13,10 +13,10 @@ use dimmer_host::root::Root;
 use dimmer_report::bench::{NginxMeasured, NginxReport, OBSERVE};
 use serde::Deserialize;
 
+use super::end;
 use super::ways::{Way, Ways, observed};
-use super::{end, progress};
 use crate::args::{self, BenchNginx};
-use crate::{exit, output};
+use crate::{exit, output, progress};
 use crate::{input, launch};
 
 pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
@@ -83,7 +83,7 @@ fn measure(
     let experiment = Experiment::prepare(root, tools, cpus, tls(arguments.tls))?;
     let turns = ways.all.iter().map(Way::turns).collect();
     let mut measured = NginxMeasured { ways: turns, forecasts: Vec::new() };
-    let progress = progress(u64::from(arguments.rounds) * ways.all.len() as u64);
+    let progress = progress::bar(u64::from(arguments.rounds) * ways.all.len() as u64);
     for round in 0..usize::try_from(arguments.rounds)? {
         for number in dimmer_bench::order(round, ways.all.len()) {
             let way = &ways.all[number];

@@ -18,7 +18,7 @@ use dimmer_report::bench::ServerReport;
 
 use super::daemon::beside;
 use crate::args::{BenchServer, Neighbour};
-use crate::output;
+use crate::{output, progress};
 
 /// Kernels of the bursts; the first one that the processor can run is taken, so the widest.
 const KERNELS: [&str; 2] = ["vfmadd231pd-512-unrolled", "vfmadd231pd-256-unrolled"];
@@ -40,7 +40,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
     let mut program: Vec<OsString> = vec![own.into_os_string()];
     program.extend(["bench", "server", "--program"].map(OsString::from));
     let rounds = usize::try_from(arguments.rounds)?;
-    let bar = super::progress((rounds * Way::ALL.len()) as u64);
+    let bar = progress::bar((rounds * Way::ALL.len()) as u64);
     let measured =
         neighbours::measure((&program, &dimmerd), cpu, (rounds, seconds), &interrupt, || {
             bar.inc(1)
