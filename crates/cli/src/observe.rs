@@ -28,7 +28,7 @@ use crate::args::{Observe, Via};
 use crate::named::{self, Wanted};
 use crate::output::{self, Output};
 use crate::report::html;
-use crate::{bad_input, launch, scan, state};
+use crate::{bad_input, launch, state};
 use document::{Known, Report};
 
 /// Classes whose functions are hooked if nothing is known about the processor: those that request a
@@ -49,7 +49,7 @@ pub(crate) fn run(
     let page = arguments.page.open()?;
     let begun = jiff::Timestamp::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let model = scan::choose_model(arguments.model.name(), &machine)?;
+    let model = crate::model::choose(arguments.model.name(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
     let end = End { after: arguments.duration };
     let (mut seen, via) = match (arguments.pid, arguments.via) {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use comfy_table::{Cell, CellAlignment};
-use dimmer_daemon::record::{self, Begin, Line, Replayed};
-use dimmer_daemon::settings::Settings;
+use dimmer_watch::record::{self, Begin, Line, Replayed};
+use dimmer_watch::settings::Settings;
 use serde::Serialize;
 
 use crate::report::number::{counted, grouped, length, percent};

@@ -14,12 +14,11 @@ use dimmer_host::cpuid::Cpuid;
 use dimmer_host::libraries::{self, Search};
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
-use dimmer_processor::model::Model;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Scan;
 use crate::output;
-use crate::{bad_input, input, model};
+use crate::{bad_input, input};
 use cache::Key;
 use document::{Failure, FileEntry, FileScan, ModelEntry, Report};
 use names::Sources;
@@ -27,7 +26,7 @@ use names::Sources;
 pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let model = choose_model(arguments.model.name(), &machine)?;
+    let model = crate::model::choose(arguments.model.name(), &machine)?;
     let mut places = places(root, arguments)?;
     if !arguments.libraries {
         places.truncate(1);
@@ -183,22 +182,6 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
         }
         read => Ok(read?),
     }
-}
-
-/// The model that defines which code requests which level, and its origin: the requested model, or
-/// the result of a probe of this machine.
-pub(crate) fn choose_model(
-    asked: Option<&str>,
-    machine: &Machine,
-) -> anyhow::Result<Option<(Model, String)>> {
-    if let Some(name) = asked {
-        return Ok(Some((model::read(name)?, name.to_owned())));
-    }
-    let mut kept = [false, true]
-        .into_iter()
-        .filter_map(|quick| dimmer_host::cache::model(&machine.identity, quick));
-    let kept = kept.find(|path| path.exists());
-    kept.map(|path| Ok((model::read_file(&path)?, path.display().to_string()))).transpose()
 }
 
 fn progress() -> ProgressBar {

@@ -87,7 +87,7 @@ pub(super) fn choose(
         return found.chosen(None, key).map(Some);
     }
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let Some((model, from)) = scan::choose_model(arguments.model.name(), &machine)? else {
+    let Some((model, from)) = crate::model::choose(arguments.model.name(), &machine)? else {
         return Err(bad_input(
             "no processor model says what wide-vector code costs here: `dimmer probe` makes one; or name \
              the functions, as in --migrate=FN",

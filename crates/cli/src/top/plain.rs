@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, Width};
-use dimmer_daemon::state::State;
 use dimmer_processor::units::{CpuId, KiloHertz};
+use dimmer_watch::state::State;
 
 use super::rows::Row;
 use super::words;
