@@ -17,7 +17,7 @@ pub(crate) use bench::{
     BenchProgram, BenchServer, Moves, Neighbour, Tls,
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
-pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Via};
+pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Use, Via};
 pub(crate) use run::Run;
 pub(crate) use sim::{Compare, Governor, Model, Moving, Paper, Phases, Sim, SimRun, Validate};
 

@@ -28,11 +28,11 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Identity, Model, Move, Shape, Sourced};
 use dimmer_processor::topology::Topology;
 use dimmer_processor::units::CpuId;
+use dimmer_report::{MachineDescription, probe as report};
 
 use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::report::{self, MachineDescription};
 use crate::{bad_input, measured, restore, state};
 
 /// Kernels of a quick probe: each class once, the light and narrow ones as controls.
@@ -66,7 +66,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     // The code runs on the real processor, whatever root the files are read from.
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     if arguments.list {
-        list(&machine);
+        output::print(&list(&machine))?;
         return Ok(ExitCode::SUCCESS);
     }
     let plan = plan(&machine, arguments)?;
@@ -249,7 +249,8 @@ fn turbo_off(root: &Root) -> anyhow::Result<Journal> {
     Ok(journal)
 }
 
-fn list(machine: &Machine) {
+fn list(machine: &Machine) -> String {
+    let mut text = String::new();
     let has = |name: &str| machine.features.iter().any(|feature| feature.name() == name);
     for kernel in kernel::all() {
         let missing: Vec<&str> =
@@ -259,8 +260,10 @@ fn list(machine: &Machine) {
         } else {
             format!("not here: no {}", missing.join(", "))
         };
-        println!("{:<34} {:<10} {note}", kernel.name, kernel.class.name());
+        let line = format!("{:<34} {:<10} {note}", kernel.name, kernel.class.name());
+        text += &(line.trim_end().to_owned() + "\n");
     }
+    text
 }
 
 /// Describes the machine for the report.
@@ -311,22 +314,26 @@ impl<'a> Outputs<'a> {
         let quiet = [&self.json, &self.report, &self.model];
         let quiet = quiet.into_iter().flatten().any(Output::is_standard);
         if !quiet {
-            print!("{}", report::table::render(findings, table_width(), output::colour()));
+            output::print(&report::text(findings, output::screen()))?;
         }
         let mut written = Vec::new();
         let mut note = |path: &Option<std::path::PathBuf>| {
             written.extend(path.iter().filter(|path| path.as_os_str() != "-").cloned());
         };
         if let Some(file) = self.json {
-            file.write(&(report::json::render(findings, machine)? + "\n"))?;
+            file.write_json(&report::document(findings, machine))?;
             note(&self.arguments.json.json);
         }
         if let Some(path) = &self.arguments.csv {
-            report::csv::write(path, findings)?;
+            for (name, content) in report::series(findings)? {
+                let path = path.join(name);
+                let written = std::fs::write(&path, content);
+                written.with_context(|| format!("cannot write {}", path.display()))?;
+            }
             note(&self.arguments.csv);
         }
         if let Some(file) = self.report {
-            file.write(&report::html::render(findings, machine)?)?;
+            file.write(&report::page(findings, machine)?)?;
             note(&self.arguments.page.report);
         }
         if let Some(file) = self.model {
@@ -335,7 +342,7 @@ impl<'a> Outputs<'a> {
         }
         if !quiet {
             for path in written {
-                println!("wrote {}", path.display());
+                output::print(&format!("wrote {}\n", path.display()))?;
             }
         }
         Ok(())
@@ -398,8 +405,4 @@ fn cache_line(topology: &Topology) -> Option<Move> {
     };
     let source = format!("dimmer probe: half of a round trip between cpu {home} and cpu {other}");
     Some(Move { kind: kind.to_owned(), ns: Sourced::new(trip.median / 2.0, source) })
-}
-
-fn table_width() -> u16 {
-    u16::try_from(output::width()).unwrap_or(u16::MAX)
 }

@@ -11,7 +11,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressFinish, ProgressStyle};
 
 use crate::args;
 use crate::output::{self, Output};
-use crate::report::number::counted;
+use dimmer_report::number::counted;
 
 /// Longest wait for new lines before the loop checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);

@@ -9,18 +9,20 @@ use dimmer_host::root::Root;
 use dimmer_observe::{places, remove_left_behind};
 
 use crate::args::Restore;
+use crate::output;
 
 pub(crate) fn run(root: &Root, arguments: &Restore) -> anyhow::Result<ExitCode> {
     let of_live = if arguments.force { OfLive::Restore } else { OfLive::Leave };
     let report = journal::restore(root, of_live).context("cannot restore the machine")?;
     let removed = remove_left_behind(root, &places_of(root));
+    let mut text = words(&report);
     if report.is_empty() && removed.is_empty() {
-        println!("Nothing to restore: no run has left this machine changed.");
+        text += "Nothing to restore: no run has left this machine changed.\n";
     }
-    print!("{}", words(&report));
     for directory in removed {
-        println!("removed {}: a killed run has left it", directory.display());
+        text += &format!("removed {}: a killed run has left it\n", directory.display());
     }
+    output::print(&text)?;
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

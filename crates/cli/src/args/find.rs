@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use dimmer_probe::mode::Mode;
 use dimmer_processor::class::InstructionClass;
 
 use super::common::{Cpu, Json, MeasuredModel, Page, duration};
-use crate::doctor::Use;
 
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -131,27 +131,43 @@ impl Probe {
     }
 }
 
-/// A mode of `dimmer probe`, by the name that [`Mode`] has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ModeArgument(pub(crate) Mode);
+/// Declares an argument whose values are the names of the constant `ALL` of a type of another
+/// crate.
+macro_rules! named {
+    ($(#[$attribute:meta])* $name:ident: $of:ty) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) struct $name(pub(crate) $of);
 
-impl ValueEnum for ModeArgument {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [ModeArgument; Mode::ALL.len()] = {
-            let mut all = [ModeArgument(Mode::ALL[0]); Mode::ALL.len()];
-            let mut at = 0;
-            while at < all.len() {
-                all[at] = ModeArgument(Mode::ALL[at]);
-                at += 1;
+        impl ValueEnum for $name {
+            fn value_variants<'a>() -> &'a [Self] {
+                const ALL: [$name; <$of>::ALL.len()] = {
+                    let mut all = [$name(<$of>::ALL[0]); <$of>::ALL.len()];
+                    let mut at = 0;
+                    while at < all.len() {
+                        all[at] = $name(<$of>::ALL[at]);
+                        at += 1;
+                    }
+                    all
+                };
+                &ALL
             }
-            all
-        };
-        &ALL
-    }
 
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.0.name()))
-    }
+            fn to_possible_value(&self) -> Option<PossibleValue> {
+                Some(PossibleValue::new(self.0.name()))
+            }
+        }
+    };
+}
+
+named! {
+    /// A mode of `dimmer probe`.
+    ModeArgument: Mode
+}
+
+named! {
+    /// A command, or a mechanism of `dimmer run`, that `dimmer doctor` judges.
+    Use: dimmer_report::doctor::Use
 }
 
 #[derive(Args, Debug)]

@@ -1,26 +1,23 @@
 //! `dimmer bench nginx`: the ways to run a web server, their turns, and the results.
 
-mod document;
-mod text;
-
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use dimmer_bench::BenchError;
-use dimmer_bench::nginx::{Cpus, Experiment, Run, Tls, Tools};
+use dimmer_bench::nginx::{Cpus, Experiment, Tls, Tools};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
+use dimmer_report::bench::{NginxMeasured, NginxReport, OBSERVE};
 use serde::Deserialize;
 
-use super::ways::{OBSERVE, Turns, Ways, observed};
+use super::ways::{Way, Ways, observed};
 use super::{end, progress};
 use crate::args::{self, BenchNginx};
 use crate::{exit, output};
 use crate::{input, launch};
-use document::Report;
 
 pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
@@ -35,20 +32,15 @@ pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCod
         Ok(measured) => measured,
     };
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let report =
-        Report::new(&machine, &versions, (cpus, tls(arguments.tls)), arguments.duration, &measured);
-    let rendered = serde_json::to_string_pretty(&report)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-            print!("{}", text::render(&report, width));
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
-    Ok(if report.errors > 0 { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })
+    let report = NginxReport::new(
+        &machine,
+        &versions,
+        (cpus, tls(arguments.tls)),
+        arguments.duration,
+        &measured,
+    );
+    output::show(json, &report, &report.text(output::screen()))?;
+    Ok(if report.has_errors() { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })
 }
 
 /// The programs. If some are missing and this is root, installs them first.
@@ -80,30 +72,21 @@ fn tls(asked: args::Tls) -> Tls {
     }
 }
 
-/// The results of all turns.
-struct Measured {
-    /// The runs of each way, one for each round.
-    ways: Vec<Turns<Run>>,
-    /// For each round, the share of CPU time that `observe` predicts narrower code to save, or why
-    /// it makes no prediction.
-    forecasts: Vec<Result<f64, String>>,
-}
-
 fn measure(
     root: &Root,
     tools: Tools,
     cpus: Cpus,
     arguments: &BenchNginx,
     interrupt: &Interrupt,
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<NginxMeasured> {
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
     // The server's CPU, and the CPU that its calls are moved to. The experiment restricts this
     // command to the CPU of the load. A policy server must see more CPUs, so it is started before.
     let from = ([cpus.server, cpus.away], cpus.away);
     let ways = Ways::new(directory.path(), &arguments.moves, Some(from))?;
     let experiment = Experiment::prepare(root, tools, cpus, tls(arguments.tls))?;
-    let turns = ways.all.iter().map(Turns::of).collect();
-    let mut measured = Measured { ways: turns, forecasts: Vec::new() };
+    let turns = ways.all.iter().map(Way::turns).collect();
+    let mut measured = NginxMeasured { ways: turns, forecasts: Vec::new() };
     let progress = progress(u64::from(arguments.rounds) * ways.all.len() as u64);
     for round in 0..usize::try_from(arguments.rounds)? {
         for number in dimmer_bench::order(round, ways.all.len()) {
@@ -115,7 +98,7 @@ fn measure(
             if run.load.requests == 0 {
                 bail!("{what}: no request was answered");
             }
-            measured.ways[number].add(way, run).context(what)?;
+            way.add(run, &mut measured.ways[number]).context(what)?;
             if number == OBSERVE {
                 measured.forecasts.push(forecast(&observed(directory.path()))?);
             }

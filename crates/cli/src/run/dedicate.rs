@@ -12,8 +12,8 @@ use dimmer_host::journal::Journal;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_processor::units::CpuId;
 
-use crate::report::number::counted;
 use crate::{bad_input, restore};
+use dimmer_report::number::counted;
 
 /// Opens a journal for the change. Gives back what killed runs have left dedicated.
 pub(super) fn open_journal(root: &Root) -> anyhow::Result<Journal> {

@@ -15,7 +15,7 @@ use super::history::Series;
 use super::rows::Row;
 use super::view::View;
 use super::words;
-use crate::report::number::{SPACE, counted, grouped, length, percent};
+use dimmer_report::number::{SPACE, counted, grouped, length, percent};
 
 /// Rows kept for the regions before the charts get room, including their titles.
 const LEAST_TABLE: u16 = 8;
