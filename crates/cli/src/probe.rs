@@ -33,7 +33,8 @@ use dimmer_report::{MachineDescription, probe as report};
 use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::{bad_input, measured, restore, state};
+use crate::{bad_input, measured, restore};
+use dimmer_launch::cache as kept;
 
 /// Kernels of a quick probe: each class once, the light and narrow ones as controls.
 const REPRESENTATIVES: [&str; 6] = [
@@ -352,7 +353,7 @@ impl<'a> Outputs<'a> {
 /// Caches the model of this machine for the commands that need one.
 fn keep_model(findings: &Findings, host: &Machine, machine: &MachineDescription, quick: bool) {
     let Some(path) = cache::model(&host.identity, quick) else { return };
-    if let Err(error) = state::replace(&path, &model_of(findings, host, machine).to_toml()) {
+    if let Err(error) = kept::replace(&path, &model_of(findings, host, machine).to_toml()) {
         eprintln!("warning: cannot keep the model for other commands: {}: {error}", path.display());
     }
 }

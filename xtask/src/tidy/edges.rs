@@ -12,17 +12,10 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 20] = [
+const EDGES: [(&str, &[&str]); 21] = [
     (
         "dimmer-bench",
-        &[
-            "dimmer-hook",
-            "dimmer-host",
-            "dimmer-probe",
-            "dimmer-processor",
-            "dimmer-protocol",
-            "dimmer-runtime",
-        ],
+        &["dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-protocol", "dimmer-runtime"],
     ),
     ("dimmer-c", &["dimmer-runtime"]),
     (
@@ -31,8 +24,8 @@ const EDGES: [(&str, &[&str]); 20] = [
             "dimmer-bench",
             "dimmer-hook",
             "dimmer-host",
+            "dimmer-launch",
             "dimmer-narrow",
-            "dimmer-observe",
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",
@@ -58,6 +51,21 @@ const EDGES: [(&str, &[&str]); 20] = [
     ),
     ("dimmer-hook", &["dimmer-processor", "dimmer-scan"]),
     ("dimmer-host", &["dimmer-processor"]),
+    (
+        "dimmer-launch",
+        &[
+            "dimmer-hook",
+            "dimmer-host",
+            "dimmer-narrow",
+            "dimmer-observe",
+            "dimmer-policy",
+            "dimmer-probe",
+            "dimmer-processor",
+            "dimmer-protocol",
+            "dimmer-runtime",
+            "dimmer-scan",
+        ],
+    ),
     ("dimmer-narrow", &[]),
     ("dimmer-observe", &["dimmer-hook", "dimmer-host", "dimmer-processor"]),
     ("dimmer-policy", &["dimmer-processor"]),

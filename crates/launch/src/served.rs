@@ -5,14 +5,13 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dimmer_host::root::format_cpu_list;
 use dimmer_observe::Tally;
 use dimmer_policy::moving::Word;
 use dimmer_processor::units::CpuId;
 use dimmer_protocol::{Client, DELEGATE, Hello, LeasePage, MIGRATE, Memory, SITES, Sums};
 
-use crate::launch;
 use crate::named::Planned;
+use crate::program::Program;
 
 /// Longest wait for a server; it answers within a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -22,7 +21,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// A program's functions, as the server sees them.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(crate) struct Served {
     program: String,
     functions: Vec<String>,
     /// The CPUs that calls go to. Of a server's cores, only those count that both lists start with.
@@ -58,7 +57,7 @@ struct Made {
 
 impl Served {
     /// Lets a server decide for these functions, if one listens.
-    pub(super) fn connect(program: &launch::Program, functions: &[Planned]) -> Option<Self> {
+    pub(crate) fn connect(program: &Program, functions: &[Planned]) -> Option<Self> {
         let name = program.file.file_name().unwrap_or_default();
         let program = name.to_string_lossy().into_owned();
         let functions = functions.iter().map(|planned| planned.title.clone()).collect();
@@ -83,28 +82,28 @@ impl Served {
     }
 
     /// The CPUs that the server may dedicate, in the order of use.
-    pub(super) fn cores(&self) -> Vec<CpuId> {
+    pub(crate) fn cores(&self) -> Vec<CpuId> {
         self.made()
             .map_or_else(Vec::new, |made| made.memory.lease_page.cores().map(CpuId::new).collect())
     }
 
     /// Restricts calls to these CPUs, which the program received at its start. If a server
     /// dedicates others, as a later one may, no call moves to those.
-    pub(super) fn heed_only(&mut self, cpus: &[CpuId]) {
+    pub(crate) fn heed_only(&mut self, cpus: &[CpuId]) {
         self.cpus = cpus.to_vec();
     }
 
     /// The number of these CPUs that the server has dedicated now; 0 if no server is alive.
-    pub(super) fn dedicated(&self) -> usize {
+    pub(crate) fn dedicated(&self) -> usize {
         let made = self.made().filter(|made| made.memory.holds());
         made.map_or(0, |made| {
             made.memory.lease_page.dedicated().min(usable(&made.memory.lease_page, &self.cpus))
         })
     }
 
-    /// Looks for a server if the previous one is gone. Never waits. Returns the reason why calls
-    /// cannot go to the server's cores, if it is new.
-    pub(super) fn tend(&mut self) -> Option<String> {
+    /// Looks for a server if the previous one is gone. Never waits. Returns the server's cores and
+    /// the program's if, from now on, calls cannot go to the server's.
+    pub(crate) fn tend(&mut self) -> Option<(Vec<CpuId>, Vec<CpuId>)> {
         self.connection.hear(self.functions.len());
         let is_there = self.made().is_some_and(|made| made.memory.holds());
         if !is_there && self.tried.elapsed() >= RETRY {
@@ -113,13 +112,13 @@ impl Served {
         }
         let made = self.made().filter(|made| made.memory.holds())?;
         let (fits, its) = (usable(&made.memory.lease_page, &self.cpus) > 0, self.cores());
-        let why = (self.fits && !fits).then(|| misfit(&its, &self.cpus));
+        let misfit = (self.fits && !fits).then(|| (its, self.cpus.clone()));
         self.fits = fits;
-        why
+        misfit
     }
 
     /// Names the functions to the server. Call it after the counts of all functions were written.
-    pub(super) fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         let Connection::Made(made) = &mut self.connection else { return };
         if !made.is_named {
             made.is_named = true;
@@ -131,7 +130,7 @@ impl Served {
     }
 
     /// Writes the counts of a function's calls since the program's start.
-    pub(super) fn tell(&self, function: usize, tally: &Tally) {
+    pub(crate) fn tell(&self, function: usize, tally: &Tally) {
         let Some(site) = self.made().and_then(|made| made.memory.table.sites.get(function)) else {
             return;
         };
@@ -147,7 +146,7 @@ impl Served {
     }
 
     /// The server's decision for a function's calls now.
-    pub(super) fn word(&self, function: usize) -> Word {
+    pub(crate) fn word(&self, function: usize) -> Word {
         let Some(made) = self.made() else { return Word::Stay };
         let word = made.memory.table.decisions.get(function);
         let word = word.map(|word| word.load(Ordering::Relaxed));
@@ -189,20 +188,6 @@ fn usable(lease_page: &LeasePage, own: &[CpuId]) -> usize {
     its.zip(own).take_while(|(its, own)| its == *own).count()
 }
 
-/// The message that no call can go to the server's cores, since the program was given others.
-fn misfit(its: &[CpuId], own: &[CpuId]) -> String {
-    if its.is_empty() {
-        return "no call moves: the policy server has no core to dedicate (`dimmer top` says why)"
-            .to_owned();
-    }
-    format!(
-        "no call moves: the policy server dedicates cpu {}, and calls of this program can move to cpu {} alone, as it was told at its begin; \
-         started anew, it goes to the server's",
-        format_cpu_list(its),
-        format_cpu_list(own)
-    )
-}
-
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -230,11 +215,5 @@ mod tests {
         assert_eq!((usable(&[7]), usable(&[7, 3, 6]), usable(&[7, 3, 6, 2])), (1, 3, 3));
         assert_eq!((usable(&[7, 6]), usable(&[3]), usable(&[3, 7])), (1, 0, 0));
         assert_eq!(usable(&[]), usize::MAX);
-    }
-
-    #[test]
-    fn both_lists_are_told_where_they_do_not_fit() {
-        let told = misfit(&cpus(&[6, 7]), &cpus(&[2]));
-        assert!(told.contains("dedicates cpu 6-7,") && told.contains("to cpu 2 alone"), "{told}");
     }
 }
