@@ -5,7 +5,6 @@
 //! and memory of its own. A *record* is an entry of a region that was examined closely; a ring of
 //! statistics would hold one of them for each such entry.
 
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::process;
 use dimmer_host::root::Root;
-use dimmer_protocol::{Hello, LeasePage, Mapped, SITES, STAY, Table, Welcome};
+use dimmer_protocol::{AnswerError, Client, Hello, Memory, SITES, STAY};
 
 use crate::error::BenchError;
 
@@ -65,12 +64,12 @@ impl Drop for Server {
     }
 }
 
-/// A client, as the server sees one.
+/// A program, as the server sees one.
 #[derive(Debug)]
-struct Client {
-    _socket: OwnedFd,
-    lease_page: Mapped<LeasePage>,
-    table: Mapped<Table>,
+struct Program {
+    /// Open as long as the server shall have it as a client.
+    _connection: Client,
+    memory: Memory,
 }
 
 /// Loads a `dimmerd` server whose configuration is `policy` with extra limits. Calls `done` once
@@ -92,11 +91,11 @@ pub fn measure(
     let limits =
         format!("clients_per_user = {most}\nsites_per_user = {sites}\nsites = {}\n", 2 * sites);
     let server = Server::start(dimmerd, &format!("{policy}\n[server]\n{limits}"), false)?;
-    let clients: Vec<Client> =
+    let clients: Vec<Program> =
         (0..load.clients).map(|number| server.connect(number)).collect::<Result<_, _>>()?;
     for client in &clients {
         for site in 0..load.sites.min(SITES) {
-            client.table.add(format!("site {site}").as_bytes(), 1);
+            client.memory.table.add(format!("site {site}").as_bytes(), 1);
         }
     }
     let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -140,11 +139,13 @@ pub fn measure(
 }
 
 /// Writes records at an even rate, to one site after the other.
-fn write(clients: &[Client], load: &Load, is_over: &AtomicBool, written: &AtomicU64) {
+fn write(clients: &[Program], load: &Load, is_over: &AtomicBool, written: &AtomicU64) {
     let begin = Instant::now();
     let mut number = 0_u64;
-    let mut places =
-        clients.iter().flat_map(|client| &client.table.sites[..load.sites.min(SITES)]).cycle();
+    let mut places = clients
+        .iter()
+        .flat_map(|client| &client.memory.table.sites[..load.sites.min(SITES)])
+        .cycle();
     while !is_over.load(Ordering::Relaxed) {
         let due = (begin.elapsed().as_secs_f64() * load.records as f64).round();
         while (number as f64) < due {
@@ -198,12 +199,12 @@ impl Server {
         BenchError::Server { how: how.to_owned(), said: "nothing".to_owned() }
     }
 
-    fn connect(&self, number: usize) -> Result<Client, BenchError> {
+    fn connect(&self, number: usize) -> Result<Program, BenchError> {
         let failed = |what: &str| BenchError::system(what.to_owned());
         let begin = Instant::now();
-        let socket = loop {
-            match dimmer_protocol::connect(&self.socket()) {
-                Ok(socket) => break socket,
+        let connection = loop {
+            match Client::connect(&self.socket()) {
+                Ok(client) => break client,
                 Err(error) if begin.elapsed() > PATIENCE => {
                     return Err(failed("connect to dimmerd")(error));
                 }
@@ -211,19 +212,20 @@ impl Server {
             }
         };
         let hello = Hello::Serve { name: format!("client {number}") };
-        dimmer_protocol::send(socket.as_fd(), &hello.to_bytes(), &[])
-            .map_err(failed("speak to dimmerd"))?;
-        let mut bytes = [0; Welcome::BYTES];
+        connection.send(&hello.to_bytes()).map_err(failed("speak to dimmerd"))?;
         loop {
-            match dimmer_protocol::receive(&socket, &mut bytes).map_err(failed("hear dimmerd"))? {
-                Some((_, [Some(lease_page), Some(table)])) => {
-                    let mapped = Mapped::new(lease_page.as_fd())
-                        .and_then(|lease_page| Ok((lease_page, Mapped::new(table.as_fd())?)));
-                    let (lease_page, table) = mapped
+            let answer = match connection.memory() {
+                Err(AnswerError::System(error)) => return Err(failed("hear dimmerd")(error)),
+                Err(_) => return Err(self.silent("refuses a client")),
+                Ok(answer) => answer,
+            };
+            match answer {
+                Some(files) => {
+                    let memory = files
+                        .map()
                         .map_err(|error| failed("map memory")(std::io::Error::other(error)))?;
-                    return Ok(Client { _socket: socket, lease_page, table });
+                    return Ok(Program { _connection: connection, memory });
                 }
-                Some(_) => return Err(self.silent("refuses a client")),
                 None if begin.elapsed() > PATIENCE => return Err(self.silent("does not answer")),
                 None => std::thread::yield_now(),
             }
@@ -233,7 +235,7 @@ impl Server {
     /// The time from the policy's decision until a new client sees it (us), if there is a decision
     /// to see.
     fn newcomer(&self, number: usize) -> Result<Option<f64>, BenchError> {
-        let client = self.connect(usize::MAX - number)?;
+        let Program { _connection, memory: client } = self.connect(usize::MAX - number)?;
         if client.lease_page.cores().next().is_none() {
             return Ok(None);
         }

@@ -7,7 +7,6 @@
 
 pub mod daemon;
 mod error;
-pub mod hooked;
 pub mod moves;
 pub mod neighbours;
 pub mod nginx;

@@ -1,7 +1,7 @@
 //! Runs a program from its start to its end, and measures its times and its output.
 
 use std::ffi::OsString;
-use std::hash::{DefaultHasher, Hasher as _};
+use std::hash::Hasher as _;
 use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
@@ -12,6 +12,7 @@ use dimmer_host::{program, usage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
+use siphasher::sip::SipHasher13;
 
 use crate::error::BenchError;
 
@@ -78,7 +79,7 @@ pub fn run(
 
 /// Reads its output, and waits for its end.
 fn finish(mut child: Child, interrupt: &Interrupt) -> io::Result<Outcome> {
-    let (mut hasher, mut bytes) = (DefaultHasher::new(), 0);
+    let (mut hasher, mut bytes) = (SipHasher13::new(), 0);
     let mut buffer = vec![0; 1 << 16];
     let mut is_told = false;
     if let Some(mut output) = child.stdout.take() {

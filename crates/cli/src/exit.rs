@@ -15,10 +15,13 @@
 //! In all other cases `observe` and `run` end with their program's status. 125 to 127 are those of
 //! env(1), nohup(1) and timeout(1).
 
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitCode, ExitStatus};
+
 use dimmer_host::program::ProgramError;
+use dimmer_launch::LaunchError;
 
 use crate::BadInput;
-use crate::launch::CannotExecute;
 use crate::output::ClosedPipe;
 
 /// The command failed.
@@ -41,8 +44,12 @@ pub(crate) fn of(error: &anyhow::Error, wraps: bool) -> u8 {
     if error.is::<ClosedPipe>() {
         return CLOSED_PIPE;
     }
-    let program = error.downcast_ref::<ProgramError>();
-    let cannot_execute = program.is_some() || error.is::<CannotExecute>();
+    let launch = error.downcast_ref::<LaunchError>();
+    let program = match launch {
+        Some(LaunchError::Program(program)) => Some(program),
+        _ => error.downcast_ref::<ProgramError>(),
+    };
+    let cannot_execute = program.is_some() || launch.is_some_and(LaunchError::is_not_executable);
     match program {
         _ if !wraps && (cannot_execute || error.is::<BadInput>()) => BAD_INPUT,
         _ if !wraps => FAILED,
@@ -50,6 +57,13 @@ pub(crate) fn of(error: &anyhow::Error, wraps: bool) -> u8 {
         _ if cannot_execute => NOT_EXECUTABLE,
         _ => WRAPPER_FAILED,
     }
+}
+
+/// The program's own exit status, as a shell reports it: 128 plus the signal's number if a signal
+/// ended it.
+pub(crate) fn of_program(status: ExitStatus) -> ExitCode {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
 #[cfg(test)]
@@ -67,6 +81,10 @@ mod tests {
         assert_eq!([of(&wrong(), false), of(&wrong(), true)], [BAD_INPUT, WRAPPER_FAILED]);
         let missing = anyhow::Error::from(ProgramError::NotInPath("x".to_owned()));
         assert_eq!(of(&missing, true), NOT_FOUND);
+        let missing = LaunchError::Program(ProgramError::NotInPath("x".to_owned())).into();
+        assert_eq!([of(&missing, false), of(&missing, true)], [BAD_INPUT, NOT_FOUND]);
+        let script = LaunchError::Scripts { file: PathBuf::from("/x") }.into();
+        assert_eq!([of(&script, false), of(&script, true)], [BAD_INPUT, NOT_EXECUTABLE]);
         let plain = anyhow::Error::from(ProgramError::NotExecutable(PathBuf::from("/x")));
         assert_eq!(of(&plain.context("cannot run it"), true), NOT_EXECUTABLE);
     }

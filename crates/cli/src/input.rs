@@ -13,9 +13,6 @@ use crate::bad_input;
 /// 20 kB.
 const LONGEST_TEXT: u64 = 16 << 20;
 
-/// Size limit of a program or library (bytes): the largest known ones have some 2 GB.
-const LONGEST_PROGRAM: u64 = 4 << 30;
-
 /// Length limit of a line of a recording (bytes): a step of 1024 programs with 256 regions each has
 /// some 50 MB.
 const LONGEST_LINE: usize = 64 << 20;
@@ -26,16 +23,6 @@ pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
         error @ BoundedFileError::Unreadable { .. } => error.into(),
         error => bad_input(error),
     })
-}
-
-/// Reads a file that this command has cached.
-pub(crate) fn kept(path: &Path) -> io::Result<String> {
-    bounded_file::read_to_string(path, LONGEST_TEXT).map_err(io::Error::other)
-}
-
-/// Reads a program or a library.
-pub(crate) fn program(path: &Path) -> Result<Vec<u8>, BoundedFileError> {
-    bounded_file::read(path, LONGEST_PROGRAM)
 }
 
 /// The lines of a file of any length; the length of each line is limited.

@@ -11,10 +11,8 @@ mod compare;
 mod doctor;
 mod exit;
 mod input;
-mod launch;
 mod measured;
 mod model;
-mod named;
 mod observe;
 mod output;
 mod phases;
@@ -26,7 +24,6 @@ mod restore;
 mod run;
 mod scan;
 mod sim;
-mod state;
 mod top;
 mod validate;
 
@@ -35,6 +32,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use dimmer_host::file_limit;
 use dimmer_host::root::Root;
+use dimmer_launch::LaunchError;
 
 use crate::args::{Arguments, Command, Daemon, Sim};
 use crate::output::Output;
@@ -54,6 +52,11 @@ impl std::error::Error for BadInput {}
 /// Turns any error with a text into an error of the user's input.
 fn bad_input(error: impl ToString) -> anyhow::Error {
     BadInput(error.to_string()).into()
+}
+
+/// Turns an error of the engine into one of the user's input if it is one.
+fn not_launched(error: LaunchError) -> anyhow::Error {
+    if error.is_input() { bad_input(error) } else { error.into() }
 }
 
 fn main() -> ExitCode {

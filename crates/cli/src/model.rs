@@ -3,18 +3,21 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dimmer_processor::model::{BUILTIN, Model, builtin};
+use dimmer_host::bounded_file::BoundedFileError;
+use dimmer_host::machine::Machine;
+use dimmer_host::models::{self, Chosen, ModelFileError};
+use dimmer_processor::model::{BUILTIN, Model};
 use dimmer_report::model;
 
+use crate::bad_input;
 use crate::{args, output};
-use crate::{bad_input, input};
 
 pub(crate) fn run(arguments: &args::Model) -> anyhow::Result<ExitCode> {
     match arguments {
         args::Model::List => list()?,
         args::Model::Show { model } => output::print(&model::summary(&read(model)?))?,
         args::Model::Check { file } => {
-            let model = read_file(file)?;
+            let model = models::read(file).map_err(refused)?;
             output::print(&format!(
                 "{}: a model of {}, {} levels, {} rules\n",
                 file.display(),
@@ -38,17 +41,23 @@ fn list() -> anyhow::Result<()> {
 
 /// A model by name, or by file if no model has that name.
 pub(crate) fn read(name: &str) -> anyhow::Result<Model> {
-    if let Some(text) = builtin(name) {
-        return Ok(Model::parse(Path::new(name), text)?);
-    }
-    let path = Path::new(name);
-    if path.exists() {
-        return read_file(path);
-    }
-    let names: Vec<&str> = BUILTIN.iter().map(|(name, _)| *name).collect();
-    Err(bad_input(format!("no model or file `{name}`; models: {}", names.join(", "))))
+    models::named(name).map_err(refused)
 }
 
-pub(crate) fn read_file(path: &Path) -> anyhow::Result<Model> {
-    Model::parse(path, &input::text(path)?).map_err(bad_input)
+/// The model that defines which code requests which level, and its origin: the requested model, or
+/// the result of a probe of this machine.
+pub(crate) fn choose(
+    asked: Option<&str>,
+    machine: &Machine,
+) -> anyhow::Result<Option<(Model, String)>> {
+    let chosen = models::choose(asked, &machine.identity).map_err(refused)?;
+    Ok(chosen.map(|Chosen { model, from }| (model, from)))
+}
+
+/// A file that exists and cannot be read is a failure; everything else is the user's input.
+fn refused(error: ModelFileError) -> anyhow::Error {
+    match error {
+        ModelFileError::Read(error @ BoundedFileError::Unreadable { .. }) => error.into(),
+        error => bad_input(error),
+    }
 }

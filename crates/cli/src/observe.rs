@@ -1,21 +1,18 @@
 //! `dimmer observe`: runs a program with hooks in it, and reports what they observed.
 
 mod known;
-mod plans;
-mod uprobes;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::ExitCode;
 
-use anyhow::Context;
 use dimmer_host::cpufreq;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
-use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_host::usage;
-use dimmer_observe::{Observed, Observer};
+use dimmer_launch::LaunchError;
+use dimmer_launch::named::Wanted;
+use dimmer_launch::observe::{self, Options};
 use dimmer_probe::handoff;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
@@ -23,9 +20,8 @@ use dimmer_processor::units::LicenseLevel;
 use dimmer_report::observe::{Report, Run};
 
 use crate::args::{Observe, Via};
-use crate::named::{self, Wanted};
 use crate::output::{self, Output};
-use crate::{bad_input, launch, scan, state};
+use crate::{bad_input, exit, not_launched};
 
 /// Classes whose functions are hooked if nothing is known about the processor: those that request a
 /// license level on some processor (`models/`).
@@ -45,25 +41,37 @@ pub(crate) fn run(
     let page = arguments.page.open()?;
     let begun = jiff::Timestamp::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let model = scan::choose_model(arguments.model.name(), &machine)?;
+    let model = crate::model::choose(arguments.model.name(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
-    let end = End { after: arguments.duration.duration };
-    let (mut seen, via) = match (arguments.process.pid, arguments.via) {
+    let wanted: Vec<Wanted> = arguments.function.iter().map(|text| Wanted::parse(text)).collect();
+    let options = Options {
+        command: &arguments.command,
+        classes: &classes,
+        functions: &wanted,
+        after: arguments.duration.duration,
+    };
+    let (seen, via) = match (arguments.process.pid, arguments.via) {
         (Some(_), Some(Via::Hooks)) => {
             return Err(bad_input(
                 "--via hooks does not work with --pid: hooks need a program that starts; expected uprobes",
             ));
         }
-        (Some(process), _) => (uprobes::attach(root, process, &classes, &end)?, Via::Uprobes),
-        (None, Some(Via::Uprobes)) => {
-            (uprobes::start(root, &arguments.command, &classes, &end)?, Via::Uprobes)
+        (Some(process), _) => {
+            (observe::attach(root, process, &classes, arguments.duration.duration), Via::Uprobes)
         }
-        (None, _) => (start(arguments, &classes, &end)?, Via::Hooks),
+        (None, Some(Via::Uprobes)) => (observe::start_counted(root, &options), Via::Uprobes),
+        (None, _) => (observe::start(&options), Via::Hooks),
     };
+    let mut seen = seen.map_err(|error| match error {
+        LaunchError::NoPreload(why) => {
+            bad_input(format!("{why}; as root, --via uprobes counts its calls"))
+        }
+        error => not_launched(error),
+    })?;
     let known = known::known(
         &seen.observed,
         &classes,
-        &wanted(arguments),
+        &wanted,
         seen.plans.as_deref(),
         model.as_ref().map(|(model, _)| model),
     );
@@ -104,82 +112,7 @@ pub(crate) fn run(
             }
         }
     }
-    Ok(seen.status.map_or(ExitCode::SUCCESS, launch::exit_code))
-}
-
-/// The result of observing.
-struct Seen {
-    command: Vec<String>,
-    status: Option<ExitStatus>,
-    on_cpu: Duration,
-    observed: Observed,
-    /// Where plans for its files are that contain the number of functions of the classes.
-    plans: Option<PathBuf>,
-}
-
-/// Starts a program with hooks in it, and follows it to its end.
-fn start(arguments: &Observe, classes: &[InstructionClass], end: &End) -> anyhow::Result<Seen> {
-    let words = &arguments.command;
-    let program = launch::Program::find(words)?;
-    program
-        .takes_library()
-        .map_err(|why| bad_input(format!("{why}; as root, --via uprobes counts its calls")))?;
-    let mut observer = Observer::new();
-    let mut command = Command::new(&program.file);
-    command.args(&words[1..]);
-    // Named functions have their own plans. For files that are loaded later there is no class to
-    // make a plan for.
-    let wanted = wanted(arguments);
-    let named = (!wanted.is_empty()).then(|| named::plans(&program, &wanted)).transpose()?;
-    let plans = if named.is_none() { state::plans(classes) } else { None };
-    if let Ok(observer) = &observer {
-        let environment = match &named {
-            Some(plans) => observer.environment(&[], Some(plans.directory.path())),
-            None => observer.environment(classes, plans.as_deref()),
-        };
-        if named.is_none() {
-            plans::prepare(&program, classes, &environment);
-        }
-        command.envs(environment);
-        let library = launch::library()?;
-        command.env(launch::PRELOAD, launch::preload(&library, std::env::var_os(launch::PRELOAD)));
-    }
-    let begun = Instant::now();
-    let before = usage::time_of_ended_children();
-    let relay = Relay::begin().context("cannot prepare for signals")?;
-    let mut child = program.spawn(&mut command, &relay)?;
-    let look = || {
-        observer.iter_mut().for_each(Observer::look);
-        Ok(())
-    };
-    let status = launch::follow(&mut child, end.deadline(), &relay, look)?;
-    drop(relay);
-    let on_cpu = usage::time_of_ended_children().saturating_sub(before);
-    let observed = match observer {
-        Ok(observer) => observer.finish(),
-        Err(why) => {
-            Observed::nothing(begun.elapsed(), format!("The program ran unobserved: {why}."))
-        }
-    };
-    Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed, plans })
-}
-
-/// The functions that the user has named.
-fn wanted(arguments: &Observe) -> Vec<Wanted> {
-    arguments.function.iter().map(|text| Wanted::parse(text)).collect()
-}
-
-/// When to end, if the program has not ended by then.
-struct End {
-    /// Time after the end of the preparations.
-    after: Option<Duration>,
-}
-
-impl End {
-    /// The deadline, if the preparations end now.
-    fn deadline(&self) -> Option<Instant> {
-        self.after.map(|after| Instant::now() + after)
-    }
+    Ok(seen.status.map_or(ExitCode::SUCCESS, exit::of_program))
 }
 
 /// The classes whose functions are worth a hook.

@@ -27,7 +27,8 @@ use dimmer_report::{MachineDescription, probe as report};
 use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::{bad_input, measured, state};
+use crate::{bad_input, measured};
+use dimmer_launch::cache as kept;
 
 pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     let begin = jiff::Zoned::now();
@@ -235,7 +236,7 @@ impl<'a> Outputs<'a> {
 /// Caches the model of this machine for the commands that need one.
 fn keep_model(findings: &Findings, host: &Machine, machine: &MachineDescription, quick: bool) {
     let Some(path) = cache::model(&host.identity, quick) else { return };
-    if let Err(error) = state::replace(&path, &model_of(findings, host, machine).to_toml()) {
+    if let Err(error) = kept::replace(&path, &model_of(findings, host, machine).to_toml()) {
         eprintln!("warning: cannot keep the model for other commands: {}: {error}", path.display());
     }
 }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use dimmer_daemon::record::Line;
-use dimmer_daemon::watch::{Watch, WatchError};
 use dimmer_host::interrupt::Interrupt;
+use dimmer_watch::record::Line;
+use dimmer_watch::watch::{Watch, WatchError};
 use indicatif::{HumanBytes, ProgressBar, ProgressFinish, ProgressStyle};
 
 use crate::args;

@@ -4,11 +4,11 @@ use std::io::{BufRead as _, Cursor, Read as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use dimmer_daemon::record::{self, Begin, Line, Replayed};
-use dimmer_daemon::settings::Settings;
 use dimmer_report::Screen;
 use dimmer_report::number::{counted, grouped, length, percent};
 use dimmer_report::table::{Cell, Table};
+use dimmer_watch::record::{self, Begin, Line, Replayed};
+use dimmer_watch::settings::Settings;
 use serde::Serialize;
 
 use crate::{args, bad_input, input};

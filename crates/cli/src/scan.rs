@@ -1,31 +1,30 @@
 //! `dimmer scan`: the wide SIMD functions of programs, libraries and processes.
 
 mod cache;
-mod names;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::libraries::{self, Search};
 use dimmer_host::machine::Machine;
+use dimmer_host::program;
 use dimmer_host::root::Root;
-use dimmer_processor::model::Model;
+use dimmer_launch::names::{self, Name, NamedScan, Sources};
 use dimmer_report::scan::{FileScan, Report};
+use dimmer_scan::Function;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Scan;
+use crate::bad_input;
 use crate::output;
-use crate::{bad_input, input, model};
 use cache::Key;
-use names::Sources;
 
 pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let model = choose_model(arguments.model.name(), &machine)?;
+    let model = crate::model::choose(arguments.model.name(), &machine)?;
     let mut places = places(root, arguments)?;
     if !arguments.libraries {
         places.truncate(1);
@@ -133,60 +132,41 @@ pub(crate) fn scan_file(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
     if let Some(scan) = cache::read(key) {
         return Ok(scan);
     }
-    let mut scan =
-        FileScan::of(&dimmer_scan::scan(&bytes)?, |function| function.instructions.wide() > 0);
-    sources.name(&bytes, &mut scan);
+    let whole = dimmer_scan::scan(&bytes)?;
+    let is_wide = |function: &Function| function.instructions.wide() > 0;
+    let mut scan = FileScan::of(&whole, is_wide);
+    let wide = || whole.functions.iter().filter(|function| is_wide(function));
+    let ranges: Vec<_> = wide().map(|function| function.addresses.clone()).collect();
+    let mut names: Vec<_> = wide().map(Name::own).collect();
+    sources.name(&bytes, &ranges, &mut names);
+    give(&mut scan, names);
     cache::write(key, &scan);
     Ok(scan)
 }
 
-/// A text that changes when this file, or a file with names of its functions, is replaced.
-pub(crate) fn stamp(root: &Root, file: &Path) -> anyhow::Result<String> {
-    let names = Sources::find(root, file, &read(file)?).stamp();
-    Ok(format!("{}{names}", identity(file)?))
-}
-
-/// Identifies this file in its present state: the identity also changes if the code was changed
-/// while the build id and the times that can be set stayed the same.
-pub(crate) fn identity(file: &Path) -> std::io::Result<String> {
-    let file = std::fs::metadata(file)?;
-    let (seconds, rest) = (file.ctime(), file.ctime_nsec());
-    Ok(format!("{}-{}-{}-{seconds}.{rest}", file.dev(), file.ino(), file.len()))
-}
-
 /// The scan of one file including its functions that are not wide; these scans are not cached.
 pub(crate) fn scan_narrow_too(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
-    let bytes = read(file)?;
-    let mut functions = dimmer_scan::scan(&bytes)?;
-    functions.check_narrow(&bytes)?;
-    let mut scan = FileScan::of(&functions, |_| true);
-    Sources::find(root, file, &bytes).name(&bytes, &mut scan);
+    let NamedScan { scan, names } = names::scan(root, file)?;
+    let mut scan = FileScan::of(&scan, |_| true);
+    give(&mut scan, names);
     Ok(scan)
 }
 
+/// Gives each function its name, and where that comes from.
+fn give(scan: &mut FileScan, names: Vec<Option<Name>>) {
+    for (function, name) in scan.wide_functions.iter_mut().zip(names) {
+        let name = name.map(|name| (name.symbol, name.source.to_owned()));
+        (function.name, function.name_source) = name.unzip();
+    }
+}
+
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
-    match input::program(file) {
+    match program::read(file) {
         Err(dimmer_host::bounded_file::BoundedFileError::Kind { found, .. }) => {
             anyhow::bail!("{found}; expected a program or a library")
         }
         read => Ok(read?),
     }
-}
-
-/// The model that defines which code requests which level, and its origin: the requested model, or
-/// the result of a probe of this machine.
-pub(crate) fn choose_model(
-    asked: Option<&str>,
-    machine: &Machine,
-) -> anyhow::Result<Option<(Model, String)>> {
-    if let Some(name) = asked {
-        return Ok(Some((model::read(name)?, name.to_owned())));
-    }
-    let mut kept = [false, true]
-        .into_iter()
-        .filter_map(|quick| dimmer_host::cache::model(&machine.identity, quick));
-    let kept = kept.find(|path| path.exists());
-    kept.map(|path| Ok((model::read_file(&path)?, path.display().to_string()))).transpose()
 }
 
 fn progress() -> ProgressBar {

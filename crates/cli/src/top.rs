@@ -16,11 +16,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::Context;
-use dimmer_daemon::state::State;
-use dimmer_daemon::watch::{Watch, WatchError};
 use dimmer_host::cpufreq;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
+use dimmer_watch::state::State;
+use dimmer_watch::watch::{Watch, WatchError};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use rustix::event::{PollFd, PollFlags};

@@ -3,7 +3,7 @@
 //!
 //! [`dimmer_policy::server`] decides; [`dimmer_protocol`] defines the exchange with programs. This
 //! crate connects the two: it reads sums from clients' memory, reports them to the policy, and
-//! writes the decisions back.
+//! writes the decisions back. Its documents are [`dimmer_watch`]'s.
 //!
 //! | module | what |
 //! |---|---|
@@ -11,14 +11,10 @@
 //! | [`clients`] | the state of a client, and what its sites did since the last look |
 //! | [`names`] | numbers of programs and sites by name, also of absent ones, which may come again |
 //! | [`recent`] | averages of the last seconds, for display |
-//! | [`record`] | inputs and decisions of the policy, line by line, and their replay |
-//! | [`state`] | the state of the server, as a document |
-//! | [`metrics`] | the same for Prometheus |
-//! | [`settings`] | the configuration file |
+//! | [`metrics`] | the state for Prometheus |
 //! | [`log`] | the log, bounded and never blocking |
 //! | [`counters`] | license levels or packed arithmetic, counted for each process |
 //! | [`machine`] | cores and prices of the machine |
-//! | [`watch`] | the other end, for programs that watch or record |
 #![forbid(unsafe_code)]
 
 pub mod clients;
@@ -28,8 +24,4 @@ pub mod machine;
 pub mod metrics;
 pub mod names;
 pub mod recent;
-pub mod record;
 pub mod server;
-pub mod settings;
-pub mod state;
-pub mod watch;

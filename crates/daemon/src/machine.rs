@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
-use dimmer_host::{affinity, bounded_file, cache, topology};
+use dimmer_host::{affinity, models, topology};
 use dimmer_policy::cost::{self, CallCost};
 use dimmer_policy::dedicated;
 use dimmer_policy::server::settings::Prices;
@@ -15,7 +15,7 @@ use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::units::{CpuId, LicenseLevel};
 
 use crate::counters::Counted;
-use crate::settings::Settings;
+use dimmer_watch::settings::Settings;
 
 /// Cores that may be dedicated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,8 +148,7 @@ fn model(root: &Root, settings: &Settings) -> Result<(PathBuf, Model), String> {
         return Ok(named);
     }
     let identity = Machine::read(root, &Cpuid::instruction()).identity;
-    let mut kept = [false, true].into_iter().filter_map(|quick| cache::model(&identity, quick));
-    kept.find(|path| path.exists()).map_or_else(
+    models::measured(&identity).map_or_else(
         || Err("nothing is known of this processor's levels; `dimmer probe` measures them".into()),
         |path| read_model(&path),
     )
@@ -164,13 +163,10 @@ pub fn named_model(settings: &Settings) -> Result<Option<(PathBuf, Model)>, Stri
 }
 
 fn read_model(path: &Path) -> Result<(PathBuf, Model), String> {
-    /// A model that a probe writes has some 10 kB.
-    const MOST: u64 = 4 << 20;
-    let text = bounded_file::read_to_string(path, MOST).map_err(|error| {
+    let model = models::read(path).map_err(|error| {
         let source = std::error::Error::source(&error);
         source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
     })?;
-    let model = Model::parse(path, &text).map_err(|error| error.to_string())?;
     Ok((path.to_owned(), model))
 }
 

@@ -7,12 +7,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use dimmer_daemon::metrics::http::{Address, Listener};
+use dimmer_daemon::metrics::http::Listener;
 use dimmer_daemon::server::{Options, Place, Server, Signals};
-use dimmer_daemon::settings::{Settings, SettingsError};
 use dimmer_daemon::{log, machine, metrics};
 use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
+use dimmer_watch::address::Address;
+use dimmer_watch::settings::{Settings, SettingsError};
 use sd_notify::NotifyState;
 use tracing::{error, info};
 
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dimmerd: {error:#}");
-            let is_input = error.is::<dimmer_daemon::settings::SettingsError>();
+            let is_input = error.is::<SettingsError>();
             ExitCode::from(if is_input { 2 } else { 1 })
         }
     }

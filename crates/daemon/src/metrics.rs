@@ -7,7 +7,7 @@ pub mod text;
 use std::io;
 use std::path::PathBuf;
 
-use crate::watch::Watch;
+use dimmer_watch::watch::Watch;
 use http::{Limits, Listener};
 
 /// Answers scrapers until the process ends; `socket` is the server's.

@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dimmer_daemon::record;
-use dimmer_daemon::state::State;
-use dimmer_daemon::watch::Watch;
 use dimmer_protocol::{Hello, Mapped, SITES, Sums, Table, Welcome};
+use dimmer_watch::record;
+use dimmer_watch::state::State;
+use dimmer_watch::watch::Watch;
 
 /// Moves every marked region from the first look on.
 const MOVES: &str = "[policy]\nloop = \"thresholds\"\nunit = \"site\"\n";

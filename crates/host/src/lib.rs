@@ -11,7 +11,7 @@
 //!   [`cache`];
 //! * what a thread can request: [`affinity`], [`exclusion`], [`realtime`], [`memory`], [`tile`],
 //!   [`perf`], [`uprobes`];
-//! * files that a user names: [`bounded_file`];
+//! * files that a user names: [`bounded_file`], [`models`];
 //! * what disturbed a measurement: [`steal`], [`usage`]; how much time was idle: [`idle`];
 //! * how to change the machine: [`turbo`], [`cpusets`], always through the [`journal`], undone on
 //!   an [`interrupt`] too; how signals reach the programs that are run: [`relay`].
@@ -39,6 +39,7 @@ pub mod machine;
 pub mod memory;
 pub mod microarchitecture;
 pub mod migration;
+pub mod models;
 pub mod perf;
 pub mod privilege;
 pub mod process;

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::bounded_file::{self, BoundedFileError};
+
 /// Mode bits: set user or group on execution.
 const SET_ID: u32 = 0o6000;
 /// Mode bits: any of user, group and others may execute the file.
@@ -63,6 +65,17 @@ pub fn changes_rights(file: &Path) -> bool {
         let sets = |bit: u32| found.mode() & SET_ID & bit != 0;
         sets(0o4000) && found.uid() != user || sets(0o2000) && found.gid() != group
     })
+}
+
+/// Size limit of a program or library (bytes): the largest known ones have some 2 GB.
+const LONGEST: u64 = 4 << 30;
+
+/// Reads a whole program or library.
+///
+/// # Errors
+/// [`BoundedFileError`]: not a regular file, not readable, or longer than 4 GiB.
+pub fn read(file: &Path) -> Result<Vec<u8>, BoundedFileError> {
+    bounded_file::read(file, LONGEST)
 }
 
 /// Opens a program for reading. Does not wait, and fails for anything but a regular file.

@@ -10,7 +10,7 @@
 //! | [`LeasePage`]: until when decisions hold, which cores are dedicated | server | all clients |
 //! | [`Table::decisions`]: one word per site | server | client, at every entry of a region |
 //! | [`Table::sites`]: names, and statistics of the sites | client | server, when it decides |
-//! | [`Client`](ByClient): number of sites, and the program's completed work | client | server |
+//! | [`ByClient`]: number of sites, and the program's completed work | client | server |
 //!
 //! Paper 001 (§4.3) uses a queue under a lock for that, and a request and an answer for each
 //! decision. Here neither side asks or waits: nothing that one side does, or fails to do, delays
@@ -26,6 +26,7 @@
 //! **Do not trust anything in this memory.** Either side may write any values. A reader therefore
 //! takes numbers as numbers, texts as bytes, and limits counts to the available room.
 
+mod client;
 mod clock;
 mod closing;
 mod memory;
@@ -33,6 +34,7 @@ mod packet;
 mod socket;
 mod table;
 
+pub use client::{AnswerError, Client, Memory, MemoryFiles};
 pub use clock::{ticks, ticks_per_ns};
 pub use closing::{Closer, Socket, refuse_files};
 pub use memory::{Mapped, MemoryError, Owned, Reservation};

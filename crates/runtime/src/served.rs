@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::{Hello, LeasePage, Reservation, Table, Welcome};
+use dimmer_protocol::{Client, Hello, LeasePage, MemoryFiles, Reservation, Table};
 use rustix::fs::FileType;
 
 use crate::cancel::Uncancelled;
@@ -180,13 +180,9 @@ fn tend_now(inside: &Inside, now: u64) {
 fn ask(known: &Known) -> u64 {
     /// The first number after those of the standard streams.
     const FIRST: i32 = 3;
-    let connected = known.sockets.iter().find_map(|path| {
-        let socket = dimmer_protocol::connect(path).ok()?;
-        dimmer_protocol::send(socket.as_fd(), &known.hello, &[]).ok()?;
-        Some(socket)
-    });
+    let asked = Client::of_first(&known.sockets, &known.hello);
     // A program that has closed its standard streams relies on getting these numbers.
-    let connected = connected.and_then(|socket| {
+    let connected = asked.map(Client::into_socket).and_then(|socket| {
         if socket.as_raw_fd() >= FIRST {
             Some(socket)
         } else {
@@ -205,14 +201,9 @@ fn take_answer(known: &Known) -> u64 {
     let Some(socket) = socket() else { return ALONE };
     // A site that is added meanwhile would be lost.
     let Some(_adding) = Adding::begin() else { return ASKED };
-    let mut bytes = [0; Welcome::BYTES];
-    match dimmer_protocol::receive(socket, &mut bytes) {
+    match Client::over(socket).memory() {
         Ok(None) => return ASKED,
-        Ok(Some((length, [Some(lease_page), Some(table)])))
-            if length == bytes.len()
-                && Welcome::parse(&bytes).is_ok()
-                && adopt(known, &lease_page, &table).is_some() =>
-        {
+        Ok(Some(memory)) if adopt(known, &memory).is_some() => {
             REFUSED.store(0, Ordering::Relaxed);
             return SERVED;
         }
@@ -223,9 +214,9 @@ fn take_answer(known: &Known) -> u64 {
     ALONE
 }
 
-fn adopt(known: &Known, lease_page: &OwnedFd, table: &OwnedFd) -> Option<()> {
-    known.lease_page.adopt(lease_page.as_fd()).ok()?;
-    known.table.adopt(table.as_fd()).ok()
+fn adopt(known: &Known, memory: &MemoryFiles) -> Option<()> {
+    known.lease_page.adopt(memory.lease_page.as_fd()).ok()?;
+    known.table.adopt(memory.table.as_fd()).ok()
 }
 
 /// Checks whether the server still exists; if not, looks for another one.

@@ -29,6 +29,7 @@ mod runtime;
 mod seeds;
 mod starts;
 mod survey;
+mod title;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -48,6 +49,7 @@ pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use loader::{Name, Refused, Start, start};
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
 pub use runtime::{Runtime, UnknownRuntime, runtime};
+pub use title::title;
 
 use analysis::{Analyser, Analysis};
 use balance::{Verdict, Ways};

@@ -12,28 +12,20 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 19] = [
+const EDGES: [(&str, &[&str]); 21] = [
     (
         "dimmer-bench",
-        &[
-            "dimmer-hook",
-            "dimmer-host",
-            "dimmer-probe",
-            "dimmer-processor",
-            "dimmer-protocol",
-            "dimmer-runtime",
-        ],
+        &["dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-protocol", "dimmer-runtime"],
     ),
     ("dimmer-c", &["dimmer-runtime"]),
     (
         "dimmer-cli",
         &[
             "dimmer-bench",
-            "dimmer-daemon",
             "dimmer-hook",
             "dimmer-host",
+            "dimmer-launch",
             "dimmer-narrow",
-            "dimmer-observe",
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",
@@ -43,14 +35,37 @@ const EDGES: [(&str, &[&str]); 19] = [
             "dimmer-scan",
             "dimmer-sim",
             "dimmer-validate",
+            "dimmer-watch",
         ],
     ),
     (
         "dimmer-daemon",
-        &["dimmer-host", "dimmer-policy", "dimmer-probe", "dimmer-processor", "dimmer-protocol"],
+        &[
+            "dimmer-host",
+            "dimmer-policy",
+            "dimmer-probe",
+            "dimmer-processor",
+            "dimmer-protocol",
+            "dimmer-watch",
+        ],
     ),
     ("dimmer-hook", &["dimmer-processor", "dimmer-scan"]),
     ("dimmer-host", &["dimmer-processor"]),
+    (
+        "dimmer-launch",
+        &[
+            "dimmer-hook",
+            "dimmer-host",
+            "dimmer-narrow",
+            "dimmer-observe",
+            "dimmer-policy",
+            "dimmer-probe",
+            "dimmer-processor",
+            "dimmer-protocol",
+            "dimmer-runtime",
+            "dimmer-scan",
+        ],
+    ),
     ("dimmer-narrow", &[]),
     ("dimmer-observe", &["dimmer-hook", "dimmer-host", "dimmer-processor"]),
     ("dimmer-policy", &["dimmer-processor"]),
@@ -80,12 +95,17 @@ const EDGES: [(&str, &[&str]); 19] = [
     ("dimmer-scan", &["dimmer-processor"]),
     ("dimmer-sim", &["dimmer-policy", "dimmer-processor"]),
     ("dimmer-validate", &["dimmer-policy", "dimmer-processor", "dimmer-sim"]),
+    ("dimmer-watch", &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol"]),
     ("xtask", &[]),
 ];
 
 /// Crates that call an operating system.
 const SYSTEM_CRATES: [&str; 6] =
     ["libc", "linux-raw-sys", "nix", "rustix", "winapi", "windows-sys"];
+
+/// What `dimmer` does without: the policy server, and what only that has. Commands talk to it by
+/// `dimmer-protocol` and `dimmer-watch`.
+const NOT_IN_CLI: [&str; 4] = ["dimmer-daemon", "hyper", "tokio", "tracing"];
 
 /// The commands may erase the type of an error; a library's callers need it.
 const MAY_USE_ANYHOW: [&str; 3] = ["dimmer-cli", "dimmer-daemon", "xtask"];
@@ -127,13 +147,15 @@ pub(crate) fn check(metadata: &Metadata) -> Result<Vec<Problem>> {
             problems.push(Problem::new(name, "is a library: its errors are enums, not anyhow"));
         }
     }
-    if let Some(processor) = members.iter().find(|package| package.name == "dimmer-processor") {
-        for name in all_dependencies(metadata, &processor.id)? {
-            if SYSTEM_CRATES.contains(&name) {
-                problems.push(Problem::new(
-                    "dimmer-processor",
-                    format!("depends on {name} in the end"),
-                ));
+    for (crate_name, forbidden) in
+        [("dimmer-cli", NOT_IN_CLI.as_slice()), ("dimmer-processor", SYSTEM_CRATES.as_slice())]
+    {
+        let Some(package) = members.iter().find(|package| package.name == crate_name) else {
+            continue;
+        };
+        for name in all_dependencies(metadata, &package.id)? {
+            if forbidden.contains(&name) {
+                problems.push(Problem::new(crate_name, format!("depends on {name} in the end")));
             }
         }
     }
@@ -174,11 +196,19 @@ mod tests {
     use super::*;
     use crate::tree::{self, fixture};
 
-    /// Builds a workspace of `crates`, given as `NAME: DEPENDENCY, ...` (`dev ` before a dependency
-    /// of the tests), and compares the problems found in it. Names that are not the project's stand
-    /// for foreign crates.
+    /// Compares the problems found in a workspace of these crates, as for [`found`].
     #[track_caller]
     fn check(crates: &[&str], expected: &[(&str, &str)]) {
+        let expected: Vec<Problem> =
+            expected.iter().map(|(place, what)| Problem::new(place, what)).collect();
+        assert_eq!(found(crates), expected);
+    }
+
+    /// Builds a workspace of `crates`, given as `NAME: DEPENDENCY, ...` (`dev ` before a dependency
+    /// of the tests), and returns the problems found in it. Names that are not the project's stand
+    /// for foreign crates.
+    #[track_caller]
+    fn found(crates: &[&str]) -> Vec<Problem> {
         let folder = |name: &str| {
             let is_ours = name.starts_with("dimmer-") || name == "xtask";
             format!("{}/{name}", if is_ours { "ours" } else { "foreign" })
@@ -203,9 +233,7 @@ mod tests {
         }
         let directory = fixture::tree(&text);
         let metadata = tree::metadata(directory.path(), &["--offline"]).expect("metadata");
-        let expected: Vec<Problem> =
-            expected.iter().map(|(place, what)| Problem::new(place, what)).collect();
-        assert_eq!(super::check(&metadata).expect("a graph"), expected);
+        super::check(&metadata).expect("a graph")
     }
 
     #[test]
@@ -250,6 +278,16 @@ mod tests {
             &["dimmer-processor: between", "between: libc", "libc:"],
             &[("dimmer-processor", "depends on libc in the end")],
         );
+    }
+
+    #[test]
+    fn refuses_the_policy_server_in_the_command() {
+        check(&["dimmer-processor: between", "between: tokio", "tokio:"], &[]);
+        let problems = found(&["dimmer-cli: between", "between: hyper", "hyper: tokio", "tokio:"]);
+        for server in ["hyper", "tokio"] {
+            let problem = Problem::new("dimmer-cli", format!("depends on {server} in the end"));
+            assert!(problems.contains(&problem), "{problems:?}");
+        }
     }
 
     #[test]

@@ -96,3 +96,16 @@ pub(crate) struct Run {
     #[arg(value_name = "COMMAND", required = true, last = true)]
     pub(crate) command: Vec<OsString>,
 }
+
+impl Run {
+    /// The functions that the flag of this mechanism names; `None` if the flag is not there.
+    pub(crate) fn functions_of(&self, mechanism: &str) -> Option<&[String]> {
+        match mechanism {
+            "narrow" => self.narrow.then_some(&[]),
+            "migrate" => self.migrate.as_deref(),
+            "delegate" => self.delegate.as_deref(),
+            "auto" => self.auto.as_deref(),
+            _ => None,
+        }
+    }
+}

@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
-use dimmer_bench::hooked;
 use dimmer_host::root::Root;
+use dimmer_launch::trips;
 use dimmer_report::bench::HookedMovesReport;
 
 use crate::args::BenchHookedMoves;
@@ -15,8 +15,8 @@ use crate::run::cores;
 pub(crate) fn run(root: &Root, arguments: &BenchHookedMoves) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let cpus = cores(root, arguments.cpus.cpus.as_deref())?;
-    let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
-    let report = HookedMovesReport::new(&cpus, hooked::CALLS, &trips.lent, &trips.moved);
+    let took = trips::round_trips(root, &cpus).map_err(bad_input)?;
+    let report = HookedMovesReport::new(&cpus, trips::CALLS, &took.delegated, &took.migrated);
     output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)
 }

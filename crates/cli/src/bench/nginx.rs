@@ -10,6 +10,7 @@ use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
+use dimmer_launch::{cache, preload};
 use dimmer_report::bench::{NginxMeasured, NginxReport, OBSERVE};
 use serde::Deserialize;
 
@@ -17,14 +18,13 @@ use super::end;
 use super::ways::{Way, Ways, observed};
 use crate::args::{self, BenchNginx};
 use crate::{exit, output, progress};
-use crate::{input, launch};
 
 pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let seconds = arguments.duration.whole_seconds(1)?;
     let cpus = Cpus::choose(root)?;
     // Both ways need the library, and would report its absence only after the first turns.
-    launch::library()?;
+    preload::library()?;
     let tools = tools()?;
     let versions = tools.versions();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
@@ -121,7 +121,7 @@ struct Lost {
 }
 
 fn forecast(observed: &Path) -> anyhow::Result<Result<f64, String>> {
-    let text = input::kept(observed).context("cannot read what was observed")?;
+    let text = cache::read(observed).context("cannot read what was observed")?;
     read_forecast(&text).context("cannot read what was observed")
 }
 

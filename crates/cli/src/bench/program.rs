@@ -5,24 +5,26 @@ use std::process::ExitCode;
 use anyhow::Context;
 use dimmer_bench::program::Run;
 use dimmer_host::interrupt::Interrupt;
+use dimmer_launch::preload;
+use dimmer_launch::program::{self, Program};
 use dimmer_report::bench::{ProgramReport, Turns};
 
 use super::ways::{Way, Ways};
 use crate::args::BenchProgram;
-use crate::{bad_input, launch};
+use crate::{bad_input, not_launched};
 use crate::{exit, output, progress};
 
 pub(super) fn run(arguments: &BenchProgram) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
-    let program = launch::Program::find(&arguments.command)?;
-    program.takes_library().map_err(bad_input)?;
-    launch::library()?;
+    let program = Program::find(&arguments.command).map_err(not_launched)?;
+    program.check_preload().map_err(bad_input)?;
+    preload::library()?;
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let ways = match measure(arguments, &interrupt) {
         Err(error) => return super::end(error, &interrupt, "the program has ended"),
         Ok(ways) => ways,
     };
-    let report = ProgramReport::new(launch::shown(&arguments.command), &ways);
+    let report = ProgramReport::new(program::shown(&arguments.command), &ways);
     output::show(json, &report, &report.text(output::screen()))?;
     // An observed program must behave as it does without observation.
     Ok(if report.is_changed() { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })

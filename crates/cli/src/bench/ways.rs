@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use dimmer_bench::daemon::Server;
+use dimmer_launch::cache;
 use dimmer_processor::units::CpuId;
 use dimmer_report::bench::{AUTO, Account, Turns};
 
 use super::daemon::beside;
 use crate::args::Moves;
-use crate::input;
 
 /// A way to run a program.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Way {
         turns.runs.push(run);
         if let Some(path) = &self.account {
             let read =
-                || -> anyhow::Result<Account> { Ok(serde_json::from_str(&input::kept(path)?)?) };
+                || -> anyhow::Result<Account> { Ok(serde_json::from_str(&cache::read(path)?)?) };
             turns.accounts.push(read().context("cannot read which calls were moved")?);
         }
         Ok(())

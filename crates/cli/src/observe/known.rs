@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use dimmer_host::root::Root;
+use dimmer_launch::named::Wanted;
 use dimmer_observe::Observed;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_report::observe::{Known, KnownFile};
 use dimmer_report::scan::WideFunction;
 
-use crate::named::Wanted;
 use crate::scan;
 
 /// The scan result for each observed file: its functions with instructions of these classes, or
@@ -37,7 +37,11 @@ pub(super) fn known(
         }
         let mut functions = hookable(path, classes, model);
         if !wanted.is_empty() {
-            functions.retain(|function| wanted.iter().any(|one| one.is(path, function)));
+            functions.retain(|function| {
+                let inner = function.entries.iter().map(|entry| entry.address);
+                let entries: Vec<u64> = [function.address].into_iter().chain(inner).collect();
+                wanted.iter().any(|one| one.is(path, function.name.as_deref(), &entries))
+            });
         }
         KnownFile { functions, counts: None }
     };

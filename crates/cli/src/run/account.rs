@@ -3,181 +3,164 @@
 
 use std::fmt::Write as _;
 
+use dimmer_launch::account::{Account, Function, Kept, Next};
 use dimmer_policy::moving::Verdict;
+use dimmer_policy::narrowing::Reason;
+use dimmer_report::number::{counted, percent, time};
 use serde::Serialize;
 
-use super::leaves::NoLeaf;
-use dimmer_report::number::{counted, percent, time};
+use super::notes::{name, words};
 
 /// Maximum number of functions shown for each verdict: those with the most calls.
 const MOST_TOLD: usize = 10;
 
-/// The summary of a run.
+/// The summary as JSON.
 #[derive(Debug, Serialize)]
-pub(super) struct Account {
-    pub(super) schema: &'static str,
-    /// Calls of all functions that may move, and how many of them moved.
-    pub(super) calls: u64,
-    pub(super) moved: u64,
-    /// The share of CPU time spent on moving calls; `None` if no call was timed in place.
-    pub(super) moving_ratio: Option<f64>,
-    /// Whether a policy server took part in the decisions.
-    pub(super) is_served: bool,
-    /// Whether the program was given narrower code.
-    pub(super) is_narrow: bool,
-    /// The share of CPU time that narrower code would have given back by the model, from and to.
-    pub(super) narrow_gain_ratio: Option<(f64, f64)>,
-    pub(super) functions: Vec<Function>,
-    /// The code of the next run, if it differs.
-    #[serde(skip)]
-    pub(super) next: Option<String>,
-    /// How the calls were to move, as named in messages.
-    #[serde(skip)]
-    pub(super) how: &'static str,
-    /// Functions whose calls stayed because they are no leaf functions.
-    #[serde(skip)]
-    pub(super) others: Vec<NoLeaf>,
-    /// Problems, each with its file.
-    #[serde(skip)]
-    pub(super) problems: Vec<String>,
+pub(super) struct Document<'a> {
+    schema: &'static str,
+    calls: u64,
+    moved: u64,
+    moving_ratio: Option<f64>,
+    is_served: bool,
+    is_narrow: bool,
+    narrow_gain_ratio: Option<(f64, f64)>,
+    functions: Vec<FunctionEntry<'a>>,
 }
 
 /// A function whose calls may move.
 #[derive(Debug, Serialize)]
-pub(super) struct Function {
-    pub(super) name: String,
-    pub(super) calls: u64,
-    /// Median durations at the last verdict: of calls in place, and of moved calls.
-    pub(super) lasted_ns: Option<f64>,
-    pub(super) moved_ns: Option<f64>,
-    /// The verdict from the observed calls alone.
-    #[serde(serialize_with = "name")]
-    pub(super) verdict: Verdict,
-    /// The share of the time in which the server wanted the calls moved; `None` without a server.
-    pub(super) server_moves_ratio: Option<f64>,
-    /// What kept the calls in place, whatever the verdict.
-    #[serde(skip)]
-    pub(super) kept: Option<Kept>,
+struct FunctionEntry<'a> {
+    name: &'a str,
+    calls: u64,
+    lasted_ns: Option<f64>,
+    moved_ns: Option<f64>,
+    verdict: &'static str,
+    server_moves_ratio: Option<f64>,
 }
 
-/// What keeps calls in place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    /// The program has narrower code.
-    Narrow,
-    /// A server should have decided, but there was neither a server nor a model.
-    NobodyDecides,
-}
-
-impl Account {
-    /// The summary for a program in which nothing can move.
-    pub(super) fn nothing(how: &'static str) -> Self {
-        Self::new(how, Vec::new())
-    }
-
-    pub(super) fn new(how: &'static str, functions: Vec<Function>) -> Self {
+impl<'a> Document<'a> {
+    pub(super) fn new(account: &'a Account) -> Self {
         Self {
             schema: "dimmer/run/1",
-            calls: 0,
-            moved: 0,
-            moving_ratio: None,
-            is_served: false,
-            is_narrow: false,
-            narrow_gain_ratio: None,
-            functions,
-            next: None,
-            how,
-            others: Vec::new(),
-            problems: Vec::new(),
-        }
-    }
-
-    pub(super) fn text(&self) -> String {
-        let taken =
-            self.moving_ratio.filter(|_| self.moved > 0).map_or_else(String::new, |ratio| {
-                format!("; that took some {} of its time on CPUs", percent(ratio))
-            });
-        let mut text =
-            format!("{}: {} of {} calls were moved{taken}.\n", self.how, self.moved, self.calls);
-        let mut verdicts: Vec<&str> = self.functions.iter().map(Function::words).collect();
-        verdicts.sort_unstable();
-        verdicts.dedup();
-        for verdict in verdicts {
-            let of_it = |function: &&Function| function.words() == verdict;
-            let mut functions: Vec<&Function> = self.functions.iter().filter(of_it).collect();
-            functions.sort_by_key(|function| std::cmp::Reverse(function.calls));
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "  {verdict}:");
-            for function in functions.iter().take(MOST_TOLD) {
-                let time = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
-                let _ = writeln!(
-                    text,
-                    "    {:<40} {:>10} calls {:>9} each, {:>9} moved",
-                    function.name,
-                    function.calls,
-                    time(function.lasted_ns),
-                    time(function.moved_ns),
-                );
-            }
-            let others = functions.get(MOST_TOLD..).unwrap_or_default();
-            if !others.is_empty() {
-                let called: u64 =
-                    others.iter().map(|function| function.calls).fold(0, u64::saturating_add);
-                let number = counted(others.len(), "other");
-                let _ = writeln!(text, "    {number:<40} {called:>10} calls");
-            }
-        }
-        if !self.others.is_empty() {
-            text.push_str("  stayed, as it is not known to be a leaf function:\n");
-        }
-        for other in self.others.iter().take(MOST_TOLD) {
-            let _ = writeln!(text, "    {:<40} {}", other.title, other.why);
-        }
-        if let Some(rest) = self.others.len().checked_sub(MOST_TOLD).filter(|rest| *rest > 0) {
-            let _ = writeln!(text, "    {}", counted(rest, "other"));
-        }
-        if let Some(next) = &self.next {
-            let _ = writeln!(text, "  {next}");
-        }
-        for problem in &self.problems {
-            let _ = writeln!(text, "  {problem}");
-        }
-        text
-    }
-}
-
-impl Function {
-    fn words(&self) -> &'static str {
-        match self.verdict {
-            _ if self.kept == Some(Kept::Narrow) => "stayed, as their code is narrower",
-            Verdict::Move if self.server_moves_ratio == Some(0.0) => {
-                "stayed, as the policy server has not had them moved"
-            }
-            Verdict::Move if self.kept.is_some() => {
-                "stayed, as neither a policy server nor a processor model says that moving them pays"
-            }
-            Verdict::Move => "moved",
-            Verdict::Unknown => "stayed, as too few calls were timed",
-            Verdict::TooShort => "stayed, as a call is over before it would have travelled",
-            Verdict::CostsLess => {
-                "stayed, as moving a call takes more than it costs the code after it"
-            }
+            calls: account.calls,
+            moved: account.moved,
+            moving_ratio: account.moving_ratio,
+            is_served: account.is_served,
+            is_narrow: account.is_narrow,
+            narrow_gain_ratio: account.narrow_gain_ratio,
+            functions: account.functions.iter().map(FunctionEntry::new).collect(),
         }
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn name<S: serde::Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(match verdict {
-        Verdict::Move => "move",
-        Verdict::Unknown => "unknown",
-        Verdict::TooShort => "too short",
-        Verdict::CostsLess => "costs less",
-    })
+impl<'a> FunctionEntry<'a> {
+    fn new(function: &'a Function) -> Self {
+        Self {
+            name: &function.name,
+            calls: function.calls,
+            lasted_ns: function.lasted_ns,
+            moved_ns: function.moved_ns,
+            verdict: match function.verdict {
+                Verdict::Move => "move",
+                Verdict::Unknown => "unknown",
+                Verdict::TooShort => "too short",
+                Verdict::CostsLess => "costs less",
+            },
+            server_moves_ratio: function.server_moves_ratio,
+        }
+    }
 }
 
+/// The summary as text.
+pub(super) fn text(account: &Account) -> String {
+    let taken =
+        account.moving_ratio.filter(|_| account.moved > 0).map_or_else(String::new, |ratio| {
+            format!("; that took some {} of its time on CPUs", percent(ratio))
+        });
+    let mut text = format!(
+        "{}: {} of {} calls were moved{taken}.\n",
+        name(account.how),
+        account.moved,
+        account.calls
+    );
+    let mut verdicts: Vec<&str> = account.functions.iter().map(verdict).collect();
+    verdicts.sort_unstable();
+    verdicts.dedup();
+    for what in verdicts {
+        let of_it = |function: &&Function| verdict(function) == what;
+        let mut functions: Vec<&Function> = account.functions.iter().filter(of_it).collect();
+        functions.sort_by_key(|function| std::cmp::Reverse(function.calls));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {what}:");
+        for function in functions.iter().take(MOST_TOLD) {
+            let time = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
+            let _ = writeln!(
+                text,
+                "    {:<40} {:>10} calls {:>9} each, {:>9} moved",
+                function.name,
+                function.calls,
+                time(function.lasted_ns),
+                time(function.moved_ns),
+            );
+        }
+        let others = functions.get(MOST_TOLD..).unwrap_or_default();
+        if !others.is_empty() {
+            let called: u64 =
+                others.iter().map(|function| function.calls).fold(0, u64::saturating_add);
+            let number = counted(others.len(), "other");
+            let _ = writeln!(text, "    {number:<40} {called:>10} calls");
+        }
+    }
+    if !account.others.is_empty() {
+        text.push_str("  stayed, as it is not known to be a leaf function:\n");
+    }
+    for other in account.others.iter().take(MOST_TOLD) {
+        let _ = writeln!(text, "    {:<40} {}", other.title, other.why);
+    }
+    if let Some(rest) = account.others.len().checked_sub(MOST_TOLD).filter(|rest| *rest > 0) {
+        let _ = writeln!(text, "    {}", counted(rest, "other"));
+    }
+    if let Some(next) = account.next.and_then(next) {
+        let _ = writeln!(text, "  {next}");
+    }
+    for problem in &account.problems {
+        let _ = writeln!(text, "  {problem}");
+    }
+    text
+}
+/// A sentence with the code of the next run, and the reason; `None` if there is no reason to change
+/// anything.
+fn next(next: Next) -> Option<String> {
+    if let Reason::Impossible(least, most) = next.reason {
+        let [least, most] = [least, most].map(percent);
+        return Some(format!(
+            "Narrower code would by the model give back {least} to {most} of the CPU time, but nothing narrows this program here \
+             (dimmer run --narrow says why), so it keeps its own."
+        ));
+    }
+    Some(format!("The next run has {}.", words(next.form, next.reason)?))
+}
+
+/// What became of a function's calls.
+fn verdict(function: &Function) -> &'static str {
+    match function.verdict {
+        _ if function.kept == Some(Kept::Narrow) => "stayed, as their code is narrower",
+        Verdict::Move if function.server_moves_ratio == Some(0.0) => {
+            "stayed, as the policy server has not had them moved"
+        }
+        Verdict::Move if function.kept.is_some() => {
+            "stayed, as neither a policy server nor a processor model says that moving them pays"
+        }
+        Verdict::Move => "moved",
+        Verdict::Unknown => "stayed, as too few calls were timed",
+        Verdict::TooShort => "stayed, as a call is over before it would have travelled",
+        Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
+    }
+}
 #[cfg(test)]
 mod tests {
+    use dimmer_launch::mechanism::How;
+
     use super::*;
 
     fn function(name: &str, calls: u64, verdict: Verdict, server: Option<f64>) -> Function {
@@ -185,6 +168,11 @@ mod tests {
         let name = name.to_owned();
         let (kept, server_moves_ratio) = (None, server);
         Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio, kept }
+    }
+
+    fn of(functions: Vec<Function>) -> Account {
+        let how = How { migrates: true, delegates: true, is_auto: true };
+        Account { functions, ..Account::nothing(how) }
     }
 
     #[test]
@@ -195,23 +183,23 @@ mod tests {
             function("kept", 8000, Verdict::Move, Some(0.0)),
             function("short", 6, Verdict::TooShort, Some(1.0)),
         ];
-        let mut account = Account::new("Delegate, migrate", functions);
+        let mut account = of(functions);
         (account.calls, account.moved) = (17_013, 4500);
-        let text = account.text();
+        let text = super::text(&account);
         assert!(text.starts_with("Delegate, migrate: 4500 of 17013 calls were moved.\n"), "{text}");
         let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}"));
         assert!(place("  moved:") < place("often") && place("often") < place("rare"), "{text}");
         assert!(place("the policy server has not") < place("kept"));
         assert!(place("before it would have travelled") < place("short"));
         account.moving_ratio = Some(0.012);
-        let text = account.text().replace('\u{a0}', " ");
+        let text = super::text(&account).replace('\u{a0}', " ");
         assert!(
             text.contains(
                 "4500 of 17013 calls were moved; that took some 1.2 % of its time on CPUs.\n"
             ),
             "{text}"
         );
-        let json = serde_json::to_value(&account).unwrap();
+        let json = serde_json::to_value(Document::new(&account)).unwrap();
         assert_eq!(json["functions"][3]["verdict"], "too short");
         assert_eq!(json["functions"][1]["server_moves_ratio"], 0.5);
     }
@@ -219,9 +207,12 @@ mod tests {
     #[test]
     fn a_long_list_is_cut_and_the_rest_summed_up() {
         let functions = (0..15).map(|_| function("f", 2, Verdict::Unknown, None)).collect();
-        let text = Account::new("Migrate", functions).text();
+        let text = super::text(&of(functions));
         let rest = text.lines().last().unwrap().replace('\u{a0}', " ");
         assert!(rest.contains("5 others") && rest.ends_with("10 calls"), "{text}");
-        assert_eq!(Account::nothing("Migrate").text(), "Migrate: 0 of 0 calls were moved.\n");
+        assert_eq!(
+            super::text(&Account::nothing(How { migrates: true, ..How::default() })),
+            "Migrate: 0 of 0 calls were moved.\n"
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use dimmer_report::scan::FileScan;
 
-use crate::{input, state};
+use dimmer_launch::cache;
 
 /// Changes whenever the same bytes may give another scan.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-8");
@@ -25,18 +25,18 @@ pub(crate) struct Key<'a> {
 }
 
 pub(crate) fn read(key: Key<'_>) -> Option<FileScan> {
-    let text = input::kept(&path(key)?).ok()?;
+    let text = cache::read(&path(key)?).ok()?;
     serde_json::from_str(&text).ok()
 }
 
 pub(crate) fn write(key: Key<'_>, scan: &FileScan) {
     if let (Some(path), Ok(text)) = (path(key), serde_json::to_string(scan)) {
-        state::cache(&path, &text);
+        cache::keep(&path, &text);
     }
 }
 
 fn path(key: Key<'_>) -> Option<PathBuf> {
     let id: String = key.build_id?.iter().map(|byte| format!("{byte:02x}")).collect();
     let (length, names) = (key.length, key.names);
-    Some(state::scans()?.join(VERSION).join(format!("{id}-{length}{names}.json")))
+    Some(cache::scans()?.join(VERSION).join(format!("{id}-{length}{names}.json")))
 }

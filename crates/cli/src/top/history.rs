@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dimmer_daemon::state::State;
+use dimmer_watch::state::State;
 
 use super::rows::{Key, Row};
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use dimmer_daemon::state::State;
 use dimmer_processor::units::{CpuId, KiloHertz};
 use dimmer_report::Screen;
 use dimmer_report::number::{counted, percent, time};
 use dimmer_report::table::{Cell, Colour, Table};
+use dimmer_watch::state::State;
 
 use super::rows::Row;
 use super::words;

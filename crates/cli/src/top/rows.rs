@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dimmer_daemon::state::{Client, Site, State};
+use dimmer_watch::state::{Client, Site, State};
 
 /// Identifies a region: the number of its program's connection (a process may have several), and
 /// its index among the program's regions. A program without regions has one row.

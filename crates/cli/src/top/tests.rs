@@ -1,8 +1,8 @@
 //! Tests of the screen with made-up states, in terminals of every size.
 
-use dimmer_daemon::state::{Client, Cores, Policy, Site, State};
 use dimmer_processor::units::{CpuId, KiloHertz};
 use dimmer_report::Screen;
+use dimmer_watch::state::{Client, Cores, Policy, Site, State};
 use expect_test::{Expect, expect};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use dimmer_daemon::state::State;
 use dimmer_processor::units::{CpuId, KiloHertz};
+use dimmer_watch::state::State;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::history::History;

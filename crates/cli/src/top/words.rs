@@ -1,8 +1,8 @@
 //! The policy server's state in words.
 
-use dimmer_daemon::state::{Cores, Policy, State};
 use dimmer_host::root::format_cpu_list;
 use dimmer_processor::units::{CpuId, KiloHertz};
+use dimmer_watch::state::{Cores, Policy, State};
 
 use super::rows::{Region, Row, clean};
 use dimmer_report::number::{SPACE, counted, grouped, percent, time};

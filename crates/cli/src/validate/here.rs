@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use crate::output;
 use crate::progress::Progress;
-use crate::{args, bad_input, measured, probe, scan};
+use crate::{args, bad_input, measured, probe};
 
 /// Instructions in a burst.
 const BURSTS: [u32; 3] = [10, 100, 1000];
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let cpu = measured::cpu(&machine, arguments.cpu.cpu)?;
-    let kept = scan::choose_model(arguments.model.name(), &machine)?;
+    let kept = crate::model::choose(arguments.model.name(), &machine)?;
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let mut silicon = dimmer_probe::machine::silicon(&machine, cpu)?;

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use dimmer_daemon::state::State;
-use dimmer_daemon::watch::Watch;
+use dimmer_watch::state::State;
+use dimmer_watch::watch::Watch;
 use serde_json::Value;
 
 use crate::migrate::away;

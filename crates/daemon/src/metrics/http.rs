@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::UnixListener as StdUnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use dimmer_watch::address::Address;
+use dimmer_watch::state::State;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
@@ -33,7 +35,6 @@ use tokio::task::AbortHandle;
 
 use super::text::{Format, Text};
 use crate::server::make_directory_of;
-use crate::state::State;
 
 /// Limits for the cost of connections.
 #[derive(Clone, Copy, Debug)]
@@ -75,36 +76,6 @@ const FRESH: Duration = Duration::from_millis(250);
 
 /// How long no connection is accepted when the system has no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The address at which metrics are served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// Over TCP.
-    Tcp(SocketAddr),
-    /// At a Unix socket.
-    Unix(PathBuf),
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(text),
-            Self::Unix(path) => write!(text, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl Address {
-    /// Parses an address of a configuration: `127.0.0.1:9466`, or `unix:/run/dimmerd/metrics`.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        match text.strip_prefix("unix:") {
-            Some(path) if path.starts_with('/') => Some(Self::Unix(path.into())),
-            Some(_) => None,
-            None => text.parse().ok().map(Self::Tcp),
-        }
-    }
-}
 
 /// A socket that listens.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::state::{Client, Site, State};
+use dimmer_watch::state::{Client, Site, State};
 
 /// A piece ends with the first client after this number of bytes.
 const PIECE: usize = 32 * 1024;

@@ -10,8 +10,8 @@ use tracing::{debug, info, warn};
 
 use super::{Server, Wants, counting, nanoseconds, users};
 use crate::clients::Look;
-use crate::record::{self, Line, Seen};
-use crate::state;
+use dimmer_watch::record::{self, Line, Seen};
+use dimmer_watch::state;
 
 impl Server {
     /// When clients are looked at next: at the period, but using no more than half of the time.

@@ -10,8 +10,8 @@ use tracing::warn;
 use super::teller::{Hearer, Job};
 use super::{Peer, Server, Wants, nanoseconds};
 use crate::clients::{Client, Site};
-use crate::record::{self, Line};
-use crate::state::{self, State};
+use dimmer_watch::record::{self, Line};
+use dimmer_watch::state::{self, State};
 
 /// Publishing to one user takes at most one part in this number of the server's time.
 const OF_USER: u32 = 10;

@@ -19,8 +19,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use crate::record::Line;
-use crate::state::State;
+use dimmer_watch::record::Line;
+use dimmer_watch::state::State;
 
 /// Maximum number of waiting jobs. The size of each is bounded by what the server has: a guess.
 const JOBS: usize = 16;

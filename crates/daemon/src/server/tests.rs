@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::*;
 use crate::counters::tests::unopened;
-use crate::state;
+use dimmer_watch::state;
 
 /// How long to wait for something that will come.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,10 +11,6 @@ use crate::table::{Cell, Table};
 /// Maximum number of functions shown for a file.
 const MOST: usize = 30;
 
-/// Maximum length of a name; the middle of a longer one is left out, since C++ has names of
-/// kilobytes.
-const LONGEST_NAME: usize = 48;
-
 pub(super) fn render(report: &Report, screen: Screen) -> String {
     let mut text = match &report.model {
         Some(model) => format!("Levels as {} has them ({}).\n", model.name, model.source),
@@ -106,21 +102,7 @@ fn counted_have(functions: usize) -> String {
 
 /// The name as the programmer wrote it, or the address.
 pub fn title(function: &WideFunction) -> String {
-    let Some(name) = &function.name else { return format!("{:#x}", function.address) };
-    let plain = if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        format!("{rust:#}")
-    } else {
-        let symbol = cpp_demangle::Symbol::new(name).ok();
-        symbol.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.clone())
-    };
-    let count = plain.chars().count();
-    if count <= LONGEST_NAME {
-        return plain;
-    }
-    let half = (LONGEST_NAME - 1) / 2;
-    let begin: String = plain.chars().take(half).collect();
-    let end: String = plain.chars().skip(count - half).collect();
-    format!("{begin}…{end}")
+    dimmer_scan::title(function.name.as_deref(), function.address)
 }
 
 fn notes(function: &WideFunction) -> String {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::state::{Client, Site};
+use dimmer_watch::state::{Client, Site};
 
 /// How long to wait for something that will come.
 const PATIENCE: Duration = Duration::from_secs(60);

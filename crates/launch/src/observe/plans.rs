@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dimmer_processor::class::InstructionClass;
 
-use crate::launch::{Loaded, Program};
+use crate::program::{Loaded, Program};
 
 /// Makes the plans for all files whose code a program runs from its start, on all CPUs;
 /// `environment` contains their directory.

@@ -1,11 +1,11 @@
 //! The other end: connections of programs that watch or record a server.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dimmer_protocol::{Hello, Welcome};
+use dimmer_protocol::{AnswerError, Client, Hello};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::state::State;
@@ -53,7 +53,7 @@ fn list(paths: &[PathBuf]) -> String {
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Watch {
-    socket: OwnedFd,
+    client: Client,
     path: PathBuf,
 }
 
@@ -66,8 +66,8 @@ impl Watch {
         let paths = named.map_or_else(dimmer_protocol::candidates, |path| vec![path.to_owned()]);
         let mut refused = None;
         for path in &paths {
-            match dimmer_protocol::connect(path) {
-                Ok(socket) => return Ok(Self { socket, path: path.clone() }),
+            match Client::connect(path) {
+                Ok(client) => return Ok(Self { client, path: path.clone() }),
                 Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
                     refused = Some(WatchError::System { path: path.clone(), source });
                 }
@@ -115,29 +115,16 @@ impl Watch {
     }
 
     fn ask(&self, hello: &Hello) -> Result<(), WatchError> {
-        dimmer_protocol::send(self.socket.as_fd(), &hello.to_bytes(), &[])
-            .map_err(|source| self.failed(source))
+        self.client.send(&hello.to_bytes()).map_err(|source| self.failed(source))
     }
 
     fn text(&self, within: Duration) -> Result<Option<String>, WatchError> {
         let until = Instant::now() + within;
         loop {
-            let mut bytes = [0; Welcome::BYTES];
-            let packet = dimmer_protocol::receive(&self.socket, &mut bytes)
-                .map_err(|source| self.failed(source))?;
-            match packet {
-                Some((0, _)) => return Err(self.silent("has ended the connection")),
-                Some((_, [Some(file), _])) => {
-                    Welcome::parse(&bytes).map_err(|error| WatchError::Foreign {
-                        path: self.path.clone(),
-                        why: error.to_string(),
-                    })?;
-                    return self.read(&file).map(Some);
-                }
-                Some(_) => return Err(self.silent("does not answer the question")),
-                None => {}
+            if let Some(file) = self.client.text().map_err(|error| self.refused(error))? {
+                return self.read(&file).map(Some);
             }
-            if !self.wait(&self.socket, until)? {
+            if !self.wait(self.client.as_fd(), until)? {
                 return Ok(None);
             }
         }
@@ -150,7 +137,7 @@ impl Watch {
         let mut bytes = Vec::new();
         let mut until = Instant::now() + PATIENCE;
         loop {
-            if !self.wait(file, until)? {
+            if !self.wait(file.as_fd(), until)? {
                 if Instant::now() < until {
                     // A signal interrupted the wait; the question was asked already.
                     continue;
@@ -175,16 +162,25 @@ impl Watch {
 
     /// Waits until something can be read, or the other side has closed. Returns false on timeout,
     /// and on a signal, which the caller handles.
-    fn wait(&self, file: &OwnedFd, until: Instant) -> Result<bool, WatchError> {
+    fn wait(&self, file: BorrowedFd<'_>, until: Instant) -> Result<bool, WatchError> {
         let left = until.saturating_duration_since(Instant::now());
         let left = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         };
-        match rustix::event::poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&left)) {
+        match rustix::event::poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&left)) {
             Ok(ready) => Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(self.failed(error.into())),
+        }
+    }
+
+    fn refused(&self, error: AnswerError) -> WatchError {
+        match error {
+            AnswerError::System(source) => self.failed(source),
+            AnswerError::Closed => self.silent("has ended the connection"),
+            AnswerError::Files => self.silent("does not answer the question"),
+            error => WatchError::Foreign { path: self.path.clone(), why: error.to_string() },
         }
     }
 

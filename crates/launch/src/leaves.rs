@@ -3,25 +3,26 @@
 
 use std::path::{Path, PathBuf};
 
+use dimmer_host::program;
 use dimmer_scan::{Code, Leaves, Scan};
 use serde::{Deserialize, Serialize};
 
-use super::How;
-use crate::input;
+use crate::mechanism::How;
 use crate::named::Planned;
 
 /// A function whose calls stay, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct NoLeaf {
-    pub(super) title: String,
+pub struct NoLeaf {
+    /// Its name, as `dimmer scan` shows it.
+    pub title: String,
     /// The reason in the words of [`dimmer_scan::NotLeaf`].
-    pub(super) why: String,
+    pub why: String,
 }
 
 /// Sets for each entry of these functions whether its calls are delegated, and removes entries
 /// whose calls can move neither way. Returns the functions of which no entry is left, with the
 /// reason.
-pub(super) fn judge(functions: &mut Vec<Planned>, how: How) -> Vec<NoLeaf> {
+pub(crate) fn judge(functions: &mut Vec<Planned>, how: How) -> Vec<NoLeaf> {
     let mut others = Vec::new();
     if !how.delegates {
         return others;
@@ -43,7 +44,7 @@ pub(super) fn judge(functions: &mut Vec<Planned>, how: How) -> Vec<NoLeaf> {
 
 /// Sets for each entry of a function whether its calls are delegated. Returns the reason if no
 /// entry is left to be hooked.
-pub(super) fn judge_one(
+pub(crate) fn judge_one(
     planned: &mut Planned,
     leaves: &mut Leaves<'_, '_>,
     how: How,
@@ -66,7 +67,7 @@ pub(super) fn judge_one(
 /// Calls `then` with what is known about a file's functions; `None` if the file cannot be read or
 /// scanned.
 fn with_leaves<T>(file: &Path, then: impl FnOnce(&mut Leaves<'_, '_>) -> T) -> Option<T> {
-    let bytes = input::program(file).ok()?;
+    let bytes = program::read(file).ok()?;
     let scan: Scan = dimmer_scan::scan(&bytes).ok()?;
     let code = Code::read(&bytes).ok()?;
     let mut leaves = Leaves::read(&bytes, &code, &scan).ok()?;

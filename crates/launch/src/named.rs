@@ -5,23 +5,24 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use dimmer_hook::{PlannedEntry, is_own_ground};
 use dimmer_host::root::Root;
 use dimmer_observe::Place;
-use dimmer_report::scan::{FileScan, WideFunction};
+use dimmer_scan::{Function, Scan};
 
-use crate::{bad_input, launch, scan};
+use crate::LaunchError;
+use crate::names;
+use crate::program::Program;
 
 /// Number of similar names that are suggested for a wrong one.
 const NEAREST: usize = 3;
 
-/// Whether the user may mean this function: by its symbol, or as `dimmer scan` shows it, which is
-/// by address if it has no symbol.
-fn is_named(function: &WideFunction, name: &str) -> bool {
-    match &function.name {
-        Some(known) => known == name || dimmer_report::scan::title(function) == name,
-        None => address(name) == Some(function.address),
+/// Whether the user may mean a function with this symbol and address: by its symbol, or as
+/// `dimmer scan` shows it, which is by address if it has no symbol.
+fn is_named(symbol: Option<&str>, start: u64, name: &str) -> bool {
+    match symbol {
+        Some(known) => known == name || dimmer_scan::title(symbol, start) == name,
+        None => address(name) == Some(start),
     }
 }
 
@@ -32,16 +33,22 @@ fn address(text: &str) -> Option<u64> {
 
 /// A function that the user has named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     /// By symbol, or as `dimmer scan` shows it: `0x` and the address if it has no symbol.
     Name(String),
     /// By a library's file or file name, and the address of an entry in it.
-    Place { library: String, address: u64 },
+    Place {
+        /// The file or its name.
+        library: String,
+        /// The address in the file.
+        address: u64,
+    },
 }
 
 impl Wanted {
     /// Parses `NAME`, or `LIBRARY:OFFSET` with a hexadecimal offset after `0x`.
-    pub(crate) fn parse(text: &str) -> Self {
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
         let place = text.rsplit_once(":0x").and_then(|(library, offset)| {
             let address = u64::from_str_radix(offset, 16).ok()?;
             Some(Self::Place { library: library.to_owned(), address })
@@ -49,10 +56,12 @@ impl Wanted {
         place.unwrap_or_else(|| Self::Name(text.to_owned()))
     }
 
-    /// Whether this is a function of this file or, given an address, has an entry there.
-    pub(crate) fn is(&self, file: &Path, function: &WideFunction) -> bool {
+    /// Whether this is a function of this file with this symbol or, given an address, has an entry
+    /// there. `entries` are the addresses of its entries, its start first.
+    #[must_use]
+    pub fn is(&self, file: &Path, symbol: Option<&str>, entries: &[u64]) -> bool {
         match self {
-            Self::Name(name) => is_named(function, name),
+            Self::Name(name) => entries.first().is_some_and(|start| is_named(symbol, *start, name)),
             Self::Place { library, address } => {
                 let real = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
                 let is_name =
@@ -60,14 +69,21 @@ impl Wanted {
                 let is_file = is_name(file)
                     || is_name(&real)
                     || Path::new(library).canonicalize().is_ok_and(|named| named == real);
-                is_file && has_entry(function, *address)
+                is_file && entries.contains(address)
             }
         }
     }
 }
 
-fn has_entry(function: &WideFunction, address: u64) -> bool {
-    function.address == address || function.entries.iter().any(|entry| entry.address == address)
+/// The addresses of a function's entries, its start first, whether they can be hooked or not.
+fn all_entries(function: &Function) -> impl Iterator<Item = u64> + '_ {
+    let start = function.addresses.start;
+    let inner = function.entries.iter().map(move |entry| start + u64::from(entry.offset));
+    [start].into_iter().chain(inner)
+}
+
+fn title(function: &Function) -> String {
+    dimmer_scan::title(function.name.as_deref(), function.addresses.start)
 }
 
 /// Which functions to hook, and no others.
@@ -88,24 +104,24 @@ pub(crate) struct Planned {
     pub(crate) entries: Vec<PlannedEntry>,
 }
 
-/// Writes the plans that hook these functions.
-pub(crate) fn plans(program: &launch::Program, wanted: &[Wanted]) -> anyhow::Result<Plans> {
+/// Writes the plans that hook these functions of a program.
+pub(crate) fn plans(program: &Program, wanted: &[Wanted]) -> Result<Plans, LaunchError> {
     let (functions, files) = find(program, wanted)?;
     Plans::write(files.iter().map(PathBuf::as_path), functions)
 }
 
 /// Finds these functions, and the files in which nothing else is to be hooked.
 pub(crate) fn find(
-    program: &launch::Program,
+    program: &Program,
     wanted: &[Wanted],
-) -> anyhow::Result<(Vec<Planned>, Vec<PathBuf>)> {
-    let mut files: Vec<(PathBuf, FileScan)> = Vec::new();
+) -> Result<(Vec<Planned>, Vec<PathBuf>), LaunchError> {
+    let mut files: Vec<(PathBuf, Scan)> = Vec::new();
     let mut add = |file: &Path| {
         let Ok(file) = file.canonicalize() else { return };
         if !files.iter().any(|(known, _)| *known == file)
-            && let Ok(scan) = scan::scan_narrow_too(&Root::live(), &file)
+            && let Ok(named) = names::scan(&Root::live(), &file)
         {
-            files.push((file, scan));
+            files.push((file, named.scan));
         }
     };
     program.loaded().iter().for_each(|loaded| add(&loaded.file));
@@ -115,21 +131,21 @@ pub(crate) fn find(
             add(Path::new(library));
         }
     }
-    let mut chosen: BTreeMap<&Path, BTreeMap<u64, &WideFunction>> = BTreeMap::new();
+    let mut chosen: BTreeMap<&Path, BTreeMap<u64, &Function>> = BTreeMap::new();
     for one in wanted {
         let found = match one {
-            Wanted::Name(name) => by_name(name, &files, &program.file.display().to_string())?,
+            Wanted::Name(name) => by_name(name, &files, program)?,
             Wanted::Place { library, address } => vec![by_place(library, *address, &files)?],
         };
         for (file, function) in found {
-            chosen.entry(file).or_default().insert(function.address, function);
+            chosen.entry(file).or_default().insert(function.addresses.start, function);
         }
     }
-    let planned = |(file, functions): (&&Path, &BTreeMap<u64, &WideFunction>)| -> Vec<Planned> {
-        let planned = |function: &&WideFunction| Planned {
+    let planned = |(file, functions): (&&Path, &BTreeMap<u64, &Function>)| -> Vec<Planned> {
+        let planned = |function: &&Function| Planned {
             file: file.to_path_buf(),
-            title: dimmer_report::scan::title(function),
-            entries: entries(function).collect(),
+            title: title(function),
+            entries: planned_entries(function).collect(),
         };
         functions.values().map(planned).collect()
     };
@@ -143,66 +159,60 @@ impl Plans {
     pub(crate) fn write<'a>(
         files: impl Iterator<Item = &'a Path>,
         functions: Vec<Planned>,
-    ) -> anyhow::Result<Self> {
-        let directory = Place::in_memory().context("cannot make a directory for plans")?;
+    ) -> Result<Self, LaunchError> {
+        let directory = Place::in_memory().map_err(LaunchError::PlanPlace)?;
         for file in files {
             let of_it = functions.iter().filter(|planned| planned.file == file);
             let entries = of_it.flat_map(|planned| planned.entries.iter().copied()).collect();
-            dimmer_hook::keep_plan(file, entries, directory.path())
-                .context("cannot write what to hook")?;
+            dimmer_hook::keep_plan(file, entries, directory.path()).map_err(LaunchError::Plan)?;
         }
         Ok(Self { directory, functions })
     }
 }
 
 /// A function in its file.
-type Found<'a> = (&'a Path, &'a WideFunction);
+type Found<'a> = (&'a Path, &'a Function);
 
-fn is_own(scan: &FileScan) -> bool {
+fn is_own(scan: &Scan) -> bool {
     is_own_ground(scan.soname.as_deref().unwrap_or_default())
 }
 
 /// The functions with this name, if any can be hooked.
 fn by_name<'a>(
     name: &str,
-    files: &'a [(PathBuf, FileScan)],
-    program: &str,
-) -> anyhow::Result<Vec<Found<'a>>> {
+    files: &'a [(PathBuf, Scan)],
+    program: &Program,
+) -> Result<Vec<Found<'a>>, LaunchError> {
     let (mut found, mut problem): (Vec<Found<'a>>, _) = (Vec::new(), None);
+    let is_it =
+        |function: &&Function| is_named(function.name.as_deref(), function.addresses.start, name);
     for (file, scan) in files {
-        for function in scan.wide_functions.iter().filter(|function| is_named(function, name)) {
+        for function in scan.functions.iter().filter(is_it) {
             match why_not(scan, function) {
                 None => found.push((file, function)),
-                Some(why) => problem = Some(format!("`{name}` of {}: {why}", file.display())),
+                Some(why) => problem = Some((format!("`{name}` of {}", file.display()), why)),
             }
         }
     }
     if !found.is_empty() {
         return Ok(found);
     }
-    if let Some(why) = problem {
-        return Err(bad_input(format!("cannot hook {why}")));
+    if let Some((what, why)) = problem {
+        return Err(LaunchError::CannotHook { what, why });
     }
-    let known = files.iter().flat_map(|(_, scan)| &scan.wide_functions);
-    let nearest =
-        nearest(name, known.filter(|one| one.name.is_some()).map(dimmer_report::scan::title));
-    let hint = if nearest.is_empty() {
-        "`dimmer scan --libraries` lists those with wide-vector code".to_owned()
-    } else {
-        format!("the nearest are {}", nearest.join(", "))
-    };
-    Err(bad_input(format!(
-        "no function `{name}` in {program} or the libraries that it needs; {hint}"
-    )))
+    let known = files.iter().flat_map(|(_, scan)| &scan.functions);
+    let nearest = nearest(name, known.filter(|one| one.name.is_some()).map(title));
+    let (name, program) = (name.to_owned(), program.file.clone());
+    Err(LaunchError::NoFunction { name, program, nearest })
 }
 
 /// The function with an entry at this address.
 fn by_place<'a>(
     library: &str,
     address: u64,
-    files: &'a [(PathBuf, FileScan)],
-) -> anyhow::Result<Found<'a>> {
-    let is_it = |(file, scan): &&(PathBuf, FileScan)| {
+    files: &'a [(PathBuf, Scan)],
+) -> Result<Found<'a>, LaunchError> {
+    let is_it = |(file, scan): &&(PathBuf, Scan)| {
         let name = file.file_name().and_then(OsStr::to_str);
         name == Some(library)
             || scan.soname.as_deref() == Some(library)
@@ -210,48 +220,43 @@ fn by_place<'a>(
     };
     let Some((file, scan)) = files.iter().find(is_it) else {
         let names = files.iter().filter_map(|(file, _)| file.file_name()?.to_str());
-        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
-        return Err(bad_input(format!(
-            "`{library}` is neither a file nor loaded from the start; loaded are {}",
-            names.join(", ")
-        )));
+        let loaded = names.map(str::to_owned).collect();
+        return Err(LaunchError::NoFile { library: library.to_owned(), loaded });
     };
-    if let Some(function) = scan.wide_functions.iter().find(|one| has_entry(one, address)) {
+    let has_entry = |function: &&Function| all_entries(function).any(|entry| entry == address);
+    if let Some(function) = scan.functions.iter().find(has_entry) {
         return match why_not(scan, function) {
             None => Ok((file, function)),
-            Some(why) => Err(bad_input(format!("cannot hook {library}:{address:#x}: {why}"))),
+            Some(why) => {
+                let what = format!("{library}:{address:#x}");
+                Err(LaunchError::CannotHook { what, why })
+            }
         };
     }
-    let mut around: Vec<&WideFunction> =
-        scan.wide_functions.iter().filter(|function| why_not(scan, function).is_none()).collect();
-    around.sort_by_key(|function| function.address.abs_diff(address));
-    let shown = |function: &&WideFunction| {
-        format!("{:#x} `{}`", function.address, dimmer_report::scan::title(function))
-    };
-    let around: Vec<String> = around.iter().take(NEAREST).map(shown).collect();
-    Err(bad_input(format!(
-        "{address:#x} is no entry of a function in {}; the nearest are {}",
-        file.display(),
-        around.join(", ")
-    )))
+    let mut around: Vec<&Function> =
+        scan.functions.iter().filter(|function| why_not(scan, function).is_none()).collect();
+    around.sort_by_key(|function| function.addresses.start.abs_diff(address));
+    let shown =
+        |function: &&Function| format!("{:#x} `{}`", function.addresses.start, title(function));
+    let nearest = around.iter().take(NEAREST).map(shown).collect();
+    Err(LaunchError::NoEntry { address, file: file.clone(), nearest })
 }
 
 /// The reason why a function cannot be hooked.
-fn why_not(scan: &FileScan, function: &WideFunction) -> Option<String> {
+fn why_not(scan: &Scan, function: &Function) -> Option<String> {
     if is_own(scan) {
         return Some("hooks themselves run on this library".to_owned());
     }
-    if entries(function).next().is_some() {
+    if function.hookable_entries().next().is_some() {
         return None;
     }
-    Some(function.unhookable_why.clone().unwrap_or_default())
+    Some(function.hook.err().map(|reason| reason.to_string()).unwrap_or_default())
 }
 
 /// The entries of a function that can be hooked.
-fn entries(function: &WideFunction) -> impl Iterator<Item = PlannedEntry> + '_ {
-    let inner = function.entries.iter().map(|entry| (entry.address, entry.hook_bytes));
-    let all = [(function.address, function.hook_bytes)].into_iter().chain(inner);
-    all.filter_map(|(address, bytes)| Some(PlannedEntry::new(address, bytes?)))
+pub(crate) fn planned_entries(function: &Function) -> impl Iterator<Item = PlannedEntry> + '_ {
+    let entries = function.hookable_entries();
+    entries.map(|(address, displaced)| PlannedEntry::new(address, displaced))
 }
 
 /// The names that are most similar to this one, the best first; dissimilar names are left out.
@@ -262,7 +267,7 @@ fn nearest(name: &str, known: impl Iterator<Item = String>) -> Vec<String> {
         known.map(likeness).filter(|(likeness, _)| *likeness >= ALIKE).collect();
     alike.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     alike.dedup_by(|a, b| a.1 == b.1);
-    alike.into_iter().take(NEAREST).map(|(_, name)| format!("`{name}`")).collect()
+    alike.into_iter().take(NEAREST).map(|(_, name)| name).collect()
 }
 
 #[cfg(test)]
@@ -280,22 +285,20 @@ mod tests {
 
     #[test]
     fn functions_without_a_name_are_named_by_their_address() {
-        let mut function = WideFunction { address: 0x1ca70, ..WideFunction::default() };
-        let is = |function: &WideFunction, name: &str| {
-            Wanted::parse(name).is(Path::new("/l/libx.so"), function)
+        let is = |symbol: Option<&str>, name: &str| {
+            Wanted::parse(name).is(Path::new("/l/libx.so"), symbol, &[0x1ca70, 0x1ca80])
         };
-        assert!(is(&function, "0x1ca70") && is(&function, "libx.so:0x1ca70"));
-        assert!(!is(&function, "0x1ca71") && !is(&function, "liby.so:0x1ca70"));
-        assert_eq!(dimmer_report::scan::title(&function), "0x1ca70");
-        function.name = Some("f".to_owned());
-        assert!(is(&function, "f") && !is(&function, "0x1ca70"));
+        assert!(is(None, "0x1ca70") && is(None, "libx.so:0x1ca70"));
+        assert!(is(None, "libx.so:0x1ca80") && !is(None, "0x1ca80"));
+        assert!(!is(None, "0x1ca71") && !is(None, "liby.so:0x1ca70"));
+        assert!(is(Some("f"), "f") && !is(Some("f"), "0x1ca70"));
     }
 
     #[test]
     fn nearest_names_come_first_and_others_not_at_all() {
         let known = ["memcpy", "poly1305_block", "poly1305_blocks_avx512", "poly1305_blocks"];
         let found = nearest("poly1305_bloks", known.iter().map(|name| (*name).to_owned()));
-        assert_eq!(found, ["`poly1305_blocks`", "`poly1305_block`", "`poly1305_blocks_avx512`"]);
+        assert_eq!(found, ["poly1305_blocks", "poly1305_block", "poly1305_blocks_avx512"]);
         assert!(nearest("xyz", known.iter().map(|name| (*name).to_owned())).is_empty());
     }
 }

@@ -12,7 +12,7 @@ use dimmer_host::root::Root;
 use dimmer_policy::server::cores::{Cores, Settings};
 use dimmer_processor::units::CpuId;
 
-use crate::state;
+use crate::cache;
 
 /// Interval of the scan for threads that still run on CPUs in use, because they were being started
 /// when the others were kept off. A scan takes some 10 us a thread.
@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// The dedicated CPUs, and the threads that are kept off them.
 #[derive(Debug)]
-pub(super) struct Exclusion {
+pub(crate) struct Exclusion {
     root: Root,
     /// The CPUs that may be used, in the order of use.
     cpus: Vec<CpuId>,
@@ -51,7 +51,7 @@ pub(super) struct Exclusion {
 
 impl Exclusion {
     /// Starts with no CPU in use. `directory`: that of the run.
-    pub(super) fn new(root: &Root, cpus: &[CpuId], directory: &Path) -> Self {
+    pub(crate) fn new(root: &Root, cpus: &[CpuId], directory: &Path) -> Self {
         let now = Instant::now();
         Self {
             root: root.clone(),
@@ -69,14 +69,14 @@ impl Exclusion {
         }
     }
 
-    pub(super) fn cpus(&self) -> &[CpuId] {
+    pub(crate) fn cpus(&self) -> &[CpuId] {
         &self.cpus
     }
 
     /// Applies the number of CPUs that a server has dedicated. If no server decides (`None`), all
     /// are used while calls move, and for some time after. Returns the number in use from now on;
     /// the program keeps off these.
-    pub(super) fn step(&mut self, dedicated: Option<usize>, is_wanted: bool) -> usize {
+    pub(crate) fn step(&mut self, dedicated: Option<usize>, is_wanted: bool) -> usize {
         let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let is_used = self.unserved.step(now, is_wanted) > 0;
         let used = dedicated.unwrap_or(if is_used { self.cpus.len() } else { 0 });
@@ -85,7 +85,7 @@ impl Exclusion {
     }
 
     /// Lets the remaining threads of the program back onto all CPUs.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         // The second pass catches threads that were being started during the first.
         for _ in 0..2 {
             if self.used > 0 || self.is_changed {
@@ -98,7 +98,7 @@ impl Exclusion {
     /// longer be a descendant of the program. In a PID namespace of its own its id is another
     /// process's here, and the writer of the ledger may write any id. So the process counts only if
     /// it has mapped the ledger.
-    pub(super) fn know(&mut self, process: u32, ledger: &Path) {
+    pub(crate) fn know(&mut self, process: u32, ledger: &Path) {
         let name = ledger.file_name().unwrap_or_default().to_owned();
         if self.asked.insert((process, name)) {
             // In this order: if the id belongs to another process by then, that one has not mapped
@@ -128,7 +128,7 @@ impl Exclusion {
         // If the note cannot be written, the threads are kept off all the same.
         let note = |kept: &[Kept]| {
             if !kept.is_empty() {
-                let _ = state::replace(&self.note, &exclusion::written(&self.root, kept));
+                let _ = cache::replace(&self.note, &exclusion::written(&self.root, kept));
             }
         };
         let cpus = &self.cpus[..used];

@@ -20,7 +20,7 @@ pub const CALLS: usize = 2000;
 /// Why calls cannot be moved here.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum HookedError {
+pub enum TripError {
     /// Threads cannot migrate.
     #[error(transparent)]
     Travel(#[from] CannotMigrate),
@@ -81,10 +81,10 @@ extern "C" fn unwind_delegated() {
 /// The times of moved calls that do nothing (ns each).
 #[derive(Clone, Debug, Default)]
 pub struct RoundTrips {
-    /// Calls that moved with their thread.
-    pub moved: Samples,
+    /// Calls that migrated with their thread.
+    pub migrated: Samples,
     /// Calls of leaf functions that were delegated.
-    pub lent: Samples,
+    pub delegated: Samples,
 }
 
 /// Dedicates these cores for the rest of this process's life, and times moved calls that do
@@ -92,22 +92,22 @@ pub struct RoundTrips {
 /// milliseconds. Call it only once.
 ///
 /// # Errors
-/// [`HookedError`].
-pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, HookedError> {
+/// [`TripError`].
+pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, TripError> {
     check_migration()?;
     let cores = Cores::start(root, cpus)?;
     let allowed = affinity::allowed()?;
     let rest: Vec<CpuId> = allowed.iter().filter(|cpu| !cpus.contains(cpu)).copied().collect();
     affinity::allow(&rest)?;
     dimmer_runtime::calls::dedicate(cores);
-    let directory = tempfile::tempdir().map_err(HookedError::Directory)?;
+    let directory = tempfile::tempdir().map_err(TripError::Directory)?;
     let mut hooks = Hooks::new(OwnLedger::create(directory.path())?, BTreeSet::new(), None);
     hooks.move_by(MOVER, false)?;
     let took = hooks.trial_moved(CALLS);
     affinity::allow(&allowed)?;
     let took = took?;
     Ok(RoundTrips {
-        moved: took.iter().map(|trip| trip.moved_ns).collect(),
-        lent: took.iter().map(|trip| trip.delegated_ns).collect(),
+        migrated: took.iter().map(|trip| trip.moved_ns).collect(),
+        delegated: took.iter().map(|trip| trip.delegated_ns).collect(),
     })
 }

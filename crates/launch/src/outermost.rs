@@ -1,12 +1,14 @@
-//! `--hook auto`: chooses the calls of a program that may be worth moving, by what a processor
+//! Without named functions: chooses the calls of a program that may be worth moving, by what a processor
 //! model says about its code. These are calls of leaf functions with wide code, if they can be
 //! delegated, and calls of the outermost functions around it, if threads may migrate.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 
-use dimmer_hook::{PlannedEntry, is_own_ground};
+use dimmer_hook::is_own_ground;
 use dimmer_host::machine::Machine;
+use dimmer_host::program;
 use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
 use dimmer_processor::class::InstructionClass;
@@ -14,11 +16,11 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
 use dimmer_scan::{Callers, Code, Function, Leaves, Scan};
 
-use super::How;
-use super::chosen::{Candidate, Found};
-use super::leaves;
-use crate::named::Planned;
-use crate::{bad_input, input, launch, scan};
+use crate::chosen::{Candidate, Found};
+use crate::mechanism::How;
+use crate::named::{self, Planned};
+use crate::program::Program;
+use crate::{LaunchError, leaves, names};
 
 /// A function around wide code, and what that code requests.
 #[derive(Debug)]
@@ -37,17 +39,17 @@ struct Demand {
 
 /// Finds the functions with, or around, code of a program and of the libraries that it loads from
 /// the start, where that code costs the code after it something.
-pub(super) fn find(
-    program: &launch::Program,
+pub(crate) fn find(
+    launched: &Program,
     how: How,
     model: &Model,
     machine: &Machine,
-) -> anyhow::Result<Found> {
+) -> Result<Found, LaunchError> {
     let (mut found, mut others, mut files) = (Vec::new(), Vec::new(), Vec::new());
-    for loaded in program.loaded() {
+    for loaded in launched.loaded() {
         let Ok(file) = loaded.file.canonicalize() else { continue };
         files.push(file.clone());
-        let Ok(bytes) = input::program(&file) else { continue };
+        let Ok(bytes) = program::read(&file) else { continue };
         let Ok(mut scan) = dimmer_scan::scan(&bytes) else { continue };
         // Functions around wide ones need not be wide.
         if scan.check_narrow(&bytes).is_err() {
@@ -95,14 +97,13 @@ pub(super) fn find(
 
 /// A function with all its entries.
 fn plan(file: &Path, function: &Function) -> Planned {
-    let entries = function.hookable_entries();
-    let entries = entries.map(|(address, displaced)| PlannedEntry::new(address, displaced));
-    Planned { file: file.to_path_buf(), title: String::new(), entries: entries.collect() }
+    let entries = named::planned_entries(function).collect();
+    Planned { file: file.to_path_buf(), title: String::new(), entries }
 }
 
 /// A function around code that requests a license level, if that costs anything.
-fn around(planned: Planned, demand: Demand, model: &Model) -> anyhow::Result<Option<Around>> {
-    let cost = CallCost::new(model, demand.level).map_err(bad_input)?;
+fn around(planned: Planned, demand: Demand, model: &Model) -> Result<Option<Around>, LaunchError> {
+    let cost = CallCost::new(model, demand.level)?;
     let is_costly = cost.episode_ns > 0.0 || cost.slower > 0.0;
     Ok(is_costly.then_some(Around { planned, demand }))
 }
@@ -146,18 +147,18 @@ fn name(found: &mut [Around]) {
     let mut known = BTreeMap::new();
     for around in found {
         let planned = &mut around.planned;
-        let of_file =
-            known.entry(planned.file.clone()).or_insert_with_key(|file: &std::path::PathBuf| {
-                scan::scan_narrow_too(&Root::live(), Path::new(file)).ok()
-            });
+        let of_file = known
+            .entry(planned.file.clone())
+            .or_insert_with_key(|file| names::scan(&Root::live(), file).ok());
         let Some(first) = planned.entries.first().map(|entry| entry.address) else { continue };
-        let functions = of_file.iter().flat_map(|scan| &scan.wide_functions);
-        let is_it = |function: &&dimmer_report::scan::WideFunction| {
-            (function.address..function.address + function.size.max(1)).contains(&first)
+        let functions = of_file.iter().flat_map(|named| &named.scan.functions);
+        let is_it = |function: &&Function| {
+            let Range { start, end } = function.addresses;
+            (start..end.max(start + 1)).contains(&first)
         };
-        planned.title = functions
-            .into_iter()
-            .find(is_it)
-            .map_or_else(|| format!("{first:#x}"), dimmer_report::scan::title);
+        let found = functions.into_iter().find(is_it);
+        let (name, start) = found
+            .map_or((None, first), |function| (function.name.as_deref(), function.addresses.start));
+        planned.title = dimmer_scan::title(name, start);
     }
 }

@@ -12,7 +12,7 @@ use dimmer_policy::server::{cores, settings, thresholds, trials};
 use dimmer_processor::units::CpuId;
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::http::Address;
+use crate::address::Address;
 
 /// Why a configuration file is refused.
 #[derive(Debug, thiserror::Error)]
@@ -488,7 +488,7 @@ mod tests {
 
     #[test]
     fn the_file_that_is_installed_says_what_holds_without_it() {
-        let installed = Settings::parse(include_str!("../package/dimmerd.toml")).unwrap();
+        let installed = Settings::parse(include_str!("../../daemon/package/dimmerd.toml")).unwrap();
         assert_eq!(installed, Settings::default());
         // The file has all keys.
         let all = serde_json::to_value(Settings {
@@ -497,7 +497,7 @@ mod tests {
             metrics: Metrics { listen: Some(String::new()) },
             ..Settings::default()
         });
-        let text = include_str!("../package/dimmerd.toml").replace("# ", "");
+        let text = include_str!("../../daemon/package/dimmerd.toml").replace("# ", "");
         let has = |begin: String| text.lines().any(|line| line.starts_with(&begin));
         for (table, keys) in all.unwrap().as_object().unwrap() {
             assert!(has(format!("[{table}]")), "{table}");

@@ -2,34 +2,38 @@
 //! counts them.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use dimmer_host::held::Held;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::process::{self, Thread};
 use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
-use dimmer_host::{libraries, usage};
+use dimmer_host::{libraries, program as files, usage};
 use dimmer_observe::{Attached, FunctionPlace, MOST_COUNTERS, ProbePoint};
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::Code;
 
-use super::{End, Seen};
-use crate::{bad_input, input, launch};
+use super::{Options, Seen};
+use crate::LaunchError;
+use crate::follow::{end_of, follow, wait};
+use crate::program::{self, Program};
 
-/// Counts calls in a running process until it ends, or until the deadline or Ctrl-C.
-pub(super) fn attach(
+/// Counts calls in a running process until it ends, until `after` has passed, or until the user
+/// interrupts.
+///
+/// # Errors
+/// [`LaunchError`]: there is no such process, or its calls cannot be counted.
+pub fn attach(
     root: &Root,
     process: u32,
     classes: &[InstructionClass],
-    end: &End,
-) -> anyhow::Result<Seen> {
-    let files = libraries::mapped(root, process)
-        .map_err(|error| bad_input(format!("no process {process} of this user: {error}")))?;
+    after: Option<Duration>,
+) -> Result<Seen, LaunchError> {
+    let files =
+        libraries::mapped(root, process).map_err(|why| LaunchError::NoProcess { process, why })?;
     let points: Vec<ProbePoint> = files
         .iter()
         .flat_map(|one| points(Path::new(&one.path), &one.file, classes).unwrap_or_default())
@@ -38,13 +42,13 @@ pub(super) fn attach(
     let mut attached = Attached::new(root, process, points)?;
     let before = process::on_cpu(root, process);
     let mut on_cpu = before.clone();
-    let ended = launch::end_of(process);
-    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let deadline = end.deadline();
+    let ended = end_of(process);
+    let interrupt = Interrupt::install().map_err(LaunchError::Interrupt)?;
+    let deadline = after.map(|after| Instant::now() + after);
     let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
     while !interrupt.is_set() && !is_over() {
         let now = process::on_cpu(root, process);
-        if now.is_empty() || launch::wait(ended.as_ref()) {
+        if now.is_empty() || wait(ended.as_ref()) {
             break;
         }
         on_cpu.extend(now);
@@ -59,47 +63,39 @@ pub(super) fn attach(
 }
 
 /// Starts a program and counts calls in it and its children until it ends.
-pub(super) fn start(
-    root: &Root,
-    words: &[OsString],
-    classes: &[InstructionClass],
-    end: &End,
-) -> anyhow::Result<Seen> {
-    let program = launch::Program::find(words)?;
+///
+/// # Errors
+/// [`LaunchError`]: there is no such program, or its calls cannot be counted.
+pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
+    let words = options.command;
+    let program = Program::find(words)?;
     let loaded = program.loaded();
     let files = loaded.iter().filter_map(|loaded| loaded.file.canonicalize().ok());
     let points: Vec<ProbePoint> =
-        files.flat_map(|file| points(&file, &file, classes).unwrap_or_default()).collect();
+        files.flat_map(|file| points(&file, &file, options.classes).unwrap_or_default()).collect();
     check(&points, 1)?;
     let mut command = Command::new(&program.file);
     command.args(&words[1..]);
-    let refused = |error| bad_input(format!("cannot run {}: {error}", program.file.display()));
+    let refused = |why| LaunchError::CannotRun { file: program.file.clone(), why };
     let before = usage::time_of_ended_children();
-    let relay = Relay::begin().context("cannot prepare for signals")?;
+    let relay = Relay::begin().map_err(LaunchError::Signals)?;
     relay.prepare(&mut command);
     let held = Held::start(command).map_err(refused)?;
     let mut attached = Attached::new(root, held.process(), points)?;
     let mut child = held.let_go().map_err(refused)?;
-    let look = || {
-        attached.look();
-        Ok(())
-    };
-    let status = launch::follow(&mut child, end.deadline(), &relay, look)?;
+    let status = follow(&mut child, options.deadline(), &relay, || attached.look())?;
     drop(relay);
     let on_cpu = usage::time_of_ended_children().saturating_sub(before);
     let observed = attached.finish();
-    Ok(Seen { command: launch::shown(words), status: Some(status), on_cpu, observed, plans: None })
+    let command = program::shown(words);
+    Ok(Seen { command, status: Some(status), on_cpu, observed, plans: None })
 }
 
 /// Checks that this number of counters is possible.
-fn check(points: &[ProbePoint], threads: usize) -> anyhow::Result<()> {
-    let counters = points.len() * threads;
+fn check(points: &[ProbePoint], threads: usize) -> Result<(), LaunchError> {
+    let (functions, counters) = (points.len(), points.len() * threads);
     if counters > MOST_COUNTERS {
-        return Err(bad_input(format!(
-            "{counters} counters are needed, for {} functions in {threads} threads, and at most \
-             {MOST_COUNTERS} can be had; choose fewer --classes",
-            points.len(),
-        )));
+        return Err(LaunchError::Counters { counters, functions, threads });
     }
     Ok(())
 }
@@ -107,7 +103,7 @@ fn check(points: &[ProbePoint], threads: usize) -> anyhow::Result<()> {
 /// The places where calls of a file's functions of these classes can be counted; `None` if the file
 /// cannot be scanned. The file is named `path`, and can be read at `file`.
 fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<ProbePoint>> {
-    let bytes = input::program(file).ok()?;
+    let bytes = files::read(file).ok()?;
     let scan = dimmer_scan::scan(&bytes).ok()?;
     // The C library's memory and string functions are called everywhere.
     if scan.soname.as_deref().is_some_and(|soname| soname.starts_with("libc.")) {

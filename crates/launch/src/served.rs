@@ -2,19 +2,16 @@
 //! client on behalf of the program: it copies the counts of the hooks into the memory that the
 //! server reads, and the server's decisions into the ledgers.
 
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dimmer_host::root::format_cpu_list;
 use dimmer_observe::Tally;
 use dimmer_policy::moving::Word;
 use dimmer_processor::units::CpuId;
-use dimmer_protocol::{DELEGATE, Hello, LeasePage, MIGRATE, Mapped, SITES, Sums, Table, Welcome};
+use dimmer_protocol::{Client, DELEGATE, Hello, LeasePage, MIGRATE, Memory, SITES, Sums};
 
-use crate::launch;
 use crate::named::Planned;
+use crate::program::Program;
 
 /// Longest wait for a server; it answers within a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -24,7 +21,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// A program's functions, as the server sees them.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(crate) struct Served {
     program: String,
     functions: Vec<String>,
     /// The CPUs that calls go to. Of a server's cores, only those count that both lists start with.
@@ -43,7 +40,7 @@ enum Connection {
     /// There is no server.
     None,
     /// A server was asked, and has not answered.
-    Asked(OwnedFd),
+    Asked(Client),
     /// A server decides.
     Made(Made),
 }
@@ -51,9 +48,8 @@ enum Connection {
 #[derive(Debug)]
 struct Made {
     /// Open as long as the server shall decide.
-    _socket: OwnedFd,
-    lease_page: Mapped<LeasePage>,
-    table: Mapped<Table>,
+    _client: Client,
+    memory: Memory,
     /// Whether the functions were named to the server. That happens after their counts so far were
     /// written, so that the server does not take these for current ones.
     is_named: bool,
@@ -61,7 +57,7 @@ struct Made {
 
 impl Served {
     /// Lets a server decide for these functions, if one listens.
-    pub(super) fn connect(program: &launch::Program, functions: &[Planned]) -> Option<Self> {
+    pub(crate) fn connect(program: &Program, functions: &[Planned]) -> Option<Self> {
         let name = program.file.file_name().unwrap_or_default();
         let program = name.to_string_lossy().into_owned();
         let functions = functions.iter().map(|planned| planned.title.clone()).collect();
@@ -86,53 +82,56 @@ impl Served {
     }
 
     /// The CPUs that the server may dedicate, in the order of use.
-    pub(super) fn cores(&self) -> Vec<CpuId> {
-        self.made().map_or_else(Vec::new, |made| made.lease_page.cores().map(CpuId::new).collect())
+    pub(crate) fn cores(&self) -> Vec<CpuId> {
+        self.made()
+            .map_or_else(Vec::new, |made| made.memory.lease_page.cores().map(CpuId::new).collect())
     }
 
     /// Restricts calls to these CPUs, which the program received at its start. If a server
     /// dedicates others, as a later one may, no call moves to those.
-    pub(super) fn heed_only(&mut self, cpus: &[CpuId]) {
+    pub(crate) fn heed_only(&mut self, cpus: &[CpuId]) {
         self.cpus = cpus.to_vec();
     }
 
     /// The number of these CPUs that the server has dedicated now; 0 if no server is alive.
-    pub(super) fn dedicated(&self) -> usize {
-        let made = self.made().filter(|made| made.holds());
-        made.map_or(0, |made| made.lease_page.dedicated().min(usable(&made.lease_page, &self.cpus)))
+    pub(crate) fn dedicated(&self) -> usize {
+        let made = self.made().filter(|made| made.memory.holds());
+        made.map_or(0, |made| {
+            made.memory.lease_page.dedicated().min(usable(&made.memory.lease_page, &self.cpus))
+        })
     }
 
-    /// Looks for a server if the previous one is gone. Never waits. Returns the reason why calls
-    /// cannot go to the server's cores, if it is new.
-    pub(super) fn tend(&mut self) -> Option<String> {
+    /// Looks for a server if the previous one is gone. Never waits. Returns the server's cores and
+    /// the program's if, from now on, calls cannot go to the server's.
+    pub(crate) fn tend(&mut self) -> Option<(Vec<CpuId>, Vec<CpuId>)> {
         self.connection.hear(self.functions.len());
-        let is_there = self.made().is_some_and(Made::holds);
+        let is_there = self.made().is_some_and(|made| made.memory.holds());
         if !is_there && self.tried.elapsed() >= RETRY {
             self.tried = Instant::now();
             self.connection = Connection::ask(&self.program);
         }
-        let made = self.made().filter(|made| made.holds())?;
-        let (fits, its) = (usable(&made.lease_page, &self.cpus) > 0, self.cores());
-        let why = (self.fits && !fits).then(|| misfit(&its, &self.cpus));
+        let made = self.made().filter(|made| made.memory.holds())?;
+        let (fits, its) = (usable(&made.memory.lease_page, &self.cpus) > 0, self.cores());
+        let misfit = (self.fits && !fits).then(|| (its, self.cpus.clone()));
         self.fits = fits;
-        why
+        misfit
     }
 
     /// Names the functions to the server. Call it after the counts of all functions were written.
-    pub(super) fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         let Connection::Made(made) = &mut self.connection else { return };
         if !made.is_named {
             made.is_named = true;
             // Functions for which there is no room stay.
             for name in &self.functions {
-                made.table.add(name.as_bytes(), 0);
+                made.memory.table.add(name.as_bytes(), 0);
             }
         }
     }
 
     /// Writes the counts of a function's calls since the program's start.
-    pub(super) fn tell(&self, function: usize, tally: &Tally) {
-        let Some(site) = self.made().and_then(|made| made.table.sites.get(function)) else {
+    pub(crate) fn tell(&self, function: usize, tally: &Tally) {
+        let Some(site) = self.made().and_then(|made| made.memory.table.sites.get(function)) else {
             return;
         };
         let ticks = |ns: f64| whole(ns * dimmer_protocol::ticks_per_ns());
@@ -147,9 +146,9 @@ impl Served {
     }
 
     /// The server's decision for a function's calls now.
-    pub(super) fn word(&self, function: usize) -> Word {
+    pub(crate) fn word(&self, function: usize) -> Word {
         let Some(made) = self.made() else { return Word::Stay };
-        let word = made.table.decisions.get(function);
+        let word = made.memory.table.decisions.get(function);
         let word = word.map(|word| word.load(Ordering::Relaxed));
         let moves = matches!(word, Some(DELEGATE | MIGRATE));
         if moves && self.dedicated() > 0 { Word::Move } else { Word::Stay }
@@ -159,49 +158,24 @@ impl Served {
 impl Connection {
     /// Asks the first server that listens.
     fn ask(program: &str) -> Self {
-        let ask = |path: &PathBuf| {
-            let socket = dimmer_protocol::connect(path).ok()?;
-            let hello = Hello::Serve { name: program.to_owned() };
-            dimmer_protocol::send(socket.as_fd(), &hello.to_bytes(), &[]).ok()?;
-            Some(socket)
-        };
-        dimmer_protocol::candidates().iter().find_map(ask).map_or(Self::None, Self::Asked)
+        let hello = Hello::Serve { name: program.to_owned() }.to_bytes();
+        let asked = Client::of_first(&dimmer_protocol::candidates(), &hello);
+        asked.map_or(Self::None, Self::Asked)
     }
 
     /// Takes the server's answer for this number of functions, if it has come.
     fn hear(&mut self, functions: usize) {
-        let Self::Asked(socket) = self else { return };
-        let mut bytes = [0; Welcome::BYTES];
-        let answer = dimmer_protocol::receive(&socket, &mut bytes);
+        let Self::Asked(client) = self else { return };
+        let answer = client.memory();
         if matches!(answer, Ok(None)) {
             return;
         }
-        let Self::Asked(socket) = std::mem::replace(self, Self::None) else { return };
-        if let Ok(Some((_, [Some(lease_page), Some(table)]))) = answer
-            && Welcome::parse(&bytes).is_ok()
-            && let Some(made) = Made::new(socket, (&lease_page, &table), functions)
-        {
-            *self = Self::Made(made);
+        let Self::Asked(client) = std::mem::replace(self, Self::None) else { return };
+        let memory = answer.ok().flatten().and_then(|files| files.map().ok());
+        let has_memory = |memory: &Memory| memory.table.has_memory(0..functions.min(SITES));
+        if let Some(memory) = memory.filter(has_memory) {
+            *self = Self::Made(Made { _client: client, memory, is_named: false });
         }
-    }
-}
-
-impl Made {
-    fn new(
-        socket: OwnedFd,
-        (lease_page, table): (&OwnedFd, &OwnedFd),
-        functions: usize,
-    ) -> Option<Self> {
-        let lease_page = Mapped::<LeasePage>::new(lease_page.as_fd()).ok()?;
-        let table = Mapped::<Table>::new(table.as_fd()).ok()?;
-        let is_known = lease_page.is_known() && table.is_known();
-        let has_memory = is_known && table.has_memory(0..functions.min(SITES));
-        has_memory.then_some(Self { _socket: socket, lease_page, table, is_named: false })
-    }
-
-    /// Whether the server's decisions are valid.
-    fn holds(&self) -> bool {
-        self.lease_page.holds(dimmer_protocol::ticks()) && !self.table.is_left()
     }
 }
 
@@ -212,20 +186,6 @@ fn usable(lease_page: &LeasePage, own: &[CpuId]) -> usize {
     }
     let its = lease_page.cores().map(CpuId::new);
     its.zip(own).take_while(|(its, own)| its == *own).count()
-}
-
-/// The message that no call can go to the server's cores, since the program was given others.
-fn misfit(its: &[CpuId], own: &[CpuId]) -> String {
-    if its.is_empty() {
-        return "no call moves: the policy server has no core to dedicate (`dimmer top` says why)"
-            .to_owned();
-    }
-    format!(
-        "no call moves: the policy server dedicates cpu {}, and calls of this program can move to cpu {} alone, as it was told at its begin; \
-         started anew, it goes to the server's",
-        format_cpu_list(its),
-        format_cpu_list(own)
-    )
 }
 
 #[expect(
@@ -255,11 +215,5 @@ mod tests {
         assert_eq!((usable(&[7]), usable(&[7, 3, 6]), usable(&[7, 3, 6, 2])), (1, 3, 3));
         assert_eq!((usable(&[7, 6]), usable(&[3]), usable(&[3, 7])), (1, 0, 0));
         assert_eq!(usable(&[]), usize::MAX);
-    }
-
-    #[test]
-    fn both_lists_are_told_where_they_do_not_fit() {
-        let told = misfit(&cpus(&[6, 7]), &cpus(&[2]));
-        assert!(told.contains("dedicates cpu 6-7,") && told.contains("to cpu 2 alone"), "{told}");
     }
 }

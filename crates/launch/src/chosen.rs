@@ -5,15 +5,12 @@
 //! large ones. The last result is cached. It holds as long as these files, the files that their
 //! names come from, this program and the model are the same.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use dimmer_hook::PlannedEntry;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
+use dimmer_host::models;
 use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
 use dimmer_processor::class::InstructionClass;
@@ -22,40 +19,41 @@ use dimmer_processor::units::LicenseLevel;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::leaves::{self, NoLeaf};
-use super::{How, outermost};
-use crate::args::Run;
+use crate::leaves::{self, NoLeaf};
+use crate::mechanism::{How, Setup};
 use crate::named::{self, Planned, Plans, Wanted};
-use crate::{bad_input, input, launch, scan, state};
+use crate::note::Note;
+use crate::program::Program;
+use crate::{LaunchError, cache, names, outermost};
 
 /// The functions whose calls may be moved.
 #[derive(Debug)]
-pub(super) struct Chosen {
-    pub(super) plans: Plans,
+pub(crate) struct Chosen {
+    pub(crate) plans: Plans,
     /// What the calls of each function cost the code after them, if that decides.
-    pub(super) costs: Vec<Option<CallCost>>,
+    pub(crate) costs: Vec<Option<CallCost>>,
     /// Whether each function uses 512-bit registers, as far as known.
-    pub(super) have_zmm: Vec<bool>,
+    pub(crate) have_zmm: Vec<bool>,
     /// The program and request, and what the choice is based on; `None` if nothing can be cached
     /// for it.
-    pub(super) key: Option<Key>,
+    pub(crate) key: Option<Key>,
     /// Functions whose calls stay because they are no leaf functions.
-    pub(super) others: Vec<NoLeaf>,
+    pub(crate) others: Vec<NoLeaf>,
 }
 
 /// The result as it is cached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Found {
-    pub(super) functions: Vec<Candidate>,
+pub(crate) struct Found {
+    pub(crate) functions: Vec<Candidate>,
     /// Functions whose calls stay because they are no leaf functions.
-    pub(super) others: Vec<NoLeaf>,
+    pub(crate) others: Vec<NoLeaf>,
     /// Files in which nothing else is hooked.
-    pub(super) files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// A function whose calls may be moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Candidate {
+pub(crate) struct Candidate {
     file: PathBuf,
     title: String,
     /// Each entry as [`PlannedEntry`] prints itself.
@@ -67,19 +65,16 @@ pub(super) struct Candidate {
 }
 
 /// Chooses functions; `None` if there are none.
-pub(super) fn choose(
-    arguments: &Run,
-    how: How,
-    program: &launch::Program,
-) -> anyhow::Result<Option<Chosen>> {
-    let wanted: Vec<Wanted> = arguments.functions().map(Wanted::parse).collect();
+pub(crate) fn choose(setup: &mut Setup<'_>) -> Result<Option<Chosen>, LaunchError> {
+    let (request, how, program) = (setup.request, setup.how, setup.program);
+    let wanted = &request.functions;
     if !wanted.is_empty() {
-        if arguments.model.model.is_some() {
-            return Err(bad_input("--model chooses functions: named functions need none"));
+        if request.model.is_some() {
+            return Err(LaunchError::NeedlessModel);
         }
-        let key = || Key::new(program, how, &wanted, "");
+        let key = || Key::new(program, how, wanted, "");
         let (found, key) = once(key, || {
-            let (mut planned, files) = named::find(program, &wanted)?;
+            let (mut planned, files) = named::find(program, wanted)?;
             let others = leaves::judge(&mut planned, how);
             let functions = planned.iter().map(Candidate::new);
             Ok(Found { functions: functions.collect(), others, files })
@@ -87,45 +82,37 @@ pub(super) fn choose(
         return found.chosen(None, key).map(Some);
     }
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let Some((model, from)) = scan::choose_model(arguments.model.name(), &machine)? else {
-        return Err(bad_input(
-            "no processor model says what wide-vector code costs here: `dimmer probe` makes one; or name \
-             the functions, as in --migrate=FN",
-        ));
-    };
+    let chosen = models::choose(request.model.as_deref(), &machine.identity)?;
+    let models::Chosen { model, from } = chosen.ok_or(LaunchError::NoModel)?;
     let runs = InstructionClass::ALL.map(|class| machine.runs(class));
     let by = format!("{runs:?}\n{}", model.to_toml());
     let key = || Key::new(program, how, &[], &by);
     let (found, key) = once(key, || outermost::find(program, how, &model, &machine))?;
     if found.functions.is_empty() {
-        let what = if how.migrates { "code" } else { "leaf function" };
-        eprintln!(
-            "{}: nothing to move: by {from}, no {what} of this program costs the code after it anything here.",
-            how.name()
-        );
+        (setup.notes)(Note::NothingToMove { how, model: from });
         return Ok(None);
     }
     found.chosen(Some(&model), key).map(Some)
 }
 
 impl Found {
-    fn chosen(self, model: Option<&Model>, key: Option<Key>) -> anyhow::Result<Chosen> {
+    fn chosen(self, model: Option<&Model>, key: Option<Key>) -> Result<Chosen, LaunchError> {
         let cost = |level: u32, model| CallCost::new(model, LicenseLevel::new(level));
         let costs = self.functions.iter().map(|function| function.level.zip(model));
         let costs: Result<_, _> =
             costs.map(|of| of.map(|(level, model)| cost(level, model)).transpose()).collect();
         let have_zmm = self.functions.iter().map(|function| function.has_zmm).collect();
         let planned: Option<_> = self.functions.iter().map(Candidate::planned).collect();
-        let planned = planned.context("what was chosen cannot be read back")?;
+        let planned = planned.ok_or(LaunchError::Choice)?;
         let plans = Plans::write(self.files.iter().map(PathBuf::as_path), planned)?;
-        let costs = costs.map_err(bad_input)?;
+        let costs = costs?;
         Ok(Chosen { plans, costs, have_zmm, key, others: self.others })
     }
 }
 
 impl Candidate {
     /// A candidate whose code is not known.
-    pub(super) fn new(planned: &Planned) -> Self {
+    pub(crate) fn new(planned: &Planned) -> Self {
         Self {
             file: planned.file.clone(),
             title: planned.title.clone(),
@@ -136,7 +123,7 @@ impl Candidate {
     }
 
     /// Adds the license level that its code requests, and whether that code uses 512-bit registers.
-    pub(super) fn with_demand(self, level: LicenseLevel, has_zmm: bool) -> Self {
+    pub(crate) fn with_demand(self, level: LicenseLevel, has_zmm: bool) -> Self {
         Self { level: Some(level.index()), has_zmm, ..self }
     }
 
@@ -150,7 +137,7 @@ impl Candidate {
 
 /// What a choice depends on, as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Key {
+pub(crate) struct Key {
     /// The request and the program. For each such pair the last answer is cached.
     asked: String,
     /// What the answer is derived from.
@@ -160,9 +147,9 @@ pub(super) struct Key {
 impl Key {
     /// The key for these functions, or for those that are chosen `by` a model; `None` if the choice
     /// cannot be cached.
-    fn new(program: &launch::Program, how: How, wanted: &[Wanted], by: &str) -> Option<Self> {
+    fn new(program: &Program, how: How, wanted: &[Wanted], by: &str) -> Option<Self> {
         let stamp = |file: &Path| {
-            let stamp = scan::stamp(&Root::live(), file).ok()?;
+            let stamp = names::stamp(&Root::live(), file)?;
             Some(format!("{} {stamp}\n", file.canonicalize().ok()?.display()))
         };
         let loaded = program.loaded();
@@ -175,7 +162,7 @@ impl Key {
         let later = later.map(|library| stamp(Path::new(library)));
         let files: String = loaded.chain(later).collect::<Option<_>>()?;
         // Another build of this program may choose differently.
-        let own = scan::identity(&std::env::current_exe().ok()?).ok()?;
+        let own = names::identity(&std::env::current_exe().ok()?).ok()?;
         let How { migrates, delegates, .. } = how;
         let executed = program.executed.canonicalize().ok()?;
         Some(Self {
@@ -186,23 +173,22 @@ impl Key {
 
     /// What is cached under this name for this key; `None` if there is nothing, or if it belongs to
     /// another key of the same program.
-    pub(super) fn kept<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
-        let text = read_own(&self.path(name)?).ok()?;
+    pub(crate) fn kept<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let text = cache::read_own(&self.path(name)?).ok()?;
         let (of, kept) = serde_json::from_str::<(Self, T)>(&text).ok()?;
         (of == *self).then_some(kept)
     }
 
     /// Caches it. A failure is ignored: it must not affect the program.
-    pub(super) fn keep<T: Serialize>(&self, name: &str, what: &T) {
+    pub(crate) fn keep<T: Serialize>(&self, name: &str, what: &T) {
         if let (Some(path), Ok(text)) = (self.path(name), serde_json::to_string(&(self, what))) {
-            state::cache(&path, &text);
+            cache::keep(&path, &text);
         }
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {
-        let mut hasher = DefaultHasher::new();
-        self.asked.hash(&mut hasher);
-        Some(state::choices()?.join(format!("{:016x}{name}.json", hasher.finish())))
+        let digest = cache::digest([self.asked.as_bytes()]);
+        Some(cache::choices()?.join(format!("{digest:016x}{name}.json")))
     }
 }
 
@@ -210,8 +196,8 @@ impl Key {
 /// holds. If the result cannot be cached, the next run finds it again.
 fn once(
     key: impl Fn() -> Option<Key>,
-    find: impl FnOnce() -> anyhow::Result<Found>,
-) -> anyhow::Result<(Found, Option<Key>)> {
+    find: impl FnOnce() -> Result<Found, LaunchError>,
+) -> Result<(Found, Option<Key>), LaunchError> {
     let Some(before) = key() else { return Ok((find()?, None)) };
     let is_whole = |found: &Found| found.functions.iter().all(|one| one.planned().is_some());
     if let Some(found) = before.kept::<Found>("").filter(is_whole) {
@@ -224,13 +210,4 @@ fn once(
         key.keep("", &found);
     }
     Ok((found, key))
-}
-
-/// Reads a file that belongs to this user. Files of other users, who may have lent their home
-/// directory, decide nothing here.
-fn read_own(path: &Path) -> io::Result<String> {
-    if path.metadata()?.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    input::kept(path)
 }

@@ -1,8 +1,8 @@
-//! Whether a program under `--mechanism auto` has narrower code. The results of its runs are cached
+//! Whether a program under `--auto` has narrower code. The results of its runs are cached
 //! for the next ones, and [`dimmer_policy::narrowing`] decides from them.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use dimmer_policy::ways::{self, Load, Way};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use super::chosen::Key;
-use super::narrow;
-use crate::args::Run;
-use crate::launch;
-use dimmer_report::number::percent;
+use crate::account::Next;
+use crate::chosen::Key;
+use crate::mechanism::can_narrow;
+use crate::program::Program;
+use crate::{LaunchError, Request, cache};
 
 /// The name under which runs are cached.
 const RUNS: &str = "-runs";
@@ -31,35 +31,35 @@ const FAULTS: [Signal; 6] =
 
 /// A program's form in this run, and the key under which the other runs are cached.
 #[derive(Debug)]
-pub(super) struct Forms {
+pub(crate) struct Forms {
     key: Key,
     /// A digest of the program's arguments, and of the width and switches that would narrow its
     /// code.
     work: u64,
     /// Whether anything can narrow the program here.
     can_narrow: bool,
-    pub(super) form: Form,
-    reason: Reason,
+    pub(crate) form: Form,
+    pub(crate) reason: Reason,
 }
 
 /// CPU time and output of the children that have ended since this process started.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spent {
+pub(crate) struct Spent {
     /// Time on CPUs.
-    pub(super) on_cpu: Duration,
+    pub(crate) on_cpu: Duration,
     /// Bytes written, including the few of this process; 0 if the kernel does not report them.
-    pub(super) written: u64,
+    pub(crate) written: u64,
 }
 
 impl Spent {
     /// Reads the totals up to now.
-    pub(super) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let written = usage::written(&Root::live()).unwrap_or(0);
         Self { on_cpu: usage::time_of_ended_children(), written }
     }
 
     /// The difference to `earlier`.
-    pub(super) fn since(self, earlier: Self) -> Self {
+    pub(crate) fn since(self, earlier: Self) -> Self {
         let on_cpu = self.on_cpu.saturating_sub(earlier.on_cpu);
         Self { on_cpu, written: self.written.saturating_sub(earlier.written) }
     }
@@ -82,29 +82,26 @@ impl Forms {
     /// Decides from the cached runs with the same key and the same arguments.
     ///
     /// # Errors
-    /// If the user named switches that do not exist.
-    pub(super) fn decide(
+    /// [`LaunchError::Narrow`]: the user named switches that do not exist.
+    pub(crate) fn decide(
         key: Key,
-        arguments: &Run,
-        program: &launch::Program,
-    ) -> anyhow::Result<Self> {
-        let can_narrow = narrow::can(arguments, program)?;
-        let mut hasher = DefaultHasher::new();
-        (&arguments.command[1..], arguments.width.to_string(), &arguments.only).hash(&mut hasher);
-        let work = hasher.finish();
+        request: &Request,
+        program: &Program,
+    ) -> Result<Self, LaunchError> {
+        let can_narrow = can_narrow(request, program)?;
+        let width = request.width.to_string();
+        let arguments = request.command.iter().skip(1).map(|word| word.as_bytes());
+        let number = request.command.len().to_le_bytes();
+        let switches = request.only.iter().map(String::as_bytes);
+        let narrowed = [number.as_slice(), width.as_bytes()];
+        let work = cache::digest(arguments.chain(narrowed).chain(switches));
         let (form, reason) = narrowing::next(&runs(&key), work, can_narrow);
         Ok(Self { key, work, can_narrow, form, reason })
     }
 
-    /// A sentence with the code of this run, and the reason; `None` if it is the program's own code
-    /// for lack of a reason to change it.
-    pub(super) fn text(&self) -> Option<String> {
-        Some(format!("This run has {}.", words(self.form, self.reason)?))
-    }
-
-    /// Caches the results of this run. Returns the same sentence for the next run if that has other
-    /// code, or would have it if that were possible.
-    pub(super) fn keep(self, status: ExitStatus, spent: Spent, shown: Shown) -> Option<String> {
+    /// Caches the results of this run. Returns the code of the next run if that has other code, or
+    /// would have it if that were possible.
+    pub(crate) fn keep(self, status: ExitStatus, spent: Spent, shown: Shown) -> Option<Next> {
         let Self { key, work, can_narrow, form, .. } = self;
         let (on_cpu_ns, written) = (spent.on_cpu.as_secs_f64() * 1e9, spent.written);
         let run = Shown { form, work, end: end(status), on_cpu_ns, written, ..shown };
@@ -113,15 +110,8 @@ impl Forms {
         narrowing::remember(&mut runs, run);
         let (next, reason) = narrowing::next(&runs, work, can_narrow);
         key.keep(RUNS, &runs.into_iter().map(KeptRun::from).collect::<Vec<_>>());
-        if let Reason::Impossible(least, most) = reason {
-            let [least, most] = [least, most].map(percent);
-            return Some(format!(
-                "Narrower code would by the model give back {least} to {most} of the CPU time, but nothing narrows this program here \
-                 (dimmer run --mechanism narrow says why), so it keeps its own."
-            ));
-        }
-        let words = words(next, reason).filter(|_| next != form)?;
-        Some(format!("The next run has {words}."))
+        let is_impossible = matches!(reason, Reason::Impossible(..));
+        (is_impossible || next != form).then_some(Next { form: next, reason })
     }
 }
 
@@ -142,37 +132,10 @@ fn end(status: ExitStatus) -> End {
     }
 }
 
-/// A form with its reason, as the end of a sentence; `None` if there is no reason to change
-/// anything.
-fn words(form: Form, reason: Reason) -> Option<String> {
-    let words = match (form, reason) {
-        (Form::Narrow, Reason::Measured(gain)) => {
-            format!("narrower code, which took {} less CPU time", percent(gain))
-        }
-        (Form::Narrow, Reason::Forecast(least, most)) => {
-            let [least, most] = [least, most].map(percent);
-            format!(
-                "narrower code, which by the model gives back {least} to {most} of the CPU time"
-            )
-        }
-        (Form::Plain, Reason::Measured(gain)) => {
-            format!("its own code, as narrower took {} more CPU time", percent(-gain))
-        }
-        (Form::Plain, Reason::Harmed) => {
-            "its own code, as a run with narrower code failed".to_owned()
-        }
-        (Form::Plain, Reason::Anew) => {
-            "its own code for once, to see whether narrower is still better".to_owned()
-        }
-        _ => return None,
-    };
-    Some(words)
-}
-
 /// The range of what narrower code would give back, as a share of CPU time, from the cost of the
 /// functions' calls and the observed calls, as `dimmer observe` computes it. `None` if no cost is
 /// known, and if no called function has 512-bit registers (`has_zmm`).
-pub(super) fn forecast<'a>(
+pub(crate) fn forecast<'a>(
     functions: impl Iterator<Item = (CallCost, bool, &'a Tally)>,
     on_cpu: Duration,
 ) -> Option<(f64, f64)> {

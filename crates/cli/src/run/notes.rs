@@ -1,0 +1,137 @@
+//! What happens while a program is prepared and followed, as text on standard error.
+
+use dimmer_host::root::format_cpu_list;
+use dimmer_launch::mechanism::How;
+use dimmer_launch::note::Note;
+use dimmer_policy::narrowing::{Form, Reason};
+use dimmer_processor::units::CpuId;
+use dimmer_report::number::{counted, percent, time};
+
+use super::narrow;
+
+/// Prints a note.
+pub(super) fn print(note: &Note) {
+    if let Some(text) = text(note) {
+        eprint!("{text}");
+    }
+}
+
+/// The note as whole lines; `None` if there is nothing to say.
+fn text(note: &Note) -> Option<String> {
+    let line = match note {
+        Note::NothingToMove { how, model } => {
+            let what = if how.migrates { "code" } else { "leaf function" };
+            format!(
+                "{}: nothing to move: by {model}, no {what} of this program costs the code after it anything here.",
+                name(*how)
+            )
+        }
+        Note::NoCallMoves { how, why } => format!("{}: no call moves: {why}.", name(*how)),
+        Note::MayMove { how, functions, cpus, takes_ns } => format!(
+            "{}: calls of {} may move to cpu {}; there and back takes {}.",
+            name(*how),
+            counted(*functions, "function"),
+            format_cpu_list(cpus),
+            time(*takes_ns),
+        ),
+        Note::Server { is_there: true } => "The policy server decides which of them do.".to_owned(),
+        Note::Server { is_there: false } => {
+            "There is no policy server (dimmerd): calls move where a processor model says that it pays, and else stay."
+                .to_owned()
+        }
+        Note::ServerElsewhere { cpus } => format!(
+            "It dedicates cpu {}, and --cpus has calls of this program go elsewhere.",
+            format_cpu_list(cpus)
+        ),
+        Note::ServerMisfit { how, server, own } => format!("{}: {}.", name(*how), misfit(server, own)),
+        Note::Code { form, reason } => format!("This run has {}.", words(*form, *reason)?),
+        Note::NothingWider => {
+            "Nothing to narrow to 256 bits: this processor shows nothing wider (see --width 128)."
+                .to_owned()
+        }
+        Note::Dedicated { cpus, intruders } => {
+            let stay = match intruders {
+                0 => String::new(),
+                number => format!(", but {} that cannot be moved", counted(*number, "thread")),
+            };
+            format!("Dedicated: nobody else runs on cpu {}{stay}.", format_cpu_list(cpus))
+        }
+        Note::Narrowed(narrowed) => return Some(narrow::text(narrowed)),
+        Note::Restored(report) => return Some(dimmer_report::restore::text(report)),
+        _ => return None,
+    };
+    Some(line + "\n")
+}
+
+/// The name in messages of how calls are moved.
+pub(super) const fn name(how: How) -> &'static str {
+    match (how.delegates, how.migrates) {
+        (true, true) => "Delegate, migrate",
+        (true, false) => "Delegate",
+        _ => "Migrate",
+    }
+}
+
+/// The message that no call can go to the server's cores, since the program was given others.
+fn misfit(its: &[CpuId], own: &[CpuId]) -> String {
+    if its.is_empty() {
+        return "no call moves: the policy server has no core to dedicate (`dimmer top` says why)"
+            .to_owned();
+    }
+    format!(
+        "no call moves: the policy server dedicates cpu {}, and calls of this program can move to cpu {} alone, as it was told at its begin; \
+         started anew, it goes to the server's",
+        format_cpu_list(its),
+        format_cpu_list(own)
+    )
+}
+
+/// A form with its reason, as the end of a sentence; `None` if there is no reason to change
+/// anything.
+pub(super) fn words(form: Form, reason: Reason) -> Option<String> {
+    let words = match (form, reason) {
+        (Form::Narrow, Reason::Measured(gain)) => {
+            format!("narrower code, which took {} less CPU time", percent(gain))
+        }
+        (Form::Narrow, Reason::Forecast(least, most)) => {
+            let [least, most] = [least, most].map(percent);
+            format!(
+                "narrower code, which by the model gives back {least} to {most} of the CPU time"
+            )
+        }
+        (Form::Plain, Reason::Measured(gain)) => {
+            format!("its own code, as narrower took {} more CPU time", percent(-gain))
+        }
+        (Form::Plain, Reason::Harmed) => {
+            "its own code, as a run with narrower code failed".to_owned()
+        }
+        (Form::Plain, Reason::Anew) => {
+            "its own code for once, to see whether narrower is still better".to_owned()
+        }
+        _ => return None,
+    };
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(numbers: &[u32]) -> Vec<CpuId> {
+        numbers.iter().copied().map(CpuId::new).collect()
+    }
+
+    #[test]
+    fn both_lists_are_told_where_they_do_not_fit() {
+        let told = misfit(&cpus(&[6, 7]), &cpus(&[2]));
+        assert!(told.contains("dedicates cpu 6-7,") && told.contains("to cpu 2 alone"), "{told}");
+    }
+
+    #[test]
+    fn code_is_told_where_there_is_a_reason_for_it() {
+        let said = |reason| text(&Note::Code { form: Form::Plain, reason });
+        assert_eq!(said(Reason::Unknown), None);
+        let harmed = said(Reason::Harmed).unwrap();
+        assert_eq!(harmed, "This run has its own code, as a run with narrower code failed.\n");
+    }
+}

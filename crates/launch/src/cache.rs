@@ -1,0 +1,132 @@
+//! What commands cache between runs besides models ([`dimmer_host::cache`]), in the user's own
+//! directories.
+
+use std::fs::Permissions;
+use std::hash::Hasher as _;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use dimmer_host::{bounded_file, cache};
+use dimmer_processor::class::InstructionClass;
+use siphasher::sip::SipHasher13;
+
+/// Size limit of the cache, not counting what the current command adds (bytes). A guess: two
+/// thousand scans, since the scan of a library takes 30 KB on average.
+const MOST_CACHED: u64 = 64 << 20;
+
+/// Size limit of a cached file (bytes).
+const LONGEST: u64 = 16 << 20;
+
+/// The directory of cached scans; `None` without a home directory.
+#[must_use]
+pub fn scans() -> Option<PathBuf> {
+    Some(cache::directory()?.join("scan"))
+}
+
+/// The directory of cached choices of functions; `None` without a home directory.
+pub(crate) fn choices() -> Option<PathBuf> {
+    Some(cache::directory()?.join("run"))
+}
+
+/// The directory of cached hook plans for functions with instructions of these classes; creates it.
+/// `None` if it cannot be created.
+pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
+    let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
+    let version = concat!(env!("CARGO_PKG_VERSION"), "-8");
+    let plans = cache::directory()?.join("plan").join(version).join(classes.join("+"));
+    make_room();
+    std::fs::create_dir_all(&plans).ok().map(|()| plans)
+}
+
+/// Caches a result in a file. If that fails, the only effect is that the next run computes the
+/// result again.
+pub fn keep(path: &Path, content: &str) {
+    make_room();
+    let _ = replace(path, content);
+}
+
+/// Reads a cached file.
+///
+/// # Errors
+/// If there is none, or it is longer than 16 MiB.
+pub fn read(path: &Path) -> io::Result<String> {
+    bounded_file::read_to_string(path, LONGEST).map_err(io::Error::other)
+}
+
+/// Reads a cached file that belongs to this user. Files of other users, who may have lent their
+/// home directory, decide nothing here.
+pub(crate) fn read_own(path: &Path) -> io::Result<String> {
+    if path.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    read(path)
+}
+
+/// A digest of these parts that is the same with every build of this program: files on disk are
+/// named by it. Not for secrets: its key is known.
+pub(crate) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+    let mut hasher = SipHasher13::new();
+    for part in parts {
+        hasher.write(&(part.len() as u64).to_le_bytes());
+        hasher.write(part);
+    }
+    hasher.finish()
+}
+
+/// Evicts the least recently used entries if the cache is over its limit. Runs once per command.
+fn make_room() {
+    static MADE: Once = Once::new();
+    MADE.call_once(|| drop(cache::directory().map(|cache| cache::bound(&cache, MOST_CACHED))));
+}
+
+/// Replaces the content of a file and creates its directory if necessary. A concurrent reader gets
+/// the old or the new content.
+///
+/// # Errors
+/// If the file cannot be written. It has its old content then.
+pub fn replace(path: &Path, content: &str) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory)?;
+    let mut prefix = path.file_name().unwrap_or_default().to_owned();
+    prefix.push(".");
+    // As for any new file, the process's mask restricts who may read it.
+    let mode = Permissions::from_mode(0o666);
+    let mut new =
+        tempfile::Builder::new().prefix(&prefix).permissions(mode).tempfile_in(directory)?;
+    new.write_all(content.as_bytes())?;
+    new.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_a_file_that_cannot_be_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kept");
+        replace(&path, "one").unwrap();
+        replace(&path, "other").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "other");
+        let plain = directory.path().join("plain");
+        std::fs::write(&plain, "").unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().mode();
+        assert_eq!(mode(&path), mode(&plain));
+        std::fs::remove_file(plain).unwrap();
+        let occupied = directory.path().join("directory");
+        std::fs::create_dir_all(occupied.join("full")).unwrap();
+        replace(&occupied, "text").unwrap_err();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn digests_are_the_same_with_every_build() {
+        // Of the reference implementation of SipHash-1-3 with a key of zeros.
+        assert_eq!(digest([b"ab".as_slice(), b"c"]), digest([b"ab".as_slice(), b"c"]));
+        assert_ne!(digest([b"ab".as_slice(), b"c"]), digest([b"a".as_slice(), b"bc"]));
+        assert_eq!(format!("{:016x}", digest([])), "d1fba762150c532c");
+    }
+}

@@ -1,0 +1,302 @@
+//! Why a program is not launched, or not as it was asked.
+
+use std::io;
+use std::path::PathBuf;
+
+use dimmer_host::affinity::AffinityError;
+use dimmer_host::bounded_file::BoundedFileError;
+use dimmer_host::cpusets::CpusetError;
+use dimmer_host::journal::JournalError;
+use dimmer_host::models::ModelFileError;
+use dimmer_host::program::ProgramError;
+use dimmer_host::root::RootError;
+use dimmer_host::unavailable::Unavailable;
+use dimmer_narrow::NarrowError;
+use dimmer_observe::NoPlace;
+use dimmer_policy::dedicated::CannotDedicate;
+use dimmer_processor::model::Missing;
+use dimmer_processor::units::CpuId;
+
+use crate::program::NoPreload;
+use crate::trips::TripError;
+
+/// Why a program is not launched, or not as it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// The command is empty.
+    #[error("no program to run")]
+    NoCommand,
+    /// There is no such program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The program, or its interpreter, cannot be read.
+    #[error("cannot read {}: {why}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The system's error.
+        why: io::Error,
+    },
+    /// The kernel executes no such file.
+    #[error("{}: not an ELF file, nor a script", file.display())]
+    Unknown {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Too many scripts are interpreters of each other.
+    #[error(
+        "{} is a script whose interpreter is a script, and so on: the kernel gives up there",
+        file.display()
+    )]
+    Scripts {
+        /// The first script.
+        file: PathBuf,
+    },
+    /// The kernel does not execute the program.
+    #[error("cannot run {}: {why}", file.display())]
+    CannotRun {
+        /// The program.
+        file: PathBuf,
+        /// The system's error.
+        why: io::Error,
+    },
+    /// The program takes no library to preload.
+    #[error(transparent)]
+    NoPreload(#[from] NoPreload),
+    /// The library to preload is not installed.
+    #[error(
+        "{} is not beside {}, nor in ../lib/dimmer; `make build` makes both",
+        crate::preload::LIBRARY,
+        beside.display()
+    )]
+    NoLibrary {
+        /// This process's own file.
+        beside: PathBuf,
+    },
+    /// This process's own file is not known.
+    #[error("cannot find this program's own file")]
+    OwnFile(#[source] io::Error),
+    /// Signals cannot be passed on to the program.
+    #[error("cannot prepare for signals")]
+    Signals(#[source] io::Error),
+    /// An interruption by the user cannot be noticed.
+    #[error("cannot prepare for interruption")]
+    Interrupt(#[source] io::Error),
+    /// The program's end cannot be waited for.
+    #[error("cannot wait for the program")]
+    Wait(#[source] io::Error),
+    /// No function has that name.
+    #[error("no function `{name}` in {} or the libraries that it needs; {}", program.display(), hint(nearest))]
+    NoFunction {
+        /// The name.
+        name: String,
+        /// The program.
+        program: PathBuf,
+        /// The names that are most similar, the best first.
+        nearest: Vec<String>,
+    },
+    /// A function cannot be hooked.
+    #[error("cannot hook {what}: {why}")]
+    CannotHook {
+        /// The function, and its file.
+        what: String,
+        /// The reason.
+        why: String,
+    },
+    /// No file has that name.
+    #[error(
+        "`{library}` is neither a file nor loaded from the start; loaded are {}",
+        quoted(loaded)
+    )]
+    NoFile {
+        /// The name.
+        library: String,
+        /// The names of the files that the program loads.
+        loaded: Vec<String>,
+    },
+    /// No function has an entry there.
+    #[error("{address:#x} is no entry of a function in {}; the nearest are {}", file.display(), nearest.join(", "))]
+    NoEntry {
+        /// The address.
+        address: u64,
+        /// The file.
+        file: PathBuf,
+        /// The addresses and names of the nearest functions.
+        nearest: Vec<String>,
+    },
+    /// There is no place for what to hook.
+    #[error("cannot make a directory for plans")]
+    PlanPlace(#[source] NoPlace),
+    /// What to hook cannot be written.
+    #[error("cannot write what to hook")]
+    Plan(#[source] io::Error),
+    /// The functions are named, and a model was to choose them.
+    #[error("--model chooses functions: named functions need none")]
+    NeedlessModel,
+    /// No model chooses functions.
+    #[error(
+        "no processor model says what wide-vector code costs here: `dimmer probe` makes one; or \
+         name the functions, as in --migrate=FN"
+    )]
+    NoModel,
+    /// The model cannot be read.
+    #[error(transparent)]
+    Model(#[from] ModelFileError),
+    /// The model does not say what calls cost.
+    #[error(transparent)]
+    Cost(#[from] Missing),
+    /// A cached choice is damaged.
+    #[error("what was chosen cannot be read back")]
+    Choice,
+    /// The topology is not known.
+    #[error("cannot tell which core to dedicate")]
+    Topology(#[source] RootError),
+    /// The CPUs of this process are not known.
+    #[error(transparent)]
+    Affinity(AffinityError),
+    /// No core can be dedicated.
+    #[error("no core to move calls to: {0}; --cpus names CPUs whatever core they are of")]
+    NoCore(CannotDedicate),
+    /// A named CPU is for something else.
+    #[error("cpu {cpu} {by}: whoever did that wants it for something else")]
+    Reserved {
+        /// The CPU.
+        cpu: CpuId,
+        /// What it is for.
+        by: Reserved,
+    },
+    /// A named CPU cannot be used.
+    #[error(transparent)]
+    Cpu(AffinityError),
+    /// Cores of the policy server are for all of its programs.
+    #[error(
+        "--dedicate keeps everybody else off, and the policy server's cores are for all of its \
+         programs: name others with --cpus"
+    )]
+    ServerCoresShared,
+    /// The program may not use the cores of the policy server.
+    #[error(
+        "this program may not run on the cores that the policy server dedicates; --cpus names others"
+    )]
+    ServerCoresForbidden,
+    /// No call can be moved here.
+    #[error(transparent)]
+    Trips(TripError),
+    /// No call was moved in the trial.
+    #[error("no call could be moved")]
+    NoTrip,
+    /// A switch has another name.
+    #[error(transparent)]
+    Narrow(#[from] NarrowError),
+    /// The journal of changes to the machine cannot be opened.
+    #[error("cannot open the journal")]
+    Journal(#[source] JournalError),
+    /// Others cannot be kept off the cores.
+    #[error("--dedicate: {}", chain(.0))]
+    Dedicate(CpusetError),
+    /// The dedicated cores cannot be given back.
+    #[error("cannot give the dedicated cores back")]
+    GiveBack(#[source] JournalError),
+    /// There is no such process.
+    #[error("no process {process} of this user: {why}")]
+    NoProcess {
+        /// Its id.
+        process: u32,
+        /// The system's error.
+        why: RootError,
+    },
+    /// Counting needs more counters than there can be.
+    #[error(
+        "{counters} counters are needed, for {functions} functions in {threads} threads, and at \
+         most {} can be had; choose fewer --classes",
+        dimmer_observe::MOST_COUNTERS
+    )]
+    Counters {
+        /// The number needed.
+        counters: usize,
+        /// The number of functions.
+        functions: usize,
+        /// The number of threads.
+        threads: usize,
+    },
+    /// Calls cannot be counted from outside.
+    #[error(transparent)]
+    Uprobes(#[from] Unavailable),
+}
+
+/// What a CPU is reserved for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reserved {
+    /// A control group alone.
+    #[error("is for the control group {0} alone")]
+    Group(String),
+    /// No thread that is not pinned to it.
+    #[error("is isolated (isolcpus= on the kernel's command line)")]
+    Isolated,
+}
+
+impl LaunchError {
+    /// Whether the user asked for something that does not exist or is impossible here, rather than
+    /// that something failed.
+    #[must_use]
+    pub const fn is_input(&self) -> bool {
+        match self {
+            Self::NoCommand
+            | Self::NoPreload(_)
+            | Self::NoFunction { .. }
+            | Self::CannotHook { .. }
+            | Self::NoFile { .. }
+            | Self::NoEntry { .. }
+            | Self::NeedlessModel
+            | Self::NoModel
+            | Self::Cost(_)
+            | Self::NoCore(_)
+            | Self::Reserved { .. }
+            | Self::Cpu(_)
+            | Self::ServerCoresShared
+            | Self::ServerCoresForbidden
+            | Self::Trips(_)
+            | Self::Narrow(_)
+            | Self::Dedicate(_)
+            | Self::NoProcess { .. }
+            | Self::Counters { .. } => true,
+            Self::Model(error) => {
+                !matches!(error, ModelFileError::Read(BoundedFileError::Unreadable { .. }))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the kernel cannot execute the program that was found.
+    #[must_use]
+    pub const fn is_not_executable(&self) -> bool {
+        matches!(
+            self,
+            Self::Program(ProgramError::NotExecutable(_))
+                | Self::Unreadable { .. }
+                | Self::Unknown { .. }
+                | Self::Scripts { .. }
+                | Self::CannotRun { .. }
+        )
+    }
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn hint(nearest: &[String]) -> String {
+    if nearest.is_empty() {
+        "`dimmer scan --libraries` lists those with wide-vector code".to_owned()
+    } else {
+        format!("the nearest are {}", quoted(nearest))
+    }
+}
+
+/// An error with its sources, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,62 @@
+//! Follows a program that was started: passes signals on, looks at it at intervals, ends it at a
+//! deadline.
+
+use std::os::fd::OwnedFd;
+use std::process::{Child, ExitStatus};
+use std::time::Instant;
+
+use dimmer_host::relay::Relay;
+use dimmer_observe::INTERVAL;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use crate::LaunchError;
+
+/// Waits until the program ends, or sends it SIGTERM at the deadline. Meanwhile calls `look` every
+/// [`INTERVAL`]. Passes signals for this process on to the program.
+///
+/// # Errors
+/// [`LaunchError::Wait`].
+pub(crate) fn follow(
+    child: &mut Child,
+    deadline: Option<Instant>,
+    relay: &Relay,
+    mut look: impl FnMut(),
+) -> Result<ExitStatus, LaunchError> {
+    let mut is_told = false;
+    let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
+    let end = end_of(child.id());
+    relay.started(child.id());
+    loop {
+        if let Some(status) = child.try_wait().map_err(LaunchError::Wait)? {
+            return Ok(status);
+        }
+        relay.pass_on();
+        look();
+        if !is_told && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            is_told = true;
+            if let Some(process) = process {
+                // The program may have ended just now.
+                let _ = kill_process(process, Signal::TERM);
+            }
+        }
+        wait(end.as_ref());
+    }
+}
+
+/// A handle that becomes readable when the process ends; `None` on kernels before 5.3.
+pub(crate) fn end_of(process: u32) -> Option<OwnedFd> {
+    let process = Pid::from_raw(i32::try_from(process).ok()?)?;
+    pidfd_open(process, PidfdFlags::empty()).ok()
+}
+
+/// Waits for [`INTERVAL`], or until the process ends; returns whether it has ended.
+pub(crate) fn wait(end: Option<&OwnedFd>) -> bool {
+    let Some(end) = end else {
+        std::thread::sleep(INTERVAL);
+        return false;
+    };
+    let longest = Timespec::try_from(INTERVAL).ok();
+    // A signal also ends the wait; the caller then checks for it.
+    poll(&mut [PollFd::new(end, PollFlags::IN)], longest.as_ref()).is_ok_and(|ended| ended > 0)
+}

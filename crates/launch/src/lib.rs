@@ -1,0 +1,43 @@
+//! Launches programs under a mechanism, and follows them: the engine of `dimmer run` and
+//! `dimmer observe`.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`program`], [`mod@follow`], [`mod@preload`] | the user's program: its files, its process, Dimmer's library in it |
+//! | [`run()`] | a program under [mechanisms](mechanism), from its start to its [`account`] |
+//! | [`mechanism`] | one file for each, and the table of them |
+//! | [`named`], [`names`] | functions that the user names, and where their names come from |
+//! | `chosen`, `outermost`, `leaves` | functions that a processor model chooses |
+//! | `served`, `forms`, `cores` | what the policy server decides, which code a program has, which cores calls move to |
+//! | [`mod@observe`] | a program whose calls are counted and timed, or only counted from outside |
+//! | [`note`] | what the caller may print meanwhile |
+//! | [`cache`] | what is kept between runs |
+//!
+//! Nothing here prints, reads arguments, or has a document for users: what happens comes as
+//! [notes](note::Note), [accounts](account::Account) and [errors](LaunchError).
+#![forbid(unsafe_code)]
+
+pub mod account;
+pub mod cache;
+mod chosen;
+mod cores;
+mod error;
+mod exclusion;
+pub mod follow;
+mod forms;
+mod leaves;
+pub mod mechanism;
+pub mod named;
+pub mod names;
+pub mod note;
+pub mod observe;
+mod outermost;
+pub mod preload;
+pub mod program;
+mod run;
+mod served;
+pub mod trips;
+
+pub use cores::cores;
+pub use error::{LaunchError, Reserved};
+pub use run::{Ended, Request, run};

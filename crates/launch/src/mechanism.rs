@@ -1,0 +1,146 @@
+//! The mechanisms of `dimmer run`, and the table of them.
+//!
+//! A mechanism is a file here with a [`Definition`], which [`ALL`] lists. The command line has a
+//! flag of the same name; whatever else it says about mechanisms comes from the table.
+
+mod auto;
+mod delegate;
+mod migrate;
+mod moving;
+mod narrow;
+
+use std::fmt;
+use std::process::{Command, ExitStatus};
+
+use dimmer_host::root::Root;
+use dimmer_processor::units::CpuId;
+
+use crate::account::Account;
+use crate::forms::Spent;
+use crate::note::Notes;
+use crate::program::Program;
+use crate::{LaunchError, Request};
+pub(crate) use narrow::can as can_narrow;
+
+/// A mechanism.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// Its name, and that of its flag.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// How it moves calls, if it does. Of several that do, the first that is asked for prepares
+    /// the program, in all their ways.
+    pub moves: Option<How>,
+    /// Sets up the program's environment before it starts. `None`: there is nothing to follow.
+    prepare: fn(&mut Setup<'_>) -> Result<Option<Box<dyn Mechanism>>, LaunchError>,
+}
+
+/// All mechanisms, in the order in which they are listed.
+pub const ALL: [&Definition; 4] =
+    [&narrow::DEFINITION, &migrate::DEFINITION, &delegate::DEFINITION, &auto::DEFINITION];
+
+/// A mechanism at work on a program.
+pub(crate) trait Mechanism: fmt::Debug {
+    /// The CPUs that calls move to; `None` if no call moves.
+    fn cpus(&self) -> Option<&[CpuId]>;
+
+    /// Looks at the program, and acts on what it sees. Called every
+    /// [`INTERVAL`](dimmer_observe::INTERVAL) while the program runs.
+    fn look(&mut self, notes: &mut Notes<'_>);
+
+    /// Undoes what concerns others, and sums up.
+    fn finish(self: Box<Self>, end: &End) -> Account;
+}
+
+/// How calls are moved to other cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// Calls migrate with their thread.
+    pub migrates: bool,
+    /// Calls of leaf functions are delegated to a worker.
+    pub delegates: bool,
+    /// A policy server, if there is one, makes the final decision, and earlier runs decide whether
+    /// the program has narrower code instead.
+    pub is_auto: bool,
+}
+
+impl How {
+    /// In both ways.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            migrates: self.migrates || other.migrates,
+            delegates: self.delegates || other.delegates,
+            is_auto: self.is_auto || other.is_auto,
+        }
+    }
+}
+
+/// A program that is about to start.
+pub(crate) struct Setup<'a> {
+    pub(crate) root: &'a Root,
+    pub(crate) request: &'a Request,
+    /// The mechanisms that are asked for.
+    pub(crate) asked: &'a [&'static Definition],
+    /// How all of them move calls.
+    pub(crate) how: How,
+    pub(crate) program: &'a Program,
+    pub(crate) command: &'a mut Command,
+    pub(crate) notes: &'a mut Notes<'a>,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) status: ExitStatus,
+    pub(crate) spent: Spent,
+}
+
+/// How all of these mechanisms move calls; `None` if none does.
+#[must_use]
+pub fn how(asked: &[&Definition]) -> Option<How> {
+    asked.iter().filter_map(|definition| definition.moves).reduce(How::and)
+}
+
+/// Prepares the program for each of the mechanisms that are asked for.
+pub(crate) fn prepare(setup: &mut Setup<'_>) -> Result<Vec<Box<dyn Mechanism>>, LaunchError> {
+    let mut prepared = Vec::new();
+    let mut is_moving = false;
+    // Those that move calls first: with narrower code, the library is preloaded already.
+    let (moving, others): (Vec<&Definition>, Vec<&Definition>) =
+        setup.asked.iter().copied().partition(|definition| definition.moves.is_some());
+    for definition in moving.into_iter().chain(others) {
+        let is_second = definition.moves.is_some() && is_moving;
+        is_moving |= definition.moves.is_some();
+        if !is_second {
+            prepared.extend((definition.prepare)(setup)?);
+        }
+    }
+    Ok(prepared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mechanism_is_told_from_the_others() {
+        for (index, definition) in ALL.iter().enumerate() {
+            let Definition { name, summary, moves, .. } = definition;
+            assert!(name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'));
+            assert!(!summary.is_empty() && !summary.ends_with('.'), "{name}: {summary}");
+            let others = || ALL.iter().take(index);
+            assert!(others().all(|other| other.name != *name && other.summary != *summary));
+            assert!(moves.is_none() || others().all(|other| other.moves != *moves), "{name}");
+            assert_eq!(how(&[definition]), *moves);
+        }
+    }
+
+    #[test]
+    fn several_mechanisms_move_calls_in_all_their_ways() {
+        let all = how(&ALL).unwrap();
+        assert!(all.migrates && all.delegates && all.is_auto);
+        assert_eq!(how(&[]), None);
+    }
+}

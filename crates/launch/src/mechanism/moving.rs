@@ -1,0 +1,364 @@
+//! Runs calls of an unmodified program on dedicated cores: what `--migrate`, `--delegate` and
+//! `--auto` have in common.
+
+use std::time::{Duration, Instant};
+
+use dimmer_hook::PlannedEntry;
+use dimmer_host::root::format_cpu_list;
+use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
+use dimmer_policy::cost::CallCost;
+use dimmer_policy::moving::{Calls, Decision, Word};
+use dimmer_policy::narrowing::Shown;
+use dimmer_processor::units::CpuId;
+
+use super::auto::Auto;
+use super::{End, How, Mechanism, Setup, delegate, migrate, narrow};
+use crate::account::{Account, Function, Kept};
+use crate::chosen::{self, Chosen};
+use crate::exclusion::Exclusion;
+use crate::forms;
+use crate::leaves::NoLeaf;
+use crate::named::{Planned, Plans};
+use crate::note::{Note, Notes};
+use crate::served::Served;
+use crate::trips::{self, TripError};
+use crate::{LaunchError, cores, preload};
+
+/// Interval of the decisions.
+const STEP: Duration = Duration::from_millis(100);
+
+/// A program whose calls are moved, and what is known about it.
+#[derive(Debug)]
+struct Moving {
+    observer: Observer,
+    how: How,
+    /// Where calls move to; keeps the program's own threads off these CPUs.
+    exclusion: Exclusion,
+    functions: Vec<Moved>,
+    /// Functions whose calls stay because they are no leaf functions.
+    others: Vec<NoLeaf>,
+    takes: Takes,
+    decided: Instant,
+    /// What makes the final decision besides the observed calls.
+    auto: Option<Auto>,
+    /// Where the hooks read what to hook; removed when this is dropped.
+    _plans: Plans,
+}
+
+/// Time that an empty call takes, there and back (ns).
+#[derive(Clone, Copy, Debug)]
+struct Takes {
+    migrated_ns: f64,
+    delegated_ns: f64,
+}
+
+/// A function whose calls may be moved, and the decisions about it.
+#[derive(Debug)]
+struct Moved {
+    planned: Planned,
+    decision: Decision,
+    /// Whether its calls are moved now.
+    is_moved: bool,
+    /// The number of steps in which the policy server wanted its calls moved, and of all steps.
+    server: (u64, u64),
+    /// What its calls cost the code after them by the model, if that counts.
+    cost: Option<CallCost>,
+    /// Whether it is known to use 512-bit registers.
+    has_zmm: bool,
+    /// The tally of all its calls at the last verdict.
+    told: Tally,
+    /// Duration of a call at the last verdict (ns): the median of the calls that were timed in
+    /// place.
+    lasted_ns: Option<f64>,
+}
+
+/// Chooses functions and cores, measures what moving takes, and sets up the program's environment
+/// so that its calls are moved. `None` if there is nothing to move.
+pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Option<Box<dyn Mechanism>>, LaunchError> {
+    let cpus = cores(setup.root, setup.request.cpus.as_deref())?;
+    let Some(chosen) = chosen::choose(setup)? else { return Ok(None) };
+    let Chosen { plans, costs, have_zmm, key, others } = chosen;
+    let begin = || Auto::begin(setup, key, &plans.functions);
+    let mut auto = setup.how.is_auto.then(begin).transpose()?;
+    let mut tried = cpus.len();
+    let mut cpus = cpus;
+    if let Some(auto) = &mut auto {
+        (cpus, tried) = auto.cores(setup, cpus)?;
+    }
+    let Some(takes) = Takes::measure(setup, &cpus[..tried])? else { return Ok(None) };
+    let observer = match Observer::new() {
+        Ok(observer) => observer,
+        Err(why) => {
+            (setup.notes)(Note::NoCallMoves { how: setup.how, why: why.to_string() });
+            return Ok(None);
+        }
+    };
+    set_environment(setup, &observer, &plans, &cpus)?;
+    let functions = plans.functions.iter().zip(costs).zip(have_zmm);
+    let functions: Vec<Moved> = functions.map(Moved::new).collect();
+    let is_narrow = auto.as_ref().is_some_and(Auto::is_narrow);
+    if !is_narrow {
+        note_functions(setup, &functions, takes, &cpus);
+    }
+    if let Some(auto) = &auto {
+        auto.note(&cpus, setup.notes);
+    }
+    if is_narrow {
+        narrow::apply(setup)?;
+    }
+    Ok(Some(Box::new(Moving {
+        exclusion: Exclusion::new(setup.root, &cpus, observer.directory()),
+        observer,
+        how: setup.how,
+        auto,
+        functions,
+        others,
+        takes,
+        decided: Instant::now(),
+        _plans: plans,
+    })))
+}
+
+impl Takes {
+    /// Tries to move calls to these CPUs. `None` if that is not possible, which is noted.
+    fn measure(setup: &mut Setup<'_>, cpus: &[CpuId]) -> Result<Option<Self>, LaunchError> {
+        let trips = match trips::round_trips(setup.root, cpus) {
+            Ok(trips) => trips,
+            Err(why @ (TripError::Ledger(_) | TripError::Directory(_))) => {
+                (setup.notes)(Note::NoCallMoves { how: setup.how, why: why.to_string() });
+                return Ok(None);
+            }
+            Err(why) => return Err(LaunchError::Trips(why)),
+        };
+        let (migrated, delegated) = (trips.migrated.estimate(), trips.delegated.estimate());
+        let (migrated, delegated) = migrated.zip(delegated).ok_or(LaunchError::NoTrip)?;
+        Ok(Some(Self { migrated_ns: migrated.median, delegated_ns: delegated.median }))
+    }
+
+    /// For calls of this function (ns).
+    fn of(self, planned: &Planned) -> f64 {
+        if planned.is_delegated() { self.delegated_ns } else { self.migrated_ns }
+    }
+}
+
+/// Sets the variables by which Dimmer's library in the program knows what to hook and where calls
+/// go. None move yet.
+fn set_environment(
+    setup: &mut Setup<'_>,
+    observer: &Observer,
+    plans: &Plans,
+    cpus: &[CpuId],
+) -> Result<(), LaunchError> {
+    let command = &mut setup.command;
+    command.envs(observer.environment(&[], Some(plans.directory.path())));
+    command.env(dimmer_hook::MOVE, "none");
+    command.env(dimmer_runtime::CORES, format_cpu_list(cpus));
+    command.env_remove(dimmer_runtime::ENTRANCE);
+    preload::preload(command)
+}
+
+fn note_functions(setup: &mut Setup<'_>, functions: &[Moved], takes: Takes, cpus: &[CpuId]) {
+    let delegated = functions.iter().filter(|moved| moved.planned.is_delegated()).count();
+    let How { migrates, delegates, .. } = setup.how;
+    for (is_asked, how, functions, takes_ns) in [
+        (delegates, delegate::HOW, delegated, takes.delegated_ns),
+        (migrates, migrate::HOW, functions.len() - delegated, takes.migrated_ns),
+    ] {
+        if is_asked {
+            (setup.notes)(Note::MayMove { how, functions, cpus: cpus.to_vec(), takes_ns });
+        }
+    }
+}
+
+impl Moved {
+    fn new(((planned, cost), has_zmm): ((&Planned, Option<CallCost>), bool)) -> Self {
+        Self {
+            planned: planned.clone(),
+            cost,
+            has_zmm,
+            decision: Decision::default(),
+            is_moved: false,
+            server: (0, 0),
+            told: Tally::default(),
+            lasted_ns: None,
+        }
+    }
+
+    /// Its tally, of all its entries.
+    fn tally<'a>(&self, mut of: impl FnMut(&FunctionPlace) -> Option<&'a Tally>) -> Tally {
+        let mut all = Tally::default();
+        self.planned.places().iter().filter_map(|place| of(place)).for_each(|one| all.merge(one));
+        all
+    }
+}
+
+impl Moving {
+    /// Whether the program has narrower code, so that no call moves.
+    fn is_narrow(&self) -> bool {
+        self.auto.as_ref().is_some_and(Auto::is_narrow)
+    }
+
+    fn decide(&mut self, notes: &mut Notes<'_>) {
+        let tallies = self.observer.so_far();
+        let is_narrow = self.is_narrow();
+        let how = self.how;
+        let misfit = self.auto.as_mut().and_then(Auto::tend);
+        if let Some((server, own)) = misfit {
+            notes(Note::ServerMisfit { how, server, own });
+        }
+        let served = self.auto.as_ref().and_then(Auto::served);
+        let mut changes = Vec::new();
+        for (index, moved) in self.functions.iter_mut().enumerate() {
+            let all = moved.tally(|place| tallies.get(place));
+            let new = |of: fn(&Tally) -> &Times| of(&all).since(of(&moved.told));
+            let (lasted, gaps) = (new(|tally| &tally.lasted), new(|tally| &tally.gap_after));
+            let lasted_ns = lasted.quantile(0.5);
+            let lost = moved.cost.map(|cost| cost.in_gaps(gaps.iter()).total_ns());
+            let calls = Calls {
+                timed: lasted.measured(),
+                lasted_ns,
+                moved: new(|tally| &tally.moved).measured(),
+                moved_ns: all.moved.quantile(0.5),
+                costs_ns: lost.map(|lost| lost / gaps.calls().max(1.0)),
+            };
+            if let Some(served) = served {
+                served.tell(index, &all);
+            }
+            if moved.decision.step(&calls, self.takes.of(&moved.planned)) {
+                // How long moved calls would have taken in place is not measured.
+                (moved.told, moved.lasted_ns) = (all, lasted_ns.or(moved.lasted_ns));
+            }
+            let absent = if how.is_auto { Word::Missing } else { Word::Unasked };
+            let word = served.map_or(absent, |served| served.word(index));
+            moved.server.0 += u64::from(word == Word::Move);
+            moved.server.1 += 1;
+            // By the model, narrower code costs the code after it nothing.
+            let now = moved.decision.moves(word) && !is_narrow;
+            if now != moved.is_moved {
+                moved.is_moved = now;
+                changes.extend(moved.planned.places().into_iter().map(|place| (place, now)));
+            }
+        }
+        let dedicated = served.map(Served::dedicated).filter(|_| !is_narrow);
+        let is_wanted = self.functions.iter().any(|moved| moved.is_moved);
+        for (process, ledger) in self.observer.processes() {
+            self.exclusion.know(process, ledger);
+        }
+        // The program must leave the cores before calls move there.
+        self.observer.use_cores(self.exclusion.step(dedicated, is_wanted));
+        for (place, is_moved) in changes {
+            self.observer.decide(place, is_moved);
+        }
+        if let Some(auto) = &mut self.auto {
+            auto.publish();
+        }
+    }
+}
+
+impl Mechanism for Moving {
+    fn cpus(&self) -> Option<&[CpuId]> {
+        (!self.is_narrow()).then_some(self.exclusion.cpus())
+    }
+
+    /// Reads the counts of the hooks, and decides every [`STEP`].
+    fn look(&mut self, notes: &mut Notes<'_>) {
+        self.observer.look();
+        if self.decided.elapsed() >= STEP {
+            self.decided = Instant::now();
+            self.decide(notes);
+        }
+    }
+
+    fn finish(mut self: Box<Self>, end: &End) -> Account {
+        let End { status, spent } = *end;
+        // Processes that outlive the program run their calls in place.
+        for place in self.functions.iter().flat_map(|moved| moved.planned.places()) {
+            self.observer.decide(place, false);
+        }
+        self.exclusion.end();
+        let is_narrow = self.is_narrow();
+        let observed = self.observer.finish();
+        let calls = observed.functions();
+        let is_served = self.auto.as_ref().is_some_and(|auto| auto.served().is_some());
+        let on_cpu_ns = spent.on_cpu.as_secs_f64() * 1e9;
+        let seen = |moved: &Moved| moved.tally(|place| calls.get(place));
+        let tallies: Vec<Tally> = self.functions.iter().map(seen).collect();
+        let all = || self.functions.iter().zip(&tallies);
+        let function = |(moved, seen): (&Moved, &Tally)| {
+            let (wanted, steps) = moved.server;
+            Function {
+                name: moved.planned.title.clone(),
+                calls: seen.calls,
+                lasted_ns: moved.lasted_ns,
+                moved_ns: seen.moved.quantile(0.5),
+                verdict: moved.decision.verdict(),
+                server_moves_ratio: is_served.then(|| wanted as f64 / steps.max(1) as f64),
+                kept: if is_narrow {
+                    Some(Kept::Narrow)
+                } else {
+                    let nobody_decides = self.how.is_auto && !is_served && moved.cost.is_none();
+                    nobody_decides.then_some(Kept::NobodyDecides)
+                },
+            }
+        };
+        let costs = all().filter(|_| !is_narrow);
+        let costs = costs.filter_map(|(moved, seen)| Some((moved.cost?, moved.has_zmm, seen)));
+        let forecast = forms::forecast(costs, spent.on_cpu);
+        let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
+        let shown = || Shown {
+            calls: all()
+                .filter(|(_, seen)| seen.calls > 0)
+                .map(|(moved, seen)| (name(&moved.planned), seen.calls))
+                .collect(),
+            forecast,
+            ..Shown::default()
+        };
+        let mut account = Account::nothing(self.how);
+        account.functions = all().map(function).collect();
+        account.is_narrow = is_narrow;
+        account.narrow_gain_ratio = forecast;
+        let forms = self.auto.take().and_then(|auto| auto.forms);
+        account.next = forms.and_then(|forms| forms.keep(status, spent, shown()));
+        // The program may have written any number there.
+        let sum = |sum: u64, number: u64| sum.saturating_add(number);
+        account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);
+        account.moved = observed.threads.iter().map(|thread| thread.moved).fold(0, sum);
+        let taken_ns = all().map(|(_, seen)| moving_ns(seen)).sum::<Option<f64>>();
+        // Not all moved calls may have been timed.
+        let timed: f64 = tallies.iter().map(|seen| seen.moved.calls()).sum();
+        let all_ns =
+            taken_ns.map(|ns| if timed > 0.0 { ns / timed * account.moved as f64 } else { 0.0 });
+        account.moving_ratio = all_ns.filter(|_| on_cpu_ns > 0.0).map(|ns| ns / on_cpu_ns);
+        account.is_served = is_served;
+        account.others = std::mem::take(&mut self.others);
+        let problems = observed.files.iter().filter(|(_, problem)| !problem.is_empty());
+        account.problems =
+            problems.map(|(file, problem)| format!("{}: {problem}", file.display())).collect();
+        account.problems.extend(observed.unreadable.iter().cloned());
+        account
+    }
+}
+
+/// CPU time that moving has cost the moved and timed calls of a function (ns). During a moved call
+/// its thread spins and a worker works, instead of the thread alone. Uses medians, since a thread
+/// that waits for a CPU uses no CPU time. `None` if no call was timed in place.
+fn moving_ns(seen: &Tally) -> Option<f64> {
+    let Some(moved_ns) = seen.moved.quantile(0.5) else { return Some(0.0) };
+    Some((2.0 * moved_ns - seen.lasted.quantile(0.5)?).max(0.0) * seen.moved.calls())
+}
+
+impl Planned {
+    /// The places of the function's entries.
+    fn places(&self) -> Vec<FunctionPlace> {
+        let place = |entry: &PlannedEntry| FunctionPlace {
+            file: self.file.clone(),
+            address: entry.address,
+        };
+        self.entries.iter().map(place).collect()
+    }
+
+    /// Whether the calls through all entries are delegated rather than migrated with their thread.
+    fn is_delegated(&self) -> bool {
+        self.entries.iter().all(|entry| entry.leaf.is_some())
+    }
+}

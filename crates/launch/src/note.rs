@@ -1,0 +1,92 @@
+//! What happens while a program is prepared and followed, for the caller to print.
+
+use dimmer_host::journal::Report;
+use dimmer_narrow::{Plan, Width};
+use dimmer_policy::narrowing::{Form, Reason};
+use dimmer_processor::units::CpuId;
+
+use crate::mechanism::How;
+
+/// Something that the user may want to know.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Note {
+    /// The model has no function whose calls cost anything here.
+    NothingToMove {
+        /// How calls were to move.
+        how: How,
+        /// The model's name or file.
+        model: String,
+    },
+    /// No call moves: this machine or process does not allow it.
+    NoCallMoves {
+        /// How calls were to move.
+        how: How,
+        /// The reason.
+        why: String,
+    },
+    /// Calls may move.
+    MayMove {
+        /// How these calls move.
+        how: How,
+        /// The number of functions.
+        functions: usize,
+        /// Where to.
+        cpus: Vec<CpuId>,
+        /// What it takes, there and back (ns).
+        takes_ns: f64,
+    },
+    /// The policy server decides, or there is none.
+    Server {
+        /// Whether there is one.
+        is_there: bool,
+    },
+    /// The policy server dedicates these cores, and calls of this program go elsewhere.
+    ServerElsewhere {
+        /// The server's cores.
+        cpus: Vec<CpuId>,
+    },
+    /// No call can go to the server's cores: the program was given others.
+    ServerMisfit {
+        /// How calls were to move.
+        how: How,
+        /// The server's cores.
+        server: Vec<CpuId>,
+        /// The program's.
+        own: Vec<CpuId>,
+    },
+    /// The code that the program runs, and why.
+    Code {
+        /// Its own or narrower code.
+        form: Form,
+        /// The reason.
+        reason: Reason,
+    },
+    /// This processor has nothing wider than 256 bits.
+    NothingWider,
+    /// The program was narrowed.
+    Narrowed(Narrowed),
+    /// Other programs are kept off these CPUs.
+    Dedicated {
+        /// The CPUs.
+        cpus: Vec<CpuId>,
+        /// The number of threads that could not be moved away.
+        intruders: usize,
+    },
+    /// Changes of the machine were undone, or not.
+    Restored(Report),
+}
+
+/// What narrows a program.
+#[derive(Clone, Debug)]
+pub struct Narrowed {
+    /// The variables that are set, and what is not.
+    pub plan: Plan,
+    /// The widest vectors that are left.
+    pub width: Width,
+    /// Whether CPUID hides features; if not, the reason, which is empty if nobody asked for it.
+    pub cpuid: Result<(), String>,
+}
+
+/// Takes the notes.
+pub type Notes<'a> = dyn FnMut(Note) + 'a;

@@ -1,0 +1,71 @@
+//! Dimmer's library in the programs that are started: where it lies, and how the loader gets it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::LaunchError;
+
+/// The library to preload. It lies beside the command, or where libraries of installed programs
+/// lie.
+pub(crate) const LIBRARY: &str = "libdimmer_preload.so";
+
+/// The variable that lists libraries for the loader to load first, see ld.so(8).
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Directories that may contain the library, relative to the command's own directory.
+const PLACES: [&str; 3] = ["", "deps", "../lib/dimmer"];
+
+/// Makes the loader load Dimmer's library into the program that `command` starts.
+///
+/// # Errors
+/// [`LaunchError::NoLibrary`].
+pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
+    command.env(PRELOAD, with_first(&library()?, std::env::var_os(PRELOAD)));
+    Ok(())
+}
+
+/// Finds the library to preload.
+///
+/// # Errors
+/// [`LaunchError::NoLibrary`], or the program's own file is not known.
+pub fn library() -> Result<PathBuf, LaunchError> {
+    let own = std::env::current_exe().map_err(LaunchError::OwnFile)?;
+    let directory = own.parent().unwrap_or(Path::new("/"));
+    let mut places = PLACES.iter().map(|place| directory.join(place).join(LIBRARY));
+    places.find(|place| place.is_file()).ok_or(LaunchError::NoLibrary { beside: own.clone() })
+}
+
+/// The value of [`PRELOAD`] that makes the loader take `library` first, and then what is in
+/// `existing`, the value so far.
+fn with_first(library: &Path, existing: Option<OsString>) -> OsString {
+    let Some(existing) = existing.filter(|existing| !existing.is_empty()) else {
+        return library.as_os_str().to_owned();
+    };
+    let mut others = existing.as_encoded_bytes().split(|byte| matches!(byte, b':' | b' '));
+    if others.any(|other| other == library.as_os_str().as_encoded_bytes()) {
+        return existing;
+    }
+    let mut all = library.as_os_str().to_owned();
+    all.push(":");
+    all.push(existing);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn library_is_preloaded_once_and_first() {
+        let check = |existing: &str, expected: &str| {
+            let all = with_first(Path::new("/l/own.so"), Some(existing.into()));
+            assert_eq!(all.to_str().unwrap(), expected);
+        };
+        check("", "/l/own.so");
+        check("other.so", "/l/own.so:other.so");
+        check("/l/own.so", "/l/own.so");
+        check("other.so /l/own.so", "other.so /l/own.so");
+        assert_eq!(with_first(Path::new("/l/own.so"), None), "/l/own.so");
+    }
+}
