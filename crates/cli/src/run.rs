@@ -1,9 +1,6 @@
 //! `dimmer run`: runs an unmodified program so that its wide SIMD code costs less.
 
-mod account;
 mod mechanism;
-mod narrow;
-mod notes;
 
 use std::process::ExitCode;
 
@@ -12,6 +9,7 @@ use dimmer_launch::Request;
 use dimmer_launch::account::Account;
 use dimmer_launch::named::Wanted;
 use dimmer_processor::units::CpuId;
+use dimmer_report::run as report;
 
 use crate::args::Run;
 use crate::output::{self, Output};
@@ -19,7 +17,7 @@ use crate::{bad_input, exit, not_launched};
 
 pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::Result<ExitCode> {
     let asked = mechanism::asked(arguments)?;
-    let json = arguments.json.as_deref().map(Output::open).transpose()?;
+    let json = arguments.json.open()?;
     let request = Request {
         command: arguments.command.clone(),
         functions: mechanism::functions(arguments).map(Wanted::parse).collect(),
@@ -29,15 +27,21 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         width: arguments.width,
         only: arguments.only.clone(),
     };
-    let ended = dimmer_launch::run(root, &asked, &request, &mut |note| notes::print(&note));
+    let screen = output::error_screen();
+    let mut print = |note| {
+        if let Some(text) = report::note(&note, screen) {
+            eprint!("{text}");
+        }
+    };
+    let ended = dimmer_launch::run(root, &asked, &request, &mut print);
     let ended = ended.map_err(not_launched)?;
     if let Some(account) = &ended.account {
-        output::report(to, &account::text(account))?;
+        output::report(to, &report::text(account, screen))?;
     }
     if let Some(json) = json {
         let how = dimmer_launch::mechanism::how(&asked).unwrap_or_default();
         let account = ended.account.unwrap_or_else(|| Account::nothing(how));
-        json.write_json(&account::Document::new(&account))?;
+        json.write_json(&report::document(&account))?;
     }
     match ended.not_given_back {
         Some(error) => Err(error.into()),

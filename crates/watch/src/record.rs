@@ -1,5 +1,5 @@
 //! Recordings: the policy's inputs and decisions as lines of JSON, and their replay under the same
-//! policy or another.
+//! policy or another. `docs/dimmerd.md` describes the keys.
 //!
 //! A recording starts with the settings and the clients present, so that another policy instance
 //! can be fed with what follows. That instance starts from nothing: it decides as the server's did

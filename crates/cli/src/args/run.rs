@@ -1,14 +1,16 @@
 //! The arguments of `dimmer run`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::Args;
 use dimmer_narrow::Width;
 
-use super::common::{DedicatedCpus, ModelName};
+use super::common::{DedicatedCpus, Json, ModelName};
 
 #[derive(Args, Debug)]
+#[command(mut_arg("json", |arg| arg.help(
+    "Writes to FILE as JSON which calls moved, when the program ends; without FILE, to standard output"
+)))]
 #[command(after_long_help = "\
 The program runs unmodified: its input and output stay as they are, and its exit status becomes that of this command. Notes on what was \
 set for it, and at its end which calls moved, go to standard error, or to the file of -o. Programs that it starts are treated the same.
@@ -88,9 +90,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "LIBRARY,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
 
-    /// Writes to FILE as JSON which calls moved, when the program ends.
-    #[arg(long, value_name = "FILE", require_equals = true)]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: Json,
 
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true)]

@@ -26,7 +26,7 @@ pub(super) fn asked(arguments: &Run) -> anyhow::Result<Vec<&'static Definition>>
         ("--cpus", arguments.cpus.cpus.is_some()),
         ("--dedicate", arguments.dedicate),
         ("--model", arguments.model.model.is_some()),
-        ("--json", arguments.json.is_some()),
+        ("--json", arguments.json.json.is_some()),
     ];
     let set = is_set.iter().find(|(_, is_set)| *is_set);
     if let Some((option, _)) = set.filter(|_| asked.iter().all(|one| one.moves.is_none())) {

@@ -1,22 +1,32 @@
-//! Summary of a program's calls, for people, and as JSON with schema `dimmer/run/1`, which
-//! `docs/migrate.md` describes.
+//! What `dimmer run` tells: notes while the program runs, and the summary of its calls.
+//! `docs/migrate.md` describes the document.
+
+mod narrow;
+mod notes;
 
 use std::fmt::Write as _;
 
 use dimmer_launch::account::{Account, Function, Kept, Next};
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::Reason;
-use dimmer_report::number::{counted, percent, time};
 use serde::Serialize;
 
-use super::notes::{name, words};
+pub use notes::note;
+
+use crate::number::{counted, percent, time};
+use crate::screen::Screen;
+use notes::{name, words};
 
 /// Maximum number of functions shown for each verdict: those with the most calls.
 const MOST_TOLD: usize = 10;
 
-/// The summary as JSON.
+/// The document `dimmer/run/1`.
+pub fn document(account: &Account) -> impl Serialize {
+    Document::new(account)
+}
+
 #[derive(Debug, Serialize)]
-pub(super) struct Document<'a> {
+struct Document<'a> {
     schema: &'static str,
     calls: u64,
     moved: u64,
@@ -39,7 +49,7 @@ struct FunctionEntry<'a> {
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn new(account: &'a Account) -> Self {
+    fn new(account: &'a Account) -> Self {
         Self {
             schema: "dimmer/run/1",
             calls: account.calls,
@@ -72,7 +82,11 @@ impl<'a> FunctionEntry<'a> {
 }
 
 /// The summary as text.
-pub(super) fn text(account: &Account) -> String {
+pub fn text(account: &Account, screen: Screen) -> String {
+    screen.shown(&told(account))
+}
+
+fn told(account: &Account) -> String {
     let taken =
         account.moving_ratio.filter(|_| account.moved > 0).map_or_else(String::new, |ratio| {
             format!("; that took some {} of its time on CPUs", percent(ratio))
@@ -128,6 +142,7 @@ pub(super) fn text(account: &Account) -> String {
     }
     text
 }
+
 /// A sentence with the code of the next run, and the reason; `None` if there is no reason to change
 /// anything.
 fn next(next: Next) -> Option<String> {
@@ -157,6 +172,7 @@ fn verdict(function: &Function) -> &'static str {
         Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
     }
 }
+
 #[cfg(test)]
 mod tests {
     use dimmer_launch::mechanism::How;
@@ -185,14 +201,14 @@ mod tests {
         ];
         let mut account = of(functions);
         (account.calls, account.moved) = (17_013, 4500);
-        let text = super::text(&account);
+        let text = told(&account);
         assert!(text.starts_with("Delegate, migrate: 4500 of 17013 calls were moved.\n"), "{text}");
         let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}"));
         assert!(place("  moved:") < place("often") && place("often") < place("rare"), "{text}");
         assert!(place("the policy server has not") < place("kept"));
         assert!(place("before it would have travelled") < place("short"));
         account.moving_ratio = Some(0.012);
-        let text = super::text(&account).replace('\u{a0}', " ");
+        let text = told(&account).replace('\u{a0}', " ");
         assert!(
             text.contains(
                 "4500 of 17013 calls were moved; that took some 1.2 % of its time on CPUs.\n"
@@ -207,11 +223,11 @@ mod tests {
     #[test]
     fn a_long_list_is_cut_and_the_rest_summed_up() {
         let functions = (0..15).map(|_| function("f", 2, Verdict::Unknown, None)).collect();
-        let text = super::text(&of(functions));
+        let text = told(&of(functions));
         let rest = text.lines().last().unwrap().replace('\u{a0}', " ");
         assert!(rest.contains("5 others") && rest.ends_with("10 calls"), "{text}");
         assert_eq!(
-            super::text(&Account::nothing(How { migrates: true, ..How::default() })),
+            told(&Account::nothing(How { migrates: true, ..How::default() })),
             "Migrate: 0 of 0 calls were moved.\n"
         );
     }

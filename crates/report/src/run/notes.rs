@@ -1,22 +1,21 @@
-//! What happens while a program is prepared and followed, as text on standard error.
+//! What happens while a program is prepared and followed.
 
 use dimmer_host::root::format_cpu_list;
 use dimmer_launch::mechanism::How;
 use dimmer_launch::note::Note;
 use dimmer_policy::narrowing::{Form, Reason};
 use dimmer_processor::units::CpuId;
-use dimmer_report::number::{counted, percent, time};
 
 use super::narrow;
-
-/// Prints a note.
-pub(super) fn print(note: &Note) {
-    if let Some(text) = text(note) {
-        eprint!("{text}");
-    }
-}
+use crate::number::{counted, percent, time};
+use crate::restore;
+use crate::screen::Screen;
 
 /// The note as whole lines; `None` if there is nothing to say.
+pub fn note(note: &Note, screen: Screen) -> Option<String> {
+    Some(screen.shown(&text(note)?))
+}
+
 fn text(note: &Note) -> Option<String> {
     let line = match note {
         Note::NothingToMove { how, model } => {
@@ -57,7 +56,7 @@ fn text(note: &Note) -> Option<String> {
             format!("Dedicated: nobody else runs on cpu {}{stay}.", format_cpu_list(cpus))
         }
         Note::Narrowed(narrowed) => return Some(narrow::text(narrowed)),
-        Note::Restored(report) => return Some(dimmer_report::restore::text(report)),
+        Note::Restored(report) => return Some(restore::text(report)),
         _ => return None,
     };
     Some(line + "\n")
