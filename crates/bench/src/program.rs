@@ -11,8 +11,8 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::{program, usage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use siphasher::sip::SipHasher13;
 use rustix::process::{Pid, Signal, kill_process};
+use siphasher::sip::SipHasher13;
 
 use crate::error::BenchError;
 
