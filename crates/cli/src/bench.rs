@@ -15,10 +15,8 @@ use std::process::ExitCode;
 use dimmer_bench::moves::Way;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{Bench, BenchDev};
-use crate::output;
 
 pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
     match arguments {
@@ -46,13 +44,4 @@ fn end(error: anyhow::Error, interrupt: &Interrupt, what: &str) -> anyhow::Resul
         }
         None => Err(error),
     }
-}
-
-fn progress(turns: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(turns), output::progress_target());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {msg}");
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::output::{self, Output};
-use crate::{args, bad_input, probe, sim};
+use crate::{args, bad_input, probe, progress, sim};
 
 pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
     let outputs = Outputs {
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
         json: arguments.json.open()?,
         page: arguments.page.open()?,
     };
-    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.model.as_deref())?;
+    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.name())?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     if arguments.loops.is_empty() {
         let document = governors(arguments, &scenario, &model, &interrupt).map_err(bad_input)?;
@@ -113,14 +113,18 @@ fn repeat<Way: Sync, T: Send + Clone>(
     stops: &(dyn Fn() -> bool + Sync),
     one: impl Fn(&Way, u64) -> Result<Option<T>, SimError> + Sync,
 ) -> Result<Vec<Vec<T>>, SimError> {
+    let bar = progress::bar(runs);
     let of_seed = |seed| -> Result<Option<Vec<T>>, SimError> {
         if stops() {
             return Ok(None);
         }
-        ways.par_iter().map(|way| one(way, seed)).collect()
+        let results = ways.par_iter().map(|way| one(way, seed)).collect();
+        bar.inc(1);
+        results
     };
     let seeds: Vec<Option<Vec<T>>> =
         (1..=runs).into_par_iter().map(of_seed).collect::<Result<_, _>>()?;
+    bar.finish_and_clear();
     let mut results = vec![Vec::new(); ways.len()];
     for of_ways in seeds.into_iter().flatten() {
         results.iter_mut().zip(of_ways).for_each(|(of, result)| of.push(result));

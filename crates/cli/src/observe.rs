@@ -48,16 +48,16 @@ pub(crate) fn run(
         command: &arguments.command,
         classes: &classes,
         functions: &wanted,
-        after: arguments.duration,
+        after: arguments.duration.duration,
     };
-    let (seen, via) = match (arguments.pid, arguments.via) {
+    let (seen, via) = match (arguments.process.pid, arguments.via) {
         (Some(_), Some(Via::Hooks)) => {
             return Err(bad_input(
                 "--via hooks does not work with --pid: hooks need a program that starts; expected uprobes",
             ));
         }
         (Some(process), _) => {
-            (observe::attach(root, process, &classes, arguments.duration), Via::Uprobes)
+            (observe::attach(root, process, &classes, arguments.duration.duration), Via::Uprobes)
         }
         (None, Some(Via::Uprobes)) => (observe::start_counted(root, &options), Via::Uprobes),
         (None, _) => (observe::start(&options), Via::Hooks),

@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &args::Phases) -> anyhow::Result<ExitCode> {
     if phases.is_empty() {
         return Err(bad_input("no phase lasts longer than 0: there is nothing to run"));
     }
-    match &arguments.model {
+    match arguments.model.name() {
         Some(name) => simulate(arguments, name, &phases, csv),
         None => machine::run(arguments, &phases, csv),
     }

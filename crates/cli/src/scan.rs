@@ -89,7 +89,7 @@ fn places(root: &Root, arguments: &Scan) -> anyhow::Result<Vec<Place>> {
         let path = file.display().to_string();
         return Ok(vec![Place { path, file: file.clone(), is_file: true }]);
     }
-    let pid = arguments.pid.ok_or_else(|| bad_input("no file and no process to scan"))?;
+    let pid = arguments.process.pid.ok_or_else(|| bad_input("no file and no process to scan"))?;
     let mapped = libraries::mapped(root, pid).map_err(|error| {
         let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         bad_input(format!("--pid {pid}: no process of this user: {error}: {why}"))

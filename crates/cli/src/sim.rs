@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
     if is_piped && json.as_ref().is_some_and(Output::is_standard) {
         return Err(bad_input("--trace and --json: one of them goes to standard output, not both"));
     }
-    let (scenario, model) = read(&arguments.scenario, arguments.model.model.as_deref())?;
+    let (scenario, model) = read(&arguments.scenario, arguments.model.name())?;
     let governor = governor(arguments.governor);
     let moving = moving(arguments.moving);
     let settings = scenario.settings(&model, governor, moving, arguments.seed);

@@ -18,6 +18,7 @@ mod page;
 pub mod phases;
 mod plot;
 pub mod probe;
+pub mod restore;
 pub mod scan;
 mod screen;
 pub mod sim;

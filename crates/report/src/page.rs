@@ -76,12 +76,24 @@ pub(crate) fn prose(text: &str) -> Markup {
     }
 }
 
+/// A command line, which breaks between its words only.
+pub(crate) fn command(text: &str) -> Markup {
+    html! {
+        code {
+            @for (index, word) in text.split(' ').enumerate() {
+                @if index > 0 { " " }
+                span.word { (word) }
+            }
+        }
+    }
+}
+
 /// A plot, its caption, and its data.
 pub(crate) fn figure(figure: &Figure) -> Markup {
     html! {
         figure {
             (figure.plot)
-            figcaption { (figure.caption) }
+            figcaption { (prose(&figure.caption)) }
             (unfold("Data", &figure.header, &figure.rows))
         }
     }

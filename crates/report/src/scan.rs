@@ -28,7 +28,7 @@ pub struct Report {
 pub struct ModelEntry {
     pub(crate) name: String,
     pub(crate) source: String,
-    levels: Vec<String>,
+    pub(crate) levels: Vec<String>,
 }
 
 /// A file that could not be scanned.

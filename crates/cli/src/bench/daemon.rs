@@ -10,7 +10,7 @@ use dimmer_host::root::Root;
 use dimmer_report::bench::DaemonReport;
 
 use crate::args::BenchDaemon;
-use crate::output;
+use crate::{output, progress};
 
 /// Each loop and its configuration.
 const LOOPS: [(&str, &str); 2] = [
@@ -22,12 +22,13 @@ pub(crate) fn run(root: &Root, arguments: &BenchDaemon) -> anyhow::Result<ExitCo
     let json = arguments.json.open()?;
     let interrupt = Interrupt::install().context("cannot take signals")?;
     let dimmerd = beside("dimmerd")?;
-    let bar = super::progress(u64::from(arguments.duration) * LOOPS.len() as u64);
+    let seconds = arguments.duration.whole_seconds(1)?;
+    let bar = progress::bar(u64::from(seconds) * LOOPS.len() as u64);
     let load = Load {
         clients: usize::try_from(arguments.clients)?,
         sites: usize::try_from(arguments.sites)?,
         records: arguments.records,
-        seconds: usize::try_from(arguments.duration)?,
+        seconds: usize::try_from(seconds)?,
         newcomers: 0,
     };
     let mut loops = Vec::new();

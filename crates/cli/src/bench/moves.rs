@@ -8,14 +8,13 @@ use dimmer_bench::region;
 use dimmer_host::root::Root;
 use dimmer_report::bench::{MovesReport, RegionReport};
 
-use super::progress;
 use crate::args::BenchMoves;
-use crate::output;
+use crate::{output, progress};
 
 /// Measures the time to move work, and shows one of the ways beside the others.
 pub(crate) fn run(root: &Root, arguments: &BenchMoves, way: Way) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
-    let bar = progress(arguments.rounds.into());
+    let bar = progress::bar(arguments.rounds.into());
     let rounds = usize::try_from(arguments.rounds)?;
     let moves = moves::measure(root, rounds, || bar.inc(1))?;
     bar.finish_and_clear();
@@ -27,7 +26,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchMoves, way: Way) -> anyhow::Resu
 /// Measures the cost of a region that stays.
 pub(crate) fn region(arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
-    let bar = progress(arguments.rounds.into());
+    let bar = progress::bar(arguments.rounds.into());
     let rounds = region::measure(usize::try_from(arguments.rounds)?, || bar.inc(1));
     bar.finish_and_clear();
     let report = RegionReport::new(&rounds, arguments.rounds);

@@ -14,31 +14,27 @@ use dimmer_launch::{cache, preload};
 use dimmer_report::bench::{NginxMeasured, NginxReport, OBSERVE};
 use serde::Deserialize;
 
+use super::end;
 use super::ways::{Way, Ways, observed};
-use super::{end, progress};
 use crate::args::{self, BenchNginx};
-use crate::{exit, output};
+use crate::{exit, output, progress};
 
 pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
+    let seconds = arguments.duration.whole_seconds(1)?;
     let cpus = Cpus::choose(root)?;
     // Both ways need the library, and would report its absence only after the first turns.
     preload::library()?;
     let tools = tools()?;
     let versions = tools.versions();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let measured = match measure(root, tools, cpus, arguments, &interrupt) {
+    let measured = match measure(root, tools, cpus, (arguments, seconds), &interrupt) {
         Err(error) => return end(error, &interrupt, "the server has ended"),
         Ok(measured) => measured,
     };
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let report = NginxReport::new(
-        &machine,
-        &versions,
-        (cpus, tls(arguments.tls)),
-        arguments.duration,
-        &measured,
-    );
+    let report =
+        NginxReport::new(&machine, &versions, (cpus, tls(arguments.tls)), seconds, &measured);
     output::show(json, &report, &report.text(output::screen()))?;
     Ok(if report.has_errors() { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })
 }
@@ -76,7 +72,7 @@ fn measure(
     root: &Root,
     tools: Tools,
     cpus: Cpus,
-    arguments: &BenchNginx,
+    (arguments, seconds): (&BenchNginx, u32),
     interrupt: &Interrupt,
 ) -> anyhow::Result<NginxMeasured> {
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
@@ -87,13 +83,13 @@ fn measure(
     let experiment = Experiment::prepare(root, tools, cpus, tls(arguments.tls))?;
     let turns = ways.all.iter().map(Way::turns).collect();
     let mut measured = NginxMeasured { ways: turns, forecasts: Vec::new() };
-    let progress = progress(u64::from(arguments.rounds) * ways.all.len() as u64);
+    let progress = progress::bar(u64::from(arguments.rounds) * ways.all.len() as u64);
     for round in 0..usize::try_from(arguments.rounds)? {
         for number in dimmer_bench::order(round, ways.all.len()) {
             let way = &ways.all[number];
             let what = format!("round {}, {}", round + 1, way.name);
             progress.set_message(what.clone());
-            let run = experiment.run(&way.prefix, arguments.duration, interrupt);
+            let run = experiment.run(&way.prefix, seconds, interrupt);
             let run = run.with_context(|| what.clone())?;
             if run.load.requests == 0 {
                 bail!("{what}: no request was answered");

@@ -14,9 +14,8 @@ use dimmer_host::tile;
 use dimmer_probe::kernel;
 use dimmer_report::bench::PrimesieveReport;
 
-use super::progress;
 use crate::args::BenchMoves;
-use crate::output;
+use crate::{output, progress};
 
 /// A kernel, scalar code that computes the same amount, and how many instructions of the scalar
 /// code replace one of the kernel. Tiles: 16 x 16 results of 32 products (bfloat16), or of 64
@@ -71,7 +70,7 @@ pub(super) fn run(root: &Root, arguments: &BenchMoves) -> anyhow::Result<ExitCod
             cells.push((name, Cell { kernel, instead, burst, lanes, gap_ns: gap_us * 1000.0 }));
         }
     }
-    let bar = progress(cells.len() as u64);
+    let bar = progress::bar(cells.len() as u64);
     for (name, cell) in &cells {
         if interrupt.is_set() {
             report.set_partial();

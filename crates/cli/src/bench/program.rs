@@ -9,11 +9,10 @@ use dimmer_launch::preload;
 use dimmer_launch::program::{self, Program};
 use dimmer_report::bench::{ProgramReport, Turns};
 
-use super::progress;
 use super::ways::{Way, Ways};
 use crate::args::BenchProgram;
 use crate::{bad_input, not_launched};
-use crate::{exit, output};
+use crate::{exit, output, progress};
 
 pub(super) fn run(arguments: &BenchProgram) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
@@ -36,7 +35,7 @@ fn measure(arguments: &BenchProgram, interrupt: &Interrupt) -> anyhow::Result<Ve
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
     let ways = Ways::new(directory.path(), &arguments.moves, None)?;
     let mut turns: Vec<Turns<Run>> = ways.all.iter().map(Way::turns).collect();
-    let progress = progress(u64::from(arguments.rounds) * turns.len() as u64);
+    let progress = progress::bar(u64::from(arguments.rounds) * turns.len() as u64);
     for round in 0..usize::try_from(arguments.rounds)? {
         for number in dimmer_bench::order(round, turns.len()) {
             let way = &ways.all[number];

@@ -18,14 +18,15 @@ use dimmer_report::bench::ServerReport;
 
 use super::daemon::beside;
 use crate::args::{BenchServer, Neighbour};
-use crate::output;
+use crate::{output, progress};
 
 /// Kernels of the bursts; the first one that the processor can run is taken, so the widest.
 const KERNELS: [&str; 2] = ["vfmadd231pd-512-unrolled", "vfmadd231pd-256-unrolled"];
 
 pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCode> {
+    let seconds = arguments.duration.whole_seconds(2)?;
     if let Some(kind) = arguments.program {
-        return run_program(root, kind, arguments.duration);
+        return run_program(root, kind, seconds);
     }
     let json = arguments.json.open()?;
     let interrupt = Interrupt::install().context("cannot take signals")?;
@@ -39,14 +40,11 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
     let mut program: Vec<OsString> = vec![own.into_os_string()];
     program.extend(["bench", "server", "--program"].map(OsString::from));
     let rounds = usize::try_from(arguments.rounds)?;
-    let bar = super::progress((rounds * Way::ALL.len()) as u64);
-    let measured = neighbours::measure(
-        (&program, &dimmerd),
-        cpu,
-        (rounds, arguments.duration),
-        &interrupt,
-        || bar.inc(1),
-    );
+    let bar = progress::bar((rounds * Way::ALL.len()) as u64);
+    let measured =
+        neighbours::measure((&program, &dimmerd), cpu, (rounds, seconds), &interrupt, || {
+            bar.inc(1)
+        });
     bar.finish_and_clear();
     let rounds = match measured {
         Ok(rounds) => rounds,
@@ -54,7 +52,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
             return super::end(error.into(), &interrupt, "nothing was measured to its end");
         }
     };
-    let report = ServerReport::new(&rounds, name, cpu, arguments.duration);
+    let report = ServerReport::new(&rounds, name, cpu, seconds);
     output::show(json, &report, &report.text(output::screen()))?;
     Ok(ExitCode::SUCCESS)
 }

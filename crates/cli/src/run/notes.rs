@@ -8,7 +8,6 @@ use dimmer_processor::units::CpuId;
 use dimmer_report::number::{counted, percent, time};
 
 use super::narrow;
-use crate::restore;
 
 /// Prints a note.
 pub(super) fn print(note: &Note) {
@@ -58,7 +57,7 @@ fn text(note: &Note) -> Option<String> {
             format!("Dedicated: nobody else runs on cpu {}{stay}.", format_cpu_list(cpus))
         }
         Note::Narrowed(narrowed) => return Some(narrow::text(narrowed)),
-        Note::Restored(report) => return Some(restore::words(report)),
+        Note::Restored(report) => return Some(dimmer_report::restore::text(report)),
         _ => return None,
     };
     Some(line + "\n")

@@ -32,10 +32,10 @@ pub(super) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let cpu = measured::cpu(&machine, arguments.cpu.cpu)?;
-    let kept = crate::model::choose(arguments.model.as_deref(), &machine)?;
+    let kept = crate::model::choose(arguments.model.name(), &machine)?;
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let mut silicon = measured::silicon(&machine, cpu)?;
+    let mut silicon = dimmer_probe::machine::silicon(&machine, cpu)?;
     let kernels = interleaved::kernels(&silicon);
     if kernels.is_empty() {
         anyhow::bail!("there is no wide code to compare with here: no AVX2");

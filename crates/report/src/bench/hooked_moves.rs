@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::line;
 use crate::estimate::Measured;
 
-/// The document `dimmer/bench-delegate/1`.
+/// The document `dimmer/bench-hooked-moves/1`.
 #[derive(Debug, Serialize)]
 pub struct Report {
     schema: &'static str,
@@ -27,7 +27,7 @@ impl Report {
     pub fn new(cpus: &[CpuId], calls: usize, delegated: &Samples, migrated: &Samples) -> Self {
         let measured = |samples: &Samples| samples.estimate().map(Measured::new);
         Self {
-            schema: "dimmer/bench-delegate/1",
+            schema: "dimmer/bench-hooked-moves/1",
             cpus: format_cpu_list(cpus),
             calls,
             delegated_ns: measured(delegated),

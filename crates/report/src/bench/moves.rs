@@ -58,8 +58,8 @@ pub struct RegionReport {
 const fn name(way: Way) -> &'static str {
     match way {
         Way::PingPong => "ping-pong",
-        Way::Delegate => "handoff",
-        Way::Migrate => "migrate",
+        Way::Delegate => "delegate",
+        Way::Migrate => "migrate-call",
         Way::Migration => "migrate",
         Way::Channel => "channel",
         Way::Futex => "futex",
@@ -105,9 +105,9 @@ impl MovesReport {
         });
         Self {
             schema: match way {
-                Way::Migrate => "dimmer/bench-migrate/1",
+                Way::Migrate => "dimmer/bench-migrate-call/1",
                 Way::Migration => "dimmer/bench-migrate/1",
-                _ => "dimmer/bench-handoff/1",
+                _ => "dimmer/bench-delegate/1",
             },
             home_cpu: moves.home.index(),
             away_cpu: moves.away.index(),

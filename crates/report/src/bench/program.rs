@@ -162,7 +162,11 @@ mod tests {
         let named = ["plain", "observe", "narrow"].into_iter().zip(ways);
         let turns: Vec<Turns<Run>> =
             named.map(|(way, runs)| Turns { way, runs, accounts: Vec::new() }).collect();
-        Report::new(vec!["encode".to_owned()], &turns).text(100)
+        Report::new(vec!["encode".to_owned()], &turns).text(Screen {
+            width: 100,
+            is_coloured: false,
+            is_for_people: true,
+        })
     }
 
     #[test]

@@ -240,6 +240,13 @@ impl Document {
         lack.or_else(|| energy::told_unknown(&self.unknown_idle_states))
     }
 
+    /// What it means that code ran below its level.
+    fn told_below(&self) -> String {
+        "Below its level: code ran faster than it may, as the governor had not seen it, or was not \
+         told; a processor might not be stable then."
+            .to_owned()
+    }
+
     /// The comparison as text.
     pub fn text(&self, screen: Screen) -> String {
         let mut text = self.study.heading("");
@@ -302,7 +309,7 @@ impl Document {
         text.push_str(&table.render(screen));
         text.push_str("\nInstructions per nanosecond under hardware, and how much more or less under the others: median and 95 % interval.\n");
         if self.governors.iter().any(|compared| compared.below_us > 0.0) {
-            text.push_str("Below its level: code ran faster than it may, as the governor had not seen it, or was not told; a processor might not be stable then.\n");
+            text.push_str(&(self.told_below() + "\n"));
         }
         if let Some(told) = self.told_lack() {
             text.push_str(&format!("{told}\n"));

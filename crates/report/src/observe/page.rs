@@ -8,8 +8,8 @@ use maud::{Markup, html};
 use super::text;
 use super::{File, Function, Report};
 use crate::machine::MachineDescription;
-use crate::number::{grouped, length, percent, time};
-use crate::page::{Drawing as _, PageError, figure, page, unfold};
+use crate::number::{counted, grouped, length, percent, time};
+use crate::page::{Drawing as _, PageError, command, figure, page, unfold};
 use crate::plot::{self, DrawError, Figure};
 
 /// Maximum number of functions shown with plots.
@@ -17,7 +17,7 @@ const SHOWN: usize = 8;
 
 /// The report as an HTML page.
 pub(super) fn render(report: &Report, machine: &MachineDescription) -> Result<String, PageError> {
-    let command = report.command.join(" ");
+    let subject = report.command.join(" ");
     let shown = report.functions.iter().take(SHOWN);
     let articles: Vec<Markup> =
         shown.map(|one| article(one, report).of(&one.title)).collect::<Result<_, _>>()?;
@@ -32,10 +32,10 @@ pub(super) fn render(report: &Report, machine: &MachineDescription) -> Result<St
         }
         (all(report))
         (files(report))
-        (method())
+        (method(report))
     };
     let sentences = text::sentences(report);
-    Ok(page(("Dimmer observe", &command), &title(report), &sentences, &main, machine).into_string())
+    Ok(page(("Dimmer observe", &subject), &title(report), &sentences, &main, machine).into_string())
 }
 
 fn title(report: &Report) -> String {
@@ -71,7 +71,7 @@ fn facts(report: &Report, machine: &MachineDescription) -> Markup {
             dl.facts {
                 @for (term, value) in &facts { div { dt { (term) } dd { (value) } } }
             }
-            p.command { code { (machine.command) } }
+            p.command { (command(&machine.command)) }
         }
     }
 }
@@ -82,10 +82,10 @@ fn ways(report: &Report) -> Markup {
             h2 { "Ways out, the best first" }
             ul.skipped.ways {
                 @for outlook in &report.ways {
-                    @let (what, command) = text::words(outlook, report);
+                    @let (what, way) = text::words(outlook, report);
                     li {
                         (what)
-                        @if let Some(command) = command { ": " code { (command) } } @else { "." }
+                        @if let Some(line) = way { ": " (command(&line)) } @else { "." }
                     }
                 }
             }
@@ -104,7 +104,14 @@ fn article(function: &Function, report: &Report) -> Result<Markup, DrawError> {
     }
     let file = Path::new(&function.file).file_name().unwrap_or_default().to_string_lossy();
     let class = function.class.as_deref().unwrap_or("unknown");
-    let level = function.level.as_ref().map(|level| format!(", asks for {level}"));
+    let lowest = report.model.as_ref().and_then(|model| model.levels.first());
+    let level = function.level.as_ref().map(|level| {
+        if Some(level) == lowest {
+            format!(", asks for no license level above {level}")
+        } else {
+            format!(", asks for license level {level}")
+        }
+    });
     Ok(html! {
         article {
             div {
@@ -145,7 +152,7 @@ fn all(report: &Report) -> Markup {
         section {
             h2 { "All of them" }
             p { "Times are medians; shares are parts of the program's time on CPUs." }
-            (unfold(&format!("{} functions", length(report.functions.len())), &header, &rows))
+            (unfold(&counted(report.functions.len(), "function"), &header, &rows))
         }
     }
 }
@@ -160,21 +167,24 @@ fn files(report: &Report) -> Markup {
     html! {
         section {
             h2 { "Files" }
-            p { "`dimmer scan` says of each function that is not hooked why." }
-            (unfold(&format!("{} files", length(rows.len())), &header, &rows))
+            p { code { "dimmer scan" } " says of each function that is not hooked why." }
+            (unfold(&counted(rows.len(), "file"), &header, &rows))
         }
     }
 }
 
-fn method() -> Markup {
+fn method(report: &Report) -> Markup {
+    let is_marked = report.lost.is_some_and(|lost| lost.kept_below_ns > 0.0)
+        && report.functions.iter().any(|function| function.gap_after_ns.is_some());
+    let short = if is_marked { " (the mark in the plots of gaps)" } else { "" };
     html! {
         section {
             h2 { "How this is known" }
             p {
                 "Calls are counted, every one of them, by a hook at the function's entry; some are timed, and \
                  stand for those around them. What the calls cost is not measured but computed, by the model of \
-                 this processor that the probe has measured: a gap shorter than the mark in the plots is spent \
-                 at the lower clock, as the level is kept until the next call; after a longer one the level \
+                 this processor that the probe has measured: a gap shorter than the level is kept"
+                (short) " is spent at the lower clock, as the next call keeps the level; after a longer one the level \
                  was given back with a stall, and the next call was throttled until it was granted again."
             }
             p {

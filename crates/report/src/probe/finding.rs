@@ -42,10 +42,10 @@ pub(super) fn absent(kernel: &KernelFindings<'_>) -> Result<Markup, DrawError> {
         article.without {
             h3 { code { (kernel.name) } span.label { (kernel.class) } }
             @for outcome in kernel.transitions() {
-                p { b { (heading(outcome)) ". " } (words::verdict(outcome)) }
+                p { b { (heading(outcome)) ". " } (prose(&words::verdict(outcome))) }
             }
             @if let Some(outcome) = kernel.transitions().next() {
-                p.advice { (words::advice(outcome)) }
+                p.advice { (prose(&words::advice(outcome))) }
             }
             @if !evidence.is_empty() {
                 details {

@@ -9,7 +9,7 @@ use super::verdict::{self, KernelFindings, by_kernel};
 use super::{finding, levels, words};
 use crate::machine::MachineDescription;
 use crate::number::{grouped, length, time};
-use crate::page::{Drawing as _, PageError, page, prose, unfold};
+use crate::page::{Drawing as _, PageError, command, page, prose, unfold};
 
 /// The findings as an HTML page.
 pub(super) fn render(
@@ -68,7 +68,7 @@ fn facts(findings: &Findings, machine: &MachineDescription) -> Markup {
             dl.facts {
                 @for (term, value) in &facts { div { dt { (term) } dd { (value) } } }
             }
-            p.command { code { (machine.command) } }
+            p.command { (command(&machine.command)) }
         }
     }
 }

@@ -123,7 +123,7 @@ fn of_episode(episode: &Episode, mode: Mode) -> Vec<Reading> {
 
 fn of_downclock(downclock: &Downclock) -> Vec<Reading> {
     let lowest = downclock.lowest.as_ref();
-    let settled = Reading::time("settled in", downclock.settle_ns.as_ref());
+    let settled = Reading::time("lower clock after", downclock.settle_ns.as_ref());
     let without = if dip(downclock).is_some() { "clock returns" } else { "clock stays" };
     let value = settled.value.clone().or_else(|| Some(without.to_owned()));
     let mut readings = vec![

@@ -30,7 +30,9 @@ pub(super) fn render(findings: &Findings, screen: Screen) -> String {
         text.push('\n');
     }
     text.push_str(&skipped(findings, screen));
-    text.push_str(&quality(findings));
+    for note in quality(findings) {
+        text.push_str(&screen.fill(&note));
+    }
     screen.shown(&text)
 }
 
@@ -133,23 +135,20 @@ fn skipped(findings: &Findings, screen: Screen) -> String {
     format!("Skipped\n{}\n", table.render(screen))
 }
 
-/// One line about the quality of the measurement.
-fn quality(findings: &Findings) -> String {
+/// The quality of the measurement, in lines.
+fn quality(findings: &Findings) -> Vec<String> {
     let sum = |of: fn(&Outcome) -> usize| findings.outcomes.iter().map(of).sum::<usize>();
     let preemptions: u64 = findings.outcomes.iter().map(|outcome| outcome.preemptions).sum();
-    let mut text = format!(
-        "{} in all; {} left out after interrupts, {} stolen; preempted {} times.\n",
+    let mut lines = vec![format!(
+        "{} in all; {} left out after interrupts, {} stolen; preempted {} times.",
         counted(sum(|outcome| outcome.repetitions), "repetition"),
         counted(sum(|outcome| outcome.disturbed_windows), "window"),
         length(sum(|outcome| outcome.stolen_windows)),
         grouped(preemptions as f64, 0),
-    );
-    if let Some(surroundings) = words::surroundings(findings) {
-        text.push_str(&surroundings);
-        text.push('\n');
-    }
+    )];
+    lines.extend(words::surroundings(findings));
     if findings.interrupted {
-        text.push_str("Ended before all was done; what is above is complete.\n");
+        lines.push("Ended before all was done; what is above is complete.".to_owned());
     }
-    text
+    lines
 }

@@ -1,6 +1,8 @@
 //! The answer to the first question: does wide-vector code slow this machine down, from which rate
 //! of bursts on, how much at worst, and what to do next.
 
+use std::collections::BTreeSet;
+
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::{Detail, Downclock, Episode, Findings, Outcome};
 use dimmer_probe::stats::Estimate;
@@ -39,6 +41,8 @@ pub(crate) struct Verdict {
     pub(crate) effect: Effect,
     /// One sentence.
     pub(crate) title: &'static str,
+    /// What was measured, in a sentence.
+    measured: String,
     /// The costliest findings, in sentences.
     pub(crate) sentences: Vec<String>,
     /// `None` if no isolated bursts were measured.
@@ -75,6 +79,9 @@ impl Verdict {
     /// The verdict in lines of text.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.title.to_owned()];
+        if self.effect == Effect::No {
+            lines.push(self.measured.clone());
+        }
         if let Some(BreakEven { per_second, is_bound, instructions }) = self.break_even {
             let rate = length_of_rate(per_second);
             let burst = counted(instructions as usize, "instruction");
@@ -221,10 +228,11 @@ pub(crate) fn of(findings: &Findings) -> Verdict {
     } else {
         (Effect::NotMeasured, "The code that was measured costs nothing on this machine.")
     };
-    let mut sentences: Vec<String> = [costliest, recurring, lowered, released]
-        .into_iter()
-        .filter_map(|of| of(findings))
-        .collect();
+    let measured = measured(&kernels);
+    let of_all = (effect == Effect::No).then(|| measured.clone());
+    let found = [costliest, recurring, lowered, released].into_iter();
+    let mut sentences: Vec<String> =
+        of_all.into_iter().chain(found.filter_map(|of| of(findings))).collect();
     sentences.extend(tally(&with, &without));
     if findings.interrupted {
         sentences
@@ -233,10 +241,31 @@ pub(crate) fn of(findings: &Findings) -> Verdict {
     Verdict {
         effect,
         title,
+        measured,
         sentences,
         break_even: break_even(findings),
         worst_pct: worst_pct(findings),
     }
+}
+
+/// How many kernels were measured, and of which classes of wide-vector code.
+fn measured(kernels: &[KernelFindings<'_>]) -> String {
+    let wide: Vec<InstructionClass> = kernels
+        .iter()
+        .map(|kernel| kernel.class)
+        .filter(|class| *class >= InstructionClass::Light256)
+        .collect();
+    let classes = BTreeSet::from_iter(wide.iter().copied());
+    let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
+    let others = match kernels.len() - wide.len() {
+        0 => String::new(),
+        others => format!(", and {} of other code", length(others)),
+    };
+    format!(
+        "Measured: {} of wide-vector code ({}){others}.",
+        counted(wide.len(), "kernel"),
+        classes.join(", ")
+    )
 }
 
 /// The most expensive isolated burst, of those that certainly cost anything.

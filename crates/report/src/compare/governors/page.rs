@@ -3,11 +3,14 @@
 use maud::html;
 
 use super::super::Measured;
-use super::{Compared, Document};
+use super::{Compared, Document, Phase};
 use crate::machine::MachineDescription;
 use crate::number::length;
-use crate::page::{Drawing as _, PageError, figure, page};
+use crate::page::{Drawing as _, PageError, command, figure, page, prose};
 use crate::plot::{self, DrawError, Figure, Way};
+
+/// What is compared.
+const KIND: &str = "governor";
 
 /// The comparison as an HTML page.
 pub(super) fn render(
@@ -31,8 +34,8 @@ pub(super) fn render(
     let main = html! {
         section {
             h2 { "The comparison" }
-            dl.facts { @for (term, value) in &facts { div { dt { (term) } dd { (value) } } } }
-            p.command { code { (machine.command) } }
+            dl.facts { @for (term, value) in &facts { div { dt { (term) } dd { (prose(value)) } } } }
+            p.command { (command(&machine.command)) }
         }
         section {
             h2 { "Over the processor's own governor" }
@@ -45,6 +48,9 @@ pub(super) fn render(
          shorter than its period at the first level; `user` is told by the program, `oracle` knows what will run, `predictive` learns it."
             .to_owned(),
     );
+    if document.governors.iter().any(|governor| governor.below_us > 0.0) {
+        sentences.push(document.told_below());
+    }
     sentences.extend(document.told_lack());
     let about = ("Dimmer compare", document.study.scenario.as_str());
     Ok(page(about, &title(document), &sentences, &main, machine).into_string())
@@ -66,8 +72,30 @@ fn title(document: &Document) -> String {
             let percent = 100.0 * (ratio - 1.0);
             format!("Under {governor} the same work is done {percent:.1} % faster.")
         }
+        None if document.governors.iter().any(|governor| governor.below_us > 0.0) => {
+            "No governor that keeps to the levels of the code does the work faster than the \
+             processor's own."
+                .to_owned()
+        }
         None => "No governor does the work faster than the processor's own.".to_owned(),
     }
+}
+
+/// A governor's name, marked if code runs below its level under it.
+fn told_name(governor: &Compared) -> String {
+    let mark = if governor.below_us > 0.0 { " (below levels)" } else { "" };
+    format!("{}{mark}", governor.governor)
+}
+
+/// The thread and code of a phase, with its number if there are several such phases.
+fn phase_title(phases: &[Phase], index: usize, phase: &Phase) -> String {
+    let is_same = |other: &&Phase| other.thread == phase.thread && other.code == phase.code;
+    let title = format!("{}, {}", phase.thread, phase.code);
+    if phases.iter().filter(is_same).count() < 2 {
+        return title;
+    }
+    let own = phases.iter().take(index + 1).filter(|other| other.thread == phase.thread);
+    format!("{title} (phase {})", own.count())
 }
 
 fn figures(document: &Document) -> Result<Vec<Figure>, DrawError> {
@@ -75,27 +103,27 @@ fn figures(document: &Document) -> Result<Vec<Figure>, DrawError> {
     let ways = |measured: &dyn Fn(&Compared) -> Option<Measured>| -> Vec<Way> {
         let way = |governor: &Compared| {
             let Measured { median, ci95, .. } = measured(governor)?;
-            Some(Way { name: governor.governor, ratio: median, ci95 })
+            Some(Way { name: told_name(governor), ratio: median, ci95 })
         };
         others().filter_map(way).collect()
     };
     let mut figures =
-        vec![plot::ratios("All of the work", "how much faster", &ways(&|one| one.ratio))?];
+        vec![plot::ratios("All of the work", ("how much faster", KIND), &ways(&|one| one.ratio))?];
     let energies = ways(&|governor| governor.energy_ratio);
     if !energies.is_empty() {
         let what = "how much more of it (more is worse)";
-        figures.push(plot::ratios("Energy for the same work", what, &energies)?);
+        figures.push(plot::ratios("Energy for the same work", (what, KIND), &energies)?);
     }
     let Some(first) = document.governors.first() else { return Ok(figures) };
     for (index, phase) in first.phases.iter().enumerate() {
         let ways = ways(&|governor| governor.phases[index].ratio);
-        let title = format!("{}, {}", phase.thread, phase.code);
-        figures.push(plot::ratios(&title, "more instructions in the same time", &ways)?);
+        let title = phase_title(&first.phases, index, phase);
+        figures.push(plot::ratios(&title, ("more instructions in the same time", KIND), &ways)?);
     }
     for (index, latency) in first.latencies.iter().enumerate() {
         let ways = ways(&|governor| governor.latencies[index].ratio);
         let title = format!("{}, latency of 99 % of requests", latency.thread);
-        figures.push(plot::ratios(&title, "longer (more is worse)", &ways)?);
+        figures.push(plot::ratios(&title, ("longer (more is worse)", KIND), &ways)?);
     }
     Ok(figures)
 }

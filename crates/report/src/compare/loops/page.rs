@@ -7,8 +7,11 @@ use super::super::Measured;
 use super::{Compared, Document};
 use crate::machine::MachineDescription;
 use crate::number::length;
-use crate::page::{Drawing as _, PageError, figure, page};
+use crate::page::{Drawing as _, PageError, command, figure, page, prose};
 use crate::plot::{self, DrawError, Figure, Way};
+
+/// What is compared.
+const KIND: &str = "loop";
 
 /// The comparison as an HTML page.
 pub(super) fn render(
@@ -21,18 +24,15 @@ pub(super) fn render(
         ("Recreates", document.study.source.clone()),
         ("Processor", format!("a model of {}", document.study.model)),
         ("Handing a region over and back", document.told_hand_over()),
-        (
-            "Runs of each mechanism",
-            length(usize::try_from(document.study.runs).unwrap_or(usize::MAX)),
-        ),
+        ("Runs of each loop", length(usize::try_from(document.study.runs).unwrap_or(usize::MAX))),
     ];
     let percent = |of: Option<Measured>| of.map(|of| format!("{:.1} %", 100.0 * of.median));
     let number = |of: Option<Measured>| of.map(|of| format!("{:.2}", of.median));
     let main = html! {
         section {
             h2 { "The comparison" }
-            dl.facts { @for (term, value) in &facts { div { dt { (term) } dd { (value) } } } }
-            p.command { code { (machine.command) } }
+            dl.facts { @for (term, value) in &facts { div { dt { (term) } dd { (prose(value)) } } } }
+            p.command { (command(&machine.command)) }
         }
         section {
             h2 { "Over leaving marked regions where they are" }
@@ -41,7 +41,7 @@ pub(super) fn render(
         section {
             h2 { "What that takes" }
             table {
-                thead { tr { th { "mechanism" } th { "calls that are moved" } th { "dedicated cores" } } }
+                thead { tr { th { "loop" } th { "calls that are moved" } th { "dedicated cores" } } }
                 tbody {
                     @for one in &document.loops {
                         tr {
@@ -56,7 +56,7 @@ pub(super) fn render(
     };
     let mut sentences: Vec<String> = document.study.told_partial().into_iter().collect();
     sentences.push(
-        "`none` leaves marked regions where they are, `thresholds` is the policy server of paper 001, `delegate` tries each program's regions \
+        "`none` leaves marked regions where they are, `thresholds` is the policy server of paper 001, `trials` tries each program's regions \
          with and without, and `always` moves all of them."
             .to_owned(),
     );
@@ -64,7 +64,7 @@ pub(super) fn render(
     Ok(page(about, &title(document), &sentences, &main, machine).into_string())
 }
 
-/// The best mechanism in one sentence.
+/// The best loop in one sentence.
 fn title(document: &Document) -> String {
     if document.study.runs == 0 {
         return "Nothing was complete yet.".to_owned();
@@ -84,7 +84,7 @@ fn figures(document: &Document) -> Result<Vec<Figure>, DrawError> {
     let ways = |measured: &dyn Fn(&Compared) -> Option<Measured>| -> Vec<Way> {
         let way = |one: &Compared| {
             let Measured { median, ci95, .. } = measured(one)?;
-            Some(Way { name: one.name, ratio: median, ci95 })
+            Some(Way { name: one.name.to_owned(), ratio: median, ci95 })
         };
         document.loops.iter().filter(|one| !one.is_none()).filter_map(way).collect()
     };
@@ -93,11 +93,11 @@ fn figures(document: &Document) -> Result<Vec<Figure>, DrawError> {
     let mut figures = Vec::new();
     if programs.len() > 1 {
         let ways = ways(&|one| one.ratio);
-        figures.push(plot::ratios("All programs", "how much more they get done", &ways)?);
+        figures.push(plot::ratios("All programs", ("how much more they get done", KIND), &ways)?);
     }
     for (index, program) in programs.iter().enumerate() {
         let ways = ways(&|one| one.programs[index].ratio);
-        figures.push(plot::ratios(&program.program, "how much more it gets done", &ways)?);
+        figures.push(plot::ratios(&program.program, ("how much more it gets done", KIND), &ways)?);
     }
     Ok(figures)
 }

@@ -61,7 +61,8 @@ fn machine_with_brief_effects() {
             tdpbssd-tile-unrolled  all modes  the kernel refuses tile data to this process
 
             5 200 repetitions in all; 91 windows left out after interrupts, 26 stolen; preempted 0 times.
-            Meanwhile, and without the probe's doing, the clock stood between 3.26 and 3.58 GHz in nine cases of ten, and another hardware thread of the core was busy in 37.5 %.
+            Meanwhile, and without the probe's doing, the clock stood between 3.26 and 3.58 GHz in nine cases of ten, and another
+            hardware thread of the core was busy in 37.5 %.
         "#]],
     );
 }
@@ -96,8 +97,11 @@ fn names_are_broken_after_their_separators() {
             vfmadd231pd-512-    1 631 ns        800    2 612 ns  93.9 %  1 411 ns  1 484 ns
             unrolled-load       [1 581, 1 659]
 
-            400 repetitions in all; 7 windows left out after interrupts, 2 stolen; preempted 0 times.
-            Meanwhile, and without the probe's doing, the clock stood between 3.26 and 3.58 GHz in nine cases of ten, and another hardware thread of the core was busy in 37.5 %.
+            400 repetitions in all; 7 windows left out after interrupts, 2 stolen; preempted
+            0 times.
+            Meanwhile, and without the probe's doing, the clock stood between 3.26 and 3.58
+            GHz in nine cases of ten, and another hardware thread of the core was busy in
+            37.5 %.
         "#]],
     );
 }
@@ -146,7 +150,7 @@ fn interrupted_run_with_lasting_effects() {
             Next: `dimmer observe -- YOUR-PROGRAM` shows which functions cause it.
 
             Downclock: from the first instruction to the settled clock
-            kernel                    settled in            at clock  stall    throttled  at
+            kernel                    lower clock after     at clock  stall    throttled  at
             vfmadd231pd-512-unrolled  51.4 µs [51.1, 51.8]  65.00 %   10.4 µs  24.50 µs   26.0 %
 
             Upclock: from the end of a long burst back to the nominal clock
@@ -167,6 +171,7 @@ fn machine_without_effects() {
         100,
         expect![[r#"
             Wide-vector code costs nothing on this machine.
+            Measured: 3 kernels of wide-vector code (heavy-256, light-512, heavy-512), and 1 of other code.
             Break-even: none found; even 320 000 isolated bursts of 800 instructions a second cost less than 1 %
             of a core's time.
             Worst case: no slowdown was found.
