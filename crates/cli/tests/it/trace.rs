@@ -1,4 +1,4 @@
-//! `dimmer sim --trace`: the tests read the file packet by packet, as Perfetto does, and check its
+//! `dimmer sim run --trace`: the tests read the file packet by packet, as Perfetto does, and check its
 //! content.
 
 #[path = "../../src/sim/trace/perfetto.rs"]
