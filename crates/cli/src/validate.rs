@@ -204,7 +204,7 @@ fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. This \
          page is written by\n`dimmer sim validate --markdown docs/VALIDATION.md`, and a test compares it. \
          The simulator knows the\nprocessor's model ([model.md](model.md)), the cost of governors in \
-         software, and the experiment. A row\nthat only returns a parameter says so. The papers: \
+         software, and the experiment. A\nrow that only returns a parameter says so. The papers: \
          [PAPERS.md](PAPERS.md).\n",
     );
     for recreated in recreated {

@@ -1,4 +1,4 @@
-//! `dimmer bench dev hooked-moves`: the time to run a hooked call of a leaf function on another core,
+//! `dimmer bench dev hooked-moves`: the time of a hooked call of a leaf function on another core,
 //! beside moving the call with its thread.
 
 use std::process::ExitCode;
