@@ -1,4 +1,4 @@
-//! `dimmer bench delegate`: the time to run a hooked call of a leaf function on another core,
+//! `dimmer bench dev hooked-moves`: the time of a hooked call of a leaf function on another core,
 //! beside moving the call with its thread.
 
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ pub(crate) fn run(root: &Root, arguments: &BenchHookedMoves) -> anyhow::Result<E
     let trips = hooked::round_trips(root, &cpus).map_err(bad_input)?;
     let measured = |samples: &Samples| samples.estimate().map(Measured::new);
     let report = Report {
-        schema: "dimmer/bench-delegate/1",
+        schema: "dimmer/bench-hooked-moves/1",
         cpus: format_cpu_list(&cpus),
         calls: hooked::CALLS,
         delegated_ns: measured(&trips.lent),

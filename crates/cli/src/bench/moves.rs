@@ -45,7 +45,7 @@ struct MovesJson {
     ways: Vec<WayJson>,
 }
 
-/// Results of `dimmer bench region`.
+/// Results of `dimmer bench dev region`.
 #[derive(Debug, Serialize)]
 struct RegionJson {
     schema: &'static str,
@@ -99,8 +99,8 @@ pub(crate) fn region(arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
 const fn name(way: Way) -> &'static str {
     match way {
         Way::PingPong => "ping-pong",
-        Way::Delegate => "handoff",
-        Way::Migrate => "migrate",
+        Way::Delegate => "delegate",
+        Way::Migrate => "migrate-call",
         Way::Migration => "migrate",
         Way::Channel => "channel",
         Way::Futex => "futex",
@@ -145,9 +145,9 @@ impl MovesJson {
         });
         Self {
             schema: match way {
-                Way::Migrate => "dimmer/bench-migrate/1",
+                Way::Migrate => "dimmer/bench-migrate-call/1",
                 Way::Migration => "dimmer/bench-migrate/1",
-                _ => "dimmer/bench-handoff/1",
+                _ => "dimmer/bench-delegate/1",
             },
             home_cpu: moves.home.index(),
             away_cpu: moves.away.index(),
@@ -192,7 +192,7 @@ fn text(report: &MovesJson, asked: Way) -> String {
         text += &format!("{:<19}{}\n", name(way), description(way));
     }
     if let Some(why) = &report.cannot {
-        text += &format!("\nThreads cannot travel here: {why}\n");
+        text += &format!("\nThreads cannot migrate here: {why}\n");
     }
     text
 }

@@ -190,7 +190,7 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
             let is_wider = widest.is_none_or(|class| class >= InstructionClass::Light512);
             let width = if is_wider { "" } else { "--width 128 " };
             let command = report.command.join(" ");
-            let command = format!("dimmer run --mechanism narrow {width}-- {command}");
+            let command = format!("dimmer run --narrow {width}-- {command}");
             (format!("narrow it, {gain}"), Some(command))
         }
         "move" => {
@@ -200,7 +200,7 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
                     format!("but handing over, {least} a call at least, takes more than they lose")
                 }
                 (Some((_, most)), Some(least)) => format!(
-                    "gives back {} at most, as handing over takes {least} a call at least; Dimmer cannot do it yet",
+                    "gives back {} at most, as handing over takes {least} a call at least",
                     percent(most)
                 ),
                 _ => "but what handing over takes could not be measured".to_owned(),

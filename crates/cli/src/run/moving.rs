@@ -1,4 +1,4 @@
-//! `dimmer run --mechanism migrate` and `delegate`: runs calls of an unmodified program on
+//! `dimmer run --migrate` and `--delegate`: runs calls of an unmodified program on
 //! dedicated cores.
 
 use std::process::{Command, ExitStatus};
