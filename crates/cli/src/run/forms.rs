@@ -20,7 +20,7 @@ use super::chosen::Key;
 use super::narrow;
 use crate::args::Run;
 use crate::launch;
-use crate::report::number::percent;
+use dimmer_report::number::percent;
 
 /// The name under which runs are cached.
 const RUNS: &str = "-runs";
