@@ -35,7 +35,10 @@ fn problems(root: &Path) -> Result<Vec<Problem>> {
     let mut files = tree::rust_files(root)?;
     problems.extend(keys::check(&files, &tree::documents(root)?));
     files.extend(tree::documents(root)?);
-    files.extend(tree::files_below(root, &["models", "scenarios"], "toml")?);
+    for extension in ["toml", "sh", "c", "cpp", "h", "hpp", "in"] {
+        let directories = ["ci", "crates", "models", "scenarios"];
+        files.extend(tree::files_below(root, &directories, extension)?);
+    }
     problems.extend(words::check(&files));
     Ok(problems)
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use dimmer_host::cache;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::journal::Journal;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_host::turbo::Turbo;
+use dimmer_launch::cache;
 use dimmer_probe::kernel::{self, Kernel};
 use dimmer_probe::lab::{Effort, Settings};
 use dimmer_probe::machine;
@@ -28,7 +28,6 @@ use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{bad_input, measured};
-use dimmer_launch::cache as kept;
 
 pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     let begin = jiff::Zoned::now();
@@ -235,8 +234,8 @@ impl<'a> Outputs<'a> {
 
 /// Caches the model of this machine for the commands that need one.
 fn keep_model(findings: &Findings, host: &Machine, machine: &MachineDescription, quick: bool) {
-    let Some(path) = cache::model(&host.identity, quick) else { return };
-    if let Err(error) = kept::replace(&path, &model_of(findings, host, machine).to_toml()) {
+    let Some(path) = dimmer_host::cache::model(&host.identity, quick) else { return };
+    if let Err(error) = cache::replace(&path, &model_of(findings, host, machine).to_toml()) {
         eprintln!("warning: cannot keep the model for other commands: {}: {error}", path.display());
     }
 }

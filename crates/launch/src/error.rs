@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use dimmer_host::affinity::AffinityError;
 use dimmer_host::bounded_file::BoundedFileError;
-use dimmer_host::cpusets::CpusetError;
+use dimmer_host::exclusion::ExclusionError;
 use dimmer_host::journal::JournalError;
 use dimmer_host::models::ModelFileError;
 use dimmer_host::program::ProgramError;
@@ -194,10 +194,10 @@ pub enum LaunchError {
     Journal(#[source] JournalError),
     /// Others cannot be kept off the cores.
     #[error("--dedicate: {}", chain(.0))]
-    Dedicate(CpusetError),
+    Dedicate(ExclusionError),
     /// The dedicated cores cannot be given back.
     #[error("cannot give the dedicated cores back")]
-    GiveBack(#[source] JournalError),
+    GiveBack(#[source] ExclusionError),
     /// There is no such process.
     #[error("no process {process} of this user: {why}")]
     NoProcess {

@@ -22,7 +22,6 @@ pub mod cache;
 mod chosen;
 mod cores;
 mod error;
-mod exclusion;
 pub mod follow;
 mod forms;
 mod leaves;
@@ -37,6 +36,7 @@ pub mod program;
 mod run;
 mod served;
 pub mod trips;
+mod used_cores;
 
 pub use cores::cores;
 pub use error::{LaunchError, Reserved};

@@ -84,7 +84,7 @@ pub struct Narrowed {
     pub plan: Plan,
     /// The widest vectors that are left.
     pub width: Width,
-    /// Whether CPUID hides features; if not, the reason, which is empty if nobody asked for it.
+    /// Whether CPUID hides features; if not, the reason, which is empty if that was not asked for.
     pub cpuid: Result<(), String>,
 }
 

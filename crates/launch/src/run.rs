@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus};
 
-use dimmer_host::cpusets::{Balancing, Dedicated};
-use dimmer_host::journal::Journal;
+use dimmer_host::exclusion::{ByCpusets, Exclusion};
 use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_narrow::Width;
@@ -64,7 +63,7 @@ pub fn run(
     let mut command = Command::new(&program.file);
     command.args(&request.command[1..]);
     // First: gives back cores that a killed run has left dedicated.
-    let journal = request.is_dedicated.then(|| open_journal(root, notes)).transpose()?;
+    let mut others = request.is_dedicated.then(|| exclusion(root, notes)).transpose()?;
     let how = mechanism::how(asked).unwrap_or_default();
     let mut mechanisms = mechanism::prepare(&mut Setup {
         root,
@@ -77,50 +76,51 @@ pub fn run(
     })?;
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
     let cpus = mechanisms.iter().find_map(|mechanism| mechanism.cpus());
-    let dedication = cpus
-        .zip(journal)
-        .map(|(cpus, journal)| dedicate(journal, cpus, &mut command, notes))
-        .transpose()?;
+    if let Some((cpus, others)) = cpus.zip(others.as_mut()) {
+        keep_off(root, others.as_mut(), cpus, &mut command, notes)?;
+    }
     let before = Spent::read();
     let mut child = program.spawn(&mut command, &relay)?;
     let look = || mechanisms.iter_mut().for_each(|mechanism| mechanism.look(notes));
     let status = follow(&mut child, None, &relay, look)?;
-    let not_given_back = dedication.and_then(|dedicated| give_back(dedicated, notes).err());
+    let not_given_back = others.and_then(|mut others| give_back(others.as_mut(), notes).err());
     drop(relay);
     let end = End { status, spent: Spent::read().since(before) };
     let accounts = mechanisms.into_iter().map(|mechanism| mechanism.finish(&end));
     Ok(Ended { status, account: accounts.last(), not_given_back })
 }
 
-/// Opens a journal for the change. Gives back what killed runs have left dedicated.
-fn open_journal(root: &Root, notes: &mut Notes<'_>) -> Result<Journal, LaunchError> {
-    let (journal, leftovers) = Journal::open(root).map_err(LaunchError::Journal)?;
+/// What keeps the threads of other programs off. Gives back what killed runs have left dedicated.
+///
+/// Only on request: it takes a part of the machine from programs that have nothing to do with this
+/// one.
+fn exclusion(root: &Root, notes: &mut Notes<'_>) -> Result<Box<dyn Exclusion>, LaunchError> {
+    let (by_cpusets, leftovers) = ByCpusets::open(root).map_err(LaunchError::Journal)?;
     notes(Note::Restored(leftovers));
-    Ok(journal)
+    Ok(Box::new(by_cpusets))
 }
 
 /// Keeps the threads of all other programs off these CPUs, and sets the variable by which the
-/// program's workers get there.
-///
-/// Only on request: it takes a part of the machine from programs that have nothing to do with this
-/// one. Each process of the program lets its own workers in.
-fn dedicate(
-    journal: Journal,
+/// program's workers get there: each process of the program lets its own workers in.
+fn keep_off(
+    root: &Root,
+    others: &mut dyn Exclusion,
     cpus: &[CpuId],
     command: &mut Command,
     notes: &mut Notes<'_>,
-) -> Result<Dedicated, LaunchError> {
-    let root = journal.root().clone();
-    let dedicated =
-        Dedicated::begin(journal, cpus, Balancing::Isolated).map_err(LaunchError::Dedicate)?;
-    command.env(dimmer_runtime::ENTRANCE, root.path(&dedicated.entrance()));
-    notes(Note::Dedicated { cpus: cpus.to_vec(), intruders: dedicated.intruders() });
-    Ok(dedicated)
+) -> Result<(), LaunchError> {
+    let change = others.keep_off(cpus, &[]).map_err(LaunchError::Dedicate)?;
+    if let Some(entrance) = others.entrance() {
+        command.env(dimmer_runtime::ENTRANCE, root.path(&entrance));
+    }
+    notes(Note::Dedicated { cpus: cpus.to_vec(), intruders: change.intruders });
+    Ok(())
 }
 
-fn give_back(dedicated: Dedicated, notes: &mut Notes<'_>) -> Result<(), LaunchError> {
-    let report = dedicated.undo().map_err(LaunchError::GiveBack)?;
-    if !report.is_complete() || !report.left.is_empty() {
+fn give_back(others: &mut dyn Exclusion, notes: &mut Notes<'_>) -> Result<(), LaunchError> {
+    let change = others.keep_off(&[], &[]).map_err(LaunchError::GiveBack)?;
+    let report = change.undone.filter(|report| !report.is_complete() || !report.left.is_empty());
+    if let Some(report) = report {
         notes(Note::Restored(report));
     }
     Ok(())

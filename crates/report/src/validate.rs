@@ -165,9 +165,11 @@ pub fn text(recreated: &Recreated, screen: Screen) -> String {
 /// The rows as Markdown, as in `docs/VALIDATION.md`.
 pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
     let mut text = String::from(
-        "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. Written by \
-         `dimmer sim validate --markdown docs/VALIDATION.md`; a test compares.\nThe simulator knows the processor's model \
-         ([model.md](model.md)), what governors in software cost, and the experiment; a row that is a parameter seen again says so.\n",
+        "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. This \
+         page is written by\n`dimmer sim validate --markdown docs/VALIDATION.md`, and a test compares it. \
+         The simulator knows the\nprocessor's model ([model.md](model.md)), the cost of governors in \
+         software, and the experiment. A\nrow that only returns a parameter says so. The papers: \
+         [PAPERS.md](PAPERS.md).\n",
     );
     for recreated in recreated {
         let Recreated { paper, rows, .. } = recreated;
@@ -188,9 +190,12 @@ pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
     }
     if !loops.is_empty() {
         text.push_str(
-            "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop with the exciter every 20 s and windows of 800 ms, and Dimmer's, which tries a program's region with and without, on the \
-             workloads of `scenarios/`. What programs get done (a geometric mean over them) is told against the best of moving nothing (`none`), everything (`always`), and of two programs \
-             one; calls off it are those on the other side (a mean over programs), and first on it are most clients. Which is best may change meanwhile.\n\n",
+            "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop, with the exciter every 20 s \
+             and windows of 800 ms, and Dimmer's, which tries a\nprogram's region with and without, on the \
+             workloads of `scenarios/`. *Done* is what programs get\ndone (a geometric mean over them), \
+             compared with the best of moving nothing (`none`), everything\n(`always`), and of two \
+             programs one. *Calls off it* are those on the other side (a mean over\nprograms); *first on \
+             it* is when most clients were on its side first. The best may change meanwhile.\n\n",
         );
         let _ = writeln!(text, "| {} |\n|---|---|---|---|---|---|", LOOPS.join(" | "));
         for row in loops_rows(loops) {

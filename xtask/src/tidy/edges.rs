@@ -26,6 +26,7 @@ const EDGES: [(&str, &[&str]); 21] = [
             "dimmer-host",
             "dimmer-launch",
             "dimmer-narrow",
+            "dimmer-observe",
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",

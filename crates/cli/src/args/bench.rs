@@ -134,6 +134,18 @@ pub(crate) struct Moves {
     pub(crate) auto: Option<Vec<String>>,
 }
 
+impl Moves {
+    /// The functions that the flag of this mechanism names; `None` if the flag is not there.
+    pub(crate) fn functions_of(&self, mechanism: &str) -> Option<&[String]> {
+        match mechanism {
+            "migrate" => self.migrate.as_deref(),
+            "delegate" => self.delegate.as_deref(),
+            "auto" => self.auto.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Runs the program plain, observed, and narrow, in turn, and compares the rounds: their time, their CPU time, and whether standard output \

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use dimmer_bench::daemon::Server;
-use dimmer_launch::cache;
+use dimmer_launch::{cache, mechanism};
 use dimmer_processor::units::CpuId;
 use dimmer_report::bench::{AUTO, Account, Turns};
 
@@ -51,12 +51,10 @@ impl Ways {
         let still = |name, prefix| Way { name, prefix, account: None };
         let mut all =
             vec![still("plain", Vec::new()), still("observe", observe), still("narrow", narrow)];
-        let asked =
-            [("migrate", &moves.migrate), ("delegate", &moves.delegate), (AUTO, &moves.auto)];
+        let asked = mechanism::ALL.iter().map(|mechanism| mechanism.name);
+        let asked = asked.filter_map(|name| Some((name, moves.functions_of(name)?)));
         let mut server = None;
-        for (name, functions) in
-            asked.into_iter().filter_map(|(name, of)| Some((name, of.as_ref()?)))
-        {
+        for (name, functions) in asked {
             let mut prefix: Vec<OsString> = Vec::new();
             if name == AUTO {
                 let settings = from.map(|(_, to)| format!("[cores]\nlist = \"{to}\"\n"));
@@ -113,5 +111,29 @@ impl Way {
             turns.accounts.push(read().context("cannot read which calls were moved")?);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Arguments, Bench, Command};
+
+    #[test]
+    fn every_mechanism_that_moves_calls_is_a_way() {
+        for one in mechanism::ALL.iter().filter(|one| one.moves.is_some()) {
+            let flag = format!("--{}=f", one.name);
+            let words = ["dimmer", "bench", "program", &flag, "--", "true"];
+            let Command::Bench(Bench::Program(bench)) =
+                Arguments::try_parse_from(words).unwrap().command
+            else {
+                unreachable!("{flag}")
+            };
+            let has = |mechanism: &str| bench.moves.functions_of(mechanism).is_some();
+            let asked = mechanism::ALL.iter().map(|one| one.name).filter(|name| has(name));
+            assert!(asked.eq([one.name]));
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! `dimmer sim --trace`: the tests read the file packet by packet, as Perfetto does, and check its
-//! content.
+//! `dimmer sim run --trace`: the tests read the file packet by packet, as Perfetto does, and check
+//! its content.
 
 #[path = "../../../report/src/sim/trace/perfetto.rs"]
 mod perfetto;

@@ -10,7 +10,7 @@ use dimmer_processor::units::CpuId;
 use crate::fixture::Machine;
 
 /// Version 2, this process in the hierarchy's root group, four CPUs.
-const ROOT_V2: &str = "\
+pub(crate) const ROOT_V2: &str = "\
 //- /proc/self/mounts
 cgroup2 /sys/fs/cgroup cgroup2 rw 0 0
 //- /proc/self/cgroup
@@ -26,7 +26,7 @@ cpu
 ";
 
 /// Version 2, this process in a session, as root.
-const SESSION_V2: &str = "\
+pub(crate) const SESSION_V2: &str = "\
 //- /proc/self/mounts
 cgroup2 /sys/fs/cgroup cgroup2 rw 0 0
 //- /proc/self/cgroup
@@ -53,7 +53,7 @@ cpuset memory
 
 /// Version 1: a shell that may run anywhere, a program that is pinned to other CPUs, a kernel
 /// thread.
-const ROOT_V1: &str = "\
+pub(crate) const ROOT_V1: &str = "\
 //- /proc/self/mounts
 cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0
 //- /proc/self/cgroup
@@ -88,7 +88,7 @@ fn begin(root: &Root, numbers: &[u32], balancing: Balancing) -> Result<Dedicated
 }
 
 /// Every file below a directory with its content, except locks.
-fn files(root: &Root) -> Vec<(String, String)> {
+pub(crate) fn files(root: &Root) -> Vec<(String, String)> {
     fn walk(directory: &Path, found: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(directory).expect("a directory") {
             let path = entry.expect("an entry").path();

@@ -3,6 +3,7 @@
 mod affinity;
 mod cpuid;
 mod cpusets;
+mod exclusion;
 mod fixture;
 mod garbage;
 mod journal;

@@ -15,13 +15,13 @@ use super::auto::Auto;
 use super::{End, How, Mechanism, Setup, delegate, migrate, narrow};
 use crate::account::{Account, Function, Kept};
 use crate::chosen::{self, Chosen};
-use crate::exclusion::Exclusion;
 use crate::forms;
 use crate::leaves::NoLeaf;
 use crate::named::{Planned, Plans};
 use crate::note::{Note, Notes};
 use crate::served::Served;
 use crate::trips::{self, TripError};
+use crate::used_cores::UsedCores;
 use crate::{LaunchError, cores, preload};
 
 /// Interval of the decisions.
@@ -33,7 +33,7 @@ struct Moving {
     observer: Observer,
     how: How,
     /// Where calls move to; keeps the program's own threads off these CPUs.
-    exclusion: Exclusion,
+    used_cores: UsedCores,
     functions: Vec<Moved>,
     /// Functions whose calls stay because they are no leaf functions.
     others: Vec<NoLeaf>,
@@ -107,7 +107,7 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Option<Box<dyn Mechanism>
         narrow::apply(setup)?;
     }
     Ok(Some(Box::new(Moving {
-        exclusion: Exclusion::new(setup.root, &cpus, observer.directory()),
+        used_cores: UsedCores::new(setup.root, &cpus, observer.directory()),
         observer,
         how: setup.how,
         auto,
@@ -242,10 +242,10 @@ impl Moving {
         let dedicated = served.map(Served::dedicated).filter(|_| !is_narrow);
         let is_wanted = self.functions.iter().any(|moved| moved.is_moved);
         for (process, ledger) in self.observer.processes() {
-            self.exclusion.know(process, ledger);
+            self.used_cores.know(process, ledger);
         }
         // The program must leave the cores before calls move there.
-        self.observer.use_cores(self.exclusion.step(dedicated, is_wanted));
+        self.observer.use_cores(self.used_cores.step(dedicated, is_wanted));
         for (place, is_moved) in changes {
             self.observer.decide(place, is_moved);
         }
@@ -257,7 +257,7 @@ impl Moving {
 
 impl Mechanism for Moving {
     fn cpus(&self) -> Option<&[CpuId]> {
-        (!self.is_narrow()).then_some(self.exclusion.cpus())
+        (!self.is_narrow()).then_some(self.used_cores.cpus())
     }
 
     /// Reads the counts of the hooks, and decides every [`STEP`].
@@ -275,7 +275,7 @@ impl Mechanism for Moving {
         for place in self.functions.iter().flat_map(|moved| moved.planned.places()) {
             self.observer.decide(place, false);
         }
-        self.exclusion.end();
+        self.used_cores.end();
         let is_narrow = self.is_narrow();
         let observed = self.observer.finish();
         let calls = observed.functions();

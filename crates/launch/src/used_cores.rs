@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dimmer_host::exclusion::{self, Kept, KeptOff};
+use dimmer_host::exclusion::{ByAffinity, Exclusion};
 use dimmer_host::process::{self, Thread};
 use dimmer_host::root::Root;
 use dimmer_policy::server::cores::{Cores, Settings};
@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// The dedicated CPUs, and the threads that are kept off them.
 #[derive(Debug)]
-pub(crate) struct Exclusion {
+pub(crate) struct UsedCores {
     root: Root,
     /// The CPUs that may be used, in the order of use.
     cpus: Vec<CpuId>,
@@ -32,10 +32,7 @@ pub(crate) struct Exclusion {
     /// Whether they are used, if no server decides.
     unserved: Cores,
     begun: Instant,
-    kept_off: KeptOff,
-    /// The note that lists the threads kept off, so that others can let them back if this process
-    /// is killed.
-    note: PathBuf,
+    exclusion: Box<dyn Exclusion>,
     /// Whether the last scan has changed an affinity.
     is_changed: bool,
     looked: Instant,
@@ -49,7 +46,7 @@ pub(crate) struct Exclusion {
     asked: BTreeSet<(u32, OsString)>,
 }
 
-impl Exclusion {
+impl UsedCores {
     /// Starts with no CPU in use. `directory`: that of the run.
     pub(crate) fn new(root: &Root, cpus: &[CpuId], directory: &Path) -> Self {
         let now = Instant::now();
@@ -59,8 +56,7 @@ impl Exclusion {
             used: 0,
             unserved: Cores::new(Settings::of(2), 0),
             begun: now,
-            kept_off: KeptOff::new(),
-            note: directory.join(dimmer_observe::KEPT_OFF),
+            exclusion: Box::new(by_affinity(root, directory)),
             is_changed: false,
             looked: now,
             own: std::process::id(),
@@ -123,19 +119,9 @@ impl Exclusion {
     fn look(&mut self, used: usize) {
         (self.used, self.looked) = (used, Instant::now());
         let threads: Vec<u32> = self.threads().into_iter().map(|(_, thread)| thread).collect();
-        let is_worker =
-            |thread| process::name(&self.root, thread).starts_with(dimmer_runtime::WORKERS);
-        // If the note cannot be written, the threads are kept off all the same.
-        let note = |kept: &[Kept]| {
-            if !kept.is_empty() {
-                let _ = cache::replace(&self.note, &exclusion::written(&self.root, kept));
-            }
-        };
-        let cpus = &self.cpus[..used];
-        self.is_changed = self.kept_off.keep_off_noted(&threads, cpus, is_worker, note);
-        if used == 0 {
-            let _ = std::fs::remove_file(&self.note);
-        }
+        // By affinity, nothing fails: a thread that may not be changed stays.
+        let change = self.exclusion.keep_off(&self.cpus[..used], &threads);
+        self.is_changed = change.is_ok_and(|change| change.is_changed);
     }
 
     /// The threads of this process, of the program and its descendants, and of processes found
@@ -159,6 +145,20 @@ impl Exclusion {
     }
 }
 
+/// Keeps off all threads but workers. The note that lists them lies in this directory: others let
+/// them back if this process is killed.
+fn by_affinity(root: &Root, directory: &Path) -> ByAffinity {
+    let is_worker =
+        |root: &Root, thread| process::name(root, thread).starts_with(dimmer_runtime::WORKERS);
+    let path = directory.join(dimmer_observe::KEPT_OFF);
+    let note = move |text: &str| {
+        // If the note cannot be written, the threads are kept off all the same.
+        let _ =
+            if text.is_empty() { std::fs::remove_file(&path) } else { cache::replace(&path, text) };
+    };
+    ByAffinity::new(root, is_worker, Box::new(note))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     /// The processes that are found, except this one.
-    fn found(exclusion: &mut Exclusion) -> Vec<u32> {
+    fn found(exclusion: &mut UsedCores) -> Vec<u32> {
         exclusion
             .threads()
             .into_iter()
@@ -183,8 +183,8 @@ mod tests {
             .collect()
     }
 
-    fn on(directory: &Path) -> Exclusion {
-        Exclusion { own: 1, ..Exclusion::new(&Root::new(directory), &[], directory) }
+    fn on(directory: &Path) -> UsedCores {
+        UsedCores { own: 1, ..UsedCores::new(&Root::new(directory), &[], directory) }
     }
 
     #[test]
