@@ -77,7 +77,8 @@ fn crates(metadata: &Metadata) -> Vec<Crate> {
 fn check_size(document: &TextFile) -> Option<Problem> {
     let (path, most, advice) = LIMITS.iter().find(|(path, ..)| *path == document.path)?;
     let bytes = document.text.len();
-    (bytes > *most).then(|| Problem::new(path, format!("{bytes} bytes, more than {most}: {advice}")))
+    (bytes > *most)
+        .then(|| Problem::new(path, format!("{bytes} bytes, more than {most}: {advice}")))
 }
 
 /// Checks the width of a document's lines. Tables, code blocks, and lines without a blank to break
