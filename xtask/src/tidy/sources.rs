@@ -302,7 +302,7 @@ mod tests {
         let file = |name: &str, text| TextFile { path: format!("crates/cli/src/{name}"), text };
         let tests = "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n";
         let mut files: Vec<TextFile> =
-            (0..10).map(|n| file(&format!("{n}.rs"), text(600))).collect();
+            (0..20).map(|n| file(&format!("{n}.rs"), text(300))).collect();
         files[0].text += tests;
         files.push(file("top/tests.rs", text(600)));
         files.push(TextFile { path: "crates/scan/src/a.rs".to_owned(), text: text(600) });
