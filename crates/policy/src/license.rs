@@ -19,7 +19,7 @@ pub mod user;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, nearest};
 
 /// A time on the caller's clock (ns). Its origin does not matter.
 pub type Time = u64;
@@ -83,11 +83,6 @@ impl Demand {
 }
 
 /// Rounds a span (ns).
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "out of range saturates, which is as long as can be told"
-)]
 pub(crate) fn span(ns: f64) -> Time {
-    ns.round() as Time
+    nearest(ns)
 }

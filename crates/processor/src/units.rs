@@ -145,6 +145,24 @@ impl Nanos {
     }
 }
 
+/// The whole number at or below a value: 0 for what is negative or not a number, and [`u64::MAX`]
+/// for what is larger.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and gives 0 for what is not a number"
+)]
+#[must_use]
+pub const fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// The whole number nearest to a value, bounded as that of [`whole`].
+#[must_use]
+pub fn nearest(value: f64) -> u64 {
+    whole(value.round())
+}
+
 /// Frequency of a machine's time-stamp counter: the only way to convert ticks to time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TscFrequency {
@@ -169,5 +187,17 @@ impl TscFrequency {
     #[must_use]
     pub fn ns(self, ticks: TscTicks) -> f64 {
         ticks.ticks() as f64 / self.ghz
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_whole_within_bounds() {
+        let values = [f64::NAN, f64::NEG_INFINITY, -0.6, 0.5, 1.4, 1.5, 1e300, f64::INFINITY];
+        assert_eq!(values.map(whole), [0, 0, 0, 0, 1, 1, u64::MAX, u64::MAX]);
+        assert_eq!(values.map(nearest), [0, 0, 0, 1, 1, 2, u64::MAX, u64::MAX]);
     }
 }

@@ -3,7 +3,7 @@
 use dimmer_policy::license::hardware::{Hardware, Rules};
 use dimmer_policy::license::{Demand, Order, Time};
 use dimmer_processor::class::InstructionClass;
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, whole};
 
 use crate::governor::Software;
 use crate::program::{Extent, Segment};
@@ -357,13 +357,8 @@ impl Factors<'_> {
 }
 
 /// Whole picoseconds, rounded up; at least one, so that time advances.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "above 0, and out of range saturates"
-)]
 fn ceil(ps: f64) -> Moment {
     // Avoids `f64::ceil`, which calls the C library where SSE 4.1 is not assumed.
-    let whole = ps as Moment;
-    whole.saturating_add(Moment::from((whole as f64) < ps)).max(1)
+    let below = whole(ps);
+    below.saturating_add(Moment::from((below as f64) < ps)).max(1)
 }

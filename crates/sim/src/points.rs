@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use dimmer_processor::model::{Domain, Model};
 use dimmer_processor::power::PowerCurve;
+use dimmer_processor::units::whole;
 
 use crate::{Moment, PS, Ruling, SimError};
 
@@ -80,14 +81,9 @@ struct Ramp {
 impl Ramp {
     /// When the next step is: half-way between the moments at which the linear ramp has the clocks
     /// before and after it. So the steps take as many cycles as the ramp.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a part of a span, which is not negative"
-    )]
     fn next(&self) -> Moment {
         let share = (f64::from(self.done) + 0.5) / f64::from(self.steps);
-        self.begin + ((self.end - self.begin) as f64 * share) as Moment
+        self.begin + whole((self.end - self.begin) as f64 * share)
     }
 }
 
@@ -324,23 +320,19 @@ impl Points {
 }
 
 /// The number of steps between two clocks (GHz).
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "clocks are finite, and not more than some GHz apart; others saturate"
-)]
 fn steps(from: f64, to: f64) -> u32 {
     // Rounding must not turn a step of 100 MHz into two.
-    ((to - from).abs() / STEP_GHZ - 1e-6).ceil() as u32
+    let steps = ((to - from).abs() / STEP_GHZ - 1e-6).ceil();
+    u32::try_from(whole(steps)).unwrap_or(u32::MAX)
 }
 
 /// The cores that share each clock, in order.
 fn domains(model: &Model, cores: usize, of_package: usize) -> Vec<Range<usize>> {
-    let whole = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let sizes: Vec<usize> = match model.clock.domain.as_ref().map(|domain| domain.value) {
         Some(Domain::Package) => vec![of_package],
         Some(Domain::Cluster) => {
-            model.clusters.iter().map(|cluster| whole(cluster.cores.value)).collect()
+            model.clusters.iter().map(|cluster| count(cluster.cores.value)).collect()
         }
         Some(Domain::Core) | None => Vec::new(),
     };

@@ -5,7 +5,7 @@ use std::fmt;
 use dimmer_policy::license::{Chance as _, Demand};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, nearest};
 
 use crate::{Governor, Moment, Random};
 
@@ -245,11 +245,6 @@ impl Program for Script {
 }
 
 /// A random span with this mean (ps), exponentially distributed.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "not negative; out of range saturates"
-)]
 fn exponential(mean: Moment, chance: &mut Random) -> Moment {
-    (-(1.0 - chance.uniform()).ln() * mean as f64).round() as Moment
+    nearest(-(1.0 - chance.uniform()).ln() * mean as f64)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dimmer_host::root::format_cpu_list;
 use dimmer_observe::Tally;
 use dimmer_policy::moving::Word;
-use dimmer_processor::units::CpuId;
+use dimmer_processor::units::{CpuId, whole};
 use dimmer_protocol::{DELEGATE, Hello, LeasePage, MIGRATE, Mapped, SITES, Sums, Table, Welcome};
 
 use crate::launch;
@@ -226,15 +226,6 @@ fn misfit(its: &[CpuId], own: &[CpuId]) -> String {
         format_cpu_list(its),
         format_cpu_list(own)
     )
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates, and is nothing where it is no number"
-)]
-fn whole(value: f64) -> u64 {
-    value as u64
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use dimmer_policy::license::oracle::{self, Prices};
 use dimmer_policy::license::predictive::{Decision, Region};
 use dimmer_policy::license::{Change, Demand};
 use dimmer_processor::class::InstructionClass;
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, nearest};
 
 use super::{L0, Machine, Observer};
 use crate::core::{Act, Running};
@@ -44,7 +44,7 @@ impl<O: Observer> Machine<O> {
             }
             (Act::Look, Software::AvxFreq(avxfreq)) => {
                 let counted =
-                    Counted { operations: whole(this.operations), cycles: whole(this.cycles) };
+                    Counted { operations: nearest(this.operations), cycles: nearest(this.cycles) };
                 avxfreq.look(now_ns, counted);
                 avxfreq.level()
             }
@@ -139,20 +139,7 @@ impl<O: Observer> Machine<O> {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "costs are small and not negative; others saturate"
-)]
+/// Nanoseconds as picoseconds.
 pub(super) fn picos(ns: f64) -> Moment {
-    (ns * PS as f64).round() as Moment
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "counts are not negative; others saturate"
-)]
-fn whole(count: f64) -> u64 {
-    count.round() as u64
+    nearest(ns * PS as f64)
 }

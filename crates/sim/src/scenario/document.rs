@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
+use dimmer_processor::units::nearest;
 use serde::Deserialize;
 
 use super::{Scenario, Thread};
@@ -438,13 +439,8 @@ where
 }
 
 /// Microseconds as picoseconds.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "what is below 0 or too long saturates, and is refused then"
-)]
 fn span(us: f64, key: &str) -> Result<Moment, String> {
-    let ps = (us * 1000.0 * PS as f64).round() as Moment;
+    let ps = nearest(us * 1000.0 * PS as f64);
     if ps > 0 && us <= LONGEST_US {
         Ok(ps)
     } else {
