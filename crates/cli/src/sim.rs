@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
     }
     let (scenario, model) = read(&arguments.scenario, arguments.model.model.as_deref())?;
     let governor = governor(arguments.governor);
-    let moving = moving(arguments.moving);
+    let moving = arguments.moving;
     let settings = scenario.settings(&model, governor, moving, arguments.seed);
     let settings = settings.map_err(bad_input)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
@@ -148,15 +148,6 @@ pub(crate) fn governor(governor: args::Governor) -> Governor {
         args::Governor::User => Governor::User,
         args::Governor::Oracle => Governor::Oracle,
         args::Governor::Predictive => Governor::Predictive,
-    }
-}
-
-pub(crate) fn moving(moving: args::Moving) -> Moving {
-    match moving {
-        args::Moving::None => Moving::None,
-        args::Moving::Thresholds => Moving::Thresholds,
-        args::Moving::Trials => Moving::Trials,
-        args::Moving::Always => Moving::Always,
     }
 }
 

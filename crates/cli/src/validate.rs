@@ -32,12 +32,13 @@ struct Document {
 struct LoopsDocument {
     load: &'static str,
     best: &'static str,
-    paper: LoopDocument,
-    trials: LoopDocument,
+    loops: Vec<LoopDocument>,
 }
 
 #[derive(Debug, Serialize)]
 struct LoopDocument {
+    #[serde(rename = "loop")]
+    name: &'static str,
     done_ratio: f64,
     off_share: f64,
     found_s: Option<f64>,
@@ -108,8 +109,7 @@ fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> Document {
     let loops = loops.iter().map(|one| LoopsDocument {
         load: one.load,
         best: one.best,
-        paper: LoopDocument::new(&one.paper),
-        trials: LoopDocument::new(&one.trials),
+        loops: one.loops.iter().map(LoopDocument::new).collect(),
     });
     let loops = loops.collect();
     let rows = recreated.into_iter().flat_map(|recreated| recreated.rows).map(|row| {
@@ -120,9 +120,9 @@ fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> Document {
 }
 
 impl LoopDocument {
-    fn new(of: &Loop) -> Self {
+    fn new((name, of): &(&'static str, Loop)) -> Self {
         let Loop { done, off, found_s, changes } = *of;
-        Self { done_ratio: done, off_share: off, found_s, changes }
+        Self { name, done_ratio: done, off_share: off, found_s, changes }
     }
 }
 
@@ -136,7 +136,7 @@ const LOOPS: [&str; 6] = [
     "changes of side",
 ];
 
-/// The rows of both loops on each workload, cell by cell.
+/// The rows of all loops on each workload, cell by cell.
 fn loops_rows(loops: &[Compared]) -> impl Iterator<Item = [String; 6]> {
     let row = |one: &Compared, name: &str, of: &Loop| {
         let found = of.found_s.map_or("never".to_owned(), |at| format!("{at:.2} s"));
@@ -149,9 +149,7 @@ fn loops_rows(loops: &[Compared]) -> impl Iterator<Item = [String; 6]> {
             of.changes.to_string(),
         ]
     };
-    loops.iter().flat_map(move |one| {
-        [row(one, "paper 001's", &one.paper), row(one, "Dimmer's", &one.trials)]
-    })
+    loops.iter().flat_map(move |one| one.loops.iter().map(move |(name, of)| row(one, name, of)))
 }
 
 fn loops_text(loops: &[Compared]) -> String {

@@ -18,13 +18,13 @@ fn model() -> Model {
     Model::parse(std::path::Path::new("i9-7940x"), builtin("i9-7940x").unwrap()).unwrap()
 }
 
-fn machine(settings: Settings) -> Machine<Levels> {
+pub(crate) fn machine(settings: Settings) -> Machine<Levels> {
     Machine::new(&model(), settings, Levels::default()).unwrap()
 }
 
 /// When which core reached which level.
 #[derive(Debug, Default)]
-struct Levels(Vec<(Moment, usize, u32)>);
+pub(crate) struct Levels(Vec<(Moment, usize, u32)>);
 
 impl Observer for Levels {
     fn core(&mut self, now: Moment, core: usize, State { level, .. }: State) {
@@ -35,13 +35,17 @@ impl Observer for Levels {
     }
 }
 
-fn scalar(extent: Extent) -> Segment {
+pub(crate) fn scalar(extent: Extent) -> Segment {
     Segment { extent, ..Segment::SCALAR }
 }
 
 /// 512-bit multiply-adds on both units.
 fn heavy(extent: Extent) -> Segment {
     Segment { counter: 1, extent, ..Segment::FMA_512 }
+}
+
+pub(crate) fn steps(times: u64, steps: &[Step]) -> Box<Script> {
+    Box::new(Script::new(steps.iter().map(|step| (*step, LicenseLevel::new(0))).collect(), times))
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Paper 001's results with its library and policy server, row by row (§3.3, §4.2.1, chapter 6).
 
+use dimmer_policy::server::loops::thresholds;
 use dimmer_processor::model::Model;
 use dimmer_sim::{Moving, SimError};
 
@@ -109,7 +110,7 @@ fn nginx(model: &Model) -> Result<Vec<Row>, SimError> {
     let mut paper = Vec::new();
     for vectors in all {
         none.push(served(vectors, Moving::None)?.served());
-        paper.push(served(vectors, Moving::Thresholds)?);
+        paper.push(served(vectors, Moving::Loop(&thresholds::DEFINITION))?);
     }
     let with: Vec<f64> = paper.iter().map(Run::served).collect();
     let less = |served: f64, than: f64| 100.0 * (1.0 - served / than);

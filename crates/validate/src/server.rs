@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dimmer_policy::server::settings::Loop;
+use dimmer_policy::server::loops::{Chosen, Definition, thresholds};
 use dimmer_processor::model::{Bin, Model};
 use dimmer_sim::scenario::{Outcome, Scenario};
 use dimmer_sim::{Course, Decider, Governor, Moment, Moving, SimError};
@@ -110,6 +110,17 @@ pub(crate) enum Way {
     Paper { exciter_ns: u64, window_ns: u64 },
 }
 
+impl Way {
+    /// How a loop is compared with others: the paper's as it is used here, others as they are.
+    pub(crate) fn compared(definition: &'static Definition) -> Self {
+        if *definition == thresholds::DEFINITION {
+            FOLLOWED
+        } else {
+            Self::As(Moving::Loop(definition))
+        }
+    }
+}
+
 /// The results of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -140,7 +151,7 @@ impl Plan {
         let scenario = scenario.until(self.seconds * SECOND);
         let mechanism = match self.way {
             Way::As(mechanism) => mechanism,
-            Way::Paper { .. } => Moving::Thresholds,
+            Way::Paper { .. } => Moving::Loop(&thresholds::DEFINITION),
         };
         let mut settings = scenario.settings(&model, Governor::Hardware, mechanism, 1)?;
         if let Some(region_moves) = &mut settings.region_moves {
@@ -150,9 +161,11 @@ impl Plan {
             }
             if let (Way::Paper { exciter_ns, window_ns }, Decider::Server(server)) =
                 (&self.way, &mut region_moves.decider)
-                && let Loop::Thresholds(thresholds) = &mut server.decides
             {
-                (thresholds.exciter_ns, thresholds.window_ns) = (*exciter_ns, *window_ns);
+                let (exciter_ns, window_ns) = (*exciter_ns, *window_ns);
+                let paper = thresholds::Settings::PAPER;
+                server.decides =
+                    Chosen::new(thresholds::Settings { exciter_ns, window_ns, ..paper });
             }
         }
         if self.has_extra_core {

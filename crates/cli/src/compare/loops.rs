@@ -21,7 +21,7 @@ use crate::output;
 use crate::report::number::{SPACE, five_digits, grouped};
 use crate::report::table::{plain_table, styled};
 use crate::report::{MachineDescription, html};
-use crate::{args, bad_input, sim};
+use crate::{args, bad_input};
 
 /// The comparison; `docs/sim-json.md` describes every key.
 #[derive(Debug, Serialize)]
@@ -69,9 +69,8 @@ pub(crate) fn run(
     model: &Model,
     outputs: Outputs,
 ) -> anyhow::Result<ExitCode> {
-    let chosen: Vec<Moving> = arguments.loops.iter().copied().map(sim::moving).collect();
-    let is_chosen = |moving: &Moving| *moving == Moving::None || chosen.contains(moving);
-    let loops: Vec<Moving> = Moving::ALL.into_iter().filter(is_chosen).collect();
+    let is_chosen = |moving: &Moving| *moving == Moving::None || arguments.loops.contains(moving);
+    let loops: Vec<Moving> = Moving::all().into_iter().filter(is_chosen).collect();
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let moving = scenario.settings(model, Governor::Hardware, Moving::Always, 1);
     let moving = moving.map_err(bad_input)?.region_moves;

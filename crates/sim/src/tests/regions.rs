@@ -1,6 +1,6 @@
 //! Marked regions on dedicated cores.
 
-use dimmer_policy::server::cores;
+use dimmer_policy::server::{cores, loops};
 
 use super::*;
 
@@ -19,10 +19,6 @@ fn always(cores: usize) -> Settings {
         region_moves: Some(region_moves),
         ..Settings::default()
     }
-}
-
-fn steps(times: u64, steps: &[Step]) -> Box<Script> {
-    Box::new(Script::new(steps.iter().map(|step| (*step, LicenseLevel::new(0))).collect(), times))
 }
 
 /// Bursts of 20 us of 512-bit code, marked, each after a millisecond of scalar code.
@@ -162,7 +158,7 @@ fn served(
 
 #[test]
 fn the_server_decides_in_simulated_time_and_always_the_same() {
-    for mechanism in [Moving::Thresholds, Moving::Trials] {
+    for mechanism in loops::LOOPS.map(Moving::Loop) {
         let (threads, decided) = served(3, mechanism, 3, 4);
         let (calls, moved): (u64, u64) =
             threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.calls, sum.1 + thread.moved));
@@ -207,7 +203,7 @@ fn an_extra_core_takes_nothing_from_others() {
 
 #[test]
 fn a_hand_over_that_nobody_knows_is_an_error() {
-    let error = RegionMoves::new(Moving::Trials, &model(), 4, None).unwrap_err();
+    let error = RegionMoves::new(Moving::Loop(loops::USUAL), &model(), 4, None).unwrap_err();
     assert!(error.to_string().contains("handing regions over"), "{error}");
     assert_eq!(RegionMoves::new(Moving::None, &model(), 4, None), Ok(None));
 }

@@ -17,8 +17,19 @@
 //! Where the paper leaves a value open, the value is a guess here, and the setting's comment marks
 //! it.
 
-use super::evidence::LEVELS;
+use super::{Constant, Constants, Definition, Loop, WindowEnd};
 use crate::license::Time;
+use crate::server::decision::{Action, Reason};
+use crate::server::evidence::{Density, LEVELS, NEGLIGIBLE};
+use crate::server::settings;
+
+/// The loop as configurations name it.
+pub static DEFINITION: Definition = Definition {
+    name: "thresholds",
+    summary: "thresholds of density that follow performance, as in paper 001",
+    constants: || Box::new(Settings::PAPER),
+    settings: |cores, _| settings::Settings::paper(cores),
+};
 
 /// The constants of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,8 +48,8 @@ pub struct Settings {
     pub exciter_ns: Time,
     /// The exciter adds this to the rate.
     pub excitement: f64,
-    /// The threshold of each level at the start.
-    pub begin: [f64; LEVELS],
+    /// The thresholds at the start.
+    pub begin: f64,
     /// The lowest threshold. Code with a lower density counts as scalar.
     pub lowest: f64,
     /// The highest threshold.
@@ -65,11 +76,40 @@ impl Settings {
         excitement: 0.5,
         // §6.2.1: "The initial threshold of our policy is very low, thus all clients offload
         // immediately".
-        begin: [0.01; LEVELS],
-        lowest: 0.01,
+        begin: NEGLIGIBLE,
+        lowest: NEGLIGIBLE,
         // All cycles: no code is denser, so nothing is offloaded.
         highest: 1.0,
     };
+}
+
+impl Constants for Settings {
+    fn definition(&self) -> &'static Definition {
+        &DEFINITION
+    }
+
+    fn copy(&self) -> Box<dyn Constants> {
+        Box::new(*self)
+    }
+
+    fn list(&mut self) -> Vec<Constant<'_>> {
+        let (lowest, highest) = (self.lowest, self.highest);
+        vec![
+            Constant::time("window_ms", &mut self.window_ns, 1.0),
+            Constant::number("least_trend", &mut self.least_trend, (0.0, 1.0)),
+            Constant::number("factor", &mut self.factor, (1.0, 1000.0)),
+            Constant::number("least_rate", &mut self.least_rate, (0.0, 1.0)),
+            Constant::time("exciter_ms", &mut self.exciter_ns, 1.0),
+            Constant::number("excitement", &mut self.excitement, (0.0, 1.0)),
+            Constant::number("begin", &mut self.begin, (lowest, highest)),
+            Constant::number("lowest", &mut self.lowest, (0.0, 1.0)),
+            Constant::number("highest", &mut self.highest, (lowest, 1.0)),
+        ]
+    }
+
+    fn start(&self, now: Time) -> Box<dyn Loop> {
+        Box::new(Thresholds::new(*self, now))
+    }
 }
 
 /// The state of the loop.
@@ -91,7 +131,7 @@ impl Thresholds {
     pub fn new(settings: Settings, now: Time) -> Self {
         let mut begun = Self {
             settings,
-            now: settings.begin,
+            now: [settings.begin; LEVELS],
             is_upwards: false,
             rate: settings.least_rate,
             moved: (0, now),
@@ -100,21 +140,43 @@ impl Thresholds {
         begun
     }
 
-    /// The thresholds of L1, L2, ...
-    #[must_use]
-    pub const fn thresholds(&self) -> &[f64; LEVELS] {
-        &self.now
+    fn range(&self) -> f64 {
+        self.settings.highest - self.settings.lowest
     }
 
-    /// Ends a window. Returns whether thresholds changed.
-    ///
-    /// * `trend`: the change of performance since the window before, in parts of it; `None` if that
-    ///   is not known;
-    /// * `moved`: number of clients (or sites) that are offloaded.
-    pub fn window(&mut self, now: Time, trend: Option<f64>, moved: usize) -> bool {
+    fn is_at_bound(&self) -> bool {
+        let bound = if self.is_upwards { self.settings.highest } else { self.settings.lowest };
+        self.now.iter().all(|threshold| *threshold == bound)
+    }
+
+    /// Moves thresholds. Returns whether any changed.
+    fn grow(&mut self, by: f64) -> bool {
+        let before = self.now;
+        for threshold in &mut self.now {
+            *threshold = (*threshold + by).min(self.settings.highest).max(self.settings.lowest);
+        }
+        self.now != before
+    }
+}
+
+impl Loop for Thresholds {
+    fn copy(&self) -> Box<dyn Loop> {
+        Box::new(self.clone())
+    }
+
+    fn window_ns(&self) -> Time {
+        self.settings.window_ns
+    }
+
+    fn decide(&self, _group: usize, density: &Density) -> (Action, Reason) {
+        let above = density.above(&self.now);
+        above.map_or((Action::Stay, Reason::Sparse), |level| (Action::Move, Reason::Dense(level)))
+    }
+
+    fn window(&mut self, WindowEnd { now, trend, moved }: WindowEnd) -> bool {
         let Settings { least_trend, factor, least_rate, exciter_ns, excitement, .. } =
             self.settings;
-        match trend {
+        match trend.change() {
             Some(trend) if trend > least_trend => self.rate *= factor,
             Some(trend) if trend < -least_trend => {
                 self.is_upwards = !self.is_upwards;
@@ -138,31 +200,36 @@ impl Thresholds {
         self.grow(if self.is_upwards { self.rate } else { -self.rate })
     }
 
-    fn range(&self) -> f64 {
-        self.settings.highest - self.settings.lowest
+    fn negligible(&self) -> f64 {
+        self.settings.lowest
     }
 
-    fn is_at_bound(&self) -> bool {
-        let bound = if self.is_upwards { self.settings.highest } else { self.settings.lowest };
-        self.now.iter().all(|threshold| *threshold == bound)
+    // The paper counts the window in which a client comes.
+    fn skips_first_window(&self) -> bool {
+        false
     }
 
-    /// Moves thresholds. Returns whether any changed.
-    fn grow(&mut self, by: f64) -> bool {
-        let before = self.now;
-        for threshold in &mut self.now {
-            *threshold = (*threshold + by).min(self.settings.highest).max(self.settings.lowest);
-        }
-        self.now != before
+    // The paper does not distinguish where calls ran (§7.1).
+    fn counts_moved_calls(&self) -> bool {
+        true
+    }
+
+    fn thresholds(&self) -> Option<&[f64; LEVELS]> {
+        Some(&self.now)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::performance::Trend;
 
     const SECOND: Time = 1_000_000_000;
     const WINDOW: Time = Settings::PAPER.window_ns;
+
+    fn window(thresholds: &mut Thresholds, now: Time, trend: f64, moved: usize) {
+        thresholds.window(WindowEnd { now, trend: Trend::Changed(trend), moved });
+    }
 
     /// Runs the loop on a load of one density. Offloading changes its performance by `gain`.
     /// Returns the times at which the load was offloaded or came back.
@@ -170,12 +237,12 @@ mod tests {
         let mut thresholds = Thresholds::new(Settings::PAPER, 0);
         let (mut was, mut before, mut switches) = (false, 1.0, Vec::new());
         for now in (WINDOW..=seconds * SECOND).step_by(100_000_000) {
-            let is = density > thresholds.thresholds()[1];
+            let is = density > thresholds.now[1];
             if is != was {
                 switches.push(now);
             }
             let performance = if is { 1.0 + gain } else { 1.0 };
-            thresholds.window(now, Some(performance / before - 1.0), usize::from(is));
+            window(&mut thresholds, now, performance / before - 1.0, usize::from(is));
             (was, before) = (is, performance);
         }
         switches
@@ -217,9 +284,9 @@ mod tests {
         for (index, now) in
             [0, u64::MAX, 3, SECOND, 0, 2 * SECOND].iter().cycle().take(600).enumerate()
         {
-            thresholds.window(*now, Some(trends[index % 5 + index % 2]), index % 3);
+            window(&mut thresholds, *now, trends[index % 5 + index % 2], index % 3);
             let is_within = |threshold: &f64| (0.01..=1.0).contains(threshold);
-            assert!(thresholds.thresholds().iter().all(is_within), "{thresholds:?}");
+            assert!(thresholds.now.iter().all(is_within), "{thresholds:?}");
             assert!((0.01..=1.0).contains(&thresholds.rate));
         }
     }
