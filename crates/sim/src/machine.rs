@@ -27,7 +27,7 @@ use crate::governor::{Governor, Software};
 use crate::points::Points;
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
-use crate::sched::{Fair, Scheduler};
+use crate::sched::{Scheduler, Started};
 use crate::{Clocks, Moment, Observer, PS, Random, Ruling, SimError, State};
 
 const L0: LicenseLevel = LicenseLevel::new(0);
@@ -67,7 +67,7 @@ pub struct Machine<O> {
     active: u32,
     threads: Vec<Thread>,
     locks: Vec<Lock>,
-    scheduler: Fair,
+    scheduler: Started,
     queue: Queue,
     now: Moment,
     /// The number of segments started.
@@ -125,7 +125,7 @@ impl<O: Observer> Machine<O> {
             moves: Moves::new(model),
             control: PowerControl::default(),
             chance: Random::new(settings.seed),
-            scheduler: Fair::new(cores.len() * threads, threads),
+            scheduler: settings.scheduler.start(cores.len() * threads, threads),
             cores,
             active: 0,
             threads: Vec::new(),
@@ -427,7 +427,7 @@ impl<O: Observer> Machine<O> {
     /// Counts what the core has done until now.
     fn advance(&mut self, core: usize) {
         let Self { cores, threads, scheduler, regions, .. } = self;
-        let level = regions.as_ref().map(|_| index(cores[core].level().index()));
+        let level = regions.as_ref().map(|_| cores[core].level());
         cores[core].advance(self.now, |running, instructions, span| {
             scheduler.ran(running.thread, span);
             if let Some(level) = level {

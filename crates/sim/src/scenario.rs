@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
+use dimmer_processor::text::line_of;
 use dimmer_processor::units::LicenseLevel;
 
 use self::document::Document;
@@ -29,8 +30,8 @@ pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
 
 use crate::machine::pstate;
 use crate::{
-    Arrivals, Costs, Ended, Governor, Machine, Moment, Moving, Observer, RegionMoves, Script,
-    Settings, SimError, Step,
+    Arrivals, Costs, Ended, Governor, Machine, Moment, Moving, Observer, RegionMoves, Scheduling,
+    Script, Settings, SimError, Step,
 };
 
 /// A workload: threads, and the code that they run.
@@ -91,7 +92,7 @@ impl Scenario {
         let refused = |message: String| ScenarioError { path: path.to_owned(), message };
         let document: Document = toml::from_str(text).map_err(|error| {
             let start = error.span().and_then(|span| text.get(..span.start));
-            let line = start.map(|start| format!("line {}: ", start.matches('\n').count() + 1));
+            let line = start.map(|start| format!("line {}: ", line_of(text, start.len())));
             let key = start.and_then(key_before).map(|key| format!("`{key}`: "));
             let place = line.into_iter().chain(key).collect::<String>();
             refused(format!("{place}{}", error.message().replace('\n', " ")))
@@ -130,6 +131,7 @@ impl Scenario {
             threads_per_core: self.threads_per_core,
             smt_share: self.smt_share,
             idle_states: self.idle_states,
+            scheduler: Scheduling::Fair,
             governor,
             costs: Costs::default(),
             pstate: self.pstate.clone(),

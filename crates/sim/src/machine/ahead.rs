@@ -14,7 +14,7 @@ use dimmer_processor::units::LicenseLevel;
 use super::{L0, Machine, Observer, Thread, software};
 use crate::core::Running;
 use crate::program::{Extent, Program, Segment, Step};
-use crate::sched::{SLICE, Scheduler};
+use crate::sched::Scheduler as _;
 use crate::{Moment, PS, Random};
 
 /// Maximum number of steps to look ahead on each CPU: more than any scenario's gap has.
@@ -108,7 +108,7 @@ impl<O: Observer> Machine<O> {
             let other = threads.iter().enumerate().filter_map(waits).fold(f64::MAX, f64::min);
             let thread = &mut threads[this];
             *now = now.max(thread.ready);
-            let slice_ends = other.max(*now) + SLICE as f64 / PS as f64;
+            let slice_ends = other.max(*now) + self.scheduler.turn() as f64 / PS as f64;
             turn = Some((this, turn_ends.min(slice_ends)));
             let Some(code) = &mut thread.code else {
                 let then = self.now.saturating_add(software::picos(*now));

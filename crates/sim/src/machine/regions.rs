@@ -9,8 +9,9 @@
 
 use dimmer_policy::server::cores::Cores;
 use dimmer_policy::server::decision::Action;
-use dimmer_policy::server::evidence::{Evidence, LEVELS};
+use dimmer_policy::server::evidence::{Evidence, LEVELS, place_of};
 use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, UserId, Window};
+use dimmer_processor::units::LicenseLevel;
 
 use super::software::picos;
 use super::{Machine, index};
@@ -73,11 +74,11 @@ pub(super) struct Calls {
 
 impl Calls {
     /// Counts the time that the thread ran at this level.
-    pub(super) fn ran(&mut self, level: usize, span: Moment) {
+    pub(super) fn ran(&mut self, level: LicenseLevel, span: Moment) {
         if let Some(tally) = self.sites.get_mut(self.site).filter(|_| self.depth > 0) {
             tally.all += span;
-            if let Some(at) = level.checked_sub(1).and_then(|level| tally.cycles.get_mut(level)) {
-                *at += span;
+            if let Some(place) = place_of(level) {
+                tally.cycles[place] += span;
             }
             if self.away.is_some() {
                 tally.window.moved_ns += span;
