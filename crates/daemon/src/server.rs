@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::root::Root;
 use dimmer_policy::server::{ClientId, Server as Policy, UserId};
+use dimmer_processor::units::Time;
 use dimmer_protocol::{Closer, Hello, LeasePage, Owned, Socket, Table, Welcome};
 use rustix::event::epoll;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -531,7 +532,7 @@ impl Server {
 
 fn new_policy(settings: &Settings, found: &Found, now_ns: u64) -> Policy {
     let settings = settings.policy(found.cores, found.most(), &found.clocks, found.prices.clone());
-    Policy::new(settings, now_ns)
+    Policy::new(settings, Time::from_ns(now_ns))
 }
 
 fn nanoseconds(span: Duration) -> u64 {

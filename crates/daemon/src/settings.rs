@@ -12,7 +12,7 @@ use dimmer_policy::server::performance::{Metric, Mixing};
 use dimmer_policy::server::settings::{Prices, Unit};
 use dimmer_policy::server::{cores, loops, settings};
 use dimmer_processor::text::line_of;
-use dimmer_processor::units::{CpuId, nearest};
+use dimmer_processor::units::{CpuId, Nanos};
 use serde::{Deserialize, Serialize};
 
 use self::document::{LoopName, LoopTables};
@@ -125,10 +125,10 @@ impl Default for Cores {
             list: None,
             // Paper 001's prototype has one; more is the user's choice.
             most: 1,
-            period_ms: ms(usual.period_ns),
+            period_ms: ms(usual.period),
             saturated: usual.saturated,
             spare: usual.spare,
-            unused_ms: ms(usual.unused_ns),
+            unused_ms: ms(usual.unused),
         }
     }
 }
@@ -304,10 +304,10 @@ impl Settings {
             cores: cores::Settings {
                 cores,
                 most,
-                period_ns: ns(self.cores.period_ms),
+                period: span(self.cores.period_ms),
                 saturated: self.cores.saturated,
                 spare: self.cores.spare,
-                unused_ns: ns(self.cores.unused_ms),
+                unused: span(self.cores.unused_ms),
             },
             clocks: clocks.to_vec(),
             prices,
@@ -315,12 +315,12 @@ impl Settings {
     }
 }
 
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
+fn ms(span: Nanos) -> f64 {
+    span.as_f64() / 1e6
 }
 
-fn ns(ms: f64) -> u64 {
-    nearest(ms * 1e6)
+fn span(ms: f64) -> Nanos {
+    Nanos::rounded(ms * 1e6)
 }
 
 #[cfg(test)]

@@ -19,10 +19,7 @@ pub mod user;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
-use dimmer_processor::units::{LicenseLevel, nearest};
-
-/// A time on the caller's clock (ns). Its origin does not matter.
-pub type Time = u64;
+use dimmer_processor::units::LicenseLevel;
 
 /// The code that runs on a core, as far as its governor is concerned.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,9 +77,4 @@ impl Demand {
     /// Scalar code.
     pub const SCALAR: Self =
         Self { class: InstructionClass::Scalar, upper: Upper::Any, per_cycle: 0.0 };
-}
-
-/// Rounds a span (ns).
-pub(crate) fn span(ns: f64) -> Time {
-    nearest(ns)
 }

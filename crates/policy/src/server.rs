@@ -28,7 +28,8 @@ pub mod timing;
 
 use std::collections::BTreeMap;
 
-use crate::license::Time;
+use dimmer_processor::units::Time;
+
 use cores::Cores;
 use decision::{Action, Change, Decide, Decided, Reason, Stayed};
 use evidence::{Evidence, LEVELS};
@@ -240,7 +241,7 @@ impl Server {
         // On a dedicated core, other clients' code holds the level too (paper 001 §7.1).
         let is_elsewhere = window.moved_calls > 0 && unit.density.is_some();
         let is_taken = self.decides.counts_moved_calls() || !is_elsewhere;
-        let (span, whole) = (window.span_ns as f64, self.decides.window_ns() as f64);
+        let (span, whole) = (window.span_ns as f64, self.decides.window_length().as_f64());
         let part = if span > 0.0 { span / (span + whole) } else { 0.0 };
         if window.moved_calls > 0 {
             if let Some(stayed) = unit.stayed {
@@ -292,7 +293,7 @@ impl Server {
     /// The latest time for the next [`Self::step`]; `None` while there is nothing to decide.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
-        let window = self.settles.unwrap_or(self.begun.saturating_add(self.decides.window_ns()));
+        let window = self.settles.unwrap_or(self.begun + self.decides.window_length());
         let window = (!self.clients.is_empty()).then_some(window);
         [window, self.cores.next_wakeup()].into_iter().flatten().min()
     }
@@ -357,12 +358,12 @@ impl Server {
         }
         let performances =
             self.clients.values_mut().map(|client| (client.user, &mut client.performance));
-        let (ends_early, whole) = (self.decides.ends_early(), self.decides.window_ns());
+        let (ends_early, whole) = (self.decides.ends_early(), self.decides.window_length());
         if let Some(until) = self.settles.filter(|until| now >= *until && !ends_early) {
             performances.for_each(|(_, client)| client.tally = performance::Tally::default());
             (self.begun, self.settles) = (now, None);
             // Zero, unless there was no step for a long time.
-            self.decides.pass((now - until) / whole.max(1));
+            self.decides.pass((now - until).times(whole));
             return false;
         }
         if !ends_early && (self.settles.is_some() || now - self.begun < whole) {
@@ -370,14 +371,14 @@ impl Server {
         }
         let Settings { metric, mixing, .. } = self.settings;
         let trend = performance::trend(performances, metric, mixing);
-        let windows = (now - self.begun) / whole.max(1);
+        let windows = (now - self.begun).times(whole);
         (self.begun, self.settles) = (now, None);
         let are_shares_changed = self.share();
         self.decides.pass(windows);
         let is_changed = self.decides.window(WindowEnd { now, trend, moved: self.moved });
         let is_changed = is_changed || are_shares_changed;
-        let settles = self.decides.settle_ns().filter(|_| is_changed);
-        self.settles = settles.map(|span| now.saturating_add(span));
+        let settles = self.decides.settling().filter(|_| is_changed);
+        self.settles = settles.map(|span| now + span);
         is_changed
     }
 

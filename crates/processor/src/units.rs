@@ -1,10 +1,14 @@
 //! Quantities as types that combine a number and its unit.
 //!
 //! Each type holds one private integer. Constructors and getters name the unit, and no conversion
-//! is silent: there is no `From<u64>`. All times here are spans. Identifiers of different things
-//! are different types.
+//! is silent: there is no `From<u64>`. Instants and spans of time are different types. Identifiers
+//! of different things are different types.
+
+mod time;
 
 use std::fmt;
+
+pub use self::time::{Moment, Nanos, Picos, Time};
 
 /// Declares a quantity: an integer newtype whose constructor and getter name the unit.
 macro_rules! quantity {
@@ -69,10 +73,6 @@ quantity!(
     KiloHertz(u64), from_khz, khz, "kHz"
 );
 quantity!(
-    /// A span of wall-clock time.
-    Nanos(u64), from_ns, ns, "ns"
-);
-quantity!(
     /// A span counted by the time-stamp counter; a [`TscFrequency`] turns it into time.
     TscTicks(u64), from_ticks, ticks, "TSC ticks"
 );
@@ -122,26 +122,6 @@ impl KiloHertz {
     #[must_use]
     pub fn ghz(self) -> f64 {
         self.0 as f64 / 1e6
-    }
-}
-
-impl Nanos {
-    /// The span of `us` microseconds.
-    #[must_use]
-    pub const fn from_us(us: u64) -> Self {
-        Self(us * 1000)
-    }
-
-    /// The span of `ms` milliseconds.
-    #[must_use]
-    pub const fn from_ms(ms: u64) -> Self {
-        Self(ms * 1_000_000)
-    }
-
-    /// The value in microseconds, for people.
-    #[must_use]
-    pub fn us(self) -> f64 {
-        self.0 as f64 / 1e3
     }
 }
 

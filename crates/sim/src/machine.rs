@@ -9,11 +9,10 @@ mod settings;
 mod software;
 mod thread;
 
-use dimmer_policy::license::Time;
 use dimmer_policy::license::hardware::{PowerControl, Rules};
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, Nanos, Time};
 
 use self::locks::Lock;
 use self::moves::Moves;
@@ -28,7 +27,7 @@ use crate::points::Points;
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
 use crate::sched::{Scheduler, Started};
-use crate::{Clocks, Moment, Observer, PS, Random, Ruling, SimError, State};
+use crate::{Clocks, Moment, Observer, Picos, Random, Ruling, SimError, State};
 
 const L0: LicenseLevel = LicenseLevel::new(0);
 
@@ -51,13 +50,13 @@ pub struct Machine<O> {
     /// Clocks of the processor's own levels while a governor in software decides.
     residual: Clocks,
     throttle: (f64, f64),
-    /// How long the core stands still when software changes the clock (ps).
-    stall: Moment,
-    /// How long the processor holds a level (ns).
-    hold_ns: Time,
-    /// Idle states as (idle time from which the state pays, wake-up time) (ps), by rising idle
+    /// How long the core stands still when software changes the clock.
+    stall: Picos,
+    /// How long the processor holds a level.
+    hold: Nanos,
+    /// Idle states as (idle time from which the state pays, wake-up time), by rising idle
     /// time; empty if idle states are off.
-    idle: Vec<(Moment, Moment)>,
+    idle: Vec<(Picos, Picos)>,
     /// The cost for a CPU to take over a thread from another one, where the model gives it.
     moves: Moves,
     settings: Settings,
@@ -119,8 +118,8 @@ impl<O: Observer> Machine<O> {
             residual: clocks.reduced(model),
             clocks,
             throttle: (factor(throttle), factor(chained.or(throttle))),
-            stall: stall_ns * PS,
-            hold_ns: model.release.hold_ns.as_ref().map_or(0, |hold| hold.value),
+            stall: Nanos::from_ns(stall_ns).picos(),
+            hold: Nanos::from_ns(model.release.hold_ns.as_ref().map_or(0, |hold| hold.value)),
             idle: if settings.idle_states { idle_states(model) } else { Vec::new() },
             moves: Moves::new(model),
             control: PowerControl::default(),
@@ -131,7 +130,7 @@ impl<O: Observer> Machine<O> {
             threads: Vec::new(),
             locks: Vec::new(),
             queue: Queue::new(index(settings.cores)),
-            now: 0,
+            now: Moment::START,
             segments: 0,
             points,
             regions: settings.region_moves.as_ref().map(Regions::new),
@@ -143,7 +142,11 @@ impl<O: Observer> Machine<O> {
         for core in 0..machine.cores.len() {
             machine.set_clock(core);
             if machine.points.is_some() {
-                machine.observer.rules(0, core, Ruling { pstate: wish, is_changing: false });
+                machine.observer.rules(
+                    Moment::START,
+                    core,
+                    Ruling { pstate: wish, is_changing: false },
+                );
             }
         }
         Ok(machine)
@@ -211,7 +214,7 @@ impl<O: Observer> Machine<O> {
         Ok(if self.queue.is_empty() { Ended::Done } else { Ended::Reached })
     }
 
-    /// The current time (ps).
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.now
@@ -260,8 +263,7 @@ impl<O: Observer> Machine<O> {
         match &mut self.cores[core].slots[slot] {
             None => self.fill(core, slot)?,
             Some(running) if running.slice_ends == Moment::MAX => {
-                running.slice_ends =
-                    slice.map_or(Moment::MAX, |slice| self.now.saturating_add(slice));
+                running.slice_ends = slice.map_or(Moment::MAX, |slice| self.now + slice);
             }
             Some(_) => {}
         }
@@ -272,7 +274,7 @@ impl<O: Observer> Machine<O> {
     /// An event is due on this core.
     fn happens(&mut self, core: usize) -> Result<(), SimError> {
         self.advance(core);
-        let now_ns = self.now / PS;
+        let time = self.now.time();
         if self.now >= self.cores[core].stolen_until
             && let Some(act) = self.cores[core].act.take()
         {
@@ -282,13 +284,13 @@ impl<O: Observer> Machine<O> {
         let Self { rules, control, chance, .. } = self;
         let this = &mut self.cores[core];
         if this.has_counted() {
-            this.hardware.counted(now_ns, rules, control, chance);
+            this.hardware.counted(time, rules, control, chance);
         }
-        while this.hardware.next_wakeup().is_some_and(|wake| wake <= now_ns) {
-            this.hardware.wake(now_ns, rules, control, chance);
+        while this.hardware.next_wakeup().is_some_and(|wake| wake <= time) {
+            this.hardware.wake(time, rules, control, chance);
         }
         if this.act.is_none() {
-            let is_due = |wake: Option<Time>| wake.is_some_and(|wake| wake <= now_ns);
+            let is_due = |wake: Option<Time>| wake.is_some_and(|wake| wake <= time);
             if this.release.is_some_and(|release| release <= self.now) {
                 this.release = None;
                 self.act(core, Act::Set(L0));
@@ -323,9 +325,9 @@ impl<O: Observer> Machine<O> {
             && let Some((thread, before)) = self.scheduler.next(cpu)
         {
             let takes = self.taking_over(thread, before, core);
-            if takes > 0 {
+            if takes > Picos::ZERO {
                 let this = &mut self.cores[core];
-                this.delayed_until = this.delayed_until.max(self.now).saturating_add(takes);
+                this.delayed_until = this.delayed_until.max(self.now) + takes;
             }
             let slice_ends = self.slice_ends(cpu);
             self.threads[thread].wakes = None;
@@ -374,7 +376,7 @@ impl<O: Observer> Machine<O> {
                     return Ok(());
                 }
                 Step::Sleep(span) => {
-                    let wakes = self.now.saturating_add(span);
+                    let wakes = self.now + span;
                     this.wakes = Some(wakes);
                     self.queue.set(Target::Thread(thread), Some(wakes));
                     return Ok(());
@@ -398,7 +400,7 @@ impl<O: Observer> Machine<O> {
                 Step::Ask(wish) => self.ask(core, wish)?,
                 Step::Call(call) => self.call(core, call),
                 Step::Served(came) => {
-                    let latency = self.now.saturating_sub(came);
+                    let latency = self.now - came;
                     self.threads[thread].totals.served(latency);
                 }
                 Step::End => {
@@ -406,13 +408,13 @@ impl<O: Observer> Machine<O> {
                     self.ends(thread);
                     let kept = self.locks.iter().position(|lock| lock.owner == Some(thread));
                     let name = || self.threads[thread].totals.name.clone();
-                    let at_us = self.now / PS / 1000;
+                    let at_us = self.now_us();
                     let error = |lock| SimError::KeepsLock { at_us, thread: name(), lock };
                     return kept.map_or(Ok(()), |lock| Err(error(lock)));
                 }
             }
         }
-        let (at_us, thread) = (self.now / PS / 1000, self.threads[thread].totals.name.clone());
+        let (at_us, thread) = (self.now_us(), self.threads[thread].totals.name.clone());
         Err(SimError::NoProgress { at_us, thread })
     }
 
@@ -437,7 +439,7 @@ impl<O: Observer> Machine<O> {
             let counter = running.segment.counter;
             if totals.instructions.len() <= counter {
                 totals.instructions.resize(counter + 1, 0.0);
-                totals.time.resize(counter + 1, 0);
+                totals.time.resize(counter + 1, Picos::ZERO);
             }
             totals.instructions[counter] += instructions;
             totals.time[counter] += span;
@@ -450,8 +452,9 @@ impl<O: Observer> Machine<O> {
         let demand = self.cores[core].most_demanding(&self.rules);
         let before = std::mem::replace(&mut self.cores[core].demand, demand);
         if demand != before {
+            let time = self.now.time();
             let Self { rules, control, chance, .. } = self;
-            self.cores[core].hardware.runs(self.now / PS, demand, rules, control, chance);
+            self.cores[core].hardware.runs(time, demand, rules, control, chance);
             self.cores[core].asked = self.rules.level_of(&demand);
             self.tell_software(core, &before);
         }
@@ -466,7 +469,7 @@ impl<O: Observer> Machine<O> {
                 let mut states = self.idle.iter().rev();
                 let wakes = states.find(|(pays_from, _)| *pays_from <= idle);
                 let from = this.delayed_until.max(self.now);
-                this.delayed_until = from.saturating_add(wakes.map_or(0, |(_, wakes)| *wakes));
+                this.delayed_until = from + wakes.map_or(Picos::ZERO, |(_, wakes)| *wakes);
             }
             (true, false) => {
                 self.active -= 1;
@@ -517,6 +520,11 @@ impl<O: Observer> Machine<O> {
         self.queue.set(Target::Core(core), next);
     }
 
+    /// The current time in microseconds, for error messages.
+    fn now_us(&self) -> u64 {
+        self.now.time().ns() / 1000
+    }
+
     fn place(&self, cpu: usize) -> (usize, usize) {
         let threads = index(self.settings.threads_per_core);
         (cpu / threads, cpu % threads)
@@ -528,17 +536,17 @@ impl<O: Observer> Machine<O> {
 
     fn slice_ends(&self, cpu: usize) -> Moment {
         let slice = self.scheduler.slice(cpu);
-        slice.map_or(Moment::MAX, |slice| self.now.saturating_add(slice))
+        slice.map_or(Moment::MAX, |slice| self.now + slice)
     }
 }
 
-/// The model's idle states as (time from which they pay, wake-up time) (ps), by rising time.
-fn idle_states(model: &Model) -> Vec<(Moment, Moment)> {
+/// The model's idle states as (time from which they pay, wake-up time), by rising time.
+fn idle_states(model: &Model) -> Vec<(Picos, Picos)> {
     let states = model.cstates.iter().map(|state| {
         let pays_from = state.residency_ns.as_ref().unwrap_or(&state.exit_ns).value;
-        (pays_from.saturating_mul(PS), state.exit_ns.value.saturating_mul(PS))
+        (Nanos::from_ns(pays_from).picos(), Nanos::from_ns(state.exit_ns.value).picos())
     });
-    let mut states: Vec<(Moment, Moment)> = states.collect();
+    let mut states: Vec<(Picos, Picos)> = states.collect();
     states.sort_unstable();
     states
 }

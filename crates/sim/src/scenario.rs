@@ -51,7 +51,7 @@ pub struct Scenario {
     pstate: Option<String>,
     /// Names of the P-states that threads request; the steps hold indices into this list.
     pstates: Vec<String>,
-    /// The latest end (ps), if the scenario does not end by itself.
+    /// The latest end, if the scenario does not end by itself.
     end: Option<Moment>,
     /// The cost of handing a region over and back (ns), if not taken from the model.
     hand_over_ns: Option<f64>,
@@ -100,7 +100,7 @@ impl Scenario {
         document.check().map_err(refused)
     }
 
-    /// A machine with the scenario's threads, and its latest end (ps).
+    /// A machine with the scenario's threads, and its latest end.
     ///
     /// # Errors
     /// If the model lacks a value that the scenario needs.
@@ -140,7 +140,7 @@ impl Scenario {
         })
     }
 
-    /// A machine with these settings and the scenario's threads, and its latest end (ps).
+    /// A machine with these settings and the scenario's threads, and its latest end.
     ///
     /// # Errors
     /// If the model lacks a value that the scenario needs.
@@ -211,13 +211,13 @@ impl Scenario {
         Ok((outcome, machine.into_observer()))
     }
 
-    /// The same scenario, ending at this moment at the latest (ps).
+    /// The same scenario, ending at this moment at the latest.
     #[must_use]
     pub fn until(self, end: Moment) -> Self {
         Self { end: Some(end), ..self }
     }
 
-    /// The latest end (ps), if the scenario does not end by itself.
+    /// The latest end, if the scenario does not end by itself.
     #[must_use]
     pub fn end(&self) -> Option<Moment> {
         self.end

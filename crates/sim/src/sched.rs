@@ -7,7 +7,7 @@
 
 mod fair;
 
-use crate::Moment;
+use crate::Picos;
 
 /// Number of a thread of the machine, and of a CPU of it.
 pub(crate) type ThreadId = usize;
@@ -46,19 +46,19 @@ pub(crate) trait Scheduler {
     fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)>;
 
     /// Adds to the thread's run time.
-    fn ran(&mut self, thread: ThreadId, span: Moment);
+    fn ran(&mut self, thread: ThreadId, span: Picos);
 
     /// The CPU that the thread is expected on: where it waits for its turn, or where it ran last.
     fn home(&self, thread: ThreadId) -> Option<CpuIndex>;
 
     /// How long the CPU's thread may go on; `None`: without limit, because no other thread waits.
-    fn slice(&self, cpu: CpuIndex) -> Option<Moment>;
+    fn slice(&self, cpu: CpuIndex) -> Option<Picos>;
 
     /// How long a turn usually lasts where others wait, for forecasts.
-    fn turn(&self) -> Moment;
+    fn turn(&self) -> Picos;
 
-    /// Reserves the CPU for moved regions, or ends that. When it is reserved, the machine then calls
-    /// [`Self::clear`], and the threads that it has returned are ready again.
+    /// Reserves the CPU for moved regions, or ends that. The machine clears a CPU that is reserved
+    /// ([`Self::clear`]), and the threads that were there are ready again.
     fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool);
 
     /// Removes all waiting threads from a CPU, and returns them.
@@ -127,7 +127,7 @@ macro_rules! schedulers {
             }
 
             #[inline]
-            fn ran(&mut self, thread: ThreadId, span: Moment) {
+            fn ran(&mut self, thread: ThreadId, span: Picos) {
                 match self { $(Self::$name(of) => of.ran(thread, span),)+ }
             }
 
@@ -137,12 +137,12 @@ macro_rules! schedulers {
             }
 
             #[inline]
-            fn slice(&self, cpu: CpuIndex) -> Option<Moment> {
+            fn slice(&self, cpu: CpuIndex) -> Option<Picos> {
                 match self { $(Self::$name(of) => of.slice(cpu),)+ }
             }
 
             #[inline]
-            fn turn(&self) -> Moment {
+            fn turn(&self) -> Picos {
                 match self { $(Self::$name(of) => of.turn(),)+ }
             }
 

@@ -5,7 +5,7 @@
 //! this information.
 
 use dimmer_policy::server::loops::{Definition, LOOPS};
-use dimmer_sim::Moving;
+use dimmer_sim::{Moment, Moving};
 
 use crate::server::{Load, Plan, Run, Vectors, Way};
 use crate::{ValidateError, i9_7940x};
@@ -99,11 +99,11 @@ pub fn compare(stops: &dyn Fn() -> bool) -> Result<Vec<Compared>, ValidateError>
         let told = |run: &Run| {
             let is_best = |moved: usize| (2 * moved > clients) == is_moved;
             let first = run.course.0.iter().find(|(_, served)| is_best(served.moved));
-            let found = if is_moved { first.map(|(at, _)| *at) } else { Some(0) };
+            let found = if is_moved { first.map(|(at, _)| *at) } else { Some(Moment::START) };
             Loop {
                 done: over(run, &best),
                 off: off(run, &best),
-                found_s: found.map(|at| at as f64 / 1e12),
+                found_s: found.map(|at| at.since_start().as_f64() / 1e12),
                 changes: run.changes(clients, true) + run.changes(clients, false),
             }
         };

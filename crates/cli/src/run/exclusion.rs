@@ -10,7 +10,7 @@ use dimmer_host::exclusion::{self, Kept, KeptOff};
 use dimmer_host::process::{self, Thread};
 use dimmer_host::root::Root;
 use dimmer_policy::server::cores::{Cores, Settings};
-use dimmer_processor::units::CpuId;
+use dimmer_processor::units::{CpuId, Time};
 
 use crate::state;
 
@@ -57,7 +57,7 @@ impl Exclusion {
             root: root.clone(),
             cpus: cpus.to_vec(),
             used: 0,
-            unserved: Cores::new(Settings::of(2), 0),
+            unserved: Cores::new(Settings::of(2), Time::START),
             begun: now,
             kept_off: KeptOff::new(),
             note: directory.join(dimmer_observe::KEPT_OFF),
@@ -77,7 +77,7 @@ impl Exclusion {
     /// are used while calls move, and for some time after. Returns the number in use from now on;
     /// the program keeps off these.
     pub(super) fn step(&mut self, dedicated: Option<usize>, is_wanted: bool) -> usize {
-        let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.begun.elapsed().as_nanos()).map_or(Time::MAX, Time::from_ns);
         let is_used = self.unserved.step(now, is_wanted) > 0;
         let used = dedicated.unwrap_or(if is_used { self.cpus.len() } else { 0 });
         self.keep_off(used.min(self.cpus.len()));

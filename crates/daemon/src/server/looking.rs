@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::{SiteId, Step, Window};
+use dimmer_processor::units::Time;
 use dimmer_protocol::SITES;
 use tracing::{debug, info, warn};
 
@@ -85,7 +86,7 @@ impl Server {
         let taken = &spare[..self.found.threads(self.dedicated).min(spare.len())];
         step.idle = self.idle.measure(&self.options.root, now, &self.found.all, taken);
         self.policy.idle(step.idle);
-        let decided = self.policy.step(step.now_ns);
+        let decided = self.policy.step(Time::from_ns(step.now_ns));
         self.lease.keep();
         self.lease.page.note_decided(dimmer_protocol::ticks());
         self.apply(&decided);

@@ -11,12 +11,13 @@ pub mod trials;
 use std::cmp::Ordering;
 use std::fmt;
 
+use dimmer_processor::units::{Nanos, Time};
+
 use super::UserId;
 use super::decision::{Action, Reason};
 use super::evidence::{Density, LEVELS, NEGLIGIBLE};
 use super::performance::Trend;
 use super::settings::{Prices, Settings};
-use crate::license::Time;
 
 /// All loops.
 pub static LOOPS: [&Definition; 2] = [&thresholds::DEFINITION, &trials::DEFINITION];
@@ -96,8 +97,8 @@ pub trait Loop: fmt::Debug + Send + Sync {
     /// A copy, which decides as this one does.
     fn copy(&self) -> Box<dyn Loop>;
 
-    /// The length of a window, over which performance is measured (ns); above zero.
-    fn window_ns(&self) -> Time;
+    /// The length of a window, over which performance is measured; above zero.
+    fn window_length(&self) -> Nanos;
 
     /// What is done with the calls of a group with this density, which nothing hinders, and why.
     fn decide(&self, group: usize, density: &Density) -> (Action, Reason);
@@ -106,9 +107,9 @@ pub trait Loop: fmt::Debug + Send + Sync {
     /// [`Self::pass`].
     fn window(&mut self, end: WindowEnd) -> bool;
 
-    /// How long a change of decisions takes to settle (ns). Performance is not measured meanwhile.
+    /// How long a change of decisions takes to settle. Performance is not measured meanwhile.
     /// `None`: the next window starts at once.
-    fn settle_ns(&self) -> Option<Time> {
+    fn settling(&self) -> Option<Nanos> {
         None
     }
 
@@ -220,7 +221,7 @@ pub struct Constant<'a> {
 #[derive(Debug)]
 enum Place<'a> {
     Number(&'a mut f64),
-    Time(&'a mut Time),
+    Time(&'a mut Nanos),
 }
 
 impl<'a> Constant<'a> {
@@ -230,7 +231,7 @@ impl<'a> Constant<'a> {
     }
 
     /// A time of at least `least` milliseconds.
-    pub const fn time(name: &'static str, of: &'a mut Time, least: f64) -> Self {
+    pub const fn time(name: &'static str, of: &'a mut Nanos, least: f64) -> Self {
         Self { name, least, most: LONGEST_MS, place: Place::Time(of) }
     }
 
@@ -239,14 +240,14 @@ impl<'a> Constant<'a> {
     pub fn value(&self) -> f64 {
         match &self.place {
             Place::Number(number) => **number,
-            Place::Time(ns) => **ns as f64 / 1e6,
+            Place::Time(span) => span.as_f64() / 1e6,
         }
     }
 
     fn set(&mut self, value: f64) {
         match &mut self.place {
             Place::Number(number) => **number = value,
-            Place::Time(ns) => **ns = crate::license::span(value * 1e6),
+            Place::Time(span) => **span = Nanos::rounded(value * 1e6),
         }
     }
 }

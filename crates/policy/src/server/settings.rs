@@ -1,6 +1,8 @@
 //! The settings of a policy server: the loop and its constants, the unit of a decision, and the
 //! measure of performance.
 
+use dimmer_processor::units::Nanos;
+
 use super::cores;
 use super::loops::{Chosen, thresholds, trials};
 use super::performance::{Metric, Mixing};
@@ -71,7 +73,7 @@ impl Settings {
             mixing: Mixing::Fair,
             // A trial that leaves all calls where they are needs the core back. Otherwise it would
             // find that moving costs no core.
-            cores: cores::Settings { unused_ns: 0, ..cores::Settings::of(cores) },
+            cores: cores::Settings { unused: Nanos::ZERO, ..cores::Settings::of(cores) },
             ..Self::paper(cores)
         }
     }

@@ -6,7 +6,7 @@ use super::{L0, Machine, Observer};
 use crate::governor::Software;
 use crate::points::Change;
 use crate::queue::Target;
-use crate::{Moment, PS, SimError};
+use crate::{Moment, Picos, SimError};
 
 impl<O: Observer> Machine<O> {
     /// Sets the clock from the levels in force and from the limit of the core's frequency domain.
@@ -34,13 +34,13 @@ impl<O: Observer> Machine<O> {
     pub(super) fn ask(&mut self, core: usize, wish: usize) -> Result<(), SimError> {
         let Some(points) = &mut self.points else { return Ok(()) };
         let Change { request, total } = points.ask(core, wish)?;
-        let call = super::software::picos(self.settings.costs.call_ns);
+        let call = Picos::from_ns(self.settings.costs.call_ns);
         let kept = request.unwrap_or(call);
         let this = &mut self.cores[core];
         let begin = this.stolen_until.max(self.now);
-        this.stolen_until = begin.saturating_add(kept);
+        this.stolen_until = begin + kept;
         this.totals.interrupts += 1;
-        let done = begin.saturating_add(total.unwrap_or(kept));
+        let done = begin + total.unwrap_or(kept);
         let kept_until = this.stolen_until;
         self.observer.asks(begin, kept_until, core, wish);
         self.rule(core, Some((kept_until, done)));
@@ -102,7 +102,7 @@ impl<O: Observer> Machine<O> {
     /// request for the other clock, or if there is none, the assumed cost.
     pub(super) fn call_ns(&self, from: LicenseLevel, to: LicenseLevel) -> f64 {
         let request = self.change(from, to).and_then(|change| change.request);
-        request.map_or(self.settings.costs.call_ns, |request| request as f64 / PS as f64)
+        request.map_or(self.settings.costs.call_ns, Picos::ns)
     }
 
     /// Handles a change of the level by a governor in software. The core stands still, or, if the
@@ -110,12 +110,14 @@ impl<O: Observer> Machine<O> {
     /// there at once.
     pub(super) fn changes_level(&mut self, core: usize, from: LicenseLevel, to: LicenseLevel) {
         let Some(change) = self.change(from, to) else {
-            self.cores[core].still_until = self.now.saturating_add(self.stall);
+            self.cores[core].still_until = self.now + self.stall;
             return;
         };
-        let span = change.total.unwrap_or(0).saturating_sub(change.request.unwrap_or(0));
+        let span = change.total.unwrap_or(Picos::ZERO) - change.request.unwrap_or(Picos::ZERO);
         let [slow, fastest] = [from, L0].map(|level| self.clocks.ghz(level, self.active));
-        let Some(points) = self.points.as_mut().filter(|_| to < from && span > 0) else { return };
+        let Some(points) = self.points.as_mut().filter(|_| to < from && span > Picos::ZERO) else {
+            return;
+        };
         points.rise(self.now, core, slow, span, fastest);
         let domain = points.domain(core);
         if points.has_changed(domain) {
@@ -127,8 +129,8 @@ impl<O: Observer> Machine<O> {
     pub(super) fn both_ways_ns(&self, level: LicenseLevel) -> f64 {
         let one_way = |from, to| {
             let total = self.change(from, to).and_then(|change| change.total);
-            let assumed = self.stall as f64 / PS as f64 + self.settings.costs.call_ns;
-            total.map_or(assumed, |total| total as f64 / PS as f64)
+            let assumed = self.stall.ns() + self.settings.costs.call_ns;
+            total.map_or(assumed, Picos::ns)
         };
         one_way(L0, level) + one_way(level, L0)
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::Machine;
 use crate::queue::Target;
-use crate::{Observer, PS, SimError};
+use crate::{Observer, SimError};
 
 /// A lock: its owner, and the threads that wait.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +41,7 @@ impl<O: Observer> Machine<O> {
     pub(super) fn unlock(&mut self, thread: usize, lock: usize) -> Result<(), SimError> {
         let held = self.locks.get_mut(lock).filter(|held| held.owner == Some(thread));
         let Some(held) = held else {
-            let (at_us, thread) = (self.now / PS / 1000, self.threads[thread].totals.name.clone());
+            let (at_us, thread) = (self.now_us(), self.threads[thread].totals.name.clone());
             return Err(SimError::NotLocked { at_us, thread, lock });
         };
         held.owner = held.waiting.pop_front();
@@ -63,7 +63,7 @@ impl<O: Observer> Machine<O> {
             let (name, by) = (&self.threads[waits].totals.name, &self.threads[owner].totals.name);
             waiting.push(format!("thread {name} waits for lock {lock}, which {by} holds"));
             if owner == thread {
-                let at_us = self.now / PS / 1000;
+                let at_us = self.now_us();
                 return Err(SimError::Deadlock { at_us, waiting });
             }
             waits = owner;

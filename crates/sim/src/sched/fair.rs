@@ -8,22 +8,22 @@
 use std::collections::BTreeSet;
 
 use super::{CpuIndex, Scheduler, ThreadId};
-use crate::Moment;
+use crate::Picos;
 
-/// How long a thread runs before a waiting thread gets its turn (ps): Linux's `base_slice_ns` with
+/// How long a thread runs before a waiting thread gets its turn: Linux's `base_slice_ns` with
 /// two CPUs, 0.75 ms × (1 + log2 2) (kernel/sched/fair.c).
-const SLICE: Moment = 1_500_000_000;
+const SLICE: Picos = Picos::from_ps(1_500_000_000);
 
 /// The fair scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Fair {
     /// Hardware threads of a core; CPUs are numbered core by core.
     threads_per_core: usize,
-    queues: Vec<BTreeSet<(Moment, ThreadId)>>,
+    queues: Vec<BTreeSet<(Picos, ThreadId)>>,
     running: Vec<Option<ThreadId>>,
     /// The run time of each thread. A thread that has slept gets at least a minimum, so that it
     /// does not overtake the others.
-    ran: Vec<Moment>,
+    ran: Vec<Picos>,
     last_cpu: Vec<Option<CpuIndex>>,
     home: Vec<Option<CpuIndex>>,
     pinned: Vec<bool>,
@@ -59,14 +59,14 @@ impl Fair {
     fn queue(&mut self, thread: ThreadId, cpu: CpuIndex) {
         // A thread that has slept does not catch up with those that have not.
         if let Some(least) = self.least(cpu) {
-            self.ran[thread] = self.ran[thread].max(least.saturating_sub(SLICE));
+            self.ran[thread] = self.ran[thread].max(least - SLICE);
         }
         self.queues[cpu].insert((self.ran[thread], thread));
         self.home[thread] = Some(cpu);
     }
 
     /// The least run time of the threads on this CPU that can run.
-    fn least(&self, cpu: CpuIndex) -> Option<Moment> {
+    fn least(&self, cpu: CpuIndex) -> Option<Picos> {
         let first = self.queues[cpu].first().map(|(ran, _)| *ran);
         let running = self.running[cpu].map(|thread| self.ran[thread]);
         first.into_iter().chain(running).min()
@@ -76,7 +76,7 @@ impl Fair {
 impl Scheduler for Fair {
     fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex {
         if self.ran.len() <= thread {
-            self.ran.resize(thread + 1, 0);
+            self.ran.resize(thread + 1, Picos::ZERO);
             self.last_cpu.resize(thread + 1, None);
             self.home.resize(thread + 1, None);
             self.pinned.resize(thread + 1, false);
@@ -117,7 +117,7 @@ impl Scheduler for Fair {
         Some((thread, before.filter(|before| *before != cpu)))
     }
 
-    fn ran(&mut self, thread: ThreadId, span: Moment) {
+    fn ran(&mut self, thread: ThreadId, span: Picos) {
         self.ran[thread] += span;
     }
 
@@ -125,7 +125,7 @@ impl Scheduler for Fair {
         self.home.get(thread).copied().flatten()
     }
 
-    fn slice(&self, cpu: CpuIndex) -> Option<Moment> {
+    fn slice(&self, cpu: CpuIndex) -> Option<Picos> {
         (!self.queues[cpu].is_empty()).then_some(SLICE)
     }
 
@@ -148,7 +148,7 @@ impl Scheduler for Fair {
         std::mem::take(&mut self.queues[cpu]).into_iter().map(|(_, thread)| thread).collect()
     }
 
-    fn turn(&self) -> Moment {
+    fn turn(&self) -> Picos {
         SLICE
     }
 }

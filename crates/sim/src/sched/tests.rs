@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::tests::{machine, scalar, steps};
-use crate::{Extent, Settings, Step};
+use crate::{Extent, Moment, Settings, Step};
 
 /// Hardware threads of each of two cores.
 const THREADS_PER_CORE: usize = 2;
@@ -215,7 +215,11 @@ fn machines_finish_all_threads_and_one_seed_has_one_result() {
             for thread in 0_u64..7 {
                 let code = Step::Run(scalar(Extent::Instructions(1e6 * (thread + 1) as f64)));
                 let pinned = (thread < 2).then_some(1);
-                machine.spawn("a", steps(20, &[code, Step::Sleep(1_000_000 * thread)]), pinned);
+                machine.spawn(
+                    "a",
+                    steps(20, &[code, Step::Sleep(Picos::from_ps(1_000_000 * thread))]),
+                    pinned,
+                );
             }
             machine.run(Moment::MAX).unwrap();
             assert!(machine.threads().all(|thread| thread.finished.is_some()));

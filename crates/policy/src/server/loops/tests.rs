@@ -30,7 +30,7 @@ fn call(policy_loop: &mut dyn Loop, draw: &mut dyn FnMut(usize) -> usize) {
         5 => policy_loop.forget(group),
         6 => policy_loop.pass([0, 1, 7, u64::MAX][draw(4)]),
         _ => {
-            let now = [0, 3, 1_000_000_000, u64::MAX / 2, u64::MAX][draw(5)];
+            let now = Time::from_ns([0, 3, 1_000_000_000, u64::MAX / 2, u64::MAX][draw(5)]);
             let trend = [Trend::Unknown, Trend::First, Trend::Changed(one)][draw(3)];
             policy_loop.window(WindowEnd { now, trend, moved: draw(3) });
         }
@@ -47,8 +47,8 @@ fn decisions(policy_loop: &dyn Loop) -> Vec<(Action, Reason)> {
 /// Calls a loop in any order, and checks that a copy that is called in the same way decides in the
 /// same way.
 fn check_any_calls(chosen: &Chosen) {
-    let mut policy_loop = chosen.start(77);
-    assert!(policy_loop.window_ns() > 0);
+    let mut policy_loop = chosen.start(Time::from_ns(77));
+    assert!(policy_loop.window_length() > Nanos::ZERO);
     for round in 0_u64..50 {
         let mut copy = policy_loop.clone();
         let (mut own, mut others) = (draws(round), draws(round));

@@ -17,8 +17,9 @@
 //! Where the paper leaves a value open, the value is a guess here, and the setting's comment marks
 //! it.
 
+use dimmer_processor::units::{Nanos, Time};
+
 use super::{Constant, Constants, Definition, Loop, WindowEnd};
-use crate::license::Time;
 use crate::server::decision::{Action, Reason};
 use crate::server::evidence::{Density, LEVELS, NEGLIGIBLE};
 use crate::server::settings;
@@ -34,8 +35,8 @@ pub static DEFINITION: Definition = Definition {
 /// The constants of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// The length of a window (ns).
-    pub window_ns: Time,
+    /// The length of a window.
+    pub window: Nanos,
     /// Performance counts as changed if it differs from the window before by more than this, in
     /// parts of it.
     pub least_trend: f64,
@@ -44,8 +45,8 @@ pub struct Settings {
     pub factor: f64,
     /// By how much thresholds move per window, at the start and at least.
     pub least_rate: f64,
-    /// The exciter fires if the number of offloaded clients has not changed for this long (ns).
-    pub exciter_ns: Time,
+    /// The exciter fires if the number of offloaded clients has not changed for this long.
+    pub exciter: Nanos,
     /// The exciter adds this to the rate.
     pub excitement: f64,
     /// The thresholds at the start.
@@ -62,7 +63,7 @@ impl Settings {
         // §6.2.3 varies "window size" from 100 to 800 without a unit. Milliseconds are a guess: in
         // seconds, no window would end within the five minutes of an experiment, and a change takes
         // "a few seconds" to have its full effect (§6.2.1).
-        window_ns: 100_000_000,
+        window: Nanos::from_ms(100),
         // §4.2.3 has an interval [-ε, ε] of no trend. ε is a guess, as are four of the next five
         // values.
         least_trend: 0.01,
@@ -70,7 +71,7 @@ impl Settings {
         factor: 2.0,
         least_rate: 0.01,
         // §6.2.1: "After 100 seconds the exciter triggers".
-        exciter_ns: 100_000_000_000,
+        exciter: Nanos::from_ms(100_000),
         // §6.2.1: "nearly all clients stopping to offload" at once, so about the whole range of
         // densities.
         excitement: 0.5,
@@ -95,11 +96,11 @@ impl Constants for Settings {
     fn list(&mut self) -> Vec<Constant<'_>> {
         let (lowest, highest) = (self.lowest, self.highest);
         vec![
-            Constant::time("window_ms", &mut self.window_ns, 1.0),
+            Constant::time("window_ms", &mut self.window, 1.0),
             Constant::number("least_trend", &mut self.least_trend, (0.0, 1.0)),
             Constant::number("factor", &mut self.factor, (1.0, 1000.0)),
             Constant::number("least_rate", &mut self.least_rate, (0.0, 1.0)),
-            Constant::time("exciter_ms", &mut self.exciter_ns, 1.0),
+            Constant::time("exciter_ms", &mut self.exciter, 1.0),
             Constant::number("excitement", &mut self.excitement, (0.0, 1.0)),
             Constant::number("begin", &mut self.begin, (lowest, highest)),
             Constant::number("lowest", &mut self.lowest, (0.0, 1.0)),
@@ -164,8 +165,8 @@ impl Loop for Thresholds {
         Box::new(self.clone())
     }
 
-    fn window_ns(&self) -> Time {
-        self.settings.window_ns
+    fn window_length(&self) -> Nanos {
+        self.settings.window
     }
 
     fn decide(&self, _group: usize, density: &Density) -> (Action, Reason) {
@@ -174,8 +175,7 @@ impl Loop for Thresholds {
     }
 
     fn window(&mut self, WindowEnd { now, trend, moved }: WindowEnd) -> bool {
-        let Settings { least_trend, factor, least_rate, exciter_ns, excitement, .. } =
-            self.settings;
+        let Settings { least_trend, factor, least_rate, exciter, excitement, .. } = self.settings;
         match trend.change() {
             Some(trend) if trend > least_trend => self.rate *= factor,
             Some(trend) if trend < -least_trend => {
@@ -187,7 +187,7 @@ impl Loop for Thresholds {
         let (before, since) = self.moved;
         if before != moved || now < since {
             self.moved = (moved, now);
-        } else if now - since >= exciter_ns {
+        } else if now - since >= exciter {
             self.moved = (moved, now);
             self.rate += excitement;
             // If all thresholds are at the bound that they are pressed against, a higher rate alone
@@ -224,17 +224,18 @@ mod tests {
     use super::*;
     use crate::server::performance::Trend;
 
-    const SECOND: Time = 1_000_000_000;
-    const WINDOW: Time = Settings::PAPER.window_ns;
+    const SECOND: u64 = 1_000_000_000;
+    const WINDOW: u64 = Settings::PAPER.window.ns();
 
-    fn window(thresholds: &mut Thresholds, now: Time, trend: f64, moved: usize) {
+    fn window(thresholds: &mut Thresholds, now: u64, trend: f64, moved: usize) {
+        let now = Time::from_ns(now);
         thresholds.window(WindowEnd { now, trend: Trend::Changed(trend), moved });
     }
 
     /// Runs the loop on a load of one density. Offloading changes its performance by `gain`.
     /// Returns the times at which the load was offloaded or came back.
-    fn switches(gain: f64, density: f64, seconds: u64) -> Vec<Time> {
-        let mut thresholds = Thresholds::new(Settings::PAPER, 0);
+    fn switches(gain: f64, density: f64, seconds: u64) -> Vec<u64> {
+        let mut thresholds = Thresholds::new(Settings::PAPER, Time::START);
         let (mut was, mut before, mut switches) = (false, 1.0, Vec::new());
         for now in (WINDOW..=seconds * SECOND).step_by(100_000_000) {
             let is = density > thresholds.now[1];
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_jumps_and_trends_that_are_none_stay_within_bounds() {
-        let mut thresholds = Thresholds::new(Settings::PAPER, 5);
+        let mut thresholds = Thresholds::new(Settings::PAPER, Time::from_ns(5));
         let trends = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, 1e300, -1e300];
         for (index, now) in
             [0, u64::MAX, 3, SECOND, 0, 2 * SECOND].iter().cycle().take(600).enumerate()

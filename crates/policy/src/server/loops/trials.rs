@@ -28,8 +28,9 @@
 
 use std::collections::BTreeMap;
 
+use dimmer_processor::units::{Nanos, Time};
+
 use super::{Constant, Constants, Definition, Loop, WindowEnd};
-use crate::license::Time;
 use crate::server::UserId;
 use crate::server::decision::{Action, Reason};
 use crate::server::evidence::Density;
@@ -48,11 +49,11 @@ pub static DEFINITION: Definition = Definition {
 /// The constants of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How long performance is measured after a change has settled (ns).
-    pub window_ns: Time,
-    /// How long a change takes to settle (ns): decisions have to arrive and queues to empty.
+    /// How long performance is measured after a change has settled.
+    pub window: Nanos,
+    /// How long a change takes to settle: decisions have to arrive and queues to empty.
     /// Performance is not measured meanwhile.
-    pub settle_ns: Time,
+    pub settle: Nanos,
     /// The part of a sample's weight that is left after a window.
     pub discount: f64,
     /// ξ of UCB.
@@ -79,8 +80,8 @@ impl Settings {
     pub const USUAL: Self = Self {
         // Guesses: several hundred updates of a client that reports every 100 calls of some
         // microseconds.
-        window_ns: 1_000_000_000,
-        settle_ns: 200_000_000,
+        window: Nanos::from_ms(1000),
+        settle: Nanos::from_ms(200),
         // Half the weight after a minute; a guess, as programs' habits change.
         discount: 0.99,
         // Garivier and Moulines 2011, §4: the smallest value for which the bound on regret holds.
@@ -111,8 +112,8 @@ impl Constants for Settings {
     fn list(&mut self) -> Vec<Constant<'_>> {
         const PART: (f64, f64) = (0.0, 1.0);
         vec![
-            Constant::time("window_ms", &mut self.window_ns, 1.0),
-            Constant::time("settle_ms", &mut self.settle_ns, 0.0),
+            Constant::time("window_ms", &mut self.window, 1.0),
+            Constant::time("settle_ms", &mut self.settle, 0.0),
             Constant::number("discount", &mut self.discount, PART),
             Constant::number("exploration", &mut self.exploration, (0.0, 100.0)),
             Constant::number("enough", &mut self.enough, (0.0, 1000.0)),
@@ -380,8 +381,8 @@ impl Loop for Trials {
         Box::new(self.clone())
     }
 
-    fn window_ns(&self) -> Time {
-        self.settings.window_ns
+    fn window_length(&self) -> Nanos {
+        self.settings.window
     }
 
     fn decide(&self, group: usize, _density: &Density) -> (Action, Reason) {
@@ -404,8 +405,8 @@ impl Loop for Trials {
         self.change_side(trend).is_some()
     }
 
-    fn settle_ns(&self) -> Option<Time> {
-        Some(self.settings.settle_ns)
+    fn settling(&self) -> Option<Nanos> {
+        Some(self.settings.settle)
     }
 
     /// Whether the present trial has taken so much already that the window has to end.
@@ -418,7 +419,7 @@ impl Loop for Trials {
         // A larger number has the same effect: nothing is left.
         let windows = i32::try_from(windows).unwrap_or(i32::MAX);
         let left = self.settings.discount.powi(windows);
-        let paid = self.settings.most_spent * self.settings.window_ns as f64 * f64::from(windows);
+        let paid = self.settings.most_spent * self.settings.window.as_f64() * f64::from(windows);
         for group in &mut self.groups {
             group.weight *= left;
             // Time in which no member runs pays for nothing. Otherwise programs that come often for
@@ -472,7 +473,7 @@ impl Loop for Trials {
             let each = |ns: f64| ns.max(0.0) / known.candidates.max(1) as f64;
             known.longer_ns += each(longer_ns);
             known.spent_ns += each(longer_ns + worked_ns);
-            if known.is_moved && known.longer_ns > DEAR * self.settings.window_ns as f64 {
+            if known.is_moved && known.longer_ns > DEAR * self.settings.window.as_f64() {
                 self.dear = Some(group);
             }
         }

@@ -107,7 +107,7 @@ fn trials_take_no_more_than_they_may() {
     let (mut noise, mut spent, windows) = (chance(3), 0.0, 2000);
     for _ in 0..windows {
         if trials.is_moved(0) && trials.is_tried(0) {
-            let ns = TAKES * Settings::USUAL.window_ns as f64;
+            let ns = TAKES * Settings::USUAL.window.as_f64();
             trials.spend(0, ns / 2.0, ns / 2.0);
             spent += TAKES;
         }
@@ -224,7 +224,7 @@ fn an_expectation_is_of_something_worthwhile_and_for_what_is_new() {
 
 #[test]
 fn what_is_expected_and_too_dear_stays_until_that_is_paid() {
-    let window = Settings::USUAL.window_ns as f64;
+    let window = Settings::USUAL.window.as_f64();
     let mut trials = of(1);
     trials.expect(0, 0.1);
     trials.spend(0, 0.09 * window, 0.0);
@@ -301,7 +301,7 @@ fn what_is_expected_and_cannot_be_tried_is_paid_for() {
             trials.expect(0, 0.1);
             if trials.is_moved(0) {
                 moved += 1;
-                trials.spend(0, 0.0, 0.05 * Settings::USUAL.window_ns as f64);
+                trials.spend(0, 0.0, 0.05 * Settings::USUAL.window.as_f64());
             }
             trials.pass(1);
             trials.change_side(trend);
@@ -341,7 +341,7 @@ fn a_window_that_ends_early_tells_nothing_of_others() {
     trials.candidate(1, true);
     trials.expect(1, 0.3);
     (0..2).for_each(|_| _ = trials.change_side(Trend::Unknown));
-    trials.spend(1, Settings::USUAL.window_ns as f64, 0.0);
+    trials.spend(1, Settings::USUAL.window.as_f64(), 0.0);
     assert!(trials.ends_early());
     trials.change_side(Trend::Changed(-0.5));
     assert!(!trials.is_moved(1));
