@@ -194,11 +194,14 @@ impl Queue {
 
     fn target(&self, place: usize) -> Target {
         let cores = self.cores;
-        match () {
-            () if place < cores => Target::Core(place),
-            () if place < 2 * cores => Target::Domain(place - cores),
-            () if place == 2 * cores => Target::Server,
-            () => Target::Thread(place - 2 * cores - 1),
+        if place < cores {
+            Target::Core(place)
+        } else if place < 2 * cores {
+            Target::Domain(place - cores)
+        } else if place == 2 * cores {
+            Target::Server
+        } else {
+            Target::Thread(place - 2 * cores - 1)
         }
     }
 }
