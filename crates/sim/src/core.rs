@@ -1,10 +1,13 @@
 //! A core: what runs on it, at which rate, and how long it spends in each state.
 
+mod delays;
+
 use dimmer_policy::license::hardware::{Hardware, Rules};
 use dimmer_policy::license::{Demand, Order};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::{LicenseLevel, Time, whole};
 
+use self::delays::Delays;
 use crate::governor::Software;
 use crate::program::{Extent, Segment};
 use crate::{Clocks, Moment, Picos, State};
@@ -95,15 +98,11 @@ pub(crate) struct Core {
     pub(crate) set: LicenseLevel,
     /// When the governor sets the level back to L0, if it waits for that.
     pub(crate) release: Option<Moment>,
-    /// The core stands still until then, because the governor in software has changed the clock.
-    pub(crate) still_until: Moment,
-    /// The core is in an interrupt or system call until then; `act` is done at its end.
-    pub(crate) stolen_until: Moment,
+    pub(crate) delays: Delays,
+    /// What is done at the end of the interrupts and system calls.
     pub(crate) act: Option<Act>,
     /// Cycles until the counter's interrupt comes, if it is on its way.
     pub(crate) skid: Option<f64>,
-    /// The core wakes up, or takes over a thread, until then.
-    pub(crate) delayed_until: Moment,
     /// The start of the idle time.
     pub(crate) idle_since: Moment,
     /// One for each hardware thread.
@@ -139,11 +138,9 @@ impl Core {
             software,
             set: LicenseLevel::new(0),
             release: None,
-            still_until: Moment::START,
-            stolen_until: Moment::START,
+            delays: Delays::default(),
             act: None,
             skid: None,
-            delayed_until: Moment::START,
             idle_since: Moment::START,
             slots: vec![None; threads],
             ghz: 1.0,
@@ -179,7 +176,7 @@ impl Core {
     }
 
     pub(crate) fn is_still(&self, now: Moment) -> bool {
-        self.order.is_still || now < self.still_until
+        self.order.is_still || self.delays.is_still(now)
     }
 
     /// The highest demand of the running threads.
@@ -205,9 +202,9 @@ impl Core {
             &mut totals.idle
         } else if is_still {
             &mut totals.still
-        } else if begin < self.stolen_until {
+        } else if self.delays.is_stolen(begin) {
             &mut totals.stolen
-        } else if begin < self.delayed_until {
+        } else if self.delays.is_delayed(begin) {
             &mut totals.delayed
         } else if self.order.is_throttled {
             &mut totals.throttled
@@ -288,12 +285,17 @@ impl Core {
 
     /// Whether running threads execute: the core neither stands still nor does anything else.
     pub(crate) fn is_executing(&self, now: Moment) -> bool {
-        self.is_active() && !self.is_still(now) && now >= self.stolen_until.max(self.delayed_until)
+        self.is_active() && !self.stops(now)
+    }
+
+    /// Whether something keeps the core from executing.
+    fn stops(&self, now: Moment) -> bool {
+        self.is_still(now) || self.delays.is_stolen(now) || self.delays.is_delayed(now)
     }
 
     /// Sets the rates of the running threads, and returns when the next event is due.
     pub(crate) fn next(&mut self, now: Moment, factors: &Factors<'_>) -> Option<Moment> {
-        let stops = self.is_still(now) || now < self.stolen_until.max(self.delayed_until);
+        let stops = self.stops(now);
         let busy = self.slots.iter().flatten().count();
         let shared = if busy > 1 { factors.smt_share } else { 1.0 };
         let (ghz, order) = (self.ghz, self.order);
@@ -327,11 +329,7 @@ impl Core {
                 earlier(wakes_at(avxfreq.next_wakeup()));
             }
         }
-        for until in [self.still_until, self.stolen_until, self.delayed_until] {
-            if until > now {
-                earlier(until);
-            }
-        }
+        earlier(self.delays.next(now).unwrap_or(Moment::MAX));
         (next < Moment::MAX).then_some(next.max(now))
     }
 }

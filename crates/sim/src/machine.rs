@@ -4,30 +4,32 @@ mod ahead;
 mod clocks;
 mod locks;
 mod moves;
+mod processor;
 mod regions;
 mod settings;
 mod software;
 mod thread;
 
-use dimmer_policy::license::hardware::{PowerControl, Rules};
+use dimmer_policy::license::hardware::PowerControl;
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
-use dimmer_processor::units::{LicenseLevel, Nanos, Time};
+use dimmer_processor::units::{LicenseLevel, Time};
 
-use self::locks::Lock;
+use self::locks::Locks;
 use self::moves::Moves;
+use self::processor::Processor;
 use self::regions::Regions;
 pub use self::settings::Settings;
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
-use crate::core::{Act, Core, Factors, Running, Totals};
+use crate::core::{Act, Core, Running, Totals};
 use crate::energy::{Energy, Meter, NoEnergy};
-use crate::governor::{Governor, Software};
+use crate::governor::Software;
 use crate::points::Points;
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
 use crate::sched::{Scheduler, Started};
-use crate::{Clocks, Moment, Observer, Picos, Random, Ruling, SimError, State};
+use crate::{Moment, Observer, Picos, Random, Ruling, SimError, State};
 
 const L0: LicenseLevel = LicenseLevel::new(0);
 
@@ -45,18 +47,7 @@ pub enum Ended {
 /// A processor that runs threads.
 #[derive(Debug)]
 pub struct Machine<O> {
-    rules: Rules,
-    clocks: Clocks,
-    /// Clocks of the processor's own levels while a governor in software decides.
-    residual: Clocks,
-    throttle: (f64, f64),
-    /// How long the core stands still when software changes the clock.
-    stall: Picos,
-    /// How long the processor holds a level.
-    hold: Nanos,
-    /// Idle states as (idle time from which the state pays, wake-up time), by rising idle
-    /// time; empty if idle states are off.
-    idle: Vec<(Picos, Picos)>,
+    processor: Processor,
     /// The cost for a CPU to take over a thread from another one, where the model gives it.
     moves: Moves,
     settings: Settings,
@@ -65,7 +56,7 @@ pub struct Machine<O> {
     cores: Vec<Core>,
     active: u32,
     threads: Vec<Thread>,
-    locks: Vec<Lock>,
+    locks: Locks,
     scheduler: Started,
     queue: Queue,
     now: Moment,
@@ -94,33 +85,22 @@ impl<O: Observer> Machine<O> {
             let (asked, has) = (settings.cores, packages.saturating_mul(cores));
             return Err(SimError::TooManyCores { asked, model: model.identity.name.clone(), has });
         }
-        let clocks = Clocks::new(model, settings.cores)?;
-        let factor = |factor: Option<f64>| factor.unwrap_or(1.0);
-        let request = &model.request;
-        let throttle = request.throttle_factor.as_ref().map(|factor| factor.value);
-        let chained = request.chained_throttle_factor.as_ref().map(|factor| factor.value);
-        let stall_ns = request.stall_ns.as_ref().map_or(0, |stall| stall.value);
+        let processor = Processor::new(model, &settings)?;
         let threads = index(settings.threads_per_core);
-        let highest = LicenseLevel::new(short(clocks.levels().saturating_sub(1)));
+        let highest = LicenseLevel::new(short(processor.levels().saturating_sub(1)));
         let software = Software::new(settings.governor, highest);
-        let new_core = || Core::new(threads, clocks.levels(), software.clone());
+        let new_core = || Core::new(threads, processor.levels(), software.clone());
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
         let wish = settings.pstate.as_deref().map(|name| pstate(model, name)).transpose()?;
         let curve = PowerCurve::new(model);
         let points = Points::new(model, curve.as_ref().ok(), cores.len(), wish);
         let waits_at = points.as_ref().map_or(f64::INFINITY, |points| points.ghz(0));
-        let waits_at = waits_at.min(clocks.ghz(L0, 1));
+        let waits_at = waits_at.min(processor.ghz(L0, 1));
         let meter = curve.map(|curve| Meter::new(model, curve, cores.len(), waits_at));
         let meter = meter
             .map(|meter| if settings.idle_states { meter.with_idle_states(model) } else { meter });
         let mut machine = Self {
-            rules: Rules::new(model)?,
-            residual: clocks.reduced(model),
-            clocks,
-            throttle: (factor(throttle), factor(chained.or(throttle))),
-            stall: Nanos::from_ns(stall_ns).picos(),
-            hold: Nanos::from_ns(model.release.hold_ns.as_ref().map_or(0, |hold| hold.value)),
-            idle: if settings.idle_states { idle_states(model) } else { Vec::new() },
+            processor,
             moves: Moves::new(model),
             control: PowerControl::default(),
             chance: Random::new(settings.seed),
@@ -128,7 +108,7 @@ impl<O: Observer> Machine<O> {
             cores,
             active: 0,
             threads: Vec::new(),
-            locks: Vec::new(),
+            locks: Locks::default(),
             queue: Queue::new(index(settings.cores)),
             now: Moment::START,
             segments: 0,
@@ -275,19 +255,19 @@ impl<O: Observer> Machine<O> {
     fn happens(&mut self, core: usize) -> Result<(), SimError> {
         self.advance(core);
         let time = self.now.time();
-        if self.now >= self.cores[core].stolen_until
+        if !self.cores[core].delays.is_stolen(self.now)
             && let Some(act) = self.cores[core].act.take()
         {
             self.act(core, act);
         }
         self.interrupt_if_due(core);
-        let Self { rules, control, chance, .. } = self;
+        let Self { processor, control, chance, .. } = self;
         let this = &mut self.cores[core];
         if this.has_counted() {
-            this.hardware.counted(time, rules, control, chance);
+            this.hardware.counted(time, processor.rules(), control, chance);
         }
         while this.hardware.next_wakeup().is_some_and(|wake| wake <= time) {
-            this.hardware.wake(time, rules, control, chance);
+            this.hardware.wake(time, processor.rules(), control, chance);
         }
         if this.act.is_none() {
             let is_due = |wake: Option<Time>| wake.is_some_and(|wake| wake <= time);
@@ -326,8 +306,7 @@ impl<O: Observer> Machine<O> {
         {
             let takes = self.taking_over(thread, before, core);
             if takes > Picos::ZERO {
-                let this = &mut self.cores[core];
-                this.delayed_until = this.delayed_until.max(self.now) + takes;
+                self.cores[core].delays.delay(self.now, takes);
             }
             let slice_ends = self.slice_ends(cpu);
             self.threads[thread].wakes = None;
@@ -406,7 +385,7 @@ impl<O: Observer> Machine<O> {
                 Step::End => {
                     this.totals.finished = Some(self.now);
                     self.ends(thread);
-                    let kept = self.locks.iter().position(|lock| lock.owner == Some(thread));
+                    let kept = self.locks.held_by(thread);
                     let name = || self.threads[thread].totals.name.clone();
                     let at_us = self.now_us();
                     let error = |lock| SimError::KeepsLock { at_us, thread: name(), lock };
@@ -449,13 +428,13 @@ impl<O: Observer> Machine<O> {
     /// Reports the running code to the governors, sets clock and rates, and schedules the core's
     /// next event.
     fn settle(&mut self, core: usize) {
-        let demand = self.cores[core].most_demanding(&self.rules);
+        let demand = self.cores[core].most_demanding(self.processor.rules());
         let before = std::mem::replace(&mut self.cores[core].demand, demand);
         if demand != before {
             let time = self.now.time();
-            let Self { rules, control, chance, .. } = self;
-            self.cores[core].hardware.runs(time, demand, rules, control, chance);
-            self.cores[core].asked = self.rules.level_of(&demand);
+            let Self { processor, control, chance, .. } = self;
+            self.cores[core].hardware.runs(time, demand, processor.rules(), control, chance);
+            self.cores[core].asked = self.processor.rules().level_of(&demand);
             self.tell_software(core, &before);
         }
         self.cores[core].obey();
@@ -466,10 +445,7 @@ impl<O: Observer> Machine<O> {
                 self.active += 1;
                 let this = &mut self.cores[core];
                 let idle = self.now - this.idle_since;
-                let mut states = self.idle.iter().rev();
-                let wakes = states.find(|(pays_from, _)| *pays_from <= idle);
-                let from = this.delayed_until.max(self.now);
-                this.delayed_until = from + wakes.map_or(Picos::ZERO, |(_, wakes)| *wakes);
+                this.delays.delay(self.now, self.processor.wake_up(idle));
             }
             (true, false) => {
                 self.active -= 1;
@@ -478,7 +454,7 @@ impl<O: Observer> Machine<O> {
             _ => {}
         }
         self.count_if_armed(core);
-        if self.active != before && self.clocks.differ(self.active, before) {
+        if self.active != before && self.processor.differs(self.active, before) {
             for other in 0..self.cores.len() {
                 // Idle cores get their clock when they wake up.
                 if other == core || !self.cores[other].is_active() {
@@ -511,12 +487,7 @@ impl<O: Observer> Machine<O> {
     }
 
     fn schedule(&mut self, core: usize) {
-        let is_alone = self.settings.governor == Governor::Hardware;
-        let clocks = if is_alone { &self.clocks } else { &self.residual };
-        let ((throttle, chained_throttle), smt_share) = (self.throttle, self.settings.smt_share);
-        let factors = Factors { rules: &self.rules, throttle, chained_throttle, smt_share, clocks };
-        let this = &mut self.cores[core];
-        let next = this.next(self.now, &factors);
+        let next = self.cores[core].next(self.now, &self.processor.factors());
         self.queue.set(Target::Core(core), next);
     }
 
@@ -538,17 +509,6 @@ impl<O: Observer> Machine<O> {
         let slice = self.scheduler.slice(cpu);
         slice.map_or(Moment::MAX, |slice| self.now + slice)
     }
-}
-
-/// The model's idle states as (time from which they pay, wake-up time), by rising time.
-fn idle_states(model: &Model) -> Vec<(Picos, Picos)> {
-    let states = model.cstates.iter().map(|state| {
-        let pays_from = state.residency_ns.as_ref().unwrap_or(&state.exit_ns).value;
-        (Nanos::from_ns(pays_from).picos(), Nanos::from_ns(state.exit_ns.value).picos())
-    });
-    let mut states: Vec<(Picos, Picos)> = states.collect();
-    states.sort_unstable();
-    states
 }
 
 /// The index of a P-state in the model.

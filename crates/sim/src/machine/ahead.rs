@@ -177,7 +177,7 @@ impl<O: Observer> Machine<O> {
     fn ready_in(&self, index: usize) -> Option<f64> {
         let thread = &self.threads[index];
         match (thread.waits_for, thread.wakes) {
-            (Some(lock), _) => self.locks.get(lock)?.before(index).try_fold(0.0, |now, holder| {
+            (Some(lock), _) => self.locks.before(lock, index).try_fold(0.0, |now, holder| {
                 let waits = &self.threads[holder];
                 let begins = if waits.waits_for == Some(lock) { now } else { self.begins(holder)? };
                 self.gives_back(holder, lock, begins.max(now))
@@ -237,10 +237,10 @@ impl<O: Observer> Machine<O> {
 
     /// Code that starts at `now`.
     fn code(&self, segment: &Segment, now: f64) -> Code {
-        let scaled_ns = 1.0 / (segment.ipc * self.clocks.ghz(L0, self.active));
+        let scaled_ns = 1.0 / (segment.ipc * self.processor.ghz(L0, self.active));
         let each_ns = scaled_ns + segment.memory_ns;
         Code {
-            level: self.rules.level_of(&segment.demand()),
+            level: self.processor.rules().level_of(&segment.demand()),
             left: match segment.extent {
                 Extent::Time(span) => Left::Until(now + span.ns()),
                 Extent::Instructions(n) => Left::Work(n * each_ns),

@@ -14,11 +14,8 @@ impl<O: Observer> Machine<O> {
         let this = &mut self.cores[core];
         let level = this.order().level;
         this.ghz = match this.software {
-            Software::Absent => self.clocks.ghz(level, self.active),
-            _ => {
-                let residual = self.residual.ghz(level, self.active);
-                residual.min(self.clocks.ghz(this.set, self.active))
-            }
+            Software::Absent => self.processor.ghz(level, self.active),
+            _ => self.processor.governed_ghz(level, this.set, self.active),
         };
         if let Some(points) = &self.points {
             this.ghz = this.ghz.min(points.ghz(core));
@@ -37,11 +34,9 @@ impl<O: Observer> Machine<O> {
         let call = Picos::from_ns(self.settings.costs.call_ns);
         let kept = request.unwrap_or(call);
         let this = &mut self.cores[core];
-        let begin = this.stolen_until.max(self.now);
-        this.stolen_until = begin + kept;
+        let (begin, kept_until) = this.delays.steal(self.now, kept);
         this.totals.interrupts += 1;
         let done = begin + total.unwrap_or(kept);
-        let kept_until = this.stolen_until;
         self.observer.asks(begin, kept_until, core, wish);
         self.rule(core, Some((kept_until, done)));
         Ok(())
@@ -50,9 +45,9 @@ impl<O: Observer> Machine<O> {
     /// Sets the P-states in force in the core's package. Call it when other cores execute than
     /// before, or when a core requests another P-state. The caller looks at the core itself.
     pub(super) fn rule(&mut self, core: usize, asked: Option<(Moment, Moment)>) {
-        let Self { points, cores, clocks, active, now, .. } = self;
+        let Self { points, cores, processor, active, now, .. } = self;
         let Some(points) = points else { return };
-        let fastest = clocks.ghz(L0, *active);
+        let fastest = processor.ghz(L0, *active);
         // A thread that requests a P-state runs, though it is between two segments.
         let is_active =
             |other: usize| (other == core && asked.is_some()) || cores[other].is_active();
@@ -94,7 +89,7 @@ impl<O: Observer> Machine<O> {
     /// The cost of a change of the level by software, if the model gives the cost of changing
     /// between the clocks of the two levels.
     pub(super) fn change(&self, from: LicenseLevel, to: LicenseLevel) -> Option<Change> {
-        let ghz = |level| self.clocks.ghz(level, self.active);
+        let ghz = |level| self.processor.ghz(level, self.active);
         self.points.as_ref()?.change(ghz(from), ghz(to))
     }
 
@@ -110,11 +105,12 @@ impl<O: Observer> Machine<O> {
     /// there at once.
     pub(super) fn changes_level(&mut self, core: usize, from: LicenseLevel, to: LicenseLevel) {
         let Some(change) = self.change(from, to) else {
-            self.cores[core].still_until = self.now + self.stall;
+            let stall = self.processor.stall();
+            self.cores[core].delays.stand_still(self.now, stall);
             return;
         };
         let span = change.total.unwrap_or(Picos::ZERO) - change.request.unwrap_or(Picos::ZERO);
-        let [slow, fastest] = [from, L0].map(|level| self.clocks.ghz(level, self.active));
+        let [slow, fastest] = [from, L0].map(|level| self.processor.ghz(level, self.active));
         let Some(points) = self.points.as_mut().filter(|_| to < from && span > Picos::ZERO) else {
             return;
         };
@@ -129,7 +125,7 @@ impl<O: Observer> Machine<O> {
     pub(super) fn both_ways_ns(&self, level: LicenseLevel) -> f64 {
         let one_way = |from, to| {
             let total = self.change(from, to).and_then(|change| change.total);
-            let assumed = self.stall.ns() + self.settings.costs.call_ns;
+            let assumed = self.processor.stall().ns() + self.settings.costs.call_ns;
             total.map_or(assumed, Picos::ns)
         };
         one_way(L0, level) + one_way(level, L0)

@@ -52,16 +52,19 @@ impl Moves {
         }
     }
 
-    /// The cost for a core to take over a thread (ps) that has this much data in the caches of
+    /// The cost for a core to take over a thread that has this much data in the caches of
     /// another core, or of this one.
     pub(super) fn take_over(&self, from: usize, to: usize, cached_kib: u64) -> Picos {
         let cluster = |core: usize| self.clusters.get(core % self.of_package).copied().flatten();
         let [within_cluster, within_package, between_packages] = self.lines;
-        let line_ns = match () {
-            () if from == to => 0.0,
-            () if from / self.of_package != to / self.of_package => between_packages,
-            () if cluster(from).is_some() && cluster(from) == cluster(to) => within_cluster,
-            () => within_package,
+        let line_ns = if from == to {
+            0.0
+        } else if from / self.of_package != to / self.of_package {
+            between_packages
+        } else if cluster(from).is_some() && cluster(from) == cluster(to) {
+            within_cluster
+        } else {
+            within_package
         };
         let lines = cached_kib.saturating_mul(1024 / LINE).min(self.most_lines);
         self.kernel + Picos::from_ns(lines as f64 * line_ns)

@@ -28,7 +28,7 @@ impl<O: Observer> Machine<O> {
     /// Takes time from the core for the governor in software, which does `act`, if any, at the end.
     pub(super) fn steal(&mut self, core: usize, ns: f64, act: Option<Act>) {
         let this = &mut self.cores[core];
-        this.stolen_until = this.stolen_until.max(self.now) + Picos::from_ns(ns);
+        this.delays.steal(self.now, Picos::from_ns(ns));
         this.act = act.or(this.act);
         this.totals.interrupts += 1;
     }
@@ -88,8 +88,11 @@ impl<O: Observer> Machine<O> {
             return;
         }
         let this = &self.cores[core];
-        let change =
-            Change { asked: this.asked, had: self.rules.level_of(before), held: this.wanted() };
+        let change = Change {
+            asked: this.asked,
+            had: self.processor.rules().level_of(before),
+            held: this.wanted(),
+        };
         let Change { asked, had, held } = change;
         let prices = self.prices(held.max(asked).max(had));
         let heard = (self.region(core, asked), this.scaled / 1000.0);
@@ -101,7 +104,7 @@ impl<O: Observer> Machine<O> {
             }
             Software::Predictive(predictive) => {
                 let time = self.now.time();
-                predictive.runs(time, &change, heard, &prices, self.hold)
+                predictive.runs(time, &change, heard, &prices, self.processor.hold())
             }
         };
         let this = &mut self.cores[core];
@@ -125,7 +128,9 @@ impl<O: Observer> Machine<O> {
 
     /// The thread and code on the core that ask for this level.
     fn region(&self, core: usize, asked: LicenseLevel) -> Region {
-        let asks = |running: &&Running| self.rules.level_of(&running.segment.demand()) == asked;
+        let asks = |running: &&Running| {
+            self.processor.rules().level_of(&running.segment.demand()) == asked
+        };
         let running = self.cores[core].slots.iter().flatten().find(asks);
         running.map_or_else(Region::default, |running| Region {
             thread: running.thread,
@@ -135,7 +140,7 @@ impl<O: Observer> Machine<O> {
 
     /// The cost of changes between L0 and this level.
     fn prices(&self, level: LicenseLevel) -> Prices {
-        let ratio = self.clocks.ghz(level, self.active) / self.clocks.ghz(L0, self.active);
-        Prices { changes_ns: self.both_ways_ns(level), slower: (1.0 - ratio).max(0.0) }
+        let slower = self.processor.slower(level, self.active);
+        Prices { changes_ns: self.both_ways_ns(level), slower }
     }
 }
