@@ -1,12 +1,13 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
 //! [`sources`] checks the Rust files, [`edges`] the dependencies, [`documents`] the documentation,
-//! and [`words`] the words that all of them use. What the compiler or clippy can check is left to
+//! [`keys`] what it says of JSON, and [`words`] the words that all of them use. What the compiler or clippy can check is left to
 //! them. Each rule has a test that shows it failing on a made-up tree: a checker that never fails
 //! checks nothing.
 
 mod documents;
 mod edges;
+mod keys;
 mod sources;
 mod words;
 
@@ -32,8 +33,12 @@ fn problems(root: &Path) -> Result<Vec<Problem>> {
     problems.extend(documents::check(root, &metadata)?);
     problems.extend(header::check(root, &metadata)?);
     let mut files = tree::rust_files(root)?;
+    problems.extend(keys::check(&files, &tree::documents(root)?));
     files.extend(tree::documents(root)?);
-    files.extend(tree::files_below(root, &["models", "scenarios"], "toml")?);
+    for extension in ["toml", "sh", "c", "cpp", "h", "hpp", "in"] {
+        let directories = ["ci", "crates", "models", "scenarios"];
+        files.extend(tree::files_below(root, &directories, extension)?);
+    }
     problems.extend(words::check(&files));
     Ok(problems)
 }

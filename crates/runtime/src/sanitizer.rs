@@ -75,7 +75,7 @@ mod told {
         unsafe { __tsan_acquire(address.cast_mut().cast()) };
     }
 
-    /// Data shared with the thread that lends its storage.
+    /// Data shared with the thread whose storage is used.
     #[derive(Debug, Default)]
     struct Lender {
         thread_pointer: AtomicU64,
