@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn refuses_a_command_that_has_grown() {
-        let text = |lines| format!("//! A.\n{}", "// x\n".repeat(lines - 1));
+        let text = |lines: usize| format!("//! A.\n{}", "// x\n".repeat(lines - 1));
         let file = |name: &str, text| TextFile { path: format!("crates/cli/src/{name}"), text };
         let tests = "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n";
         let mut files: Vec<TextFile> =
