@@ -188,12 +188,13 @@ pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
     }
     if !loops.is_empty() {
         text.push_str(
-            "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop (`thresholds`), with the exciter every 20 s \
-             and windows of 800 ms, and Dimmer's (`trials`), which tries a\nprogram's region with and without, on the \
-             workloads of `scenarios/`. *Done* is what programs get\ndone (a geometric mean over them), \
-             compared with the best of moving nothing (`none`), everything\n(`always`), and of two \
-             programs one. *Calls off it* are those on the other side (a mean over\nprograms); *first on \
-             it* is when most clients were on its side first. The best may change meanwhile.\n\n",
+            "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop (`thresholds`), with the \
+             exciter every 20 s and windows of 800 ms, and\nDimmer's (`trials`), which tries a \
+             program's region with and without, on the workloads of\n`scenarios/`. *Done* is what \
+             programs get done (a geometric mean over them), compared with the\nbest of moving \
+             nothing (`none`), everything (`always`), and of two programs one. *Calls off it* are\n\
+             those on the other side (a mean over programs); *first on it* is when most clients were \
+             on its side\nfirst. The best may change meanwhile.\n\n",
         );
         let _ = writeln!(text, "| {} |\n|---|---|---|---|---|---|", LOOPS.join(" | "));
         for row in loops_rows(loops) {
